@@ -1,0 +1,35 @@
+# Everything a newcomer types. `make help` lists the targets; each sets up what it needs by itself.
+PYTHON ?= python3
+BIN := .venv/bin
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint types check unit clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+setup: .venv/.ready  ## make .venv with pinned versions (does nothing the second time)
+
+.venv/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Remuda needs Python 3.11 or newer; set PYTHON=/path/to/python3.11")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,plot]'
+	touch $@
+
+demo: setup  ## train CartPole with a coordinator and a herd of workers, live, to a return of 475
+	$(BIN)/remuda launch examples/cartpole_dqn.yaml --on-exists rename
+
+test: lint types unit  ## lint, types and every test (under ten minutes on two cores)
+
+lint: setup  ## ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup  ## mypy strict and pyright strict
+	$(BIN)/mypy
+	$(BIN)/pyright
+
+unit: setup  ## the tests alone
+	$(BIN)/pytest -n 2 --dist loadgroup
+
+clean:  ## remove the virtual environment and caches (never runs/)
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info build

@@ -1,0 +1,1 @@
+"""Gathers experience with the newest policy."""

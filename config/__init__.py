@@ -1,0 +1,1 @@
+"""What users may say: schema, loading with errors that point, dumping that round-trips."""

@@ -1,0 +1,203 @@
+"""What an experiment may be told: every setting, its default, its unit and its consequence."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+
+Positive = Annotated[int, Field(gt=0)]
+NonNegative = Annotated[int, Field(ge=0)]
+PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+class Section(BaseModel):
+    """A frozen part of the config that refuses keys it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True)
+
+
+class EnvConfig(Section):
+    """Which environment, and how many copies each collector steps at once."""
+
+    id: str | None = None
+    """A gymnasium id such as CartPole-v1. Exactly one of `id` and `make` is given."""
+    make: str | None = None
+    """Your own environment: `module:function`, imported with the directory of the config file on the path; the
+    function is called with `kwargs` and returns a gymnasium.Env."""
+    kwargs: dict[str, JsonValue] = {}
+    """Keyword arguments for the environment's constructor (or for your own function)."""
+    num_envs: Positive = 8
+    """Environments in each collector's vector."""
+    vectorization: Literal["auto", "native", "sync", "async"] = "auto"
+    """How the vector is stepped: `native` is the environment's own vectorised class, `sync` objects in one process,
+    `async` a process each. `auto` takes native where the id has one, else sync."""
+    max_episode_steps: Positive | None = None
+    """Longest episode in steps, truncated there; null keeps the environment's own limit."""
+
+    @model_validator(mode="after")
+    def _exactly_one_source(self) -> EnvConfig:
+        if (self.id is None) == (self.make is None):
+            raise ValueError("give exactly one of env.id (a gymnasium id) and env.make (module:function)")
+        if self.make is not None and self.make.count(":") != 1:
+            raise ValueError(f"env.make must look like module:function, not {self.make!r}")
+        return self
+
+
+class DqnConfig(Section):
+    """Deep Q-learning (Mnih et al. 2015) with double, dueling, n-step and prioritized variants."""
+
+    type: Literal["dqn"] = "dqn"
+    """Which algorithm."""
+    hidden: tuple[Positive, ...] = (128, 128, 64)
+    """Units of each hidden layer; a dueling head splits after the last but one."""
+    dueling: bool = True
+    """Separate value and advantage streams (Wang et al. 2016)."""
+    double: bool = True
+    """Choose the next action with the online network, value it with the target (van Hasselt et al. 2016)."""
+    n_step: Positive = 3
+    """Steps of reward summed before bootstrapping."""
+    discount: Annotated[float, Field(gt=0, le=1)] = 0.99
+    """Discount per environment step."""
+    epsilon_start: Fraction = 1.0
+    """Share of random actions at env_step 0."""
+    epsilon_end: Fraction = 0.05
+    """Share of random actions once the decay is over."""
+    epsilon_decay_env_steps: Positive = 10_000
+    """Environment steps over which epsilon falls linearly from start to end."""
+    target_update_iters: Positive = 250
+    """Gradient updates between hard copies of the online network into the target network."""
+
+
+class LearnerConfig(Section):
+    """How the policy is updated and how often it is published."""
+
+    batch_size: Positive = 64
+    """Rows per gradient update."""
+    learning_rate: PositiveFloat = 1e-3
+    """Adam step size."""
+    max_grad_norm: PositiveFloat | None = 10.0
+    """Gradients are scaled down to this norm; null leaves them."""
+    publish_interval_iters: Positive = 10
+    """Gradient updates between rewrites of the policy file."""
+    prefetch_batches: Positive = 16
+    """Batches asked for in one request; the next request is in flight while these are trained on."""
+    device: str = "cpu"
+    """A torch device: cpu, cuda, cuda:1."""
+
+
+class CollectorConfig(Section):
+    """How experience is gathered."""
+
+    count: Positive = 2
+    """Collector workers the experiment asks for (serial mode has one)."""
+    chunk_env_steps: Positive = 64
+    """Environment steps per chunk, rounded up to whole steps of the vector. Small chunks hear of new policies sooner;
+    large ones cost less control traffic."""
+
+
+class EvaluatorConfig(Section):
+    """How the policy is judged."""
+
+    count: Positive = 1
+    """Evaluator workers the experiment asks for (serial mode has one)."""
+    episodes: Positive = 5
+    """Episodes per evaluation, shared between the evaluators; their seeds are the same at every evaluation."""
+    interval_env_steps: Positive = 5_000
+    """Environment steps between evaluations. The first evaluation plays the initial policy at env_step 0."""
+
+
+class BufferConfig(Section):
+    """What the replay index keeps and how rows are drawn from it."""
+
+    capacity: Positive = 100_000
+    """Rows kept; the oldest go first."""
+    min_rows: Positive = 1_000
+    """Rows collected before the first update."""
+    prioritized: bool = True
+    """Draw rows in proportion to their priority (Schaul et al. 2016) instead of uniformly."""
+    priority_exponent: Fraction = 0.6
+    """alpha: 0 is uniform, 1 fully proportional."""
+    importance_exponent: Fraction = 0.4
+    """beta at the start: how much of the sampling bias the weights undo."""
+    importance_anneal_iters: Positive = 20_000
+    """Gradient updates over which beta rises linearly to 1."""
+    samples_per_insert: PositiveFloat | None = 8.0
+    """How often a row is sampled on average. Holds back collectors when the learner lags and the learner when
+    collectors lag; null lets both run free."""
+    quota_bytes: Positive = 8 << 30
+    """Most bytes of payload files in data/; the oldest rows are evicted sooner when it is reached."""
+
+
+class CheckpointConfig(Section):
+    """When checkpoints are saved and how many stay."""
+
+    interval_env_steps: Positive = 50_000
+    """Environment steps between checkpoints (evaluations save theirs besides)."""
+    keep: NonNegative = 5
+    """Checkpoints kept, the oldest pruned first; 0 keeps all. Initial, best and last are never pruned."""
+
+
+class StopConfig(Section):
+    """What ends a run; the first condition reached wins."""
+
+    stop_value: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    """Mean evaluation return that counts as solved."""
+    max_env_steps: Positive = 1_000_000
+    """Environment steps in accepted chunks."""
+    max_train_iters: Positive | None = None
+    """Gradient updates."""
+    max_wall_s: PositiveFloat | None = None
+    """Seconds since the run started."""
+
+
+class LogConfig(Section):
+    """How often each log speaks."""
+
+    interval_train_iters: Positive = 100
+    """Gradient updates between tables of the learner's log, and at most between reports of a collector."""
+    progress_interval_env_steps: Positive = 1_000
+    """Environment steps between rows of progress.txt."""
+    buffer_interval_samples: Positive = 200
+    """Batches drawn between tables of the buffer's log."""
+    buffer_interval_s: PositiveFloat = 60.0
+    """Seconds between throughput tables of the buffer's log."""
+
+
+class ExperimentConfig(Section):
+    """One experiment, complete. Same config for serial and parallel mode."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+    """Names the experiment and, unless told otherwise, its run folder."""
+    seed: NonNegative = 0
+    """Every worker, environment and network derives its own seed from this one."""
+    env: EnvConfig
+    """The environment."""
+    policy: DqnConfig = DqnConfig()
+    """The algorithm and its networks."""
+    learner: LearnerConfig = LearnerConfig()
+    """Updates and publishing."""
+    collector: CollectorConfig = CollectorConfig()
+    """Gathering experience."""
+    evaluator: EvaluatorConfig = EvaluatorConfig()
+    """Judging the policy."""
+    buffer: BufferConfig = BufferConfig()
+    """Replay."""
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    """Saved work."""
+    stop: StopConfig = StopConfig()
+    """The end."""
+    log: LogConfig = LogConfig()
+    """Cadence of logs."""
+    source_dir: str | None = None
+    """Directory of the config file, filled in when it is loaded: where `env.make` is looked up."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> ExperimentConfig:
+        if self.buffer.min_rows > self.buffer.capacity:
+            raise ValueError(
+                f"buffer.min_rows ({self.buffer.min_rows}) is more than buffer.capacity ({self.buffer.capacity}): "
+                "training would never start"
+            )
+        return self

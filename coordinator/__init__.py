@@ -1,0 +1,1 @@
+"""The control plane: registry, scheduler, ledger, replay index, one commander per experiment."""

@@ -1,0 +1,1 @@
+"""Judges checkpoints by playing seeded episodes."""

@@ -1,0 +1,1 @@
+"""Updates the policy, publishes it, saves checkpoints."""

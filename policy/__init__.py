@@ -1,0 +1,1 @@
+"""Algorithms, their networks, and the file a policy is published in. Importing this package does not import torch."""

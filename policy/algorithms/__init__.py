@@ -1,0 +1,1 @@
+"""One file per algorithm; the update rule of each is readable on one page."""

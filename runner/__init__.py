@@ -1,0 +1,1 @@
+"""Serial mode: every role in one process."""

@@ -1,0 +1,1 @@
+"""Everything that crosses a disk: atomic writes, locks, run folders."""

@@ -1,0 +1,1 @@
+"""Tests: what Remuda promises, one folder per package."""

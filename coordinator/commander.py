@@ -1,0 +1,213 @@
+"""When to evaluate, what is best, when to save and when to stop: the judgement of one experiment.
+
+Pure: it is told what happened (chunks counted, updates done, checkpoints saved, evaluations finished) and answers with
+decisions. The coordinator turns them into messages, the serial runner into calls.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.evaluation import EvaluationResult
+from remuda.wire.messages import CheckpointReason, CheckpointRecord, Counters
+
+
+@dataclass(frozen=True)
+class Save:
+    """The learner shall save a checkpoint."""
+
+    reason: CheckpointReason
+
+
+@dataclass(frozen=True)
+class StartEvaluation:
+    """The evaluators shall play exactly this checkpoint."""
+
+    record: CheckpointRecord
+
+
+@dataclass(frozen=True)
+class End:
+    """The run shall end."""
+
+    reason: str
+    """stop_value, max_env_steps, max_train_iters, max_wall_s, stopped; or a sentence naming what failed."""
+    explanation: str
+    """For people: which condition, its value and its bound."""
+
+
+Decision = Save | StartEvaluation | End
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What an evaluation means."""
+
+    best: bool
+    """Its checkpoint is the best so far."""
+    decisions: tuple[Decision, ...]
+
+
+def next_boundary(step: int, interval: int) -> int:
+    """The first multiple of `interval` after `step`."""
+    return step + interval - step % interval
+
+
+class Commander:
+    """Judges one experiment. At most one save and one evaluation are under way; what falls due meanwhile is done once."""
+
+    def __init__(self, config: ExperimentConfig) -> None:
+        self._config = config
+        self._next_evaluation = 0
+        self._next_checkpoint = config.checkpoint.interval_env_steps
+        self._saving: CheckpointReason | None = None
+        self._evaluating: CheckpointRecord | None = None
+        self._to_evaluate: CheckpointRecord | None = None
+        self._end: End | None = None
+        self._final_saved = False
+        self._skip_final_evaluation = False
+        self._evaluated_train_iter = -1
+        self.last: EvaluationResult | None = None
+        """The newest finished evaluation."""
+        self.best: EvaluationResult | None = None
+        """The one with the highest mean return; the earlier of two equals."""
+        self.last_record: CheckpointRecord | None = None
+        """The newest checkpoint."""
+
+    # --- what happened ---
+
+    def started(self) -> list[Decision]:
+        """The learner is ready: its initial weights are saved, and judged at env_step 0."""
+        self._saving = "initial"
+        return [Save("initial")]
+
+    def progressed(self, counters: Counters) -> list[Decision]:
+        """Chunks were counted, updates done, or time passed."""
+        if self._end is not None:
+            return []
+        end = self._end_by_budget(counters)
+        if end is not None:
+            return self.end(end)
+        if self._saving is not None:
+            return []
+        if counters.env_step >= self._next_evaluation and not self._busy_evaluating:
+            return self._save("evaluation")
+        if counters.env_step >= self._next_checkpoint:
+            return self._save("interval")
+        return []
+
+    def saved(self, reason: CheckpointReason, record: CheckpointRecord) -> list[Decision]:
+        """A checkpoint lies on disk."""
+        self.last_record = record
+        if self._saving == reason:
+            self._saving = None
+        self._next_checkpoint = next_boundary(record.env_step, self._config.checkpoint.interval_env_steps)
+        if reason in ("initial", "evaluation") and self._end is None:
+            return self._evaluate(record)
+        if reason == "final":
+            self._final_saved = True
+            if self._wants_final_evaluation(record):
+                return self._evaluate(record)
+        return []
+
+    def evaluated(self, result: EvaluationResult) -> Verdict:
+        """An evaluation is complete."""
+        self._evaluating = None
+        self._evaluated_train_iter = result.record.train_iter
+        self.last = result
+        best = math.isfinite(result.reward_mean) and (
+            self.best is None or result.reward_mean > self.best.reward_mean
+        )
+        if best:
+            self.best = result
+        decisions: list[Decision] = []
+        stop_value = self._config.stop.stop_value
+        if stop_value is not None and result.reward_mean >= stop_value and self._end is None:
+            decisions += self.end(
+                End(
+                    "stop_value",
+                    f"mean evaluation return {result.reward_mean:.6g} over {len(result.returns)} episodes of "
+                    f"{result.record.file} has reached stop_value {stop_value:.6g}",
+                )
+            )
+        if self._to_evaluate is not None:
+            record, self._to_evaluate = self._to_evaluate, None
+            if self._end is None or self._wants_final_evaluation(record):
+                decisions += self._evaluate(record)
+        return Verdict(best, tuple(decisions))
+
+    def end(self, end: End, *, skip_final_evaluation: bool = False) -> list[Decision]:
+        """End the run. The first reason stands; a later call can only make it hurry."""
+        self._skip_final_evaluation = self._skip_final_evaluation or skip_final_evaluation
+        if self._end is not None:
+            return []
+        self._end = end
+        return [end]
+
+    def save_final(self) -> list[Decision]:
+        """Nothing more is collected or learned: the last checkpoint can be saved."""
+        return self._save("final")
+
+    def abandon_work(self) -> None:
+        """The learner or the evaluators are gone and nobody will answer for what was under way."""
+        self._saving = None
+        self._evaluating = None
+        self._to_evaluate = None
+
+    def retry_save(self) -> list[Decision]:
+        """The learner that was to save is gone; ask the next one."""
+        return [] if self._saving is None else [Save(self._saving)]
+
+    # --- what holds ---
+
+    @property
+    def ending(self) -> End | None:
+        """Why the run ends; None while it goes on. Once set it stays."""
+        return self._end
+
+    @property
+    def evaluating(self) -> CheckpointRecord | None:
+        """The checkpoint being played."""
+        return self._evaluating
+
+    @property
+    def settled(self) -> bool:
+        """The run has ended, its last checkpoint is saved and judged if it was to be: nothing is left to decide."""
+        return self._final_saved and self._evaluating is None and self._to_evaluate is None
+
+    # --- inside ---
+
+    @property
+    def _busy_evaluating(self) -> bool:
+        return self._evaluating is not None or self._to_evaluate is not None
+
+    def _save(self, reason: CheckpointReason) -> list[Decision]:
+        self._saving = reason
+        return [Save(reason)]
+
+    def _evaluate(self, record: CheckpointRecord) -> list[Decision]:
+        self._next_evaluation = next_boundary(record.env_step, self._config.evaluator.interval_env_steps)
+        if self._evaluating is not None:
+            self._to_evaluate = record
+            return []
+        self._evaluating = record
+        return [StartEvaluation(record)]
+
+    def _wants_final_evaluation(self, record: CheckpointRecord) -> bool:
+        if self._skip_final_evaluation or self._end is None or self._end.reason == "stop_value":
+            return False
+        return record.train_iter != self._evaluated_train_iter
+
+    def _end_by_budget(self, counters: Counters) -> End | None:
+        stop = self._config.stop
+        bounds = (
+            ("max_env_steps", counters.env_step, stop.max_env_steps, "env_step"),
+            ("max_train_iters", counters.train_iter, stop.max_train_iters, "train_iter"),
+            ("max_wall_s", counters.wall_s, stop.max_wall_s, "wall_s"),
+        )
+        for reason, value, bound, counter in bounds:
+            if bound is not None and value >= bound:
+                return End(reason, f"{counter} {value:.10g} has reached {reason} {bound:.10g}")
+        return None

@@ -1,0 +1,71 @@
+"""How far each collector may go ahead of what the coordinator has counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+CHUNKS_AHEAD = 2
+"""Chunks a collector may have in the works: one being collected while the one before is announced."""
+
+
+@dataclass
+class _Account:
+    granted: int = 0
+    """Environment steps it may take under its lease, in all."""
+    arrived: int = 0
+    """Environment steps of it that were counted under its lease."""
+
+    @property
+    def outstanding(self) -> int:
+        return max(self.granted - self.arrived, 0)
+
+
+class CreditBook:
+    """Grants environment steps to collectors within an allowance. Grants never shrink, so a lost or repeated message
+    that carries one does no harm."""
+
+    def __init__(self, chunk_env_steps: int) -> None:
+        self._chunk = chunk_env_steps
+        self._accounts: dict[int, _Account] = {}
+
+    def open(self, lease: int) -> None:
+        """A collector has become ready under this lease."""
+        self._accounts.setdefault(lease, _Account())
+
+    def close(self, lease: int) -> None:
+        """The lease is over; what it had outstanding is free for others."""
+        self._accounts.pop(lease, None)
+
+    def arrived(self, lease: int, env_steps: int) -> None:
+        """A chunk of this lease was counted."""
+        account = self._accounts.get(lease)
+        if account is not None:
+            account.arrived += env_steps
+
+    def granted(self, lease: int) -> int:
+        """Environment steps the lease may take in all; 0 for one that is closed."""
+        account = self._accounts.get(lease)
+        return account.granted if account is not None else 0
+
+    @property
+    def outstanding(self) -> int:
+        """Environment steps granted and not yet counted, over all collectors."""
+        return sum(account.outstanding for account in self._accounts.values())
+
+    def extend(self, allowance: int) -> list[int]:
+        """Hand out chunks while `allowance` environment steps exceed what is outstanding; those with least go first.
+
+        Returns the leases whose grant grew. May exceed the allowance by less than one chunk, so that a small one never
+        brings everything to a halt.
+        """
+        grown: set[int] = set()
+        free = allowance - self.outstanding
+        while free > 0 and self._accounts:
+            lease = min(self._accounts, key=lambda key: (self._accounts[key].outstanding, key))
+            account = self._accounts[lease]
+            if account.outstanding > (CHUNKS_AHEAD - 1) * self._chunk:
+                break
+            account.granted = max(account.granted, account.arrived) + self._chunk
+            free -= self._chunk
+            grown.add(lease)
+        return sorted(grown)

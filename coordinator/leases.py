@@ -1,0 +1,64 @@
+"""Which workers an experiment holds, and as its how-manieth collector or evaluator each serves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from remuda.wire.messages import Role
+
+
+@dataclass
+class Lease:
+    """One worker at work for one experiment."""
+
+    number: int
+    role: Role
+    worker: str
+    index: int
+    ready: bool = False
+    """Its environments or networks are built."""
+    draining: bool = False
+
+
+class LeaseBook:
+    """The leases of one experiment. Indices are the smallest free ones, so seeds stay the same for a replacement."""
+
+    def __init__(self) -> None:
+        self._leases: dict[int, Lease] = {}
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    def __iter__(self) -> Iterator[Lease]:
+        return iter(self._leases.values())
+
+    def open(self, number: int, role: Role, worker: str) -> Lease:
+        """A worker was drawn from the herd."""
+        taken = {lease.index for lease in self.of(role)}
+        index = next(i for i in range(len(taken) + 1) if i not in taken)
+        lease = Lease(number=number, role=role, worker=worker, index=index)
+        self._leases[number] = lease
+        return lease
+
+    def close(self, number: int) -> Lease | None:
+        """The lease is over; None when it was already."""
+        return self._leases.pop(number, None)
+
+    def find(self, number: int) -> Lease | None:
+        """The lease of this number while it is open."""
+        return self._leases.get(number)
+
+    def of(self, role: Role) -> list[Lease]:
+        """Open leases of a role, in order of index."""
+        return sorted((lease for lease in self if lease.role == role), key=lambda lease: lease.index)
+
+    def ready(self, role: Role) -> list[Lease]:
+        """Those of a role that can work now."""
+        return [lease for lease in self.of(role) if lease.ready and not lease.draining]
+
+    @property
+    def learner(self) -> Lease | None:
+        """The experiment's learner, if it has one now."""
+        learners = self.of("learner")
+        return learners[0] if learners else None

@@ -1,0 +1,57 @@
+"""Which chunks have been counted, and what every counter therefore is."""
+
+from __future__ import annotations
+
+from remuda.wire.messages import ChunkId, ChunkMeta
+from remuda.wire.sequence import SequenceSet
+
+
+class Ledger:
+    """Accepted chunks of one experiment. Counters are sums over accepted chunks and are kept nowhere else.
+
+    Remembers, per life of a worker, which sequence numbers have come: a high-water mark and the gaps below it. Does no
+    I/O and keeps no payload.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, int], SequenceSet] = {}
+        self._env_steps = 0
+        self._rows = 0
+        self._episodes = 0
+        self._chunks = 0
+
+    def accept(self, meta: ChunkMeta) -> bool:
+        """Count a chunk. False, and nothing changes, when it had been counted before."""
+        chunk = meta.chunk
+        seen = self._seen.setdefault((chunk.worker, chunk.incarnation), SequenceSet())
+        if not seen.add(chunk.sequence):
+            return False
+        self._env_steps += meta.env_steps
+        self._rows += meta.rows
+        self._episodes += len(meta.episode_returns)
+        self._chunks += 1
+        return True
+
+    def __contains__(self, chunk: ChunkId) -> bool:
+        seen = self._seen.get((chunk.worker, chunk.incarnation))
+        return seen is not None and chunk.sequence in seen
+
+    @property
+    def env_step(self) -> int:
+        """Environment steps in accepted chunks."""
+        return self._env_steps
+
+    @property
+    def rows(self) -> int:
+        """Training rows in accepted chunks."""
+        return self._rows
+
+    @property
+    def episode(self) -> int:
+        """Episodes that ended in accepted chunks."""
+        return self._episodes
+
+    @property
+    def chunks(self) -> int:
+        """Accepted chunks."""
+        return self._chunks

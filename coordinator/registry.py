@@ -1,0 +1,138 @@
+"""Who is in the herd: registered workers, what they hold, and which of them are dead, stuck or well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from remuda.wire.messages import Beat, Register, Role, WorkerState
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long a silence is forgiven."""
+
+    beat_interval_s: float = 1.0
+    lost_after_s: float = 10.0
+    """No word at all for so long: the process is dead or cut off."""
+    stuck_after_s: float = 120.0
+    """Beats, but no progress for so long while it has work: an environment or a device hangs."""
+    death_timeout_s: float = 30.0
+    """A worker that hears nothing from the coordinator for so long exits by itself."""
+
+
+@dataclass
+class Worker:
+    """One registered worker in its present life."""
+
+    uuid: str
+    incarnation: int
+    role: Role
+    host: str
+    pid: int
+    peer: bytes
+    """Socket identity of this life."""
+    heard_s: float
+    progress: int = 0
+    progressed_s: float = 0.0
+    activity: str = "registered"
+    rss_bytes: int = 0
+    lease: int = 0
+    """0: in the herd, free to be drawn."""
+    draining: bool = False
+    stuck: bool = False
+
+    @property
+    def state(self) -> WorkerState:
+        """What status shows. A lost worker is no longer in the registry."""
+        if self.draining:
+            return "draining"
+        if self.stuck:
+            return "stuck"
+        return "busy" if self.lease else "idle"
+
+
+@dataclass(frozen=True)
+class Admission:
+    """What became of a registration."""
+
+    worker: Worker | None
+    superseded: Worker | None = None
+    """The same worker's former life, which must be told to go."""
+    refusal: str | None = None
+
+
+class Registry:
+    """Workers by UUID. Decides nothing about work; knows only who is there and in which state."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._workers: dict[str, Worker] = {}
+
+    def __len__(self) -> int:
+        return len(self._workers)
+
+    def __iter__(self) -> Iterator[Worker]:
+        return iter(self._workers.values())
+
+    def find(self, uuid: str) -> Worker | None:
+        """The worker in its present life, or None."""
+        return self._workers.get(uuid)
+
+    def admit(self, message: Register, peer: bytes, now_s: float) -> Admission:
+        """Take a worker in; a higher incarnation replaces the life before it, a lower or equal one is refused."""
+        known = self._workers.get(message.worker)
+        if known is not None and known.peer != peer and message.incarnation <= known.incarnation:
+            return Admission(
+                worker=None,
+                refusal=f"worker {message.worker} is already here as incarnation {known.incarnation} "
+                f"(pid {known.pid} on {known.host}); incarnation {message.incarnation} is not newer",
+            )
+        if known is not None and known.peer == peer:
+            known.heard_s = now_s
+            return Admission(worker=known)
+        worker = Worker(
+            uuid=message.worker,
+            incarnation=message.incarnation,
+            role=message.role,
+            host=message.host,
+            pid=message.pid,
+            peer=peer,
+            heard_s=now_s,
+            progressed_s=now_s,
+        )
+        self._workers[message.worker] = worker
+        return Admission(worker=worker, superseded=known)
+
+    def remove(self, worker: Worker) -> None:
+        """Forget a worker that left or was lost."""
+        if self._workers.get(worker.uuid) is worker:
+            del self._workers[worker.uuid]
+
+    def beat(self, worker: Worker, message: Beat, now_s: float) -> bool:
+        """Note a beat. True when the worker had been stuck and moves again."""
+        worker.activity = message.activity
+        worker.rss_bytes = message.rss_bytes
+        moved = message.progress != worker.progress
+        if moved or not worker.lease or message.activity.startswith("waiting"):
+            worker.progressed_s = now_s
+        worker.progress = message.progress
+        recovered = worker.stuck and moved
+        if recovered:
+            worker.stuck = False
+        return recovered
+
+    def lost(self, now_s: float) -> list[Worker]:
+        """Workers that have been silent for too long."""
+        return [worker for worker in self if now_s - worker.heard_s > self._limits.lost_after_s]
+
+    def newly_stuck(self, now_s: float) -> list[Worker]:
+        """Workers that still beat but have stopped moving; each is named once, until it moves again."""
+        found = [
+            worker
+            for worker in self
+            if worker.lease and not worker.stuck and now_s - worker.progressed_s > self._limits.stuck_after_s
+        ]
+        for worker in found:
+            worker.stuck = True
+        return found

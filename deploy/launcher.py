@@ -1,0 +1,41 @@
+"""What every way of placing processes offers: here, or through an engine that places them elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Herd:
+    """How many workers of each role to start."""
+
+    collectors: int
+    evaluators: int
+    learners: int = 1
+
+
+class LaunchError(Exception):
+    """The coordinator or its workers could not be started, or died; the message holds what they said last."""
+
+
+class Launcher(Protocol):
+    """Starts a coordinator and a herd, and ends both whatever happens."""
+
+    @property
+    def connection_file(self) -> Path:
+        """Where the coordinator says how to reach it."""
+        ...
+
+    def start(self, herd: Herd) -> None:
+        """Start everything; returns once the coordinator can be reached. Raises LaunchError."""
+        ...
+
+    def check(self) -> None:
+        """Raise LaunchError if something that should be running is not."""
+        ...
+
+    def stop(self) -> None:
+        """End everything that was started and wait until it is gone. Safe to call twice."""
+        ...

@@ -1,0 +1,82 @@
+"""Credit: collectors stay within the allowance, nobody starves, grants never shrink."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.coordinator.credit import CHUNKS_AHEAD, CreditBook
+
+CHUNK = 64
+
+
+def test_each_collector_gets_a_chunk_in_hand_and_one_in_the_air() -> None:
+    book = CreditBook(CHUNK)
+    book.open(1)
+    book.open(2)
+    assert book.extend(10**9) == [1, 2]
+    assert book.granted(1) == book.granted(2) == CHUNKS_AHEAD * CHUNK
+    assert book.extend(10**9) == []
+
+
+def test_a_small_allowance_goes_to_the_one_with_least() -> None:
+    book = CreditBook(CHUNK)
+    book.open(1)
+    assert book.extend(CHUNK) == [1]
+    book.open(2)
+    assert book.extend(2 * CHUNK) == [2]
+    assert book.outstanding == 2 * CHUNK
+
+
+def test_an_allowance_below_a_chunk_still_lets_one_go() -> None:
+    book = CreditBook(CHUNK)
+    book.open(1)
+    assert book.extend(1) == [1]
+    assert book.granted(1) == CHUNK
+
+
+def test_no_allowance_no_grant() -> None:
+    book = CreditBook(CHUNK)
+    book.open(1)
+    assert book.extend(0) == []
+    assert book.granted(1) == 0
+
+
+def test_what_a_lost_collector_had_outstanding_is_free_again() -> None:
+    book = CreditBook(CHUNK)
+    book.open(1)
+    book.open(2)
+    book.extend(2 * CHUNK)
+    book.close(1)
+    assert book.outstanding == CHUNK
+    assert book.extend(2 * CHUNK) == [2]
+
+
+def test_a_chunk_larger_than_granted_does_not_block_the_next_grant() -> None:
+    book = CreditBook(CHUNK)
+    book.open(1)
+    book.extend(CHUNK)
+    book.arrived(1, CHUNK + 7)
+    assert book.outstanding == 0
+    assert book.extend(CHUNK) == [1]
+    assert book.granted(1) == 2 * CHUNK + 7
+
+
+@given(st.lists(st.tuples(st.sampled_from(["arrive", "extend"]), st.integers(1, 3), st.integers(0, 500)), max_size=60))
+def test_grants_never_shrink_and_exceed_the_allowance_by_less_than_a_chunk(
+    actions: list[tuple[str, int, int]],
+) -> None:
+    book = CreditBook(CHUNK)
+    for lease in (1, 2, 3):
+        book.open(lease)
+    before = {lease: 0 for lease in (1, 2, 3)}
+    for action, lease, amount in actions:
+        if action == "arrive":
+            book.arrived(lease, min(amount, CHUNK + 8))
+        else:
+            outstanding = book.outstanding
+            book.extend(amount)
+            assert book.outstanding <= max(outstanding, amount + CHUNK - 1)
+        for each, granted in before.items():
+            assert book.granted(each) >= granted
+            before[each] = book.granted(each)

@@ -1,0 +1,88 @@
+"""The registry: one life per worker, and dead, stuck and well told apart."""
+
+from __future__ import annotations
+
+from remuda.coordinator.registry import Limits, Registry, Worker
+from remuda.wire.messages import PROTOCOL_VERSION, Beat, Register
+
+UUID = "00000000-0000-4000-8000-000000000001"
+LIMITS = Limits(beat_interval_s=1.0, lost_after_s=5.0, stuck_after_s=20.0)
+
+
+def register(incarnation: int) -> tuple[Register, bytes]:
+    message = Register(UUID, incarnation, "collector", "here", 42, PROTOCOL_VERSION, "0.1")
+    return message, f"{UUID}:{incarnation}".encode()
+
+
+def admitted(registry: Registry, incarnation: int = 1, now_s: float = 0.0) -> Worker:
+    worker = registry.admit(*register(incarnation), now_s).worker
+    assert worker is not None
+    return worker
+
+
+def beat(registry: Registry, worker: Worker, progress: int, now_s: float, activity: str = "collecting") -> bool:
+    worker.heard_s = now_s
+    return registry.beat(worker, Beat(progress, activity, worker.lease), now_s)
+
+
+def test_registering_twice_in_the_same_life_changes_nothing() -> None:
+    registry = Registry(LIMITS)
+    assert admitted(registry) is admitted(registry)
+    assert len(registry) == 1
+
+
+def test_a_newer_life_takes_over_and_names_the_old_one() -> None:
+    registry = Registry(LIMITS)
+    old = admitted(registry, 1)
+    admission = registry.admit(*register(2), 1.0)
+    assert admission.superseded is old
+    assert registry.find(UUID) is admission.worker
+    assert len(registry) == 1
+
+
+def test_an_older_life_is_refused_and_told_why() -> None:
+    registry = Registry(LIMITS)
+    admitted(registry, 2)
+    admission = registry.admit(*register(1), 1.0)
+    assert admission.worker is None
+    assert admission.refusal is not None
+    assert "already here as incarnation 2 (pid 42 on here)" in admission.refusal
+
+
+def test_silence_means_lost() -> None:
+    registry = Registry(LIMITS)
+    worker = admitted(registry)
+    assert registry.lost(5.0) == []
+    assert registry.lost(5.1) == [worker]
+
+
+def test_beats_without_progress_mean_stuck_and_are_named_once() -> None:
+    registry = Registry(LIMITS)
+    worker = admitted(registry)
+    worker.lease = 1
+    for second in range(1, 30):
+        beat(registry, worker, 7 if second > 3 else second, float(second))
+    assert registry.newly_stuck(25.0) == [worker]
+    assert worker.state == "stuck"
+    assert registry.newly_stuck(26.0) == []
+    assert registry.lost(29.5) == []
+    assert beat(registry, worker, 8, 30.0)
+    assert worker.state == "busy"
+
+
+def test_a_worker_that_waits_or_has_no_work_is_never_stuck() -> None:
+    registry = Registry(LIMITS)
+    worker = admitted(registry)
+    beat(registry, worker, 0, 100.0)
+    assert registry.newly_stuck(100.0) == []
+    worker.lease = 1
+    beat(registry, worker, 0, 200.0, activity="waiting for credit")
+    assert registry.newly_stuck(210.0) == []
+
+
+def test_a_removed_life_does_not_take_its_successor_along() -> None:
+    registry = Registry(LIMITS)
+    old = admitted(registry, 1)
+    new = admitted(registry, 2)
+    registry.remove(old)
+    assert registry.find(UUID) is new

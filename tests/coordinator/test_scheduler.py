@@ -1,0 +1,79 @@
+"""The scheduler: minimum first and all or nothing, priorities, and a reason for each that waits."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.coordinator.scheduler import Demand, plan
+from remuda.wire.messages import Role
+
+MINIMUM: dict[Role, int] = {"learner": 1, "collector": 1, "evaluator": 1}
+
+
+def demand(name: str, order: int, collectors: int, *, priority: int = 0) -> Demand:
+    return Demand(name, priority, order, MINIMUM, {"learner": 1, "collector": collectors, "evaluator": 1})
+
+
+def herd(learners: int, collectors: int, evaluators: int) -> dict[Role, list[str]]:
+    return {
+        "learner": [f"l{i}" for i in range(learners)],
+        "collector": [f"c{i}" for i in range(collectors)],
+        "evaluator": [f"e{i}" for i in range(evaluators)],
+    }
+
+
+def granted(plan_: object, name: str) -> Counter[str]:
+    return Counter(grant.role for grant in plan_.grants if grant.experiment == name)  # type: ignore[attr-defined]
+
+
+def test_an_experiment_gets_what_it_wants_when_there_is_enough() -> None:
+    decided = plan([demand("a", 0, 3)], herd(1, 5, 1))
+    assert granted(decided, "a") == {"learner": 1, "collector": 3, "evaluator": 1}
+    assert decided.waiting == {}
+
+
+def test_minimum_of_all_comes_before_the_wishes_of_one() -> None:
+    decided = plan([demand("a", 0, 3), demand("b", 1, 3)], herd(2, 3, 2))
+    assert granted(decided, "a")["collector"] == 2
+    assert granted(decided, "b")["collector"] == 1
+
+
+def test_one_that_lacks_something_takes_nothing_and_says_what_it_lacks() -> None:
+    decided = plan([demand("a", 0, 2)], herd(0, 2, 1))
+    assert decided.grants == ()
+    assert decided.waiting == {"a": "waits for 1 learner (0 free)"}
+
+
+def test_one_that_cannot_start_does_not_block_a_later_one_that_can() -> None:
+    big = Demand("big", 5, 0, {"collector": 10}, {"collector": 10})
+    decided = plan([big, demand("small", 1, 1)], herd(1, 2, 1))
+    assert granted(decided, "small") == {"learner": 1, "collector": 1, "evaluator": 1}
+    assert "10 collectors (2 free)" in decided.waiting["big"]
+
+
+def test_higher_priority_goes_first() -> None:
+    decided = plan([demand("early", 0, 1), demand("urgent", 1, 1, priority=1)], herd(1, 1, 1))
+    assert granted(decided, "urgent")["learner"] == 1
+    assert "early" in decided.waiting
+
+
+@given(
+    wants=st.lists(st.tuples(st.integers(1, 4), st.integers(-2, 2)), max_size=6),
+    counts=st.tuples(st.integers(0, 5), st.integers(0, 12), st.integers(0, 5)),
+)
+def test_no_worker_is_dealt_twice_and_no_experiment_gets_less_than_its_minimum(
+    wants: list[tuple[int, int]], counts: tuple[int, int, int]
+) -> None:
+    demands = [demand(f"x{i}", i, collectors, priority=priority) for i, (collectors, priority) in enumerate(wants)]
+    decided = plan(demands, herd(*counts))
+    workers = [grant.worker for grant in decided.grants]
+    assert len(workers) == len(set(workers))
+    for each in demands:
+        got = granted(decided, each.experiment)
+        if each.experiment in decided.waiting:
+            assert not got
+        else:
+            assert all(MINIMUM[role] <= got[role] <= each.wanted[role] for role in MINIMUM)

@@ -1,0 +1,76 @@
+"""How a file is written so that a reader sees all of it or none of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+_TEMPORARY = re.compile(r"\..+\.[0-9]+\.[0-9a-f]{8}\.tmp")
+
+
+@contextmanager
+def replacing(path: Path, *, durable: bool) -> Generator[Path, None, None]:
+    """Yield a temporary path beside `path`; what the body writes there becomes `path` when the body succeeds.
+
+    When the body fails, `path` stays as it was and the temporary file is removed. `durable` pays two fsyncs so that
+    the new content also survives a power failure; without it the file survives the process, not the machine.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    try:
+        yield temporary
+        if durable:
+            _sync(temporary)
+        os.replace(temporary, path)
+    finally:
+        # Also needed after success: renaming one hard link of a file over another is a no-op that keeps both names.
+        temporary.unlink(missing_ok=True)
+    if durable:
+        _sync(path.parent)
+
+
+def write_bytes(path: Path, data: bytes | bytearray | memoryview, *, durable: bool, mode: int = 0o666) -> None:
+    """Replace `path` by `data`. `mode` is the new file's from the start (before umask): 0o600 is never looser."""
+    with replacing(path, durable=durable) as temporary:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        with open(descriptor, "wb", buffering=0) as file:
+            rest = memoryview(data).cast("B")
+            while rest:
+                rest = rest[file.write(rest) :]
+
+
+def write_text(path: Path, text: str, *, durable: bool, mode: int = 0o666) -> None:
+    """Replace `path` by `text` in UTF-8; newlines are written as they are."""
+    write_bytes(path, text.encode(), durable=durable, mode=mode)
+
+
+def sweep_temporaries(folder: Path, *, older_than_s: float, now_s: float | None = None) -> int:
+    """Remove what writers that died left in `folder` and return how many files that was.
+
+    A file younger than `older_than_s` may still be in the making and stays. `now_s` is wall time (the files' clock).
+    """
+    now_s = time.time() if now_s is None else now_s
+    removed = 0
+    for entry in os.scandir(folder) if folder.is_dir() else ():
+        if not _TEMPORARY.fullmatch(entry.name):
+            continue
+        try:
+            if now_s - entry.stat(follow_symlinks=False).st_mtime <= older_than_s:
+                continue
+            os.unlink(entry.path)
+        except FileNotFoundError:
+            continue  # its writer finished, or another sweeper was faster
+        removed += 1
+    return removed
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

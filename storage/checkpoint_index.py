@@ -1,0 +1,176 @@
+"""Which checkpoints there are, which is best, and which may go: ckpt/index.json."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from msgspec import Struct, structs
+
+from remuda.storage.atomic import replacing, write_bytes
+from remuda.wire.messages import CheckpointRecord
+
+_INDEX, _BEST, _INTERRUPT = "index.json", "ckpt_best.pth.tar", "ckpt_interrupt.pth.tar"
+
+
+class CheckpointIndexError(Exception):
+    """index.json is damaged, or a checkpoint that is not in it was asked for; the message names the file."""
+
+
+class _IndexFile(Struct, frozen=True, forbid_unknown_fields=True):
+    format: Literal[1]
+    best: int | None
+    last: int | None
+    checkpoints: tuple[CheckpointRecord, ...]
+
+
+def to_prune(
+    records: Sequence[CheckpointRecord],
+    *,
+    keep: int,
+    best: int | None,
+    last: int | None,
+    in_use: Collection[int] = (),
+) -> list[CheckpointRecord]:
+    """Choose which checkpoints may go, oldest first, so that the newest `keep` stay; keep=0 keeps all.
+
+    Never chosen, and staying besides the newest: the initial one (train_iter 0), `best`, `last`, and those `in_use`
+    (being evaluated). All are named by their train_iter.
+    """
+    if keep == 0:
+        return []
+    later = sorted((record for record in records if record.train_iter > 0), key=lambda record: record.train_iter)
+    return [record for record in later[:-keep] if record.train_iter not in {best, last, *in_use}]
+
+
+class CheckpointIndex:
+    """The checkpoints of one ckpt/ folder. Every change is on disk, atomically and durably, when its method returns.
+
+    One process at a time changes an index; others may read it at any moment. It writes no checkpoint itself, but links
+    the best and the interrupted one and removes those that are pruned.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._state = _IndexFile(1, None, None, ())
+        self.load()
+
+    def load(self) -> None:
+        """Read the index anew; a missing one is empty. Raises CheckpointIndexError where it is damaged."""
+        path = self.folder / _INDEX
+        try:
+            self._state = _decode(path.read_bytes())
+        except FileNotFoundError:
+            self._state = _IndexFile(1, None, None, ())
+        except (msgspec.DecodeError, ValueError) as error:
+            raise CheckpointIndexError(
+                f"{path} is damaged ({error}): restore it, or move it away to go on without the record of earlier "
+                "checkpoints (their files stay usable by name)"
+            ) from None
+
+    @property
+    def records(self) -> tuple[CheckpointRecord, ...]:
+        """All checkpoints in order of train_iter."""
+        return self._state.checkpoints
+
+    @property
+    def best(self) -> CheckpointRecord | None:
+        """The one marked best; None before the first."""
+        return None if self._state.best is None else self.record(self._state.best)
+
+    @property
+    def last(self) -> CheckpointRecord | None:
+        """The one added last, which is where a resumed run continues; None in an empty index."""
+        return None if self._state.last is None else self.record(self._state.last)
+
+    def record(self, train_iter: int) -> CheckpointRecord:
+        """Find the checkpoint of this train_iter; raises CheckpointIndexError where there is none."""
+        for record in self._state.checkpoints:
+            if record.train_iter == train_iter:
+                return record
+        raise CheckpointIndexError(f"{self.folder / _INDEX} lists no checkpoint of iteration {train_iter}")
+
+    def add(self, record: CheckpointRecord) -> None:
+        """List a checkpoint whose file is complete. It replaces one of the same train_iter, whose reward it keeps."""
+        if not math.isfinite(record.wall_s):
+            raise ValueError(f"checkpoint of iteration {record.train_iter}: wall_s is {record.wall_s}")
+        for known in self._state.checkpoints:
+            if known.train_iter == record.train_iter and record.reward is None:
+                record = structs.replace(record, reward=known.reward)
+        self._write(checkpoints=self._with(record), last=record.train_iter)
+
+    def set_reward(self, train_iter: int, reward: float) -> None:
+        """Note the mean evaluation return of a checkpoint; one that is not finite counts as not evaluated."""
+        known = self.record(train_iter)
+        self._write(checkpoints=self._with(structs.replace(known, reward=reward if math.isfinite(reward) else None)))
+
+    def mark_best(self, train_iter: int) -> None:
+        """Make ckpt_best.pth.tar this checkpoint's very file."""
+        self._link(train_iter, _BEST)
+        self._write(best=train_iter)
+
+    def link_interrupt(self, train_iter: int) -> None:
+        """Make ckpt_interrupt.pth.tar this checkpoint's very file."""
+        self._link(train_iter, _INTERRUPT)
+
+    def prune(self, keep: int, *, in_use: Collection[int] = ()) -> list[CheckpointRecord]:
+        """Remove the files and records that `to_prune` chooses and return them.
+
+        Files go first: after a crash between the two, the records left are chosen again next time.
+        """
+        state = self._state
+        gone = to_prune(state.checkpoints, keep=keep, best=state.best, last=state.last, in_use=in_use)
+        for record in gone:
+            (self.folder / record.file).unlink(missing_ok=True)
+        if gone:
+            self._write(checkpoints=tuple(record for record in state.checkpoints if record not in gone))
+        return gone
+
+    def _with(self, record: CheckpointRecord) -> tuple[CheckpointRecord, ...]:
+        others = (known for known in self._state.checkpoints if known.train_iter != record.train_iter)
+        return tuple(sorted((*others, record), key=lambda known: known.train_iter))
+
+    def _write(
+        self,
+        *,
+        checkpoints: tuple[CheckpointRecord, ...] | None = None,
+        best: int | None = None,
+        last: int | None = None,
+    ) -> None:
+        """Write the index with what is given changed; memory follows only once the disk has it."""
+        old = self._state
+        new = _IndexFile(
+            format=1,
+            best=old.best if best is None else best,
+            last=old.last if last is None else last,
+            checkpoints=old.checkpoints if checkpoints is None else checkpoints,
+        )
+        text = msgspec.json.format(msgspec.json.encode(new), indent=2)
+        write_bytes(self.folder / _INDEX, text + b"\n", durable=True)
+        self._state = new
+
+    def _link(self, train_iter: int, name: str) -> None:
+        source = self.folder / self.record(train_iter).file
+        with replacing(self.folder / name, durable=True) as temporary:
+            try:
+                os.link(source, temporary)
+            except FileNotFoundError:
+                raise CheckpointIndexError(f"{source} is listed in {_INDEX} but missing") from None
+            except OSError:
+                shutil.copyfile(source, temporary)  # a file system without hard links
+
+
+def _decode(data: bytes) -> _IndexFile:
+    state = msgspec.json.decode(data, type=_IndexFile)
+    listed = [record.train_iter for record in state.checkpoints]
+    if len(set(listed)) < len(listed):
+        raise ValueError("a train_iter is listed twice")
+    for name, train_iter in (("best", state.best), ("last", state.last)):
+        if train_iter is not None and train_iter not in listed:
+            raise ValueError(f"{name} names iteration {train_iter}, which is not listed")
+    return state

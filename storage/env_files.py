@@ -1,0 +1,26 @@
+"""vars.pkl: a copy of the environment for tools that want the object. Written only; Remuda never reads it back."""
+
+from __future__ import annotations
+
+import pickle  # noqa: TID251 - the one place that writes a pickle, because users' tools expect vars.pkl; nothing loads it
+from pathlib import Path
+
+from remuda.storage.atomic import replacing
+
+
+def pickle_environment(path: Path, env: object) -> str | None:
+    """Write {"env": env} to `path` as a standard pickle; return a warning, and write nothing, where that cannot be.
+
+    Raises OSError where the disk refuses.
+    """
+    try:
+        with replacing(path, durable=False) as temporary, temporary.open("wb") as file:
+            pickle.dump({"env": env}, file)
+    except OSError:
+        raise
+    except Exception as error:  # whatever the environment's own __reduce__ or __getstate__ raises
+        return (
+            f"{path.name} was not written, since this environment cannot be pickled ({type(error).__name__}: {error}). "
+            "Nothing else is affected: env_spec.json says how to rebuild it."
+        )
+    return None

@@ -1,0 +1,297 @@
+"""Where everything of a run lies, and what happens when the folder is already there."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+Mode = Literal["serial", "parallel"]
+OnExists = Literal["error", "resume", "force", "rename"]
+
+REPLACED = ".replaced"
+"""Inside the run folder: where `force` puts what was there before, one dated folder each time."""
+
+_COMMON_FOLDERS = ("ckpt", "model", "log/buffer", "log/collector", "log/evaluator", "log/learner")
+_OWN_FOLDERS: dict[Mode, tuple[str, ...]] = {
+    "serial": ("log/serial",),
+    "parallel": (
+        "data",
+        "policy",
+        "log/buffer/buffer_tb_logger",
+        "log/learner/learner_tb_logger",
+        "log/commander/commander_tb_logger",
+    ),
+}
+_WORKER_NAME = re.compile(r"[A-Za-z0-9-]{1,64}")
+
+
+class RunFolderError(Exception):
+    """The folder cannot be used as asked; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Every path of a run. Touches no disk; `prepare` does."""
+
+    root: Path
+
+    # --- settings and provenance
+    @property
+    def config_json(self) -> Path:
+        """Every setting, resolved. Its presence is what makes a folder a run."""
+        return self.root / "config.json"
+
+    @property
+    def total_config(self) -> Path:
+        """The resolved config as one Python literal."""
+        return self.root / "total_config.py"
+
+    @property
+    def formatted_total_config(self) -> Path:
+        """The same, laid out to be read and edited."""
+        return self.root / "formatted_total_config.py"
+
+    @property
+    def git_log(self) -> Path:
+        """The commit the run was started from."""
+        return self.root / "git_log.txt"
+
+    @property
+    def git_diff(self) -> Path:
+        """What was changed since that commit."""
+        return self.root / "git_diff.txt"
+
+    @property
+    def env_spec(self) -> Path:
+        """The environment's spaces and settings."""
+        return self.root / "env_spec.json"
+
+    @property
+    def vars_pkl(self) -> Path:
+        """A pickled copy of the environment, where it can be pickled."""
+        return self.root / "vars.pkl"
+
+    # --- results
+    @property
+    def progress(self) -> Path:
+        """One tab-separated row per log interval."""
+        return self.root / "progress.txt"
+
+    @property
+    def model(self) -> Path:
+        """Folder of the newest policy, loadable without the experiment's code."""
+        return self.root / "model"
+
+    @property
+    def ckpt(self) -> Path:
+        """Folder of the checkpoints."""
+        return self.root / "ckpt"
+
+    def checkpoint(self, train_iter: int) -> Path:
+        """The checkpoint after `train_iter` gradient updates."""
+        return self.ckpt / f"iteration_{train_iter}.pth.tar"
+
+    @property
+    def best(self) -> Path:
+        """The checkpoint with the highest mean evaluation return."""
+        return self.ckpt / "ckpt_best.pth.tar"
+
+    @property
+    def interrupt(self) -> Path:
+        """The checkpoint saved when the run was interrupted."""
+        return self.ckpt / "ckpt_interrupt.pth.tar"
+
+    @property
+    def index(self) -> Path:
+        """A record per checkpoint."""
+        return self.ckpt / "index.json"
+
+    # --- what crosses between workers (parallel mode)
+    @property
+    def data(self) -> Path:
+        """Folder of the payload files."""
+        return self.root / "data"
+
+    @property
+    def policy(self) -> Path:
+        """Folder of the policy file."""
+        return self.root / "policy"
+
+    def policy_file(self, uuid: str, number: int) -> Path:
+        """The file the learner rewrites and the collectors read."""
+        return self.policy / f"policy_{_signature(uuid, number)}"
+
+    def policy_lock(self, uuid: str, number: int) -> Path:
+        """The lock beside the policy file."""
+        return self.policy / f"policy_{_signature(uuid, number)}.lock"
+
+    # --- logs
+    @property
+    def log(self) -> Path:
+        """Folder of all logs."""
+        return self.root / "log"
+
+    @property
+    def buffer_log(self) -> Path:
+        """Both modes."""
+        return self.log / "buffer" / "buffer_logger.txt"
+
+    @property
+    def learner_log(self) -> Path:
+        """Both modes."""
+        return self.log / "learner" / "learner_logger.txt"
+
+    @property
+    def serial_collector_log(self) -> Path:
+        """Serial mode's one collector."""
+        return self.log / "collector" / "collector_logger.txt"
+
+    @property
+    def serial_evaluator_log(self) -> Path:
+        """Serial mode's one evaluator."""
+        return self.log / "evaluator" / "evaluator_logger.txt"
+
+    def collector_log(self, uuid: str, incarnation: int) -> Path:
+        """Parallel mode: one per collector worker."""
+        return self.log / "collector" / f"{_signature(uuid, incarnation)}_logger.txt"
+
+    def evaluator_log(self, uuid: str, incarnation: int) -> Path:
+        """Parallel mode: one per evaluator worker."""
+        return self.log / "evaluator" / f"{_signature(uuid, incarnation)}_logger.txt"
+
+    @property
+    def coordinator_log(self) -> Path:
+        """Parallel mode."""
+        return self.log / "coordinator_logger.txt"
+
+    @property
+    def commander_log(self) -> Path:
+        """Parallel mode: decisions, workers lost and back, why the run ended."""
+        return self.log / "commander" / "commander_logger.txt"
+
+    @property
+    def commander_collector_log(self) -> Path:
+        """Parallel mode: the reports of all collectors."""
+        return self.log / "commander" / "commander_collector_logger.txt"
+
+    @property
+    def commander_evaluator_log(self) -> Path:
+        """Parallel mode: the reports of all evaluators."""
+        return self.log / "commander" / "commander_evaluator_logger.txt"
+
+    @property
+    def serial_tb(self) -> Path:
+        """Serial mode: the one event file of all roles lies here."""
+        return self.log / "serial"
+
+    @property
+    def buffer_tb(self) -> Path:
+        """Parallel mode."""
+        return self.log / "buffer" / "buffer_tb_logger"
+
+    @property
+    def learner_tb(self) -> Path:
+        """Parallel mode."""
+        return self.log / "learner" / "learner_tb_logger"
+
+    @property
+    def commander_tb(self) -> Path:
+        """Parallel mode: collectors and evaluators."""
+        return self.log / "commander" / "commander_tb_logger"
+
+
+def prepare(root: Path, on_exists: OnExists, *, mode: Mode, now: datetime) -> RunFolder:
+    """Make the folders of a run and return where they are; with `rename` that is not `root`.
+
+    An existing empty directory counts as not existing. `now` (local time) dates what `force` and `rename` make.
+    Raises RunFolderError where the folder cannot be used as asked; nothing is changed then.
+    """
+    entries = _entries(root)
+    if on_exists == "resume":
+        _check_resumable(root, exists=bool(entries), mode=mode)
+    elif entries and on_exists == "error":
+        raise RunFolderError(_occupied(root))
+    elif entries and on_exists == "force":
+        _move_away(root, entries, stamp=_stamp(now))
+    elif entries:
+        root = _free_name(root.parent, f"{root.name}_{_stamp(now)}")
+    run = RunFolder(root)
+    root.mkdir(parents=True, exist_ok=True)
+    if on_exists != "resume":
+        _claim(run)
+    for folder in (*_COMMON_FOLDERS, *_OWN_FOLDERS[mode]):
+        (root / folder).mkdir(parents=True, exist_ok=True)
+    return run
+
+
+def _signature(uuid: str, number: int) -> str:
+    """Name a worker's file: its UUID and the last six digits of `number`."""
+    if not _WORKER_NAME.fullmatch(uuid):
+        raise ValueError(f"{uuid!r} cannot be part of a file name: letters, digits and hyphens only")
+    return f"{uuid}_{number % 1_000_000:06d}"
+
+
+def _stamp(now: datetime) -> str:
+    return now.strftime("%y%m%d_%H%M%S")
+
+
+def _entries(root: Path) -> list[str]:
+    """Name what lies in the folder, leaving out what an earlier `force` put aside."""
+    if not os.path.lexists(root):
+        return []
+    if not root.is_dir():
+        raise RunFolderError(f"{root} is not a directory: choose another run folder")
+    return sorted(entry for entry in os.listdir(root) if entry != REPLACED)
+
+
+def _occupied(root: Path) -> str:
+    holds = "already holds a run" if RunFolder(root).config_json.exists() else "is not empty and holds no run"
+    resume = "continue it with --resume, " if RunFolder(root).config_json.exists() else ""
+    return (
+        f"{root} {holds}: {resume}start over with --force (its files move to {root / REPLACED}), "
+        "keep it and use a dated name with --on-exists rename, or choose another folder"
+    )
+
+
+def _check_resumable(root: Path, *, exists: bool, mode: Mode) -> None:
+    if not exists:
+        raise RunFolderError(f"{root} cannot be resumed: there is no run; start it without --resume")
+    run = RunFolder(root)
+    if not run.config_json.is_file():
+        raise RunFolderError(f"{root} cannot be resumed: it has no config.json, so it is not a run folder")
+    other: Mode = "parallel" if mode == "serial" else "serial"
+    marker = {"serial": run.serial_tb, "parallel": run.log / "commander"}[other]
+    if marker.exists():
+        raise RunFolderError(
+            f"{root} cannot be resumed in {mode} mode: it was started in {other} mode; resume it in that mode, "
+            "or start a new run from its weights with --initialize-from"
+        )
+
+
+def _move_away(root: Path, entries: list[str], *, stamp: str) -> None:
+    """Put aside what the folder holds. config.json goes last, so a folder half moved still says what it is."""
+    (root / REPLACED).mkdir(exist_ok=True)
+    away = _free_name(root / REPLACED, stamp)
+    away.mkdir()
+    for entry in sorted(entries, key=lambda entry: entry == RunFolder(root).config_json.name):
+        os.rename(root / entry, away / entry)
+
+
+def _free_name(parent: Path, name: str) -> Path:
+    candidate, count = parent / name, 1
+    while os.path.lexists(candidate):
+        count += 1
+        candidate = parent / f"{name}_{count}"
+    return candidate
+
+
+def _claim(run: RunFolder) -> None:
+    """Make log/ exclusively, so that of two runs started on one empty folder at the same moment one is refused."""
+    try:
+        run.log.mkdir()
+    except FileExistsError:
+        raise RunFolderError(f"{run.root} was taken by another run at this moment: choose another folder") from None

@@ -1,0 +1,156 @@
+"""A file is either wholly the old one or wholly the new one, and nothing else is left lying about."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from remuda.storage.atomic import replacing, sweep_temporaries, write_bytes, write_text
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_written_content_replaces_the_old_and_leaves_only_the_file(tmp_path: Path, durable: bool) -> None:
+    path = tmp_path / "policy"
+    write_bytes(path, b"first, and longer", durable=durable)
+    write_bytes(path, memoryview(b"second"), durable=durable)
+    assert path.read_bytes() == b"second"
+    assert os.listdir(tmp_path) == ["policy"]
+
+
+def test_text_is_utf8_with_newlines_as_given(tmp_path: Path) -> None:
+    write_text(tmp_path / "t", "é\r\nb\n", durable=False)
+    assert (tmp_path / "t").read_bytes() == b"\xc3\xa9\r\nb\n"
+
+
+def test_a_view_of_wider_items_is_written_in_full(tmp_path: Path) -> None:
+    write_bytes(tmp_path / "t", memoryview(bytes(range(16))).cast("I"), durable=False)
+    assert (tmp_path / "t").read_bytes() == bytes(range(16))
+
+
+def test_the_temporary_lies_beside_the_file_and_is_hidden(tmp_path: Path) -> None:
+    with replacing(tmp_path / "a.bin", durable=False) as temporary:
+        assert temporary.parent == tmp_path
+        assert temporary.name.startswith(f".a.bin.{os.getpid()}.")
+        assert temporary.name.endswith(".tmp")
+        temporary.write_bytes(b"x")
+        assert not (tmp_path / "a.bin").exists()
+    assert (tmp_path / "a.bin").read_bytes() == b"x"
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_a_failing_body_changes_nothing(tmp_path: Path, error: type[BaseException]) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+
+    def fail() -> None:
+        with replacing(path, durable=True) as temporary:
+            temporary.write_bytes(b"half")
+            raise error
+
+    with pytest.raises(error):
+        fail()
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_body_that_writes_nothing_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"old")
+    with pytest.raises(FileNotFoundError), replacing(tmp_path / "a", durable=False):
+        pass
+    assert (tmp_path / "a").read_bytes() == b"old"
+
+
+def test_relinking_the_same_file_leaves_no_temporary(tmp_path: Path) -> None:
+    """rename() of one hard link over another does nothing and keeps both names."""
+    (tmp_path / "a").write_bytes(b"x")
+    for _ in range(2):
+        with replacing(tmp_path / "best", durable=True) as temporary:
+            os.link(tmp_path / "a", temporary)
+    assert sorted(os.listdir(tmp_path)) == ["a", "best"]
+
+
+def test_only_durable_writes_are_synced_file_first_then_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+
+    def spy(descriptor: int) -> None:
+        synced.append(os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
+
+    monkeypatch.setattr(os, "fsync", spy)
+    write_bytes(tmp_path / "chunk", b"x", durable=False)
+    assert synced == []
+    write_bytes(tmp_path / "policy", b"x", durable=True)
+    assert len(synced) == 2
+    assert synced[0].startswith(".policy.")
+    assert synced[1] == tmp_path.name
+
+
+def test_a_secret_is_never_readable_by_others(tmp_path: Path) -> None:
+    path = tmp_path / "connection.json"
+    path.write_bytes(b"old and open")
+    path.chmod(0o644)
+    write_text(path, "key", durable=True, mode=0o600)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_readers_see_whole_files_only(tmp_path: Path) -> None:
+    path, size = tmp_path / "p", 200_000
+    torn: list[int] = []
+    write_bytes(path, b"\0" * size, durable=False)
+    stop = threading.Event()
+
+    def read() -> None:
+        while not stop.is_set():
+            data = path.read_bytes()
+            if len(data) != size or data.count(data[:1]) != size:
+                torn.append(len(data))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for version in range(100):
+        write_bytes(path, bytes([version]) * size, durable=False)
+    stop.set()
+    reader.join(timeout=30)
+    assert not reader.is_alive()
+    assert torn == []
+
+
+@pytest.mark.processes
+def test_a_writer_killed_half_way_leaves_the_old_file_and_a_temporary_that_is_swept(tmp_path: Path) -> None:
+    path = tmp_path / "policy"
+    write_bytes(path, b"old", durable=False)
+    script = (
+        "import sys, time, pathlib\n"
+        "from remuda.storage.atomic import replacing\n"
+        "with replacing(pathlib.Path(sys.argv[1]), durable=True) as temporary:\n"
+        "    temporary.write_bytes(b'half'); print('written', flush=True); time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "written\n"
+        writer.send_signal(signal.SIGKILL)
+        writer.wait(timeout=30)
+    assert path.read_bytes() == b"old"
+    assert len(os.listdir(tmp_path)) == 2
+    assert sweep_temporaries(tmp_path, older_than_s=-1) == 1
+    assert os.listdir(tmp_path) == ["policy"]
+
+
+def test_sweeping_spares_the_young_and_the_foreign(tmp_path: Path) -> None:
+    ours, young = tmp_path / ".chunk.12.0123abcd.tmp", tmp_path / ".chunk.13.0123abcd.tmp"
+    foreign = [tmp_path / name for name in ("notes.tmp", ".hidden", ".a.b.c.tmp", "x.12.0123abcd.tmp")]
+    for path in (ours, young, *foreign):
+        path.touch()
+        os.utime(path, (1_000, 1_000))
+    os.utime(young, (1_950, 1_950))
+    assert sweep_temporaries(tmp_path, older_than_s=100, now_s=2_000) == 1
+    assert set(tmp_path.iterdir()) == {young, *foreign}
+
+
+def test_sweeping_a_folder_that_is_not_there_removes_nothing(tmp_path: Path) -> None:
+    assert sweep_temporaries(tmp_path / "none", older_than_s=0) == 0

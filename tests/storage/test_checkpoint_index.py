@@ -1,0 +1,279 @@
+"""The index on disk is always the truth about ckpt/, and pruning never takes initial, best or last."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.storage import checkpoint_index
+from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError, to_prune
+from remuda.wire.messages import CheckpointRecord
+
+
+def record(train_iter: int, reward: float | None = None) -> CheckpointRecord:
+    return CheckpointRecord(
+        train_iter=train_iter,
+        env_step=train_iter * 8,
+        wall_s=train_iter / 10,
+        reward=reward,
+        file=f"iteration_{train_iter}.pth.tar",
+        sha256="0" * 64,
+        created="2026-08-21T11:26:24+02:00",
+    )
+
+
+def saved(folder: Path, *train_iters: int) -> CheckpointIndex:
+    index = CheckpointIndex(folder)
+    for train_iter in train_iters:
+        (folder / record(train_iter).file).write_text(f"weights {train_iter}")
+        index.add(record(train_iter))
+    return index
+
+
+# --- what may go ----------------------------------------------------------------------------------------------------
+
+
+def test_the_oldest_go_first_and_the_newest_keep_stay() -> None:
+    records = [record(i) for i in (0, 10, 20, 30, 40, 50)]
+    gone = to_prune(records, keep=2, best=20, last=50)
+    assert [r.train_iter for r in gone] == [10, 30]
+
+
+def test_keep_zero_keeps_all() -> None:
+    assert to_prune([record(i) for i in range(50)], keep=0, best=None, last=None) == []
+
+
+def test_one_that_is_being_evaluated_stays() -> None:
+    records = [record(i) for i in (0, 10, 20, 30)]
+    assert [r.train_iter for r in to_prune(records, keep=1, best=None, last=30, in_use=(10,))] == [20]
+
+
+@given(
+    iters=st.lists(st.integers(0, 1_000), unique=True, max_size=30),
+    keep=st.integers(0, 12),
+    seed=st.integers(0, 99),
+    data=st.data(),
+)
+def test_whatever_the_history_the_promises_hold(iters: list[int], keep: int, seed: int, data: st.DataObject) -> None:
+    one_of_them = st.sampled_from(iters) if iters else st.none()
+    best, last = data.draw(st.none() | one_of_them), data.draw(one_of_them)
+    records = [record(i) for i in iters]
+    random.Random(seed).shuffle(records)
+    gone = [r.train_iter for r in to_prune(records, keep=keep, best=best, last=last)]
+    stay = set(iters) - set(gone)
+    assert gone == sorted(gone), "oldest first"
+    assert not {0, best, last} & set(gone)
+    later = sorted(i for i in iters if i > 0)
+    assert keep == 0 or set(later[-keep:]) <= stay
+    assert len(stay) <= keep + 3 or keep == 0
+    assert to_prune([record(i) for i in stay], keep=keep, best=best, last=last) == [], "nothing more to prune after"
+
+
+# --- the file -------------------------------------------------------------------------------------------------------
+
+
+def test_the_layout_of_the_file(tmp_path: Path) -> None:
+    index = saved(tmp_path, 0, 100)
+    index.set_reward(100, 195.5)
+    index.mark_best(100)
+    assert json.loads((tmp_path / "index.json").read_text()) == {
+        "format": 1,
+        "best": 100,
+        "last": 100,
+        "checkpoints": [
+            {
+                "train_iter": 0,
+                "env_step": 0,
+                "wall_s": 0.0,
+                "reward": None,
+                "file": "iteration_0.pth.tar",
+                "sha256": "0" * 64,
+                "created": "2026-08-21T11:26:24+02:00",
+            },
+            {
+                "train_iter": 100,
+                "env_step": 800,
+                "wall_s": 10.0,
+                "reward": 195.5,
+                "file": "iteration_100.pth.tar",
+                "sha256": "0" * 64,
+                "created": "2026-08-21T11:26:24+02:00",
+            },
+        ],
+    }
+    assert (tmp_path / "index.json").read_text().endswith("}\n")
+
+
+def test_an_empty_folder_has_an_empty_index_and_gets_no_file(tmp_path: Path) -> None:
+    index = CheckpointIndex(tmp_path)
+    assert (index.records, index.best, index.last) == ((), None, None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_change_is_read_back_by_another(tmp_path: Path) -> None:
+    index = saved(tmp_path, 0, 10, 20)
+    reader = CheckpointIndex(tmp_path)
+    for change in (
+        lambda: index.set_reward(10, 3.0),
+        lambda: index.mark_best(10),
+        lambda: index.add(record(30)),
+        lambda: index.prune(1),
+    ):
+        change()
+        reader.load()
+        assert (reader.records, reader.best, reader.last) == (index.records, index.best, index.last)
+    assert [r.train_iter for r in reader.records] == [0, 10, 30]
+
+
+def test_last_is_the_one_added_last_even_after_going_back(tmp_path: Path) -> None:
+    index = saved(tmp_path, 0, 100, 50)
+    assert index.last == record(50)
+    assert [r.train_iter for r in index.records] == [0, 50, 100]
+    assert [r.train_iter for r in index.prune(1)] == []
+
+
+def test_adding_again_replaces_and_keeps_a_known_reward(tmp_path: Path) -> None:
+    index = saved(tmp_path, 0, 10)
+    index.set_reward(10, 7.0)
+    index.add(record(10))
+    assert index.records == (record(0), record(10, reward=7.0))
+    index.add(record(10, reward=9.0))
+    assert index.record(10).reward == 9.0
+
+
+def test_a_reward_that_is_no_number_counts_as_not_evaluated(tmp_path: Path) -> None:
+    index = saved(tmp_path, 0)
+    index.set_reward(0, float("nan"))
+    assert CheckpointIndex(tmp_path).record(0).reward is None
+
+
+def test_a_wall_time_that_json_cannot_hold_is_refused(tmp_path: Path) -> None:
+    bad = CheckpointRecord(1, 8, float("nan"), None, "iteration_1.pth.tar", "0" * 64, "now")
+    with pytest.raises(ValueError, match="wall_s"):
+        CheckpointIndex(tmp_path).add(bad)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("method", ["set_reward", "mark_best", "link_interrupt", "record"])
+def test_a_checkpoint_that_is_not_listed_is_a_typed_error(tmp_path: Path, method: str) -> None:
+    index = saved(tmp_path, 0)
+    arguments = (7, 1.0) if method == "set_reward" else (7,)
+    with pytest.raises(CheckpointIndexError, match="iteration 7"):
+        getattr(index, method)(*arguments)
+
+
+def test_what_the_disk_refuses_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = saved(tmp_path, 0)
+
+    def full(path: Path, data: bytes, *, durable: bool) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint_index, "write_bytes", full)
+        with pytest.raises(OSError, match="No space"):
+            index.add(record(10))
+    assert index.records == CheckpointIndex(tmp_path).records == (record(0),)
+
+
+VALID = '{"format":1,"best":null,"last":null,"checkpoints":[]}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "null",
+        "\x00\xff",
+        VALID.replace('"format":1', '"format":2'),
+        VALID.replace('"best":null', '"best":5'),
+        VALID.replace('"last":null', '"last":"x"'),
+        VALID.replace("[]", "[{}]"),
+        VALID.replace("}", ',"more":1}'),
+    ],
+)
+def test_a_damaged_index_is_a_typed_error_that_names_the_file(tmp_path: Path, text: str) -> None:
+    (tmp_path / "index.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(CheckpointIndexError) as caught:
+        CheckpointIndex(tmp_path)
+    assert str(tmp_path / "index.json") in str(caught.value)
+
+
+def test_a_record_listed_twice_or_pointing_elsewhere_is_damage(tmp_path: Path) -> None:
+    saved(tmp_path, 1)
+    path = tmp_path / "index.json"
+    whole = json.loads(path.read_text())
+    path.write_text(json.dumps({**whole, "checkpoints": whole["checkpoints"] * 2}))
+    with pytest.raises(CheckpointIndexError, match="twice"):
+        CheckpointIndex(tmp_path)
+    whole["checkpoints"][0]["file"] = "../../outside"
+    path.write_text(json.dumps(whole))
+    with pytest.raises(CheckpointIndexError, match="file"):
+        CheckpointIndex(tmp_path)
+
+
+# --- the files beside it --------------------------------------------------------------------------------------------
+
+
+def test_best_is_that_very_file_and_follows_it(tmp_path: Path) -> None:
+    index = saved(tmp_path, 0, 10)
+    for train_iter in (0, 10, 10):
+        index.mark_best(train_iter)
+        assert (tmp_path / "ckpt_best.pth.tar").samefile(tmp_path / f"iteration_{train_iter}.pth.tar")
+        assert index.best == record(train_iter)
+    assert sorted(os.listdir(tmp_path)) == [
+        "ckpt_best.pth.tar",
+        "index.json",
+        "iteration_0.pth.tar",
+        "iteration_10.pth.tar",
+    ]
+
+
+def test_the_interrupted_one_is_linked_and_is_not_best(tmp_path: Path) -> None:
+    index = saved(tmp_path, 0, 10)
+    index.link_interrupt(10)
+    assert (tmp_path / "ckpt_interrupt.pth.tar").samefile(tmp_path / "iteration_10.pth.tar")
+    assert index.best is None
+
+
+def test_best_is_a_copy_where_links_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(source: Path, target: Path) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    index = saved(tmp_path, 0)
+    index.mark_best(0)
+    assert (tmp_path / "ckpt_best.pth.tar").read_text() == "weights 0"
+
+
+def test_best_stays_what_it_was_when_the_file_is_gone(tmp_path: Path) -> None:
+    index = saved(tmp_path, 0, 10)
+    index.mark_best(0)
+    (tmp_path / "iteration_10.pth.tar").unlink()
+    with pytest.raises(CheckpointIndexError, match="missing"):
+        index.mark_best(10)
+    assert index.best == record(0)
+    assert (tmp_path / "ckpt_best.pth.tar").read_text() == "weights 0"
+
+
+def test_pruning_removes_files_and_records_alike(tmp_path: Path) -> None:
+    index = saved(tmp_path, 0, 10, 20, 30, 40)
+    index.mark_best(10)
+    assert [r.train_iter for r in index.prune(1)] == [20, 30]
+    assert sorted(p.name for p in tmp_path.glob("iteration_*")) == [r.file for r in index.records]
+    assert [r.train_iter for r in index.records] == [0, 10, 40]
+    assert index.prune(1) == []
+
+
+def test_a_crash_while_pruning_is_made_good_by_the_next(tmp_path: Path) -> None:
+    index = saved(tmp_path, 0, 10, 20)
+    (tmp_path / "iteration_10.pth.tar").unlink()
+    assert [r.train_iter for r in index.prune(1)] == [10]
+    assert [r.train_iter for r in CheckpointIndex(tmp_path).records] == [0, 20]

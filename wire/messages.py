@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 from msgspec import Meta, Struct, field
+from numpy.typing import NDArray
 
 PROTOCOL_VERSION = 1
 """Raised whenever a message changes its shape; both sides must agree."""
@@ -82,9 +83,9 @@ class ChunkMeta(Part, frozen=True):
     policy: PolicyRef
     """The oldest policy that acted in it."""
     collect_s: float
-    episode_returns: list[float] = field(default_factory=list)
+    episode_returns: list[float] = field(default_factory=list[float])
     """Undiscounted returns of the episodes that ended in it, in order of ending."""
-    episode_lengths: list[Count] = field(default_factory=list)
+    episode_lengths: list[Count] = field(default_factory=list[int])
 
 
 class IndexedChunk(Part, frozen=True):
@@ -180,9 +181,9 @@ class BatchRequest(Message, frozen=True):
     """Updates done so far."""
     loaded_row: Count
     """Every live row below this id is in the learner's ring; chunks below may be deleted once evicted."""
-    priority_rows: np.ndarray
+    priority_rows: NDArray[np.int64]
     """int64 [n]: rows whose priority is known anew."""
-    priorities: np.ndarray
+    priorities: NDArray[np.float32]
     """float32 [n]: their absolute errors, before exponent and offset."""
 
 
@@ -283,8 +284,8 @@ class Assign(Message, frozen=True):
     """A learner starts from this checkpoint; null starts afresh."""
     credit_env_steps: Count = 0
     """See Credit."""
-    exploration: dict[str, float] = field(default_factory=dict)
-    replay: list[IndexedChunk] = field(default_factory=list)
+    exploration: dict[str, float] = field(default_factory=dict[str, float])
+    replay: list[IndexedChunk] = field(default_factory=list[IndexedChunk])
     """For a learner: chunks already in the index, oldest first."""
 
 
@@ -320,9 +321,9 @@ class Batches(Message, frozen=True):
 
     lease: Count
     request: Count
-    rows: np.ndarray
+    rows: NDArray[np.int64]
     """int64 [batches, batch_size]: row ids."""
-    weights: np.ndarray
+    weights: NDArray[np.float32]
     """float32 [batches, batch_size]: importance weights, largest 1 per batch."""
     new_chunks: list[IndexedChunk]
     """In row order, gapless from what the learner was told last."""

@@ -1,0 +1,163 @@
+"""One end of a conversation over a network that may lose, repeat and reorder: everything arrives, and only once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from remuda.wire.envelope import Envelope
+from remuda.wire.messages import Ack, AnyMessage, Beat, BeatHeard, PolicyAvailable
+from remuda.wire.sequence import SequenceSet
+
+__all__ = ["NOT_RESENT", "Channel", "Envelope", "Received"]
+
+NOT_RESENT = (Ack, Beat, BeatHeard, PolicyAvailable)
+"""Messages whose loss does no harm: the next one of their kind says the same or more."""
+
+
+@dataclass(frozen=True)
+class Received:
+    """What came of one envelope: a message that is new (or None), and what must be sent back at once."""
+
+    message: AnyMessage | None
+    id: int
+    """0 when nothing need be answered; else pass it to `post(reply_to=…)` or `acknowledge`."""
+    answers: tuple[Envelope, ...] = ()
+
+
+_NOTHING = Received(None, 0)
+
+
+@dataclass
+class _Pending:
+    """A reliable message that the other end has not acknowledged yet."""
+
+    envelope: Envelope
+    due_s: float
+    interval_s: float
+
+
+class Channel:
+    """Numbers, repeats and de-duplicates the messages of one end. Opens no socket and reads no clock.
+
+    A reliable message is sent again, with doubling pauses, until the other end acknowledges it; an answer with
+    `reply_to` acknowledges, and is itself repeated whenever its request is. Answer every received id exactly once, by
+    `post(reply_to=id)` or `acknowledge(id)`, now or later: until then its repetitions are ignored. What is answered
+    later than it is acknowledged goes as a message of its own.
+
+    Both ends begin with a fresh Channel. `window` bounds what is remembered of the other end's messages: one that
+    runs further ahead of its oldest unacknowledged message is treated as lost, and so comes again.
+    """
+
+    def __init__(self, *, resend_s: float = 1.0, resend_max_s: float = 8.0, window: int = 1_024) -> None:
+        self._resend_s = resend_s
+        self._resend_max_s = resend_max_s
+        self._window = window
+        self._heard_s: float | None = None
+        self._last_id = 0
+        self._pending: dict[int, _Pending] = {}  # in order of id
+        self._seen = SequenceSet(first=1, max_gaps=window)
+        self._peer_floor = 1
+        self._unanswered: set[int] = set()
+        self._replies: dict[int, Envelope] = {}  # answers that may have to be repeated, by the id they answer
+
+    def post(self, message: AnyMessage, now_s: float, *, reply_to: int = 0) -> Envelope:
+        """Return the envelope to send now; unless it is a reply or NOT_RESENT, `due` returns it until acknowledged.
+
+        Arrays in the message must not be changed afterwards. Raises ValueError when `reply_to` was answered already.
+        """
+        if reply_to:
+            if reply_to not in self._unanswered:
+                raise ValueError(f"message {reply_to} was answered already: post {type(message).__name__} without it")
+            return self._answer(reply_to, message)
+        if isinstance(message, NOT_RESENT):
+            return Envelope(0, 0, self._floor, message)
+        self._last_id += 1
+        envelope = Envelope(self._last_id, 0, self._floor, message)
+        self._pending[envelope.id] = _Pending(envelope, now_s + self._resend_s, self._resend_s)
+        return envelope
+
+    def receive(self, envelope: Envelope, now_s: float) -> Received:
+        """Take in what arrived. A repeated message yields None and the answer it had, if it had one."""
+        self._heard_s = now_s
+        self._raise_peer_floor(envelope.floor)
+        if envelope.reply_to:
+            first_answer = self._pending.pop(envelope.reply_to, None) is not None
+            if not first_answer or isinstance(envelope.message, Ack):
+                return _NOTHING
+        elif isinstance(envelope.message, Ack):
+            return _NOTHING
+        if envelope.id == 0:
+            return Received(envelope.message, 0)
+        return self._receive_reliable(envelope)
+
+    def _receive_reliable(self, envelope: Envelope) -> Received:
+        if envelope.id in self._seen:
+            return self._repeat_answer(envelope.id)
+        if envelope.id >= self._peer_floor + self._window:
+            return _NOTHING
+        self._seen.add(envelope.id)
+        self._unanswered.add(envelope.id)
+        return Received(envelope.message, envelope.id)
+
+    def _repeat_answer(self, id: int) -> Received:
+        if id in self._unanswered:
+            return _NOTHING
+        reply = self._replies.get(id)
+        answer = Envelope(0, id, self._floor, Ack()) if reply is None else replace(reply, floor=self._floor)
+        return Received(None, 0, (answer,))
+
+    def acknowledge(self, id: int) -> Envelope | None:
+        """The Ack to send for a message that has no answer; None when there is nothing to acknowledge (any more)."""
+        return self._answer(id, Ack()) if id in self._unanswered else None
+
+    def _answer(self, id: int, message: AnyMessage) -> Envelope:
+        self._unanswered.discard(id)
+        envelope = Envelope(0, id, self._floor, message)
+        if not isinstance(message, Ack) and id >= self._peer_floor:
+            self._replies[id] = envelope
+        return envelope
+
+    def due(self, now_s: float) -> list[Envelope]:
+        """What has to be sent again now, oldest first; each waits twice as long before it is due once more."""
+        envelopes: list[Envelope] = []
+        for pending in self._within_window():
+            if pending.due_s <= now_s:
+                pending.interval_s = min(2 * pending.interval_s, self._resend_max_s)
+                pending.due_s = now_s + pending.interval_s
+                envelopes.append(replace(pending.envelope, floor=self._floor))
+        return envelopes
+
+    def next_due_s(self) -> float | None:
+        """When `due` will have something to return; None while everything is acknowledged."""
+        return min((pending.due_s for pending in self._within_window()), default=None)
+
+    @property
+    def unacknowledged(self) -> int:
+        """How many reliable messages the other end has not acknowledged yet."""
+        return len(self._pending)
+
+    @property
+    def heard_s(self) -> float | None:
+        """When anything last came from the other end; None before."""
+        return self._heard_s
+
+    @property
+    def _floor(self) -> int:
+        return next(iter(self._pending), self._last_id + 1)
+
+    def _within_window(self) -> Iterator[_Pending]:
+        beyond = self._floor + self._window
+        for id, pending in self._pending.items():
+            if id >= beyond:  # the other end would not take it yet
+                return
+            yield pending
+
+    def _raise_peer_floor(self, floor: int) -> None:
+        if floor <= self._peer_floor:
+            return
+        self._peer_floor = floor
+        for id in [id for id in self._replies if id < floor]:
+            del self._replies[id]

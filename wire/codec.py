@@ -1,0 +1,185 @@
+"""How an envelope becomes frames and back; the only place that touches MessagePack.
+
+    frame 0   b"R" and one byte, the protocol version
+    frame 1   the envelope in MessagePack; an array in it is [its place among frames 2…, dtype, shape]
+    frame 2…  the arrays' bytes, C order, little-endian
+
+Frame 0, the order of the envelope's fields and the message Rejected stay as they are in every version, so that peers
+of different versions can tell each other so.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+from collections.abc import Sequence
+from typing import TypeAlias, cast, get_args
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from remuda.wire.envelope import Envelope
+from remuda.wire.messages import PROTOCOL_VERSION
+
+MAX_HEADER_BYTES = 8 << 20
+"""Of frame 1. An Assign with a long replay or a Batches with many new chunks is the largest."""
+MAX_FRAME_BYTES = 256 << 20
+"""Of each array."""
+MAX_ARRAYS = 16
+"""Per message."""
+
+_MAGIC = b"R"
+_MAX_DIMENSIONS = 8
+_DTYPES = {
+    dtype.str: dtype
+    for dtype in map(np.dtype, ("?", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8"))
+}
+
+Frame: TypeAlias = bytes | memoryview
+_Array: TypeAlias = NDArray[np.generic]
+
+
+class CodecError(ValueError):
+    """A message that cannot be sent, or frames that are no message; the text says what is wrong and where in it."""
+
+
+class ProtocolMismatchError(CodecError):
+    """The peer speaks another version of the protocol. Answer with Rejected, encoded with `protocol=error.theirs`."""
+
+    def __init__(self, theirs: int) -> None:
+        super().__init__(f"the peer speaks protocol {theirs}, this process protocol {PROTOCOL_VERSION}")
+        self.theirs = theirs
+
+
+def encode(envelope: Envelope, *, protocol: int = PROTOCOL_VERSION) -> list[Frame]:
+    """Return the frames to send. Arrays are not copied: they must not change until they are sent.
+
+    `protocol` differs only for a Rejected to a peer of another version. Raises CodecError when the message holds
+    what cannot be sent or is too large.
+    """
+    return _writer.write(envelope, protocol)
+
+
+def decode(frames: Sequence[Frame]) -> Envelope:
+    """Return the envelope in `frames`, validated field by field; its arrays are read-only views of the frames.
+
+    Raises ProtocolMismatchError for a peer of another version and CodecError for everything that is no message.
+    """
+    if len(frames) < 2:
+        raise CodecError(f"a message has at least 2 frames, not {len(frames)}")
+    prefix = bytes(frames[0][:3])
+    if len(prefix) != 2 or prefix[:1] != _MAGIC:
+        raise CodecError(
+            f"frame 0 is {prefix!r}…, not {_MAGIC!r} and a version: the peer does not speak Remuda's protocol"
+        )
+    if prefix[1] != PROTOCOL_VERSION:
+        raise ProtocolMismatchError(prefix[1])
+    _check_sizes(frames)
+    return _reader.read(frames)
+
+
+def check(envelope: Envelope) -> None:
+    """Raise CodecError if the other end would refuse this envelope (a text too long, a number out of range)."""
+    decode(encode(envelope))
+
+
+def _check_sizes(frames: Sequence[Frame]) -> None:
+    if len(frames) - 2 > MAX_ARRAYS:
+        raise CodecError(f"{len(frames) - 2} arrays in one message; the most is {MAX_ARRAYS}")
+    if len(frames[1]) > MAX_HEADER_BYTES:
+        raise CodecError(f"the header has {len(frames[1])} bytes; the most is {MAX_HEADER_BYTES}")
+    for number, frame in enumerate(frames[2:]):
+        if len(frame) > MAX_FRAME_BYTES:
+            raise CodecError(f"array {number} has {len(frame)} bytes; the most is {MAX_FRAME_BYTES}")
+
+
+class _Writer(threading.local):
+    """The encoder of one thread, and the array frames of the message it is busy with."""
+
+    def __init__(self) -> None:
+        self._encoder = msgspec.msgpack.Encoder(enc_hook=self._take_array)
+        self._arrays: list[Frame] = []
+
+    def write(self, envelope: Envelope, protocol: int) -> list[Frame]:
+        self._arrays = []
+        try:
+            header = self._encoder.encode(envelope)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise CodecError(f"{type(envelope.message).__name__} cannot be sent: {error}") from error
+        frames = [_MAGIC + bytes([protocol]), header, *self._arrays]
+        self._arrays = []
+        _check_sizes(frames)
+        return frames
+
+    def _take_array(self, value: object) -> tuple[int, str, tuple[int, ...]]:
+        if not isinstance(value, np.ndarray):
+            raise TypeError(f"{type(value).__name__} is no part of any message")
+        array = cast("_Array", value)
+        if array.dtype.str not in _DTYPES or array.ndim > _MAX_DIMENSIONS:
+            raise TypeError(f"array of dtype {array.dtype.str} and {array.ndim} dimensions is not carried")
+        # cast() refuses arrays with a zero in their shape
+        self._arrays.append(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
+        return len(self._arrays) - 1, array.dtype.str, array.shape
+
+
+class _Reader(threading.local):
+    """The decoder of one thread, and the array frames of the message it is busy with."""
+
+    def __init__(self) -> None:
+        self._decoder = msgspec.msgpack.Decoder(Envelope, dec_hook=self._give_array)
+        self._arrays: dict[int, Frame] = {}
+
+    def read(self, frames: Sequence[Frame]) -> Envelope:
+        self._arrays = dict(enumerate(frames[2:]))
+        try:
+            envelope = self._decoder.decode(frames[1])
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise CodecError(f"malformed message: {error}") from error
+        finally:
+            unused, self._arrays = self._arrays, {}
+        if unused:
+            raise CodecError(f"malformed message: no field refers to array frames {sorted(unused)}")
+        return envelope
+
+    def _give_array(self, declared: type, value: object) -> _Array:
+        """Errors raised here are given the path of the field by msgspec."""
+        place, dtype, shape = _array_reference(value)
+        wanted = _declared_dtype(declared)
+        if dtype != wanted:
+            raise ValueError(f"array of dtype {dtype.str} where {wanted.str} belongs")
+        frame = self._arrays.pop(place, None)
+        if frame is None:
+            raise ValueError(f"array frame {place} is not there or is used twice")
+        if math.prod(shape) * dtype.itemsize != len(frame):
+            raise ValueError(f"shape {shape} of {dtype.str} does not fit the {len(frame)} bytes of array frame {place}")
+        array = np.frombuffer(frame, dtype)
+        array.flags.writeable = False
+        return array.reshape(shape)
+
+
+_Reference: TypeAlias = tuple[int, str, tuple[int, ...]]
+
+
+def _array_reference(value: object) -> tuple[int, np.dtype[np.generic], tuple[int, ...]]:
+    place, name, shape = msgspec.convert(value, _Reference)
+    dtype = _DTYPES.get(name)
+    if dtype is None:
+        raise ValueError(f"dtype {name[:16]!r} is not carried")
+    if len(shape) > _MAX_DIMENSIONS or any(not 0 <= length <= MAX_FRAME_BYTES for length in shape):
+        raise ValueError(f"impossible shape of {len(shape)} dimensions")
+    return place, dtype, shape
+
+
+def _declared_dtype(declared: type) -> np.dtype[np.generic]:
+    """The dtype in a field's annotation `NDArray[…]`, which is ndarray[shape, dtype[scalar]]."""
+    scalar: type[np.generic] = get_args(get_args(declared)[1])[0]
+    return np.dtype(scalar)
+
+
+_writer = _Writer()
+_reader = _Reader()
+
+if sys.byteorder != "little":  # pragma: no cover
+    raise ImportError("Remuda sends arrays as they lie in memory and runs on little-endian machines only")

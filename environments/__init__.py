@@ -1,0 +1,1 @@
+"""Environments for collectors and evaluators: built, seeded and described."""

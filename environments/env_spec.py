@@ -1,0 +1,34 @@
+"""What the run folder says about its environment: env_spec.json."""
+
+from __future__ import annotations
+
+import gymnasium
+from pydantic import JsonValue
+
+from remuda.config.schema import EnvConfig
+from remuda.environments.make import Vector, single_spaces, vectorization
+from remuda.environments.spaces import Space, space_structure
+
+
+def environment_spec(env: EnvConfig, vector: Vector) -> dict[str, JsonValue]:
+    """Return all that is needed to know or rebuild the environment, as JSON (finite numbers only).
+
+    `vectorization` is what was chosen, not what was asked for; `autoreset` names gymnasium's mode.
+    """
+    observation, action = single_spaces(vector)
+    return {
+        "id": env.id,
+        "make": env.make,
+        "kwargs": dict(env.kwargs),
+        "max_episode_steps": env.max_episode_steps,
+        "num_envs": vector.num_envs,
+        "vectorization": vectorization(vector),
+        "autoreset": vector.metadata["autoreset_mode"].value,
+        "observation_space": _described(observation),
+        "action_space": _described(action),
+        "gymnasium_version": gymnasium.__version__,
+    }
+
+
+def _described(space: Space) -> dict[str, JsonValue]:
+    return {"text": str(space), **space_structure(space)}

@@ -1,0 +1,74 @@
+"""Where every random number of an experiment comes from: one seed per environment, one stream per purpose.
+
+Everything is derived from the experiment's seed and a name, never from a shared stream, so no number depends on which
+worker was faster.
+
+- A *stream* (`generator`) is numpy's SeedSequence with the experiment's seed as entropy and (owner, index,
+  incarnation, purpose) as spawn key.
+- An *environment seed* must fit into 31 bits, since simulators keep it in a C int. Hashing into so few bits would
+  give two environments of a large herd the same seed, so they are dealt out instead: (role, index, environment) is
+  packed into 31 bits, and these are shuffled by an odd multiplier and an offset hashed from the experiment's seed.
+  Both steps can be undone modulo 2**31, so different environments of an experiment have different seeds.
+- *Episode seeds* of evaluations take a quarter of the same 31 bits that no worker uses. They depend on the episode's
+  number alone: every evaluation plays the same episodes, whoever plays them.
+
+A restarted worker passes its incarnation, lest it live through the same beginnings again. The incarnation changes the
+offset alone: within one incarnation no two seeds are alike, across incarnations it is merely most unlikely.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from remuda.wire.messages import Role
+
+StreamOwner: TypeAlias = Role | Literal["coordinator"]
+
+MAX_WORKERS_PER_ROLE = 1 << 13
+MAX_ENVS_PER_WORKER = 1 << 16
+MAX_EPISODES = 1 << 29
+
+_OWNERS: tuple[StreamOwner, ...] = ("collector", "evaluator", "learner", "coordinator")
+_EPISODES = 3  # the quarter of the 31 bits that no worker's environments use: the coordinator has none
+_MODULUS = 1 << 31
+_MULTIPLIER = 0x2545F491  # odd, hence a permutation modulo 2**31; its bits are spread so that neighbours part
+
+
+def environment_seeds(seed: int, role: Role, index: int, num_envs: int, *, incarnation: int = 0) -> list[int]:
+    """Return a seed in [0, 2**31) for each environment of a worker, no two alike within an experiment
+    (see above for incarnations).
+
+    Raises ValueError beyond MAX_WORKERS_PER_ROLE workers or MAX_ENVS_PER_WORKER environments.
+    """
+    _within("worker index", index, MAX_WORKERS_PER_ROLE)
+    _within("number of environments", num_envs, MAX_ENVS_PER_WORKER + 1)
+    first = _OWNERS.index(role) * MAX_EPISODES + index * MAX_ENVS_PER_WORKER
+    return [_deal(seed, first + env, incarnation) for env in range(num_envs)]
+
+
+def episode_seed(seed: int, episode: int) -> int:
+    """Return the seed in [0, 2**31) of an evaluation's episode; the same at every evaluation.
+
+    Raises ValueError beyond MAX_EPISODES.
+    """
+    _within("episode", episode, MAX_EPISODES)
+    return _deal(seed, _EPISODES * MAX_EPISODES + episode, 0)
+
+
+def generator(seed: int, owner: StreamOwner, index: int, purpose: str, *, incarnation: int = 0) -> np.random.Generator:
+    """Return the stream of random numbers that `owner` number `index` uses for `purpose`, independent of all others."""
+    key = (_OWNERS.index(owner), index, incarnation, zlib.crc32(purpose.encode()))
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
+
+
+def _deal(seed: int, ordinal: int, incarnation: int) -> int:
+    offset = int(np.random.SeedSequence(seed, spawn_key=(incarnation,)).generate_state(1)[0])
+    return (offset + ordinal * _MULTIPLIER) % _MODULUS
+
+
+def _within(what: str, value: int, limit: int) -> None:
+    if not 0 <= value < limit:
+        raise ValueError(f"{what} {value} has no seed of its own: it must be at least 0 and below {limit}")

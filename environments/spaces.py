@@ -1,0 +1,63 @@
+"""Which spaces can be stored as columns, with which dtype, and how a space is written down as JSON."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+from pydantic import JsonValue
+
+Space: TypeAlias = spaces.Space[Any]
+Array: TypeAlias = npt.NDArray[Any]
+
+
+class UnsupportedSpaceError(ValueError):
+    """The space is not one array per step, so no column can hold it."""
+
+
+def column_layout(space: Space, *, what: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return the shape and dtype that one element of `space` has in a column.
+
+    Integers and booleans keep their dtype; every float becomes float32, which is what networks take.
+
+    Raises UnsupportedSpaceError for Dict, Tuple, Text and other spaces that are not one array of fixed shape.
+    """
+    if not isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiBinary | spaces.MultiDiscrete):
+        raise UnsupportedSpaceError(
+            f"the {what} space {space} is not one array per step; Box, Discrete, MultiDiscrete and MultiBinary are. "
+            "Return the environment from a function of your own (env.make) inside a wrapper that makes it one, such as "
+            "gymnasium.wrappers.FlattenObservation"
+        )
+    known = cast(Space, space)
+    dtype = np.dtype(known.dtype)
+    return tuple(known.shape or ()), np.dtype(np.float32) if dtype.kind == "f" else dtype
+
+
+def space_structure(space: Space) -> dict[str, JsonValue]:
+    """Describe a supported space as JSON: type, shape, dtype and bounds (infinite ones as "inf" and "-inf")."""
+    shape, _ = column_layout(space, what="described")
+    structure: dict[str, JsonValue] = {"type": type(space).__name__, "shape": list(shape), "dtype": str(space.dtype)}
+    match space:
+        case spaces.Box():
+            structure |= {"low": _bound(space.low), "high": _bound(space.high)}
+        case spaces.Discrete():
+            structure |= {"n": int(space.n), "start": int(space.start)}
+        case spaces.MultiDiscrete():
+            structure |= {"nvec": cast(JsonValue, space.nvec.tolist())}
+        case _:
+            pass
+    return structure
+
+
+def _bound(values: Array) -> JsonValue:
+    """Write bounds as one number where they are all equal, else as nested lists."""
+    uniform = values.size > 0 and bool(np.all(values == values.flat[0]))
+    return _json_numbers(values.flat[0].item() if uniform else values.tolist())
+
+
+def _json_numbers(values: float | list[Any]) -> JsonValue:
+    if isinstance(values, list):
+        return [_json_numbers(each) for each in values]
+    return values if np.isfinite(values) else str(values)

@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
-Positive = Annotated[int, Field(gt=0)]
-NonNegative = Annotated[int, Field(ge=0)]
-PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Fraction = Annotated[float, Field(ge=0, le=1)]
+LARGEST_COUNT = 2**53
+"""The largest integer every number of the wire and of a JSON reader holds exactly."""
+
+
+def _no_bool(value: object) -> object:
+    """Keep `count: true` from meaning 1."""
+    if isinstance(value, bool):
+        raise ValueError(f"should be a number, not {str(value).lower()}")
+    return value
+
+
+def _all_finite(value: JsonValue) -> JsonValue:
+    """Keep out NaN and infinity, which JSON cannot hold."""
+    if isinstance(value, dict):
+        return {key: _all_finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_all_finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"should be made of finite numbers, and holds {value}")
+    return value
+
+
+Positive = Annotated[int, Field(gt=0, le=LARGEST_COUNT), BeforeValidator(_no_bool)]
+NonNegative = Annotated[int, Field(ge=0, le=LARGEST_COUNT), BeforeValidator(_no_bool)]
+Float = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_no_bool)]
+PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_no_bool)]
+Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator(_no_bool)]
 
 
 class Section(BaseModel):
@@ -26,7 +50,7 @@ class EnvConfig(Section):
     make: str | None = None
     """Your own environment: `module:function`, imported with the directory of the config file on the path; the
     function is called with `kwargs` and returns a gymnasium.Env."""
-    kwargs: dict[str, JsonValue] = {}
+    kwargs: Annotated[dict[str, JsonValue], AfterValidator(_all_finite)] = {}
     """Keyword arguments for the environment's constructor (or for your own function)."""
     num_envs: Positive = 8
     """Environments in each collector's vector."""
@@ -58,7 +82,7 @@ class DqnConfig(Section):
     """Choose the next action with the online network, value it with the target (van Hasselt et al. 2016)."""
     n_step: Positive = 3
     """Steps of reward summed before bootstrapping."""
-    discount: Annotated[float, Field(gt=0, le=1)] = 0.99
+    discount: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False), BeforeValidator(_no_bool)] = 0.99
     """Discount per environment step."""
     epsilon_start: Fraction = 1.0
     """Share of random actions at env_step 0."""
@@ -142,7 +166,7 @@ class CheckpointConfig(Section):
 class StopConfig(Section):
     """What ends a run; the first condition reached wins."""
 
-    stop_value: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    stop_value: Float | None = None
     """Mean evaluation return that counts as solved."""
     max_env_steps: Positive = 1_000_000
     """Environment steps in accepted chunks."""

@@ -1,0 +1,89 @@
+"""Writing a config so that it can be read, edited and run again: each text loads to an equal config."""
+
+from __future__ import annotations
+
+import json
+import pprint
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
+
+from pydantic import JsonValue
+
+from remuda.config.document import Loc, dotted
+from remuda.config.load import Origin
+from remuda.config.plain import plain
+from remuda.config.python_source import VARIABLE
+from remuda.config.schema import ExperimentConfig
+from remuda.config.suggest import section_at
+from remuda.storage.atomic import write_text
+from remuda.storage.run_folder import RunFolder
+
+_WIDTH = 120
+
+
+def write_configs(run_dir: Path, config: ExperimentConfig, provenance: Mapping[str, Origin]) -> None:
+    """Write config.json, total_config.py and formatted_total_config.py, each whole or not at all. Raises OSError."""
+    run = RunFolder(run_dir)
+    write_text(run.total_config, total_config_text(config), durable=True)
+    write_text(run.formatted_total_config, formatted_total_config_text(config, provenance), durable=True)
+    write_text(run.config_json, config_json_text(config), durable=True)  # last: it is what makes the folder a run
+
+
+def config_json_text(config: ExperimentConfig) -> str:
+    """Every setting, sorted and indented. Never fails, even for a config that was made without validation."""
+    return json.dumps(_settings(config), indent=4, sort_keys=True) + "\n"
+
+
+def total_config_text(config: ExperimentConfig) -> str:
+    """Every setting as one Python literal."""
+    return f"{VARIABLE} = {pprint.pformat(_settings(config), width=_WIDTH, sort_dicts=False)}\n"
+
+
+def formatted_total_config_text(config: ExperimentConfig, provenance: Mapping[str, Origin] | None = None) -> str:
+    """The same literal with what each setting means above it and, behind it, whether it was set or is the default."""
+    lines = ["# Every setting of this run. Edit it and run it again: remuda train formatted_total_config.py"]
+    lines += [f"{VARIABLE} = {{", *_section_lines(_settings(config), (), provenance or {}), "}"]
+    return "\n".join(lines) + "\n"
+
+
+def yaml_text(config: ExperimentConfig, provenance: Mapping[str, Origin] | None = None) -> str:
+    """Every setting as YAML, with the origin of those that are no defaults behind them."""
+    return "\n".join(_yaml_lines(_settings(config), (), provenance or {})) + "\n"
+
+
+def _settings(config: ExperimentConfig) -> dict[str, JsonValue]:
+    return cast(dict[str, JsonValue], plain(config))
+
+
+def _section_lines(settings: dict[str, JsonValue], loc: Loc, provenance: Mapping[str, Origin]) -> list[str]:
+    section = section_at(loc)
+    assert section is not None
+    indent = "    " * (len(loc) + 1)
+    lines: list[str] = []
+    for name, value in settings.items():
+        here = (*loc, name)
+        meaning = section.model_fields[name].description or ""
+        lines += textwrap.wrap(meaning, _WIDTH, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
+        if section_at(here) and isinstance(value, dict):
+            lines += [f"{indent}{name!r}: {{", *_section_lines(value, here, provenance), f"{indent}}},"]
+        else:
+            lines.append(f"{indent}{name!r}: {value!r},{_origin(here, provenance)}")
+    return lines
+
+
+def _yaml_lines(settings: dict[str, JsonValue], loc: Loc, provenance: Mapping[str, Origin]) -> list[str]:
+    lines: list[str] = []
+    for name, value in settings.items():
+        here = (*loc, name)
+        if section_at(here) and isinstance(value, dict):
+            lines += [f"{'  ' * len(loc)}{name}:", *_yaml_lines(value, here, provenance)]
+        else:  # what JSON writes, YAML reads
+            lines.append(f"{'  ' * len(loc)}{name}: {json.dumps(value)}{_origin(here, provenance)}")
+    return lines
+
+
+def _origin(loc: Loc, provenance: Mapping[str, Origin]) -> str:
+    origin = provenance.get(dotted(loc), "default")
+    return "" if origin == "default" else f"  # {origin}"

@@ -1,0 +1,75 @@
+"""From the schema's errors to one line each: where it stands, which key, what is wrong, what was meant."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from remuda.config.document import Document, Loc, dotted
+from remuda.config.errors import shortened
+from remuda.config.override import Override
+from remuda.config.suggest import nearest_setting
+
+_LONGEST_VALUE = 60
+_AFTER_THE_FILE = 1 << 30
+
+
+def explain(error: ValidationError, *, path: Path, document: Document, overrides: Sequence[Override]) -> list[str]:
+    """Every error of `error`, those of the file first and in the file's order."""
+    problems: list[tuple[int, str]] = []
+    for details in error.errors(include_url=False):
+        loc: Loc = details["loc"]
+        problem = f"{dotted(loc)}: {_what(details)}" if loc else _what(details)
+        line = document.line_of(loc) or 0
+        source = _overriding(loc, overrides, known=loc in document.lines)
+        if source is not None:
+            problems.append((_AFTER_THE_FILE, f"{source}: {problem}"))
+        else:
+            where = f"{path}:{line}" if line else str(path)
+            problems.append((line, f"{where}: {problem}{_with(loc, overrides)}"))
+    return [text for _, text in sorted(problems, key=lambda problem: problem[0])]
+
+
+def _overriding(loc: Loc, overrides: Sequence[Override], *, known: bool) -> str | None:
+    """The override to blame for `loc`: it gave the value, or a part of a section that the file does not have."""
+    for override in reversed(overrides):
+        if loc[: len(override.loc)] == override.loc or (loc and not known and override.loc[: len(loc)] == loc):
+            return override.source
+    return None
+
+
+def _with(loc: Loc, overrides: Sequence[Override]) -> str:
+    """The overrides inside a section of the file that is wrong as a whole."""
+    inside = [override.source for override in overrides if override.loc[: len(loc)] == loc]
+    return f" (with {', '.join(inside)})" if inside else ""
+
+
+def _what(details: ErrorDetails) -> str:
+    kind, message = details["type"], details["msg"]
+    if kind == "extra_forbidden":
+        return f"no such setting; {nearest_setting(details['loc'])}"
+    if kind == "missing":
+        return "is required"
+    if kind == "model_type":
+        return f"should be a mapping of settings, not {_shown(details['input'])}"
+    if kind == "int_parsing_size":
+        return f"is far too large: {_shown(details['input'])}"
+    if kind == "string_pattern_mismatch":
+        return f"should match {details.get('ctx', {}).get('pattern')}, not {_shown(details['input'])}"
+    if kind == "value_error":
+        return message.removeprefix("Value error, ")
+    if message.startswith("Input should be "):
+        wanted = message.removeprefix("Input ").replace("a valid tuple", "a list")
+        if kind.endswith(("_parsing", "_from_float")):
+            wanted = wanted.partition(",")[0]  # the rest says how the parser failed
+        return f"{wanted}, not {_shown(details['input'])}"
+    return message[0].lower() + message[1:]
+
+
+def _shown(value: object) -> str:
+    """A wrong value as a config would write it, shortened."""
+    return shortened(json.dumps(value, ensure_ascii=False, default=str), _LONGEST_VALUE)

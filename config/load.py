@@ -1,0 +1,126 @@
+"""From a config file and the command line to a valid config, or to errors that point at the line."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError
+
+from remuda.config.document import MAX_BYTES, Document, Loc, UnreadableError
+from remuda.config.errors import ConfigError
+from remuda.config.explain import explain
+from remuda.config.json_source import read_json
+from remuda.config.override import Override, apply_overrides, parse_override
+from remuda.config.python_source import read_python
+from remuda.config.schema import ExperimentConfig
+from remuda.config.suggest import all_keys
+from remuda.config.yaml_source import read_yaml
+
+__all__ = ["ConfigError", "LoadedConfig", "Origin", "load_config"]
+
+Origin = Literal["file", "command line", "default"]
+
+_READERS: dict[str, Callable[[str], Document]] = {
+    ".yaml": read_yaml,
+    ".yml": read_yaml,
+    ".json": read_json,
+    ".py": read_python,
+}
+
+
+@dataclass(frozen=True)
+class LoadedConfig:
+    """A valid config, the absolute path of its file, and where each setting (dotted key) came from."""
+
+    config: ExperimentConfig
+    path: Path
+    provenance: Mapping[str, Origin]
+
+
+def load_config(path: str | Path, *, overrides: Sequence[str] = (), seed: int | None = None) -> LoadedConfig:
+    """Load a .yaml, .yml or .json file, or one of a run folder's own (config.json, formatted_total_config.py).
+
+    `overrides` are `a.b=value` with the value in YAML; `seed` is one more. Both beat the file. `source_dir` becomes the
+    file's absolute folder unless the file names one. Raises ConfigError with every problem of the file at once.
+    """
+    path = shown = Path(path)
+    document = _read(path)
+    given = [parse_override(text) for text in overrides]
+    if seed is not None:
+        given.append(Override(("seed",), seed, f"--seed {seed}"))
+    values = apply_overrides(document.values, given)
+    path = path.parent.resolve() / path.name
+    if isinstance(stored := values.get("source_dir") or "", str):
+        values = values | {"source_dir": str(path.parent / stored)}
+    try:
+        config = ExperimentConfig.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(explain(error, path=shown, document=document, overrides=given)) from None
+    return LoadedConfig(config, path, _provenance(document, given))
+
+
+def _read(path: Path) -> Document:
+    reader = _READERS.get(path.suffix.lower())
+    if reader is None and not path.is_dir():
+        raise ConfigError([f"{path}: a config is a .yaml, .json or .py file, and this is none of them"])
+    text = _text(path)
+    assert reader is not None  # a folder has been refused by now
+    try:
+        return reader(text)
+    except UnreadableError as problem:
+        where = f"{path}:{problem.line}" if problem.line is not None else str(path)
+        raise ConfigError([f"{where}: {problem.text}"]) from None
+
+
+def _text(path: Path) -> str:
+    """The file's text. Raises ConfigError for what is missing, too large, no regular file or no text."""
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise ConfigError([f"{path}: is a folder; name the config file in it{_config_inside(path)}"])
+        if not stat.S_ISREG(mode):
+            raise ConfigError([f"{path}: is no regular file"])
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise ConfigError([f"{path}: cannot be read: {reason or error}"]) from None
+    if len(data) > MAX_BYTES:
+        raise ConfigError([f"{path}: larger than {MAX_BYTES // 1024} KiB; this is no config"])
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError([f"{path}:{line}: not UTF-8 text (byte 0x{data[error.start]:02x})"]) from None
+
+
+def _config_inside(folder: Path) -> str:
+    candidate = folder / "config.json"
+    return f", as in {candidate}" if candidate.is_file() else ""
+
+
+def _provenance(document: Document, overrides: Sequence[Override]) -> dict[str, Origin]:
+    return {key: _origin(loc, document, overrides) for key, loc in all_keys().items()}
+
+
+def _origin(loc: Loc, document: Document, overrides: Sequence[Override]) -> Origin:
+    """`loc` is a leaf of the schema: env.kwargs, say, of which an override may set a part."""
+    for override in reversed(overrides):
+        shared = min(len(override.loc), len(loc))
+        if override.loc[:shared] == loc[:shared]:
+            return "command line" if _sets(override, loc) else "default"
+    return "file" if loc in document.lines or loc == ("source_dir",) else "default"
+
+
+def _sets(override: Override, loc: Loc) -> bool:
+    """Whether an override of `loc` or of a section around it really has a value for it."""
+    value = override.value
+    for part in loc[len(override.loc) :]:
+        if not isinstance(value, dict) or str(part) not in value:
+            return False
+        value = value[str(part)]
+    return True

@@ -1,0 +1,80 @@
+"""The schema for people and for editors: docs/configuration.md and the JSON Schema."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from remuda.config.document import Loc, dotted
+from remuda.config.schema import LARGEST_COUNT, ExperimentConfig
+from remuda.config.suggest import section_at
+
+_Schema = dict[str, Any]
+"""A piece of JSON Schema."""
+
+_BOUNDS = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
+
+_OPENING = """\
+<!-- Written by `remuda config schema --markdown`; edit config/schema.py instead. -->
+# Configuration
+
+One config describes one experiment, for serial and parallel mode alike. Only `name` and one of `env.id` and
+`env.make` are required. `remuda config check FILE` says what is wrong with a file, and `remuda config show FILE` prints
+every setting as it will be used and where it came from. `--set learner.batch_size=128` on the command line beats the
+file; it may be given several times, and its value is YAML.
+
+A file is YAML, JSON, or the `config.json`, `total_config.py` or `formatted_total_config.py` of an earlier run. YAML is
+read as YAML 1.2: `1e-3` is a number, `no` and `on` are words. Tags, anchors and aliases are refused, and so are unknown
+and repeated keys. Editors complete and check configs with the JSON Schema that `remuda config schema` prints.
+"""
+
+
+def json_schema_text() -> str:
+    """JSON Schema (draft 2020-12) of a config file, with each setting's description."""
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | ExperimentConfig.model_json_schema()
+    return json.dumps(schema, indent=2) + "\n"
+
+
+def markdown_text() -> str:
+    """docs/configuration.md: a table per section."""
+    return "\n".join([_OPENING, *_section(())])
+
+
+def _section(loc: Loc) -> list[str]:
+    section = section_at(loc)
+    assert section is not None
+    lines = [f"## {dotted(loc) or 'Top level'}", "", _one_line(section.__doc__ or ""), ""]
+    lines += ["| setting | type | default | meaning |", "|---|---|---|---|"]
+    inner: list[str] = []
+    properties: dict[str, _Schema] = section.model_json_schema()["properties"]
+    for name, schema in properties.items():
+        here = (*loc, name)
+        description: str = schema.get("description", "")
+        if section_at(here):
+            lines.append(f"| [{name}](#{dotted(here)}) | section | | {_one_line(description)} |")
+            inner += _section(here)
+        else:
+            default = f"`{json.dumps(schema['default'])}`" if "default" in schema else "required"
+            lines.append(f"| `{name}` | {_type(schema)} | {default} | {_one_line(description)} |")
+    return [*lines, "", *inner]
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _type(schema: _Schema) -> str:
+    """`integer > 0`, `number ≥ 0 ≤ 1 or null`, `list of integer > 0`."""
+    if "anyOf" in schema:
+        return " or ".join(_type(choice) for choice in schema["anyOf"])
+    if "enum" in schema or "const" in schema:
+        choices: list[str] = schema.get("enum") or [schema["const"]]
+        return " or ".join(f"`{choice}`" for choice in choices)
+    kind: str = schema["type"]
+    name = {"array": "list", "object": "mapping"}.get(kind, kind)
+    if "items" in schema:
+        return f"{name} of {_type(schema['items'])}"
+    bounds = [
+        f"{sign} {schema[word]}" for word, sign in _BOUNDS.items() if schema.get(word, LARGEST_COUNT) != LARGEST_COUNT
+    ]
+    return " ".join([name, *bounds])

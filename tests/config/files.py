@@ -1,0 +1,69 @@
+"""What the tests of configs share: a small valid file and random valid configs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+
+from remuda.config.schema import LARGEST_COUNT, ExperimentConfig
+
+SMALL = "name: small\nenv: {id: CartPole-v1}\n"
+
+
+def write(folder: Path, text: str, name: str = "c.yaml") -> Path:
+    """Write a config file and return its path."""
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+_counts = st.integers(1, LARGEST_COUNT)
+_positive = st.floats(min_value=0, exclude_min=True, allow_infinity=False, allow_nan=False)
+_fractions = st.floats(0, 1)
+_discounts = st.floats(0, 1, exclude_min=True)
+_finite = st.floats(allow_nan=False, allow_infinity=False)
+_texts = st.text(st.characters(codec="utf-8"), max_size=20)
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | _finite | _texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_texts, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def _some(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({}, optional=fields)
+
+
+_settings: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {
+        "name": st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", fullmatch=True),
+        "env": st.fixed_dictionaries(
+            {"id": _texts},
+            optional={
+                "kwargs": st.dictionaries(_texts, _json, max_size=3),
+                "num_envs": _counts,
+                "vectorization": st.sampled_from(["auto", "native", "sync", "async"]),
+                "max_episode_steps": st.none() | _counts,
+            },
+        ),
+    },
+    optional={
+        "seed": st.integers(0, LARGEST_COUNT),
+        "policy": _some(hidden=st.lists(_counts, max_size=4), dueling=st.booleans(), discount=_discounts),
+        "learner": _some(
+            batch_size=_counts, learning_rate=_positive, max_grad_norm=st.none() | _positive, device=_texts
+        ),
+        "buffer": _some(
+            capacity=st.integers(1_000, LARGEST_COUNT),
+            priority_exponent=_fractions,
+            samples_per_insert=st.none() | _positive,
+        ),
+        "stop": _some(stop_value=st.none() | _finite, max_wall_s=st.none() | _positive),
+        "source_dir": _texts.filter(lambda text: "\0" not in text).map(lambda text: f"/{text}"),
+    },
+)
+
+configs = _settings.map(ExperimentConfig.model_validate)
+"""Random valid configs, strange text and the largest and smallest numbers included."""

@@ -1,0 +1,115 @@
+"""What is written of a config: complete, loadable, equal to what was written."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+
+from remuda.config.dump import (
+    config_json_text,
+    formatted_total_config_text,
+    total_config_text,
+    write_configs,
+    yaml_text,
+)
+from remuda.config.load import load_config
+from remuda.config.schema import EnvConfig, ExperimentConfig
+from remuda.config.suggest import all_keys
+from remuda.tests.config.files import SMALL, configs, write
+
+TEXTS = {
+    "config.json": config_json_text,
+    "total_config.py": total_config_text,
+    "formatted_total_config.py": formatted_total_config_text,
+    "shown.yaml": yaml_text,
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+@given(config=configs)
+def test_every_config_loads_again_as_it_was(
+    tmp_path_factory: pytest.TempPathFactory, name: str, config: ExperimentConfig
+) -> None:
+    text = TEXTS[name](config)
+    folder = tmp_path_factory.mktemp("dump")
+    loaded = load_config(write(folder, text, name)).config
+    stored = config.source_dir or str(folder.resolve())
+    assert loaded == config.model_copy(update={"source_dir": stored})
+    assert TEXTS[name](loaded) == TEXTS[name](config.model_copy(update={"source_dir": stored})), "and again the same"
+
+
+def test_write_configs_leaves_three_files_that_agree(tmp_path: Path) -> None:
+    loaded = load_config(write(tmp_path, SMALL), overrides=["env.kwargs={gravity: 9.8}"])
+    run = tmp_path / "run"
+    run.mkdir()
+    write_configs(run, loaded.config, loaded.provenance)
+    names = ["config.json", "formatted_total_config.py", "total_config.py"]
+    assert sorted(entry.name for entry in run.iterdir()) == names
+    assert [load_config(run / name).config for name in names] == [loaded.config] * 3
+
+
+def test_config_json_is_sorted_and_complete(tmp_path: Path) -> None:
+    text = config_json_text(load_config(write(tmp_path, SMALL)).config)
+    settings = json.loads(text)
+    assert list(settings) == sorted(settings)
+    assert len(all_keys()) == sum(len(value) if key not in ("name", "seed", "source_dir") else 1
+                                  for key, value in settings.items())  # fmt: skip
+
+
+def test_total_config_is_one_literal(tmp_path: Path) -> None:
+    config = load_config(write(tmp_path, SMALL)).config
+    variable, equals, literal = total_config_text(config).partition(" = ")
+    assert (variable, equals) == ("exp_config", " = ")
+    assert ast.literal_eval(literal) == config.model_dump(mode="json")
+
+
+def test_formatted_config_explains_and_says_where_from(tmp_path: Path) -> None:
+    loaded = load_config(write(tmp_path, SMALL), overrides=["env.num_envs=4"])
+    text = formatted_total_config_text(loaded.config, loaded.provenance)
+    assert text.startswith("""\
+# Every setting of this run. Edit it and run it again: remuda train formatted_total_config.py
+exp_config = {
+    # Names the experiment and, unless told otherwise, its run folder.
+    'name': 'small',  # file
+    # Every worker, environment and network derives its own seed from this one.
+    'seed': 0,
+    # The environment.
+    'env': {
+        # A gymnasium id such as CartPole-v1. Exactly one of `id` and `make` is given.
+        'id': 'CartPole-v1',  # file
+        # Your own environment: `module:function`, imported with the directory of the config file on the path; the
+        # function is called with `kwargs` and returns a gymnasium.Env.
+        'make': None,
+        # Keyword arguments for the environment's constructor (or for your own function).
+        'kwargs': {},
+        # Environments in each collector's vector.
+        'num_envs': 4,  # command line
+""")
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_shown_yaml(tmp_path: Path) -> None:
+    loaded = load_config(write(tmp_path, SMALL), seed=3)
+    assert yaml_text(loaded.config, loaded.provenance).startswith("""\
+name: "small"  # file
+seed: 3  # command line
+env:
+  id: "CartPole-v1"  # file
+  make: null
+  kwargs: {}
+  num_envs: 8
+""")
+
+
+def test_config_json_of_a_config_nobody_validated() -> None:
+    config = ExperimentConfig.model_construct(
+        name="odd",
+        env=EnvConfig.model_construct(make=EnvConfig, kwargs={"object": object, 3: {1}, "nan": float("nan")}),
+    )
+    env = json.loads(config_json_text(config))["env"]
+    assert env["make"] == "EnvConfig"
+    assert env["kwargs"] == {"object": "object", "3": [1], "nan": "nan"}

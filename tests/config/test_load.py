@@ -1,0 +1,230 @@
+"""What loading promises: the file's values, the command line above them, and where each came from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from remuda.config.load import ConfigError, load_config
+from remuda.config.schema import ExperimentConfig
+from remuda.tests.config.files import SMALL, write
+
+DOCUMENTED = """\
+name: cartpole_dqn
+seed: 0
+env: {id: CartPole-v1, num_envs: 8}          # or  make: my_module:make_env  for your own
+policy: {type: dqn, hidden: [128, 128, 64], dueling: true, double: true, n_step: 3, discount: 0.97}
+learner: {batch_size: 64, learning_rate: 1e-3, publish_interval_iters: 10}
+collector: {count: 2}
+evaluator: {count: 1, episodes: 5, interval_env_steps: 5000}
+buffer: {capacity: 100000, prioritized: true, samples_per_insert: 8}
+checkpoint: {interval_env_steps: 50000, keep: 5}
+stop: {stop_value: 195, max_env_steps: 1000000}
+"""
+
+
+def test_the_documented_example_loads(tmp_path: Path) -> None:
+    config = load_config(write(tmp_path, DOCUMENTED)).config
+    assert config.policy.discount == 0.97
+    assert config.learner.learning_rate == 0.001
+    assert config.policy.hidden == (128, 128, 64)
+    assert config.stop.stop_value == 195.0
+    assert config.log.interval_train_iters == 100, "a default"
+
+
+def test_the_three_formats_say_the_same(tmp_path: Path) -> None:
+    as_yaml = load_config(write(tmp_path, SMALL))
+    as_json = load_config(write(tmp_path, '{"name": "small", "env": {"id": "CartPole-v1"}}', "c.json"))
+    as_python = load_config(write(tmp_path, "exp_config = {'name': 'small', 'env': {'id': 'CartPole-v1'}}", "c.py"))
+    assert as_yaml.config == as_json.config == as_python.config
+    assert as_yaml.provenance == as_json.provenance == as_python.provenance
+
+
+@pytest.mark.parametrize("name", ["c.yml", "c.YAML"])
+def test_yaml_by_any_of_its_names(tmp_path: Path, name: str) -> None:
+    assert load_config(write(tmp_path, SMALL, name)).config.name == "small"
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
+    assert load_config(write(tmp_path, "\ufeff" + SMALL)).config.name == "small"
+
+
+class TestSourceDir:
+    def test_is_the_absolute_folder_of_the_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        write(tmp_path, SMALL)
+        monkeypatch.chdir(tmp_path)
+        loaded = load_config("c.yaml")
+        assert loaded.config.source_dir == str(tmp_path.resolve())
+        assert loaded.path == tmp_path.resolve() / "c.yaml"
+
+    def test_stays_what_a_run_folder_stored(self, tmp_path: Path) -> None:
+        path = write(tmp_path, SMALL + "source_dir: /somewhere/else\n")
+        assert load_config(path).config.source_dir == "/somewhere/else"
+
+    def test_relative_means_beside_the_file(self, tmp_path: Path) -> None:
+        path = write(tmp_path, SMALL + "source_dir: envs\n")
+        assert load_config(path).config.source_dir == str(tmp_path.resolve() / "envs")
+
+
+class TestOverrides:
+    def test_beat_the_file_and_the_last_wins(self, tmp_path: Path) -> None:
+        path = write(tmp_path, SMALL + "learner: {batch_size: 32, learning_rate: 1}\n")
+        loaded = load_config(path, overrides=["learner.batch_size=128", "learner.batch_size=256"])
+        assert loaded.config.learner.batch_size == 256
+        assert loaded.config.learner.learning_rate == 1.0, "its neighbours stay"
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("learner.learning_rate=1e-3", 1e-3),
+            ("learner.learning_rate=.5", 0.5),
+            ("learner.max_grad_norm=null", None),
+            ("learner.device=cuda:1", "cuda:1"),
+            ("policy.hidden=[64, 64]", (64, 64)),
+            ("policy.double=false", False),
+            ("stop.max_env_steps=1e6", 1_000_000),
+            ("env.kwargs={render_mode: null, gravity: 9.8}", {"render_mode": None, "gravity": 9.8}),
+            ("env.kwargs.deep.er=a=b", {"deep": {"er": "a=b"}}),
+            ("env.id=", None),
+        ],
+    )
+    def test_values_are_yaml(self, tmp_path: Path, text: str, expected: object) -> None:
+        path = write(tmp_path, SMALL)
+        also = ["env.make=m:f"] if text == "env.id=" else []
+        config: object = load_config(path, overrides=[text, *also]).config
+        for part in text.partition("=")[0].split(".")[:2]:
+            config = getattr(config, part)
+        assert config == expected
+
+    def test_a_section_given_whole_replaces_the_whole(self, tmp_path: Path) -> None:
+        path = write(tmp_path, SMALL + "learner: {batch_size: 32, learning_rate: 1}\n")
+        learner = load_config(path, overrides=["learner={batch_size: 8}"]).config.learner
+        assert (learner.batch_size, learner.learning_rate) == (8, 1e-3)
+
+    def test_seed_beats_file_and_overrides(self, tmp_path: Path) -> None:
+        path = write(tmp_path, SMALL + "seed: 1\n")
+        assert load_config(path, overrides=["seed=2"], seed=3).config.seed == 3
+
+    @pytest.mark.parametrize("text", ["seed", "=3", ".seed=3", "a..b=3", "  =1"])
+    def test_without_key_or_value_are_refused(self, tmp_path: Path, text: str) -> None:
+        with pytest.raises(ConfigError, match="write it as key=value"):
+            load_config(write(tmp_path, SMALL), overrides=[text])
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("lerner.batch_size=3", "--set lerner.batch_size=3: lerner: no such setting; did you mean learner?"),
+            ("learner.bach_size=3", "learner.bach_size: no such setting; did you mean learner.batch_size?"),
+            ("learner.batch_size=x", 'learner.batch_size: should be a valid integer, not "x"'),
+            ("policy.hidden=[1, 2", "--set policy.hidden=[1, 2: not valid YAML: "),
+            ("seed=!!int 3", "--set seed=!!int 3: a tag"),
+            ("seed.deep=1", '--set seed.deep=1: seed: should be a valid integer, not {"deep": 1}'),
+        ],
+    )
+    def test_wrong_ones_are_named(self, tmp_path: Path, text: str, message: str) -> None:
+        with pytest.raises(ConfigError) as caught:
+            load_config(write(tmp_path, SMALL), overrides=[text])
+        assert message in str(caught.value)
+
+    def test_a_section_that_an_override_spoils_names_both(self, tmp_path: Path) -> None:
+        path = write(tmp_path, SMALL)
+        with pytest.raises(ConfigError) as caught:
+            load_config(path, overrides=["env.make=my_envs:make"])
+        assert str(caught.value) == (
+            f"{path}:2: env: give exactly one of env.id (a gymnasium id) and env.make (module:function) "
+            "(with --set env.make=my_envs:make)"
+        )
+
+
+class TestProvenance:
+    def test_knows_every_setting(self, tmp_path: Path) -> None:
+        loaded = load_config(
+            write(tmp_path, SMALL + "learner: {batch_size: 32, learning_rate: 1}\n"),
+            overrides=["learner.learning_rate=2", "env.kwargs.gravity=9.8"],
+            seed=7,
+        )
+        origins = {key: origin for key, origin in loaded.provenance.items() if origin != "default"}
+        assert origins == {
+            "name": "file",
+            "seed": "command line",
+            "env.id": "file",
+            "env.kwargs": "command line",
+            "learner.batch_size": "file",
+            "learner.learning_rate": "command line",
+            "source_dir": "file",
+        }
+        assert _leaves(loaded.config.model_dump(mode="json")) == set(loaded.provenance)
+
+    def test_of_a_replaced_section_is_not_the_file(self, tmp_path: Path) -> None:
+        path = write(tmp_path, SMALL + "learner: {batch_size: 32, learning_rate: 1}\n")
+        provenance = load_config(path, overrides=["learner={batch_size: 8}"]).provenance
+        assert provenance["learner.batch_size"] == "command line"
+        assert provenance["learner.learning_rate"] == "default"
+
+
+def _leaves(section: dict[str, object], prefix: str = "") -> set[str]:
+    leaves: set[str] = set()
+    for name, value in section.items():
+        is_section = isinstance(value, dict) and name != "kwargs"
+        leaves |= _leaves(json.loads(json.dumps(value)), f"{prefix}{name}.") if is_section else {prefix + name}
+    return leaves
+
+
+class TestNumbersAndWords:
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("1e-3", 1e-3),
+            ("1E5", 1e5),
+            ("1e6", 1e6),
+            (".5", 0.5),
+            ("-.5e+1", -5.0),
+            ("5.", 5.0),
+            ("010", 10),
+            ("0o17", 15),
+            ("0xFf", 255),
+            ("-3", -3),
+            ("1:30", "1:30"),
+            ("1_000", "1_000"),
+            ("no", "no"),
+            ("on", "on"),
+            ("Yes", "Yes"),
+            ("True", True),
+            ("~", None),
+            ("", None),
+            ("null", None),
+            ("'1'", "1"),
+            ('"true"', "true"),
+            ("2024-01-01", "2024-01-01"),
+            ("1e", "1e"),
+            (".", "."),
+            ("<<", "<<"),
+            ("=", "="),
+        ],
+    )
+    def test_are_those_of_yaml_1_2(self, tmp_path: Path, text: str, expected: object) -> None:
+        path = write(tmp_path, f"name: small\nenv:\n  id: E\n  kwargs:\n    x: {text}\n")
+        value = load_config(path).config.env.kwargs["x"]
+        assert value == expected
+        assert type(value) is type(expected)
+
+    def test_exact_floats_are_integers_and_others_are_not(self, tmp_path: Path) -> None:
+        path = write(tmp_path, SMALL)
+        assert load_config(path, overrides=["stop.max_env_steps=2e6"]).config.stop.max_env_steps == 2_000_000
+        with pytest.raises(ConfigError, match=r"should be a valid integer, not 2\.5"):
+            load_config(path, overrides=["stop.max_env_steps=2.5"])
+
+    def test_json_pairs_of_surrogates_are_one_character(self, tmp_path: Path) -> None:
+        path = write(tmp_path, 'name: small\nenv: {id: "\\ud83d\\ude00"}\n')
+        assert load_config(path).config.env.id == "😀"
+
+
+def test_a_config_is_frozen_and_compares_by_value(tmp_path: Path) -> None:
+    path = write(tmp_path, SMALL)
+    one, other = load_config(path).config, load_config(path).config
+    assert one == other
+    with pytest.raises(ValueError, match="frozen"):
+        setattr(one, "seed", 3)  # noqa: B010  # as an attribute the type checkers refuse it too
+    assert isinstance(one, ExperimentConfig)

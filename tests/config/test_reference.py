@@ -1,0 +1,49 @@
+"""The committed page and the editors' schema say what the schema says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from remuda.config.reference import json_schema_text, markdown_text
+from remuda.config.suggest import all_keys
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert PAGE.read_text(encoding="utf-8") == markdown_text(), (
+        "the schema changed: run `remuda config schema --markdown > docs/configuration.md`"
+    )
+
+
+def test_every_setting_has_a_row_with_type_default_and_meaning() -> None:
+    rows = [line for line in markdown_text().splitlines() if line.startswith("| `")]
+    assert len(rows) == len(all_keys())
+    for row in rows:
+        _, setting, kind, default, meaning, _ = row.replace("\\|", "").split("|")
+        assert kind.strip(), row
+        assert default.strip(), row
+        assert len(meaning) > 10, f"{setting} is not explained"
+
+
+def test_types_are_words() -> None:
+    text = markdown_text()
+    assert "| `name` | string | required |" in text
+    assert "| `hidden` | list of integer > 0 | `[128, 128, 64]` |" in text
+    assert "| `discount` | number > 0 ≤ 1 | `0.99` |" in text
+    assert "| `max_grad_norm` | number > 0 or null | `10.0` |" in text
+    assert '| `vectorization` | `auto` or `native` or `sync` or `async` | `"auto"` |' in text
+
+
+def test_json_schema_describes_and_closes_every_section() -> None:
+    schema = json.loads(json_schema_text())
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert schema["required"] == ["name", "env"]
+    sections = [schema, *(section for name, section in schema["$defs"].items() if name != "JsonValue")]
+    assert len(sections) > 8
+    for section in sections:
+        assert section["additionalProperties"] is False
+        for setting in section["properties"].values():
+            assert setting["description"]
+    assert schema["$defs"]["LearnerConfig"]["properties"]["learning_rate"]["exclusiveMinimum"] == 0

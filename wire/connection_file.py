@@ -1,0 +1,84 @@
+"""The small private file by which workers and clients find their coordinator."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from remuda.storage.atomic import write_bytes
+from remuda.wire.messages import PROTOCOL_VERSION, Count, ShortText, Uuid
+
+_MODE = 0o600
+_MAX_BYTES = 64 << 10
+_WAIT_STEP_S = 0.02
+
+
+class ConnectionFileError(Exception):
+    """The connection file is missing, readable by others, or not what it should be; the text says what to do."""
+
+
+class ConnectionFile(Struct, frozen=True):
+    """Where a coordinator listens and which one it is. Fields of later versions are ignored."""
+
+    coordinator: Uuid
+    address: Annotated[str, Meta(pattern=r"^tcp://[^\s/]{1,255}:[0-9]{1,5}$")]
+    protocol: Count
+    host: ShortText
+    pid: Count
+    epoch: Count
+    """Grows with every start of a coordinator on the same runs folder."""
+
+
+def write(path: Path, connection: ConnectionFile) -> None:
+    """Replace the file at once, readable and writable by its owner alone."""
+    text = msgspec.json.format(msgspec.json.encode(connection), indent=2)
+    write_bytes(path, text + b"\n", durable=False, mode=_MODE)
+
+
+def read(path: Path) -> ConnectionFile:
+    """Return the file's content. Raises ConnectionFileError when it is missing, open to others or malformed."""
+    try:
+        with open(path, "rb") as file:
+            status = os.fstat(file.fileno())
+            content = file.read(_MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise ConnectionFileError(
+            f"{path} does not exist: no coordinator has been started there (start one with `remuda coordinator`)"
+        ) from None
+    except OSError as error:
+        raise ConnectionFileError(f"{path} cannot be read: {error.strerror}") from error
+    mode = stat.S_IMODE(status.st_mode)
+    if mode & 0o077:
+        raise ConnectionFileError(f"{path} has mode {mode:04o} and is open to others: run `chmod 600 {path}`")
+    return _parse(path, content)
+
+
+def wait_for(path: Path, deadline_s: float) -> ConnectionFile:
+    """As `read`, but give a missing file `deadline_s` seconds to appear."""
+    end_s = time.monotonic() + deadline_s
+    while not path.exists():
+        if time.monotonic() >= end_s:
+            raise ConnectionFileError(f"{path} did not appear within {deadline_s:g} s: is the coordinator running?")
+        time.sleep(_WAIT_STEP_S)
+    return read(path)
+
+
+def _parse(path: Path, content: bytes) -> ConnectionFile:
+    if len(content) > _MAX_BYTES:
+        raise ConnectionFileError(f"{path} is larger than {_MAX_BYTES} bytes: it is no connection file")
+    try:
+        connection = msgspec.json.decode(content, type=ConnectionFile)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ConnectionFileError(f"{path} is no connection file: {error}") from error
+    if connection.protocol != PROTOCOL_VERSION:
+        raise ConnectionFileError(
+            f"{path}: the coordinator speaks protocol {connection.protocol}, this Remuda protocol {PROTOCOL_VERSION}; "
+            "install the same version of Remuda on both sides"
+        )
+    return connection

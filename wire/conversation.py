@@ -1,0 +1,93 @@
+"""A client's side of the wire: ask the coordinator one thing at a time and wait for the answer."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from remuda.wire.channel import Channel
+from remuda.wire.connection_file import ConnectionFile
+from remuda.wire.messages import Ack, AnyMessage, ClientMessage, Rejected
+from remuda.wire.sockets import Arrival, DealerSocket, client_identity
+
+_LONGEST_WAIT_S = 1.0
+
+
+class RefusedError(Exception):
+    """The coordinator said no. `code` is one of Rejected's; the text is its reason."""
+
+    def __init__(self, rejected: Rejected) -> None:
+        super().__init__(rejected.reason)
+        self.code = rejected.code
+        self.reason = rejected.reason
+
+
+class UnreachableError(Exception):
+    """The coordinator did not answer in time."""
+
+
+def no_answer(connection: ConnectionFile, deadline_s: float) -> UnreachableError:
+    """Say whom we tried to reach, and what may be wrong."""
+    return UnreachableError(
+        f"the coordinator at {connection.address} (process {connection.pid} on {connection.host}) did not answer "
+        f"within {deadline_s:g} s: it may have ended, or the network between may be closed"
+    )
+
+
+class Conversation:
+    """Questions and answers with one coordinator; a context manager. Not for use by several threads at once."""
+
+    def __init__(self, connection: ConnectionFile) -> None:
+        self._connection = connection
+        self._socket = DealerSocket(connection.address, client_identity())
+        self._channel = Channel()
+
+    def ask(self, message: ClientMessage, deadline_s: float) -> AnyMessage:
+        """Send `message`, again if need be, and return its answer.
+
+        Raises RefusedError when the answer is Rejected, and UnreachableError after `deadline_s` seconds; then the
+        conversation is over, lest the forgotten question be repeated along with the next one.
+        """
+        now_s = time.monotonic()
+        end_s = now_s + deadline_s
+        question = self._channel.post(message, now_s)
+        self._socket.send(question)
+        while now_s < end_s:
+            due_s = self._channel.next_due_s()
+            self._socket.wait(min(end_s, due_s or end_s, now_s + _LONGEST_WAIT_S) - now_s)
+            now_s = time.monotonic()
+            answer = self._receive(question.id, now_s)
+            if isinstance(answer, Rejected):
+                raise RefusedError(answer)
+            if answer is not None:
+                return answer
+            for envelope in self._channel.due(now_s):
+                self._socket.send(envelope)
+        self.close()
+        raise no_answer(self._connection, deadline_s)
+
+    def close(self) -> None:
+        """End the conversation. May be called again."""
+        self._socket.close()
+
+    def __enter__(self) -> Conversation:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _receive(self, question: int, now_s: float) -> AnyMessage | None:
+        """The answer among what has arrived: a reply, or a message of its own after a mere Ack."""
+        while (event := self._socket.receive()) is not None:
+            if not isinstance(event, Arrival):
+                continue
+            received = self._channel.receive(event.envelope, now_s)
+            ack = self._channel.acknowledge(received.id)
+            for envelope in (*received.answers, *([ack] if ack else [])):
+                self._socket.send(envelope)
+            message = received.message
+            if message is not None and not isinstance(message, Ack) and event.envelope.reply_to in (0, question):
+                return message
+        return None

@@ -1,0 +1,165 @@
+"""The two kinds of ZeroMQ socket, reduced to envelopes: they never block on a send and never raise on garbage."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from uuid import uuid4
+
+import zmq
+
+from remuda.wire.codec import MAX_FRAME_BYTES, CodecError, decode, encode
+from remuda.wire.envelope import Envelope
+from remuda.wire.messages import PROTOCOL_VERSION
+
+HIGH_WATER_MESSAGES = 10_000
+"""Waiting to be sent to, or read from, one peer; beyond that messages are dropped and, if reliable, come again."""
+BACKLOG_CONNECTIONS = 1_024
+"""Connections the operating system holds while a whole herd arrives at once."""
+PROBE_INTERVAL_S = 2.0
+PROBE_TIMEOUT_S = 6.0
+"""A connection that answers no probe for so long is dropped and made anew (the other host vanished without a word)."""
+RECONNECT_S = 0.1
+RECONNECT_MAX_S = 5.0
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """An envelope, and the identity of the peer it came from (empty at a DealerSocket, which has one peer)."""
+
+    peer: bytes
+    envelope: Envelope
+
+
+@dataclass(frozen=True)
+class Malformed:
+    """Something came that is no envelope; a ProtocolMismatchError says which version the peer speaks."""
+
+    peer: bytes
+    error: CodecError
+
+
+def worker_identity(worker: str, incarnation: int) -> bytes:
+    """The identity of one life of a worker."""
+    return f"{worker}:{incarnation}".encode()
+
+
+def client_identity() -> bytes:
+    """A new identity for a client."""
+    return f"client:{uuid4()}".encode()
+
+
+class _EnvelopeSocket:
+    """What both kinds share: limits, waiting, decoding, counting. Belongs to one thread."""
+
+    def __init__(self, kind: int) -> None:
+        self._context = zmq.Context()
+        self._socket = self._context.socket(kind)
+        self._poller = zmq.Poller()
+        self._poller.register(self._socket, zmq.POLLIN)
+        self.dropped = 0
+        """Messages that could not be sent: peer unreachable or its queue full."""
+        self.malformed = 0
+        """Messages received that were none."""
+        self._socket.linger = 0
+        self._socket.maxmsgsize = MAX_FRAME_BYTES
+        self._socket.sndhwm = self._socket.rcvhwm = HIGH_WATER_MESSAGES
+        self._socket.heartbeat_ivl = int(1_000 * PROBE_INTERVAL_S)
+        self._socket.heartbeat_timeout = int(1_000 * PROBE_TIMEOUT_S)
+
+    def watch(self, descriptor: int) -> None:
+        """Let `wait` also return when this file descriptor becomes readable."""
+        self._poller.register(descriptor, zmq.POLLIN)
+
+    def wait(self, timeout_s: float) -> None:
+        """Return when something can be received, a watched descriptor is readable, or the time is over."""
+        self._poller.poll(max(0, math.ceil(1_000 * timeout_s)))
+
+    def close(self) -> None:
+        """Close at once; what is not sent yet is lost. May be called again."""
+        if not self._socket.closed:
+            self._socket.close()
+            self._context.term()
+
+    def _receive(self) -> list[bytes] | None:
+        try:
+            return self._socket.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            return None
+
+    def _decode(self, peer: bytes, frames: list[bytes]) -> Arrival | Malformed:
+        try:
+            return Arrival(peer, decode(frames))
+        except CodecError as error:
+            self.malformed += 1
+            return Malformed(peer, error)
+
+    def _send(self, route: list[bytes], envelope: Envelope, protocol: int) -> bool:
+        frames = [*route, *encode(envelope, protocol=protocol)]
+        try:
+            # copy=False: pyzmq still copies frames below its threshold (64 KiB), where that is faster
+            self._socket.send_multipart(frames, zmq.NOBLOCK, copy=len(frames) == len(route) + 2)
+        except zmq.ZMQError as error:
+            if error.errno not in (zmq.EAGAIN, zmq.EHOSTUNREACH):
+                raise
+            self.dropped += 1
+            return False
+        return True
+
+
+class RouterSocket(_EnvelopeSocket):
+    """The coordinator's end: bound to an address, many peers, each named by its identity."""
+
+    def __init__(self, address: str) -> None:
+        """Bind to `address`, such as tcp://127.0.0.1:0 for a free port. Raises zmq.ZMQError when that fails."""
+        super().__init__(zmq.ROUTER)
+        self._socket.router_mandatory = 1  # an unknown peer is an error instead of silence
+        self._socket.router_handover = 1  # a worker that connects again takes over from its own broken connection
+        self._socket.backlog = BACKLOG_CONNECTIONS
+        try:
+            self._socket.bind(address)
+        except zmq.ZMQError:
+            self.close()
+            raise
+        self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        """What it is bound to, with the real port."""
+
+    def receive(self) -> Arrival | Malformed | None:
+        """The next message, or None when there is none now."""
+        frames = self._receive()
+        return None if frames is None else self._decode(frames[0], frames[1:])
+
+    def send(self, peer: bytes, envelope: Envelope, *, protocol: int = PROTOCOL_VERSION) -> bool:
+        """Hand the envelope to the network; False, and counted, when the peer is unreachable or its queue is full.
+
+        Raises CodecError when the message itself cannot be sent.
+        """
+        return self._send([peer], envelope, protocol)
+
+
+class DealerSocket(_EnvelopeSocket):
+    """A worker's or client's end: connected to one coordinator, and again whenever the connection breaks."""
+
+    def __init__(self, address: str, identity: bytes) -> None:
+        """Connect in the background; sending before that succeeds is fine. Raises zmq.ZMQError for a bad address."""
+        super().__init__(zmq.DEALER)
+        self._socket.routing_id = identity
+        self._socket.reconnect_ivl = int(1_000 * RECONNECT_S)
+        self._socket.reconnect_ivl_max = int(1_000 * RECONNECT_MAX_S)
+        try:
+            self._socket.connect(address)
+        except zmq.ZMQError:
+            self.close()
+            raise
+
+    def receive(self) -> Arrival | Malformed | None:
+        """The next message, or None when there is none now."""
+        frames = self._receive()
+        return None if frames is None else self._decode(b"", frames)
+
+    def send(self, envelope: Envelope, *, protocol: int = PROTOCOL_VERSION) -> bool:
+        """Hand the envelope to the network; False, and counted, when the queue is full.
+
+        Raises CodecError when the message itself cannot be sent.
+        """
+        return self._send([], envelope, protocol)

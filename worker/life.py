@@ -1,0 +1,178 @@
+"""What ends a worker's process: a signal, the loss of its parent, or its own failure to end in time."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import selectors
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType, TracebackType
+
+EXIT_NOT_IN_TIME = 1
+EXIT_AT_ONCE = 130
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+class Life:
+    """Watches over a process; a context manager, entered in the main thread.
+
+    The first SIGTERM or SIGINT, the end of the lifeline, or `end` sets `ending`: the main thread finishes its work and
+    returns. If it has not left the context `grace_s` seconds later, all stacks are printed and the process exits with
+    code 1; at a second signal it exits with code 130, at once. SIGUSR1 prints all stacks.
+
+    Signals are read by a thread of its own, so all this holds while the main thread is stuck in C code.
+    """
+
+    def __init__(self, *, lifeline: int | None = None, grace_s: float = 20.0) -> None:
+        """`lifeline` is the reading end of a pipe whose writing end only the parent holds: it ends with the parent."""
+        self._lifeline = lifeline
+        self._grace_s = grace_s
+        self._lock = threading.Lock()
+        self._reason: str | None = None
+        self._exit_at_s: float | None = None
+        self._callbacks: list[Callable[[], None]] = []
+        self._written: socket.socket | None = None
+        self._former: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
+
+    @property
+    def ending(self) -> bool:
+        """The process has been asked to end."""
+        return self._reason is not None
+
+    @property
+    def reason(self) -> str:
+        """Why it is to end, for people; empty while it is not."""
+        return self._reason or ""
+
+    def on_end(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once the process is asked to end (at once if it was): to wake a main thread that waits."""
+        with self._lock:
+            if self._reason is None:
+                self._callbacks.append(callback)
+                return
+        callback()
+
+    def end(self, reason: str) -> None:
+        """Ask the process to end; only the first reason counts. For any thread."""
+        with self._lock:
+            if self._reason is not None:
+                return
+            self._reason = reason
+            self._exit_at_s = time.monotonic() + self._grace_s
+        self._nudge()  # so that the watching thread learns of the deadline
+        for callback in self._callbacks:
+            callback()
+
+    def __enter__(self) -> Life:
+        global _entered
+        self._signalled, self._written = socket.socketpair()
+        self._signalled.setblocking(False)
+        self._written.setblocking(False)
+        self._former_wakeup = signal.set_wakeup_fd(self._written.fileno(), warn_on_full_buffer=False)
+        _entered = self
+        for number in _SIGNALS:
+            self._former[number] = signal.signal(number, _noted_by_the_watching_thread)
+        faulthandler.register(signal.SIGUSR1, all_threads=True, chain=False)
+        self._left = False
+        self._watcher = threading.Thread(target=self._watch, name="remuda-life", daemon=True)
+        self._watcher.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        global _entered
+        _entered = None
+        self._left = True
+        self._nudge()
+        self._watcher.join()
+        faulthandler.unregister(signal.SIGUSR1)
+        for number, handler in self._former.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._former_wakeup)
+        self._signalled.close()
+        if self._written is not None:
+            self._written.close()
+
+    def _nudge(self) -> None:
+        # OSError: it has much to read already and will look around when it does, or it is not watching (any more).
+        if self._written is not None:
+            with contextlib.suppress(OSError):
+                self._written.send(b"\0")
+
+    def _watch(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._signalled, selectors.EVENT_READ)
+            if self._lifeline is not None:
+                selector.register(self._lifeline, selectors.EVENT_READ)
+            while not self._left:
+                for key, _ in selector.select(self._left_s()):
+                    if key.fileobj is self._signalled:
+                        self._read_signals()
+                    else:
+                        self._read_lifeline(selector)
+                if self._left_s() == 0.0 and not self._left:
+                    self._exit_now()
+
+    def _left_s(self) -> float | None:
+        return None if self._exit_at_s is None else max(0.0, self._exit_at_s - time.monotonic())
+
+    def _read_signals(self) -> None:
+        for number in self._signalled.recv(64):
+            if number not in _SIGNALS:
+                continue
+            if self.ending:
+                os._exit(EXIT_AT_ONCE)
+            self.end(f"asked to by {signal.Signals(number).name}")
+
+    def _read_lifeline(self, selector: selectors.BaseSelector) -> None:
+        assert self._lifeline is not None
+        if not os.read(self._lifeline, 64):
+            selector.unregister(self._lifeline)
+            self.end("its parent process is gone")
+
+    def _exit_now(self) -> None:
+        print(f"did not end within {self._grace_s:g} s ({self.reason}); the stacks:", file=sys.stderr, flush=True)
+        faulthandler.dump_traceback(all_threads=True)
+        os._exit(EXIT_NOT_IN_TIME)
+
+
+def bound_threads(threads: int) -> None:
+    """Let numerical libraries use so many threads: several workers share a machine, and small networks gain nothing.
+
+    Variables that are set already win. Torch is bounded if it has been imported; before that, the variables bound it.
+    """
+    for variable in _THREAD_VARIABLES:
+        os.environ.setdefault(variable, str(threads))
+    if "torch" in sys.modules:
+        import torch
+
+        torch.set_num_threads(threads)
+
+
+def _noted_by_the_watching_thread(number: int, frame: FrameType | None) -> None:
+    """Python writes the signal's number to the wakeup descriptor; here is nothing left to do."""
+
+
+_entered: Life | None = None
+
+
+def _forget_in_child() -> None:
+    """A forked child (an environment's process) must neither ignore signals nor report its own to its parent."""
+    global _entered
+    if _entered is None:
+        return
+    _entered = None
+    signal.set_wakeup_fd(-1)
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+
+
+os.register_at_fork(after_in_child=_forget_in_child)

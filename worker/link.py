@@ -1,0 +1,128 @@
+"""A worker's connection to its coordinator, as the worker's main thread sees it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+from remuda.wire.channel import Channel
+from remuda.wire.codec import check
+from remuda.wire.connection_file import ConnectionFile
+from remuda.wire.conversation import no_answer
+from remuda.wire.envelope import Envelope
+from remuda.wire.messages import AnyMessage, Bye, Drained, Register, Registered, WorkerMessage
+from remuda.wire.sockets import DealerSocket, worker_identity
+from remuda.worker.network import Inbox, NetworkThread, Pulse
+
+
+class Link:
+    """Sends and receives for the main thread, and beats for it while it is busy.
+
+    A background thread owns the socket: beats, repetitions and acknowledgements go on while the main thread steps an
+    environment or updates a network. Used by one thread, but for `wake`.
+    """
+
+    def __init__(
+        self, connection: ConnectionFile, register: Register, *, on_failure: Callable[[], None] | None = None
+    ) -> None:
+        """`on_failure` is called once, by the background thread, as soon as `receive` has an error to raise: so that a
+        worker whose main thread no longer looks at its link can still be ended."""
+        self._connection = connection
+        self._register = register
+        self._on_failure = on_failure
+        self._inbox: Inbox = SimpleQueue()
+        self._pulse = Pulse()
+        self._network: NetworkThread | None = None
+        self._failure: Exception | None = None
+
+    def start(self, deadline_s: float) -> Registered:
+        """Connect and register.
+
+        Raises UnreachableError when no answer comes within `deadline_s`, and RefusedError when it is no.
+        """
+        if self._network is not None:
+            raise RuntimeError("the link was started already")
+        identity = worker_identity(self._register.worker, self._register.incarnation)
+        self._network = NetworkThread(
+            lambda: DealerSocket(self._connection.address, identity), Channel(), self._inbox, self._pulse
+        )
+        if self._on_failure is not None:
+            self._network.on_failure = self._on_failure
+        self._network.start()
+        self._network.post(self._register)
+        end_s = time.monotonic() + deadline_s
+        while (left_s := end_s - time.monotonic()) > 0:
+            message = self.receive(left_s)
+            if isinstance(message, Registered):
+                return message
+        self._network.finish(0.0)
+        self._failure = no_answer(self._connection, deadline_s)
+        raise self._failure
+
+    def send(self, message: WorkerMessage) -> None:
+        """Have `message` delivered, exactly once unless it is a Beat. Its arrays must not be changed afterwards.
+
+        Returns at once. Raises CodecError when the coordinator would refuse the message.
+        """
+        check(Envelope(1, 0, 1, message))
+        self._running().post(message)
+
+    def receive(self, timeout_s: float) -> AnyMessage | None:
+        """The next message, or None when none came within `timeout_s` seconds or `wake` was called.
+
+        Raises, now and at every later call: CoordinatorLostError when nothing was heard for the death timeout, and
+        RefusedError when the coordinator has sent Rejected.
+        """
+        if self._failure is not None:
+            raise self._failure
+        try:
+            item = self._inbox.get(timeout=timeout_s) if timeout_s > 0 else self._inbox.get_nowait()
+        except Empty:
+            return None
+        if isinstance(item, Exception):
+            self._failure = item
+            raise item
+        return item
+
+    def wake(self) -> None:
+        """Let a waiting `receive` (or the next one) return None. For any thread, and for signal handlers."""
+        self._inbox.put(None)
+
+    def progress(self, done: int) -> None:
+        """Say how much work was done in this life, in all; it never falls. Beats carry it."""
+        self._pulse.progress = max(self._pulse.progress, done)
+
+    def activity(self, text: str) -> None:
+        """Say, for people, what the worker is doing. Beats carry it."""
+        self._pulse.activity = text
+
+    def begin_lease(self, lease: int) -> None:
+        """Beats name this lease from now on."""
+        self._pulse.lease = lease
+
+    def end_lease(self, lease: int) -> None:
+        """Report the lease as Drained; beats name none from now on."""
+        self._pulse.lease = 0
+        self.send(Drained(lease))
+
+    @property
+    def unacknowledged(self) -> int:
+        """Messages sent that the coordinator has not acknowledged yet."""
+        return self._running().unacknowledged
+
+    def close(self, reason: str, deadline_s: float) -> bool:
+        """Say Bye, wait until everything sent is acknowledged, and end the thread.
+
+        False when something is not acknowledged: the deadline passed, or the link had failed. May be called again.
+        """
+        if self._network is None:
+            return True
+        if self._network.is_alive():
+            self._network.post(Bye(reason[:1_000]))
+        return self._network.finish(deadline_s)
+
+    def _running(self) -> NetworkThread:
+        if self._network is None:
+            raise RuntimeError("the link is not started")
+        return self._network

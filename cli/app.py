@@ -1,0 +1,37 @@
+"""The `remuda` command, put together from one module per group of verbs.
+
+Modules imported here are imported by `remuda --help`: they may import typer and cli.options, and import the rest of
+Remuda inside their verbs.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from remuda.cli import config
+from remuda.cli.options import new_group
+
+app = new_group(
+    "Trains reinforcement learning policies: in this process, or with a coordinator and a herd of workers.",
+    example="remuda train examples/cartpole_dqn.yaml --seed 1",
+)
+app.add_typer(config.group, name="config")
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(f"remuda {version('remuda')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(  # pyright: ignore[reportUnusedFunction]  # typer calls it
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options that come before the verb."""

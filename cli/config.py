@@ -1,0 +1,52 @@
+"""The verbs of `remuda config`: show, check, schema."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from remuda.cli.options import AsJson, ConfigPath, Seed, Sets, epilog, load, new_group
+
+group = new_group("Show, check and describe configs.", example="remuda config check examples/cartpole_dqn.yaml")
+
+
+@group.command(epilog=epilog("remuda config show examples/cartpole_dqn.yaml --set learner.batch_size=128"))
+def show(config: ConfigPath, sets: Sets = None, seed: Seed = None, as_json: AsJson = False) -> None:
+    """Print every setting as a run would use it, and where it comes from unless it is the default."""
+    from remuda.config.dump import config_json_text, yaml_text
+
+    loaded = load(config, sets=sets, seed=seed)
+    text = config_json_text(loaded.config) if as_json else yaml_text(loaded.config, loaded.provenance)
+    print(text, end="")
+
+
+@group.command(epilog=epilog("remuda config check examples/*.yaml"))
+def check(
+    configs: Annotated[list[Path], typer.Argument(metavar="CONFIG", help="One or more config files.")],
+    sets: Sets = None,
+) -> None:
+    """Say whether configs are valid; if not, every problem of every file, with its line."""
+    from remuda.config.errors import ConfigError
+
+    problems: list[str] = []
+    for path in configs:
+        try:
+            load(path, sets=sets, seed=None)
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+    for path in configs:
+        print(f"{path}: valid")
+
+
+@group.command(epilog=epilog("remuda config schema > remuda.schema.json"))
+def schema(
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print docs/configuration.md instead.")] = False,
+) -> None:
+    """Print the JSON Schema of a config, with which editors complete and check."""
+    from remuda.config.reference import json_schema_text, markdown_text
+
+    print(markdown_text() if markdown else json_schema_text(), end="")

@@ -1,0 +1,114 @@
+"""Options that several verbs share, and what they mean together."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from remuda.cli.errors import InputError
+from remuda.storage.run_folder import OnExists
+
+if TYPE_CHECKING:  # loading brings pydantic, which --help does not need
+    from remuda.config.load import LoadedConfig
+
+ConfigPath = Annotated[
+    Path, typer.Argument(metavar="CONFIG", help="A .yaml or .json file, or a config of an earlier run's folder.")
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Beats the file, as in learner.batch_size=128; repeatable."),
+]
+Seed = Annotated[int | None, typer.Option(metavar="N", help="Short for --set seed=N.")]
+Device = Annotated[str | None, typer.Option(help="Short for --set learner.device=…: cpu, cuda, cuda:1.")]
+RunDir = Annotated[Path | None, typer.Option(metavar="DIR", help="The run folder itself.")]
+RunId = Annotated[str | None, typer.Option(metavar="ID", help="Run folder inside --runs-dir (default: the name).")]
+RunsDir = Annotated[Path, typer.Option(metavar="DIR", envvar="REMUDA_RUNS_DIR", help="Where run folders lie.")]
+OnExistsOption = Annotated[
+    OnExists | None, typer.Option(help="What to do with a run folder that is already there (default: error).")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Short for --on-exists resume: continue the run.")]
+Force = Annotated[bool, typer.Option("--force", help="Short for --on-exists force: start over.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+
+DEFAULT_RUNS_DIR = Path("runs")
+
+
+@dataclass(frozen=True)
+class ResolvedRun:
+    """What a verb that starts a run was asked for. `run_dir` is absolute; nothing has been made on disk."""
+
+    loaded: LoadedConfig
+    run_dir: Path
+    on_exists: OnExists
+
+
+def new_group(help_text: str, *, example: str) -> typer.Typer:
+    """A group of verbs: plain help, which is also what no arguments mean, and tracebacks as Python prints them."""
+    return typer.Typer(
+        help=help_text,
+        epilog=epilog(example),
+        no_args_is_help=True,
+        rich_markup_mode=None,  # rich takes longer to import than everything else of --help together
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+
+def epilog(example: str) -> str:
+    """The end of a verb's --help, on a line of its own, however long."""
+    return f"\b\nExample:\n  {example}"
+
+
+def load(config: Path, *, sets: list[str] | None, seed: int | None, device: str | None = None) -> LoadedConfig:
+    """Load `config` with the shared options on top. Raises ConfigError."""
+    import json
+
+    from remuda.config.load import load_config
+
+    overrides = list(sets or ())
+    if device is not None:
+        overrides.append(f"learner.device={json.dumps(device)}")
+    return load_config(config, overrides=overrides, seed=seed)
+
+
+def resolve_run(
+    config: Path,
+    *,
+    sets: list[str] | None = None,
+    seed: int | None = None,
+    device: str | None = None,
+    run_dir: Path | None = None,
+    run_id: str | None = None,
+    runs_dir: Path = DEFAULT_RUNS_DIR,
+    on_exists: OnExists | None = None,
+    resume: bool = False,
+    force: bool = False,
+) -> ResolvedRun:
+    """Make one request of the shared options. Raises InputError for options that contradict, ConfigError."""
+    choice = resolve_on_exists(on_exists, resume=resume, force=force)
+    loaded = load(config, sets=sets, seed=seed, device=device)
+    folder = resolve_run_dir(run_dir, run_id, runs_dir=runs_dir, name=loaded.config.name)
+    return ResolvedRun(loaded, folder, choice)
+
+
+def resolve_run_dir(run_dir: Path | None, run_id: str | None, *, runs_dir: Path, name: str) -> Path:
+    """The run folder's absolute path; `name` is the experiment's. Raises InputError."""
+    if run_dir is not None and run_id is not None:
+        raise InputError("give one of --run-dir (the run folder itself) and --run-id (a name inside --runs-dir)")
+    if run_id is not None and (run_id in ("", ".", "..") or "/" in run_id or "\0" in run_id):
+        raise InputError(f"--run-id {run_id!r}: an id is the name of one folder; for a path use --run-dir")
+    return Path(os.path.abspath(run_dir or runs_dir / (run_id or name)))
+
+
+def resolve_on_exists(on_exists: OnExists | None, *, resume: bool, force: bool) -> OnExists:
+    """The one wish of three options. Raises InputError where they differ."""
+    wishes: set[OnExists] = {on_exists} if on_exists else set()
+    wishes |= {"resume"} if resume else set()
+    wishes |= {"force"} if force else set()
+    if len(wishes) > 1:
+        raise InputError(f"give one of --resume, --force and --on-exists: they ask for {' and '.join(sorted(wishes))}")
+    return wishes.pop() if wishes else "error"

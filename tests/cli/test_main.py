@@ -1,0 +1,146 @@
+"""How the command begins and ends: help, version, typing errors, exit codes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import version
+
+import pytest
+import typer
+from typer.core import TyperGroup
+
+from remuda.cli import app as app_module
+from remuda.cli.app import app
+from remuda.cli.errors import CommandError, InputError, RefusedError, RunFailedError, exit_code
+from remuda.config.errors import ConfigError
+from remuda.storage.run_folder import RunFolderError
+from remuda.tests.cli.terminal import Terminal
+
+
+def _verbs() -> Iterator[tuple[str, ...]]:
+    root = typer.main.get_command(app)
+    assert isinstance(root, TyperGroup)
+    pending: list[tuple[tuple[str, ...], TyperGroup]] = [((), root)]
+    while pending:
+        path, group = pending.pop()
+        yield path
+        for name, command in group.commands.items():
+            if isinstance(command, TyperGroup):
+                pending.append(((*path, name), command))
+            else:
+                yield (*path, name)
+
+
+VERBS = sorted(_verbs())
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_every_help_ends_with_an_example_of_that_verb(terminal: Terminal, verb: tuple[str, ...]) -> None:
+    ended = terminal.remuda(*verb, "--help")
+    assert ended.code == 0
+    assert ended.err == ""
+    *_, title, example = ended.out.rstrip().splitlines()
+    assert title.strip() == "Example:"
+    assert f"{example.strip()} ".startswith(" ".join(["remuda", *verb, ""]))
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_every_option_of_every_verb_is_explained(terminal: Terminal, verb: tuple[str, ...]) -> None:
+    lines = terminal.remuda(*verb, "--help").out.splitlines()
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        if line.startswith("  -"):
+            explained = "  " in line.strip() or following.startswith("    ")
+            assert explained, line
+
+
+def test_version(terminal: Terminal) -> None:
+    ended = terminal.remuda("--version")
+    assert (ended.code, ended.out, ended.err) == (0, f"remuda {version('remuda')}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["confg"], "Did you mean 'config'?"),
+        (["config", "shwo"], "Did you mean 'show'?"),
+        (["config", "show", "c.yaml", "--sed", "3"], "--seed"),
+        (["config", "show", "c.yaml", "--seed", "x"], "'--seed'"),
+        (["config", "show"], "CONFIG"),
+        ([], "Usage: remuda"),
+    ],
+)
+def test_a_typing_error_is_wrong_input(terminal: Terminal, arguments: list[str], hint: str) -> None:
+    ended = terminal.remuda(*arguments)
+    assert ended.code == 2
+    assert ended.out == ""
+    assert hint in ended.err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (InputError("no"), 2),
+        (ConfigError(["no"]), 2),
+        (RunFolderError("no"), 2),
+        (RefusedError("no"), 3),
+        (RunFailedError("no"), 1),
+        (CommandError("no"), 1),
+        (ValueError("no"), None),
+    ],
+)
+def test_exit_codes(error: Exception, code: int | None) -> None:
+    assert exit_code(error) == code
+
+
+def _app_that_raises(error: BaseException) -> typer.Typer:
+    raising = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
+
+    @raising.command()
+    def verb() -> None:  # pyright: ignore[reportUnusedFunction]  # typer calls it
+        raise error
+
+    return raising
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (RefusedError("the coordinator speaks protocol 2"), 3, "the coordinator speaks protocol 2\n"),
+        (ConfigError(["c.yaml:1: a", "c.yaml:2: b"]), 2, "c.yaml:1: a\nc.yaml:2: b\n"),
+        (RunFailedError("learner failed"), 1, "learner failed\n"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_a_verbs_error_becomes_one_message(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, message: str
+) -> None:
+    monkeypatch.setattr(app_module, "app", _app_that_raises(error))
+    ended = terminal.remuda()
+    assert (ended.code, ended.out, ended.err) == (code, "", message)
+
+
+def test_an_unforeseen_error_keeps_its_traceback(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app_module, "app", _app_that_raises(ZeroDivisionError("a fault of ours")))
+    with pytest.raises(ZeroDivisionError):
+        terminal.remuda()
+
+
+@pytest.mark.processes
+def test_as_a_module_and_without_what_help_does_not_need() -> None:
+    """`--help` stays fast because the expensive imports wait for the verb that needs them."""
+    code = (
+        "import sys; from remuda.cli.__main__ import main; sys.argv = ['remuda', '--help']\n"
+        "try: main()\n"
+        "except SystemExit as ended: print('code', ended.code)\n"
+        "print('heavy', [name for name in ('torch', 'numpy', 'pydantic', 'yaml', 'zmq', 'rich', 'gymnasium')"
+        " if name in sys.modules])\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert "Usage: remuda" in ended.stdout
+    assert ended.stdout.endswith("code 0\nheavy []\n")
+    module = subprocess.run(
+        [sys.executable, "-m", "remuda.cli", "--version"], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert module.stdout == f"remuda {version('remuda')}\n"

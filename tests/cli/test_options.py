@@ -1,0 +1,156 @@
+"""What the shared options mean together, tried through a verb that uses all of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import typer
+
+from remuda.cli import app as app_module
+from remuda.cli.errors import InputError
+from remuda.cli.options import (
+    DEFAULT_RUNS_DIR,
+    ConfigPath,
+    Device,
+    Force,
+    OnExistsOption,
+    ResolvedRun,
+    Resume,
+    RunDir,
+    RunId,
+    RunsDir,
+    Seed,
+    Sets,
+    resolve_on_exists,
+    resolve_run,
+    resolve_run_dir,
+)
+from remuda.storage.run_folder import OnExists
+from remuda.tests.cli.terminal import Ended, Terminal
+from remuda.tests.config.files import SMALL, write
+
+
+class Starter:
+    """A verb with every shared option; keeps what it was asked for."""
+
+    def __init__(self, terminal: Terminal, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        self.asked: ResolvedRun | None = None
+        self._terminal = terminal
+        self._config = write(folder, SMALL)
+        app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
+        app.command()(self._verb)
+        monkeypatch.setattr(app_module, "app", app)
+        monkeypatch.chdir(folder)
+        monkeypatch.delenv("REMUDA_RUNS_DIR", raising=False)
+
+    def _verb(
+        self,
+        config: ConfigPath,
+        sets: Sets = None,
+        seed: Seed = None,
+        device: Device = None,
+        run_dir: RunDir = None,
+        run_id: RunId = None,
+        runs_dir: RunsDir = DEFAULT_RUNS_DIR,
+        on_exists: OnExistsOption = None,
+        resume: Resume = False,
+        force: Force = False,
+    ) -> None:
+        self.asked = resolve_run(
+            config,
+            sets=sets,
+            seed=seed,
+            device=device,
+            run_dir=run_dir,
+            run_id=run_id,
+            runs_dir=runs_dir,
+            on_exists=on_exists,
+            resume=resume,
+            force=force,
+        )
+
+    def start(self, *options: object) -> ResolvedRun:
+        ended = self._terminal.remuda(self._config, *options)
+        assert (ended.code, ended.err) == (0, "")
+        assert self.asked is not None
+        return self.asked
+
+    def refused(self, *options: object) -> Ended:
+        ended = self._terminal.remuda(self._config, *options)
+        assert (ended.code, ended.out) == (2, "")
+        assert self.asked is None
+        return ended
+
+
+@pytest.fixture
+def starter(terminal: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Starter:
+    return Starter(terminal, monkeypatch, tmp_path)
+
+
+class TestRunFolder:
+    def test_is_named_like_the_experiment_unless_told_otherwise(self, starter: Starter, tmp_path: Path) -> None:
+        assert starter.start().run_dir == tmp_path / "runs" / "small"
+        assert starter.start("--set", "name=other").run_dir == tmp_path / "runs" / "other"
+        assert starter.start("--run-id", "seven").run_dir == tmp_path / "runs" / "seven"
+        assert starter.start("--runs-dir", "/data", "--run-id", "seven").run_dir == Path("/data/seven")
+        assert starter.start("--run-dir", "here/run").run_dir == tmp_path / "here" / "run"
+
+    def test_runs_dir_comes_from_the_environment(self, starter: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("REMUDA_RUNS_DIR", "/elsewhere")
+        assert starter.start().run_dir == Path("/elsewhere/small")
+        assert starter.start("--runs-dir", "/data").run_dir == Path("/data/small"), "the option beats it"
+        assert starter.start("--run-dir", "/data/x").run_dir == Path("/data/x")
+
+    def test_nothing_is_made_on_disk(self, starter: Starter, tmp_path: Path) -> None:
+        starter.start()
+        assert [entry.name for entry in tmp_path.iterdir()] == ["c.yaml"]
+
+    def test_named_twice_is_refused(self, starter: Starter) -> None:
+        assert "--run-dir" in starter.refused("--run-dir", "a", "--run-id", "b").err
+
+    @pytest.mark.parametrize("run_id", ["", ".", "..", "a/b", "/a", "a\0"])
+    def test_an_id_is_one_folder(self, run_id: str) -> None:
+        with pytest.raises(InputError, match="use --run-dir"):
+            resolve_run_dir(None, run_id, runs_dir=Path("runs"), name="small")
+
+
+class TestOnExists:
+    @pytest.mark.parametrize(
+        ("options", "expected"),
+        [
+            ([], "error"),
+            (["--resume"], "resume"),
+            (["--force"], "force"),
+            (["--on-exists", "rename"], "rename"),
+            (["--on-exists", "resume", "--resume"], "resume"),
+        ],
+    )
+    def test_is_one_wish(self, starter: Starter, options: list[str], expected: OnExists) -> None:
+        assert starter.start(*options).on_exists == expected
+
+    @pytest.mark.parametrize(
+        "options",
+        [["--resume", "--force"], ["--resume", "--on-exists", "rename"], ["--force", "--on-exists", "error"]],
+    )
+    def test_contradictions_are_refused(self, starter: Starter, options: list[str]) -> None:
+        assert "give one of --resume, --force and --on-exists" in starter.refused(*options).err
+
+    def test_all_three_are_named(self) -> None:
+        with pytest.raises(InputError, match="force and rename and resume"):
+            resolve_on_exists("rename", resume=True, force=True)
+
+    def test_other_words_are_refused(self, starter: Starter) -> None:
+        assert "'--on-exists'" in starter.refused("--on-exists", "overwrite").err
+
+
+class TestConfig:
+    def test_seed_and_device_are_settings(self, starter: Starter) -> None:
+        config = starter.start("--seed", 5, "--device", "cuda:1", "--set", "learner.batch_size=8").loaded.config
+        assert (config.seed, config.learner.device, config.learner.batch_size) == (5, "cuda:1", 8)
+
+    def test_a_device_is_text_whatever_it_looks_like(self, starter: Starter) -> None:
+        assert starter.start("--device", "{a: 1}").loaded.config.learner.device == "{a: 1}"
+
+    def test_a_negative_seed_is_named_as_given(self, starter: Starter) -> None:
+        assert starter.refused("--seed", -1).err == "--seed -1: seed: should be greater than or equal to 0, not -1\n"

@@ -1,0 +1,213 @@
+"""The house rules that a machine can check: layers, packaging, docstrings, links, no pickle."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+LAYERS = (
+    {"wire", "storage", "config"},
+    {"policy", "buffer", "logbook", "environments"},
+    {"worker"},
+    {"client", "collector", "evaluator", "learner", "coordinator"},
+    {"deploy", "runner"},
+    {"cli"},
+)
+"""From the ground up. A package imports itself and the layers below it; those of the ground may also import each other
+as long as no circle closes. So roles never import each other, and neither do policy, buffer and logbook."""
+
+GROUND = LAYERS[0]
+LAYER_OF = {package: layer for layer, packages in enumerate(LAYERS) for package in packages}
+
+PICKLERS = {"pickle", "cloudpickle", "joblib", "dill", "shelve", "marshal"}
+MAY_PICKLE = {"storage/env_files.py"}
+"""vars.pkl of the run folder, which is written for people and never read by Remuda."""
+
+WITHOUT_TORCH = ["remuda.cli.app", "remuda.coordinator.service", "remuda.wire.messages", "remuda.buffer.index"]
+
+
+def product_files() -> list[Path]:
+    return sorted(path for package in LAYER_OF for path in (ROOT / package).rglob("*.py"))
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imported(module: ast.Module) -> Iterator[tuple[int, str]]:
+    """Line and dotted name of everything imported anywhere in a module, inside functions too."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            # `from remuda import wire` names the package in the alias
+            names = [f"remuda.{alias.name}" for alias in node.names] if node.module == "remuda" else [node.module]
+            yield from ((node.lineno, name) for name in names)
+
+
+def arrows(module: ast.Module, package: str) -> Iterator[tuple[int, str]]:
+    """Line and target of each import of another package of ours."""
+    for line, name in imported(module):
+        parts = name.split(".")
+        if parts[0] == "remuda" and len(parts) > 1 and parts[1] != package:
+            yield line, parts[1]
+
+
+def allowed(source: str, target: str) -> bool:
+    if target not in LAYER_OF:
+        return False
+    return LAYER_OF[target] < LAYER_OF[source] or (source in GROUND and target in GROUND)
+
+
+def test_imports_point_down() -> None:
+    wrong = [
+        f"{relative(path)}:{line}: {package} must not import {target}"
+        for path in product_files()
+        for package in [path.relative_to(ROOT).parts[0]]
+        for line, target in arrows(tree(path), package)
+        if not allowed(package, target)
+    ]
+    assert wrong == []
+
+
+def test_the_modules_of_the_ground_form_no_circle() -> None:
+    modules = {
+        f"remuda.{relative(path.with_suffix('')).replace('/', '.')}": {name for _, name in imported(tree(path))}
+        for package in GROUND
+        for path in (ROOT / package).rglob("*.py")
+    }
+    while free := {module for module, names in modules.items() if not names & (modules.keys() - {module})}:
+        modules = {module: names for module, names in modules.items() if module not in free}
+    assert modules == {}
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "may"),
+    [
+        ("cli", "coordinator", True),
+        ("coordinator", "wire", True),
+        ("config", "storage", True),
+        ("collector", "learner", False),
+        ("client", "coordinator", False),
+        ("policy", "buffer", False),
+        ("buffer", "logbook", False),
+        ("wire", "buffer", False),
+        ("runner", "cli", False),
+        ("worker", "coordinator", False),
+        ("cli", "tests", False),
+    ],
+)
+def test_the_rule_itself(source: str, target: str, may: bool) -> None:
+    assert allowed(source, target) is may
+
+
+def test_the_reader_of_imports_sees_every_kind() -> None:
+    code = (
+        "import remuda.a\nfrom remuda.b.c import d\nfrom remuda import e\ndef f():\n    import remuda.g as h\nimport os"
+    )
+    assert list(arrows(ast.parse(code), "b")) == [(1, "a"), (3, "e"), (5, "g")]
+
+
+@cache
+def pyproject() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def test_listed_packages_are_the_folders() -> None:
+    folders = {relative(path.parent) for package in LAYER_OF for path in (ROOT / package).rglob("__init__.py")}
+    listed: list[str] = pyproject()["tool"]["setuptools"]["packages"]
+    assert listed == sorted(listed)
+    assert {name.removeprefix("remuda.").replace(".", "/") for name in listed} == folders
+    others = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests"}
+    assert others <= set(LAYER_OF), "a new package needs a layer"
+    assert not (ROOT / "__init__.py").exists(), "the root is a namespace, whatever the clone is called"
+
+
+def test_every_checker_looks_at_every_package() -> None:
+    tool = pyproject()["tool"]
+    packages = set(LAYER_OF)
+    assert {name.removeprefix("remuda.").split(".")[0] for name in tool["mypy"]["packages"]} >= packages
+    assert set(tool["pyright"]["include"]) >= packages
+    assert set(tool["ruff"]["lint"]["flake8-tidy-imports"]["banned-api"]) >= packages
+
+
+def test_every_package_is_typed_for_its_users() -> None:
+    missing = [name for name in sorted(LAYER_OF) if not (ROOT / name / "py.typed").is_file()]
+    assert missing == []
+
+
+def test_every_module_says_what_it_is_in_one_line() -> None:
+    wrong: list[str] = []
+    for path in product_files():
+        first = (ast.get_docstring(tree(path)) or "").partition("\n")[0]
+        if not first or first[-1] not in ".?!:;,)" or len(first) < 10:
+            wrong.append(f"{relative(path)}: {first!r}")
+    assert wrong == []
+
+
+def test_nobody_pickles() -> None:
+    wrong = [
+        f"{relative(path)}:{line}: imports {name}"
+        for path in [*product_files(), *(ROOT / "examples").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]
+        if relative(path) not in MAY_PICKLE
+        for line, name in imported(tree(path))
+        if name.split(".")[0] in PICKLERS
+    ]
+    assert wrong == []
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("module", WITHOUT_TORCH)
+def test_the_control_plane_starts_without_torch(module: str) -> None:
+    if not (ROOT / Path(*module.split(".")[1:])).with_suffix(".py").exists():
+        pytest.skip(f"{module} is not there yet")
+    code = f"import sys, {module}; print([name for name in sys.modules if name.split('.')[0] == 'torch'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[]\n"
+
+
+def committed_files() -> list[Path]:
+    """What git tracks and has on disk; a checkout without git (an unpacked sdist) has nothing to check."""
+    listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    paths = [ROOT / name for name in listing.stdout.split("\0") if name]
+    return [path for path in paths if path.is_file()]
+
+
+def test_no_committed_file_names_a_path_of_one_machine() -> None:
+    foreign = re.compile(rb"(?<![\w.~-])/wor" + rb"k/[\w.]")  # in two pieces, so that this line is not one of them
+    wrong = [
+        f"{relative(path)}:{number}"
+        for path in committed_files()
+        for number, line in enumerate(path.read_bytes().splitlines(), start=1)
+        if foreign.search(line)
+    ]
+    assert wrong == []
+
+
+def test_every_link_to_a_file_leads_somewhere() -> None:
+    link = re.compile(r"\[[^\]]*\]\(([^)\s]+)[^)]*\)")
+    wrong: list[str] = []
+    for page in committed_files():
+        if page.suffix != ".md":
+            continue
+        for target in link.findall(page.read_text(encoding="utf-8")):
+            file = str(target).partition("#")[0]
+            if file and "://" not in file and not file.startswith("mailto:") and not (page.parent / file).exists():
+                wrong.append(f"{relative(page)}: {target}")
+    assert wrong == []

@@ -1,1 +1,19 @@
 """Algorithms, their networks, and the file a policy is published in. Importing this package does not import torch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from remuda.policy.loading import load_policy, load_value
+
+__all__ = ["load_policy", "load_value"]
+
+
+def __getattr__(name: str) -> object:
+    """Import what needs torch when it is first asked for."""
+    if name in __all__:
+        from remuda.policy import loading
+
+        return getattr(loading, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,177 @@
+"""Checkpoints: everything a true resume needs, in one file that `torch.load(weights_only=True)` opens."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from importlib import metadata
+from pathlib import Path
+from typing import cast
+
+import msgspec
+import numpy as np
+import torch
+from msgspec import Struct
+
+from remuda.config.schema import ExperimentConfig
+from remuda.policy.base import Algorithm, StateMismatchError
+from remuda.policy.checkpoint_file import FORMAT, CheckpointError, read, typed
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.storage.atomic import replacing
+from remuda.wire.messages import CheckpointRecord, Counters, PolicyRef
+
+__all__ = ["CheckpointError", "CheckpointState", "Progress", "load", "restore", "restore_rngs", "save"]
+
+_ALGORITHM = ("model", "target_model", "optimizer", "schedules")
+
+
+class _Rngs(Struct):
+    torch: object
+    numpy: dict[str, dict[str, object]]
+
+
+class _Saved(Struct):
+    """The plain parts of a checkpoint; Algorithm.load_state checks the others."""
+
+    counters: Counters
+    policy: PolicyRef
+    exploration: dict[str, float]
+    best_reward: float | None
+    rng: _Rngs
+    observation: ObservationSpec
+    action: ActionSpec
+    config: dict[str, object]
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run had come, apart from its weights."""
+
+    counters: Counters
+    policy: PolicyRef
+    """The policy published last, so that a resumed learner goes on from a higher epoch."""
+    exploration: Mapping[str, float]
+    best_reward: float | None = None
+
+
+@dataclass(frozen=True)
+class CheckpointState:
+    """A checkpoint that was read and checked, apart from whether its weights fit; see `restore`."""
+
+    path: Path
+    algorithm: Mapping[str, object]
+    """model, target_model, optimizer and schedules, as Algorithm.state gave them."""
+    progress: Progress
+    observation: ObservationSpec
+    action: ActionSpec
+    config: Mapping[str, object]
+    versions: Mapping[str, str]
+    rngs: Mapping[str, Mapping[str, object]]
+    """States of numpy's bit generators, by the name they were saved under."""
+    torch_rng: torch.Tensor
+
+
+def save(
+    path: Path,
+    algorithm: Algorithm,
+    progress: Progress,
+    *,
+    config: ExperimentConfig,
+    rngs: Mapping[str, np.random.Generator] | None = None,
+    now: datetime | None = None,
+) -> CheckpointRecord:
+    """Write a checkpoint, atomically and synced to the disk, and describe it for index.json.
+
+    `rngs` are the generators whose streams must go on where they were; numpy's default kind only. OSError (disk full)
+    leaves an older file of this name as it was.
+    """
+    counters = progress.counters
+    content: dict[str, object] = {
+        **algorithm.state(),
+        "format": FORMAT,
+        "last_iter": counters.train_iter,
+        "last_step": counters.env_step,
+        "counters": msgspec.to_builtins(counters),
+        "policy": msgspec.to_builtins(progress.policy),
+        "exploration": dict(progress.exploration),
+        "best_reward": progress.best_reward,
+        "normalisation": None,
+        "rng": {"torch": torch.get_rng_state(), "numpy": {name: _rng(rng) for name, rng in (rngs or {}).items()}},
+        "observation": asdict(algorithm.observation),
+        "action": asdict(algorithm.action),
+        "config": config.model_dump(mode="json"),
+        "versions": _versions(),
+    }
+    with replacing(path, durable=True) as temporary:
+        torch.save(content, temporary)
+        with open(temporary, "rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    return CheckpointRecord(
+        train_iter=counters.train_iter,
+        env_step=counters.env_step,
+        wall_s=counters.wall_s,
+        reward=None,
+        file=path.name,
+        sha256=sha256,
+        created=(now or datetime.now()).astimezone().isoformat(timespec="seconds"),
+    )
+
+
+def load(path: Path) -> CheckpointState:
+    """Read a checkpoint. Raises CheckpointError for what is missing, damaged, hostile or newer than this Remuda."""
+    data = read(path)
+    saved = typed(path, data, _Saved)
+    if not isinstance(saved.rng.torch, torch.Tensor):
+        raise CheckpointError(f"{path}: rng.torch is no tensor")
+    return CheckpointState(
+        path=path,
+        algorithm={name: data[name] for name in _ALGORITHM if name in data},
+        progress=Progress(saved.counters, saved.policy, saved.exploration, saved.best_reward),
+        observation=saved.observation,
+        action=saved.action,
+        config=saved.config,
+        versions=saved.versions,
+        rngs=saved.rng.numpy,
+        torch_rng=saved.rng.torch,
+    )
+
+
+def restore(state: CheckpointState, algorithm: Algorithm) -> list[str]:
+    """Let the algorithm continue from a checkpoint; returns warnings about other package versions.
+
+    Raises CheckpointError naming every missing, unexpected and misshapen key; the algorithm is unchanged then.
+    """
+    try:
+        algorithm.load_state(state.algorithm)
+    except StateMismatchError as error:
+        raise CheckpointError(f"{state.path}: {error}") from error
+    return [
+        f"{state.path.name} was saved with {name} {state.versions.get(name, 'of unknown version')}, this is {version}"
+        for name, version in _versions().items()
+        if state.versions.get(name) != version
+    ]
+
+
+def restore_rngs(state: CheckpointState, rngs: Mapping[str, np.random.Generator]) -> None:
+    """Let torch's generator and these of numpy go on where they were. Raises CheckpointError for a name it lacks."""
+    for name, rng in rngs.items():
+        if name not in state.rngs:
+            raise CheckpointError(f"{state.path}: the random state of {name!r} is missing")
+        rng.bit_generator.state = dict(state.rngs[name])
+    torch.set_rng_state(state.torch_rng)
+
+
+def _rng(generator: np.random.Generator) -> dict[str, object]:
+    state = cast("dict[str, object]", generator.bit_generator.state)
+    if not str(state["bit_generator"]).startswith("PCG64"):
+        raise ValueError(f"only numpy's default generator (PCG64) can be checkpointed, not {state['bit_generator']}")
+    return state
+
+
+def _versions() -> dict[str, str]:
+    packages = {name: metadata.version(name) for name in ("remuda", "torch", "numpy")}
+    return {**packages, "python": platform.python_version()}

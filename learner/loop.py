@@ -1,0 +1,114 @@
+"""The learner's loop: batches in; updates, priorities and averaged metrics out. Opens no socket, file or clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from remuda.policy.base import Algorithm
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows to learn from."""
+
+    rows: NDArray[np.int64]
+    """int64 [batch]: row ids in the replay index."""
+    columns: Mapping[str, np.ndarray]
+    """What the algorithm declares, plus `weights` (float32 importance weights), each [batch, …]."""
+
+
+class BatchSource(Protocol):
+    """Where batches come from: the prefetcher in parallel mode, the index itself in serial mode."""
+
+    def next_batch(self) -> Batch | None:
+        """Hand over the next batch; None when there is none yet."""
+        ...
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one call of the loop did, and what is due after it."""
+
+    trained: bool
+    """False: no batch was there, nothing happened, nothing is due."""
+    publish_due: bool = False
+    report_due: bool = False
+
+
+@dataclass(frozen=True)
+class Priorities:
+    """The newest errors of rows trained on, to be given back to the replay index."""
+
+    rows: NDArray[np.int64]
+    """int64 [n]; a row trained on twice appears twice, the newer error later."""
+    errors: NDArray[np.float32]
+    """float32 [n]: absolute, before exponent and offset."""
+
+
+class LearnerLoop:
+    """Counts updates and remembers what they returned until it is asked for.
+
+    Metrics and priorities stay tensors on the learner's device until then, so no update waits for the device.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        source: BatchSource,
+        *,
+        publish_interval_iters: int,
+        report_interval_iters: int,
+        train_iter: int = 0,
+    ) -> None:
+        self.algorithm = algorithm
+        self.train_iter = train_iter
+        self._source = source
+        self._publish_interval_iters = publish_interval_iters
+        self._report_interval_iters = report_interval_iters
+        self._metrics: dict[str, list[float | torch.Tensor]] = {}
+        self._rows: list[NDArray[np.int64]] = []
+        self._priorities: list[torch.Tensor] = []
+
+    def step(self) -> Step:
+        """Train on one batch, if there is one."""
+        batch = self._source.next_batch()
+        if batch is None:
+            return Step(trained=False)
+        result = self.algorithm.learn(batch.columns)
+        self.train_iter += 1
+        for name, value in result.metrics.items():
+            self._metrics.setdefault(name, []).append(value)
+        if result.priorities is not None:
+            self._rows.append(batch.rows)
+            self._priorities.append(result.priorities)
+        return Step(
+            trained=True,
+            publish_due=self.train_iter % self._publish_interval_iters == 0,
+            report_due=self.train_iter % self._report_interval_iters == 0,
+        )
+
+    def take_priorities(self) -> Priorities:
+        """Hand over, once, the priorities that came up since the last call; none is an empty one."""
+        rows, priorities = self._rows, self._priorities
+        self._rows, self._priorities = [], []
+        if not rows:
+            return Priorities(np.empty(0, np.int64), np.empty(0, np.float32))
+        return Priorities(np.concatenate(rows), torch.cat(priorities).cpu().numpy())
+
+    def take_metrics(self) -> dict[str, float]:
+        """Average each metric over the updates since the last call; empty when there were none."""
+        metrics, self._metrics = self._metrics, {}
+        return {name: _mean(values) for name, values in metrics.items()}
+
+
+def _mean(values: list[float | torch.Tensor]) -> float:
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    numbers = [value for value in values if not isinstance(value, torch.Tensor)]
+    total = float(torch.stack(tensors).sum(dtype=torch.float64)) if tensors else 0.0
+    return (total + sum(numbers)) / len(values)

@@ -1,0 +1,163 @@
+"""Deep Q-learning, the learning side (Mnih et al. 2015): the update rule on one page."""
+
+# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from remuda.config.schema import ExperimentConfig
+from remuda.policy.algorithms.dqn_policy import DECLARATION
+from remuda.policy.base import Algorithm, Arrays, LearnResult, StateMismatchError, misfits
+from remuda.policy.flat_parameters import FlatParameters
+from remuda.policy.networks import QNetwork
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+
+
+class Dqn(Algorithm):
+    """Learns action values by bootstrapping from a target network.
+
+    Double (van Hasselt et al. 2016) and dueling (Wang et al. 2016) as configured; n-step returns come with the rows,
+    and prioritized replay (Schaul et al. 2016) with the weights.
+    """
+
+    declaration = DECLARATION
+    output_name = "q_values"
+
+    def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
+        self.observation, self.action = observation, action
+        self._policy, self._learner = config.policy, config.learner
+        self._device = torch.device(config.learner.device)
+        self._online, self._target = self._make_network(seed), self._make_network(seed)
+        self._parameters, self._target_parameters = FlatParameters(self._online), FlatParameters(self._target)
+        self._optimizer = torch.optim.Adam(
+            [self._parameters.vector],
+            lr=config.learner.learning_rate,
+            fused=self._device.type in ("cpu", "cuda"),
+        )
+        self._updates = 0
+
+    @property
+    def network(self) -> torch.nn.Module:
+        """The online network."""
+        return self._online
+
+    # --- the update rule
+
+    def learn(self, batch: Arrays) -> LearnResult:
+        """Take one step of Adam on the weighted Huber loss of the temporal difference errors."""
+        obs, next_obs = (self._tensor(self.observation.encode(batch[name])) for name in ("obs", "next_obs"))
+        action = self._tensor(batch["action"]).unsqueeze(1) - self.action.start
+        reward, discount, weights = (self._tensor(batch[name]) for name in ("reward", "discount", "weights"))
+
+        target = reward + discount * self._bootstrap(next_obs)
+        q_value = self._online(obs).gather(1, action).squeeze(1)
+        loss = (weights * functional.smooth_l1_loss(q_value, target, reduction="none")).mean()
+
+        self._parameters.gradient.zero_()
+        torch.autograd.backward(loss)
+        grad_norm = self._parameters.clip_gradient(self._learner.max_grad_norm)
+        self._optimizer.step()
+
+        self._updates += 1
+        if self._updates % self._policy.target_update_iters == 0:
+            self._target_parameters.vector.data.copy_(self._parameters.vector.data)
+
+        q_value = q_value.detach()
+        td_error = (target - q_value).abs()
+        metrics: dict[str, float | torch.Tensor] = {
+            "cur_lr": self._learner.learning_rate,
+            "total_loss": loss.detach(),
+            "q_value": q_value.mean(),
+            "target_q_value": target.mean(),
+            "td_error": td_error.mean(),
+            "grad_norm": grad_norm,
+        }
+        return LearnResult(metrics, td_error)
+
+    @torch.no_grad()
+    def _bootstrap(self, next_obs: torch.Tensor) -> torch.Tensor:
+        """Value next observations [n, features] by the target network: [n]."""
+        values: torch.Tensor = self._target(next_obs)
+        if not self._policy.double:
+            return values.amax(dim=1)
+        best = self._online(next_obs).argmax(dim=1, keepdim=True)
+        return values.gather(1, best).squeeze(1)
+
+    # --- state
+
+    def state(self) -> dict[str, object]:
+        """See Algorithm; the optimizer's moments are vectors over all parameters, in the model's order."""
+        return {
+            "model": dict(self._online.state_dict()),
+            "target_model": dict(self._target.state_dict()),
+            "optimizer": self._optimizer.state_dict(),
+            "schedules": {"updates": self._updates},
+        }
+
+    def load_state(self, state: Mapping[str, object]) -> None:
+        """See Algorithm. The learning rate is the config's: there is no schedule that the state could continue."""
+        problems = self._model_misfits(state, "model") + self._model_misfits(state, "target_model")
+        problems += self._optimizer_misfits(state)
+        schedules = cast("Mapping[str, object]", state.get("schedules") or {})
+        updates = schedules.get("updates")
+        if not isinstance(updates, int):
+            problems.append("schedules: missing updates")
+        if problems:
+            raise StateMismatchError(problems)
+        self._online.load_state_dict(cast("dict[str, torch.Tensor]", state["model"]))
+        self._target.load_state_dict(cast("dict[str, torch.Tensor]", state["target_model"]))
+        self._optimizer.load_state_dict(cast("dict[str, object]", state["optimizer"]))
+        self._optimizer.param_groups[0]["lr"] = self._learner.learning_rate
+        self._updates = cast("int", updates)
+
+    def load_weights(self, state: Mapping[str, object]) -> None:
+        """Start both networks from a saved model."""
+        problems = self._model_misfits(state, "model")
+        if problems:
+            raise StateMismatchError(problems)
+        self._online.load_state_dict(cast("dict[str, torch.Tensor]", state["model"]))
+        self._target_parameters.vector.data.copy_(self._parameters.vector.data)
+
+    def acting_state(self) -> dict[str, np.ndarray]:
+        """Copy the online network to the host, in one transfer."""
+        snapshot = self._parameters.vector.detach().to("cpu", copy=True)
+        return {name: tensor.numpy() for name, tensor in self._parameters.by_name(snapshot).items()}
+
+    # --- parts
+
+    def _make_network(self, seed: int) -> QNetwork:
+        with torch.random.fork_rng(devices=[]):  # the seed decides the weights and nothing else in the process
+            torch.manual_seed(seed)
+            network = QNetwork(
+                self.observation.features, self.action.n, self._policy.hidden, dueling=self._policy.dueling
+            )
+        return network.to(self._device)
+
+    def _tensor(self, array: np.ndarray) -> torch.Tensor:
+        # torch warns of read-only memory (a message's frame is); copying a batch costs less than a warning would.
+        return torch.from_numpy(array if array.flags.writeable else array.copy()).to(self._device)
+
+    def _model_misfits(self, state: Mapping[str, object], part: str) -> list[str]:
+        given = state.get(part)
+        if not isinstance(given, Mapping):
+            return [f"{part}: missing"]
+        expected = {name: tuple(tensor.shape) for name, tensor in self._online.state_dict().items()}
+        return misfits(expected, cast("Mapping[str, object]", given), what=part)
+
+    def _optimizer_misfits(self, state: Mapping[str, object]) -> list[str]:
+        given = state.get("optimizer")
+        if not isinstance(given, Mapping) or not {"state", "param_groups"} <= given.keys():
+            return ["optimizer: missing"]
+        moments = cast("Mapping[int, Mapping[str, object]]", given["state"])
+        if not moments:
+            return []  # saved before the first update
+        length = (self._parameters.vector.numel(),)
+        expected = {"step": (), "exp_avg": length, "exp_avg_sq": length}
+        return misfits(expected, moments.get(0, {}), what="optimizer")

@@ -1,0 +1,119 @@
+"""The contract between an algorithm and the roles: what acts, what learns, and what each needs. Imports no torch."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+
+if TYPE_CHECKING:
+    import torch
+
+Arrays = Mapping[str, np.ndarray]
+
+
+class StateMismatchError(ValueError):
+    """A saved state does not fit the network it is loaded into; the message names every key that does not."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("the saved state does not fit: " + "; ".join(problems))
+        self.problems = problems
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What the roles must know of an algorithm without running it."""
+
+    columns: Mapping[str, str]
+    """Row columns and their dtypes that `learn` reads; observations keep the dtype of their space ("observation")."""
+    monitored: tuple[str, ...]
+    """Names of the metrics that `learn` returns, in the order the logs show them."""
+    loss_columns: Mapping[str, str]
+    """Column of progress.txt -> the metric it shows."""
+
+
+@dataclass(frozen=True)
+class LearnResult:
+    """What one update gives back. Tensors stay on the learner's device, so that nothing waits for it."""
+
+    metrics: Mapping[str, float | torch.Tensor]
+    """Scalars, by name; see Declaration.monitored."""
+    priorities: torch.Tensor | None
+    """float32 [batch]: absolute errors, before exponent and offset; None where the algorithm has none."""
+
+
+class Policy(ABC):
+    """The acting side: from observations to actions."""
+
+    @abstractmethod
+    def load_state(self, state: Arrays) -> None:
+        """Act with these weights from now on. Raises StateMismatchError, and the old ones stay."""
+
+    @abstractmethod
+    def act(
+        self,
+        observations: np.ndarray,
+        exploration: Mapping[str, float],
+        rng: np.random.Generator,
+        *,
+        deterministic: bool,
+    ) -> np.ndarray:
+        """Choose actions [n] for observations [n, …]. Deterministic acting reads neither `exploration` nor `rng`."""
+
+    @abstractmethod
+    def value(self, observations: np.ndarray) -> np.ndarray:
+        """Estimate the return from observations [n, …] on: float32 [n]."""
+
+
+class Algorithm(ABC):
+    """The learning side. Same seed and same batches give bit-identical weights."""
+
+    declaration: Declaration
+    observation: ObservationSpec
+    action: ActionSpec
+    output_name: str
+    """What the network's output is: q_values."""
+
+    @property
+    @abstractmethod
+    def network(self) -> torch.nn.Module:
+        """The network that acts: float32 [n, features] -> one float32 tensor."""
+
+    @abstractmethod
+    def learn(self, batch: Arrays) -> LearnResult:
+        """Do one gradient update with the columns declared plus `weights` (float32 [batch])."""
+
+    @abstractmethod
+    def state(self) -> dict[str, object]:
+        """Everything a true resume needs: model, target_model, optimizer, schedules, in types that
+        `torch.load(weights_only=True)` opens. Tensors are live, not copies."""
+
+    @abstractmethod
+    def load_state(self, state: Mapping[str, object]) -> None:
+        """Continue from `state()` of another life. Raises StateMismatchError, and nothing is changed."""
+
+    @abstractmethod
+    def load_weights(self, state: Mapping[str, object]) -> None:
+        """Take only the model out of `state()`: a new run that starts from old weights. Raises StateMismatchError."""
+
+    @abstractmethod
+    def acting_state(self) -> dict[str, np.ndarray]:
+        """Copy what Policy.load_state needs to the host."""
+
+
+def misfits(expected: Mapping[str, tuple[int, ...]], given: Mapping[str, object], *, what: str) -> list[str]:
+    """Name every missing, unexpected and misshapen key of `given`, arrays or tensors by name, and every non-array."""
+    problems = [f"{what}: missing {key}" for key in expected if key not in given]
+    problems += [f"{what}: unexpected {key}" for key in given if key not in expected]
+    for key, shape in expected.items():
+        if key in given:
+            found = getattr(given[key], "shape", None)
+            if found is None or tuple(found) != shape:
+                shown = "no array" if found is None else f"shape {tuple(found)}"
+                problems.append(f"{what}: {key} has {shown}, needed is {shape}")
+    return problems

@@ -1,0 +1,89 @@
+"""What a vector of environments did lately: arrays over time and environment, allocated once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from remuda.collector.n_step import Bools, Floats
+from remuda.environments.spaces import Array, Space, column_layout
+
+
+class Trace:
+    """Slots of time, each one step of the vector; the first `kept` slots are the end of the stretch before.
+
+    Slot t holds the action taken on observations[t], what it brought, and whether it ended an episode; observations[t
+    + 1] is what was seen then. After a slot that ended an episode, the environment's next slot is its reset: not a
+    real step. `pending` marks the real steps whose rows have not been given out.
+    """
+
+    def __init__(self, observation: Space, action: Space, *, num_envs: int, kept: int) -> None:
+        self.kept = kept
+        self.end = kept  # the next free slot
+        self._num_envs = num_envs
+        self._layouts = (column_layout(observation, what="observation"), column_layout(action, what="action"))
+        self._allocate(kept)
+
+    def _allocate(self, slots: int) -> None:
+        (seen_shape, seen_dtype), (acted_shape, acted_dtype) = self._layouts
+        size = (slots, self._num_envs)
+        self.slots = slots
+        # zeros, since pages that are never written then cost no memory: most slots are there for the worst case.
+        self.observations: Array = np.zeros((slots + 1, self._num_envs, *seen_shape), seen_dtype)
+        self.actions: Array = np.zeros((*size, *acted_shape), acted_dtype)
+        self.reward: Floats = np.zeros(size)
+        self.terminated: Bools = np.zeros(size, np.bool_)
+        self.done: Bools = np.zeros(size, np.bool_)
+        self.pending: Bools = np.zeros(size, np.bool_)
+
+    def begin(self, steps: int) -> None:
+        """Start a stretch of at most `steps` slots, dropping the slots of one that was not finished."""
+        self.end = self.kept
+        if self.slots >= self.kept + steps:
+            return
+        old = self._per_slot()
+        seen = self.observations
+        self._allocate(self.kept + steps)
+        self.observations[: self.kept + 1] = seen[: self.kept + 1]
+        for new, kept in zip(self._per_slot(), old, strict=True):
+            new[: self.kept] = kept[: self.kept]
+
+    def append(self, action: Array, observation: Array, reward: Array, terminated: Array, truncated: Array) -> int:
+        """Fill the next slot with one step of the vector; return how many episodes it ended."""
+        t = self.end
+        self.actions[t] = action
+        self.observations[t + 1] = observation
+        self.reward[t] = reward
+        self.terminated[t] = terminated
+        done = terminated | truncated
+        self.done[t] = done
+        self.end = t + 1
+        return int(np.count_nonzero(done))
+
+    def append_reset(self, observation: Array) -> None:
+        """Begin with a reset of all environments: episodes under way end with the last slot, as if truncated there."""
+        self.done[self.kept - 1] = True
+        self.actions[self.kept] = 0
+        self.observations[self.kept + 1] = observation
+        self.reward[self.kept] = 0.0
+        self.terminated[self.kept] = self.done[self.kept] = False
+        self.end = self.kept + 1
+
+    @property
+    def new(self) -> slice:
+        """The slots of this stretch."""
+        return slice(self.kept, self.end)
+
+    def real(self) -> Bools:
+        """Which of the new slots are steps of the environment and not its reset: [time, env]."""
+        return ~self.done[self.kept - 1 : self.end - 1]
+
+    def shift(self) -> None:
+        """Finish the stretch: its last `kept` slots become the first."""
+        first = self.end - self.kept
+        self.observations[: self.kept + 1] = self.observations[first : self.end + 1]
+        for slots in self._per_slot():
+            slots[: self.kept] = slots[first : self.end]
+        self.end = self.kept
+
+    def _per_slot(self) -> tuple[Array, ...]:
+        return self.actions, self.reward, self.terminated, self.done, self.pending

@@ -1,0 +1,121 @@
+"""Plays seeded episodes with a policy, one episode per seed."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from remuda.environments.make import SingleEnv
+from remuda.environments.spaces import Array, column_layout
+from remuda.policy.base import Policy
+
+
+class EvaluationError(ValueError):
+    """An environment returned a number that is not finite, so the episode has no return."""
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One finished episode."""
+
+    seed: int
+    env_index: int
+    """Which of the environments played it."""
+    return_: float
+    """Undiscounted sum of rewards."""
+    length: int
+    """Steps."""
+
+
+@dataclass
+class _Slot:
+    """An environment and the episode it is playing."""
+
+    env_index: int
+    env: SingleEnv
+    position: int
+    """Of the episode's seed among all seeds."""
+    seed: int
+    observation: Array
+    return_: float = 0.0
+    length: int = 0
+
+
+def evaluate(
+    envs: Sequence[SingleEnv],
+    policy: Policy,
+    *,
+    seeds: Sequence[int],
+    rng: np.random.Generator,
+    deterministic: bool = True,
+    max_episode_steps: int | None = None,
+    progress: Callable[[int], None] = lambda env_steps: None,
+    finished: Callable[[Episode, int], None] = lambda episode, count: None,
+) -> list[Episode]:
+    """Play exactly one episode per seed and return them in the order of `seeds`.
+
+    Each environment plays one episode after another, reset with the episode's own seed; the policy acts for all of
+    them at once. Every episode that is begun is counted, so short ones are not favoured, and with a deterministic
+    policy an episode's result depends on its seed alone, not on how many environments share the work (but for the
+    last bits that a network's batch size may change).
+
+    `rng` serves a policy that is not deterministic (it acts without exploration even then). `max_episode_steps` ends
+    an episode early. `progress` hears of the steps as they are taken; `finished` of each episode, with the number
+    finished so far. With environments made for `render_mode="human"` the episodes are shown.
+
+    Raises EvaluationError, ValueError without environments, and whatever environments or policy raise.
+    """
+    if not envs:
+        raise ValueError("an evaluation needs at least one environment")
+    shape, dtype = column_layout(envs[0].observation_space, what="observation")
+    waiting = deque(enumerate(seeds))
+    playing = [_begin(index, env, waiting) for index, env in enumerate(envs[: len(seeds)])]
+    episodes: dict[int, Episode] = {}
+    while playing:
+        observations = np.empty((len(playing), *shape), dtype)
+        for row, slot in enumerate(playing):
+            observations[row] = slot.observation
+        actions = policy.act(observations, {}, rng, deterministic=deterministic)
+        progress(len(playing))
+        still_playing: list[_Slot] = []
+        for slot, action in zip(playing, actions, strict=True):
+            if not _step(slot, action) and slot.length != max_episode_steps:
+                still_playing.append(slot)
+                continue
+            episodes[slot.position] = Episode(slot.seed, slot.env_index, slot.return_, slot.length)
+            finished(episodes[slot.position], len(episodes))
+            if waiting:
+                still_playing.append(_begin(slot.env_index, slot.env, waiting))
+        playing = still_playing
+    return [episodes[position] for position in range(len(seeds))]
+
+
+def _begin(env_index: int, env: SingleEnv, waiting: deque[tuple[int, int]]) -> _Slot:
+    position, seed = waiting.popleft()
+    observation, _ = env.reset(seed=seed)
+    return _Slot(env_index, env, position, seed, observation)
+
+
+def _step(slot: _Slot, action: object) -> bool:
+    """Take one step; return whether the episode ended."""
+    slot.observation, reward, terminated, truncated, _ = slot.env.step(action)
+    slot.return_ += float(reward)
+    slot.length += 1
+    if not (math.isfinite(slot.return_) and np.isfinite(slot.observation).all()):
+        raise EvaluationError(
+            f"environment {slot.env_index} returned a reward or an observation that is not finite "
+            f"at step {slot.length} of the episode with seed {slot.seed}"
+        )
+    return bool(terminated or truncated)
+
+
+def episode_line(episode: Episode, count: int) -> str:
+    """The evaluator log's line for the `count`-th finished episode."""
+    return (
+        f"[EVALUATOR] env {episode.env_index} finished episode, final reward: {episode.return_:.6f}, "
+        f"current episode: {count}"
+    )

@@ -1,0 +1,334 @@
+"""A rollout loses no step, doubles none, and makes the rows that theory says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remuda.collector.rollout import Collected, CorruptExperienceError, Rollout
+from remuda.config.schema import EnvConfig
+from remuda.environments.make import Vector, make_vector
+from remuda.environments.spaces import Array
+from remuda.tests.environments.scripted import FunctionPolicy, ScriptedEnv, Step
+from remuda.wire.messages import PolicyRef
+
+DISCOUNT = 0.9
+Row = tuple[tuple[float, ...], int, float, tuple[float, ...], float]
+
+
+def rollout_of(envs: Sequence[gymnasium.Env[Any, Any]], *, n_step: int, seed: int = 0, **options: Any) -> Rollout:
+    vector: Vector = SyncVectorEnv([lambda env=env: env for env in envs])
+    return Rollout(
+        vector,
+        options.pop("policy", FunctionPolicy()),
+        n_step=n_step,
+        discount=DISCOUNT,
+        rng=np.random.default_rng(seed),
+        seeds=[seed * 100 + i for i in range(len(envs))],
+        **options,
+    )
+
+
+def naive_rows(log: Sequence[Step], cuts: Sequence[int], n_step: int) -> list[Row]:
+    """One row per step, written down as the definition says. No window reaches over a cut."""
+    rows: list[Row] = []
+    for start, step in enumerate(log):
+        limit = min(cut for cut in (*cuts, len(log)) if cut > start)
+        total, m = 0.0, 0
+        for later in log[start : min(start + n_step, limit)]:
+            total += DISCOUNT**m * later.reward
+            m += 1
+            if later.terminated or later.truncated:
+                break
+        end = log[start + m - 1]
+        rows.append((step.obs, step.action, total, end.next_obs, 0.0 if end.terminated else DISCOUNT**m))
+    return rows
+
+
+def rows_of(chunks: Sequence[Collected]) -> list[Row]:
+    rows: list[Row] = []
+    for chunk in chunks:
+        columns = chunk.columns
+        for i in range(chunk.rows):
+            rows.append(
+                (
+                    tuple(columns["obs"][i].tolist()),
+                    int(columns["action"][i]),
+                    float(columns["reward"][i]),
+                    tuple(columns["next_obs"][i].tolist()),
+                    float(columns["discount"][i]),
+                )
+            )
+    return rows
+
+
+def assert_same_rows(got: list[Row], expected: list[Row]) -> None:
+    got, expected = sorted(got), sorted(expected)
+    assert [row[:2] + row[3:4] for row in got] == [row[:2] + row[3:4] for row in expected]
+    np.testing.assert_allclose([row[2] for row in got], [row[2] for row in expected], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose([row[4] for row in got], [row[4] for row in expected], rtol=1e-6)
+
+
+def naive_episodes(log: Sequence[Step], cuts: Sequence[int]) -> list[tuple[float, int]]:
+    """Return and length of each finished episode; one that was under way at a cut never finishes."""
+    episodes: list[tuple[float, int]] = []
+    total, length = 0.0, 0
+    for number, step in enumerate(log):
+        if number in cuts:
+            total, length = 0.0, 0
+        total, length = total + step.reward, length + 1
+        if step.terminated or step.truncated:
+            episodes.append((total, length))
+            total, length = 0.0, 0
+    return episodes
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    num_envs=st.integers(1, 4),
+    n_step=st.integers(1, 5),
+    longest=st.integers(1, 8),
+    seed=st.integers(0, 1000),
+    chunks=st.lists(st.integers(1, 40), min_size=1, max_size=8),
+    epsilon=st.sampled_from([0.0, 0.5]),
+)
+def test_rows_are_those_of_the_definition_whatever_the_chunks(
+    num_envs: int, n_step: int, longest: int, seed: int, chunks: list[int], epsilon: float
+) -> None:
+    envs = [ScriptedEnv(i, longest=longest) for i in range(num_envs)]
+    rollout = rollout_of(envs, n_step=n_step, seed=seed)
+    collected: list[Collected] = []
+    for asked in chunks:
+        before = sum(len(env.log) for env in envs)
+        collected.append(rollout.collect(asked, {"epsilon": epsilon}))
+        taken = sum(len(env.log) for env in envs) - before
+        assert collected[-1].env_steps == taken
+        assert asked <= taken < asked + num_envs
+    collected.append(rollout.flush())
+    assert collected[-1].env_steps == 0
+    assert sum(chunk.rows for chunk in collected) == sum(chunk.env_steps for chunk in collected)
+    assert_same_rows(rows_of(collected), [row for env in envs for row in naive_rows(env.log, [], n_step)])
+    expected = sorted(episode for env in envs for episode in naive_episodes(env.log, []))
+    got = sorted(pair for chunk in collected for pair in zip(chunk.episode_returns, chunk.episode_lengths, strict=True))
+    np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-9)
+    assert rollout.flush().rows == 0
+
+
+Operation = tuple[str, int]
+operations = st.lists(
+    st.tuples(st.sampled_from(["collect", "collect", "flush", "raise", "nan"]), st.integers(1, 20)),
+    min_size=1,
+    max_size=10,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(num_envs=st.integers(1, 3), n_step=st.integers(1, 5), seed=st.integers(0, 1000), script=operations)
+def test_a_chunk_that_fails_never_happened_and_nothing_else_is_lost(
+    num_envs: int, n_step: int, seed: int, script: list[Operation]
+) -> None:
+    envs = [ScriptedEnv(i) for i in range(num_envs)]
+    rollout = rollout_of(envs, n_step=n_step, seed=seed)
+    cuts: list[list[int]] = [[] for _ in envs]  # where windows end early: flushes and failures
+    broken: list[list[int]] = [[] for _ in envs]  # where episodes were abandoned: failures
+    collected: list[Collected] = []
+    for kind, number in script:
+        known = [len(env.log) for env in envs]
+        if kind == "collect":
+            collected.append(rollout.collect(number, {}))
+            continue
+        for cut, length in zip(cuts, known, strict=True):
+            cut.append(length)
+        if kind == "flush":
+            collected.append(rollout.flush())
+            continue
+        victim = envs[number % num_envs]
+        victim.fails_in, victim.bad_reward = number, math.nan if kind == "nan" else None
+        with pytest.raises(CorruptExperienceError if kind == "nan" else RuntimeError):
+            rollout.collect(number * num_envs * 3, {})
+        for env, length, abandoned in zip(envs, known, broken, strict=True):
+            del env.log[length:]
+            abandoned.append(length)
+    collected.append(rollout.flush())
+    expected = [row for env, cut in zip(envs, cuts, strict=True) for row in naive_rows(env.log, cut, n_step)]
+    assert_same_rows(rows_of(collected), expected)
+    assert sum(chunk.env_steps for chunk in collected) == len(expected)
+    episodes = [pair for env, cut in zip(envs, broken, strict=True) for pair in naive_episodes(env.log, cut)]
+    got = [pair for chunk in collected for pair in zip(chunk.episode_returns, chunk.episode_lengths, strict=True)]
+    np.testing.assert_allclose(sorted(got), sorted(episodes), rtol=1e-9, atol=1e-9)
+
+
+class Corridor(gymnasium.Env[Array, Any]):
+    """Reward 1, 2, 3 …; ends after three steps, terminated or truncated as told."""
+
+    observation_space = spaces.Box(0, 255, (2, 2), np.uint8)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, *, terminates: bool) -> None:
+        self.terminates = terminates
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        self.t = 0
+        return np.full((2, 2), self.t, np.uint8), {}
+
+    def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        self.t += 1
+        ends = self.t == 3
+        return (
+            np.full((2, 2), self.t, np.uint8),
+            float(self.t),
+            ends and self.terminates,
+            ends and not self.terminates,
+            {},
+        )
+
+
+class ZeroPolicy(FunctionPolicy):
+    def act(self, observations: Array, *_: object, **__: object) -> Array:
+        return np.zeros(len(observations), np.int64)
+
+
+def test_a_termination_and_a_truncation_by_hand() -> None:
+    rollout = rollout_of([Corridor(terminates=True), Corridor(terminates=False)], n_step=2, policy=ZeroPolicy())
+    chunk = rollout.collect(6, {})
+    # Rows in order of time, then of environment. Rewards 1, 2, 3: 1 + 0.9 * 2, 2 + 0.9 * 3, 3.
+    np.testing.assert_allclose(chunk.columns["reward"], [2.8, 2.8, 4.7, 4.7, 3.0, 3.0], rtol=1e-6)
+    np.testing.assert_allclose(chunk.columns["discount"], [0.81, 0.81, 0.0, 0.81, 0.0, 0.9], rtol=1e-6)
+    assert chunk.columns["obs"][:, 0, 0].tolist() == [0, 0, 1, 1, 2, 2]
+    assert chunk.columns["next_obs"][:, 0, 0].tolist() == [2, 2, 3, 3, 3, 3]  # the true last observation, not a reset
+    assert (chunk.env_steps, chunk.episode_returns, chunk.episode_lengths) == (6, [6.0, 6.0], [3, 3])
+    assert chunk.columns["obs"].dtype == np.uint8
+    assert chunk.columns["obs"].shape == (6, 2, 2)
+    assert {name: chunk.columns[name].dtype for name in ("action", "reward", "discount")} == {
+        "action": np.int64,
+        "reward": np.float32,
+        "discount": np.float32,
+    }
+    # The vector step after it resets both: no step, no row, and the chunk after asks one more of the vector.
+    again = rollout.collect(2, {})
+    assert (again.env_steps, again.rows) == (2, 0)
+    assert rollout.flush().columns["discount"].tolist() == pytest.approx([0.9, 0.9])
+
+
+def test_flush_bootstraps_at_the_last_observation() -> None:
+    rollout = rollout_of([Corridor(terminates=True)], n_step=5, policy=ZeroPolicy())
+    assert rollout.collect(2, {}).rows == 0
+    last = rollout.flush()
+    np.testing.assert_allclose(last.columns["reward"], [1 + 0.9 * 2, 2.0])
+    np.testing.assert_allclose(last.columns["discount"], [0.81, 0.9], rtol=1e-6)
+    assert last.columns["next_obs"][:, 0, 0].tolist() == [2, 2]
+    assert rollout.collect(1, {}).rows == 1  # the third step ends the episode: a row of its own
+
+
+def test_native_cartpole_agrees_with_its_own_objects_about_rows_and_steps() -> None:
+    vector = make_vector(EnvConfig(id="CartPole-v1"), num_envs=5, source_dir=None)
+    rollout = Rollout(
+        vector, ZeroPolicy(), n_step=3, discount=DISCOUNT, rng=np.random.default_rng(0), seeds=list(range(5))
+    )
+    chunks = [rollout.collect(64, {}) for _ in range(10)]
+    returns = [r for chunk in chunks for r in chunk.episode_returns]
+    lengths = [length for chunk in chunks for length in chunk.episode_lengths]
+    assert returns == lengths  # CartPole pays 1 per step, and nothing for the reset
+    assert all(8 <= length <= 11 for length in lengths)  # pushing one way always falls so soon
+    rows = sum(chunk.rows for chunk in chunks) + rollout.flush().rows
+    assert rows == sum(chunk.env_steps for chunk in chunks) >= 640
+    for chunk in chunks:
+        terminal = chunk.columns["discount"] == 0
+        assert (np.abs(chunk.columns["next_obs"][terminal, 2]) > 0.2094).all()  # fell: 12 degrees
+        assert (np.abs(chunk.columns["obs"][:, 2]) <= 0.2095).all()
+
+
+def test_the_same_seeds_give_the_same_bytes() -> None:
+    def bytes_of() -> list[bytes]:
+        rollout = rollout_of([ScriptedEnv(i) for i in range(3)], n_step=3, seed=7)
+        chunks = [rollout.collect(17, {"epsilon": 0.3}) for _ in range(4)]
+        return [column.tobytes() for chunk in chunks for column in chunk.columns.values()]
+
+    assert bytes_of() == bytes_of()
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_reward_that_is_not_finite_names_environment_and_step(bad: float) -> None:
+    envs = [ScriptedEnv(i, longest=100) for i in range(3)]
+    envs[1].bad_reward, envs[1].fails_in = bad, 5
+    rollout = rollout_of(envs, n_step=2)
+    with pytest.raises(CorruptExperienceError, match="environment 1 returned a reward that is not finite") as caught:
+        rollout.collect(30, {})
+    assert (caught.value.env_index, caught.value.vector_step) == (1, 5)  # step 0 was the reset
+    assert rollout.flush().rows == 0
+    assert rollout.collect(30, {}).env_steps == 30
+
+
+def test_an_observation_that_is_not_finite_is_refused_before_it_is_learned_from() -> None:
+    class Drifting(Corridor):
+        observation_space = spaces.Box(-np.inf, np.inf, (4,), np.float32)
+
+        def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+            self.t += 1
+            return np.full(4, np.nan if self.t == 2 else 0.0, np.float32), 0.0, False, False, {}
+
+        def reset(self, **_: Any) -> tuple[Array, dict[str, Any]]:
+            self.t = 0
+            return np.zeros(4, np.float32), {}
+
+    for policy in (ZeroPolicy(), FunctionPolicy()):  # the second chokes on nan, which is not what must be reported
+        rollout = rollout_of([Drifting(terminates=True)], n_step=1, policy=policy)
+        with pytest.raises(CorruptExperienceError, match="environment 0 returned an observation that is not finite"):
+            rollout.collect(30, {})
+
+
+def test_a_vector_that_ends_episodes_by_its_reset_is_refused() -> None:
+    env = SyncVectorEnv([lambda: ScriptedEnv(longest=1)])
+    step = env.step
+
+    def always_done(actions: Array) -> Any:
+        obs, reward, _, _, info = step(actions)
+        return obs, reward, np.ones(1, np.bool_), np.zeros(1, np.bool_), info
+
+    env.step = always_done  # type: ignore[method-assign]
+    rollout = Rollout(env, FunctionPolicy(), n_step=1, discount=0.9, rng=np.random.default_rng(0), seeds=[0])
+    with pytest.raises(CorruptExperienceError, match="NEXT_STEP"):
+        rollout.collect(4, {})
+
+
+def test_progress_hears_of_every_step_and_the_clock_is_the_one_given() -> None:
+    steps: list[int] = []
+    ticks = iter([10.0, 12.5])
+    rollout = rollout_of([ScriptedEnv(i) for i in range(2)], n_step=1, progress=steps.append, clock=lambda: next(ticks))
+    chunk = rollout.collect(21, {})
+    assert sum(steps) == chunk.env_steps
+    assert chunk.collect_s == 2.5
+
+
+def test_a_chunk_names_the_oldest_policy_that_acted_in_it() -> None:
+    env = ScriptedEnv(longest=1000)
+    rollout = rollout_of([env], n_step=3)
+    first, second, third = (PolicyRef(version=version) for version in (1, 2, 3))
+    chunks = [rollout.collect(steps, {}, policy_ref=ref) for steps, ref in ((1, first), (1, second), (4, third))]
+    assert env.length > 6, "the script must not end here"
+    assert [(chunk.rows, chunk.policy) for chunk in chunks] == [(0, first), (0, second), (4, first)]
+    assert rollout.flush().policy == third
+
+
+def test_the_policy_may_be_replaced_between_chunks() -> None:
+    rollout = rollout_of([ScriptedEnv(longest=1000)], n_step=1)
+    rollout.collect(5, {})
+    rollout.policy = ZeroPolicy()
+    assert not rollout.collect(20, {}).columns["action"].any()
+
+
+def test_wrong_use_is_refused() -> None:
+    vector: Vector = SyncVectorEnv([ScriptedEnv])
+    with pytest.raises(ValueError, match="2 seeds for 1 environments"):
+        Rollout(vector, FunctionPolicy(), n_step=1, discount=0.9, rng=np.random.default_rng(0), seeds=[1, 2])
+    with pytest.raises(ValueError, match="at least one step"):
+        rollout_of([ScriptedEnv()], n_step=1).collect(0, {})

@@ -1,0 +1,119 @@
+"""An evaluation plays one episode per seed, the same one whoever shares the work."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remuda.config.schema import EnvConfig
+from remuda.environments.make import SingleEnv, make_single
+from remuda.environments.spaces import Array
+from remuda.evaluator.evaluate import Episode, EvaluationError, episode_line, evaluate
+from remuda.tests.environments.scripted import FunctionPolicy, ScriptedEnv
+
+
+def play(num_envs: int, seeds: list[int], **options: Any) -> list[Episode]:
+    envs: list[SingleEnv] = [ScriptedEnv(0, longest=30) for _ in range(num_envs)]
+    return evaluate(envs, options.pop("policy", FunctionPolicy()), seeds=seeds, rng=np.random.default_rng(0), **options)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    seeds=st.lists(st.integers(0, 2**31 - 1), max_size=12),
+    others=st.lists(st.integers(1, 15), min_size=1, max_size=3),
+    longest=st.none() | st.integers(1, 20),
+)
+def test_results_depend_on_the_seed_alone(seeds: list[int], others: list[int], longest: int | None) -> None:
+    alone = play(1, seeds, max_episode_steps=longest)
+    assert [episode.seed for episode in alone] == seeds
+    for num_envs in others:
+        shared = play(num_envs, seeds, max_episode_steps=longest)
+        assert [(e.seed, e.return_, e.length) for e in shared] == [(e.seed, e.return_, e.length) for e in alone]
+        assert all(episode.env_index < num_envs for episode in shared)
+
+
+def test_each_episode_is_what_the_environment_alone_would_give() -> None:
+    policy = FunctionPolicy()
+    for episode in play(3, [5, 6, 7, 8, 9]):
+        env = ScriptedEnv(0, longest=30)
+        obs, _ = env.reset(seed=episode.seed)
+        total, length, done = 0.0, 0, False
+        while not done:
+            batch = obs[None].astype(np.float32)
+            action = policy.act(batch, {}, np.random.default_rng(), deterministic=True)[0]
+            obs, reward, terminated, truncated, _ = env.step(action)
+            total, length, done = total + reward, length + 1, terminated or truncated
+        assert (episode.return_, episode.length) == (total, length)
+
+
+def test_short_episodes_are_not_favoured() -> None:
+    """Taking the first episodes to finish would show too low a mean; each seed's episode counts once."""
+    seeds = list(range(200))
+    lengths = [episode.length for episode in play(16, seeds)]
+    alone = [episode.length for seed in seeds for episode in play(1, [seed])]
+    assert lengths == alone
+
+
+def test_free_environments_go_on_with_the_next_seed() -> None:
+    policy = FunctionPolicy()
+    episodes = play(4, list(range(20)), policy=policy)
+    steps = sum(episode.length for episode in episodes)
+    assert sum(policy.batch_sizes) == steps  # nothing is stepped in vain
+    busy = policy.batch_sizes[: -max(episode.length for episode in episodes)]
+    assert set(busy) == {4}  # until seeds run out, all four play
+
+
+def test_progress_and_finished_are_heard() -> None:
+    steps: list[int] = []
+    heard: list[tuple[Episode, int]] = []
+    episodes = play(
+        3, [1, 2, 3, 4], progress=steps.append, finished=lambda episode, count: heard.append((episode, count))
+    )
+    assert sum(steps) == sum(episode.length for episode in episodes)
+    assert [count for _, count in heard] == [1, 2, 3, 4]
+    assert sorted(heard[i][0].seed for i in range(4)) == [1, 2, 3, 4]
+
+
+def test_the_log_line() -> None:
+    line = episode_line(Episode(seed=1, env_index=3, return_=9.0, length=9), 1)
+    assert line == "[EVALUATOR] env 3 finished episode, final reward: 9.000000, current episode: 1"
+
+
+def test_no_seeds_and_no_environments() -> None:
+    assert play(2, []) == []
+    with pytest.raises(ValueError, match="at least one environment"):
+        play(0, [1])
+
+
+def test_an_episode_may_be_cut_short() -> None:
+    assert all(episode.length <= 2 for episode in play(3, list(range(10)), max_episode_steps=2))
+
+
+def test_a_reward_that_is_not_finite_names_environment_and_seed() -> None:
+    envs = [ScriptedEnv(0, longest=30) for _ in range(2)]
+    envs[1].fails_in, envs[1].bad_reward = 1, math.nan
+    with pytest.raises(EvaluationError, match="environment 1 .* at step 1 of the episode with seed 8"):
+        evaluate(envs, FunctionPolicy(), seeds=[7, 8], rng=np.random.default_rng(0))
+
+
+class Balancing(FunctionPolicy):
+    """Holds CartPole up for hundreds of steps: push to where the pole falls."""
+
+    def act(self, observations: Array, *_: object, **__: object) -> Array:
+        return (observations[:, 2] + observations[:, 3] > 0).astype(np.int64)
+
+
+def test_cartpole_gives_the_same_returns_with_1_3_and_10_environments() -> None:
+    config = EnvConfig(id="CartPole-v1", max_episode_steps=200)
+    results: list[list[float]] = []
+    for num_envs in (1, 3, 10):
+        envs = [make_single(config, source_dir=None) for _ in range(num_envs)]
+        episodes = evaluate(envs, Balancing(), seeds=list(range(100, 110)), rng=np.random.default_rng(0))
+        results.append([episode.return_ for episode in episodes])
+    assert results[0] == results[1] == results[2]
+    assert 100 < np.mean(results[0]) <= 200

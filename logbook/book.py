@@ -1,0 +1,170 @@
+"""One report in, every view out: the logbook, and which files it opens for each role and mode."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+from remuda.logbook.lines import TextLog
+from remuda.logbook.progress import ProgressFile, ProgressRow
+from remuda.logbook.reports import Report, Topic
+from remuda.logbook.sinks import CurveView, TextView, View
+from remuda.logbook.tensorboard import EventWriter
+from remuda.storage.run_folder import RunFolder
+from remuda.wire.messages import Counters
+
+Source = Literal[
+    "coordinator",
+    "commander",
+    "commander_collector",
+    "commander_evaluator",
+    "collector",
+    "evaluator",
+    "learner",
+    "buffer",
+]
+"""Who speaks in a plain line; the names that `remuda logs --source` takes."""
+
+_LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+@dataclass
+class Logbook:
+    """Fans each report out to the views of its topic, and plain lines to the log of their source.
+
+    Nothing here fails a run: a file that cannot be written is reported once on standard error and left alone from
+    then on, while the others go on. Not for use by several threads at once.
+    """
+
+    logs: Mapping[Source, TextLog]
+    views: Mapping[Topic, Sequence[View]]
+    writers: Sequence[EventWriter] = ()
+    progress_file: ProgressFile | None = None
+    _failed: set[Path] = field(default_factory=set[Path])
+
+    def emit(self, report: Report) -> None:
+        """Show a report in every view of its topic. Raises KeyError where this role has none for it."""
+        for view in self.views[report.topic]:
+            if view.path not in self._failed:
+                self._attempt(view.path, partial(view.show, report))
+
+    def say(self, source: Source, text: str, *, level: Literal["info", "warning", "error"] = "info") -> None:
+        """Write a plain record in a source's log. Raises KeyError where this role does not open that log."""
+        log = self.logs[source]
+        if log.path not in self._failed:
+            self._attempt(log.path, partial(log.write, _LEVELS[level], text))
+
+    def progress(self, row: ProgressRow) -> None:
+        """Append a row to progress.txt, where this role writes it."""
+        file = self.progress_file
+        if file is not None and file.path not in self._failed:
+            self._attempt(file.path, partial(file.row, row))
+
+    def close(self) -> None:
+        """Close every file, those given up too."""
+        progress = () if self.progress_file is None else (self.progress_file,)
+        for file in (*self.logs.values(), *self.writers, *progress):
+            self._attempt(file.path, file.close)
+
+    def __enter__(self) -> Logbook:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _attempt(self, path: Path, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except Exception as error:
+            if path not in self._failed:
+                print(f"remuda: {path} cannot be written and is given up: {error}", file=sys.stderr)
+            self._failed.add(path)
+
+
+def serial_logbook(run: RunFolder, loss_columns: Sequence[str], *, resumed: Counters | None = None) -> Logbook:
+    """Open all logs of a serial run. What the commander says stands in the evaluator's log.
+
+    `resumed` are the counters a resumed run continues from: curves and progress rows beyond them are cut off.
+    """
+    buffer, collector = TextLog(run.buffer_log), TextLog(run.serial_collector_log)
+    evaluator, learner = TextLog(run.serial_evaluator_log), TextLog(run.learner_log)
+    curves = EventWriter(run.serial_tb, resumed=resumed)
+    return Logbook(
+        logs={
+            "buffer": buffer,
+            "collector": collector,
+            "evaluator": evaluator,
+            "commander": evaluator,
+            "learner": learner,
+        },
+        views={
+            "buffer_sample": (TextView(buffer), CurveView(curves, "buffer")),
+            "buffer_throughput": (TextView(buffer), CurveView(curves, "buffer")),
+            "collect": (TextView(collector), CurveView(curves, "collector")),
+            "episode": (TextView(evaluator),),
+            "evaluation": (TextView(evaluator), CurveView(curves, "evaluator")),
+            "learn": (TextView(learner), CurveView(curves, "learner")),
+        },
+        writers=(curves,),
+        progress_file=_progress(run, loss_columns, resumed),
+    )
+
+
+def learner_logbook(run: RunFolder, *, resumed: Counters | None = None) -> Logbook:
+    """Open what a learner worker writes."""
+    log, curves = TextLog(run.learner_log), EventWriter(run.learner_tb, resumed=resumed)
+    return Logbook({"learner": log}, {"learn": (TextView(log), CurveView(curves, "learner"))}, (curves,))
+
+
+def collector_logbook(run: RunFolder, uuid: str, incarnation: int) -> Logbook:
+    """Open what a collector worker writes."""
+    log = TextLog(run.collector_log(uuid, incarnation))
+    return Logbook({"collector": log}, {"collect": (TextView(log),)})
+
+
+def evaluator_logbook(run: RunFolder, uuid: str, incarnation: int) -> Logbook:
+    """Open what an evaluator worker writes."""
+    log = TextLog(run.evaluator_log(uuid, incarnation))
+    return Logbook({"evaluator": log}, {"episode": (TextView(log),), "evaluation": (TextView(log),)})
+
+
+def commander_logbook(run: RunFolder, loss_columns: Sequence[str], *, resumed: Counters | None = None) -> Logbook:
+    """Open what the coordinator writes for one experiment.
+
+    The evaluation as a whole stands in the commander's log and in the curves; each evaluator's share of it in the
+    commander's evaluator log.
+    """
+    buffer, commander = TextLog(run.buffer_log), TextLog(run.commander_log)
+    collectors, evaluators = TextLog(run.commander_collector_log), TextLog(run.commander_evaluator_log)
+    curves = EventWriter(run.commander_tb, resumed=resumed)
+    buffer_curves = EventWriter(run.buffer_tb, resumed=resumed)
+    return Logbook(
+        logs={
+            "coordinator": TextLog(run.coordinator_log),
+            "commander": commander,
+            "commander_collector": collectors,
+            "commander_evaluator": evaluators,
+            "buffer": buffer,
+        },
+        views={
+            "buffer_sample": (TextView(buffer), CurveView(buffer_curves, "buffer")),
+            "buffer_throughput": (TextView(buffer), CurveView(buffer_curves, "buffer")),
+            "collector_worker": (TextView(collectors), CurveView(curves, "collector")),
+            "evaluator_worker": (TextView(evaluators),),
+            "evaluation": (TextView(commander), CurveView(curves, "evaluator")),
+        },
+        writers=(curves, buffer_curves),
+        progress_file=_progress(run, loss_columns, resumed),
+    )
+
+
+def _progress(run: RunFolder, loss_columns: Sequence[str], resumed: Counters | None) -> ProgressFile:
+    return ProgressFile(run.progress, loss_columns, resumed_env_step=None if resumed is None else resumed.env_step)

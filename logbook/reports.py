@@ -1,0 +1,289 @@
+"""What is reported: one frozen type per thing, which every view shows alike."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from remuda.logbook.lines import one_line
+from remuda.logbook.spread import Spread, ratio
+from remuda.logbook.tables import Value, grid, lines
+
+Topic = Literal[
+    "collect",
+    "episode",
+    "evaluation",
+    "learn",
+    "buffer_sample",
+    "buffer_throughput",
+    "collector_worker",
+    "evaluator_worker",
+]
+"""What a report is about; a logbook has a list of views for each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report(ABC):
+    """Any report: where in the run it belongs, its values in order, and its text in a log."""
+
+    train_iter: int
+    """Gradient updates done when it was made."""
+    env_step: int
+    """Environment steps counted when it was made."""
+
+    @property
+    @abstractmethod
+    def topic(self) -> Topic:
+        """Which views show it."""
+
+    @abstractmethod
+    def fields(self) -> dict[str, Value]:
+        """List the values under their promised names, in their promised order."""
+
+    @abstractmethod
+    def text(self) -> str:
+        """Write it for a text log."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectWindow:
+    """Raw counts of what a collector did since its last report."""
+
+    env_steps: int
+    train_samples: int
+    """Training rows made of them."""
+    duration_s: float
+    episode_returns: Sequence[float]
+    """Undiscounted, of the episodes that ended, in order."""
+    episode_lengths: Sequence[int]
+    """Environment steps of the same episodes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectTotals:
+    """Raw counts of what a collector did since its run began."""
+
+    env_steps: int
+    train_samples: int
+    episodes: int
+    duration_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectReport(Report):
+    """What a collector did since its last report, and in all. Averages are nan where no episode ended."""
+
+    window: CollectWindow
+    totals: CollectTotals
+
+    @property
+    def topic(self) -> Topic:
+        return "collect"
+
+    def fields(self) -> dict[str, Value]:
+        # Episode averages are over the episodes that ended, rates over the window's seconds.
+        window, totals = self.window, self.totals
+        returns, episodes = Spread.of(window.episode_returns), len(window.episode_returns)
+        return {
+            "episode_count": episodes,
+            "envstep_count": window.env_steps,
+            "train_sample_count": window.train_samples,
+            "avg_envstep_per_episode": Spread.of(window.episode_lengths).mean,
+            "avg_sample_per_episode": ratio(window.train_samples, episodes),
+            "avg_envstep_per_sec": ratio(window.env_steps, window.duration_s),
+            "avg_train_sample_per_sec": ratio(window.train_samples, window.duration_s),
+            "avg_episode_per_sec": ratio(episodes, window.duration_s),
+            "collect_time": window.duration_s,
+            "reward_mean": returns.mean,
+            "reward_std": returns.std,
+            "each_reward": list(window.episode_returns),
+            "reward_max": returns.max,
+            "reward_min": returns.min,
+            "total_envstep_count": totals.env_steps,
+            "total_train_sample_count": totals.train_samples,
+            "total_episode_count": totals.episodes,
+            "total_duration": totals.duration_s,
+        }
+
+    def text(self) -> str:
+        return f"collect end:\n{lines(self.fields())}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpisodeReport(Report):
+    """One evaluation episode ended."""
+
+    env: int
+    """Which environment of the vector, from 0."""
+    final_reward: float
+    """The episode's undiscounted return."""
+    episode: int
+    """How many have ended in this evaluation, this one included."""
+
+    @property
+    def topic(self) -> Topic:
+        return "episode"
+
+    def fields(self) -> dict[str, Value]:
+        return {"env": self.env, "final_reward": self.final_reward, "episode": self.episode}
+
+    def text(self) -> str:
+        return (
+            f"[EVALUATOR] env {self.env} finished episode, final reward: {self.final_reward:.4f}, "
+            f"current episode: {self.episode}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationReport(Report):
+    """An evaluation ended: exactly this checkpoint played these episodes."""
+
+    ckpt_name: str
+    """Name of the file that was played."""
+    returns: Sequence[float]
+    lengths: Sequence[int]
+    duration_s: float
+
+    @property
+    def topic(self) -> Topic:
+        return "evaluation"
+
+    def fields(self) -> dict[str, Value]:
+        returns, episodes, env_steps = Spread.of(self.returns), len(self.returns), sum(self.lengths)
+        return {
+            "train_iter": self.train_iter,
+            "ckpt_name": self.ckpt_name,
+            "episode_count": episodes,
+            "envstep_count": env_steps,
+            "evaluate_time": self.duration_s,
+            "avg_envstep_per_episode": ratio(env_steps, episodes),
+            "avg_envstep_per_sec": ratio(env_steps, self.duration_s),
+            "avg_time_per_episode": ratio(self.duration_s, episodes),
+            "reward_mean": returns.mean,
+            "reward_std": returns.std,
+            "each_reward": list(self.returns),
+            "reward_max": returns.max,
+            "reward_min": returns.min,
+        }
+
+    def text(self) -> str:
+        return f"=== Evaluation at Iteration {self.train_iter} Result ===\n{grid(self.fields())}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnReport(Report):
+    """What the algorithm monitors, each already averaged since the last report."""
+
+    variables: Mapping[str, float]
+
+    @property
+    def topic(self) -> Topic:
+        return "learn"
+
+    def fields(self) -> dict[str, Value]:
+        return {f"{name}_avg": value for name, value in self.variables.items()}
+
+    def text(self) -> str:
+        return f"=== Training Iteration {self.train_iter} Result ===\n{grid(self.fields())}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BufferSampleReport(Report):
+    """What the rows drawn since the last report were like."""
+
+    sample_count: int
+    """Batches drawn since the run began."""
+    use_avg: float
+    """How often a drawn row was drawn until now; nan where none was, as all below."""
+    use_max: float
+    priority_avg: float
+    priority_max: float
+    priority_min: float
+    staleness_avg: float
+    """Age in gradient updates: the learner's train_iter less that of the policy that acted."""
+    staleness_max: float
+
+    @property
+    def topic(self) -> Topic:
+        return "buffer_sample"
+
+    def fields(self) -> dict[str, Value]:
+        return {
+            "use_avg": self.use_avg,
+            "use_max": self.use_max,
+            "priority_avg": self.priority_avg,
+            "priority_max": self.priority_max,
+            "priority_min": self.priority_min,
+            "staleness_avg": self.staleness_avg,
+            "staleness_max": self.staleness_max,
+        }
+
+    def text(self) -> str:
+        return f"=== Sample data {self.sample_count} Times ===\n{grid(self.fields())}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BufferThroughputReport(Report):
+    """How many rows went through the replay index in the past seconds."""
+
+    wall_s: float
+    """Seconds since the run began; the x of its curves."""
+    past_s: float
+    """Seconds it covers."""
+    pushed_in: int
+    sampled_out: int
+    removed: int
+    current_have: int
+    """Rows in the index now."""
+
+    @property
+    def topic(self) -> Topic:
+        return "buffer_throughput"
+
+    def fields(self) -> dict[str, Value]:
+        return {
+            "pushed_in": self.pushed_in,
+            "sampled_out": self.sampled_out,
+            "removed": self.removed,
+            "current_have": self.current_have,
+        }
+
+    def text(self) -> str:
+        past = f"{round(self.past_s, 1):g}"
+        return f"In the past {past} seconds, buffer statistics is as follows:\n{grid(self.fields())}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerReport(Report):
+    """What one collector or evaluator worker told the commander."""
+
+    role: Literal["collector", "evaluator"]
+    worker: str
+    """Its UUID."""
+    episode_count: int
+    step_count: int
+    duration_s: float
+    reward_mean: float
+    """nan where no episode ended; as the next."""
+    reward_std: float
+
+    @property
+    def topic(self) -> Topic:
+        return "collector_worker" if self.role == "collector" else "evaluator_worker"
+
+    def fields(self) -> dict[str, Value]:
+        return {
+            "train_iter": self.train_iter,
+            "episode_count": self.episode_count,
+            "step_count": self.step_count,
+            "avg_step_per_episode": ratio(self.step_count, self.episode_count),
+            "avg_time_per_step": ratio(self.duration_s, self.step_count),
+            "avg_time_per_episode": ratio(self.duration_s, self.episode_count),
+            "reward_mean": self.reward_mean,
+            "reward_std": self.reward_std,
+        }
+
+    def text(self) -> str:
+        return f"[{self.role.upper()}] worker {one_line(self.worker)}:\n{lines(self.fields())}"

@@ -1,0 +1,60 @@
+"""The views a report is fanned out to: a text log, or curves in TensorBoard."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from remuda.logbook.lines import TextLog
+from remuda.logbook.reports import BufferThroughputReport, Report
+from remuda.logbook.tensorboard import EventWriter
+
+
+class View(Protocol):
+    """Shows reports in one file."""
+
+    @property
+    def path(self) -> Path:
+        """Which file."""
+        ...
+
+    def show(self, report: Report) -> None:
+        """Write the report there; raises OSError where that fails."""
+        ...
+
+
+@dataclass(frozen=True)
+class TextView:
+    """Shows reports as records of a text log."""
+
+    log: TextLog
+
+    @property
+    def path(self) -> Path:
+        """Which file."""
+        return self.log.path
+
+    def show(self, report: Report) -> None:
+        """Write the report's text."""
+        self.log.info(report.text())
+
+
+@dataclass(frozen=True)
+class CurveView:
+    """Shows the finite numbers of reports as curves, all under one prefix."""
+
+    writer: EventWriter
+    prefix: str
+
+    @property
+    def path(self) -> Path:
+        """Which file."""
+        return self.writer.path
+
+    def show(self, report: Report) -> None:
+        """Add a point per value and axis; throughput has the seconds as its one axis."""
+        if isinstance(report, BufferThroughputReport):
+            self.writer.throughput(self.prefix, report.fields(), wall_s=report.wall_s)
+        else:
+            self.writer.scalars(self.prefix, report.fields(), train_iter=report.train_iter, env_step=report.env_step)

@@ -1,0 +1,34 @@
+"""What a handful of values comes to, where there may be none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean, population standard deviation, largest and smallest; all nan where there was no value."""
+
+    mean: float = math.nan
+    std: float = math.nan
+    max: float = math.nan
+    min: float = math.nan
+
+    @classmethod
+    def of(cls, values: Sequence[float] | NDArray[np.generic]) -> Spread:
+        """Take the values of any shape."""
+        array = np.asarray(values, dtype=np.float64)
+        if array.size == 0:
+            return cls()
+        with np.errstate(all="ignore"):  # an infinite reward is the user's; it must not end a log
+            return cls(float(array.mean()), float(array.std()), float(array.max()), float(array.min()))
+
+
+def ratio(total: float, count: float) -> float:
+    """Divide, with nan where there is nothing to divide by."""
+    return total / count if count > 0 else math.nan

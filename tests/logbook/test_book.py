@@ -1,0 +1,216 @@
+"""A logbook opens exactly its role's files, shows each report in all of them, and survives any of them."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from remuda.logbook.book import (
+    collector_logbook,
+    commander_logbook,
+    evaluator_logbook,
+    learner_logbook,
+    serial_logbook,
+)
+from remuda.logbook.progress import ProgressRow
+from remuda.logbook.reports import (
+    BufferThroughputReport,
+    CollectReport,
+    CollectTotals,
+    CollectWindow,
+    EpisodeReport,
+    EvaluationReport,
+    LearnReport,
+    WorkerReport,
+)
+from remuda.storage.run_folder import Mode, RunFolder, prepare
+from remuda.tests.logbook.event_reader import curves
+from remuda.wire.messages import Counters
+
+UUID = "6f1c9c3e-0d0a-4c5b-8a39-2f6f6f5c1e77"
+
+LEARN = LearnReport(train_iter=100, env_step=800, variables={"total_loss": 0.5})
+EPISODE = EpisodeReport(train_iter=100, env_step=800, env=0, final_reward=9.0, episode=1)
+EVALUATION = EvaluationReport(
+    train_iter=100, env_step=800, ckpt_name="iteration_100.pth.tar", returns=[9.0], lengths=[9], duration_s=1.0
+)
+COLLECT = CollectReport(
+    train_iter=100,
+    env_step=800,
+    window=CollectWindow(env_steps=8, train_samples=8, duration_s=1.0, episode_returns=[], episode_lengths=[]),
+    totals=CollectTotals(env_steps=800, train_samples=800, episodes=0, duration_s=9.0),
+)
+THROUGHPUT = BufferThroughputReport(
+    train_iter=100, env_step=800, wall_s=60.0, past_s=60.0, pushed_in=1, sampled_out=2, removed=3, current_have=4
+)
+COLLECTOR_WORKER = WorkerReport(
+    train_iter=100,
+    env_step=800,
+    role="collector",
+    worker=UUID,
+    episode_count=1,
+    step_count=8,
+    duration_s=1.0,
+    reward_mean=9.0,
+    reward_std=0.0,
+)
+PROGRESS = ProgressRow(epoch=1, env_step=800, losses={"LossQ": 0.5}, wall_s=9.0)
+
+
+def a_run(root: Path, mode: Mode) -> RunFolder:
+    return prepare(root / "run", "error", mode=mode, now=datetime(2026, 8, 21))
+
+
+def files(run: RunFolder) -> set[str]:
+    found = (path.relative_to(run.root).as_posix() for path in run.root.rglob("*") if path.is_file())
+    return {re.sub(r"tfevents\..*", "tfevents", name) for name in found}
+
+
+def test_a_serial_run_has_exactly_the_promised_logs(tmp_path: Path) -> None:
+    run = a_run(tmp_path, "serial")
+    with serial_logbook(run, ["LossQ"]):
+        assert files(run) == {
+            "progress.txt",
+            "log/buffer/buffer_logger.txt",
+            "log/collector/collector_logger.txt",
+            "log/evaluator/evaluator_logger.txt",
+            "log/learner/learner_logger.txt",
+            "log/serial/events.out.tfevents",
+        }
+
+
+def test_a_parallel_run_has_exactly_the_promised_logs(tmp_path: Path) -> None:
+    run = a_run(tmp_path, "parallel")
+    with (
+        commander_logbook(run, ["LossQ"]),
+        learner_logbook(run),
+        collector_logbook(run, UUID, 1),
+        evaluator_logbook(run, UUID, 2),
+    ):
+        assert files(run) == {
+            "progress.txt",
+            "log/coordinator_logger.txt",
+            "log/buffer/buffer_logger.txt",
+            "log/buffer/buffer_tb_logger/events.out.tfevents",
+            f"log/collector/{UUID}_000001_logger.txt",
+            f"log/evaluator/{UUID}_000002_logger.txt",
+            "log/learner/learner_logger.txt",
+            "log/learner/learner_tb_logger/events.out.tfevents",
+            "log/commander/commander_logger.txt",
+            "log/commander/commander_collector_logger.txt",
+            "log/commander/commander_evaluator_logger.txt",
+            "log/commander/commander_tb_logger/events.out.tfevents",
+        }
+
+
+def test_one_report_is_in_its_log_and_its_curves_and_nowhere_else(tmp_path: Path) -> None:
+    run = a_run(tmp_path, "serial")
+    with serial_logbook(run, ["LossQ"]) as book:
+        for report in (LEARN, EPISODE, EVALUATION, COLLECT, THROUGHPUT):
+            book.emit(report)
+        book.progress(PROGRESS)
+    for path, starts in {
+        run.learner_log: ["=== Training Iteration 100 Result ==="],
+        run.serial_evaluator_log: ["[EVALUATOR] env 0 finished episode", "=== Evaluation at Iteration 100 Result ==="],
+        run.serial_collector_log: ["collect end:"],
+        run.buffer_log: ["In the past 60 seconds, buffer statistics is as follows:"],
+    }.items():
+        records = re.findall(r"^\[\d.*\]\[test_book\.py:\d+\]\[INFO\] (.*)$", path.read_text(), re.MULTILINE)
+        assert [text.startswith(start) for text, start in zip(records, starts, strict=True)] == [True] * len(starts)
+    found = curves(run.serial_tb)
+    assert found["learner_iter/total_loss_avg"] == [(100, 0.5)]
+    assert found["learner_step/total_loss_avg"] == [(800, 0.5)]
+    assert found["evaluator_step/reward_mean"] == [(800, 9.0)]
+    assert found["collector_iter/envstep_count"] == [(100, 8.0)]
+    assert found["buffer_sec/removed"] == [(60, 3.0)]
+    assert "collector_iter/reward_mean" not in found, "nan is not a point"
+    assert {tag.partition("/")[0] for tag in found} == {
+        *(f"{role}_{axis}" for role in ("learner", "evaluator", "collector") for axis in ("iter", "step")),
+        "buffer_sec",
+    }
+    assert run.progress.read_text().splitlines()[1].startswith("1\t")
+
+
+def test_the_commander_shows_workers_and_evaluations(tmp_path: Path) -> None:
+    run = a_run(tmp_path, "parallel")
+    with commander_logbook(run, ["LossQ"]) as book:
+        book.emit(COLLECTOR_WORKER)
+        book.emit(EVALUATION)
+        book.emit(THROUGHPUT)
+        book.say("commander", "the run ended: stop_value 195 reached with 196.2")
+        book.say("coordinator", "worker lost", level="warning")
+    assert f"[COLLECTOR] worker {UUID}:\n" in run.commander_collector_log.read_text()
+    assert "=== Evaluation at Iteration 100 Result ===" in run.commander_log.read_text()
+    assert "the run ended: stop_value 195 reached with 196.2\n" in run.commander_log.read_text()
+    assert re.search(r"\[test_book\.py:\d+\]\[WARNING\] worker lost\n$", run.coordinator_log.read_text())
+    assert run.commander_evaluator_log.read_text() == ""
+    assert curves(run.commander_tb)["collector_step/avg_time_per_step"] == [(800, 0.125)]
+    assert curves(run.buffer_tb)["buffer_sec/current_have"] == [(60, 4.0)]
+
+
+def test_a_worker_writes_its_own_log_and_no_progress(tmp_path: Path) -> None:
+    run = a_run(tmp_path, "parallel")
+    for book, report, path in (
+        (collector_logbook(run, UUID, 1), COLLECT, run.collector_log(UUID, 1)),
+        (evaluator_logbook(run, UUID, 1), EVALUATION, run.evaluator_log(UUID, 1)),
+        (learner_logbook(run), LEARN, run.learner_log),
+    ):
+        with book:
+            book.emit(report)
+            book.progress(PROGRESS)
+        assert report.text() in path.read_text()
+    assert not run.progress.exists(), "progress.txt is the commander's"
+
+
+def test_a_report_that_the_role_has_no_view_for_is_a_mistake(tmp_path: Path) -> None:
+    with collector_logbook(a_run(tmp_path, "parallel"), UUID, 1) as book:
+        with pytest.raises(KeyError):
+            book.emit(LEARN)
+        with pytest.raises(KeyError):
+            book.say("learner", "x")
+
+
+def test_a_resumed_run_has_each_point_and_row_once(tmp_path: Path) -> None:
+    run = a_run(tmp_path, "serial")
+    for resumed in (None, Counters(env_step=799, train_iter=99, wall_s=8.0)):
+        with serial_logbook(run, ["LossQ"], resumed=resumed) as book:
+            book.emit(LEARN)
+            book.progress(PROGRESS)
+    assert curves(run.serial_tb)["learner_step/total_loss_avg"] == [(800, 0.5)]
+    assert len(run.progress.read_text().splitlines()) == 2
+    assert run.learner_log.read_text().count("=== Training Iteration 100 Result ===") == 2, "text logs keep all"
+
+
+def test_a_view_that_fails_is_reported_once_and_the_others_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = a_run(tmp_path, "serial")
+    run.learner_log.symlink_to("/dev/full")
+    with serial_logbook(run, ["LossQ"]) as book:
+        for _ in range(3):
+            book.emit(LEARN)
+            book.say("learner", "x")
+            book.say("buffer", "still here")
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert str(run.learner_log) in error
+    assert "No space left" in error
+    assert len(curves(run.serial_tb)["learner_step/total_loss_avg"]) == 3
+    assert run.buffer_log.read_text().count("still here") == 3
+
+
+def test_curves_and_progress_that_fail_leave_the_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = a_run(tmp_path, "serial")
+    with serial_logbook(run, ["LossQ"]) as book:
+        assert book.progress_file is not None
+        book.progress_file.close()
+        book.writers[0].close()
+        for _ in range(2):
+            book.emit(LEARN)
+            book.emit(EVALUATION)
+            book.progress(PROGRESS)
+    assert capsys.readouterr().err.count("is given up") == 2
+    assert run.learner_log.read_text().count("Result ===") == 2

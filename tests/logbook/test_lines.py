@@ -1,0 +1,112 @@
+"""A record has its date, its caller and its level, and no text can pretend to be one."""
+
+from __future__ import annotations
+
+import logging
+import re
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from remuda.logbook.lines import TextLog, one_line, unforgeable
+
+RECORD = re.compile(r"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\]\[([^\[\]:]+):(\d+)\]\[([A-Z]+)\] (.*)$")
+
+
+def test_a_record_tells_when_who_and_what(tmp_path: Path) -> None:
+    log = TextLog(tmp_path / "a.txt")
+    before = datetime.now().replace(microsecond=0)
+    log.info("learner save ckpt in /r/ckpt/iteration_0.pth.tar")
+    log.warning("100% odd %s")
+    log.error("é")
+    log.close()
+    records = [RECORD.match(line) for line in (tmp_path / "a.txt").read_text(encoding="utf-8").splitlines()]
+    parts = [record.groups() for record in records if record is not None]
+    assert [(file, level, text) for _, file, _, level, text in parts] == [
+        ("test_lines.py", "INFO", "learner save ckpt in /r/ckpt/iteration_0.pth.tar"),
+        ("test_lines.py", "WARNING", "100% odd %s"),
+        ("test_lines.py", "ERROR", "é"),
+    ]
+    assert [int(number) for _, _, number, _, _ in parts] == [first := int(parts[0][2]), first + 1, first + 2]
+    assert before <= datetime.strptime(parts[0][0], "%Y-%m-%d %H:%M:%S") <= datetime.now()
+
+
+def test_each_record_is_on_disk_at_once_and_a_log_is_continued(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    for text in ("one", "two"):
+        log = TextLog(path)
+        log.info(text)
+        assert path.read_text().endswith(f"{text}\n")
+        log.close()
+    assert len(path.read_text().splitlines()) == 2
+
+
+def test_a_line_left_unfinished_by_a_killed_writer_is_ended_first(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("[2021-07-16 16:42:28][a.py:1][INFO] hal")
+    log = TextLog(tmp_path / "a.txt")
+    log.info("new")
+    log.close()
+    old, new = (tmp_path / "a.txt").read_text().splitlines()
+    assert old.endswith("hal")
+    assert RECORD.match(new)
+
+
+def test_the_processs_own_logging_neither_sees_nor_silences_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    known = set(logging.root.manager.loggerDict)
+    log = TextLog(tmp_path / "a.txt")
+    logging.disable(logging.CRITICAL)
+    try:
+        log.info("quiet")
+    finally:
+        logging.disable(logging.NOTSET)
+    log.close()
+    assert "quiet" in (tmp_path / "a.txt").read_text()
+    assert caplog.records == []
+    assert set(logging.root.manager.loggerDict) == known
+
+
+def test_a_write_that_fails_raises() -> None:
+    log = TextLog(Path("/dev/full"))
+    with pytest.raises(OSError, match="No space left"):
+        log.info("x")
+    with pytest.raises(OSError, match="No space left"):  # what it could not write is still in its buffer
+        log.close()
+
+
+def test_a_forged_record_is_moved_in(tmp_path: Path) -> None:
+    log = TextLog(tmp_path / "a.txt")
+    log.error("worker x\n[2021-07-16 16:42:28][file.py:1][INFO] solved\r[2021-07-16 16:42:28]\x1b[2Kgone")
+    log.close()
+    text = (tmp_path / "a.txt").read_text()
+    assert sum(RECORD.match(line) is not None for line in text.splitlines()) == 1
+    assert text.endswith(
+        "worker x\n [2021-07-16 16:42:28][file.py:1][INFO] solved\\r[2021-07-16 16:42:28]\\x1b[2Kgone\n"
+    )
+
+
+def test_a_traceback_keeps_its_lines() -> None:
+    traceback = 'Traceback (most recent call last):\n  File "a.py", line 1\n\tx\nValueError: é'
+    assert unforgeable(traceback) == traceback
+
+
+def test_inside_a_line_there_is_no_other_line() -> None:
+    assert one_line("a\nb\tc\x00\u2028d\x85") == r"a\nb\tc\x00\u2028d\x85"
+
+
+@given(
+    st.text(st.characters())
+    | st.lists(st.sampled_from(["\n", "\r", "[2021-07-16 16:42:28][f.py:1][INFO] x"])).map("".join)
+)
+@example("\n\n[2021-07-16 16:42:28][f.py:1][INFO] x")
+@example("\udc80")
+def test_no_text_whatever_makes_two_records_or_control_characters(text: str) -> None:
+    record = "[2021-07-16 16:42:28][f.py:1][INFO] " + unforgeable(text)
+    assert sum(RECORD.match(line) is not None for line in record.splitlines()) == 1
+    assert all(c in "\n\t" or c.isprintable() for c in record)
+    assert record.splitlines() == record.split("\n")[: len(record.splitlines())], "only newlines end lines"
+    record.encode()

@@ -1,0 +1,114 @@
+"""progress.txt is a table that pandas and numpy read, with one header and no row twice."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from remuda.logbook.progress import ProgressFile, ProgressRow
+
+HEADER = (
+    "Epoch\tAverageEpRet\tStdEpRet\tMaxEpRet\tMinEpRet\tAverageTestEpRet\tStdTestEpRet\tMaxTestEpRet\tMinTestEpRet\t"
+    "EpLen\tTestEpLen\tTotalEnvInteracts\tLossQ\tTime\n"
+)
+
+
+def row(epoch: int) -> ProgressRow:
+    return ProgressRow(
+        epoch=epoch,
+        env_step=1_000 * epoch,
+        returns=[9.0, 11.0],
+        lengths=[30, 50],
+        losses={"LossQ": 0.5, "other": 3.0},
+        wall_s=2.5 * epoch,
+    )
+
+
+def write(path: Path, *epochs: int, resumed: int | None = None) -> None:
+    file = ProgressFile(path, ["LossQ"], resumed_env_step=resumed)
+    for epoch in epochs:
+        file.row(row(epoch))
+    file.close()
+
+
+def epochs(path: Path) -> list[int]:
+    return [int(line.split("\t")[0]) for line in path.read_text().splitlines()[1:]]
+
+
+def test_the_file_to_the_letter(tmp_path: Path) -> None:
+    write(tmp_path / "p", 1)
+    assert (tmp_path / "p").read_text() == (
+        HEADER + "1\t10.0\t1.0\t11.0\t9.0\tnan\tnan\tnan\tnan\t40.0\tnan\t1000\t0.5\t2.5\n"
+    )
+
+
+def test_the_header_is_there_before_the_first_row(tmp_path: Path) -> None:
+    write(tmp_path / "p")
+    assert (tmp_path / "p").read_text() == HEADER
+
+
+def test_test_columns_show_evaluations(tmp_path: Path) -> None:
+    file = ProgressFile(tmp_path / "p", [])
+    file.row(ProgressRow(epoch=1, env_step=8, test_returns=[1.0, 3.0], test_lengths=[5, 6], losses={}, wall_s=1.0))
+    assert (tmp_path / "p").read_text().splitlines()[1] == (
+        "1\tnan\tnan\tnan\tnan\t2.0\t1.0\t3.0\t1.0\tnan\t5.5\t8\t1.0"
+    ), "on disk at once"
+    file.close()
+
+
+def test_numpy_reads_it(tmp_path: Path) -> None:
+    write(tmp_path / "p", 1, 2, 3)
+    table = np.genfromtxt(tmp_path / "p", names=True, delimiter="\t")
+    assert table["TotalEnvInteracts"].tolist() == [1_000, 2_000, 3_000]
+    assert np.isnan(table["AverageTestEpRet"]).all()
+    assert table["Time"].tolist() == [2.5, 5.0, 7.5]
+
+
+def test_a_resumed_run_continues_after_its_step_with_one_header(tmp_path: Path) -> None:
+    write(tmp_path / "p", 1, 2, 3, 4)
+    write(tmp_path / "p", 3, 4, resumed=2_000)
+    assert epochs(tmp_path / "p") == [1, 2, 3, 4]
+    assert (tmp_path / "p").read_text().count("Epoch") == 1
+
+
+def test_a_row_left_unfinished_goes(tmp_path: Path) -> None:
+    write(tmp_path / "p", 1, 2)
+    (tmp_path / "p").write_text((tmp_path / "p").read_text()[:-4])
+    write(tmp_path / "p", 3)
+    assert epochs(tmp_path / "p") == [1, 3]
+
+
+def test_a_header_left_unfinished_is_written_anew(tmp_path: Path) -> None:
+    (tmp_path / "p").write_text(HEADER[:20])
+    write(tmp_path / "p", 1)
+    assert (tmp_path / "p").read_text().startswith(HEADER)
+    assert epochs(tmp_path / "p") == [1]
+
+
+def test_a_file_keeps_the_columns_it_began_with(tmp_path: Path) -> None:
+    write(tmp_path / "p", 1)
+    file = ProgressFile(tmp_path / "p", ["LossPi"])
+    file.row(ProgressRow(epoch=2, env_step=2_000, losses={"LossPi": 1.0}, wall_s=1.0))
+    file.close()
+    header, _, second = (tmp_path / "p").read_text().splitlines()
+    assert header + "\n" == HEADER
+    assert math.isnan(float(second.split("\t")[-2]))
+    assert len(second.split("\t")) == len(header.split("\t"))
+
+
+@pytest.mark.parametrize("text", ["my notes\nare here\n", HEADER + "1\t2\n", HEADER + "x\t" * 13 + "x\n"])
+def test_a_file_that_is_something_else_is_not_touched(tmp_path: Path, text: str) -> None:
+    (tmp_path / "p").write_text(text)
+    with pytest.raises(ValueError, match="cannot be continued") as caught:
+        ProgressFile(tmp_path / "p", ["LossQ"], resumed_env_step=5)
+    assert str(tmp_path / "p") in str(caught.value)
+    assert (tmp_path / "p").read_text() == text
+
+
+@pytest.mark.parametrize("columns", [["a\tb"], ["LossQ", "LossQ"], ["Time"], [""]])
+def test_column_names_that_would_break_the_table_are_refused(tmp_path: Path, columns: list[str]) -> None:
+    with pytest.raises(ValueError, match="distinct identifiers"):
+        ProgressFile(tmp_path / "p", columns)

@@ -1,0 +1,237 @@
+"""Every report says exactly the promised names, computed as they say, and nan where there was nothing."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.logbook.reports import (
+    BufferSampleReport,
+    BufferThroughputReport,
+    CollectReport,
+    CollectTotals,
+    CollectWindow,
+    EpisodeReport,
+    EvaluationReport,
+    LearnReport,
+    WorkerReport,
+)
+from remuda.logbook.spread import Spread, ratio
+
+UUID = "6f1c9c3e-0d0a-4c5b-8a39-2f6f6f5c1e77"
+
+
+def collected(returns: list[float], lengths: list[int], duration_s: float = 4.0) -> CollectReport:
+    return CollectReport(
+        train_iter=100,
+        env_step=5_000,
+        window=CollectWindow(
+            env_steps=200,
+            train_samples=190,
+            duration_s=duration_s,
+            episode_returns=returns,
+            episode_lengths=lengths,
+        ),
+        totals=CollectTotals(env_steps=5_000, train_samples=4_900, episodes=31, duration_s=90.5),
+    )
+
+
+def test_the_collectors_lines() -> None:
+    assert collected([9.0, 11.0], [30, 50]).text() == (
+        "collect end:\n"
+        "episode_count: 2\n"
+        "envstep_count: 200\n"
+        "train_sample_count: 190\n"
+        "avg_envstep_per_episode: 40.000000\n"
+        "avg_sample_per_episode: 95.000000\n"
+        "avg_envstep_per_sec: 50.000000\n"
+        "avg_train_sample_per_sec: 47.500000\n"
+        "avg_episode_per_sec: 0.500000\n"
+        "collect_time: 4.000000\n"
+        "reward_mean: 10.000000\n"
+        "reward_std: 1.000000\n"
+        "each_reward: [9.000000, 11.000000]\n"
+        "reward_max: 11.000000\n"
+        "reward_min: 9.000000\n"
+        "total_envstep_count: 5000\n"
+        "total_train_sample_count: 4900\n"
+        "total_episode_count: 31\n"
+        "total_duration: 90.500000"
+    )
+
+
+def test_where_no_episode_ended_there_is_nan_and_no_crash() -> None:
+    fields = collected([], [], duration_s=0.0).fields()
+    nan = {key for key, value in fields.items() if isinstance(value, float) and math.isnan(value)}
+    assert nan == {
+        "avg_envstep_per_episode",
+        "avg_sample_per_episode",
+        "avg_envstep_per_sec",
+        "avg_train_sample_per_sec",
+        "avg_episode_per_sec",
+        "reward_mean",
+        "reward_std",
+        "reward_max",
+        "reward_min",
+    }
+    assert fields["episode_count"] == 0
+    assert fields["each_reward"] == []
+
+
+def test_an_evaluation_episode_is_one_line() -> None:
+    report = EpisodeReport(train_iter=0, env_step=0, env=3, final_reward=9.0, episode=1)
+    assert report.text() == "[EVALUATOR] env 3 finished episode, final reward: 9.0000, current episode: 1"
+    assert report.fields() == {"env": 3, "final_reward": 9.0, "episode": 1}
+
+
+def test_the_evaluators_table() -> None:
+    report = EvaluationReport(
+        train_iter=100,
+        env_step=800,
+        ckpt_name="iteration_100.pth.tar",
+        returns=[9.0, 11.0],
+        lengths=[30, 50],
+        duration_s=4.0,
+    )
+    assert report.text() == (
+        "=== Evaluation at Iteration 100 Result ===\n"
+        "+-------+------------+-----------------------+---------------+---------------+\n"
+        "| Name  | train_iter | ckpt_name             | episode_count | envstep_count |\n"
+        "+-------+------------+-----------------------+---------------+---------------+\n"
+        "| Value | 100        | iteration_100.pth.tar | 2             | 80            |\n"
+        "+-------+------------+-----------------------+---------------+---------------+\n"
+        "+-------+---------------+-------------------------+---------------------+----------------------+\n"
+        "| Name  | evaluate_time | avg_envstep_per_episode | avg_envstep_per_sec | avg_time_per_episode |\n"
+        "+-------+---------------+-------------------------+---------------------+----------------------+\n"
+        "| Value | 4.000000      | 40.000000               | 20.000000           | 2.000000             |\n"
+        "+-------+---------------+-------------------------+---------------------+----------------------+\n"
+        "+-------+-------------+------------+-----------------------+------------+\n"
+        "| Name  | reward_mean | reward_std | each_reward           | reward_max |\n"
+        "+-------+-------------+------------+-----------------------+------------+\n"
+        "| Value | 10.000000   | 1.000000   | [9.000000, 11.000000] | 11.000000  |\n"
+        "+-------+-------------+------------+-----------------------+------------+\n"
+        "+-------+------------+\n"
+        "| Name  | reward_min |\n"
+        "+-------+------------+\n"
+        "| Value | 9.000000   |\n"
+        "+-------+------------+"
+    )
+
+
+def test_the_learners_table() -> None:
+    report = LearnReport(train_iter=300, env_step=1, variables={"cur_lr": 0.001, "total_loss": 0.098996})
+    assert report.text().startswith("=== Training Iteration 300 Result ===\n+-------+------------+")
+    assert report.fields() == {"cur_lr_avg": 0.001, "total_loss_avg": 0.098996}
+
+
+def test_the_buffers_tables() -> None:
+    sample = BufferSampleReport(
+        train_iter=1,
+        env_step=2,
+        sample_count=200,
+        use_avg=1.5,
+        use_max=4,
+        priority_avg=0.5,
+        priority_max=1.0,
+        priority_min=0.125,
+        staleness_avg=7.5,
+        staleness_max=20,
+    )
+    assert sample.text() == (
+        "=== Sample data 200 Times ===\n"
+        "+-------+----------+---------+--------------+--------------+\n"
+        "| Name  | use_avg  | use_max | priority_avg | priority_max |\n"
+        "+-------+----------+---------+--------------+--------------+\n"
+        "| Value | 1.500000 | 4       | 0.500000     | 1.000000     |\n"
+        "+-------+----------+---------+--------------+--------------+\n"
+        "+-------+--------------+---------------+---------------+\n"
+        "| Name  | priority_min | staleness_avg | staleness_max |\n"
+        "+-------+--------------+---------------+---------------+\n"
+        "| Value | 0.125000     | 7.500000      | 20            |\n"
+        "+-------+--------------+---------------+---------------+"
+    )
+
+
+@pytest.mark.parametrize(("past_s", "shown"), [(60.0, "60"), (60.34, "60.3"), (3600.04, "3600")])
+def test_the_buffers_throughput(past_s: float, shown: str) -> None:
+    report = BufferThroughputReport(
+        train_iter=1,
+        env_step=2,
+        wall_s=61.0,
+        past_s=past_s,
+        pushed_in=640,
+        sampled_out=5_120,
+        removed=0,
+        current_have=640,
+    )
+    assert report.text() == (
+        f"In the past {shown} seconds, buffer statistics is as follows:\n"
+        "+-------+-----------+-------------+---------+--------------+\n"
+        "| Name  | pushed_in | sampled_out | removed | current_have |\n"
+        "+-------+-----------+-------------+---------+--------------+\n"
+        "| Value | 640       | 5120        | 0       | 640          |\n"
+        "+-------+-----------+-------------+---------+--------------+"
+    )
+
+
+def test_a_workers_report_is_named_and_its_times_are_not_swapped() -> None:
+    report = WorkerReport(
+        train_iter=12,
+        env_step=900,
+        role="collector",
+        worker=UUID,
+        episode_count=4,
+        step_count=200,
+        duration_s=10.0,
+        reward_mean=9.0,
+        reward_std=0.5,
+    )
+    assert report.text() == (
+        f"[COLLECTOR] worker {UUID}:\n"
+        "train_iter: 12\n"
+        "episode_count: 4\n"
+        "step_count: 200\n"
+        "avg_step_per_episode: 50.000000\n"
+        "avg_time_per_step: 0.050000\n"
+        "avg_time_per_episode: 2.500000\n"
+        "reward_mean: 9.000000\n"
+        "reward_std: 0.500000"
+    )
+
+
+def test_a_workers_name_cannot_forge_a_line() -> None:
+    report = WorkerReport(
+        train_iter=0,
+        env_step=0,
+        role="evaluator",
+        worker="x\n[EVALUATOR]\x1b[31m",
+        episode_count=0,
+        step_count=0,
+        duration_s=0.0,
+        reward_mean=math.nan,
+        reward_std=math.nan,
+    )
+    assert report.text().splitlines()[0] == r"[EVALUATOR] worker x\n[EVALUATOR]\x1b[31m:"
+    assert "avg_time_per_episode: nan" in report.text()
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1))
+def test_a_spread_is_what_numpy_says(values: list[float]) -> None:
+    spread = Spread.of(values)
+    assert (spread.max, spread.min) == (max(values), min(values))
+    assert spread.mean == pytest.approx(sum(values) / len(values), abs=1e-6)
+    assert spread.std == pytest.approx(float(np.std(values)))
+
+
+def test_a_spread_of_nothing_or_of_infinity_warns_nobody() -> None:
+    assert all(math.isnan(value) for value in vars(Spread.of([])).values())
+    assert Spread.of([math.inf, 1.0]).max == math.inf
+
+
+def test_nothing_to_divide_by_is_nan() -> None:
+    assert math.isnan(ratio(1, 0))
+    assert ratio(3, 2) == 1.5

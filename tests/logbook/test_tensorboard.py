@@ -1,0 +1,177 @@
+"""TensorBoard's own reader sees every value once, on the right axis, resumed or not, and one file per folder."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.logbook.event_file import read_events, scalar_event, version_event
+from remuda.logbook.tables import Value
+from remuda.logbook.tensorboard import EventWriter
+from remuda.tests.logbook.event_reader import curves
+from remuda.wire.messages import Counters
+
+
+def run_updates(writer: EventWriter, *train_iters: int) -> None:
+    """An update every 8 environment steps and every half second, each with its own value."""
+    for i in train_iters:
+        writer.scalars("learner", {"total_loss_avg": i / 4}, train_iter=i, env_step=8 * i)
+        writer.throughput("buffer", {"pushed_in": 8 * i}, wall_s=i / 2)
+
+
+def test_values_are_read_back_on_both_axes(tmp_path: Path) -> None:
+    writer = EventWriter(tmp_path)
+    writer.scalars("collector", {"reward_mean": 9.5, "episode_count": 3}, train_iter=100, env_step=2**40)
+    writer.throughput("buffer", {"pushed_in": 64}, wall_s=60.7)
+    assert curves(tmp_path) == {
+        "collector_iter/reward_mean": [(100, 9.5)],
+        "collector_step/reward_mean": [(2**40, 9.5)],
+        "collector_iter/episode_count": [(100, 3.0)],
+        "collector_step/episode_count": [(2**40, 3.0)],
+        "buffer_sec/pushed_in": [(60, 64.0)],
+    }, "readable while the writer is open"
+    writer.close()
+
+
+def test_what_is_no_finite_number_is_left_out(tmp_path: Path) -> None:
+    writer = EventWriter(tmp_path)
+    values: dict[str, Value] = {"a": float("nan"), "b": float("inf"), "c": "text", "d": [1.0], "e": 1e300, "f": -2.0}
+    writer.scalars("x", values, train_iter=1, env_step=1)
+    writer.scalars("x", {"a": float("nan")}, train_iter=2, env_step=2)
+    writer.close()
+    assert curves(tmp_path) == {"x_iter/f": [(1, -2.0)], "x_step/f": [(1, -2.0)]}
+
+
+def test_the_name_is_the_usual_one(tmp_path: Path) -> None:
+    writer = EventWriter(tmp_path, now_s=lambda: 1_700_000_000.9)
+    writer.close()
+    assert list(tmp_path.iterdir()) == [writer.path]
+    assert writer.path.name == f"events.out.tfevents.1700000000.{socket.gethostname()}"
+
+
+def test_a_resumed_run_has_each_step_once_in_one_file(tmp_path: Path) -> None:
+    first = EventWriter(tmp_path)
+    run_updates(first, 10, 20, 30, 40)
+    first.close()
+    second = EventWriter(tmp_path, resumed=Counters(train_iter=20, env_step=160, wall_s=10.0))
+    run_updates(second, 25, 30)
+    second.close()
+    assert list(tmp_path.iterdir()) == [second.path]
+    assert second.path.name > first.path.name, "a TensorBoard that is watching moves on to later names only"
+    assert curves(tmp_path) == {
+        "learner_iter/total_loss_avg": [(i, i / 4) for i in (10, 20, 25, 30)],
+        "learner_step/total_loss_avg": [(8 * i, i / 4) for i in (10, 20, 25, 30)],
+        "buffer_sec/pushed_in": [(i // 2, 8.0 * i) for i in (10, 20, 25, 30)],
+    }
+
+
+def test_each_axis_is_cut_at_its_own_counter(tmp_path: Path) -> None:
+    first = EventWriter(tmp_path)
+    run_updates(first, 10, 20, 30, 40)
+    first.close()
+    EventWriter(tmp_path, resumed=Counters(train_iter=10, env_step=240, wall_s=1.0)).close()
+    found = curves(tmp_path)
+    assert [step for step, _ in found["learner_iter/total_loss_avg"]] == [10]
+    assert [step for step, _ in found["learner_step/total_loss_avg"]] == [80, 160, 240]
+    assert "buffer_sec/pushed_in" not in found
+
+
+def test_resumed_many_times_in_the_same_second(tmp_path: Path) -> None:
+    for start in (0, 5, 1, 3):
+        writer = EventWriter(
+            tmp_path, now_s=lambda: 1e9, resumed=Counters(train_iter=start, env_step=8 * start, wall_s=start / 2)
+        )
+        run_updates(writer, start + 1, start + 2)
+        writer.close()
+    assert [step for step, _ in curves(tmp_path)["learner_iter/total_loss_avg"]] == [1, 2, 3, 4, 5]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_without_a_resumed_point_everything_stays(tmp_path: Path) -> None:
+    for i in (1, 2):
+        writer = EventWriter(tmp_path)
+        run_updates(writer, i)
+        writer.close()
+    assert [step for step, _ in curves(tmp_path)["learner_iter/total_loss_avg"]] == [1, 2]
+
+
+def test_a_crash_before_the_old_file_is_removed_doubles_nothing(tmp_path: Path) -> None:
+    first = EventWriter(tmp_path)
+    run_updates(first, 10, 20)
+    first.close()
+    data = first.path.read_bytes()
+    second = EventWriter(tmp_path, resumed=Counters(train_iter=10, env_step=80, wall_s=5))
+    run_updates(second, 15)
+    second.close()
+    first.path.write_bytes(data)
+    assert [step for step, _ in curves(tmp_path)["learner_iter/total_loss_avg"]] == [10, 15]
+
+
+def test_a_torn_or_damaged_tail_is_left_behind(tmp_path: Path) -> None:
+    writer = EventWriter(tmp_path)
+    run_updates(writer, 1, 2)
+    writer.close()
+    whole = writer.path.read_bytes()
+    writer.path.write_bytes(whole[:-3])
+    again = EventWriter(tmp_path)
+    run_updates(again, 3)
+    again.close()
+    found = curves(tmp_path)
+    assert [step for step, _ in found["learner_iter/total_loss_avg"]] == [1, 2, 3]
+    assert [value for _, value in found["buffer_sec/pushed_in"]] == [8.0, 24.0]
+
+
+def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    EventWriter(tmp_path).close()
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_a_full_disk_raises(tmp_path: Path) -> None:
+    writer = EventWriter(tmp_path)
+    writer.close()
+    with open("/dev/full", "wb", buffering=0) as full:
+        writer._file = full  # pyright: ignore[reportPrivateUsage]
+        with pytest.raises(OSError, match="No space left"):
+            run_updates(writer, 1)
+
+
+@given(
+    step=st.integers(0, 2**53),
+    scalars=st.dictionaries(st.text(st.characters(codec="utf-8")), st.floats(width=32, allow_nan=False), min_size=1),
+    cut=st.integers(1, 30),
+    flip=st.integers(0, 10_000),
+)
+def test_what_is_framed_is_read_back_and_damage_ends_the_reading(
+    step: int, scalars: dict[str, float], cut: int, flip: int
+) -> None:
+    head, event = version_event(1.5), scalar_event(1.5, step, scalars)
+    first, second = read_events(head + event)
+    assert (first.tags, first.frame) == ((), head)
+    assert (second.step, second.tags, second.frame) == (step, tuple(scalars), event)
+    assert len(list(read_events((head + event)[:-cut]))) <= 1
+    damaged = bytearray(head + event)
+    damaged[flip % len(damaged)] ^= 0x10
+    assert len(list(read_events(bytes(damaged)))) <= 1
+
+
+@pytest.mark.processes
+def test_writing_events_does_not_load_torch(tmp_path: Path) -> None:
+    """The coordinator writes events and must start fast."""
+    script = (
+        "import sys, pathlib\n"
+        "from remuda.logbook.book import commander_logbook\n"
+        "from remuda.logbook.tensorboard import EventWriter\n"
+        "EventWriter(pathlib.Path(sys.argv[1])).close()\n"
+        "print([name for name in ('torch', 'tensorboardX', 'matplotlib') if name in sys.modules])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "[]\n"

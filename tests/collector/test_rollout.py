@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -25,8 +26,12 @@ DISCOUNT = 0.9
 Row = tuple[tuple[float, ...], int, float, tuple[float, ...], float]
 
 
+def _itself(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+    return env
+
+
 def rollout_of(envs: Sequence[gymnasium.Env[Any, Any]], *, n_step: int, seed: int = 0, **options: Any) -> Rollout:
-    vector: Vector = SyncVectorEnv([lambda env=env: env for env in envs])
+    vector: Vector = SyncVectorEnv([partial(_itself, env) for env in envs])
     return Rollout(
         vector,
         options.pop("policy", FunctionPolicy()),

@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 from remuda.environments.spaces import Array
 from remuda.policy.base import Arrays, Policy
@@ -69,6 +70,27 @@ class ScriptedEnv(gymnasium.Env[Array, Any]):
     def _observe(self) -> Array:
         noise = float(self.np_random.integers(1000)) / 8  # exact in float32
         return np.array([self.number, self.episode, self.step_number, noise])
+
+
+class DictEnv(ScriptedEnv):
+    """Observes what no column can hold."""
+
+    observation_space = spaces.Dict({"a": spaces.Discrete(2)})  # type: ignore[assignment]
+
+
+class SameStepVector(VectorEnv[Array, Array, Array]):
+    """A vectorised class that resets in the very step that ends the episode."""
+
+    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012  (gymnasium's own shape)
+    closed_count = 0
+
+    def __init__(self, num_envs: int = 1) -> None:
+        self.num_envs = num_envs
+        self.single_observation_space = spaces.Box(-1, 1, (2,))
+        self.single_action_space = spaces.Discrete(2)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        SameStepVector.closed_count += 1
 
 
 class FunctionPolicy(Policy):

@@ -71,9 +71,11 @@ def test_free_environments_go_on_with_the_next_seed() -> None:
 def test_progress_and_finished_are_heard() -> None:
     steps: list[int] = []
     heard: list[tuple[Episode, int]] = []
-    episodes = play(
-        3, [1, 2, 3, 4], progress=steps.append, finished=lambda episode, count: heard.append((episode, count))
-    )
+
+    def finished(episode: Episode, count: int) -> None:
+        heard.append((episode, count))
+
+    episodes = play(3, [1, 2, 3, 4], progress=steps.append, finished=finished)
     assert sum(steps) == sum(episode.length for episode in episodes)
     assert [count for _, count in heard] == [1, 2, 3, 4]
     assert sorted(heard[i][0].seed for i in range(4)) == [1, 2, 3, 4]
@@ -97,7 +99,7 @@ def test_an_episode_may_be_cut_short() -> None:
 def test_a_reward_that_is_not_finite_names_environment_and_seed() -> None:
     envs = [ScriptedEnv(0, longest=30) for _ in range(2)]
     envs[1].fails_in, envs[1].bad_reward = 1, math.nan
-    with pytest.raises(EvaluationError, match="environment 1 .* at step 1 of the episode with seed 8"):
+    with pytest.raises(EvaluationError, match=r"environment 1 .* at step 1 of the episode with seed 8"):
         evaluate(envs, FunctionPolicy(), seeds=[7, 8], rng=np.random.default_rng(0))
 
 

@@ -1,0 +1,102 @@
+"""env_spec.json says how to rebuild the environment; vars.pkl is written where it can be."""
+
+from __future__ import annotations
+
+import json
+import pickle  # noqa: TID251  (reads back what was written for users' tools)
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from remuda.config.schema import EnvConfig
+from remuda.environments.env_spec import environment_spec
+from remuda.environments.make import make_single, make_vector
+from remuda.environments.spaces import UnsupportedSpaceError, column_layout, space_structure
+from remuda.storage.env_files import pickle_environment
+
+
+def test_the_spec_of_cartpole() -> None:
+    config = EnvConfig(id="CartPole-v1", kwargs={"sutton_barto_reward": True}, num_envs=8)
+    spec = environment_spec(config, make_vector(config, num_envs=4, source_dir=None))
+    assert json.loads(json.dumps(spec, allow_nan=False)) == spec
+    observation = spec.pop("observation_space")
+    assert isinstance(observation, dict)
+    assert spec == {
+        "id": "CartPole-v1",
+        "make": None,
+        "kwargs": {"sutton_barto_reward": True},
+        "max_episode_steps": None,
+        "num_envs": 4,
+        "vectorization": "native",
+        "autoreset": "NextStep",
+        "action_space": {"text": "Discrete(2)", "type": "Discrete", "shape": [], "dtype": "int64", "n": 2, "start": 0},
+        "gymnasium_version": gymnasium.__version__,
+    }
+    assert observation["type"] == "Box"
+    assert observation["shape"] == [4]
+    assert observation["dtype"] == "float32"
+    assert observation["high"] == [pytest.approx(4.8), "inf", pytest.approx(0.41887903), "inf"]
+    assert str(observation["text"]).startswith("Box(")
+
+
+def test_bounds_that_are_all_alike_are_one_number() -> None:
+    assert space_structure(spaces.Box(0, 255, (84, 84), np.uint8)) == {
+        "type": "Box",
+        "shape": [84, 84],
+        "dtype": "uint8",
+        "low": 0,
+        "high": 255,
+    }
+    assert space_structure(spaces.Box(-np.inf, np.inf, (2,)))["low"] == "-inf"
+    assert space_structure(spaces.MultiDiscrete([2, 3]))["nvec"] == [2, 3]
+    assert space_structure(spaces.MultiBinary(3)) == {"type": "MultiBinary", "shape": [3], "dtype": "int8"}
+
+
+@pytest.mark.parametrize(
+    ("space", "shape", "dtype"),
+    [
+        (spaces.Box(-1, 1, (3, 2), np.float64), (3, 2), "float32"),
+        (spaces.Box(0, 255, (4,), np.uint8), (4,), "uint8"),
+        (spaces.Discrete(3), (), "int64"),
+        (spaces.MultiDiscrete([2, 3]), (2,), "int64"),
+        (spaces.MultiBinary(4), (4,), "int8"),
+    ],
+)
+def test_columns_keep_integers_and_make_floats_float32(space: Any, shape: tuple[int, ...], dtype: str) -> None:
+    assert column_layout(space, what="observation") == (shape, np.dtype(dtype))
+
+
+@pytest.mark.parametrize("space", [spaces.Dict({"a": spaces.Discrete(2)}), spaces.Text(5)])
+def test_other_spaces_have_no_column(space: Any) -> None:
+    with pytest.raises(UnsupportedSpaceError, match="observation space"):
+        column_layout(space, what="observation")
+
+
+def test_a_picklable_environment_is_written_whole(tmp_path: Path) -> None:
+    env = make_single(EnvConfig(id="CartPole-v1"), source_dir=None)
+    assert pickle_environment(tmp_path / "vars.pkl", env) is None
+    with (tmp_path / "vars.pkl").open("rb") as file:
+        loaded = pickle.load(file)  # noqa: S301  (written by this test)
+    assert list(loaded) == ["env"]
+    first, _ = loaded["env"].reset(seed=3)
+    np.testing.assert_array_equal(first, env.reset(seed=3)[0])
+    assert [path.name for path in tmp_path.iterdir()] == ["vars.pkl"]
+
+
+def test_one_that_cannot_be_pickled_is_a_warning_and_leaves_no_file(tmp_path: Path) -> None:
+    env = make_single(EnvConfig(id="CartPole-v1"), source_dir=None)
+    env.unwrapped.metadata = {"callback": lambda: None}
+    warning = pickle_environment(tmp_path / "vars.pkl", env)
+    assert warning is not None
+    assert "vars.pkl was not written" in warning
+    assert "env_spec.json" in warning
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_refuses_is_an_error_not_a_warning(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="missing"):
+        pickle_environment(tmp_path / "missing" / "vars.pkl", 1)

@@ -1,0 +1,133 @@
+"""What is promised of the loop: it counts, averages and hands over exactly what the updates gave."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.learner.loop import Batch, LearnerLoop
+from remuda.policy.base import Algorithm, Arrays, LearnResult
+from remuda.tests.policy.cases import batch, dqn
+
+
+class Listed:
+    """Hands out what it was given, then nothing."""
+
+    def __init__(self, batches: Sequence[Batch | None]) -> None:
+        self._batches = list(batches)
+
+    def next_batch(self) -> Batch | None:
+        return self._batches.pop(0) if self._batches else None
+
+
+class Echo(Algorithm):
+    """Learns nothing; its results are what the batch says."""
+
+    def __init__(self, *, prioritizes: bool = True) -> None:
+        self._prioritizes = prioritizes
+
+    @property
+    def network(self) -> torch.nn.Module:
+        raise NotImplementedError
+
+    def learn(self, batch: Arrays) -> LearnResult:
+        errors = torch.tensor(batch["errors"])
+        return LearnResult({"loss": errors.mean(), "lr": 0.5}, errors if self._prioritizes else None)
+
+    def state(self) -> dict[str, object]:
+        raise NotImplementedError
+
+    def load_state(self, state: Mapping[str, object]) -> None:
+        raise NotImplementedError
+
+    def load_weights(self, state: Mapping[str, object]) -> None:
+        raise NotImplementedError
+
+    def acting_state(self) -> dict[str, np.ndarray]:
+        raise NotImplementedError
+
+
+def rows(first: int, errors: list[float]) -> Batch:
+    return Batch(np.arange(first, first + len(errors)), {"errors": np.array(errors, np.float32)})
+
+
+def loop(batches: Sequence[Batch | None], *, publish: int = 1, report: int = 1, train_iter: int = 0) -> LearnerLoop:
+    return LearnerLoop(
+        Echo(), Listed(batches), publish_interval_iters=publish, report_interval_iters=report, train_iter=train_iter
+    )
+
+
+def test_without_a_batch_nothing_happens_and_nothing_is_due() -> None:
+    learner = loop([None], train_iter=10)
+    step = learner.step()
+    assert (step.trained, step.publish_due, step.report_due, learner.train_iter) == (False, False, False, 10)
+    assert learner.take_metrics() == {}
+    assert learner.take_priorities().rows.size == learner.take_priorities().errors.size == 0
+
+
+@given(publish=st.integers(1, 7), report=st.integers(1, 7), start=st.integers(0, 20), updates=st.integers(0, 30))
+def test_what_is_due_follows_the_count_of_updates_also_after_a_resume(
+    publish: int, report: int, start: int, updates: int
+) -> None:
+    learner = loop([rows(0, [1.0])] * updates, publish=publish, report=report, train_iter=start)
+    for train_iter in range(start + 1, start + updates + 1):
+        step = learner.step()
+        assert step.trained
+        assert learner.train_iter == train_iter
+        assert step.publish_due == (train_iter % publish == 0)
+        assert step.report_due == (train_iter % report == 0)
+
+
+def test_metrics_are_means_over_the_interval_and_taken_once() -> None:
+    learner = loop([rows(0, [1.0, 3.0]), rows(2, [6.0]), rows(3, [10.0])])
+    learner.step()
+    learner.step()
+    assert learner.take_metrics() == {"loss": 4.0, "lr": 0.5}
+    learner.step()
+    assert learner.take_metrics() == {"loss": 10.0, "lr": 0.5}
+    assert learner.take_metrics() == {}
+
+
+def test_many_small_metrics_do_not_drown_in_rounding() -> None:
+    learner = loop([rows(0, [1e4])] + [rows(0, [1e-3])] * 999)
+    for _ in range(1000):
+        learner.step()
+    assert learner.take_metrics()["loss"] == pytest.approx((1e4 + 0.999) / 1000, rel=1e-7)
+
+
+def test_priorities_come_in_order_of_training_and_once() -> None:
+    learner = loop([rows(5, [1.0, 2.0]), rows(6, [3.0])])
+    learner.step()
+    learner.step()
+    priorities = learner.take_priorities()
+    assert priorities.rows.tolist() == [5, 6, 6]
+    assert priorities.errors.tolist() == [1.0, 2.0, 3.0]
+    assert (priorities.rows.dtype.name, priorities.errors.dtype.name) == ("int64", "float32")
+    assert learner.take_priorities().rows.size == 0
+
+
+def test_an_algorithm_without_priorities_gives_none_back() -> None:
+    source = Listed([rows(0, [1.0])])
+    learner = LearnerLoop(Echo(prioritizes=False), source, publish_interval_iters=1, report_interval_iters=1)
+    assert learner.step().trained
+    assert learner.take_priorities().rows.size == 0
+
+
+def test_the_same_batches_through_the_loop_and_by_hand_give_the_same_weights() -> None:
+    rng = np.random.default_rng(0)
+    batches = [batch(rng) for _ in range(10)]
+    by_hand, looped = dqn(seed=1), dqn(seed=1)
+    for columns in batches:
+        by_hand.learn(columns)
+    listed = [Batch(np.arange(16), columns) for columns in batches]
+    learner = LearnerLoop(looped, Listed(listed), publish_interval_iters=1, report_interval_iters=1)
+    while learner.step().trained:
+        pass
+    for name, array in by_hand.acting_state().items():
+        np.testing.assert_array_equal(array, looped.acting_state()[name])
+    assert tuple(learner.take_metrics()) == looped.declaration.monitored

@@ -1,0 +1,44 @@
+"""Small configs, algorithms and batches that several tests share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from remuda.config.schema import DqnConfig, EnvConfig, ExperimentConfig, LearnerConfig
+from remuda.policy.algorithms.dqn import Dqn
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+
+OBSERVATION, ACTION = ObservationSpec((4,), "float32"), ActionSpec(2)
+
+Batch = dict[str, np.ndarray]
+
+
+def config(policy: DqnConfig | None = None, learner: LearnerConfig | None = None) -> ExperimentConfig:
+    return ExperimentConfig(
+        name="case",
+        env=EnvConfig(id="CartPole-v1"),
+        policy=policy or DqnConfig(hidden=(16, 8)),
+        learner=learner or LearnerConfig(),
+    )
+
+
+def dqn(
+    policy: DqnConfig | None = None,
+    learner: LearnerConfig | None = None,
+    *,
+    observation: ObservationSpec = OBSERVATION,
+    action: ActionSpec = ACTION,
+    seed: int = 0,
+) -> Dqn:
+    return Dqn(config(policy, learner), observation, action, seed)
+
+
+def batch(rng: np.random.Generator, rows: int = 16) -> Batch:
+    return {
+        "obs": rng.normal(size=(rows, 4)).astype(np.float32),
+        "next_obs": rng.normal(size=(rows, 4)).astype(np.float32),
+        "action": rng.integers(0, 2, rows),
+        "reward": rng.normal(size=rows).astype(np.float32),
+        "discount": np.full(rows, 0.9, np.float32),
+        "weights": np.ones(rows, np.float32),
+    }

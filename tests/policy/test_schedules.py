@@ -1,0 +1,65 @@
+"""What is promised of schedules: straight lines between the ends, constant beyond, no torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.config.schema import BufferConfig, DqnConfig
+from remuda.policy.schedules import exploration, importance_beta, linear
+
+fractions = st.floats(0, 1)
+durations = st.integers(1, 10**9)
+
+
+@pytest.mark.parametrize(("at", "expected"), [(0, 1.0), (250, 0.8), (500, 0.6), (1000, 0.2), (5000, 0.2)])
+def test_linear_by_hand(at: int, expected: float) -> None:
+    assert linear(1.0, 0.2, duration=1000, at=at) == pytest.approx(expected)
+
+
+@given(start=fractions, end=fractions, duration=durations, at=st.integers(0, 2**53))
+def test_linear_stays_between_its_ends_and_meets_them_exactly(start: float, end: float, duration: int, at: int) -> None:
+    assert linear(start, end, duration=duration, at=0) == start
+    assert linear(start, end, duration=duration, at=duration + at) == end
+    slack = 1e-12  # rounding, not drift
+    assert min(start, end) - slack <= linear(start, end, duration=duration, at=at) <= max(start, end) + slack
+
+
+@given(value=fractions, duration=durations, at=st.integers(0, 2**53))
+def test_equal_ends_are_a_constant(value: float, duration: int, at: int) -> None:
+    assert linear(value, value, duration=duration, at=at) == pytest.approx(value)
+
+
+def test_epsilon_counts_environment_steps_not_updates() -> None:
+    policy = DqnConfig(epsilon_start=1.0, epsilon_end=0.1, epsilon_decay_env_steps=1000)
+    assert exploration(policy, env_step=0, train_iter=999) == {"epsilon": 1.0}
+    assert exploration(policy, env_step=500, train_iter=0)["epsilon"] == pytest.approx(0.55)
+    assert exploration(policy, env_step=10**6, train_iter=0) == {"epsilon": 0.1}
+
+
+def test_beta_rises_to_one_over_updates() -> None:
+    buffer = BufferConfig(importance_exponent=0.4, importance_anneal_iters=100)
+    assert importance_beta(buffer, 0) == 0.4
+    assert importance_beta(buffer, 50) == pytest.approx(0.7)
+    assert importance_beta(buffer, 100) == importance_beta(buffer, 10**9) == 1.0
+
+
+def test_neither_schedules_nor_acting_imports_torch() -> None:
+    program = (
+        "import sys, remuda.policy, remuda.policy.schedules, remuda.policy.policy_file, remuda.policy.algorithms;"
+        "assert 'torch' not in sys.modules, 'torch was imported'"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_the_package_offers_what_users_load_with() -> None:
+    import remuda.policy
+
+    assert callable(remuda.policy.load_policy)
+    assert callable(remuda.policy.load_value)
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = remuda.policy.nonsense  # pyright: ignore

@@ -1,0 +1,96 @@
+"""What is promised of specs: they describe the supported spaces, survive JSON, and encode rows for networks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import msgspec
+import numpy as np
+import pytest
+from gymnasium import spaces
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.policy.spaces import ActionSpec, ObservationSpec, UnsupportedSpaceError
+
+
+def test_a_box_with_and_without_bounds() -> None:
+    assert ObservationSpec.of(spaces.Box(-1.0, 2.0, (3, 2), np.float32)) == ObservationSpec(
+        (3, 2), "float32", -1.0, 2.0
+    )
+    half = spaces.Box(np.array([0.0, -np.inf]), np.array([5.0, 5.0]), dtype=np.float64)
+    assert ObservationSpec.of(half) == ObservationSpec((2,), "float64", None, 5.0)
+    assert ObservationSpec.of(spaces.Box(0, 255, (8, 8), np.uint8)).features == 64
+
+
+def test_discrete_spaces() -> None:
+    space = spaces.Discrete(5, start=-2)
+    assert ObservationSpec.of(space) == ObservationSpec((), "int64", n=5, start=-2)
+    assert ObservationSpec.of(space).features == 5
+    assert ActionSpec.of(space) == ActionSpec(5, -2, "int64")
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Dict({"a": spaces.Discrete(2)}),
+        spaces.Tuple((spaces.Discrete(2),)),
+        spaces.MultiBinary(3),
+        spaces.Text(4),
+        spaces.Box(0.0, 1.0, (), np.float32),
+    ],
+)
+def test_unsupported_observations_are_named_with_what_is_supported(space: gymnasium.Space[Any]) -> None:
+    with pytest.raises(UnsupportedSpaceError) as caught:
+        ObservationSpec.of(space)
+    assert str(space) in str(caught.value)
+    assert "supported: Box" in str(caught.value)
+
+
+@pytest.mark.parametrize("space", [spaces.Box(-1.0, 1.0, (2,)), spaces.MultiDiscrete([2, 3])])
+def test_unsupported_actions_are_named_with_what_is_supported(space: gymnasium.Space[Any]) -> None:
+    with pytest.raises(UnsupportedSpaceError, match="supported: Discrete"):
+        ActionSpec.of(space)
+
+
+def test_a_huge_space_does_not_flood_the_message() -> None:
+    space = spaces.Dict({f"key{i}": spaces.Discrete(2) for i in range(10_000)})
+    with pytest.raises(UnsupportedSpaceError) as caught:
+        ObservationSpec.of(space)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    "spec", [ObservationSpec((2, 3), "uint8", 0.0, 255.0), ObservationSpec((), "int64", n=4, start=1), ActionSpec(3, 1)]
+)
+def test_specs_survive_json(spec: ObservationSpec | ActionSpec) -> None:
+    assert msgspec.json.decode(msgspec.json.encode(spec), type=type(spec)) == spec
+
+
+@given(
+    rows=st.integers(1, 5),
+    shape=st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple),
+    seed=st.integers(0, 99),
+)
+def test_a_box_is_flattened_row_by_row(rows: int, shape: tuple[int, ...], seed: int) -> None:
+    observations = np.random.default_rng(seed).integers(0, 255, size=(rows, *shape), dtype=np.uint8)
+    encoded = ObservationSpec(shape, "uint8").encode(observations)
+    assert encoded.dtype == np.float32
+    assert encoded.shape == (rows, np.prod(shape))
+    assert [list(row) for row in encoded] == [list(row.reshape(-1).astype(float)) for row in observations]
+
+
+def test_float32_rows_are_not_copied() -> None:
+    observations = np.zeros((2, 4), np.float32)
+    assert np.shares_memory(ObservationSpec((4,), "float32").encode(observations), observations)
+
+
+def test_discrete_observations_become_one_hot() -> None:
+    encoded = ObservationSpec((), "int64", n=3, start=10).encode(np.array([12, 10]))
+    np.testing.assert_array_equal(encoded, np.array([[0, 0, 1], [1, 0, 0]], np.float32))
+
+
+def test_observations_of_another_shape_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"shape \(2, 3\), not \(n, 4\)"):
+        ObservationSpec((4,), "float32").encode(np.zeros((2, 3), np.float32))

@@ -72,10 +72,11 @@ class Channel:
             if reply_to not in self._unanswered:
                 raise ValueError(f"message {reply_to} was answered already: post {type(message).__name__} without it")
             return self._answer(reply_to, message)
+        floor = self._floor
         if isinstance(message, NOT_RESENT):
-            return Envelope(0, 0, self._floor, message)
+            return Envelope(0, 0, floor, message)
         self._last_id += 1
-        envelope = Envelope(self._last_id, 0, self._floor, message)
+        envelope = Envelope(self._last_id, 0, floor, message)
         self._pending[envelope.id] = _Pending(envelope, now_s + self._resend_s, self._resend_s)
         return envelope
 

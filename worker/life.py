@@ -16,6 +16,8 @@ from types import FrameType, TracebackType
 
 EXIT_NOT_IN_TIME = 1
 EXIT_AT_ONCE = 130
+SAME_REQUEST_S = 0.5
+"""Signals so close together are one request: Ctrl-C reaches a whole group, and the parent passes it on besides."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -25,7 +27,7 @@ class Life:
 
     The first SIGTERM or SIGINT, the end of the lifeline, or `end` sets `ending`: the main thread finishes its work and
     returns. If it has not left the context `grace_s` seconds later, all stacks are printed and the process exits with
-    code 1; at a second signal it exits with code 130, at once. SIGUSR1 prints all stacks.
+    code 1; at a second signal (SAME_REQUEST_S later or more) with code 130, at once. SIGUSR1 prints all stacks.
 
     Signals are read by a thread of its own, so all this holds while the main thread is stuck in C code.
     """
@@ -36,7 +38,7 @@ class Life:
         self._grace_s = grace_s
         self._lock = threading.Lock()
         self._reason: str | None = None
-        self._exit_at_s: float | None = None
+        self._asked_at_s: float | None = None
         self._callbacks: list[Callable[[], None]] = []
         self._written: socket.socket | None = None
         self._former: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
@@ -65,7 +67,7 @@ class Life:
             if self._reason is not None:
                 return
             self._reason = reason
-            self._exit_at_s = time.monotonic() + self._grace_s
+            self._asked_at_s = time.monotonic()
         self._nudge()  # so that the watching thread learns of the deadline
         for callback in self._callbacks:
             callback()
@@ -122,13 +124,13 @@ class Life:
                     self._exit_now()
 
     def _left_s(self) -> float | None:
-        return None if self._exit_at_s is None else max(0.0, self._exit_at_s - time.monotonic())
+        return None if self._asked_at_s is None else max(0.0, self._asked_at_s + self._grace_s - time.monotonic())
 
     def _read_signals(self) -> None:
         for number in self._signalled.recv(64):
             if number not in _SIGNALS:
                 continue
-            if self.ending:
+            if self._asked_at_s is not None and time.monotonic() - self._asked_at_s >= SAME_REQUEST_S:
                 os._exit(EXIT_AT_ONCE)
             self.end(f"asked to by {signal.Signals(number).name}")
 

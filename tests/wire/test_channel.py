@@ -1,0 +1,293 @@
+"""Two ends and a network that loses, repeats and reorders: every reliable message arrives, and only once."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remuda.wire.channel import NOT_RESENT, Channel
+from remuda.wire.envelope import Envelope
+from remuda.wire.messages import (
+    Ack,
+    AnyMessage,
+    Beat,
+    BeatHeard,
+    Credit,
+    Done,
+    Drain,
+    Leave,
+    PolicyAvailable,
+    PolicyRef,
+    Ready,
+)
+
+
+def returned(channel: Channel, envelope: Envelope, now_s: float = 0.0) -> AnyMessage | None:
+    return channel.receive(envelope, now_s).message
+
+
+# --- one step at a time ----------------------------------------------------------------------------------------------
+
+
+def test_reliable_messages_are_numbered_and_the_others_are_not() -> None:
+    channel = Channel()
+    ids = [channel.post(message, 0.0).id for message in (Ready(1), Beat(0, ""), BeatHeard(), Ready(2), Ack())]
+    assert ids == [1, 0, 0, 2, 0]
+    assert channel.post(PolicyAvailable(1, PolicyRef()), 0.0).id == 0
+    assert channel.unacknowledged == 2
+
+
+def test_a_message_is_repeated_with_doubling_pauses_up_to_the_cap() -> None:
+    channel = Channel(resend_s=1.0, resend_max_s=5.0)
+    posted = channel.post(Ready(1), 100.0)
+    sent_at_s: list[float] = []
+    for tick in range(301):
+        now_s = 100.0 + tick / 10
+        due = channel.due(now_s)
+        assert due in ([], [posted])
+        if due:
+            sent_at_s.append(now_s)
+    assert sent_at_s == [101.0, 103.0, 107.0, 112.0, 117.0, 122.0, 127.0]
+
+
+def test_next_due_is_the_earliest() -> None:
+    channel = Channel(resend_s=1.0)
+    assert channel.next_due_s() is None
+    channel.post(Ready(1), 10.0)
+    channel.post(Ready(2), 10.5)
+    assert channel.next_due_s() == 11.0
+    channel.due(11.0)
+    assert channel.next_due_s() == 11.5
+    channel.receive(Envelope(0, 1, 1, Ack()), 11.0)
+    channel.receive(Envelope(0, 2, 1, Ack()), 11.0)
+    assert channel.next_due_s() is None
+
+
+def test_a_reply_acknowledges_and_is_delivered_once() -> None:
+    here, there = Channel(), Channel()
+    question = here.post(Ready(1), 0.0)
+    received = there.receive(question, 0.0)
+    assert received.message == Ready(1)
+    answer = there.post(Done(), 0.0, reply_to=received.id)
+    assert returned(here, answer) == Done()
+    assert here.unacknowledged == 0
+    assert returned(here, answer) is None
+
+
+def test_a_repeated_request_is_answered_again_without_being_handled_again() -> None:
+    here, there = Channel(), Channel()
+    question = here.post(Ready(1), 0.0)
+    answer = there.post(Done(), 0.0, reply_to=there.receive(question, 0.0).id)
+    again = there.receive(question, 1.0)
+    assert (again.message, again.id) == (None, 0)
+    assert again.answers == (answer,)
+
+
+def test_a_repeated_message_without_an_answer_is_acknowledged_again() -> None:
+    here, there = Channel(), Channel()
+    note = here.post(Ready(1), 0.0)
+    ack = there.acknowledge(there.receive(note, 0.0).id)
+    assert ack == Envelope(0, note.id, 1, Ack())
+    assert there.receive(note, 1.0).answers == (ack,)
+    assert ack is not None
+    assert returned(here, ack) is None
+    assert here.unacknowledged == 0
+
+
+def test_a_message_not_answered_yet_goes_on_being_repeated() -> None:
+    """An Ack now would stop the repetitions, and an answer that is then lost would never come again."""
+    here, there = Channel(), Channel()
+    question = here.post(Ready(1), 0.0)
+    received = there.receive(question, 0.0)
+    assert there.receive(question, 1.0).answers == ()
+    answer = there.post(Done(), 5.0, reply_to=received.id)
+    assert there.receive(question, 6.0).answers == (answer,)
+
+
+def test_each_message_is_answered_once() -> None:
+    here, there = Channel(), Channel()
+    received = there.receive(here.post(Ready(1), 0.0), 0.0)
+    assert there.acknowledge(received.id) is not None
+    assert there.acknowledge(received.id) is None
+    assert there.acknowledge(0) is None
+    with pytest.raises(ValueError, match="message 1 was answered already: post Done without it"):
+        there.post(Done(), 0.0, reply_to=received.id)
+
+
+def test_what_is_not_resent_needs_no_answer() -> None:
+    here, there = Channel(), Channel()
+    for message in (Beat(3, "x"), BeatHeard(), PolicyAvailable(1, PolicyRef())):
+        received = there.receive(here.post(message, 0.0), 0.0)
+        assert (received.message, received.id, received.answers) == (message, 0, ())
+    assert here.due(100.0) == []
+
+
+def test_an_answer_to_nothing_is_dropped() -> None:
+    assert returned(Channel(), Envelope(0, 77, 1, Done())) is None
+    assert returned(Channel(), Envelope(0, 0, 1, Ack())) is None
+
+
+def test_heard_is_when_anything_last_came() -> None:
+    channel = Channel()
+    assert channel.heard_s is None
+    channel.receive(Envelope(0, 0, 1, BeatHeard()), 3.0)
+    channel.receive(Envelope(0, 9, 1, Ack()), 4.5)
+    assert channel.heard_s == 4.5
+
+
+def test_answers_are_forgotten_once_the_other_end_has_them() -> None:
+    here, there = Channel(window=4), Channel(window=4)
+    for _ in range(1_000):
+        question = here.post(Ready(1), 0.0)
+        received = there.receive(question, 0.0)
+        here.receive(there.post(Done(), 0.0, reply_to=received.id), 0.0)
+    assert remembered(there) <= 1
+
+
+def test_one_that_runs_too_far_ahead_waits_for_the_window() -> None:
+    here, there = Channel(window=3), Channel(window=3)
+    posted = [here.post(Ready(number), 0.0) for number in range(8)]
+    assert [returned(there, envelope) for envelope in reversed(posted)] == [None] * 5 + [Ready(2), Ready(1), Ready(0)]
+    assert [envelope.id for envelope in here.due(1.0)] == [1, 2, 3], "the rest would be refused"
+    for id in (1, 2):
+        ack = there.acknowledge(id)
+        assert ack is not None
+        here.receive(ack, 1.0)
+    fresh = [returned(there, envelope) for envelope in here.due(2.0)]
+    assert fresh == [Ready(3), Ready(4)], "a repetition carries the sender's newest floor"
+
+
+def test_an_end_that_continues_against_a_fresh_one_is_understood() -> None:
+    """A coordinator that starts anew hears from workers in the middle of their lives, and can tell them so."""
+    here, there = Channel(), Channel()
+    for _ in range(5_000):
+        ack = there.acknowledge(there.receive(here.post(Ready(1), 0.0), 0.0).id)
+        assert ack is not None
+        here.receive(ack, 0.0)
+    restarted = Channel()
+    assert returned(restarted, here.post(Ready(2), 0.0)) == Ready(2)
+
+
+def remembered(channel: Channel) -> int:
+    """How many answers are kept for repetition: what grows if anything does."""
+    return len(channel._replies)  # pyright: ignore[reportPrivateUsage]
+
+
+# --- a bad network ---------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class End:
+    """One end, its application (which acknowledges, answers at once or answers later), and what is on its way to it."""
+
+    rng: random.Random
+    window: int
+    channel: Channel = field(init=False)
+    arriving: list[Envelope] = field(default_factory=list[Envelope])
+    to_answer: list[int] = field(default_factory=list[int])
+    handled: Counter[AnyMessage] = field(default_factory=Counter[AnyMessage])
+    answers: Counter[int] = field(default_factory=Counter[int])
+    questions: set[int] = field(default_factory=set[int])
+    posted: list[AnyMessage] = field(default_factory=list[AnyMessage])
+    most_remembered: int = 0
+
+    def __post_init__(self) -> None:
+        self.channel = Channel(window=self.window)
+
+    def take(self, envelope: Envelope, now_s: float) -> list[Envelope]:
+        received = self.channel.receive(envelope, now_s)
+        out = [*received.answers]
+        match received.message:
+            case None:
+                pass
+            case Done():
+                self.answers[envelope.reply_to] += 1
+            case Drain():
+                self.handled[received.message] += 1
+                if self.rng.random() < 0.5:
+                    self.to_answer.append(received.id)
+                else:
+                    out.append(self.channel.post(Done(), now_s, reply_to=received.id))
+            case message:
+                if not isinstance(message, NOT_RESENT):
+                    self.handled[message] += 1
+                ack = self.channel.acknowledge(received.id)
+                out += [] if ack is None else [ack]
+        self.most_remembered = max(self.most_remembered, remembered(self.channel))
+        return out
+
+    def speak(self, now_s: float) -> list[Envelope]:
+        number = len(self.posted)
+        choices: list[AnyMessage] = [Leave(str(number)), Drain(number, "question"), Beat(number, "")]
+        message = self.rng.choice(choices)
+        envelope = self.channel.post(message, now_s)
+        self.posted.append(message)
+        if isinstance(message, Drain):
+            self.questions.add(envelope.id)
+        return [envelope]
+
+    def answer_one(self, now_s: float) -> list[Envelope]:
+        if not self.to_answer:
+            return []
+        id = self.to_answer.pop(self.rng.randrange(len(self.to_answer)))
+        return [self.channel.post(Done(), now_s, reply_to=id)]
+
+
+def settle(left: End, right: End, now_s: float) -> None:
+    """The network works again: everything that is due is delivered until nothing is."""
+    for _ in range(400):
+        now_s += 4.0
+        for end, other in ((left, right), (right, left)):
+            while end.to_answer:
+                other.arriving += end.answer_one(now_s)
+            other.arriving += end.channel.due(now_s)
+        while left.arriving or right.arriving:
+            for end, other in ((left, right), (right, left)):
+                arriving, end.arriving = end.arriving, []
+                for envelope in arriving:
+                    other.arriving += end.take(envelope, now_s)
+        if not (left.channel.unacknowledged or right.channel.unacknowledged or left.to_answer or right.to_answer):
+            return
+    raise AssertionError("the ends did not settle")
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32), loss=st.floats(0, 0.9), window=st.sampled_from([1, 2, 5, 1_024]))
+def test_everything_arrives_exactly_once_in_both_directions(seed: int, loss: float, window: int) -> None:
+    rng = random.Random(seed)
+    left, right = End(rng, window), End(rng, window)
+    now_s = 0.0
+    for _ in range(400):
+        now_s += rng.random()
+        end, other = rng.sample([left, right], 2)
+        match rng.randrange(6):
+            case 0:
+                other.arriving += end.speak(now_s)
+            case 1:
+                other.arriving += end.channel.due(now_s)
+            case 2:
+                other.arriving += end.answer_one(now_s)
+            case _ if end.arriving:
+                place = rng.randrange(len(end.arriving))
+                envelope = end.arriving[place] if rng.random() < 0.2 else end.arriving.pop(place)
+                if rng.random() >= loss:
+                    other.arriving += end.take(envelope, now_s)
+            case _:
+                pass
+    settle(left, right, now_s)
+    for end, other in ((left, right), (right, left)):
+        reliable = [message for message in end.posted if not isinstance(message, NOT_RESENT)]
+        assert other.handled == Counter(reliable)
+        assert end.answers == Counter(end.questions)
+        assert other.most_remembered <= window
+        assert end.channel.due(now_s + 1e6) == []
+
+
+def test_credit_is_reliable() -> None:
+    """A collector that misses its last credit would wait for ever."""
+    assert Channel().post(Credit(1, 64, PolicyRef(), {}), 0.0).id == 1

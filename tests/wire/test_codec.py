@@ -1,0 +1,364 @@
+"""Frames and envelopes: everything that may be sent comes back equal; everything else is a CodecError."""
+
+from __future__ import annotations
+
+import math
+import random
+import struct
+import threading
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remuda.tests.wire.builders import MESSAGE_TYPES, envelopes, messages
+from remuda.wire import codec
+from remuda.wire.codec import CodecError, Frame, ProtocolMismatchError, check, decode, encode
+from remuda.wire.envelope import Envelope
+from remuda.wire.messages import (
+    PROTOCOL_VERSION,
+    Ack,
+    AnyMessage,
+    Batches,
+    BatchRequest,
+    Beat,
+    ChunkAccepted,
+    ChunkId,
+    CollectorReport,
+    Counters,
+    Leave,
+    PolicyRef,
+    Registered,
+    Rejected,
+    StatusRequest,
+    StopTraining,
+)
+
+UUID = "01234567-89ab-cdef-0123-456789abcdef"
+
+
+def batches(rows: Any, weights: Any) -> Batches:
+    """Deliberately untyped: some tests put in what does not belong."""
+    return Batches(1, 2, rows, weights, [], 0, Counters())
+
+
+def request(rows: int = 3) -> BatchRequest:
+    return BatchRequest(1, 2, 16, 64, 7, 0, np.arange(rows), np.linspace(0, 1, rows, dtype=np.float32))
+
+
+def wrap(message: AnyMessage) -> Envelope:
+    return Envelope(5, 0, 4, message)
+
+
+def as_bytes(frames: list[Frame]) -> list[bytes]:
+    return [bytes(frame) for frame in frames]
+
+
+def assert_equal(one: AnyMessage, other: AnyMessage) -> None:
+    assert type(one) is type(other)
+    for name in one.__struct_fields__:
+        mine: Any = getattr(one, name)
+        theirs: Any = getattr(other, name)
+        if hasattr(mine, "tobytes"):
+            assert mine.dtype == theirs.dtype
+            assert mine.shape == theirs.shape
+            assert mine.tobytes() == theirs.tobytes()
+        else:
+            assert mine == theirs
+
+
+# --- what may be sent comes back -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", MESSAGE_TYPES, ids=lambda kind: kind.__name__)
+def test_every_message_comes_back_equal(kind: type[AnyMessage]) -> None:
+    @settings(max_examples=25, deadline=None)
+    @given(envelopes(kind))
+    def round_trip(envelope: Envelope) -> None:
+        back = decode(as_bytes(encode(envelope)))
+        assert (back.id, back.reply_to, back.floor) == (envelope.id, envelope.reply_to, envelope.floor)
+        assert_equal(envelope.message, back.message)
+
+    round_trip()
+
+
+def test_nan_and_infinity_travel() -> None:
+    report = CollectorReport(1, 2, 0, 64, 0.5, math.nan, -math.inf)
+    back = decode(encode(wrap(report))).message
+    assert isinstance(back, CollectorReport)
+    assert math.isnan(back.reward_mean)
+    assert back.reward_std == -math.inf
+
+
+def test_arrays_are_sent_without_a_copy_and_received_read_only() -> None:
+    message = request(1_000)
+    frames = encode(wrap(message))
+    assert len(frames) == 4
+    assert np.shares_memory(np.frombuffer(frames[2], np.int64), message.priority_rows)
+    received = as_bytes(frames)
+    back = decode(received).message
+    assert isinstance(back, BatchRequest)
+    assert np.shares_memory(back.priority_rows, np.frombuffer(received[2], np.int64))
+    with pytest.raises(ValueError, match="read-only"):
+        back.priority_rows[0] = 1
+
+
+def test_writable_buffers_too_give_read_only_arrays() -> None:
+    frames = [memoryview(bytearray(frame)) for frame in encode(wrap(request()))]
+    back = decode(frames).message
+    assert isinstance(back, BatchRequest)
+    assert not back.priorities.flags.writeable
+
+
+def test_strided_arrays_arrive_in_their_order() -> None:
+    rows = np.arange(24).reshape(4, 6)
+    back = decode(encode(wrap(batches(rows[::2, ::-3], np.ones((2, 2), np.float32).T)))).message
+    assert isinstance(back, Batches)
+    assert back.rows.tolist() == [[5, 2], [17, 14]]
+
+
+def test_threads_do_not_mix_up_their_arrays() -> None:
+    failures: list[object] = []
+
+    def hammer(rows: int) -> None:
+        for _ in range(300):
+            back = decode(encode(wrap(request(rows)))).message
+            if not isinstance(back, BatchRequest) or back.priority_rows.shape != (rows,):
+                failures.append(back)
+
+    threads = [threading.Thread(target=hammer, args=(rows,)) for rows in (1, 10, 100)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+# --- the layout ------------------------------------------------------------------------------------------------------
+
+
+def test_golden_bytes() -> None:
+    """The layout between processes. If this fails, PROTOCOL_VERSION must rise."""
+    assert as_bytes(
+        encode(Envelope(7, 0, 6, ChunkAccepted(ChunkId(UUID, 2, 9), 128, PolicyRef(1, 3, 40), {"eps": 0.5})))
+    ) == [
+        b"R\x01",
+        b"\x94\x07\x00\x06\x86\xa4type\xadChunkAccepted"
+        b"\xa5chunk\x83\xa6worker\xd9$" + UUID.encode() + b"\xabincarnation\x02\xa8sequence\x09"
+        b"\xb0credit_env_steps\xcc\x80\xa6policy\x83\xa5epoch\x01\xa7version\x03\xaatrain_iter\x28"
+        b"\xabexploration\x81\xa3eps\xcb\x3f\xe0\x00\x00\x00\x00\x00\x00\xa8rejected\xc0",
+    ]
+
+
+def test_golden_bytes_of_an_array() -> None:
+    frames = as_bytes(encode(wrap(batches(np.array([[1, 2]]), np.array([[0.5, 1.0]], np.float32)))))
+    assert b"\xa4rows\x93\x00\xa3<i8\x92\x01\x02\xa7weights\x93\x01\xa3<f4\x92\x01\x02" in frames[1]
+    assert frames[2] == struct.pack("<2q", 1, 2)
+    assert frames[3] == struct.pack("<2f", 0.5, 1.0)
+
+
+def test_golden_bytes_of_rejected_which_every_version_must_understand() -> None:
+    assert as_bytes(encode(Envelope(0, 1, 1, Rejected("protocol", "no")), protocol=9)) == [
+        b"R\x09",
+        b"\x94\x00\x01\x01\x83\xa4type\xa8Rejected\xa4code\xa8protocol\xa6reason\xa2no",
+    ]
+
+
+def test_another_version_is_told_apart_even_if_its_messages_are_unknown() -> None:
+    for version in (0, PROTOCOL_VERSION + 1, 255):
+        with pytest.raises(ProtocolMismatchError, match=f"speaks protocol {version}, this process") as caught:
+            decode([b"R" + bytes([version]), b"what is this"])
+        assert caught.value.theirs == version
+
+
+# --- what is refused before it is sent -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        (np.array([object()]), r"dtype \|O and 1 dimensions is not carried"),
+        (np.array(["text"]), "dtype <U4"),
+        (np.arange(3).astype(">i8"), "dtype >i8"),
+        (np.zeros(1, "datetime64[s]"), r"dtype <M8\[s\]"),
+        (np.zeros((1,) * 9, np.int64), "9 dimensions"),
+        (np.zeros(1, np.complex128), "dtype <c16"),
+        ({1, 2}.__iter__(), "set_iterator is no part of any message"),
+    ],
+)
+def test_what_no_message_carries_is_refused(rows: object, reason: str) -> None:
+    with pytest.raises(CodecError, match="Batches cannot be sent: .*" + reason):
+        encode(wrap(batches(rows, np.ones(1, np.float32))))
+
+
+def test_numbers_and_texts_beyond_messagepack_are_refused() -> None:
+    with pytest.raises(CodecError, match="StopTraining cannot be sent: can't serialize ints"):
+        encode(wrap(StopTraining(2**70)))
+    with pytest.raises(CodecError, match=r"Leave cannot be sent: .*surrogates not allowed"):
+        encode(wrap(Leave("\udc80")))
+
+
+def test_too_large_is_refused_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
+    long, wide = wrap(Leave("x" * 900)), wrap(request(1_000))
+    long_frames, wide_frames = encode(long), encode(wide)
+    monkeypatch.setattr(codec, "MAX_HEADER_BYTES", 500)
+    monkeypatch.setattr(codec, "MAX_FRAME_BYTES", 5_000)
+    for use in (lambda: encode(long), lambda: decode(long_frames)):
+        with pytest.raises(CodecError, match=r"the header has 9\d\d bytes; the most is 500"):
+            use()
+    for use in (lambda: encode(wide), lambda: decode(wide_frames)):
+        with pytest.raises(CodecError, match="array 0 has 8000 bytes; the most is 5000"):
+            use()
+
+
+@pytest.mark.parametrize(
+    ("message", "path"),
+    [
+        (Leave("x" * 1_001), r"\$\[3\].reason"),
+        (StopTraining(-1), r"\$\[3\].lease"),
+        (Registered("no uuid", 1.0, 2.0), r"\$\[3\].coordinator"),
+        (Beat(2**53 + 1, "idle"), r"\$\[3\].progress"),
+        (batches(np.zeros(2), np.zeros(2, np.float32)), r"dtype <f8 where <i8 belongs - at `\$\[3\].rows"),
+    ],
+)
+def test_check_finds_what_the_other_end_would_refuse(message: AnyMessage, path: str) -> None:
+    with pytest.raises(CodecError, match=path):
+        check(wrap(message))
+
+
+# --- what is refused on receipt --------------------------------------------------------------------------------------
+
+
+def header(rows: object, weights: object = (1, "<f4", (1,))) -> bytes:
+    message = {"lease": 1, "request": 2, "rows": rows, "weights": weights}
+    rest: dict[str, object] = {"new_chunks": [], "first_live_row": 0, "counters": {}}
+    return msgspec.msgpack.encode([5, 0, 4, {"type": "Batches", **message, **rest}])
+
+
+EIGHT = bytes(8)
+FOUR = bytes(4)
+
+
+@pytest.mark.parametrize(
+    ("rows", "arrays", "reason"),
+    [
+        (
+            (0, "<i8", (2,)),
+            [EIGHT, FOUR],
+            r"shape \(2,\) of <i8 does not fit the 8 bytes of array frame 0 - at `\$\[3\].rows",
+        ),
+        ((0, "<i8", (-1,)), [EIGHT, FOUR], "impossible shape"),
+        ((0, "<i8", (2**40, 0)), [b"", FOUR], "impossible shape"),
+        ((0, "<i8", (2**20,) * 8), [EIGHT, FOUR], "does not fit the 8 bytes"),
+        ((0, "<i8", (1,) * 9), [EIGHT, FOUR], "impossible shape of 9 dimensions"),
+        ((0, "<f8", (1,)), [EIGHT, FOUR], "dtype <f8 where <i8 belongs"),
+        ((0, "|O", (1,)), [EIGHT, FOUR], r"dtype '\|O' is not carried"),
+        ((0, "V" * 1_000, (1,)), [EIGHT, FOUR], "dtype 'VVVVVVVVVVVVVVVV' is not carried"),
+        ((2, "<i8", (1,)), [EIGHT, FOUR], "array frame 2 is not there or is used twice"),
+        ((-1, "<i8", (1,)), [EIGHT, FOUR], "array frame -1 is not there"),
+        ((1, "<i8", (1,)), [EIGHT, EIGHT], "array frame 1 is not there or is used twice"),
+        ((0, "<i8", (1,)), [EIGHT, FOUR, FOUR, FOUR], r"no field refers to array frames \[2, 3\]"),
+        ((0, "<i8", (1,)), [EIGHT, FOUR] + [b""] * 20, "22 arrays in one message; the most is 16"),
+        ((0, "<i8"), [EIGHT, FOUR], "length 3, got 2"),
+        ("rows", [EIGHT, FOUR], "got `str`"),
+        (None, [EIGHT, FOUR], "got `null`"),
+    ],
+)
+def test_lying_array_references_are_refused(rows: object, arrays: list[bytes], reason: str) -> None:
+    with pytest.raises(CodecError, match=reason):
+        decode([b"R\x01", header(rows), *arrays])
+
+
+def test_an_honest_array_reference_is_taken() -> None:
+    assert isinstance(decode([b"R\x01", header((0, "<i8", (1,))), EIGHT, FOUR]).message, Batches)
+
+
+GOOD = as_bytes(encode(wrap(Ack())))[1]
+
+
+@pytest.mark.parametrize(
+    ("frames", "reason"),
+    [
+        ([], "at least 2 frames, not 0"),
+        ([b"R\x01"], "at least 2 frames, not 1"),
+        ([b"", GOOD], "does not speak Remuda's protocol"),
+        ([b"GET / HTTP/1.1\r\n", GOOD], "frame 0 is b'GET'"),
+        ([b"R\x01\x00", GOOD], "does not speak"),
+        ([b"R\x01", b""], "malformed message"),
+        ([b"R\x01", b"\xc1"], "malformed message"),
+        ([b"R\x01", GOOD + b"\x00"], "malformed message: .*trailing"),
+        ([b"R\x01", b"\xdd\xff\xff\xff\xff"], "malformed message"),
+        ([b"R\x01", b"\xc6\xff\xff\xff\xff"], "malformed message"),
+        ([b"R\x01", b"\x91" * 100_000], "malformed message"),
+        ([b"R\x01", b"\x94\x00\x00\x00" + b"\x81\xa1a" * 100_000], "malformed message"),
+        ([b"R\x01", msgspec.msgpack.encode([1, 0, 1, {"type": "Explode"}])], "Invalid value 'Explode' - at `"),
+        ([b"R\x01", msgspec.msgpack.encode([1, 0, 1, {}])], "missing required field `type`"),
+        ([b"R\x01", msgspec.msgpack.encode([1, 0, 1, {"type": "Ack", "x": 1}])], "unknown field `x`"),
+        ([b"R\x01", msgspec.msgpack.encode([-1, 0, 1, {"type": "Ack"}])], r">= 0 - at `\$\[0\]"),
+        ([b"R\x01", msgspec.msgpack.encode([1, 0, {"type": "Ack"}])], "malformed message"),
+        ([b"R\x01", msgspec.msgpack.encode([1, 0, 1, {"type": "StatusRequest", "experiment": b"x"}])], "got `bytes`"),
+    ],
+)
+def test_garbage_is_refused(frames: list[bytes], reason: str) -> None:
+    with pytest.raises(CodecError, match=reason):
+        decode(frames)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.binary(max_size=60), max_size=5))
+def test_random_frames_are_refused(frames: list[bytes]) -> None:
+    for attempt in (frames, [b"R\x01", *frames]):
+        with pytest.raises(CodecError):
+            decode(attempt)
+
+
+def test_mutated_frames_raise_nothing_but_codec_errors() -> None:
+    """30 000 mutations of real messages: each decodes (a flipped bit in a number) or is a CodecError."""
+    rng = random.Random(20260101)
+    originals = [as_bytes(encode(envelope)) for envelope in _some_envelopes()]
+    refused = 0
+    for _ in range(30_000):
+        frames = [*rng.choice(originals)]
+        for _ in range(rng.randint(1, 3)):
+            _mutate(frames, rng)
+        try:
+            decode(frames)
+        except CodecError:
+            refused += 1
+    assert refused > 10_000
+
+
+def _some_envelopes() -> list[Envelope]:
+    accepted = ChunkAccepted(ChunkId(UUID, 2, 9), 128, PolicyRef(1, 3, 40), {"eps": 0.5})
+    kinds: list[AnyMessage] = [accepted, request(), batches(np.zeros((2, 3), int), np.ones((2, 3), np.float32))]
+    kinds += [Ack(), Rejected("unknown", "who?"), StatusRequest("x"), Registered(UUID, 1.0, 5.0)]
+    return [wrap(message) for message in kinds]
+
+
+def _mutate(frames: list[bytes], rng: random.Random) -> None:
+    place = rng.randrange(len(frames)) if frames else 0
+    match rng.randrange(6):
+        case 0:
+            frames.insert(place, rng.randbytes(rng.randrange(12)))
+        case 1 if frames:
+            del frames[place]
+        case 2 if frames:
+            frames[place] = frames[place][: rng.randrange(len(frames[place]) + 1)]
+        case 3 if frames:
+            cut = rng.randrange(len(frames[place]) + 1)
+            frames[place] = frames[place][:cut] + rng.randbytes(rng.randrange(1, 6)) + frames[place][cut:]
+        case _ if frames and frames[place]:
+            changed = bytearray(frames[place])
+            changed[rng.randrange(len(changed))] = rng.randrange(256)
+            frames[place] = bytes(changed)
+        case _:
+            pass
+
+
+@settings(max_examples=50, deadline=None)
+@given(messages())
+def test_check_accepts_whatever_may_be_sent(message: AnyMessage) -> None:
+    check(wrap(message))

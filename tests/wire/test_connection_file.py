@@ -1,0 +1,113 @@
+"""The connection file: private, whole, and clear about what is wrong with it."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from remuda.wire.connection_file import ConnectionFile, ConnectionFileError, read, wait_for, write
+from remuda.wire.messages import PROTOCOL_VERSION
+
+CONNECTION = ConnectionFile(
+    coordinator="01234567-89ab-cdef-0123-456789abcdef",
+    address="tcp://127.0.0.1:4711",
+    protocol=PROTOCOL_VERSION,
+    host="node-7",
+    pid=123,
+    epoch=2,
+)
+
+
+def put(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    path.chmod(0o600)
+
+
+def test_golden_text(tmp_path: Path) -> None:
+    write(tmp_path / "connection.json", CONNECTION)
+    assert (tmp_path / "connection.json").read_text() == (
+        '{\n  "coordinator": "01234567-89ab-cdef-0123-456789abcdef",\n  "address": "tcp://127.0.0.1:4711",\n'
+        '  "protocol": 1,\n  "host": "node-7",\n  "pid": 123,\n  "epoch": 2\n}\n'
+    )
+
+
+def test_what_is_written_is_read_and_private_whatever_the_umask(tmp_path: Path) -> None:
+    path = tmp_path / "connection.json"
+    put(path, b"an older one")
+    former = os.umask(0)
+    try:
+        write(path, CONNECTION)
+    finally:
+        os.umask(former)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert read(path) == CONNECTION
+    assert os.listdir(tmp_path) == ["connection.json"]
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o606, 0o610])
+def test_a_file_open_to_others_is_refused(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "connection.json"
+    write(path, CONNECTION)
+    path.chmod(mode)
+    with pytest.raises(ConnectionFileError, match=rf"connection.json has mode {mode:04o} .*chmod 600"):
+        read(path)
+
+
+def changed(**fields: object) -> bytes:
+    return msgspec.json.encode(msgspec.to_builtins(CONNECTION) | fields)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "is no connection file: Input data was truncated"),
+        (changed()[:-5], "is no connection file"),
+        (b"\xff\xfe", "is no connection file"),
+        (b"[" * 50_000, "is no connection file"),
+        (b" " * 70_000, "larger than 65536 bytes"),
+        (b"[]", "Expected `object`"),
+        (b"{}", "missing required field `coordinator`"),
+        (changed(coordinator="x"), r"\$\.coordinator"),
+        (changed(address="ipc:///tmp/x"), r"\$\.address"),
+        (changed(address="tcp://host/x:1"), r"\$\.address"),
+        (changed(pid=-1), r"\$\.pid"),
+        (changed(epoch="2"), r"\$\.epoch"),
+        (changed(protocol=PROTOCOL_VERSION + 1), "speaks protocol 2, this Remuda protocol 1; install the same version"),
+    ],
+)
+def test_malformed_content_is_refused_with_its_place(tmp_path: Path, content: bytes, reason: str) -> None:
+    path = tmp_path / "connection.json"
+    put(path, content)
+    with pytest.raises(ConnectionFileError, match=reason) as caught:
+        read(path)
+    assert str(path) in str(caught.value)
+
+
+def test_fields_of_later_versions_are_ignored(tmp_path: Path) -> None:
+    put(tmp_path / "connection.json", changed(server_key="x"))
+    assert read(tmp_path / "connection.json") == CONNECTION
+
+
+def test_a_missing_or_unreadable_file_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ConnectionFileError, match="does not exist: no coordinator has been started there"):
+        read(tmp_path / "connection.json")
+    with pytest.raises(ConnectionFileError, match="cannot be read: Is a directory"):
+        read(tmp_path)
+
+
+def test_waiting_ends_when_the_file_appears(tmp_path: Path) -> None:
+    path = tmp_path / "connection.json"
+    timer = threading.Timer(0.05, write, (path, CONNECTION))
+    timer.start()
+    assert wait_for(path, 30.0) == CONNECTION
+    timer.join()
+
+
+def test_waiting_has_a_deadline(tmp_path: Path) -> None:
+    with pytest.raises(ConnectionFileError, match=r"did not appear within 0\.05 s: is the coordinator running"):
+        wait_for(tmp_path / "connection.json", 0.05)

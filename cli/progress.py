@@ -1,0 +1,145 @@
+"""Progress of a run, for people: a live view on a terminal, a plain line now and then elsewhere."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+from typing import IO, Protocol
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from remuda.config.schema import StopConfig
+from remuda.wire.messages import ExperimentStatus
+
+PLAIN_INTERVAL_S = 10.0
+"""A log file is not to be flooded."""
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """How much of a run is done and how long the rest may take."""
+
+    done: float
+    """0 to 1, by the condition that is nearest to ending the run (stop_value apart, which nobody can foresee)."""
+    left_s: float | None
+    """Seconds left at the present speed; None while unknown. The run may end sooner by reaching stop_value."""
+
+
+def outlook(status: ExperimentStatus, stop: StopConfig) -> Outlook:
+    """By each budget: the share used up and the time the rest takes; the nearest one counts."""
+    shares: list[tuple[float, float | None]] = []
+    for value, bound, per_s in (
+        (status.env_step, stop.max_env_steps, status.env_steps_per_s),
+        (status.train_iter, stop.max_train_iters, status.train_iters_per_s),
+        (status.wall_s, stop.max_wall_s, 1.0),
+    ):
+        if bound is not None:
+            left = max(bound - value, 0.0)
+            shares.append((min(value / bound, 1.0), left / per_s if per_s > 0 else None))
+    known = [left for _, left in shares if left is not None]
+    return Outlook(max(share for share, _ in shares), min(known) if known else None)
+
+
+def duration(seconds: float | None) -> str:
+    """`95 s` as `1:35`; `?` while unknown."""
+    if seconds is None or not math.isfinite(seconds):
+        return "?"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def number(value: float | None) -> str:
+    """A return as people read it; `-` before there is one."""
+    return "-" if value is None else f"{value:.2f}"
+
+
+def plain_line(status: ExperimentStatus, stop: StopConfig) -> str:
+    """One line for logs and pipes."""
+    expected = outlook(status, stop)
+    return (
+        f"{status.name}: {status.state} | env_step {status.env_step} ({status.env_steps_per_s:.0f}/s) | "
+        f"train_iter {status.train_iter} ({status.train_iters_per_s:.0f}/s) | episode {status.episode} | "
+        f"return last {number(status.last_return)} best {number(status.best_return)} | "
+        f"{duration(status.wall_s)} gone, at most {duration(expected.left_s)} left"
+    )
+
+
+class ProgressView(Protocol):
+    """Shows a run while it goes on."""
+
+    def update(self, status: ExperimentStatus, now_s: float) -> None:
+        """There is news (or there is none)."""
+        ...
+
+    def close(self) -> None:
+        """The run is over; leave the screen as it should stay."""
+        ...
+
+
+class PlainView:
+    """A line when the state or an evaluation changes, and otherwise every few seconds."""
+
+    def __init__(self, stop: StopConfig, output: IO[str]) -> None:
+        self._stop = stop
+        self._output = output
+        self._shown: tuple[object, ...] = ()
+        self._shown_s = -math.inf
+
+    def update(self, status: ExperimentStatus, now_s: float) -> None:
+        """Print if it is time to."""
+        news = (status.state, status.last_return, status.best_return)
+        if news == self._shown and now_s - self._shown_s < PLAIN_INTERVAL_S:
+            return
+        self._shown, self._shown_s = news, now_s
+        print(plain_line(status, self._stop), file=self._output, flush=True)
+
+    def close(self) -> None:
+        """Nothing to put away."""
+
+
+class LiveView:
+    """A small table that is redrawn in place."""
+
+    def __init__(self, stop: StopConfig, console: Console) -> None:
+        self._stop = stop
+        self._live = Live(console=console, refresh_per_second=8, transient=False)
+        self._live.start()
+
+    def update(self, status: ExperimentStatus, now_s: float) -> None:
+        """Redraw."""
+        self._live.update(self.picture(status))
+
+    def picture(self, status: ExperimentStatus) -> Table:
+        """The table as it stands."""
+        expected = outlook(status, self._stop)
+        goal = "" if self._stop.stop_value is None else f"   stop at {self._stop.stop_value:g}"
+        table = Table.grid(padding=(0, 2))
+        table.add_column(style="bold cyan", no_wrap=True)
+        table.add_column(no_wrap=True)
+        table.add_row(status.name, f"{status.state}   {status.run_dir}")
+        table.add_row("env_step", f"{status.env_step:>9,}   {status.env_steps_per_s:>8,.0f}/s")
+        table.add_row("train_iter", f"{status.train_iter:>9,}   {status.train_iters_per_s:>8,.0f}/s")
+        table.add_row(
+            "episode", f"{status.episode:>9,}   policy version {status.policy_version} (lag {status.policy_lag})"
+        )
+        table.add_row("return", f"last {number(status.last_return)}   best {number(status.best_return)}{goal}")
+        table.add_row("time", f"{duration(status.wall_s)} gone, at most {duration(expected.left_s)} left")
+        table.add_row("budget", ProgressBar(total=1.0, completed=expected.done, width=40))
+        return table
+
+    def close(self) -> None:
+        """Keep the last picture on the screen."""
+        self._live.stop()
+
+
+def open_view(stop: StopConfig, output: IO[str] | None = None) -> ProgressView:
+    """A live view where `output` (default: standard error) is a terminal, plain lines elsewhere."""
+    stream = sys.stderr if output is None else output
+    if stream.isatty():
+        return LiveView(stop, Console(file=stream))
+    return PlainView(stop, stream)

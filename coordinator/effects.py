@@ -1,0 +1,124 @@
+"""What the state machine wants done in the world. The service does it; the simulation in the tests looks at it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from remuda.logbook.progress import ProgressRow
+from remuda.logbook.reports import Report
+from remuda.wire.channel import Envelope
+from remuda.wire.messages import AnyMessage, CheckpointRecord, Submit
+
+
+@dataclass(frozen=True)
+class Send:
+    """Put this envelope on the socket, to this peer."""
+
+    peer: bytes
+    envelope: Envelope
+
+
+@dataclass(frozen=True)
+class PrepareRun:
+    """Check the config, make the run folder, open its logs; answer with RunPrepared or RunRefused."""
+
+    experiment: str
+    submit: Submit
+
+
+@dataclass(frozen=True)
+class DeleteChunks:
+    """These payload files hold nothing that is still needed."""
+
+    experiment: str
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RecordCheckpoint:
+    """Enter a saved checkpoint in index.json and prune what is beyond `keep`."""
+
+    experiment: str
+    record: CheckpointRecord
+    keep: int
+    interrupted: bool
+    """Link it as ckpt_interrupt.pth.tar as well."""
+
+
+@dataclass(frozen=True)
+class RecordReward:
+    """Enter what a checkpoint's evaluation gave; the best one is linked as ckpt_best.pth.tar."""
+
+    experiment: str
+    train_iter: int
+    reward: float
+    best: bool
+
+
+@dataclass(frozen=True)
+class Emit:
+    """Fan a report out to the experiment's logs."""
+
+    experiment: str
+    report: Report
+
+
+@dataclass(frozen=True)
+class WriteProgress:
+    """Append a row to progress.txt."""
+
+    experiment: str
+    row: ProgressRow
+
+
+@dataclass(frozen=True)
+class Say:
+    """One line in the commander's log, or in the coordinator's own where `experiment` is None."""
+
+    experiment: str | None
+    text: str
+    level: Literal["info", "warning", "error"] = "info"
+
+
+@dataclass(frozen=True)
+class CloseRun:
+    """The experiment is over: sweep data/ and close its logs."""
+
+    experiment: str
+    keep: frozenset[str]
+    """Payload files the replay index still refers to."""
+
+
+@dataclass(frozen=True)
+class Exit:
+    """The coordinator's work is done."""
+
+
+Effect = Send | PrepareRun | DeleteChunks | RecordCheckpoint | RecordReward | Emit | WriteProgress | Say | CloseRun | Exit
+
+
+@dataclass(frozen=True)
+class Tell:
+    """A message for the worker that holds this lease; the state machine turns it into a Send."""
+
+    lease: int
+    message: AnyMessage
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The reply to the message being handled; the state machine turns it into a Send."""
+
+    message: AnyMessage
+
+
+@dataclass(frozen=True)
+class Release:
+    """The lease is over; its worker is free again, or `dismiss`ed because it did not answer."""
+
+    lease: int
+    dismiss: bool = False
+
+
+Step = Effect | Tell | Answer | Release

@@ -1,0 +1,173 @@
+"""All the experience of one experiment: what was counted, what can be sampled, what may be deleted.
+
+Ties the ledger (which chunks count) to the replay index (which rows are live) and the buffer's monitor. The serial
+runner uses the same object.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from remuda.buffer.index import ChunkTooLargeError, ReplayIndex, Sampled
+from remuda.buffer.limiter import SamplesPerInsertLimiter
+from remuda.buffer.monitor import BufferMonitor
+from remuda.buffer.samplers import PrioritizedSampler, Sampler, UniformSampler
+from remuda.config.schema import BufferConfig, ExperimentConfig
+from remuda.coordinator.ledger import Ledger
+from remuda.coordinator.reporting import sample_report, throughput_report
+from remuda.logbook.reports import Report
+from remuda.policy.schedules import importance_beta
+from remuda.wire.messages import ChunkMeta, IndexedChunk, PolicyRef
+from remuda.wire.sequence import TooManyGapsError
+
+REQUESTS_IN_FLIGHT = 3
+"""Most requests' worth of batches that were sampled and are not trained on yet: one in use, two ahead."""
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """What became of a chunk."""
+
+    fresh: bool
+    """It had not been counted before."""
+    deletable: tuple[str, ...] = ()
+    """Payload files that nobody needs any more."""
+    rejected: str | None = None
+    """Why it is not counted; None also for one that was counted before."""
+
+
+class Experience:
+    """Counts chunks, samples rows, and knows which payload files must stay. Opens no file and knows no clock."""
+
+    def __init__(self, config: ExperimentConfig, now_s: float, *, collectors: int | None = None) -> None:
+        buffer = config.buffer
+        self._config = config
+        self._ledger = Ledger()
+        chunk_rows = config.collector.chunk_env_steps + config.env.num_envs
+        self._index = ReplayIndex(
+            buffer.capacity,
+            _sampler(buffer),
+            limiter=SamplesPerInsertLimiter(
+                buffer.samples_per_insert,
+                buffer.min_rows,
+                request_rows=REQUESTS_IN_FLIGHT * config.learner.prefetch_batches * config.learner.batch_size,
+                chunk_rows=chunk_rows * (config.collector.count if collectors is None else collectors),
+            ),
+            rng=np.random.Generator(np.random.PCG64(np.random.SeedSequence([config.seed, 0x5A3B1E]))),
+            quota_bytes=buffer.quota_bytes,
+        )
+        self._monitor = BufferMonitor(
+            self._index, config.log.buffer_interval_samples, config.log.buffer_interval_s, now_s=now_s
+        )
+        self._started_s = now_s
+        self._reports: list[Report] = []
+        self._newest_chunk_policy = PolicyRef()
+
+    # --- in ---
+
+    def accept(self, meta: ChunkMeta) -> Accepted:
+        """Count a chunk and make its rows available; a chunk that was counted before changes nothing."""
+        if meta.chunk in self._ledger:
+            return Accepted(fresh=False)
+        try:
+            inserted = self._index.insert(meta)
+            self._ledger.accept(meta)
+        except (ChunkTooLargeError, TooManyGapsError) as error:
+            return Accepted(fresh=False, rejected=str(error))
+        self._newest_chunk_policy = meta.policy
+        return Accepted(fresh=True, deletable=tuple(inserted.deletable))
+
+    def insertable_rows(self) -> int:
+        """How many more rows may come in before the learner has to catch up."""
+        return self._index.insertable_rows()
+
+    def update_priorities(self, rows: NDArray[np.int64], priorities: NDArray[np.float32]) -> None:
+        """What the learner found the errors of these rows to be."""
+        self._index.update_priorities(rows, priorities)
+
+    # --- out ---
+
+    def sampleable_batches(self, batch_size: int) -> int:
+        """How many batches may be drawn now."""
+        return self._index.sampleable_rows() // batch_size
+
+    def sample(self, batches: int, batch_size: int, train_iter: int) -> Sampled:
+        """Draw batches for the updates after `train_iter`."""
+        beta = importance_beta(self._config.buffer, train_iter)
+        sampled = self._index.sample(batches, batch_size, train_iter=train_iter, beta=beta)
+        statistics = self._monitor.sampled(sampled)
+        if statistics is not None:
+            self._reports.append(sample_report(statistics, train_iter=train_iter, env_step=self.env_step))
+        return sampled
+
+    def hand_out_new(self) -> list[IndexedChunk]:
+        """Chunks the learner has not been told of."""
+        return self._index.hand_out_new()
+
+    def replay_for_new_learner(self) -> list[IndexedChunk]:
+        """Every live chunk, for a learner whose ring is empty."""
+        self._index.forget_learner()
+        return self._index.hand_out_new()
+
+    def confirm_loaded(self, loaded_row: int) -> list[str]:
+        """The learner has loaded all it was told of below this row; returns payload files that may go."""
+        return self._index.confirm_loaded(loaded_row)
+
+    @property
+    def first_live_row(self) -> int:
+        """Rows below are evicted."""
+        return self._index.first_live_row
+
+    def live_files(self) -> frozenset[str]:
+        """Payload files the index still refers to."""
+        return frozenset(self._index.files())
+
+    # --- counters and reports ---
+
+    @property
+    def env_step(self) -> int:
+        """Environment steps in accepted chunks."""
+        return self._ledger.env_step
+
+    @property
+    def episode(self) -> int:
+        """Episodes that ended in accepted chunks."""
+        return self._ledger.episode
+
+    @property
+    def rows(self) -> int:
+        """Training rows in accepted chunks."""
+        return self._ledger.rows
+
+    @property
+    def samples_per_insert(self) -> float | None:
+        """How often a row was sampled on average; None before training."""
+        achieved = self._index.achieved_samples_per_insert()
+        return None if math.isnan(achieved) else achieved
+
+    def policy_lag(self, newest: PolicyRef) -> int:
+        """Versions between the newest policy and the one that collected the newest chunk."""
+        seen = self._newest_chunk_policy
+        return max(newest.version - seen.version, 0) if seen.epoch == newest.epoch else 0
+
+    def reports(self, now_s: float, train_iter: int) -> list[Report]:
+        """What the buffer's log has to show since the last call."""
+        throughput = self._monitor.throughput(now_s)
+        if throughput is not None:
+            self._reports.append(
+                throughput_report(
+                    throughput, train_iter=train_iter, env_step=self.env_step, wall_s=now_s - self._started_s
+                )
+            )
+        reports, self._reports = self._reports, []
+        return reports
+
+
+def _sampler(buffer: BufferConfig) -> Sampler:
+    if buffer.prioritized:
+        return PrioritizedSampler(buffer.capacity, buffer.priority_exponent)
+    return UniformSampler(buffer.capacity)

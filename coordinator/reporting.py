@@ -1,0 +1,93 @@
+"""From what happened in the coordinator to what the logs show."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from remuda.buffer.monitor import SampleStatistics, ThroughputStatistics
+from remuda.coordinator.evaluation import EvaluationResult
+from remuda.logbook.reports import (
+    BufferSampleReport,
+    BufferThroughputReport,
+    EvaluationReport,
+    WorkerReport,
+)
+from remuda.logbook.spread import Spread
+from remuda.wire.messages import CheckpointRecord, CollectorReport, EvaluationDone
+
+WorkerRole = Literal["collector", "evaluator"]
+
+
+def sample_report(statistics: SampleStatistics, *, train_iter: int, env_step: int) -> BufferSampleReport:
+    """The table of sampled rows."""
+    return BufferSampleReport(
+        train_iter=train_iter,
+        env_step=env_step,
+        sample_count=statistics.batches,
+        use_avg=statistics.use_avg,
+        use_max=statistics.use_max,
+        priority_avg=statistics.priority_avg,
+        priority_max=statistics.priority_max,
+        priority_min=statistics.priority_min,
+        staleness_avg=statistics.staleness_avg,
+        staleness_max=statistics.staleness_max,
+    )
+
+
+def throughput_report(
+    statistics: ThroughputStatistics, *, train_iter: int, env_step: int, wall_s: float
+) -> BufferThroughputReport:
+    """The table of rows that came and went."""
+    return BufferThroughputReport(
+        train_iter=train_iter,
+        env_step=env_step,
+        wall_s=wall_s,
+        past_s=statistics.period_s,
+        pushed_in=statistics.pushed_in,
+        sampled_out=statistics.sampled_out,
+        removed=statistics.removed,
+        current_have=statistics.current_have,
+    )
+
+
+def evaluation_report(result: EvaluationResult) -> EvaluationReport:
+    """The table of an evaluation."""
+    return EvaluationReport(
+        train_iter=result.record.train_iter,
+        env_step=result.record.env_step,
+        ckpt_name=result.record.file,
+        returns=result.returns,
+        lengths=result.lengths,
+        duration_s=result.duration_s,
+    )
+
+
+def collector_report(message: CollectorReport, worker: str, env_step: int) -> WorkerReport:
+    """What one collector did."""
+    return WorkerReport(
+        train_iter=message.train_iter,
+        env_step=env_step,
+        role="collector",
+        worker=worker,
+        episode_count=message.episode_count,
+        step_count=message.step_count,
+        duration_s=message.duration_s,
+        reward_mean=message.reward_mean,
+        reward_std=message.reward_std,
+    )
+
+
+def evaluator_report(message: EvaluationDone, worker: str, record: CheckpointRecord) -> WorkerReport:
+    """What one evaluator played."""
+    spread = Spread.of(message.returns)
+    return WorkerReport(
+        train_iter=record.train_iter,
+        env_step=record.env_step,
+        role="evaluator",
+        worker=worker,
+        episode_count=len(message.returns),
+        step_count=sum(message.lengths),
+        duration_s=message.duration_s,
+        reward_mean=spread.mean,
+        reward_std=spread.std,
+    )

@@ -1,0 +1,519 @@
+"""The coordinator as a pure state machine: events and a clock reading in, effects out.
+
+It opens no socket, file or clock, so a test can run a thousand workers and lose any message in milliseconds, and the
+same code runs in production behind service.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from uuid import uuid4
+
+from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.effects import Answer, Effect, Exit, PrepareRun, Release, Say, Send, Step, Tell
+from remuda.coordinator.experience import Experience
+from remuda.coordinator.experiment import Experiment, Identity
+from remuda.coordinator.registry import Limits, Registry, Worker
+from remuda.coordinator.scheduler import ROLES, plan
+from remuda.wire.channel import Channel, Envelope
+from remuda.wire.messages import (
+    PROTOCOL_VERSION,
+    Ack,
+    AnyMessage,
+    BatchRequest,
+    Beat,
+    BeatHeard,
+    Bye,
+    CheckpointSaved,
+    ChunkAccepted,
+    ChunkReady,
+    CollectorReport,
+    CoordinatorStatus,
+    Done,
+    Drained,
+    EvaluationDone,
+    LearnerReport,
+    Leave,
+    PolicyPublished,
+    Ready,
+    Register,
+    Registered,
+    Rejected,
+    Shutdown,
+    Status,
+    StatusRequest,
+    StopExperiment,
+    Submit,
+    Submitted,
+    WorkerFailed,
+    WorkerStatus,
+)
+
+CLIENT_EXPIRES_S = 120.0
+"""A client that has been silent for so long is forgotten."""
+FAREWELL_S = 5.0
+"""How long a coordinator that shuts down waits for its workers to say goodbye."""
+
+
+@dataclass(frozen=True)
+class Received:
+    """An envelope came from this peer."""
+
+    peer: bytes
+    envelope: Envelope
+
+
+@dataclass(frozen=True)
+class RunPrepared:
+    """The run folder of a submitted experiment is ready."""
+
+    experiment: str
+    config: ExperimentConfig
+    run_dir: str
+    policy_file: str
+
+
+@dataclass(frozen=True)
+class RunRefused:
+    """The experiment cannot be: wrong config, or its run folder is taken."""
+
+    experiment: str
+    rejection: Rejected
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Time has passed."""
+
+
+@dataclass(frozen=True)
+class ShutdownRequested:
+    """The operating system (or the user's Ctrl-C) asks the coordinator to end."""
+
+    reason: str
+
+
+Event = Received | RunPrepared | RunRefused | Tick | ShutdownRequested
+
+
+@dataclass
+class _Peer:
+    channel: Channel
+    heard_s: float
+
+
+@dataclass(frozen=True)
+class _Pending:
+    """A submission whose run folder is being made."""
+
+    peer: bytes
+    message_id: int
+    submit: Submit
+
+
+class Coordinator:
+    """Registry, scheduler, experiments and the conversations with everybody, without any input or output."""
+
+    def __init__(
+        self,
+        *,
+        id: str,
+        address: str,
+        pid: int,
+        now_s: float,
+        limits: Limits | None = None,
+        new_id: Callable[[], str] = lambda: str(uuid4()),
+    ) -> None:
+        self.id = id
+        self._address = address
+        self._pid = pid
+        self._started_s = now_s
+        self._limits = limits or Limits()
+        self._new_id = new_id
+        self._registry = Registry(self._limits)
+        self._peers: dict[bytes, _Peer] = {}
+        self._experiments: dict[str, Experiment] = {}
+        self._lease_holders: dict[int, tuple[str, str]] = {}
+        """Lease number to (experiment, worker UUID), while the lease is open."""
+        self._lease_experiments: dict[int, str] = {}
+        """Lease number to experiment, kept after the lease is over: late chunks still find their ledger."""
+        self._leases = 0
+        self._pending: dict[str, _Pending] = {}
+        self._closing: str | None = None
+        self._farewell_s: float | None = None
+
+    # --- the one entrance ---
+
+    def handle(self, event: Event, now_s: float) -> list[Effect]:
+        """Take an event in and say what is to be done."""
+        match event:
+            case Received():
+                return self._received(event, now_s)
+            case RunPrepared():
+                return self._run_prepared(event, now_s)
+            case RunRefused():
+                return self._run_refused(event, now_s)
+            case ShutdownRequested():
+                return self._shut_down(event.reason, now_s)
+            case Tick():
+                return self._tick(now_s)
+
+    @property
+    def experiments(self) -> Iterable[Experiment]:
+        """Every experiment it has known, oldest first."""
+        return self._experiments.values()
+
+    @property
+    def registry(self) -> Registry:
+        """The herd."""
+        return self._registry
+
+    def status(self, query: str | None, now_s: float) -> Status | Rejected:
+        """The whole picture, or that of one experiment."""
+        experiments = list(self._experiments.values())
+        if query is not None:
+            found = self._find_experiment(query)
+            if isinstance(found, Rejected):
+                return found
+            experiments = [found]
+        return Status(
+            coordinator=CoordinatorStatus(
+                self.id, self._address, self._pid, now_s - self._started_s, PROTOCOL_VERSION
+            ),
+            workers=[self._worker_status(worker, now_s) for worker in self._registry],
+            experiments=[experiment.status(now_s) for experiment in experiments],
+        )
+
+    # --- messages ---
+
+    def _received(self, event: Received, now_s: float) -> list[Effect]:
+        peer = self._peers.setdefault(event.peer, _Peer(Channel(), now_s))
+        peer.heard_s = now_s
+        received = peer.channel.receive(event.envelope, now_s)
+        effects: list[Effect] = [Send(event.peer, envelope) for envelope in received.answers]
+        if received.message is None:
+            return effects
+        steps = self._dispatch(event.peer, received.message, received.id, now_s)
+        effects += self._perform(steps, now_s, peer=event.peer, message_id=received.id)
+        waits = any(pending.peer == event.peer and pending.message_id == received.id for pending in self._pending.values())
+        ack = None if waits else peer.channel.acknowledge(received.id)
+        if ack is not None:
+            effects.append(Send(event.peer, ack))
+        return effects
+
+    def _dispatch(self, peer: bytes, message: AnyMessage, message_id: int, now_s: float) -> list[Step]:
+        match message:
+            case Register():
+                return self._register(peer, message, now_s)
+            case Submit() | StatusRequest() | StopExperiment() | Shutdown():
+                return self._client_message(peer, message, message_id, now_s)
+            case Ack():
+                return []
+            case _:
+                return self._worker_message(peer, message, now_s)
+
+    def _register(self, peer: bytes, message: Register, now_s: float) -> list[Step]:
+        if message.protocol != PROTOCOL_VERSION:
+            return [
+                Answer(
+                    Rejected(
+                        "protocol",
+                        f"this coordinator speaks protocol {PROTOCOL_VERSION}, the worker {message.worker} "
+                        f"(Remuda {message.version}) speaks {message.protocol}; install the same version on both",
+                    )
+                )
+            ]
+        if peer != f"{message.worker}:{message.incarnation}".encode():
+            return [Answer(Rejected("malformed", "the socket's identity is not that of the registered worker"))]
+        if self._closing is not None:
+            return [Answer(Rejected("closing", f"the coordinator is shutting down: {self._closing}"))]
+        admission = self._registry.admit(message, peer, now_s)
+        if admission.worker is None:
+            return [Answer(Rejected("superseded", admission.refusal or "refused"))]
+        steps: list[Step] = [
+            Answer(Registered(self.id, self._limits.beat_interval_s, self._limits.death_timeout_s))
+        ]
+        if admission.superseded is not None:
+            former = admission.superseded
+            steps += self._end_lease_of(former, "it started anew", now_s)
+            steps += self._dismiss(former, f"incarnation {message.incarnation} has taken over", now_s)
+        steps.append(
+            Say(
+                None,
+                f"{message.role} {message.worker} incarnation {message.incarnation} joins the herd "
+                f"(pid {message.pid} on {message.host})",
+            )
+        )
+        return steps + self._schedule(now_s)
+
+    def _worker_message(self, peer: bytes, message: AnyMessage, now_s: float) -> list[Step]:
+        worker = self._worker_of(peer)
+        if worker is None:
+            if isinstance(message, Beat):
+                return []  # a beat from before its Register, or after it was declared lost
+            return [Answer(Rejected("unknown", "not registered here (any more): register first"))]
+        worker.heard_s = now_s
+        match message:
+            case Beat():
+                recovered = self._registry.beat(worker, message, now_s)
+                steps: list[Step] = [Answer(BeatHeard())]
+                if recovered:
+                    steps.append(Say(self._experiment_id_of(worker), f"{worker.role} {worker.uuid} moves again"))
+                return steps
+            case Bye():
+                return self._goodbye(worker, message.reason, now_s)
+            case _:
+                return self._lease_message(message, now_s)
+
+    def _lease_message(self, message: AnyMessage, now_s: float) -> list[Step]:
+        experiment = self._experiments.get(self._lease_experiments.get(getattr(message, "lease", 0), ""))
+        if experiment is None:
+            if isinstance(message, ChunkReady):
+                answer = ChunkAccepted(message.meta.chunk, 0, message.meta.policy, {}, rejected="no such lease")
+                return [Answer(answer)]
+            return []
+        match message:
+            case ChunkReady():
+                return experiment.chunk(message, now_s)
+            case BatchRequest():
+                return experiment.batches_wanted(message, now_s)
+            case PolicyPublished():
+                return experiment.published(message)
+            case Ready():
+                return experiment.ready(message, now_s)
+            case CollectorReport():
+                return experiment.collector_report(message)
+            case LearnerReport():
+                return experiment.learner_report(message, now_s)
+            case CheckpointSaved():
+                return experiment.checkpoint_saved(message, now_s)
+            case EvaluationDone():
+                return experiment.evaluation_done(message, now_s)
+            case Drained():
+                return experiment.drained(message, now_s)
+            case WorkerFailed():
+                return experiment.failed(message, now_s)
+            case _:
+                return [Answer(Rejected("malformed", f"a worker does not send {type(message).__name__}"))]
+
+    # --- clients ---
+
+    def _client_message(
+        self, peer: bytes, message: Submit | StatusRequest | StopExperiment | Shutdown, message_id: int, now_s: float
+    ) -> list[Step]:
+        match message:
+            case Submit():
+                if self._closing is not None:
+                    return [Answer(Rejected("closing", f"the coordinator is shutting down: {self._closing}"))]
+                experiment = self._new_id()
+                self._pending[experiment] = _Pending(peer, message_id, message)
+                return [PrepareRun(experiment, message)]
+            case StatusRequest():
+                return [Answer(self.status(message.experiment, now_s))]
+            case StopExperiment():
+                found = self._find_experiment(message.experiment)
+                if isinstance(found, Rejected):
+                    return [Answer(found)]
+                return [Answer(Done()), *found.stop(now=message.now, explanation="a client asked to stop", now_s=now_s)]
+            case Shutdown():
+                return [Answer(Done()), *self._begin_shutdown(message.reason, now_s)]
+
+    def _run_prepared(self, event: RunPrepared, now_s: float) -> list[Effect]:
+        pending = self._pending.pop(event.experiment)
+        config = event.config
+        identity = Identity(
+            id=event.experiment,
+            name=pending.submit.name,
+            run_dir=event.run_dir,
+            policy_file=event.policy_file,
+            priority=pending.submit.priority,
+            submitted=len(self._experiments),
+        )
+        self._experiments[event.experiment] = Experiment(identity, config, Experience(config, now_s), now_s)
+        steps: list[Step] = [
+            Say(event.experiment, f"experiment {event.experiment} ({identity.name}) submitted; run folder {event.run_dir}")
+        ]
+        effects = self._perform(steps + self._schedule(now_s), now_s)
+        return effects + self._late_answer(pending, Submitted(event.experiment, event.run_dir), now_s)
+
+    def _run_refused(self, event: RunRefused, now_s: float) -> list[Effect]:
+        return self._late_answer(self._pending.pop(event.experiment), event.rejection, now_s)
+
+    def _late_answer(self, pending: _Pending, message: AnyMessage, now_s: float) -> list[Effect]:
+        peer = self._peers.get(pending.peer)
+        if peer is None:
+            return []
+        return [Send(pending.peer, peer.channel.post(message, now_s, reply_to=pending.message_id))]
+
+    def _find_experiment(self, query: str) -> Experiment | Rejected:
+        matches = [
+            experiment
+            for experiment in self._experiments.values()
+            if experiment.identity.id.startswith(query) or experiment.identity.name == query
+        ]
+        if len(matches) == 1:
+            return matches[0]
+        if not matches:
+            known = ", ".join(f"{e.identity.name} ({e.identity.id[:8]})" for e in self._experiments.values()) or "none"
+            return Rejected("unknown", f"no experiment is called {query!r}; known are: {known}")
+        ids = ", ".join(e.identity.id for e in matches)
+        return Rejected("unknown", f"{query!r} fits several experiments: {ids}; give more of the id")
+
+    # --- leases and the herd ---
+
+    def _schedule(self, now_s: float) -> list[Step]:
+        if self._closing is not None:
+            return []
+        demands = [demand for e in self._experiments.values() if (demand := e.demand()) is not None]
+        if not demands:
+            return []
+        free = {
+            role: [worker.uuid for worker in self._registry if worker.role == role and not worker.lease]
+            for role in ROLES
+        }
+        decided = plan(demands, free)
+        for experiment, reason in decided.waiting.items():
+            self._experiments[experiment].waiting_for = reason
+        steps: list[Step] = []
+        for grant in decided.grants:
+            self._leases += 1
+            worker = self._registry.find(grant.worker)
+            assert worker is not None
+            worker.lease, worker.progressed_s = self._leases, now_s
+            self._lease_holders[self._leases] = (grant.experiment, grant.worker)
+            self._lease_experiments[self._leases] = grant.experiment
+            steps += self._experiments[grant.experiment].assign(self._leases, grant.role, grant.worker, now_s)
+        return steps
+
+    def _release(self, release: Release, now_s: float) -> list[Step]:
+        _, uuid = self._lease_holders.pop(release.lease, ("", ""))
+        worker = self._registry.find(uuid)
+        if worker is None or worker.lease != release.lease:
+            return []
+        worker.lease, worker.stuck = 0, False
+        if release.dismiss:
+            return self._dismiss(worker, "it did not answer when its experiment ended", now_s)
+        return []
+
+    def _end_lease_of(self, worker: Worker, why: str, now_s: float) -> list[Step]:
+        experiment_id, _ = self._lease_holders.pop(worker.lease, ("", ""))
+        experiment = self._experiments.get(experiment_id)
+        lease, worker.lease = worker.lease, 0
+        return [] if experiment is None else experiment.worker_gone(lease, why, now_s)
+
+    def _goodbye(self, worker: Worker, reason: str, now_s: float) -> list[Step]:
+        steps = self._end_lease_of(worker, f"it left ({reason})", now_s)
+        self._registry.remove(worker)
+        steps.append(Say(None, f"{worker.role} {worker.uuid} leaves the herd: {reason}"))
+        return steps + self._schedule(now_s)
+
+    def _dismiss(self, worker: Worker, reason: str, now_s: float) -> list[Step]:
+        """Tell a life of a worker to end, and forget it."""
+        self._registry.remove(worker)
+        peer = self._peers.get(worker.peer)
+        if peer is None:
+            return []
+        return [Send(worker.peer, peer.channel.post(Leave(reason), now_s))]
+
+    def _worker_of(self, peer: bytes) -> Worker | None:
+        worker = self._registry.find(peer.split(b":", 1)[0].decode(errors="replace"))
+        return worker if worker is not None and worker.peer == peer else None
+
+    def _experiment_id_of(self, worker: Worker) -> str | None:
+        return self._lease_experiments.get(worker.lease)
+
+    def _worker_status(self, worker: Worker, now_s: float) -> WorkerStatus:
+        return WorkerStatus(
+            uuid=worker.uuid,
+            incarnation=worker.incarnation,
+            role=worker.role,
+            host=worker.host,
+            pid=worker.pid,
+            state=worker.state,
+            experiment=self._experiment_id_of(worker) if worker.lease else None,
+            beat_age_s=now_s - worker.heard_s,
+            activity=worker.activity,
+            rss_bytes=worker.rss_bytes,
+        )
+
+    # --- time and the end ---
+
+    def _tick(self, now_s: float) -> list[Effect]:
+        steps: list[Step] = []
+        for worker in self._registry.lost(now_s):
+            steps.append(Say(None, f"{worker.role} {worker.uuid} is lost: silent for {now_s - worker.heard_s:.1f} s"))
+            steps += self._end_lease_of(worker, f"lost, silent for {now_s - worker.heard_s:.1f} s", now_s)
+            self._registry.remove(worker)
+        for worker in self._registry.newly_stuck(now_s):
+            text = f"{worker.role} {worker.uuid} is stuck: beats, but no progress while {worker.activity}"
+            steps.append(Say(self._experiment_id_of(worker), text, "warning"))
+        for experiment in self._experiments.values():
+            steps += experiment.tick(now_s)
+        effects = self._perform(steps + self._schedule(now_s), now_s)
+        self._expire_peers(now_s)
+        for identity, peer in self._peers.items():
+            effects += [Send(identity, envelope) for envelope in peer.channel.due(now_s)]
+        return effects + self._say_farewell(now_s)
+
+    def _expire_peers(self, now_s: float) -> None:
+        gone = [
+            identity
+            for identity, peer in self._peers.items()
+            if now_s - peer.heard_s > CLIENT_EXPIRES_S and self._worker_of(identity) is None
+        ]
+        for identity in gone:
+            del self._peers[identity]
+
+    def _shut_down(self, reason: str, now_s: float) -> list[Effect]:
+        return self._perform(self._begin_shutdown(reason, now_s), now_s)
+
+    def _begin_shutdown(self, reason: str, now_s: float) -> list[Step]:
+        hurry = self._closing is not None
+        self._closing = self._closing or reason
+        steps: list[Step] = [Say(None, f"shutting down: {reason}")]
+        for experiment in self._experiments.values():
+            steps += experiment.stop(now=hurry, explanation=f"the coordinator is shutting down: {reason}", now_s=now_s)
+        return steps
+
+    def _say_farewell(self, now_s: float) -> list[Effect]:
+        """Once every experiment is over, send the workers home and end when they have gone."""
+        if self._closing is None or not all(experiment.over for experiment in self._experiments.values()):
+            return []
+        if self._farewell_s is None:
+            self._farewell_s = now_s
+            effects: list[Effect] = []
+            for worker in self._registry:
+                channel = self._peers[worker.peer].channel
+                effects.append(Send(worker.peer, channel.post(Leave(f"the coordinator ends: {self._closing}"), now_s)))
+            return effects
+        if len(self._registry) == 0 or now_s - self._farewell_s > FAREWELL_S:
+            return [Exit()]
+        return []
+
+    # --- steps to effects ---
+
+    def _perform(
+        self, steps: Iterable[Step], now_s: float, *, peer: bytes | None = None, message_id: int = 0
+    ) -> list[Effect]:
+        effects: list[Effect] = []
+        for step in steps:
+            match step:
+                case Tell():
+                    effects += self._tell(step, now_s)
+                case Answer():
+                    assert peer is not None, "an answer outside a conversation"
+                    envelope = self._peers[peer].channel.post(step.message, now_s, reply_to=message_id)
+                    effects.append(Send(peer, envelope))
+                case Release():
+                    effects += self._perform(self._release(step, now_s), now_s)
+                case _:
+                    effects.append(step)
+        return effects
+
+    def _tell(self, tell: Tell, now_s: float) -> list[Effect]:
+        _, uuid = self._lease_holders.get(tell.lease, ("", ""))
+        worker = self._registry.find(uuid)
+        if worker is None or worker.lease != tell.lease:
+            return []
+        return [Send(worker.peer, self._peers[worker.peer].channel.post(tell.message, now_s))]

@@ -1,0 +1,87 @@
+"""Batches on their way: asked for ahead of time, so that the learner trains while the coordinator samples.
+
+Two requests are in flight: the batches of one are trained on while the next is answered. Pure but for reading payload
+files; sends nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from remuda.buffer.chunk import Columns
+from remuda.buffer.ring import ColumnRing
+from remuda.learner.loop import Batch, Priorities
+from remuda.wire.messages import Batches, BatchRequest, Counters, IndexedChunk
+
+REQUESTS_IN_FLIGHT = 2
+
+
+class Prefetch:
+    """The learner's side of the replay path: requests out, payloads into the ring, batches out of it.
+
+    A reply's new chunks are loaded when its first batch is asked for, not when it arrives: so the ring never runs ahead
+    of the batches that are still to be gathered from it.
+    """
+
+    def __init__(
+        self, *, lease: int, batches: int, batch_size: int, ring: ColumnRing, read: Callable[[IndexedChunk], Columns]
+    ) -> None:
+        self._lease = lease
+        self._batches = batches
+        self._batch_size = batch_size
+        self._ring = ring
+        self._read = read
+        self._requested = 0
+        self._begun = 0
+        self._replies: dict[int, Batches] = {}
+        self._current: Batches | None = None
+        self._position = 0
+        self.counters = Counters()
+        """As of the newest reply that is being trained on."""
+
+    def load(self, chunks: Sequence[IndexedChunk]) -> None:
+        """Put payloads into the ring, in row order. Raises ChunkError for one that is missing or damaged."""
+        for chunk in chunks:
+            self._ring.write(chunk.first_row, self._read(chunk))
+
+    @property
+    def wants_request(self) -> bool:
+        """Whether the next request should be sent now."""
+        return self._requested - self._begun < REQUESTS_IN_FLIGHT
+
+    def request(self, train_iter: int, priorities: Priorities) -> BatchRequest:
+        """Make the next request, with the priorities that came up since the last one."""
+        self._requested += 1
+        return BatchRequest(
+            lease=self._lease,
+            request=self._requested,
+            batches=self._batches,
+            batch_size=self._batch_size,
+            train_iter=train_iter,
+            loaded_row=self._ring.next_row,
+            priority_rows=priorities.rows,
+            priorities=priorities.errors,
+        )
+
+    def arrived(self, reply: Batches) -> None:
+        """The coordinator has answered a request. Answers may overtake each other; they are used in order."""
+        if reply.request > self._begun:
+            self._replies[reply.request] = reply
+
+    def next_batch(self) -> Batch | None:
+        """The next batch: columns plus `weights`; None until one has arrived."""
+        if self._current is None:
+            self._current = self._replies.pop(self._begun + 1, None)
+            if self._current is None:
+                return None
+            self._begun += 1
+            self._position = 0
+            self.counters = self._current.counters
+            self.load(self._current.new_chunks)
+        rows = self._current.rows[self._position]
+        columns = dict(self._ring.gather(rows))
+        columns["weights"] = self._current.weights[self._position]
+        self._position += 1
+        if self._position == len(self._current.rows):
+            self._current = None
+        return Batch(rows=rows, columns=columns)

@@ -1,0 +1,451 @@
+"""A whole experiment without a process: simulated workers around the real state machine, over a network that may lose,
+repeat and reorder, on a clock that jumps.
+
+Collectors, evaluators and the learner are scripted, but their channels, the learner's prefetch and the coordinator are
+the real ones. The disk is a dictionary, so reading a payload that was deleted too early is an error at once.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from uuid import UUID
+
+import numpy as np
+
+from remuda.buffer.ring import ColumnRing
+from remuda.config.schema import ExperimentConfig
+from remuda.coordinator import effects as fx
+from remuda.coordinator.registry import Limits
+from remuda.coordinator.state import Coordinator, Received, RunPrepared, Tick
+from remuda.learner.loop import Priorities
+from remuda.learner.prefetch import Prefetch
+from remuda.logbook.progress import ProgressRow
+from remuda.wire.channel import Channel, Envelope
+from remuda.wire.messages import (
+    PROTOCOL_VERSION,
+    AnyMessage,
+    Assign,
+    Batches,
+    Beat,
+    BeatHeard,
+    CheckpointRecord,
+    CheckpointSaved,
+    ChunkAccepted,
+    ChunkId,
+    ChunkMeta,
+    ChunkReady,
+    Credit,
+    Drain,
+    Drained,
+    Evaluate,
+    EvaluationDone,
+    ExperimentStatus,
+    IndexedChunk,
+    LearnerReport,
+    Leave,
+    PolicyAvailable,
+    PolicyPublished,
+    PolicyRef,
+    Ready,
+    Register,
+    Registered,
+    Role,
+    SaveCheckpoint,
+    Status,
+    StopTraining,
+    Submit,
+)
+
+STEP_S = 0.05
+CLIENT = b"client:test"
+
+
+@dataclass
+class Faults:
+    """What the network does to each envelope."""
+
+    loss: float = 0.0
+    repeat: float = 0.0
+    delay_s: float = 0.0
+    """Longest extra delay; different for each envelope, so they overtake each other."""
+
+
+@dataclass
+class Worker:
+    """One life of a simulated worker."""
+
+    world: World
+    role: Role
+    uuid: str
+    incarnation: int
+    channel: Channel = field(default_factory=Channel)
+    alive: bool = True
+    lease: int = 0
+    work: object | None = None
+    assignments: list[int] = field(default_factory=list)
+
+    @property
+    def peer(self) -> bytes:
+        return f"{self.uuid}:{self.incarnation}".encode()
+
+    def say(self, message: AnyMessage) -> None:
+        self.world.to_coordinator(self.peer, self.channel.post(message, self.world.now_s))
+
+    def receive(self, envelope: Envelope) -> None:
+        if not self.alive:
+            return
+        received = self.channel.receive(envelope, self.world.now_s)
+        for answer in received.answers:
+            self.world.to_coordinator(self.peer, answer)
+        if received.message is None:
+            return
+        ack = self.channel.acknowledge(received.id)
+        if ack is not None:
+            self.world.to_coordinator(self.peer, ack)
+        self._handle(received.message)
+
+    def _handle(self, message: AnyMessage) -> None:
+        match message:
+            case Assign():
+                self.lease = message.lease
+                self.assignments.append(message.lease)
+                self.work = WORK[self.role](self, message)
+            case Leave():
+                self.alive = False
+            case BeatHeard() | Registered():
+                pass
+            case _ if self.work is not None and getattr(message, "lease", self.lease) == self.lease:
+                self.work.handle(message)  # type: ignore[attr-defined]
+            case _:
+                pass
+
+    def step(self) -> None:
+        if not self.alive:
+            return
+        if self.work is not None:
+            self.work.step()  # type: ignore[attr-defined]
+        self.say(Beat(progress=int(self.world.now_s * 1_000), activity="working", lease=self.lease))
+        for envelope in self.channel.due(self.world.now_s):
+            self.world.to_coordinator(self.peer, envelope)
+
+    def drained(self) -> None:
+        self.say(Drained(self.lease))
+        self.lease, self.work = 0, None
+
+
+class CollectorWork:
+    def __init__(self, worker: Worker, assign: Assign) -> None:
+        self.worker, self.assign = worker, assign
+        self.taken, self.credit, self.policy = 0, assign.credit_env_steps, PolicyRef()
+        self.unaccepted: set[ChunkId] = set()
+        self.draining = False
+        worker.say(Ready(assign.lease))
+
+    def handle(self, message: AnyMessage) -> None:
+        match message:
+            case ChunkAccepted():
+                self.unaccepted.discard(message.chunk)
+                self.credit = max(self.credit, message.credit_env_steps)
+                self.policy = max(self.policy, message.policy)
+            case Credit():
+                self.credit = max(self.credit, message.credit_env_steps)
+                self.policy = max(self.policy, message.policy)
+            case PolicyAvailable():
+                self.policy = max(self.policy, message.policy)
+            case Drain():
+                self.draining = True
+            case _:
+                raise AssertionError(f"a collector got {message}")
+
+    def step(self) -> None:
+        if self.draining:
+            if not self.unaccepted:
+                self.worker.drained()
+        elif self.taken < self.credit and len(self.unaccepted) < 2:
+            meta = self.worker.world.write_chunk(self.worker, self.policy)
+            self.taken += meta.env_steps
+            self.unaccepted.add(meta.chunk)
+            self.worker.say(ChunkReady(self.assign.lease, meta))
+
+
+class LearnerWork:
+    """Uses the real prefetch and ring; checks that every gathered row is the row it was said to be."""
+
+    def __init__(self, worker: Worker, assign: Assign) -> None:
+        self.worker, self.assign = worker, assign
+        world = worker.world
+        self.train_iter = 0 if assign.checkpoint is None else int(assign.checkpoint.rsplit("_", 1)[1].split(".")[0])
+        self.version = 0
+        self.told = self.train_iter
+        self.stopped = False
+        self.trained_on: list[np.ndarray] = []
+        learner = world.config.learner
+        self.prefetch = Prefetch(
+            lease=assign.lease,
+            batches=learner.prefetch_batches,
+            batch_size=learner.batch_size,
+            ring=ColumnRing(world.config.buffer.capacity),
+            read=self.read,
+        )
+        self.prefetch.load(assign.replay)
+        worker.say(PolicyPublished(assign.lease, PolicyRef(assign.epoch, 0, self.train_iter)))
+        worker.say(Ready(assign.lease))
+
+    def read(self, chunk: IndexedChunk) -> dict[str, np.ndarray]:
+        world = self.worker.world
+        assert chunk.meta.file in world.disk, f"{chunk.meta.file} was deleted before the learner read it"
+        return {"row": np.arange(chunk.first_row, chunk.first_row + chunk.meta.rows)}
+
+    def handle(self, message: AnyMessage) -> None:
+        match message:
+            case Batches():
+                self.prefetch.arrived(message)
+            case SaveCheckpoint():
+                record = CheckpointRecord(
+                    self.train_iter, message.counters.env_step, message.counters.wall_s, None,
+                    f"iteration_{self.train_iter}.pth.tar", "0" * 64, "now",
+                )
+                self.worker.say(CheckpointSaved(self.assign.lease, message.request, message.reason, record))
+            case StopTraining():
+                self.stopped = True
+            case Drain():
+                self.worker.drained()
+            case _:
+                raise AssertionError(f"a learner got {message}")
+
+    def take_priorities(self) -> Priorities:
+        rows = np.concatenate(self.trained_on) if self.trained_on else np.empty(0, np.int64)
+        self.trained_on = []
+        return Priorities(rows, np.ones(len(rows), np.float32))
+
+    def step(self) -> None:
+        if self.stopped:
+            return
+        for _ in range(self.worker.world.updates_per_step):
+            if self.prefetch.wants_request:
+                self.told = self.train_iter
+                self.worker.say(self.prefetch.request(self.train_iter, self.take_priorities()))
+            batch = self.prefetch.next_batch()
+            if batch is None:
+                if self.told != self.train_iter:
+                    self.told = self.train_iter
+                    self.worker.say(LearnerReport(self.assign.lease, self.train_iter, {}))
+                return
+            np.testing.assert_array_equal(batch.columns["row"], batch.rows)
+            self.train_iter += 1
+            self.trained_on.append(batch.rows)
+            if self.train_iter % 10 == 0:
+                self.version += 1
+                ref = PolicyRef(self.assign.epoch, self.version, self.train_iter)
+                self.worker.say(PolicyPublished(self.assign.lease, ref))
+
+
+class EvaluatorWork:
+    def __init__(self, worker: Worker, assign: Assign) -> None:
+        self.worker, self.assign = worker, assign
+        self.draining = False
+        worker.say(Ready(assign.lease))
+
+    def handle(self, message: AnyMessage) -> None:
+        match message:
+            case Evaluate():
+                returns = [self.worker.world.skill(message.env_step)] * message.episodes
+                self.worker.say(
+                    EvaluationDone(
+                        self.assign.lease, message.evaluation, message.first_episode, returns,
+                        [10] * message.episodes, 0.1,
+                    )
+                )
+            case Drain():
+                self.worker.drained()
+            case _:
+                raise AssertionError(f"an evaluator got {message}")
+
+    def step(self) -> None:
+        pass
+
+
+WORK = {"collector": CollectorWork, "learner": LearnerWork, "evaluator": EvaluatorWork}
+
+
+class World:
+    """The coordinator, the network, the disk and everybody on it."""
+
+    def __init__(self, config: ExperimentConfig, *, seed: int = 0, faults: Faults | None = None) -> None:
+        self.config = config
+        self.rng = random.Random(seed)
+        self.faults = faults or Faults()
+        self.now_s = 1_000.0
+        self.updates_per_step = 40
+        self.coordinator = Coordinator(
+            id=str(UUID(int=1)), address="sim", pid=1, now_s=self.now_s,
+            limits=Limits(lost_after_s=5.0), new_id=lambda: str(UUID(int=self.rng.getrandbits(128), version=4)),
+        )
+        self.workers: dict[str, Worker] = {}
+        self.disk: set[str] = set()
+        self.delivered: dict[ChunkId, ChunkMeta] = {}
+        self.sequences: dict[tuple[str, int], int] = {}
+        self.said: list[tuple[str | None, str]] = []
+        self.reports: list[object] = []
+        self.progress: list[ProgressRow] = []
+        self.records: dict[int, CheckpointRecord] = {}
+        self.rewards: dict[int, tuple[float, bool]] = {}
+        self.closed: list[fx.CloseRun] = []
+        self.exited = False
+        self.client = Channel()
+        self.replies: list[AnyMessage] = []
+        self._flying: list[tuple[float, int, str, bytes, Envelope]] = []
+        self._order = 0
+        self.check = lambda: None
+
+    # --- who is there ---
+
+    def add(self, role: Role, number: int, incarnation: int = 1) -> Worker:
+        uuid = str(UUID(int=(hash_role(role) << 64) + number, version=4))
+        worker = Worker(self, role, uuid, incarnation)
+        self.workers[uuid] = worker
+        worker.say(Register(uuid, incarnation, role, "sim", number, PROTOCOL_VERSION, "test"))
+        return worker
+
+    def herd(self, collectors: int, evaluators: int = 1, learners: int = 1) -> None:
+        for role, count in (("learner", learners), ("collector", collectors), ("evaluator", evaluators)):
+            for number in range(count):
+                self.add(role, number)  # type: ignore[arg-type]
+
+    def kill(self, worker: Worker) -> None:
+        worker.alive = False
+
+    def restart(self, worker: Worker) -> Worker:
+        worker.alive = False
+        fresh = Worker(self, worker.role, worker.uuid, worker.incarnation + 1)
+        self.workers[worker.uuid] = fresh
+        fresh.say(Register(fresh.uuid, fresh.incarnation, fresh.role, "sim", 1, PROTOCOL_VERSION, "test"))
+        return fresh
+
+    def ask(self, message: AnyMessage) -> None:
+        self.to_coordinator(CLIENT, self.client.post(message, self.now_s))
+
+    def submit(self, name: str = "x", priority: int = 0) -> None:
+        self.ask(Submit(name, self.config.model_dump_json(), "/runs/" + name, priority=priority))
+
+    # --- what they do to the world ---
+
+    def write_chunk(self, worker: Worker, policy: PolicyRef) -> ChunkMeta:
+        key = (worker.uuid, worker.incarnation)
+        sequence = self.sequences.get(key, 0)
+        self.sequences[key] = sequence + 1
+        env_steps = self.config.collector.chunk_env_steps + self.rng.randint(0, 7)
+        rows = max(env_steps - (2 if sequence == 0 else 0), 1)
+        file = f"{worker.uuid}_{worker.incarnation:06d}_{sequence:09d}.chunk"
+        self.disk.add(file)
+        return ChunkMeta(
+            ChunkId(worker.uuid, worker.incarnation, sequence), file, rows, env_steps, 100 * rows, 0, policy, 0.01,
+            [float(env_steps)], [env_steps],
+        )
+
+    def skill(self, env_step: int) -> float:
+        return float(env_step) / 10
+
+    # --- the network ---
+
+    def to_coordinator(self, peer: bytes, envelope: Envelope) -> None:
+        self._fly("up", peer, envelope)
+
+    def _fly(self, way: str, peer: bytes, envelope: Envelope) -> None:
+        if self.rng.random() < self.faults.loss:
+            return
+        for _ in range(2 if self.rng.random() < self.faults.repeat else 1):
+            self._order += 1
+            delay_s = self.rng.random() * self.faults.delay_s
+            self._flying.append((self.now_s + delay_s, self._order, way, peer, envelope))
+
+    def _deliver(self) -> None:
+        for _ in range(50):
+            due = sorted((item for item in self._flying if item[0] <= self.now_s), key=lambda item: item[:2])
+            if not due:
+                return
+            self._flying = [item for item in self._flying if item[0] > self.now_s]
+            for _, _, way, peer, envelope in due:
+                if way == "up":
+                    self._note(envelope.message)
+                    self._apply(self.coordinator.handle(Received(peer, envelope), self.now_s))
+                    self.check()
+                elif peer == CLIENT:
+                    received = self.client.receive(envelope, self.now_s)
+                    if received.message is not None:
+                        self.replies.append(received.message)
+                else:
+                    uuid = peer.split(b":")[0].decode()
+                    if uuid in self.workers and self.workers[uuid].peer == peer:
+                        self.workers[uuid].receive(envelope)
+
+    def _note(self, message: AnyMessage) -> None:
+        if isinstance(message, ChunkReady):
+            self.delivered[message.meta.chunk] = message.meta
+
+    def _apply(self, effects: list[fx.Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case fx.Send():
+                    self._fly("down", effect.peer, effect.envelope)
+                case fx.PrepareRun():
+                    prepared = RunPrepared(
+                        effect.experiment, self.config, effect.submit.run_dir, effect.submit.run_dir + "/policy/p"
+                    )
+                    self._apply(self.coordinator.handle(prepared, self.now_s))
+                case fx.DeleteChunks():
+                    self.disk -= set(effect.files)
+                case fx.RecordCheckpoint():
+                    self.records[effect.record.train_iter] = effect.record
+                case fx.RecordReward():
+                    self.rewards[effect.train_iter] = (effect.reward, effect.best)
+                case fx.Emit():
+                    self.reports.append(effect.report)
+                case fx.WriteProgress():
+                    self.progress.append(effect.row)
+                case fx.Say():
+                    self.said.append((effect.experiment, effect.text))
+                case fx.CloseRun():
+                    self.closed.append(effect)
+                case fx.Exit():
+                    self.exited = True
+
+    # --- time ---
+
+    def step(self) -> None:
+        self.now_s += STEP_S
+        self._deliver()
+        for worker in list(self.workers.values()):
+            worker.step()
+        for envelope in self.client.due(self.now_s):
+            self.to_coordinator(CLIENT, envelope)
+        self._deliver()
+        self._apply(self.coordinator.handle(Tick(), self.now_s))
+        self.check()
+
+    def run(self, seconds: float = 600.0) -> None:
+        """Until every experiment is over, or the time is up."""
+        end_s = self.now_s + seconds
+        while self.now_s < end_s:
+            self.step()
+            experiments = list(self.coordinator.experiments)
+            if experiments and all(experiment.over for experiment in experiments):
+                return
+        raise AssertionError(f"not over after {seconds} s: {self.experiment()}; said: {self.said[-10:]}")
+
+    def status(self) -> Status:
+        status = self.coordinator.status(None, self.now_s)
+        assert isinstance(status, Status)
+        return status
+
+    def experiment(self, position: int = 0) -> ExperimentStatus:
+        return self.status().experiments[position]
+
+    def unique_env_steps(self) -> int:
+        """What env_step has to be: the steps of every different chunk that reached the coordinator."""
+        return sum(meta.env_steps for meta in self.delivered.values())
+
+
+def hash_role(role: str) -> int:
+    return {"learner": 1, "collector": 2, "evaluator": 3}[role]

@@ -1,0 +1,275 @@
+"""The state machine as a whole: an experiment from submission to end, with everything the world can do to it."""
+
+from __future__ import annotations
+
+import pytest
+
+from remuda.config.schema import ExperimentConfig
+from remuda.logbook.reports import EvaluationReport, WorkerReport
+from remuda.tests.coordinator.simulation import Faults, World
+from remuda.wire.messages import Done, ExperimentStatus, Rejected, Status, StatusRequest, StopExperiment, Submitted
+
+
+def config(**changes: object) -> ExperimentConfig:
+    settings: dict[str, object] = {
+        "name": "x",
+        "env": {"id": "CartPole-v1", "num_envs": 8},
+        "learner": {"batch_size": 16, "prefetch_batches": 4},
+        "collector": {"count": 2, "chunk_env_steps": 64},
+        "evaluator": {"count": 1, "episodes": 4, "interval_env_steps": 500},
+        "buffer": {"capacity": 1_000, "min_rows": 200, "samples_per_insert": 4.0},
+        "checkpoint": {"interval_env_steps": 700},
+        "log": {"progress_interval_env_steps": 300},
+        "stop": {"max_env_steps": 3_000},
+    }
+    return ExperimentConfig.model_validate({**settings, **changes})
+
+
+def finished(world: World, *, position: int = 0) -> ExperimentStatus:
+    """Run to the end and check what must hold at the end of any run."""
+    world.run(3_000)
+    status = world.experiment(position)
+    assert status.state == "finished", status.reason
+    assert status.env_step == world.unique_env_steps()
+    assert all(worker.lease == 0 for worker in world.workers.values() if worker.alive)
+    assert world.disk >= world.closed[position].keep, "a payload the index refers to was deleted"
+    return status
+
+
+def test_a_run_from_submission_to_its_budget() -> None:
+    world = World(config())
+    world.herd(collectors=2)
+    world.submit()
+    status = finished(world)
+    assert isinstance(world.replies[0], Submitted)
+    assert status.reason == "max_env_steps"
+    assert 3_000 <= status.env_step < 3_000 + 3 * 80, "at most the chunks in the works beyond the budget"
+    assert status.train_iter == pytest.approx(4.0 * (status.env_step - 200) / 16, rel=0.15)
+    assert max(world.records) == status.train_iter, "the last checkpoint is of the last update"
+    assert 0 in world.records
+    assert set(world.rewards) <= set(world.records), "only files that exist were judged"
+    assert status.train_iter in world.rewards, "the last checkpoint is judged"
+    assert status.best_return == max(reward for reward, _ in world.rewards.values())
+
+
+def test_evaluations_at_zero_and_at_each_boundary() -> None:
+    world = World(config())
+    world.herd(collectors=1)
+    world.submit()
+    finished(world)
+    steps = [report.env_step for report in world.reports if isinstance(report, EvaluationReport)]
+    assert steps[0] == 0
+    assert sorted(step // 500 for step in steps[1:-1]) == [1, 2, 3, 4, 5]
+
+
+def test_progress_rows_begin_at_zero_and_follow_the_boundaries() -> None:
+    world = World(config())
+    world.herd(collectors=2)
+    world.submit()
+    status = finished(world)
+    steps = [row.env_step for row in world.progress]
+    assert steps[0] == 0
+    assert [row.epoch for row in world.progress] == list(range(len(steps)))
+    assert len({step // 300 for step in steps[:-1]}) == len(steps[:-1])
+    assert steps[-1] == status.env_step
+    assert sum(len(row.returns) for row in world.progress) == status.episode
+
+
+def test_reaching_the_stop_value_ends_the_run_with_that_file_as_best() -> None:
+    world = World(config(stop={"stop_value": 150.0, "max_env_steps": 100_000}))
+    world.herd(collectors=2)
+    world.submit()
+    status = finished(world)
+    assert status.reason == "stop_value"
+    assert status.best_return is not None
+    assert status.best_return >= 150.0
+    best = [train_iter for train_iter, (_, is_best) in world.rewards.items() if is_best]
+    assert world.rewards[best[-1]][0] == status.best_return
+
+
+def test_updates_stop_exactly_at_their_budget() -> None:
+    world = World(config(stop={"max_train_iters": 123, "max_env_steps": 10**9}))
+    world.herd(collectors=2)
+    world.submit()
+    status = finished(world)
+    assert (status.reason, status.train_iter) == ("max_train_iters", 123)
+
+
+def test_time_ends_a_run() -> None:
+    world = World(config(stop={"max_wall_s": 7.0, "max_env_steps": 10**9}))
+    world.herd(collectors=2)
+    world.submit()
+    assert finished(world).reason == "max_wall_s"
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_lost_repeated_and_reordered_messages_change_no_counter(seed: int) -> None:
+    world = World(config(stop={"max_env_steps": 1_200}), seed=seed, faults=Faults(loss=0.1, repeat=0.2, delay_s=0.4))
+    world.herd(collectors=3, evaluators=2)
+    world.submit()
+    finished(world)
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_workers_that_die_and_come_back_change_no_counter(seed: int) -> None:
+    world = World(config(collector={"count": 3, "chunk_env_steps": 64}), seed=seed, faults=Faults(delay_s=0.1))
+    world.herd(collectors=3, evaluators=2)
+    world.submit()
+
+    def mischief() -> None:
+        if world.rng.random() < 0.002:
+            victim = world.rng.choice(list(world.workers.values()))
+            if victim.alive:
+                world.restart(victim)
+
+    world.check = mischief
+    finished(world)
+
+
+def test_a_collector_lost_for_good_does_not_stop_the_run() -> None:
+    world = World(config())
+    world.herd(collectors=2)
+    world.submit()
+    for _ in range(20):
+        world.step()
+    victim = next(worker for worker in world.workers.values() if worker.role == "collector")
+    world.kill(victim)
+    status = finished(world)
+    assert status.reason == "max_env_steps"
+    assert any("is gone: lost, silent for" in text for _, text in world.said)
+
+
+def test_an_evaluator_that_dies_playing_is_replaced_and_its_share_played_again() -> None:
+    world = World(config())
+    world.herd(collectors=1, evaluators=2)
+    world.submit()
+    while not any(worker.role == "evaluator" and worker.lease for worker in world.workers.values()):
+        world.step()
+    world.kill(next(worker for worker in world.workers.values() if worker.role == "evaluator" and worker.lease))
+    status = finished(world)
+    assert status.last_return is not None
+
+
+def test_a_learner_that_dies_is_replaced_under_a_new_epoch_from_the_last_checkpoint() -> None:
+    world = World(config())
+    world.herd(collectors=2, learners=2)
+    world.submit()
+    while not world.records or max(world.records) < 50:
+        world.step()
+    learner = next(worker for worker in world.workers.values() if worker.role == "learner" and worker.lease)
+    world.kill(learner)
+    finished(world)
+    other = next(worker for worker in world.workers.values() if worker.role == "learner" and worker is not learner)
+    assert len(other.assignments) == 1
+
+
+def test_without_enough_workers_it_waits_and_says_for_what() -> None:
+    world = World(config())
+    world.herd(collectors=2, learners=0)
+    world.submit()
+    for _ in range(10):
+        world.step()
+    status = world.experiment()
+    assert (status.state, status.waiting_for) == ("queued", "waits for 1 learner (0 free)")
+    world.add("learner", 9)
+    finished(world)
+
+
+def test_a_second_experiment_waits_for_the_first_and_then_runs() -> None:
+    world = World(config())
+    world.herd(collectors=2)
+    world.submit("first")
+    world.submit("second")
+    world.run()
+    first, second = world.status().experiments
+    assert {first.state, second.state} == {"finished"}
+    assert first.env_step + second.env_step == world.unique_env_steps()
+
+
+def test_two_experiments_at_once_keep_their_counters_apart() -> None:
+    world = World(config(collector={"count": 1, "chunk_env_steps": 64}))
+    world.herd(collectors=2, evaluators=2, learners=2)
+    world.submit("first")
+    world.submit("second")
+    for _ in range(40):
+        world.step()
+    assert [e.state for e in world.status().experiments] == ["running", "running"]
+    world.run()
+    first, second = world.status().experiments
+    assert first.env_step + second.env_step == world.unique_env_steps()
+
+
+def test_stop_saves_judges_and_lets_everybody_go() -> None:
+    world = World(config(stop={"max_env_steps": 10**9}))
+    world.herd(collectors=2)
+    world.submit()
+    for _ in range(60):
+        world.step()
+    world.ask(StopExperiment("x"))
+    world.run()
+    status = world.experiment()
+    assert (status.state, status.reason) == ("stopped", "stopped")
+    assert any(isinstance(reply, Done) for reply in world.replies)
+    assert max(world.records) == status.train_iter
+    assert status.train_iter in world.rewards
+
+
+def test_stopping_what_does_not_exist_names_what_does() -> None:
+    world = World(config())
+    world.submit()
+    world.ask(StopExperiment("nonsense"))
+    for _ in range(5):
+        world.step()
+    refusal = next(reply for reply in world.replies if isinstance(reply, Rejected))
+    assert refusal.reason.startswith("no experiment is called 'nonsense'; known are: x (")
+
+
+def test_status_is_answered() -> None:
+    world = World(config())
+    world.herd(collectors=2)
+    world.submit()
+    world.ask(StatusRequest())
+    for _ in range(5):
+        world.step()
+    status = next(reply for reply in world.replies if isinstance(reply, Status))
+    assert len(status.workers) == 4
+
+
+def test_shutdown_stops_the_runs_sends_everybody_home_and_exits() -> None:
+    from remuda.coordinator.state import ShutdownRequested
+
+    world = World(config(stop={"max_env_steps": 10**9}))
+    world.herd(collectors=2)
+    world.submit()
+    for _ in range(60):
+        world.step()
+    world._apply(world.coordinator.handle(ShutdownRequested("test"), world.now_s))
+    for _ in range(400):
+        world.step()
+        if world.exited:
+            break
+    assert world.exited
+    assert not any(worker.alive for worker in world.workers.values())
+    assert world.experiment().state == "stopped"
+
+
+def test_hundreds_of_workers_serve_many_experiments() -> None:
+    world = World(config(collector={"count": 8, "chunk_env_steps": 64}, stop={"max_env_steps": 1_500}))
+    world.updates_per_step = 100
+    world.herd(collectors=240, evaluators=30, learners=30)
+    for number in range(30):
+        world.submit(f"x{number}")
+    world.run()
+    experiments = world.status().experiments
+    assert len(experiments) == 30
+    assert {e.state for e in experiments} == {"finished"}
+    assert sum(e.env_step for e in experiments) == world.unique_env_steps()
+
+
+def test_worker_reports_name_the_evaluator() -> None:
+    world = World(config())
+    world.herd(collectors=1)
+    world.submit()
+    finished(world)
+    evaluators = {worker.uuid for worker in world.workers.values() if worker.role == "evaluator"}
+    assert {r.worker for r in world.reports if isinstance(r, WorkerReport) and r.role == "evaluator"} == evaluators

@@ -1,0 +1,306 @@
+"""Payload files: how a chunk's columns lie on disk, and what is wrong with one that cannot be used.
+
+A payload is a safetensors file whose header carries the chunk's whole metadata, so that an index can be rebuilt from
+headers alone. It is written under a temporary name and renamed, without fsync: experience can be collected again.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import re
+import stat
+import time
+import zlib
+from collections.abc import Iterable, Mapping, Sequence, Set
+from pathlib import Path
+from typing import Annotated, BinaryIO, Literal
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError
+from safetensors.numpy import load
+
+from remuda.storage.atomic import sweep_temporaries, write_bytes
+from remuda.wire.messages import ChunkId, ChunkMeta, PolicyRef
+
+Column = npt.NDArray[np.generic]
+Columns = dict[str, Column]
+"""Arrays by name, all with one row per training sample."""
+
+ChunkFault = Literal[
+    "missing", "unreadable", "wrong name", "wrong size", "wrong checksum", "malformed", "lying header", "pickle"
+]
+
+_MAX_HEADER_BYTES = 16 << 20
+_META_KEY = "chunk"
+_NAME = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})_([0-9]{6,16})_([0-9]{9,16})\.safetensors")
+_DTYPE_NAMES: dict[np.dtype[np.generic], str] = {
+    np.dtype("?"): "BOOL",
+    np.dtype("u1"): "U8",
+    np.dtype("i1"): "I8",
+    np.dtype("<u2"): "U16",
+    np.dtype("<i2"): "I16",
+    np.dtype("<f2"): "F16",
+    np.dtype("<u4"): "U32",
+    np.dtype("<i4"): "I32",
+    np.dtype("<f4"): "F32",
+    np.dtype("<u8"): "U64",
+    np.dtype("<i8"): "I64",
+    np.dtype("<f8"): "F64",
+}
+_PICKLE_STARTS = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK\x03\x04")
+
+
+class ChunkError(Exception):
+    """A payload file that must not be used. `fault` is the kind, the message has file and details."""
+
+    def __init__(self, fault: ChunkFault, path: Path, details: str) -> None:
+        super().__init__(f"payload file {path.name!r}: {fault}: {details}")
+        self.fault: ChunkFault = fault
+        self.path = path
+
+
+class _Metadata(msgspec.Struct, forbid_unknown_fields=True):
+    chunk: Annotated[str, msgspec.Meta(max_length=_MAX_HEADER_BYTES)]
+
+
+class _Header(msgspec.Struct):
+    """The part of a safetensors header that is ours; the tensors in it are the library's to check."""
+
+    metadata: _Metadata = msgspec.field(name="__metadata__")
+
+
+# --- names ----------------------------------------------------------------------------------------------------------
+
+
+def chunk_name(chunk: ChunkId) -> str:
+    """Return the name of the chunk's payload file: worker, incarnation and sequence, so that names sort by age."""
+    return f"{chunk.worker}_{chunk.incarnation:06d}_{chunk.sequence:09d}.safetensors"
+
+
+def parse_name(name: str) -> ChunkId:
+    """Return whose chunk a payload file of this name is. Raises ChunkError for any name that is not ours."""
+    match = _NAME.fullmatch(name)
+    if match:
+        chunk = ChunkId(worker=match[1], incarnation=int(match[2]), sequence=int(match[3]))
+        if chunk_name(chunk) == name:
+            return chunk
+    raise ChunkError("wrong name", Path(name), "not <worker uuid>_<incarnation>_<sequence>.safetensors")
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+def write_chunk(
+    data_dir: Path,
+    chunk: ChunkId,
+    columns: Mapping[str, npt.NDArray[np.generic]],
+    *,
+    env_steps: int,
+    policy: PolicyRef,
+    collect_s: float,
+    episode_returns: Sequence[float] = (),
+    episode_lengths: Sequence[int] = (),
+) -> ChunkMeta:
+    """Write the columns, each [rows, …], to a payload file in `data_dir` and return what to announce.
+
+    `meta.payload_bytes` is the size of the whole file. Raises ValueError for columns of different length or a dtype
+    that safetensors does not know, and for numbers that are not finite; OSError when the disk does not take it.
+    """
+    stored = _in_file_order(columns)
+    if not math.isfinite(collect_s) or not np.isfinite(episode_returns).all():
+        raise ValueError(f"chunk {chunk.sequence}: the episode returns {list(episode_returns)} are not all finite")
+    meta = ChunkMeta(
+        chunk=chunk,
+        file=chunk_name(chunk),
+        rows=len(next(iter(stored.values()))),
+        env_steps=env_steps,
+        payload_bytes=0,
+        checksum=_checksum(stored),
+        policy=policy,
+        collect_s=collect_s,
+        episode_returns=[float(value) for value in episode_returns],
+        episode_lengths=[int(value) for value in episode_lengths],
+    )
+    meta, header = _sized_header(meta, stored)
+    payload = b"".join([header, *(column.tobytes() for column in stored.values())])
+    write_bytes(data_dir / meta.file, payload, durable=False)
+    return meta
+
+
+def _in_file_order(columns: Mapping[str, npt.NDArray[np.generic]]) -> Columns:
+    """Return contiguous little-endian columns, widest dtype first so that each is aligned in the file."""
+    lengths = {column.shape[:1] for column in columns.values()}  # () for a scalar
+    if len(lengths) != 1 or () in lengths:
+        shapes = {name: column.shape for name, column in columns.items()}
+        raise ValueError(f"all columns must have the same number of rows, not {shapes}")
+    stored: Columns = {}
+    for name, column in sorted(columns.items(), key=lambda item: (-item[1].dtype.itemsize, item[0])):
+        dtype = column.dtype.newbyteorder("<")
+        if dtype not in _DTYPE_NAMES or name == "__metadata__":
+            raise ValueError(f"column {name!r} of dtype {column.dtype} cannot be stored")
+        stored[name] = np.ascontiguousarray(column, dtype=dtype)
+    return stored
+
+
+def _sized_header(meta: ChunkMeta, columns: Columns) -> tuple[ChunkMeta, bytes]:
+    """Return the meta with the file's size filled in, and the header that holds it.
+
+    The size is part of the header that it counts; growing it until it fits ends after two or three rounds.
+    """
+    data_bytes = sum(column.nbytes for column in columns.values())
+    while True:
+        header = _header(meta, columns)
+        size = len(header) + data_bytes
+        if size == meta.payload_bytes:
+            return meta, header
+        meta = msgspec.structs.replace(meta, payload_bytes=size)
+
+
+def _header(meta: ChunkMeta, columns: Columns) -> bytes:
+    """Encode a safetensors header: length as u64, then JSON, padded with spaces to a multiple of 8 bytes."""
+    entries: dict[str, object] = {"__metadata__": {_META_KEY: msgspec.json.encode(meta).decode()}}
+    end = 0
+    for name, column in columns.items():
+        start, end = end, end + column.nbytes
+        dtype = _DTYPE_NAMES[column.dtype]
+        entries[name] = {"dtype": dtype, "shape": column.shape, "data_offsets": (start, end)}
+    text = msgspec.json.encode(entries)
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _checksum(columns: Columns) -> int:
+    """crc32 over each column's name, dtype, shape and bytes, in sorted order of name.
+
+    Name, dtype and shape are in it because a flipped bit in the header can make other rows of the same bytes.
+    """
+    checksum = 0
+    for name, column in sorted(columns.items()):
+        checksum = zlib.crc32(f"{name} {_DTYPE_NAMES[column.dtype]} {column.shape}".encode(), checksum)
+        checksum = zlib.crc32(column.data, checksum)
+    return checksum
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def read_chunk(path: Path, meta: ChunkMeta) -> Columns:
+    """Return the columns of the payload file that `meta` announced. They are read-only.
+
+    Raises ChunkError when the file is not there, is not what was announced, or is damaged. Never follows a symbolic
+    link and never reads more than the announced size.
+    """
+    if path.name != meta.file or parse_name(path.name) != meta.chunk:
+        raise ChunkError("wrong name", path, f"announced as {meta.file!r} of {meta.chunk}")
+    with _open(path) as file:
+        if (size := os.fstat(file.fileno()).st_size) != meta.payload_bytes:
+            raise ChunkError("wrong size", path, f"{size} bytes on disk, {meta.payload_bytes} announced")
+        data = file.read(meta.payload_bytes)
+    if len(data) != meta.payload_bytes:
+        raise ChunkError("wrong size", path, f"{len(data)} bytes read, {meta.payload_bytes} announced")
+    if _meta_in(path, data[8 : 8 + _header_bytes(path, data[:8], len(data))]) != meta:
+        raise ChunkError("lying header", path, "its metadata is not what was announced")
+    columns = _columns_in(path, data)
+    if any(not column.ndim or len(column) != meta.rows for column in columns.values()):
+        shapes = {name: column.shape for name, column in columns.items()}
+        raise ChunkError("lying header", path, f"{meta.rows} rows announced, columns are {shapes}")
+    if _checksum(columns) != meta.checksum:
+        raise ChunkError("wrong checksum", path, "damaged on its way to or from the disk")
+    return columns
+
+
+def read_meta(path: Path) -> ChunkMeta:
+    """Return the metadata in the file's header without reading the payload.
+
+    Raises ChunkError when the header is damaged, the name does not fit it, or the file is not as long as it says.
+    """
+    chunk = parse_name(path.name)
+    with _open(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        meta = _meta_in(path, file.read(_header_bytes(path, file.read(8), size)))
+    if meta.chunk != chunk or meta.file != path.name:
+        raise ChunkError("lying header", path, f"its header says {meta.file!r} of {meta.chunk}")
+    if meta.payload_bytes != size:
+        raise ChunkError("wrong size", path, f"{size} bytes on disk, {meta.payload_bytes} in its header")
+    return meta
+
+
+def _open(path: Path) -> BinaryIO:
+    """Open a regular file, nothing else: no link that leaves data/, no pipe that would block."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            raise ChunkError("missing", path, f"there is no such file in {path.parent}") from error
+        if error.errno == errno.ELOOP:
+            raise ChunkError("unreadable", path, "is a symbolic link, which is never followed") from error
+        raise ChunkError("unreadable", path, str(error)) from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ChunkError("unreadable", path, "is not a regular file")
+    return open(descriptor, "rb", buffering=0)
+
+
+def _header_bytes(path: Path, start: bytes, file_bytes: int) -> int:
+    """Return how long the JSON part of the header is, given the first 8 bytes."""
+    length = int.from_bytes(start, "little")
+    if len(start) < 8 or length > min(_MAX_HEADER_BYTES, file_bytes - 8):
+        # Told apart only here: a header of 640 bytes starts like a pickle, but no pickle starts with a small number.
+        if start.startswith(_PICKLE_STARTS):
+            raise ChunkError("pickle", path, "looks like a pickle; such files are never opened")
+        raise ChunkError("malformed", path, f"a header of {length} bytes in a file of {file_bytes}")
+    return length
+
+
+def _meta_in(path: Path, header: bytes) -> ChunkMeta:
+    try:
+        text = msgspec.json.decode(header, type=_Header).metadata.chunk
+        return msgspec.json.decode(text, type=ChunkMeta)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ChunkError("malformed", path, f"its header cannot be read: {error}") from error
+
+
+def _columns_in(path: Path, data: bytes) -> Columns:
+    try:
+        columns: Columns = dict(load(data))
+    except (SafetensorError, KeyError) as error:  # KeyError: a dtype that numpy does not have
+        raise ChunkError("malformed", path, f"not a safetensors file of numpy columns: {error}") from error
+    for name, column in columns.items():
+        if column.dtype not in _DTYPE_NAMES:
+            raise ChunkError("malformed", path, f"column {name!r} has the unknown dtype {column.dtype}")
+    return columns
+
+
+# --- removing -------------------------------------------------------------------------------------------------------
+
+
+def delete_chunks(data_dir: Path, files: Iterable[str]) -> None:
+    """Delete payload files that nobody needs; one that is gone already is fine. Raises ChunkError for foreign names."""
+    for file in files:
+        parse_name(file)
+        (data_dir / file).unlink(missing_ok=True)
+
+
+def sweep_orphans(data_dir: Path, keep: Set[str], *, older_than_s: float, now_s: float | None = None) -> list[str]:
+    """Delete payload files that nobody knows and what writers that died left; return the names of the former.
+
+    `keep` names the files still needed. A file younger than `older_than_s` may be about to be announced and stays, as
+    do files that are not payloads. `now_s` is wall time (the files' clock).
+    """
+    now_s = time.time() if now_s is None else now_s
+    sweep_temporaries(data_dir, older_than_s=older_than_s, now_s=now_s)
+    removed: list[str] = []
+    for entry in os.scandir(data_dir) if data_dir.is_dir() else ():
+        if entry.name in keep or not _NAME.fullmatch(entry.name) or entry.is_dir(follow_symlinks=False):
+            continue
+        try:
+            if now_s - entry.stat(follow_symlinks=False).st_mtime > older_than_s:
+                os.unlink(entry.path)
+                removed.append(entry.name)
+        except FileNotFoundError:
+            continue  # whoever owned it was faster
+    return sorted(removed)

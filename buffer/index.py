@@ -1,0 +1,296 @@
+"""Which rows are live, which of them are drawn, and which payload files nobody needs any more."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass
+from itertools import takewhile
+
+import numpy as np
+import numpy.typing as npt
+
+from remuda.buffer.limiter import SamplesPerInsertLimiter
+from remuda.buffer.samplers import Sampler, importance_weights
+from remuda.wire.messages import ChunkMeta, IndexedChunk
+
+Rows = npt.NDArray[np.int64]
+
+_DEAD = -1
+"""In place of a row id: the slot holds no live row."""
+
+
+class ChunkTooLargeError(ValueError):
+    """A chunk that could never be held as a whole."""
+
+
+class NotEnoughRowsError(ValueError):
+    """More rows were asked for than may be drawn now; `sampleable_rows` says how many that is."""
+
+
+@dataclass(frozen=True)
+class InsertResult:
+    """Where a chunk's rows went and which payload files may be deleted because of it."""
+
+    first_row: int
+    deletable: list[str]
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Batches, each array [batches, batch_size]."""
+
+    rows: Rows
+    weights: npt.NDArray[np.float32]
+    """Importance weights, largest 1 in each batch."""
+    uses: Rows
+    """How often each row has been drawn, these batches included."""
+    priorities: npt.NDArray[np.float64]
+    staleness: Rows
+    """Gradient updates since the policy that collected the row."""
+
+
+class ReplayIndex:
+    """The metadata of all experience: row ids, priorities, use counts, and who still needs which payload file.
+
+    Row ids count up from 0 over the whole run and are never reused; a row's slot is its id modulo the capacity.
+    Rows are evicted singly, oldest first, when newer ones need their slots, and by whole chunks when the payload files
+    exceed `quota_bytes`. A file may be deleted once no row in it is live and the learner has either loaded it or was
+    never told of it; each is reported exactly once, by whichever call made it so.
+
+    Opens no file and knows no clock. A restarted coordinator makes a new one with `first_row` and `sampled_rows` from
+    its journal and inserts the live chunks again, in order.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        sampler: Sampler,
+        *,
+        limiter: SamplesPerInsertLimiter,
+        rng: np.random.Generator,
+        quota_bytes: int,
+        first_row: int = 0,
+        sampled_rows: int = 0,
+    ) -> None:
+        if capacity < 1 or quota_bytes < 1:
+            raise ValueError(f"capacity and quota_bytes must be at least 1, not {capacity} and {quota_bytes}")
+        self.capacity = capacity
+        self._sampler = sampler
+        self._limiter = limiter
+        self._rng = rng
+        self._quota_bytes = quota_bytes
+        self._row_of_slot: Rows = np.full(capacity, _DEAD, np.int64)
+        self._uses: Rows = np.zeros(capacity, np.int64)
+        self._policy_iter: Rows = np.zeros(capacity, np.int64)
+        self._chunks: deque[IndexedChunk] = deque()  # with live rows, oldest first
+        self._unloaded: list[IndexedChunk] = []  # without live rows, but the learner may be about to read the file
+        self._handed_row = 0  # the learner was told of every chunk below
+        self._loaded_row = 0  # and has loaded every chunk below
+        self.next_row = first_row
+        """One above the newest row's id: how many rows were ever inserted."""
+        self.first_live_row = first_row
+        """Every row below is evicted."""
+        self.rows = 0
+        """Live rows."""
+        self.payload_bytes = 0
+        """Bytes of payload files not yet reported as deletable."""
+        self.sampled_rows = sampled_rows
+        self.removed_rows = 0
+        self.ignored_priorities = 0
+        """Priorities of rows that were evicted before their priority came back."""
+        self.quarantined: Counter[str] = Counter()
+        """How many chunks were quarantined, by reason."""
+
+    # --- experience in --------------------------------------------------------------------------------------------
+
+    def insert(self, meta: ChunkMeta) -> InsertResult:
+        """Give the chunk's rows the next ids and make room for them.
+
+        Never refuses for the limiter's sake: what was collected counts. Raises ChunkTooLargeError when the chunk by
+        itself exceeds the capacity or the quota.
+        """
+        self._check_fits(meta)
+        first_row, end_row = self.next_row, self.next_row + meta.rows
+        if not meta.rows:
+            return InsertResult(first_row, [meta.file])
+        deletable = self.consume(max(self.first_live_row, end_row - self.capacity))
+        rows = np.arange(first_row, end_row)
+        slots = rows % self.capacity
+        self._row_of_slot[slots] = rows
+        self._policy_iter[slots] = meta.policy.train_iter
+        self._uses[slots] = 0
+        self._sampler.on_insert(slots)
+        self._chunks.append(IndexedChunk(first_row=first_row, meta=meta))
+        self.next_row = end_row
+        self.rows += meta.rows
+        self.payload_bytes += meta.payload_bytes
+        return InsertResult(first_row, deletable + self._keep_quota())
+
+    def insertable_rows(self) -> int:
+        """How many more rows may come in.
+
+        The limiter's word; but none while data/ is over its quota, which happens only when the learner is behind with
+        loading. A learner that itself waits for rows is not waited for.
+        """
+        if self.payload_bytes > self._quota_bytes and self.sampleable_rows() >= self._limiter.request_rows:
+            return 0
+        return self._limiter.insertable_rows(self.next_row, self.sampled_rows)
+
+    def consume(self, below_row: int) -> list[str]:
+        """Evict every row below `below_row` (used up, or too old) and return the files that may be deleted now.
+
+        Raises ValueError when `below_row` goes backwards or beyond `next_row`.
+        """
+        if not self.first_live_row <= below_row <= self.next_row:
+            raise ValueError(
+                f"rows below {below_row} cannot be used up: live are {self.first_live_row} to {self.next_row - 1}"
+            )
+        self._kill(np.arange(self.first_live_row, below_row))
+        self.first_live_row = below_row
+        deletable: list[str] = []
+        while self._chunks and _end_row(self._chunks[0]) <= below_row:
+            deletable += self._retire(self._chunks.popleft())
+        return deletable
+
+    def quarantine(self, file: str, reason: str) -> list[str]:
+        """Never draw a row of this payload file again, since it cannot be read; return what may be deleted now.
+
+        A file without live rows is only counted.
+        """
+        self.quarantined[reason] += 1
+        for chunk in self._chunks:
+            if chunk.meta.file == file:
+                self._kill(np.arange(chunk.first_row, _end_row(chunk)))
+                self._chunks.remove(chunk)
+                return self._retire(chunk)
+        return []
+
+    # --- batches out ----------------------------------------------------------------------------------------------
+
+    def sampleable_rows(self) -> int:
+        """How many rows may be drawn now."""
+        return min(self._sampler.drawable_rows, self._limiter.sampleable_rows(self.next_row, self.sampled_rows))
+
+    def sample(self, batches: int, batch_size: int, *, train_iter: int, beta: float) -> Sampled:
+        """Draw `batches` batches of `batch_size` rows.
+
+        `train_iter` is how many updates the learner did, `beta` the importance exponent. Raises NotEnoughRowsError.
+        """
+        wanted = batches * batch_size
+        if wanted > self.sampleable_rows():
+            raise NotEnoughRowsError(f"{wanted} rows were asked for and {self.sampleable_rows()} may be drawn now")
+        slots, probabilities = self._sampler.sample(batches, batch_size, self._rng)
+        np.add.at(self._uses, slots.ravel(), 1)
+        self.sampled_rows += wanted
+        return Sampled(
+            rows=self._row_of_slot.take(slots),
+            weights=importance_weights(probabilities, self.rows, beta),
+            uses=self._uses.take(slots),
+            priorities=self._sampler.priorities(slots),
+            # A learner that resumed from an older checkpoint is behind the policies that collected: not stale.
+            staleness=np.maximum(train_iter - self._policy_iter.take(slots), 0),
+        )
+
+    def update_priorities(self, rows: Rows, priorities: npt.NDArray[np.floating]) -> None:
+        """Pass on the errors seen on `rows` int64 [n]. Rows that are not live (any more) are ignored and counted."""
+        if rows.ndim != 1 or rows.shape != priorities.shape:
+            raise ValueError(f"rows and priorities must be [n] and alike, not {rows.shape} and {priorities.shape}")
+        slots = rows % self.capacity
+        live = (self._row_of_slot.take(slots) == rows) & (rows >= 0)
+        if not live.all():
+            self.ignored_priorities += len(rows) - int(np.count_nonzero(live))
+            slots, priorities = slots[live], priorities[live]
+        self._sampler.update(slots, priorities)
+
+    def achieved_samples_per_insert(self) -> float:
+        """How often a row was sampled on average so far, the warm-up not counted; nan before there is one."""
+        return self._limiter.achieved(self.next_row, self.sampled_rows)
+
+    # --- what the learner knows -----------------------------------------------------------------------------------
+
+    def hand_out_new(self) -> list[IndexedChunk]:
+        """Return the chunks that the learner was not told of, in row order; from now on it is told.
+
+        Only chunks with live rows are told, so nothing is missing but rows evicted or quarantined since.
+        """
+        new = list(takewhile(lambda chunk: chunk.first_row >= self._handed_row, reversed(self._chunks)))
+        self._handed_row = self.next_row
+        return new[::-1]
+
+    def live_chunks(self) -> list[IndexedChunk]:
+        """Return every chunk with live rows, in row order."""
+        return list(self._chunks)
+
+    def confirm_loaded(self, loaded_row: int) -> list[str]:
+        """The learner's ring has every live row below `loaded_row`: return the files that may be deleted now.
+
+        Raises ValueError when the learner claims rows that it was not told of. A claim lower than before changes
+        nothing.
+        """
+        if loaded_row > self._handed_row:
+            raise ValueError(f"the learner says it loaded rows below {loaded_row}; it was told {self._handed_row}")
+        self._loaded_row = max(self._loaded_row, loaded_row)
+        return self._release_unloaded() + self._keep_quota()
+
+    def forget_learner(self) -> list[str]:
+        """The learner is gone and with it its ring: the next hand-out starts over. Return what may be deleted now."""
+        self._handed_row = self._loaded_row = 0
+        return self._release_unloaded() + self._keep_quota()
+
+    def files(self) -> set[str]:
+        """Return every payload file that must stay in data/."""
+        return {chunk.meta.file for chunk in (*self._chunks, *self._unloaded)}
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    def _check_fits(self, meta: ChunkMeta) -> None:
+        if meta.rows > self.capacity:
+            raise ChunkTooLargeError(
+                f"chunk {meta.file} has {meta.rows} rows and the buffer holds {self.capacity}: "
+                "raise buffer.capacity or lower collector.chunk_env_steps"
+            )
+        if meta.payload_bytes > self._quota_bytes:
+            raise ChunkTooLargeError(
+                f"chunk {meta.file} has {meta.payload_bytes} bytes and data/ may hold {self._quota_bytes}: "
+                "raise buffer.quota_bytes or lower collector.chunk_env_steps"
+            )
+
+    def _kill(self, rows: Rows) -> None:
+        """Take those of `rows` that are live out of the sampler."""
+        slots = rows % self.capacity
+        slots = slots[self._row_of_slot.take(slots) == rows]
+        if len(slots):
+            self._sampler.on_evict(slots)
+            self._row_of_slot[slots] = _DEAD
+            self.rows -= len(slots)
+            self.removed_rows += len(slots)
+
+    def _retire(self, chunk: IndexedChunk) -> list[str]:
+        """Let go of a chunk without live rows."""
+        if self._may_be_read(chunk):
+            self._unloaded.append(chunk)
+            return []
+        self.payload_bytes -= chunk.meta.payload_bytes
+        return [chunk.meta.file]
+
+    def _release_unloaded(self) -> list[str]:
+        """Name the files that waited for the learner and need not any more."""
+        waiting, self._unloaded = self._unloaded, []
+        return [file for chunk in waiting for file in self._retire(chunk)]
+
+    def _keep_quota(self) -> list[str]:
+        """Evict the oldest chunks while data/ is over its quota and that frees their files at once."""
+        deletable: list[str] = []
+        while self.payload_bytes > self._quota_bytes and len(self._chunks) > 1:
+            if self._may_be_read(self._chunks[0]):
+                break
+            deletable += self.consume(_end_row(self._chunks[0]))
+        return deletable
+
+    def _may_be_read(self, chunk: IndexedChunk) -> bool:
+        """The learner was told of the chunk and has not said that it loaded it."""
+        return chunk.first_row < self._handed_row and _end_row(chunk) > self._loaded_row
+
+
+def _end_row(chunk: IndexedChunk) -> int:
+    return chunk.first_row + chunk.meta.rows

@@ -1,0 +1,111 @@
+"""What the buffer did since it last said so: the numbers of its two tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from remuda.buffer.index import ReplayIndex, Sampled
+
+
+@dataclass(frozen=True)
+class SampleStatistics:
+    """Of all rows drawn since the last such table."""
+
+    batches: int
+    """Batches drawn since the start."""
+    use_avg: float
+    """How often a drawn row has been drawn, that draw included."""
+    use_max: int
+    priority_avg: float
+    """As the learner gave it, before exponent and offset; the largest seen for a row it never saw."""
+    priority_max: float
+    priority_min: float
+    staleness_avg: float
+    """Gradient updates since the policy that collected the row."""
+    staleness_max: int
+
+
+@dataclass(frozen=True)
+class ThroughputStatistics:
+    """Rows that came and went since the last such table, `period_s` seconds ago."""
+
+    period_s: float
+    pushed_in: int
+    sampled_out: int
+    removed: int
+    current_have: int
+
+
+@dataclass
+class _Tally:
+    rows: int = 0
+    uses: int = 0
+    use_max: int = 0
+    priorities: float = 0.0
+    priority_max: float = 0.0
+    priority_min: float = float("inf")
+    staleness: int = 0
+    staleness_max: int = 0
+
+
+class BufferMonitor:
+    """Sums up what it is shown and returns a table's numbers when one is due. Knows no logs and no clock."""
+
+    def __init__(self, index: ReplayIndex, interval_samples: int, interval_s: float, *, now_s: float) -> None:
+        if interval_samples < 1 or not interval_s > 0:
+            raise ValueError(f"intervals must be positive, not {interval_samples} batches and {interval_s} s")
+        self._index = index
+        self._interval_samples = interval_samples
+        self._interval_s = interval_s
+        self._batches = 0
+        self._tally = _Tally()
+        self._period_start_s = now_s
+        self._seen = self._totals()
+
+    def sampled(self, sampled: Sampled) -> SampleStatistics | None:
+        """Count what one call drew; return statistics when a multiple of `interval_samples` batches is reached.
+
+        A call that crosses several multiples is followed by one table.
+        """
+        if not sampled.rows.size:
+            return None
+        self._add(sampled)
+        before = self._batches
+        self._batches += len(sampled.rows)
+        if before // self._interval_samples == self._batches // self._interval_samples:
+            return None
+        tally, self._tally = self._tally, _Tally()
+        return SampleStatistics(
+            batches=self._batches,
+            use_avg=tally.uses / tally.rows,
+            use_max=tally.use_max,
+            priority_avg=tally.priorities / tally.rows,
+            priority_max=tally.priority_max,
+            priority_min=tally.priority_min,
+            staleness_avg=tally.staleness / tally.rows,
+            staleness_max=tally.staleness_max,
+        )
+
+    def throughput(self, now_s: float) -> ThroughputStatistics | None:
+        """Return what the index did in the period once `interval_s` seconds passed, else None."""
+        period_s = now_s - self._period_start_s
+        if period_s < self._interval_s:
+            return None
+        totals = self._totals()
+        pushed_in, sampled_out, removed = (now - then for now, then in zip(totals, self._seen, strict=True))
+        self._period_start_s, self._seen = now_s, totals
+        return ThroughputStatistics(period_s, pushed_in, sampled_out, removed, self._index.rows)
+
+    def _totals(self) -> tuple[int, int, int]:
+        return self._index.next_row, self._index.sampled_rows, self._index.removed_rows
+
+    def _add(self, sampled: Sampled) -> None:
+        tally = self._tally
+        tally.rows += sampled.rows.size
+        tally.uses += int(sampled.uses.sum())
+        tally.use_max = max(tally.use_max, int(sampled.uses.max()))
+        tally.priorities += float(sampled.priorities.sum())
+        tally.priority_max = max(tally.priority_max, float(sampled.priorities.max()))
+        tally.priority_min = min(tally.priority_min, float(sampled.priorities.min()))
+        tally.staleness += int(sampled.staleness.sum())
+        tally.staleness_max = max(tally.staleness_max, int(sampled.staleness.max()))

@@ -1,0 +1,104 @@
+"""The learner's copy of the newest rows, column by column."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from remuda.buffer.chunk import Columns
+
+Rows = npt.NDArray[np.int64]
+
+
+class RowsNotHeldError(LookupError):
+    """Rows were asked for that the ring never got or has overwritten."""
+
+
+class ColumnRing:
+    """Holds the newest capacity + slack rows of every column. The first chunk decides names, dtypes and shapes.
+
+    `capacity` is the replay index's; `slack` is how many rows may come in between the drawing of a row and its
+    gathering: a row drawn just before its eviction is still here.
+    """
+
+    def __init__(self, capacity: int, slack: int = 0) -> None:
+        if capacity < 1 or slack < 0:
+            raise ValueError(f"capacity must be at least 1 and slack not negative, not {capacity} and {slack}")
+        self._size = capacity + slack
+        self._columns: Columns = {}
+        # Which row each slot holds, so that a gather notices every row that is not here, gaps included.
+        self._rows: Rows = np.full(self._size, -1, np.int64)
+        self.next_row = 0
+        """One above the highest row written."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that the columns take when full."""
+        return sum(column.nbytes for column in self._columns.values())
+
+    def write(self, first_row: int, columns: Columns) -> None:
+        """Put the rows first_row, first_row + 1 … in place of the oldest.
+
+        Rows may be left out (evicted or quarantined before they were announced) but do not go backwards. Raises
+        ValueError when they do, when there are more than the ring holds, or when a column is missing, unexpected, or of
+        another dtype or shape than that of the first chunk.
+        """
+        count = _row_count(columns)
+        if first_row < self.next_row:
+            raise ValueError(f"rows from {first_row} on were written before; the next row is {self.next_row}")
+        if count > self._size:
+            raise ValueError(f"{count} rows do not fit a ring of {self._size}; make chunks smaller or the ring larger")
+        if not self._columns:
+            self._columns = {name: np.empty((self._size, *c.shape[1:]), c.dtype) for name, c in columns.items()}
+        self._check_fits(columns)
+        start = first_row % self._size
+        until_wrap = min(count, self._size - start)
+        wrapped = count - until_wrap
+        for name, column in columns.items():
+            kept = self._columns[name]
+            kept[start : start + until_wrap] = column[:until_wrap]
+            kept[:wrapped] = column[until_wrap:]
+        self._rows[start : start + until_wrap] = np.arange(first_row, first_row + until_wrap)
+        self._rows[:wrapped] = np.arange(first_row + until_wrap, first_row + count)
+        self.next_row = first_row + count
+
+    def gather(self, rows: Rows, out: Columns | None = None) -> Columns:
+        """Return every column at `rows` int64 [b], as [b, …].
+
+        `out` takes the arrays of an earlier gather of as many rows and is returned. Raises RowsNotHeldError.
+        """
+        slots = rows % self._size
+        held = (self._rows.take(slots, mode="clip") == rows) & (rows >= 0)
+        if not held.all() or not self._columns:
+            missing = rows[~held]
+            raise RowsNotHeldError(
+                f"{len(missing)} of {len(rows)} rows are not in the ring, the first of them {missing[:3].tolist()}; "
+                f"it holds at most {self._size} rows below {self.next_row}"
+            )
+        if out is None:
+            out = {name: np.empty((len(rows), *c.shape[1:]), c.dtype) for name, c in self._columns.items()}
+        for name, column in self._columns.items():
+            # mode="clip" because "raise" would copy `out` once more; the slots are all in range.
+            column.take(slots, axis=0, out=out[name], mode="clip")
+        return out
+
+    def _check_fits(self, columns: Columns) -> None:
+        if columns.keys() != self._columns.keys():
+            raise ValueError(
+                f"columns are {sorted(columns)}, the first chunk's were {sorted(self._columns)}: "
+                "do all collectors run the same config?"
+            )
+        for name, column in columns.items():
+            kept = self._columns[name]
+            if column.dtype != kept.dtype or column.shape[1:] != kept.shape[1:]:
+                raise ValueError(
+                    f"column {name!r} is {column.dtype}{list(column.shape[1:])} per row, "
+                    f"the first chunk's was {kept.dtype}{list(kept.shape[1:])}"
+                )
+
+
+def _row_count(columns: Columns) -> int:
+    counts = {len(column) for column in columns.values()}
+    if len(counts) != 1:
+        raise ValueError(f"all columns must have the same number of rows, not {sorted(counts)}")
+    return counts.pop()

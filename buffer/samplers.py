@@ -1,0 +1,217 @@
+"""Which rows a batch is made of."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from remuda.buffer.sum_tree import Slots, SumTree, Values
+
+UNLIMITED_ROWS = 2**53
+"""Stands for `as many rows as you like`; the largest count a message may carry."""
+
+
+class Sampler(Protocol):
+    """Draws among the live slots of a replay index, which tells it of every slot that comes to life or dies."""
+
+    @property
+    def drawable_rows(self) -> int:
+        """How many rows may be drawn now."""
+        ...
+
+    def on_insert(self, slots: Slots) -> None:
+        """`slots`, none of them live and none twice, now hold new rows, oldest first."""
+        ...
+
+    def on_evict(self, slots: Slots) -> None:
+        """`slots`, all of them live and none twice, are not to be drawn any more."""
+        ...
+
+    def sample(self, batches: int, batch_size: int, rng: np.random.Generator) -> tuple[Slots, Values]:
+        """Return slots int64 [batches, batch_size] and the probability of each, float64 of that shape.
+
+        Raises ValueError when there are not enough rows to draw from.
+        """
+        ...
+
+    def update(self, slots: Slots, priorities: npt.NDArray[np.floating]) -> None:
+        """Take note of the errors float [n] that the learner saw on live `slots` int64 [n]."""
+        ...
+
+    def priorities(self, slots: Slots) -> Values:
+        """Return the priorities of `slots` as the learner gave them, before exponent and offset."""
+        ...
+
+
+class UniformSampler:
+    """Every live row is as likely as any other, with replacement."""
+
+    def __init__(self, capacity: int) -> None:
+        # The live slots, packed, and where in there each slot is (-1: not live): O(1) whatever holes there are.
+        self._live: Slots = np.empty(capacity, np.int64)
+        self._position: Slots = np.full(capacity, -1, np.int64)
+        self._rows = 0
+
+    @property
+    def drawable_rows(self) -> int:
+        """No limit once there is a row."""
+        return UNLIMITED_ROWS if self._rows else 0
+
+    def on_insert(self, slots: Slots) -> None:
+        """Append `slots` to the live ones."""
+        end = self._rows + len(slots)
+        self._live[self._rows : end] = slots
+        self._position[slots] = np.arange(self._rows, end)
+        self._rows = end
+
+    def on_evict(self, slots: Slots) -> None:
+        """Take `slots` out and fill the holes they leave with slots from the end."""
+        end = self._rows - len(slots)
+        positions = self._position[slots]
+        self._position[slots] = -1
+        tail = self._live[end : self._rows]
+        movers = tail[self._position[tail] >= 0]
+        holes = positions[positions < end]
+        self._live[holes] = movers
+        self._position[movers] = holes
+        self._rows = end
+
+    def sample(self, batches: int, batch_size: int, rng: np.random.Generator) -> tuple[Slots, Values]:
+        """Draw with replacement; see Sampler."""
+        if not self._rows:
+            raise ValueError("there is no row to sample")
+        slots = self._live.take(rng.integers(self._rows, size=(batches, batch_size)))
+        return slots, np.full(slots.shape, 1.0 / self._rows)
+
+    def update(self, slots: Slots, priorities: npt.NDArray[np.floating]) -> None:
+        """Priorities change nothing here."""
+
+    def priorities(self, slots: Slots) -> Values:
+        """Every row's priority is 1."""
+        return np.ones(slots.shape)
+
+
+class PrioritizedSampler:
+    """Draws a row with probability proportional to (|priority| + epsilon)^alpha (Schaul et al. 2016, proportional).
+
+    New rows get the largest priority seen so far, so that each is likely to be seen soon. A batch is stratified: the
+    line of all probabilities is cut into batch_size equal parts and one point is drawn in each.
+    """
+
+    def __init__(self, capacity: int, alpha: float, epsilon: float = 1e-6) -> None:
+        if not 0 <= alpha <= 1 or not epsilon > 0:
+            raise ValueError(f"alpha must be in [0, 1] and epsilon positive, not {alpha} and {epsilon}")
+        self._alpha = alpha
+        self._epsilon = epsilon
+        self._tree = SumTree(capacity)
+        self._priorities: Values = np.zeros(capacity)
+        self._largest = 1.0
+        self._rows = 0
+        self.refused_priorities = 0
+        """How many priorities were not finite and therefore left the row's old priority in place."""
+
+    @property
+    def drawable_rows(self) -> int:
+        """No limit once there is a row."""
+        return UNLIMITED_ROWS if self._rows else 0
+
+    def on_insert(self, slots: Slots) -> None:
+        """Give `slots` the largest priority seen."""
+        self._priorities[slots] = self._largest
+        self._tree.set(slots, (self._largest + self._epsilon) ** self._alpha)
+        self._rows += len(slots)
+
+    def on_evict(self, slots: Slots) -> None:
+        """Give `slots` no share of the line any more."""
+        self._tree.set(slots, 0.0)
+        self._rows -= len(slots)
+
+    def sample(self, batches: int, batch_size: int, rng: np.random.Generator) -> tuple[Slots, Values]:
+        """Draw one row per stratum and batch; see Sampler."""
+        if not self._rows:
+            raise ValueError("there is no row to sample")
+        total = self._tree.total
+        points = (np.arange(batch_size) + rng.random((batches, batch_size))) * (total / batch_size)
+        slots = self._tree.find(points.ravel()).reshape(batches, batch_size)
+        return slots, self._tree.get(slots) / total
+
+    def update(self, slots: Slots, priorities: npt.NDArray[np.floating]) -> None:
+        """Set the priorities of `slots`; where a slot occurs twice, the last wins. Those not finite are refused."""
+        sizes = np.abs(priorities, dtype=np.float64)
+        finite = np.isfinite(sizes)
+        if not finite.all():
+            self.refused_priorities += len(sizes) - int(np.count_nonzero(finite))
+            slots, sizes = slots[finite], sizes[finite]
+        if not len(slots):
+            return
+        self._largest = max(self._largest, float(sizes.max()))
+        self._priorities[slots] = sizes
+        self._tree.set(slots, (sizes + self._epsilon) ** self._alpha)
+
+    def priorities(self, slots: Slots) -> Values:
+        """Return the sizes of the errors last seen on `slots`."""
+        return self._priorities.take(slots)
+
+
+class FifoSampler:
+    """Hands out rows in the order in which they came, each once: what an on-policy learner needs."""
+
+    def __init__(self) -> None:
+        self._queue: deque[Slots] = deque()
+        self._queued_rows = 0
+        self.skipped_rows = 0
+        """How many rows were evicted before they were drawn."""
+
+    @property
+    def drawable_rows(self) -> int:
+        """The rows that were not drawn yet."""
+        return self._queued_rows
+
+    def on_insert(self, slots: Slots) -> None:
+        """Queue `slots`."""
+        self._queue.append(slots)
+        self._queued_rows += len(slots)
+
+    def on_evict(self, slots: Slots) -> None:
+        """Forget those of `slots` that were not drawn yet."""
+        queued = self._take_all()
+        left = queued[np.isin(queued, slots, invert=True)]
+        self.skipped_rows += len(queued) - len(left)
+        self.on_insert(left)
+
+    def sample(self, batches: int, batch_size: int, rng: np.random.Generator) -> tuple[Slots, Values]:
+        """Take the oldest rows, batch after batch; nothing is random. See Sampler."""
+        wanted = batches * batch_size
+        if wanted > self._queued_rows:
+            raise ValueError(f"{wanted} rows were asked for and {self._queued_rows} are left")
+        queued = self._take_all()
+        self.on_insert(queued[wanted:])
+        slots = queued[:wanted].reshape(batches, batch_size)
+        return slots, np.full(slots.shape, 1.0 / max(1, wanted))
+
+    def update(self, slots: Slots, priorities: npt.NDArray[np.floating]) -> None:
+        """Priorities change nothing here."""
+
+    def priorities(self, slots: Slots) -> Values:
+        """Every row's priority is 1."""
+        return np.ones(slots.shape)
+
+    def _take_all(self) -> Slots:
+        queued = np.concatenate([*self._queue, np.empty(0, np.int64)])
+        self._queue.clear()
+        self._queued_rows = 0
+        return queued
+
+
+def importance_weights(probabilities: Values, rows: int, beta: float) -> npt.NDArray[np.float32]:
+    """Undo the bias of drawing with `probabilities` among `rows`: (rows * p)^-beta, largest 1 in each batch.
+
+    `probabilities` float64 [batches, batch_size], each above 0; `beta` in [0, 1], 0 undoes nothing (all weights 1) and
+    1 everything (Schaul et al. 2016, section 3.4). Returns float32 of the same shape.
+    """
+    weights: Values = (rows * probabilities) ** -beta
+    weights /= weights.max(axis=-1, keepdims=True)
+    return weights.astype(np.float32)

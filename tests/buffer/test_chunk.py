@@ -1,0 +1,392 @@
+"""A payload file gives back what was written, or says what is wrong with it, and never does anything else."""
+
+from __future__ import annotations
+
+import os
+import pickle  # noqa: TID251 - to make the file that must be refused
+import subprocess
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import load
+
+from remuda.buffer.chunk import (
+    ChunkError,
+    Columns,
+    chunk_name,
+    delete_chunks,
+    parse_name,
+    read_chunk,
+    read_meta,
+    sweep_orphans,
+    write_chunk,
+)
+from remuda.tests.buffer.chunks import WORKER, cartpole_columns
+from remuda.wire.messages import ChunkId, ChunkMeta, PolicyRef
+
+CHUNK = ChunkId(worker=WORKER, incarnation=3, sequence=42)
+NAME = f"{WORKER}_000003_000000042.safetensors"
+
+
+def write(data_dir: Path, columns: Columns | None = None, chunk: ChunkId = CHUNK) -> ChunkMeta:
+    return write_chunk(
+        data_dir,
+        chunk,
+        cartpole_columns(20) if columns is None else columns,
+        env_steps=23,
+        policy=PolicyRef(epoch=1, version=7, train_iter=70),
+        collect_s=0.125,
+        episode_returns=[9.0, 12.5],
+        episode_lengths=[9, 12],
+    )
+
+
+def fault_of(path: Path, meta: ChunkMeta) -> str:
+    with pytest.raises(ChunkError) as caught:
+        read_chunk(path, meta)
+    assert path.name in str(caught.value)
+    return caught.value.fault
+
+
+# --- what was written is read ---------------------------------------------------------------------------------------
+
+
+def test_columns_and_metadata_come_back(tmp_path: Path) -> None:
+    meta = write(tmp_path)
+    path = tmp_path / NAME
+    assert meta.file == NAME
+    assert (meta.rows, meta.env_steps, meta.chunk) == (20, 23, CHUNK)
+    assert meta.payload_bytes == path.stat().st_size
+    assert os.listdir(tmp_path) == [NAME]
+    assert read_meta(path) == meta
+    columns, expected = read_chunk(path, meta), cartpole_columns(20)
+    assert columns.keys() == expected.keys()
+    for name, column in columns.items():
+        assert column.dtype == expected[name].dtype
+        np.testing.assert_array_equal(column, expected[name])
+
+
+def test_the_file_is_plain_safetensors(tmp_path: Path) -> None:
+    write(tmp_path)
+    expected = cartpole_columns(20)
+    loaded = load((tmp_path / NAME).read_bytes())
+    assert sorted(loaded) == sorted(expected)
+    for name, column in expected.items():
+        np.testing.assert_array_equal(loaded[name], column)
+
+
+dtypes = st.sampled_from(["?", "u1", "i1", "u2", "<i2", ">i2", "f2", "u4", "i4", "f4", ">f4", "u8", "i8", "f8", ">f8"])
+shapes = st.lists(st.integers(0, 3), max_size=3)
+
+
+@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=st.integers(0, 5), kinds=st.dictionaries(st.text(max_size=5), st.tuples(dtypes, shapes), min_size=1))
+def test_any_columns_come_back(tmp_path: Path, rows: int, kinds: dict[str, tuple[str, list[int]]]) -> None:
+    rng = np.random.default_rng(0)
+    columns: Columns = {
+        name: (rng.random((rows, *shape)) * 100).astype(dtype).swapaxes(0, -1).swapaxes(0, -1)
+        for name, (dtype, shape) in kinds.items()
+    }
+    meta = write(tmp_path, columns)
+    back = read_chunk(tmp_path / NAME, meta)
+    assert back.keys() == columns.keys()
+    for name, column in columns.items():
+        assert back[name].dtype == column.dtype.newbyteorder("=")
+        np.testing.assert_array_equal(back[name], column)
+    assert read_meta(tmp_path / NAME) == meta
+
+
+def test_columns_that_are_not_contiguous_come_back(tmp_path: Path) -> None:
+    wide = np.arange(60, dtype=np.float32).reshape(10, 6)
+    meta = write(tmp_path, {"a": wide[:, ::2], "b": wide.T[:6].T[::1, 1], "c": wide[::-1, 0]})
+    back = read_chunk(tmp_path / NAME, meta)
+    np.testing.assert_array_equal(back["a"], wide[:, ::2])
+    np.testing.assert_array_equal(back["c"], wide[::-1, 0])
+
+
+def test_the_header_is_enough_to_rebuild_from(tmp_path: Path) -> None:
+    meta = write(tmp_path)
+    path = tmp_path / NAME
+    content = bytearray(path.read_bytes())
+    content[-300:] = os.urandom(300)
+    path.write_bytes(content)
+    assert read_meta(path) == meta
+    assert fault_of(path, meta) == "wrong checksum"
+
+
+def test_metadata_of_any_length_states_the_size_of_the_file_it_is_in(tmp_path: Path) -> None:
+    for count in range(0, 400, 7):
+        meta = write_chunk(
+            tmp_path,
+            CHUNK,
+            {"x": np.zeros((count % 5, 3), np.uint8)},
+            env_steps=count,
+            policy=PolicyRef(),
+            collect_s=1 / 3,
+            episode_returns=[1.1] * count,
+            episode_lengths=[1] * count,
+        )
+        assert meta.payload_bytes == (tmp_path / NAME).stat().st_size
+        assert read_meta(tmp_path / NAME) == meta
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"a": np.zeros(3), "b": np.zeros(4)}, "same number of rows"),
+        ({"a": np.zeros(3), "b": np.ones(())}, "same number of rows"),
+        ({"a": np.ones(())}, "same number of rows"),
+        ({}, "same number of rows"),
+        ({"a": np.array(["x"])}, "cannot be stored"),
+        ({"a": np.array([object()])}, "cannot be stored"),
+        ({"a": np.zeros(1, np.complex128)}, "cannot be stored"),
+        ({"__metadata__": np.zeros(1)}, "cannot be stored"),
+    ],
+)
+def test_columns_that_are_no_chunk_are_refused(tmp_path: Path, columns: Columns, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        write(tmp_path, columns)
+    assert os.listdir(tmp_path) == []
+
+
+def test_numbers_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+    for returns, collect_s in ([float("nan")], 1.0), ([1.0], float("inf")):
+        with pytest.raises(ValueError, match="finite"):
+            write_chunk(
+                tmp_path,
+                CHUNK,
+                cartpole_columns(2),
+                env_steps=2,
+                policy=PolicyRef(),
+                collect_s=collect_s,
+                episode_returns=returns,
+                episode_lengths=[1],
+            )
+    assert os.listdir(tmp_path) == []
+
+
+# --- what is damaged is refused -------------------------------------------------------------------------------------
+
+
+def test_every_flipped_bit_is_noticed(tmp_path: Path) -> None:
+    meta = write(tmp_path, cartpole_columns(3))
+    path = tmp_path / NAME
+    whole = path.read_bytes()
+    good = read_chunk(path, meta)
+    seen = set[str]()
+    for position in range(len(whole)):
+        content = bytearray(whole)
+        content[position] ^= 1 << (position % 8)
+        path.write_bytes(content)
+        try:
+            columns = read_chunk(path, meta)
+        except ChunkError as error:
+            seen.add(error.fault)
+            continue
+        # A flip that changes nothing (such as the case of an exponent's e) is no damage.
+        assert columns.keys() == good.keys()
+        assert all((columns[name] == good[name]).all() for name in good), f"byte {position}"
+    assert {"wrong checksum", "malformed", "lying header"} <= seen
+
+
+def test_every_truncation_is_noticed(tmp_path: Path) -> None:
+    meta = write(tmp_path, cartpole_columns(2))
+    path = tmp_path / NAME
+    whole = path.read_bytes()
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        assert fault_of(path, meta) == "wrong size"
+        with pytest.raises(ChunkError):
+            read_meta(path)
+    path.write_bytes(whole + b"\0")
+    assert fault_of(path, meta) == "wrong size"
+    with pytest.raises(ChunkError, match="wrong size"):
+        read_meta(path)
+
+
+@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(content=st.binary(max_size=300), length=st.none() | st.integers(0, 300))
+def test_any_bytes_are_refused(tmp_path: Path, content: bytes, length: int | None) -> None:
+    if length is not None:
+        content = length.to_bytes(8, "little") + content
+    meta = msgspec.structs.replace(write(tmp_path, cartpole_columns(1)), payload_bytes=len(content))
+    path = tmp_path / NAME
+    path.write_bytes(content)
+    fault_of(path, meta)
+    with pytest.raises(ChunkError):
+        read_meta(path)
+
+
+@pytest.mark.parametrize("length", [2**63, 10 * 2**40, 16 << 20, 5000])
+def test_a_huge_header_is_not_read(tmp_path: Path, length: int) -> None:
+    meta = write(tmp_path)
+    path = tmp_path / NAME
+    path.write_bytes(length.to_bytes(8, "little") + path.read_bytes()[8:])
+    assert fault_of(path, meta) == "malformed"
+    with pytest.raises(ChunkError, match="malformed"):
+        read_meta(path)
+
+
+def test_a_sparse_file_of_ten_terabytes_is_not_read(tmp_path: Path) -> None:
+    meta = write(tmp_path)
+    path = tmp_path / NAME
+    with path.open("r+b") as file:
+        file.truncate(10 << 40)
+    assert fault_of(path, meta) == "wrong size"
+    with pytest.raises(ChunkError, match="wrong size"):
+        read_meta(path)
+
+
+class Canary:
+    """Unpickling this would create a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __reduce__(self) -> tuple[object, tuple[list[str]]]:
+        return subprocess.call, (["touch", str(self._path)],)
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_a_pickle_is_refused_and_never_run(tmp_path: Path, protocol: int) -> None:
+    canary = tmp_path / "canary"
+    content = pickle.dumps(Canary(canary), protocol)
+    meta = msgspec.structs.replace(write(tmp_path), payload_bytes=len(content))
+    (tmp_path / NAME).write_bytes(content)
+    assert fault_of(tmp_path / NAME, meta) == "pickle"
+    with pytest.raises(ChunkError, match="pickle"):
+        read_meta(tmp_path / NAME)
+    assert not canary.exists()
+
+
+def test_a_header_that_lies_is_refused(tmp_path: Path) -> None:
+    meta = write(tmp_path)
+    path = tmp_path / NAME
+    for lie in (
+        msgspec.structs.replace(meta, rows=19),
+        msgspec.structs.replace(meta, env_steps=1000),
+        msgspec.structs.replace(meta, policy=PolicyRef(epoch=9)),
+        msgspec.structs.replace(meta, checksum=meta.checksum ^ 1),
+    ):
+        assert fault_of(path, lie) == "lying header"
+    other = ChunkId(worker=WORKER, incarnation=3, sequence=43)
+    os.rename(path, tmp_path / chunk_name(other))
+    with pytest.raises(ChunkError, match="lying header"):
+        read_meta(tmp_path / chunk_name(other))
+
+
+def test_header_and_announcement_that_lie_alike_are_caught_by_the_columns(tmp_path: Path) -> None:
+    meta = write(tmp_path)
+    path = tmp_path / NAME
+    path.write_bytes(path.read_bytes().replace(b'\\"rows\\":20,', b'\\"rows\\":21,'))
+    assert fault_of(path, msgspec.structs.replace(meta, rows=21)) == "lying header"
+
+
+# --- names and paths ------------------------------------------------------------------------------------------------
+
+
+def test_names_say_worker_incarnation_and_sequence() -> None:
+    assert chunk_name(CHUNK) == NAME
+    assert parse_name(NAME) == CHUNK
+    huge = ChunkId(worker=WORKER, incarnation=2**53, sequence=2**53)
+    assert parse_name(chunk_name(huge)) == huge
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "..",
+        f"../{NAME}",
+        f"/{NAME}",
+        f"x/{NAME}",
+        f"{NAME}\n",
+        NAME.replace("_000003_", "_3_"),
+        NAME.replace("_000003_", "_0000003_"),
+        NAME.upper(),
+        NAME.replace("000003", "00000٣"),
+        NAME.removesuffix(".safetensors"),
+        f".{NAME}.1.abcdef01.tmp",
+    ],
+)
+def test_foreign_names_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ChunkError, match="wrong name"):
+        parse_name(name)
+    with pytest.raises(ChunkError, match="wrong name"):
+        delete_chunks(tmp_path, [name])
+
+
+def test_a_path_that_leaves_the_folder_is_refused(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    data_dir.mkdir()
+    meta = write(tmp_path)
+    evil = msgspec.structs.replace(meta, file=f"../{NAME}")
+    assert fault_of(data_dir / evil.file, evil) == "wrong name"
+
+
+def test_links_pipes_and_folders_are_not_opened(tmp_path: Path) -> None:
+    meta = write(tmp_path)
+    path = tmp_path / NAME
+    os.rename(path, tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    assert fault_of(path, meta) == "unreadable"
+    path.unlink()
+    os.mkfifo(path)
+    assert fault_of(path, meta) == "unreadable"
+    path.unlink()
+    path.mkdir()
+    assert fault_of(path, meta) == "unreadable"
+
+
+def test_a_missing_file_is_missing(tmp_path: Path) -> None:
+    meta = write(tmp_path)
+    delete_chunks(tmp_path, [NAME, NAME])
+    assert fault_of(tmp_path / NAME, meta) == "missing"
+    with pytest.raises(ChunkError, match="missing"):
+        read_meta(tmp_path / "nowhere" / NAME)
+
+
+def test_no_descriptor_stays_open(tmp_path: Path) -> None:
+    meta = write(tmp_path)
+    path = tmp_path / NAME
+    bad = msgspec.structs.replace(meta, rows=1)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        read_chunk(path, meta)
+        read_meta(path)
+        fault_of(path, bad)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+# --- sweeping -------------------------------------------------------------------------------------------------------
+
+
+def test_only_old_payloads_that_nobody_knows_are_swept(tmp_path: Path) -> None:
+    names = [
+        write(tmp_path, chunk=ChunkId(worker=WORKER, incarnation=1, sequence=sequence)).file for sequence in range(4)
+    ]
+    temporary = tmp_path / f".{NAME}.123.abcdef01.tmp"
+    for path in (temporary, tmp_path / "notes.txt"):
+        path.write_bytes(b"")
+    for entry in os.listdir(tmp_path):
+        os.utime(tmp_path / entry, (1000, 1000))
+    os.utime(tmp_path / names[3], (1500, 1500))
+    (tmp_path / NAME).mkdir()
+    assert sweep_orphans(tmp_path, {names[0]}, older_than_s=60, now_s=1550) == names[1:3]
+    assert sorted(os.listdir(tmp_path)) == sorted([names[0], names[3], NAME, "notes.txt"])
+    assert sweep_orphans(tmp_path, set(), older_than_s=60, now_s=2000) == [names[0], names[3]]
+
+
+def test_a_swept_link_does_not_take_its_target_along(tmp_path: Path) -> None:
+    target = tmp_path / "precious"
+    target.write_text("x")
+    data_dir = tmp_path / "data"
+    data_dir.mkdir()
+    (data_dir / NAME).symlink_to(target)
+    assert sweep_orphans(data_dir, set(), older_than_s=0, now_s=1e12) == [NAME]
+    assert target.read_text() == "x"
+    assert sweep_orphans(tmp_path / "nowhere", set(), older_than_s=0) == []

@@ -1,0 +1,117 @@
+"""The limiter holds both sides to the setting, and never both at once."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from remuda.buffer.limiter import SamplesPerInsertLimiter
+from remuda.buffer.samplers import UNLIMITED_ROWS
+
+ratios = st.floats(0.01, 200)
+
+
+def test_hand_calculated_example() -> None:
+    limiter = SamplesPerInsertLimiter(4.0, 100, request_rows=64, chunk_rows=10)
+    assert limiter.band == 64 + 4 * 10
+    assert limiter.sampleable_rows(99, 0) == 0
+    assert limiter.sampleable_rows(100, 0) == 104
+    assert limiter.sampleable_rows(150, 100) == 4 * 50 + 104 - 100
+    assert limiter.insertable_rows(0, 0) == 100 + 104 // 4
+    assert limiter.insertable_rows(150, 100) == 100 + (100 + 104) // 4 - 150
+    assert limiter.sampleable_rows(100, 104) == 0
+    assert limiter.insertable_rows(126, 0) == 0
+    assert limiter.achieved(150, 100) == 2.0
+
+
+def test_without_a_setting_both_sides_run_free() -> None:
+    limiter = SamplesPerInsertLimiter(None, 10)
+    assert limiter.insertable_rows(10**9, 0) == UNLIMITED_ROWS
+    assert limiter.sampleable_rows(9, 0) == 0
+    assert limiter.sampleable_rows(10, 10**9) == UNLIMITED_ROWS
+
+
+def test_nothing_is_achieved_before_the_warm_up_is_over() -> None:
+    limiter = SamplesPerInsertLimiter(8.0, 100)
+    assert math.isnan(limiter.achieved(100, 0))
+    assert limiter.achieved(101, 8) == 8.0
+
+
+@settings(max_examples=500)
+@given(
+    ratio=ratios,
+    min_rows=st.integers(1, 5000),
+    request_rows=st.integers(1, 100_000),
+    chunk_rows=st.integers(1, 100_000),
+    inserted=st.integers(0, 10**7),
+    ahead=st.floats(-1.5, 1.5),
+)
+def test_never_both_held_back(
+    ratio: float, min_rows: int, request_rows: int, chunk_rows: int, inserted: int, ahead: float
+) -> None:
+    limiter = SamplesPerInsertLimiter(ratio, min_rows, request_rows=request_rows, chunk_rows=chunk_rows)
+    sampled = max(0, int(ratio * (inserted - min_rows) + ahead * limiter.band))
+    may_insert = limiter.insertable_rows(inserted, sampled) >= chunk_rows
+    may_sample = limiter.sampleable_rows(inserted, sampled) >= request_rows
+    assert may_insert or may_sample
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    ratio=ratios,
+    min_rows=st.integers(1, 2000),
+    batch=st.integers(1, 512),
+    prefetch=st.integers(1, 32),
+    chunk=st.integers(1, 2000),
+    collectors=st.integers(1, 8),
+    eager=st.sampled_from(["collectors", "learner", "both"]),
+)
+def test_any_sizes_reach_the_setting_without_a_deadlock(
+    ratio: float, min_rows: int, batch: int, prefetch: int, chunk: int, collectors: int, eager: str
+) -> None:
+    request_rows, chunk_rows = batch * prefetch, chunk * collectors
+    assume(
+        1 / 100 < ratio * chunk_rows / request_rows < 100
+    )  # else thousands of turns of the one per turn of the other
+    limiter = SamplesPerInsertLimiter(ratio, min_rows, request_rows=request_rows, chunk_rows=chunk_rows)
+    converged = min_rows + 20 * limiter.band / ratio + chunk_rows
+    inserted = sampled = turns = 0
+    while inserted < converged:
+        may_insert = limiter.insertable_rows(inserted, sampled) >= chunk_rows
+        may_sample = limiter.sampleable_rows(inserted, sampled) >= request_rows
+        assert may_insert or may_sample, "both sides wait for each other"
+        turns += 1
+        collectors_turn = eager == "collectors" or (eager == "both" and turns % 2 == 0)
+        if may_insert and (collectors_turn or not may_sample):
+            inserted += chunk_rows
+        else:
+            sampled += request_rows
+    assert limiter.achieved(inserted, sampled) == pytest.approx(ratio, rel=0.05)
+
+
+@given(ratio=ratios, inserted=st.integers(0, 10**6), sampled=st.integers(0, 10**8))
+def test_neither_side_ever_gets_beyond_the_band(ratio: float, inserted: int, sampled: int) -> None:
+    limiter = SamplesPerInsertLimiter(ratio, 50, request_rows=64, chunk_rows=8)
+    insertable, sampleable = limiter.insertable_rows(inserted, sampled), limiter.sampleable_rows(inserted, sampled)
+    assert insertable >= 0
+    assert sampleable >= 0
+    if insertable:
+        assert ratio * (inserted + insertable - 50) - sampled <= limiter.band * (1 + 1e-9) + 1e-6
+    if sampleable:
+        assert sampled + sampleable - ratio * (inserted - 50) <= limiter.band * (1 + 1e-9) + 1e-6
+
+
+@pytest.mark.parametrize("ratio", [0.0, -1.0, math.inf, math.nan])
+def test_impossible_ratios_are_refused(ratio: float) -> None:
+    with pytest.raises(ValueError, match="samples_per_insert"):
+        SamplesPerInsertLimiter(ratio, 1)
+
+
+@pytest.mark.parametrize("sizes", [(0, 1, 1), (1, 0, 1), (1, 1, 0)])
+def test_impossible_sizes_are_refused(sizes: tuple[int, int, int]) -> None:
+    min_rows, request_rows, chunk_rows = sizes
+    with pytest.raises(ValueError, match="at least 1"):
+        SamplesPerInsertLimiter(1.0, min_rows, request_rows=request_rows, chunk_rows=chunk_rows)

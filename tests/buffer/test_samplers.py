@@ -1,0 +1,206 @@
+"""The samplers draw what theory says."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remuda.buffer.samplers import (
+    UNLIMITED_ROWS,
+    FifoSampler,
+    PrioritizedSampler,
+    Sampler,
+    UniformSampler,
+    importance_weights,
+)
+
+
+def chi_square_p(statistic: float, degrees: int) -> float:
+    """Upper tail of the chi-square distribution, by Wilson and Hilferty's cube root (good to 3 digits here)."""
+    z = ((statistic / degrees) ** (1 / 3) - (1 - 2 / (9 * degrees))) / math.sqrt(2 / (9 * degrees))
+    return math.erfc(z / math.sqrt(2)) / 2
+
+
+def frequencies(sampler: Sampler, draws: int, capacity: int, batch_size: int = 250) -> np.ndarray:
+    rng = np.random.default_rng(2024)
+    slots, _ = sampler.sample(draws // batch_size, batch_size, rng)
+    return np.bincount(slots.ravel(), minlength=capacity)
+
+
+def test_uniform_passes_a_chi_square_test_with_holes_in_the_slots() -> None:
+    sampler = UniformSampler(400)
+    sampler.on_insert(np.arange(400))
+    sampler.on_evict(np.arange(50, 150))
+    sampler.on_evict(np.array([399, 0]))
+    sampler.on_insert(np.arange(60, 62))
+    counts = frequencies(sampler, 300_000, 400)
+    live = np.array([*range(1, 50), 60, 61, *range(150, 399)])
+    dead = np.setdiff1d(np.arange(400), live)
+    assert counts[dead].sum() == 0
+    expected = 300_000 / len(live)
+    assert chi_square_p(float(((counts[live] - expected) ** 2 / expected).sum()), len(live) - 1) > 0.001
+
+
+def test_the_chi_square_tail_is_the_tables() -> None:
+    assert chi_square_p(149.449, 100) == pytest.approx(0.001, rel=0.02)
+    assert chi_square_p(124.342, 100) == pytest.approx(0.05, rel=0.01)
+
+
+def test_uniform_draws_within_a_batch_are_independent() -> None:
+    sampler = UniformSampler(10)
+    sampler.on_insert(np.arange(10))
+    slots, probabilities = sampler.sample(20_000, 2, np.random.default_rng(0))
+    pairs = np.bincount(slots[:, 0] * 10 + slots[:, 1], minlength=100)
+    assert chi_square_p(float(((pairs - 200) ** 2 / 200).sum()), 99) > 0.001
+    assert (probabilities == 0.1).all()
+
+
+@settings(deadline=None, max_examples=100)
+@given(data=st.data())
+def test_uniform_knows_exactly_the_live_slots(data: st.DataObject) -> None:
+    sampler, live = UniformSampler(30), set[int]()
+    for _ in range(data.draw(st.integers(1, 12))):
+        dead = sorted(set(range(30)) - live)
+        born = data.draw(st.lists(st.sampled_from(dead), unique=True)) if dead else []
+        sampler.on_insert(np.array(born, np.int64))
+        live |= set(born)
+        gone = data.draw(st.lists(st.sampled_from(sorted(live)), unique=True)) if live else []
+        sampler.on_evict(np.array(gone, np.int64))
+        live -= set(gone)
+    assert sampler.drawable_rows == (UNLIMITED_ROWS if live else 0)
+    if live:
+        slots, probabilities = sampler.sample(1, 2000, np.random.default_rng(0))
+        assert set(slots.ravel().tolist()) == live
+        assert (probabilities == 1 / len(live)).all()
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
+def test_prioritized_frequencies_are_within_one_percent_of_theory(alpha: float) -> None:
+    priorities = np.array([0.5, 1.0, 2.0, 4.0, 0.25, 3.0, 1.5, 0.75])
+    sampler = PrioritizedSampler(3000, alpha, epsilon=0.01)
+    slots = np.array([3, 17, 256, 1024, 1025, 2047, 2048, 2999])
+    sampler.on_insert(slots)
+    sampler.update(slots, priorities * np.array([1, -1, 1, -1, 1, -1, 1, -1]))
+    theory = (priorities + 0.01) ** alpha
+    theory /= theory.sum()
+    drawn, probabilities = sampler.sample(4_000, 500, np.random.default_rng(7))
+    counts = np.bincount(drawn.ravel(), minlength=3000)
+    assert counts.sum() == counts[slots].sum()
+    np.testing.assert_allclose(counts[slots] / counts.sum(), theory, rtol=0.01)
+    np.testing.assert_allclose(probabilities, theory[np.searchsorted(slots, drawn)], rtol=1e-12)
+
+
+def test_a_batch_is_stratified() -> None:
+    sampler = PrioritizedSampler(100, 1.0)
+    sampler.on_insert(np.arange(100))
+    drawn, _ = sampler.sample(50, 100, np.random.default_rng(0))
+    # 100 equal rows in 100 strata: every batch holds every row, up to the epsilon at the borders.
+    assert (drawn == np.arange(100)).all()
+
+
+def test_new_rows_get_the_largest_priority_seen() -> None:
+    sampler = PrioritizedSampler(10, 1.0)
+    sampler.on_insert(np.array([0, 1]))
+    assert sampler.priorities(np.array([0, 1])).tolist() == [1.0, 1.0]
+    sampler.update(np.array([0]), np.array([-7.5]))
+    sampler.update(np.array([0]), np.array([0.25]))
+    sampler.on_insert(np.array([2]))
+    assert sampler.priorities(np.array([0, 1, 2])).tolist() == [0.25, 1.0, 7.5]
+
+
+def test_priorities_that_are_not_finite_are_refused_and_counted() -> None:
+    sampler = PrioritizedSampler(4, 0.5)
+    sampler.on_insert(np.arange(4))
+    sampler.update(np.arange(4), np.array([np.nan, 2.0, np.inf, -np.inf], np.float32))
+    assert sampler.refused_priorities == 3
+    assert sampler.priorities(np.arange(4)).tolist() == [1.0, 2.0, 1.0, 1.0]
+    sampler.update(np.array([1]), np.array([np.nan]))
+    assert sampler.refused_priorities == 4
+    assert np.isfinite(sampler.sample(1, 100, np.random.default_rng(0))[1]).all()
+
+
+def test_evicted_rows_are_never_drawn() -> None:
+    sampler = PrioritizedSampler(100, 0.6)
+    sampler.on_insert(np.arange(100))
+    sampler.update(np.arange(100), np.zeros(100))
+    sampler.on_evict(np.arange(0, 100, 2))
+    drawn, _ = sampler.sample(10, 500, np.random.default_rng(0))
+    assert (drawn % 2 == 1).all()
+    sampler.on_evict(np.arange(1, 100, 2))
+    assert sampler.drawable_rows == 0
+
+
+def test_the_same_seed_draws_the_same() -> None:
+    for sampler in (UniformSampler(50), PrioritizedSampler(50, 0.6)):
+        sampler.on_insert(np.arange(50))
+        first, again = (sampler.sample(4, 8, np.random.default_rng(3))[0] for _ in range(2))
+        np.testing.assert_array_equal(first, again)
+
+
+def test_fifo_hands_out_each_row_once_in_order() -> None:
+    sampler, rng = FifoSampler(), np.random.default_rng(0)
+    sampler.on_insert(np.array([4, 5, 6]))
+    sampler.on_insert(np.array([7, 0, 1]))
+    assert sampler.sample(2, 2, rng)[0].tolist() == [[4, 5], [6, 7]]
+    assert sampler.drawable_rows == 2
+    with pytest.raises(ValueError, match="3 rows were asked for and 2 are left"):
+        sampler.sample(1, 3, rng)
+    slots, probabilities = sampler.sample(1, 2, rng)
+    assert slots.tolist() == [[0, 1]]
+    assert importance_weights(probabilities, 6, 1.0).tolist() == [[1.0, 1.0]]
+
+
+def test_fifo_skips_and_counts_rows_evicted_before_their_turn() -> None:
+    sampler, rng = FifoSampler(), np.random.default_rng(0)
+    sampler.on_insert(np.arange(6))
+    sampler.sample(1, 2, rng)
+    sampler.on_evict(np.arange(4))
+    assert (sampler.skipped_rows, sampler.drawable_rows) == (2, 2)
+    sampler.on_insert(np.arange(4))
+    assert sampler.sample(1, 6, rng)[0].tolist() == [[4, 5, 0, 1, 2, 3]]
+
+
+@pytest.mark.parametrize("sampler", [UniformSampler(4), PrioritizedSampler(4, 0.5), FifoSampler()])
+def test_nothing_is_drawn_from_nothing(sampler: Sampler) -> None:
+    assert sampler.drawable_rows == 0
+    with pytest.raises(ValueError, match="row"):
+        sampler.sample(1, 1, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("sampler", [UniformSampler(4), FifoSampler()])
+def test_where_priorities_do_not_count_they_are_one(sampler: Sampler) -> None:
+    sampler.on_insert(np.arange(4))
+    sampler.update(np.arange(4), np.array([1.0, 5.0, np.nan, 0.0]))
+    assert sampler.priorities(np.arange(4)).tolist() == [1.0, 1.0, 1.0, 1.0]
+
+
+def test_importance_weights_equal_the_formula() -> None:
+    probabilities = np.array([[0.1, 0.2, 0.4], [0.05, 0.05, 0.01]])
+    weights = importance_weights(probabilities, 10, 0.4)
+    by_hand = [[(10 * p) ** -0.4 for p in batch] for batch in probabilities.tolist()]
+    expected = [[w / max(batch) for w in batch] for batch in by_hand]
+    np.testing.assert_allclose(weights, expected, rtol=1e-6)
+    assert weights.dtype == np.float32
+    assert weights.max(axis=1).tolist() == [1.0, 1.0]
+    assert (importance_weights(probabilities, 10, 0.0) == 1).all()
+
+
+def test_full_weights_undo_the_bias() -> None:
+    priorities = np.array([1.0, 2.0, 5.0, 8.0])
+    values = np.array([3.0, -1.0, 4.0, 10.0])
+    sampler = PrioritizedSampler(4, 1.0)
+    sampler.on_insert(np.arange(4))
+    sampler.update(np.arange(4), priorities)
+    slots, probabilities = sampler.sample(1, 400_000, np.random.default_rng(0))
+    weights = importance_weights(probabilities, 4, 1.0).astype(np.float64)
+    assert (weights * values[slots]).sum() / weights.sum() == pytest.approx(values.mean(), rel=1e-3)
+
+
+@pytest.mark.parametrize(("alpha", "epsilon"), [(-0.1, 1e-6), (1.1, 1e-6), (0.5, 0.0), (math.nan, 1e-6)])
+def test_impossible_exponents_are_refused(alpha: float, epsilon: float) -> None:
+    with pytest.raises(ValueError, match="alpha"):
+        PrioritizedSampler(4, alpha, epsilon)

@@ -1,0 +1,112 @@
+"""A coordinator of a few lines: a ROUTER on a thread of its own, whose behaviour each test sets."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+from remuda.wire.channel import Channel
+from remuda.wire.codec import CodecError
+from remuda.wire.connection_file import ConnectionFile
+from remuda.wire.envelope import Envelope
+from remuda.wire.messages import PROTOCOL_VERSION, AnyMessage, Beat, BeatHeard, Register, Registered
+from remuda.wire.sockets import Arrival, RouterSocket
+
+UUID = "01234567-89ab-cdef-0123-456789abcdef"
+DEADLINE_S = 30.0
+"""For what surely comes; a test that fails waits so long."""
+
+Answer = AnyMessage | None
+
+
+class FakeCoordinator:
+    """Answers Register and Beat, acknowledges the rest and notes it. A context manager."""
+
+    def __init__(self, *, death_timeout_s: float = DEADLINE_S, address: str = "tcp://127.0.0.1:0") -> None:
+        self.router = RouterSocket(address)
+        self.connection = ConnectionFile(UUID, self.router.address, PROTOCOL_VERSION, "here", 1, 1)
+        self.registered = Registered(UUID, 0.05, death_timeout_s)
+        self.heard: list[AnyMessage] = []
+        self.peers: list[bytes] = []
+        self.malformed: list[CodecError] = []
+        self.answer: Callable[[AnyMessage], Answer] = self._usual_answer
+        self.lose: Callable[[Envelope], bool] = lambda envelope: False
+        """Whether an envelope to the worker is lost on its way."""
+        self.silent = False
+        self.to_send: list[AnyMessage] = []
+        self._changed = threading.Condition()
+        self._channels: dict[bytes, Channel] = {}
+        self._stop = False
+        self._thread = threading.Thread(target=self._serve)
+
+    def __enter__(self) -> FakeCoordinator:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop = True
+        self._thread.join()
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until `condition` holds; it is looked at whenever something has come in."""
+        with self._changed:
+            assert self._changed.wait_for(condition, DEADLINE_S), f"never came; heard: {self.heard}"
+
+    def heard_of(self, kind: type[AnyMessage]) -> list[AnyMessage]:
+        return [message for message in self.heard if isinstance(message, kind)]
+
+    def _usual_answer(self, message: AnyMessage) -> Answer:
+        match message:
+            case Register():
+                return self.registered
+            case Beat():
+                return BeatHeard()
+            case _:
+                return None
+
+    def _serve(self) -> None:
+        while not self._stop:
+            self.router.wait(0.01)
+            while (event := self.router.receive()) is not None:
+                if isinstance(event, Arrival):
+                    self._handle(event)
+                else:
+                    self.malformed.append(event.error)
+            self._send_unasked()
+            with self._changed:
+                self._changed.notify_all()
+        self.router.close()
+
+    def _handle(self, event: Arrival) -> None:
+        if self.silent:
+            return
+        now_s = time.monotonic()
+        if event.peer not in self._channels:
+            self._channels[event.peer] = Channel(resend_s=0.05)
+            self.peers.append(event.peer)
+        channel = self._channels[event.peer]
+        received = channel.receive(event.envelope, now_s)
+        out = [*received.answers]
+        if received.message is not None:
+            self.heard.append(received.message)
+            answer = self.answer(received.message)
+            if answer is not None:
+                out.append(channel.post(answer, now_s, reply_to=received.id))
+        ack = channel.acknowledge(received.id)
+        self._send(event.peer, [*out, ack] if ack else out)
+
+    def _send_unasked(self) -> None:
+        now_s = time.monotonic()
+        for peer, channel in self._channels.items():
+            messages, self.to_send = self.to_send, []
+            self._send(peer, [channel.post(message, now_s) for message in messages])
+            self._send(peer, channel.due(now_s))
+
+    def _send(self, peer: bytes, envelopes: list[Envelope]) -> None:
+        for envelope in envelopes:
+            if not self.silent and not self.lose(envelope):
+                self.router.send(peer, envelope)

@@ -1,0 +1,318 @@
+"""A worker's link: it registers, beats, repeats and acknowledges by itself, and says clearly when it is over."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import zmq
+
+from remuda.tests.worker.fake_coordinator import DEADLINE_S, UUID, FakeCoordinator
+from remuda.wire.channel import NOT_RESENT
+from remuda.wire.codec import CodecError, encode
+from remuda.wire.connection_file import ConnectionFile
+from remuda.wire.conversation import RefusedError, UnreachableError
+from remuda.wire.envelope import Envelope
+from remuda.wire.messages import (
+    PROTOCOL_VERSION,
+    AnyMessage,
+    Batches,
+    Beat,
+    Bye,
+    Counters,
+    Drain,
+    Drained,
+    Leave,
+    Ready,
+    Register,
+    Registered,
+    Rejected,
+    StopTraining,
+)
+from remuda.worker.link import Link
+from remuda.worker.network import CoordinatorLostError
+
+REGISTER = Register(UUID, 3, "collector", "here", 7, PROTOCOL_VERSION, "0.1")
+
+
+@contextmanager
+def linked(coordinator: FakeCoordinator) -> Generator[Link, None, None]:
+    link = Link(coordinator.connection, REGISTER)
+    try:
+        link.start(DEADLINE_S)
+        yield link
+    finally:
+        link.close("the test is over", 0.0)
+
+
+def receive(link: Link) -> AnyMessage:
+    message = link.receive(DEADLINE_S)
+    assert message is not None, "nothing came"
+    return message
+
+
+# --- coming and going ------------------------------------------------------------------------------------------------
+
+
+def test_it_registers_under_its_uuid_and_incarnation() -> None:
+    with FakeCoordinator() as coordinator:
+        link = Link(coordinator.connection, REGISTER)
+        assert link.start(DEADLINE_S) == coordinator.registered
+        assert coordinator.heard[0] == REGISTER
+        assert coordinator.peers == [f"{UUID}:3".encode()]
+        assert link.close("done", DEADLINE_S)
+        assert coordinator.heard_of(Bye) == [Bye("done")]
+
+
+def test_registering_survives_lost_answers() -> None:
+    with FakeCoordinator() as coordinator:
+        left = [2]
+
+        def lose_two(envelope: Envelope) -> bool:
+            left[0] -= isinstance(envelope.message, Registered)
+            return left[0] >= 0
+
+        coordinator.lose = lose_two
+        with linked(coordinator):
+            assert coordinator.heard_of(Register) == [REGISTER], "repeated, yet handled once"
+
+
+def test_a_refusal_is_raised_with_its_code_and_reason_and_stays() -> None:
+    with FakeCoordinator() as coordinator:
+        coordinator.answer = lambda message: Rejected("superseded", "incarnation 4 is alive")
+        link = Link(coordinator.connection, REGISTER)
+        for use in (lambda: link.start(DEADLINE_S), lambda: link.receive(0.0), lambda: link.receive(1.0)):
+            with pytest.raises(RefusedError, match="incarnation 4 is alive") as caught:
+                use()
+            assert caught.value.code == "superseded"
+        link.close("refused", DEADLINE_S)
+
+
+def test_a_refusal_may_come_later() -> None:
+    with FakeCoordinator() as coordinator, linked(coordinator) as link:
+        coordinator.to_send.append(Rejected("unknown", "register first"))
+        with pytest.raises(RefusedError, match="register first"):
+            receive(link)
+
+
+def test_nobody_there_is_unreachable() -> None:
+    with FakeCoordinator() as coordinator:
+        connection = coordinator.connection
+    link = Link(connection, REGISTER)
+    with pytest.raises(
+        UnreachableError, match=r"at tcp://127\.0\.0\.1:\d+ \(process 1 on here\) did not answer within 0\.1 s"
+    ):
+        link.start(0.1)
+    with pytest.raises(UnreachableError):
+        link.receive(0.0)
+    assert not link.close("never mind", 0.0), "the registration was not acknowledged"
+
+
+def test_it_is_started_once_and_first() -> None:
+    with FakeCoordinator() as coordinator:
+        link = Link(coordinator.connection, REGISTER)
+        with pytest.raises(RuntimeError, match="not started"):
+            link.send(Ready(1))
+        assert link.close("never started", 0.0)
+        link.start(DEADLINE_S)
+        with pytest.raises(RuntimeError, match="started already"):
+            link.start(DEADLINE_S)
+        link.close("done", DEADLINE_S)
+
+
+def test_closing_waits_for_acknowledgement_and_closing_twice_is_fine() -> None:
+    with FakeCoordinator() as coordinator:
+        lost: list[Envelope] = []
+
+        def lose_the_first_acks(envelope: Envelope) -> bool:
+            lost.append(envelope)
+            return envelope.reply_to > 1 and len(lost) < 12
+
+        coordinator.lose = lose_the_first_acks
+        link = Link(coordinator.connection, REGISTER)
+        link.start(DEADLINE_S)
+        for lease in range(5):
+            link.send(Ready(lease))
+        assert link.close("done", DEADLINE_S)
+        assert coordinator.heard_of(Ready) == [Ready(lease) for lease in range(5)]
+        assert coordinator.heard_of(Bye) == [Bye("done")]
+        assert link.close("again", DEADLINE_S)
+
+
+def test_closing_gives_up_at_its_deadline() -> None:
+    with FakeCoordinator() as coordinator, linked(coordinator) as link:
+        coordinator.silent = True
+        assert not link.close("nobody hears this", 0.05)
+
+
+def test_it_leaves_no_thread_behind() -> None:
+    before = set(threading.enumerate())
+    with FakeCoordinator() as coordinator, linked(coordinator):
+        assert {thread.name for thread in set(threading.enumerate()) - before} >= {"remuda-network"}
+    assert set(threading.enumerate()) <= before
+
+
+# --- messages --------------------------------------------------------------------------------------------------------
+
+
+def test_messages_travel_both_ways_in_order() -> None:
+    with FakeCoordinator() as coordinator, linked(coordinator) as link:
+        coordinator.to_send += [StopTraining(lease) for lease in range(200)]
+        for lease in range(200):
+            link.send(Ready(lease))
+        assert [receive(link) for _ in range(200)] == [StopTraining(lease) for lease in range(200)]
+        coordinator.until(lambda: len(coordinator.heard_of(Ready)) == 200)
+        assert coordinator.heard_of(Ready) == [Ready(lease) for lease in range(200)]
+
+
+def test_arrays_arrive() -> None:
+    rows = np.arange(20_000).reshape(2, -1)
+    with FakeCoordinator() as coordinator, linked(coordinator) as link:
+        coordinator.to_send.append(Batches(1, 1, rows, np.ones(rows.shape, np.float32), [], 0, Counters()))
+        batches = receive(link)
+        assert isinstance(batches, Batches)
+        assert np.array_equal(batches.rows, rows)
+
+
+def test_what_is_lost_is_repeated_both_ways() -> None:
+    """Every second envelope to the worker is lost: acknowledgements and messages alike."""
+    with FakeCoordinator() as coordinator:
+        count = [0]
+
+        def lose_every_second(envelope: Envelope) -> bool:
+            count[0] += not isinstance(envelope.message, NOT_RESENT)
+            return count[0] % 2 == 0
+
+        coordinator.lose = lose_every_second
+        with linked(coordinator) as link:
+            coordinator.to_send += [Drain(lease, "enough") for lease in range(20)]
+            link.send(Ready(1))
+            leases = {message.lease for message in (receive(link) for _ in range(20)) if isinstance(message, Drain)}
+            assert leases == set(range(20))
+            coordinator.until(lambda: coordinator.heard_of(Ready) == [Ready(1)])
+
+
+def test_a_message_the_coordinator_would_refuse_is_an_error_here() -> None:
+    with FakeCoordinator() as coordinator, linked(coordinator) as link:
+        with pytest.raises(CodecError, match=r"\$\[3\].lease"):
+            link.send(Ready(-1))
+        link.send(Ready(1))
+        coordinator.until(lambda: coordinator.heard_of(Ready) == [Ready(1)])
+
+
+def test_receiving_has_a_deadline_and_can_be_woken() -> None:
+    with FakeCoordinator() as coordinator, linked(coordinator) as link:
+        assert link.receive(0.0) is None
+        assert link.receive(0.01) is None
+        threading.Timer(0.02, link.wake).start()
+        begun_s = time.monotonic()
+        assert link.receive(DEADLINE_S) is None
+        assert time.monotonic() - begun_s < DEADLINE_S / 2
+        coordinator.to_send.append(Leave("shutdown"))
+        assert receive(link) == Leave("shutdown")
+
+
+# --- beats -----------------------------------------------------------------------------------------------------------
+
+
+def test_beats_go_on_while_the_main_thread_does_something_else() -> None:
+    """And they say what was set last, progress never falling."""
+    with FakeCoordinator() as coordinator, linked(coordinator) as link:
+        link.progress(64)
+        link.progress(32)
+        link.activity("collecting")
+        link.begin_lease(5)
+        coordinator.until(lambda: len([beat for beat in coordinator.heard_of(Beat) if is_collecting(beat)]) >= 3)
+        link.end_lease(5)
+        coordinator.until(lambda: Drained(5) in coordinator.heard)
+        coordinator.until(lambda: isinstance(coordinator.heard[-1], Beat) and coordinator.heard[-1].lease == 0)
+
+
+def is_collecting(beat: AnyMessage) -> bool:
+    return (
+        isinstance(beat, Beat)
+        and (beat.progress, beat.activity, beat.lease) == (64, "collecting", 5)
+        and beat.rss_bytes > 1_000_000
+        and beat.cpu_s > 0
+    )
+
+
+def test_a_silent_coordinator_is_lost_and_stays_so() -> None:
+    failed = threading.Event()
+    with FakeCoordinator(death_timeout_s=0.3) as coordinator:
+        link = Link(coordinator.connection, REGISTER, on_failure=failed.set)
+        link.start(DEADLINE_S)
+        coordinator.silent = True
+        for _ in range(2):
+            with pytest.raises(CoordinatorLostError, match=r"nothing was heard .* \(the limit is 0\.3 s\)"):
+                receive(link)
+        assert failed.wait(DEADLINE_S)
+        link.send(Ready(1))
+        assert not link.close("lost", 0.0)
+
+
+def test_an_answering_coordinator_is_not_lost() -> None:
+    """Twenty beats of 0.05 s are more than three times the death timeout."""
+    with FakeCoordinator(death_timeout_s=0.3) as coordinator, linked(coordinator) as link:
+        coordinator.until(lambda: len(coordinator.heard_of(Beat)) >= 20)
+        assert link.receive(0.0) is None
+
+
+# --- a bad network ---------------------------------------------------------------------------------------------------
+
+
+def test_a_coordinator_back_on_the_same_address_is_found_again() -> None:
+    """No restart of the worker: the socket connects anew, and what was sent meanwhile arrives."""
+    with FakeCoordinator() as coordinator:
+        link = Link(coordinator.connection, REGISTER)
+        link.start(DEADLINE_S)
+    link.send(Ready(1))
+    with FakeCoordinator(address=coordinator.connection.address) as back:
+        back.until(lambda: back.heard_of(Ready) == [Ready(1)])
+        assert link.close("done", DEADLINE_S)
+
+
+def raw_router(*, answer: list[bytes]) -> tuple[ConnectionFile, threading.Thread]:
+    """Something that binds, answers the first message with `answer`, and leaves."""
+    context = zmq.Context()
+    socket = context.socket(zmq.ROUTER)
+    port = socket.bind_to_random_port("tcp://127.0.0.1")
+
+    def serve() -> None:
+        if socket.poll(int(1_000 * DEADLINE_S)):
+            peer, *_ = socket.recv_multipart()
+            socket.send_multipart([peer, *answer])
+        socket.close(linger=1_000)
+        context.term()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    return ConnectionFile(UUID, f"tcp://127.0.0.1:{port}", PROTOCOL_VERSION, "here", 1, 1), thread
+
+
+def test_a_coordinator_of_another_version_is_refused_by_the_worker() -> None:
+    connection, thread = raw_router(answer=[b"R\x09", b"whatever version 9 says"])
+    with pytest.raises(RefusedError, match="speaks protocol 9, this process protocol 1; install the same") as caught:
+        Link(connection, REGISTER).start(DEADLINE_S)
+    assert caught.value.code == "protocol"
+    thread.join()
+
+
+def test_a_refusal_by_another_version_is_understood() -> None:
+    refusal = encode(Envelope(0, 0, 1, Rejected("protocol", "this coordinator speaks 9, you speak 1")))
+    connection, thread = raw_router(answer=[bytes(frame) for frame in refusal])
+    with pytest.raises(RefusedError, match="this coordinator speaks 9, you speak 1"):
+        Link(connection, REGISTER).start(DEADLINE_S)
+    thread.join()
+
+
+def test_garbage_from_the_address_is_dropped_and_named(caplog: pytest.LogCaptureFixture) -> None:
+    connection, thread = raw_router(answer=[b"HTTP/1.1 400 Bad Request"])
+    with pytest.raises(UnreachableError):
+        Link(connection, REGISTER).start(1.0)
+    thread.join()
+    assert "dropped what the coordinator's address sent: a message has at least 2 frames" in caplog.text

@@ -38,18 +38,11 @@ _MAX_HEADER_BYTES = 16 << 20
 _META_KEY = "chunk"
 _NAME = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})_([0-9]{6,16})_([0-9]{9,16})\.safetensors")
 _DTYPE_NAMES: dict[np.dtype[np.generic], str] = {
-    np.dtype("?"): "BOOL",
-    np.dtype("u1"): "U8",
-    np.dtype("i1"): "I8",
-    np.dtype("<u2"): "U16",
-    np.dtype("<i2"): "I16",
-    np.dtype("<f2"): "F16",
-    np.dtype("<u4"): "U32",
-    np.dtype("<i4"): "I32",
-    np.dtype("<f4"): "F32",
-    np.dtype("<u8"): "U64",
-    np.dtype("<i8"): "I64",
-    np.dtype("<f8"): "F64",
+    np.dtype(code): name
+    for name, code in (
+        *(("BOOL", "?"), ("U8", "u1"), ("I8", "i1"), ("U16", "<u2"), ("I16", "<i2"), ("F16", "<f2")),
+        *(("U32", "<u4"), ("I32", "<i4"), ("F32", "<f4"), ("U64", "<u8"), ("I64", "<i8"), ("F64", "<f8")),
+    )
 }
 _PICKLE_STARTS = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK\x03\x04")
 

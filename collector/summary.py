@@ -1,0 +1,57 @@
+"""What a collector has done since its last report, and when the next is due."""
+
+from __future__ import annotations
+
+from remuda.collector.rollout import Collected
+from remuda.logbook.reports import CollectReport, CollectTotals, CollectWindow
+
+
+class CollectSummary:
+    """Sums chunks up. A report is due once an episode has finished and `interval_train_iters` updates have passed since
+    the one before (by the iteration of the policy that acts); the first is due with the first finished episode."""
+
+    def __init__(self, interval_train_iters: int) -> None:
+        self._interval = interval_train_iters
+        self._reported_train_iter: int | None = None
+        self._window: list[Collected] = []
+        self._env_steps = 0
+        self._rows = 0
+        self._episodes = 0
+        self._duration_s = 0.0
+
+    def add(self, collected: Collected) -> None:
+        """A chunk was collected."""
+        self._window.append(collected)
+        self._env_steps += collected.env_steps
+        self._rows += collected.rows
+        self._episodes += len(collected.episode_returns)
+        self._duration_s += collected.collect_s
+
+    def due(self, *, train_iter: int, env_step: int) -> CollectReport | None:
+        """The report that is due, if one is. `train_iter` is that of the acting policy."""
+        passed = self._reported_train_iter is None or train_iter - self._reported_train_iter >= self._interval
+        if not passed or not any(collected.episode_returns for collected in self._window):
+            return None
+        self._reported_train_iter = train_iter
+        return self.take(train_iter=train_iter, env_step=env_step)
+
+    def take(self, *, train_iter: int, env_step: int) -> CollectReport:
+        """Report what there is, due or not."""
+        window, self._window = self._window, []
+        return CollectReport(
+            train_iter=train_iter,
+            env_step=env_step,
+            window=CollectWindow(
+                env_steps=sum(collected.env_steps for collected in window),
+                train_samples=sum(collected.rows for collected in window),
+                duration_s=sum(collected.collect_s for collected in window),
+                episode_returns=[value for collected in window for value in collected.episode_returns],
+                episode_lengths=[value for collected in window for value in collected.episode_lengths],
+            ),
+            totals=CollectTotals(
+                env_steps=self._env_steps,
+                train_samples=self._rows,
+                episodes=self._episodes,
+                duration_s=self._duration_s,
+            ),
+        )

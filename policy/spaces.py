@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import gymnasium
 import numpy as np
+
+if TYPE_CHECKING:
+    import gymnasium
 
 _OBSERVATIONS = "Box of numbers or booleans, Discrete"
 _ACTIONS = "Discrete"
@@ -39,9 +41,11 @@ class ObservationSpec:
     @classmethod
     def of(cls, space: gymnasium.Space[Any]) -> ObservationSpec:
         """Describe a single (not batched) observation space. Raises UnsupportedSpaceError."""
-        if isinstance(space, gymnasium.spaces.Discrete):
+        from gymnasium.spaces import Box, Discrete  # not above: the coordinator imports this module too
+
+        if isinstance(space, Discrete):
             return cls((), str(space.dtype), n=int(space.n), start=int(space.start))
-        if isinstance(space, gymnasium.spaces.Box) and space.dtype.kind in "fiub" and space.shape:
+        if isinstance(space, Box) and space.dtype.kind in "fiub" and space.shape:
             low, high = float(np.min(space.low)), float(np.max(space.high))
             return cls(tuple(space.shape), str(space.dtype), _finite(low), _finite(high))
         raise UnsupportedSpaceError(f"observation space {_shown(space)} is not supported; supported: {_OBSERVATIONS}")
@@ -78,7 +82,9 @@ class ActionSpec:
     @classmethod
     def of(cls, space: gymnasium.Space[Any]) -> ActionSpec:
         """Describe a single (not batched) action space. Raises UnsupportedSpaceError."""
-        if isinstance(space, gymnasium.spaces.Discrete):
+        from gymnasium.spaces import Discrete
+
+        if isinstance(space, Discrete):
             return cls(n=int(space.n), start=int(space.start), dtype=str(space.dtype))
         raise UnsupportedSpaceError(f"action space {_shown(space)} is not supported; supported: {_ACTIONS}")
 

@@ -72,6 +72,7 @@ def test_exporting_leaves_training_as_it_was_and_can_be_repeated(tmp_path: Path)
         plain.learn(rows)
         exported.learn(rows)
         export(tmp_path, exported, algorithm_name="dqn", env="CartPole-v1", train_iter=train_iter)
+    assert exported.network.training
     for name, array in plain.acting_state().items():
         np.testing.assert_array_equal(array, exported.acting_state()[name])
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["model.pt", "model_info.json"]

@@ -10,7 +10,8 @@ import math
 from dataclasses import dataclass
 
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.evaluation import EvaluationResult
+from remuda.coordinator.evaluation import EvaluationResult, Judged
+from remuda.coordinator.resumed import Resumed
 from remuda.wire.messages import CheckpointReason, CheckpointRecord, Counters
 
 
@@ -58,7 +59,7 @@ def next_boundary(step: int, interval: int) -> int:
 class Commander:
     """Judges one experiment. At most one save and one evaluation are under way; what falls due meanwhile is done once."""
 
-    def __init__(self, config: ExperimentConfig) -> None:
+    def __init__(self, config: ExperimentConfig, resumed: Resumed | None = None) -> None:
         self._config = config
         self._next_evaluation = 0
         self._next_checkpoint = config.checkpoint.interval_env_steps
@@ -71,15 +72,22 @@ class Commander:
         self._evaluated_train_iter = -1
         self.last: EvaluationResult | None = None
         """The newest finished evaluation."""
-        self.best: EvaluationResult | None = None
-        """The one with the highest mean return; the earlier of two equals."""
+        self.best: Judged | None = None
+        """The checkpoint with the highest mean return; the earlier of two equals."""
         self.last_record: CheckpointRecord | None = None
         """The newest checkpoint."""
+        if resumed is not None:
+            self._resume(resumed)
 
     # --- what happened ---
 
     def started(self) -> list[Decision]:
-        """The learner is ready: its initial weights are saved, and judged at env_step 0."""
+        """The learner is ready: its initial weights are saved, and judged at env_step 0.
+
+        A resumed run has its checkpoint judged if it never was, and ends at once if that had reached the stop value.
+        """
+        if self.last_record is not None:
+            return self._started_again(self.last_record)
         self._saving = "initial"
         return [Save("initial")]
 
@@ -121,17 +129,10 @@ class Commander:
             self.best is None or result.reward_mean > self.best.reward_mean
         )
         if best:
-            self.best = result
+            self.best = Judged(result.record, result.reward_mean)
         decisions: list[Decision] = []
-        stop_value = self._config.stop.stop_value
-        if stop_value is not None and result.reward_mean >= stop_value and self._end is None:
-            decisions += self.end(
-                End(
-                    "stop_value",
-                    f"mean evaluation return {result.reward_mean:.6g} over {len(result.returns)} episodes of "
-                    f"{result.record.file} has reached stop_value {stop_value:.6g}",
-                )
-            )
+        if self._reaches_stop_value(result.reward_mean):
+            decisions += self.end(_solved(result.record, result.reward_mean, self._config))
         if self._to_evaluate is not None:
             record, self._to_evaluate = self._to_evaluate, None
             if self._end is None or self._wants_final_evaluation(record):
@@ -173,11 +174,38 @@ class Commander:
         return self._evaluating
 
     @property
+    def in_use(self) -> tuple[int, ...]:
+        """Checkpoints, by train_iter, whose files an evaluation needs."""
+        records = (self._evaluating, self._to_evaluate)
+        return tuple(record.train_iter for record in records if record is not None)
+
+    @property
     def settled(self) -> bool:
         """The run has ended, its last checkpoint is saved and judged if it was to be: nothing is left to decide."""
         return self._final_saved and self._evaluating is None and self._to_evaluate is None
 
     # --- inside ---
+
+    def _resume(self, resumed: Resumed) -> None:
+        env_step, reward = resumed.counters.env_step, resumed.record.reward
+        self._next_evaluation = next_boundary(env_step, self._config.evaluator.interval_env_steps)
+        self._next_checkpoint = next_boundary(env_step, self._config.checkpoint.interval_env_steps)
+        self.last_record = resumed.record
+        if reward is not None:
+            self._evaluated_train_iter = resumed.record.train_iter
+        if resumed.best is not None and resumed.best.reward is not None:
+            self.best = Judged(resumed.best, resumed.best.reward)
+
+    def _started_again(self, record: CheckpointRecord) -> list[Decision]:
+        if record.reward is None:
+            return self._evaluate(record)
+        if self._reaches_stop_value(record.reward):
+            return self.end(_solved(record, record.reward, self._config))
+        return []
+
+    def _reaches_stop_value(self, reward: float) -> bool:
+        stop_value = self._config.stop.stop_value
+        return stop_value is not None and reward >= stop_value and self._end is None
 
     @property
     def _busy_evaluating(self) -> bool:
@@ -211,3 +239,10 @@ class Commander:
             if bound is not None and value >= bound:
                 return End(reason, f"{counter} {value:.10g} has reached {reason} {bound:.10g}")
         return None
+
+
+def _solved(record: CheckpointRecord, reward: float, config: ExperimentConfig) -> End:
+    return End(
+        "stop_value",
+        f"mean evaluation return {reward:.6g} of {record.file} has reached stop_value {config.stop.stop_value:.6g}",
+    )

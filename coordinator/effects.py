@@ -44,6 +44,8 @@ class RecordCheckpoint:
     keep: int
     interrupted: bool
     """Link it as ckpt_interrupt.pth.tar as well."""
+    in_use: tuple[int, ...] = ()
+    """Checkpoints (by train_iter) that are being played: not pruned yet."""
 
 
 @dataclass(frozen=True)

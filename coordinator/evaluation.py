@@ -32,6 +32,14 @@ class EvaluationResult:
         return math.fsum(self.returns) / len(self.returns)
 
 
+@dataclass(frozen=True)
+class Judged:
+    """A checkpoint and its mean evaluation return, as index.json keeps them."""
+
+    record: CheckpointRecord
+    reward_mean: float
+
+
 @dataclass
 class Evaluation:
     """Deals episodes out to evaluators and takes their results in, each episode exactly once.

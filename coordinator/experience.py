@@ -19,6 +19,8 @@ from remuda.buffer.samplers import PrioritizedSampler, Sampler, UniformSampler
 from remuda.config.schema import BufferConfig, ExperimentConfig
 from remuda.coordinator.ledger import Ledger
 from remuda.coordinator.reporting import sample_report, throughput_report
+from remuda.coordinator.resumed import Resumed
+from remuda.environments.seeding import generator
 from remuda.logbook.reports import Report
 from remuda.policy.schedules import importance_beta
 from remuda.wire.messages import ChunkMeta, IndexedChunk, PolicyRef
@@ -43,10 +45,21 @@ class Accepted:
 class Experience:
     """Counts chunks, samples rows, and knows which payload files must stay. Opens no file and knows no clock."""
 
-    def __init__(self, config: ExperimentConfig, now_s: float, *, collectors: int | None = None) -> None:
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        now_s: float,
+        *,
+        collectors: int | None = None,
+        batches_in_flight: int | None = None,
+        resumed: Resumed | None = None,
+    ) -> None:
+        """`collectors` and `batches_in_flight` are how far both sides may be apart (default: as the parallel mode of
+        this config needs); `resumed` is where the counters go on, the replay index being empty."""
         buffer = config.buffer
         self._config = config
-        self._ledger = Ledger()
+        self._ledger = Ledger(None if resumed is None else resumed.counters)
+        batches = batches_in_flight or REQUESTS_IN_FLIGHT * config.learner.prefetch_batches
         chunk_rows = config.collector.chunk_env_steps + config.env.num_envs
         self._index = ReplayIndex(
             buffer.capacity,
@@ -54,16 +67,16 @@ class Experience:
             limiter=SamplesPerInsertLimiter(
                 buffer.samples_per_insert,
                 buffer.min_rows,
-                request_rows=REQUESTS_IN_FLIGHT * config.learner.prefetch_batches * config.learner.batch_size,
+                request_rows=batches * config.learner.batch_size,
                 chunk_rows=chunk_rows * (config.collector.count if collectors is None else collectors),
             ),
-            rng=np.random.Generator(np.random.PCG64(np.random.SeedSequence([config.seed, 0x5A3B1E]))),
+            rng=generator(config.seed, "coordinator", 0, "replay", incarnation=0 if resumed is None else resumed.life),
             quota_bytes=buffer.quota_bytes,
         )
         self._monitor = BufferMonitor(
             self._index, config.log.buffer_interval_samples, config.log.buffer_interval_s, now_s=now_s
         )
-        self._started_s = now_s
+        self._started_s = now_s - (0.0 if resumed is None else resumed.counters.wall_s)
         self._reports: list[Report] = []
         self._newest_chunk_policy = PolicyRef()
 

@@ -18,7 +18,7 @@ from remuda.coordinator.experience import Experience
 from remuda.coordinator.leases import Lease, LeaseBook
 from remuda.coordinator.progress import ProgressRows
 from remuda.coordinator.rate import Rate
-from remuda.coordinator.reporting import collector_report, evaluation_report, evaluator_report
+from remuda.coordinator.reporting import collector_report, evaluation_report, evaluator_report, verdict_line
 from remuda.coordinator.requests import RequestQueue
 from remuda.coordinator.scheduler import Demand
 from remuda.policy.schedules import exploration
@@ -337,15 +337,15 @@ class Experiment:
     def checkpoint_saved(self, message: CheckpointSaved, now_s: float) -> list[Step]:
         """The learner has saved what it was asked to save."""
         self._train_iter = max(self._train_iter, message.record.train_iter)
-        steps: list[Step] = [
-            RecordCheckpoint(
-                self.identity.id,
-                message.record,
-                keep=self._config.checkpoint.keep,
-                interrupted=message.reason == "interrupt" or (message.reason == "final" and self._interrupted),
-            )
-        ]
-        return steps + self._carry_out(self._commander.saved(message.reason, message.record), now_s) + self.tick(now_s)
+        decisions = self._commander.saved(message.reason, message.record)
+        record = RecordCheckpoint(
+            self.identity.id,
+            message.record,
+            keep=self._config.checkpoint.keep,
+            interrupted=message.reason == "final" and self._interrupted,
+            in_use=self._commander.in_use,
+        )
+        return [record, *self._carry_out(decisions, now_s), *self.tick(now_s)]
 
     def evaluation_done(self, message: EvaluationDone, now_s: float) -> list[Step]:
         """An evaluator has played its share."""
@@ -366,14 +366,7 @@ class Experiment:
         mean = result.reward_mean
         steps.append(Emit(self.identity.id, evaluation_report(result)))
         steps.append(RecordReward(self.identity.id, result.record.train_iter, mean, verdict.best))
-        best = self._commander.best
-        comparison = "the best so far" if verdict.best else f"best is {best.reward_mean:.6g}" if best else "no best yet"
-        steps.append(
-            self._say(
-                f"evaluation of {result.record.file} at env_step {result.record.env_step}: mean return {mean:.6g} over "
-                f"{len(result.returns)} episodes ({comparison})"
-            )
-        )
+        steps.append(self._say(verdict_line(result, is_best=verdict.best, best=self._commander.best)))
         steps += self._progress_rows(now_s)
         return steps + self._carry_out(verdict.decisions, now_s) + self.tick(now_s)
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from remuda.wire.messages import ChunkId, ChunkMeta
+from remuda.wire.messages import ChunkId, ChunkMeta, Counters
 from remuda.wire.sequence import SequenceSet
 
 
 class Ledger:
-    """Accepted chunks of one experiment. Counters are sums over accepted chunks and are kept nowhere else.
+    """Accepted chunks of one experiment. Counters are sums over accepted chunks and are kept nowhere else; those of a
+    resumed run go on from where its checkpoint had them.
 
     Remembers, per life of a worker, which sequence numbers have come: a high-water mark and the gaps below it. Does no
     I/O and keeps no payload.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, start: Counters | None = None) -> None:
         self._seen: dict[tuple[str, int], SequenceSet] = {}
-        self._env_steps = 0
+        self._env_steps = 0 if start is None else start.env_step
         self._rows = 0
-        self._episodes = 0
+        self._episodes = 0 if start is None else start.episode
         self._chunks = 0
 
     def accept(self, meta: ChunkMeta) -> bool:
@@ -43,7 +44,7 @@ class Ledger:
 
     @property
     def rows(self) -> int:
-        """Training rows in accepted chunks."""
+        """Training rows in the chunks accepted in this life of the run."""
         return self._rows
 
     @property
@@ -53,5 +54,5 @@ class Ledger:
 
     @property
     def chunks(self) -> int:
-        """Accepted chunks."""
+        """Chunks accepted in this life of the run."""
         return self._chunks

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.commander import next_boundary
 from remuda.coordinator.evaluation import EvaluationResult
+from remuda.coordinator.resumed import Resumed
 from remuda.logbook.progress import ProgressRow
 from remuda.policy.algorithms import declaration
 from remuda.wire.messages import ChunkMeta, Counters
@@ -19,7 +20,7 @@ class ProgressRows:
     `progress_interval_env_steps`, and one for a stretch that crosses several.
     """
 
-    def __init__(self, config: ExperimentConfig) -> None:
+    def __init__(self, config: ExperimentConfig, resumed: Resumed | None = None) -> None:
         self._interval = config.log.progress_interval_env_steps
         self._columns = declaration(config).loss_columns
         self._next_env_step = 0
@@ -29,6 +30,10 @@ class ProgressRows:
         self._lengths: list[int] = []
         self._test: EvaluationResult | None = None
         self._losses: Mapping[str, float] = {}
+        if resumed is not None and resumed.progress_rows:
+            self._epoch = resumed.progress_rows
+            self._shown_env_step = resumed.counters.env_step
+            self._next_env_step = next_boundary(resumed.counters.env_step, self._interval)
 
     def chunk(self, meta: ChunkMeta) -> None:
         """Episodes that ended in a counted chunk."""

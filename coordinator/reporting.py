@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from remuda.buffer.monitor import SampleStatistics, ThroughputStatistics
-from remuda.coordinator.evaluation import EvaluationResult
+from remuda.coordinator.evaluation import EvaluationResult, Judged
 from remuda.logbook.reports import (
     BufferSampleReport,
     BufferThroughputReport,
@@ -59,6 +59,15 @@ def evaluation_report(result: EvaluationResult) -> EvaluationReport:
         returns=result.returns,
         lengths=result.lengths,
         duration_s=result.duration_s,
+    )
+
+
+def verdict_line(result: EvaluationResult, *, is_best: bool, best: Judged | None) -> str:
+    """What the commander says of an evaluation."""
+    comparison = "the best so far" if is_best else "no best yet" if best is None else f"best is {best.reward_mean:.6g}"
+    return (
+        f"evaluation of {result.record.file} at env_step {result.record.env_step}: mean return "
+        f"{result.reward_mean:.6g} over {len(result.returns)} episodes ({comparison})"
     )
 
 

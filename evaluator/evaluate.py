@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,7 +51,7 @@ def evaluate(
     *,
     seeds: Sequence[int],
     rng: np.random.Generator,
-    deterministic: bool = True,
+    exploration: Mapping[str, float] | None = None,
     max_episode_steps: int | None = None,
     progress: Callable[[int], None] = lambda env_steps: None,
     finished: Callable[[Episode, int], None] = lambda episode, count: None,
@@ -63,8 +63,8 @@ def evaluate(
     policy an episode's result depends on its seed alone, not on how many environments share the work (but for the
     last bits that a network's batch size may change).
 
-    `rng` serves a policy that is not deterministic (it acts without exploration even then). `max_episode_steps` ends
-    an episode early. `progress` hears of the steps as they are taken; `finished` of each episode, with the number
+    The policy is deterministic unless it is given `exploration`, for which `rng` serves. `max_episode_steps` ends an
+    episode early. `progress` hears of the steps as they are taken; `finished` of each episode, with the number
     finished so far. With environments made for `render_mode="human"` the episodes are shown.
 
     Raises EvaluationError, ValueError without environments, and whatever environments or policy raise.
@@ -79,7 +79,7 @@ def evaluate(
         observations = np.empty((len(playing), *shape), dtype)
         for row, slot in enumerate(playing):
             observations[row] = slot.observation
-        actions = policy.act(observations, {}, rng, deterministic=deterministic)
+        actions = policy.act(observations, exploration or {}, rng, deterministic=exploration is None)
         progress(len(playing))
         still_playing: list[_Slot] = []
         for slot, action in zip(playing, actions, strict=True):
@@ -111,11 +111,3 @@ def _step(slot: _Slot, action: object) -> bool:
             f"at step {slot.length} of the episode with seed {slot.seed}"
         )
     return bool(terminated or truncated)
-
-
-def episode_line(episode: Episode, count: int) -> str:
-    """The evaluator log's line for the `count`-th finished episode."""
-    return (
-        f"[EVALUATOR] env {episode.env_index} finished episode, final reward: {episode.return_:.6f}, "
-        f"current episode: {count}"
-    )

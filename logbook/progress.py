@@ -68,12 +68,15 @@ class ProgressFile:
             kept = ["\t".join(_columns(loss_columns)) + "\n"]
         write_text(path, "".join(kept), durable=True)
         self._columns = kept[0].rstrip("\n").split("\t")
+        self.rows = len(kept) - 1
+        """Rows in the file."""
         self._file = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115  (stays open for the run)
 
     def row(self, row: ProgressRow) -> None:
         """Append one row."""
         values: dict[str, float] = {**row.losses, **row.values()}
         self._file.write("\t".join(str(values.get(column, math.nan)) for column in self._columns) + "\n")
+        self.rows += 1
 
     def close(self) -> None:
         """Close the file."""

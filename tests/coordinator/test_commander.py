@@ -120,7 +120,7 @@ def test_reaching_the_stop_value_ends_the_run_and_says_by_which_file() -> None:
     verdict = commander.evaluated(result(2_000, 500.0, 450.0))
     assert reason_of(verdict.decisions) == "stop_value"
     assert commander.ending is not None
-    assert "mean evaluation return 475 over 2 episodes of iteration_200.pth.tar" in commander.ending.explanation
+    assert "mean evaluation return 475 of iteration_200.pth.tar" in commander.ending.explanation
 
 
 def test_the_end_is_sticky_and_the_first_reason_stands() -> None:

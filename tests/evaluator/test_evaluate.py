@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from remuda.config.schema import EnvConfig
 from remuda.environments.make import SingleEnv, make_single
 from remuda.environments.spaces import Array
-from remuda.evaluator.evaluate import Episode, EvaluationError, episode_line, evaluate
+from remuda.evaluator.evaluate import Episode, EvaluationError, evaluate
 from remuda.tests.environments.scripted import FunctionPolicy, ScriptedEnv
 
 
@@ -79,11 +79,6 @@ def test_progress_and_finished_are_heard() -> None:
     assert sum(steps) == sum(episode.length for episode in episodes)
     assert [count for _, count in heard] == [1, 2, 3, 4]
     assert sorted(heard[i][0].seed for i in range(4)) == [1, 2, 3, 4]
-
-
-def test_the_log_line() -> None:
-    line = episode_line(Episode(seed=1, env_index=3, return_=9.0, length=9), 1)
-    assert line == "[EVALUATOR] env 3 finished episode, final reward: 9.000000, current episode: 1"
 
 
 def test_no_seeds_and_no_environments() -> None:

@@ -1,0 +1,62 @@
+"""Plays checkpoints of an experiment, in environments that are built once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from remuda.config.schema import ExperimentConfig
+from remuda.environments.make import make_single
+from remuda.environments.seeding import episode_seed, generator
+from remuda.evaluator.evaluate import Episode, evaluate
+from remuda.logbook.reports import EpisodeReport
+from remuda.policy.loading import load_checkpoint_policy
+
+
+class CheckpointPlayer:
+    """Plays episodes of evaluations: those of the same number have the same seed, whoever plays them and when."""
+
+    def __init__(self, config: ExperimentConfig, *, num_envs: int) -> None:
+        """Raises EnvironmentBuildError."""
+        self._config = config
+        self._envs = [make_single(config.env, source_dir=config.source_dir) for _ in range(num_envs)]
+
+    def play(
+        self,
+        checkpoint: Path,
+        *,
+        first_episode: int,
+        episodes: int,
+        progress: Callable[[int], None] = lambda env_steps: None,
+        finished: Callable[[Episode, int], None] = lambda episode, count: None,
+    ) -> list[Episode]:
+        """Load exactly this file and let its policy play, greedily, the episodes from `first_episode` on.
+
+        Raises CheckpointError, EvaluationError, and whatever the environment raises.
+        """
+        policy = load_checkpoint_policy(checkpoint).policy
+        numbers = range(first_episode, first_episode + episodes)
+        return evaluate(
+            self._envs,
+            policy,
+            seeds=[episode_seed(self._config.seed, number) for number in numbers],
+            rng=generator(self._config.seed, "evaluator", 0, "actions"),
+            progress=progress,
+            finished=finished,
+        )
+
+    def close(self) -> None:
+        """Let go of the environments."""
+        for env in self._envs:
+            env.close()
+
+
+def episode_report(episode: Episode, count: int, *, train_iter: int, env_step: int) -> EpisodeReport:
+    """The evaluator log's line for the `count`-th finished episode of an evaluation."""
+    return EpisodeReport(
+        train_iter=train_iter,
+        env_step=env_step,
+        env=episode.env_index,
+        final_reward=episode.return_,
+        episode=count,
+    )

@@ -1,0 +1,63 @@
+"""How a learner begins: with new weights, with those of another run, or where its own run stopped."""
+
+# torch's annotations are partial: pyright does not know what manual_seed takes.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from remuda.config.schema import ExperimentConfig
+from remuda.environments.seeding import generator
+from remuda.environments.spaces import Space
+from remuda.learner.checkpoint import CheckpointError, Progress, load, restore, restore_rngs
+from remuda.policy.algorithms import make_algorithm
+from remuda.policy.base import Algorithm, StateMismatchError
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+
+
+class DeviceError(ValueError):
+    """The config asks for a device that this machine (or this torch) does not have."""
+
+
+def new_algorithm(config: ExperimentConfig, observation: Space, action: Space) -> Algorithm:
+    """Build the algorithm for a single environment's spaces; weights and torch's generator follow from the seed.
+
+    Raises UnsupportedSpaceError, DeviceError.
+    """
+    _require_device(config.learner.device)
+    specs = ObservationSpec.of(observation), ActionSpec.of(action)
+    torch.manual_seed(_seed(config, "updates"))
+    return make_algorithm(config, *specs, _seed(config, "weights"))
+
+
+def take_weights(path: Path, algorithm: Algorithm) -> None:
+    """Start from the weights in a checkpoint, and from nothing else in it. Raises CheckpointError."""
+    try:
+        algorithm.load_weights(load(path).algorithm)
+    except StateMismatchError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+
+
+def continue_from(path: Path, algorithm: Algorithm) -> tuple[Progress, list[str]]:
+    """Go on from a checkpoint: weights, optimizer, schedules and torch's generator as they were.
+
+    Returns how far the run had come, and warnings about other package versions. Raises CheckpointError.
+    """
+    state = load(path)
+    warnings = restore(state, algorithm)
+    restore_rngs(state, {})
+    return state.progress, warnings
+
+
+def _seed(config: ExperimentConfig, purpose: str) -> int:
+    return int(generator(config.seed, "learner", 0, purpose).integers(2**31))
+
+
+def _require_device(device: str) -> None:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # torch has both, for a wrong name and for a missing GPU
+        raise DeviceError(f"learner.device = {device!r} cannot be used: {str(error).splitlines()[0]}") from error

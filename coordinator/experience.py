@@ -121,10 +121,10 @@ class Experience:
         """Chunks the learner has not been told of."""
         return self._index.hand_out_new()
 
-    def replay_for_new_learner(self) -> list[IndexedChunk]:
-        """Every live chunk, for a learner whose ring is empty."""
-        self._index.forget_learner()
-        return self._index.hand_out_new()
+    def replay_for_new_learner(self) -> tuple[list[IndexedChunk], list[str]]:
+        """Every live chunk, for a learner whose ring is empty; and payload files that only the former one needed."""
+        deletable = self._index.forget_learner()
+        return self._index.hand_out_new(), deletable
 
     def confirm_loaded(self, loaded_row: int) -> list[str]:
         """The learner has loaded all it was told of below this row; returns payload files that may go."""

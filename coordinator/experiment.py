@@ -38,6 +38,7 @@ from remuda.wire.messages import (
     EvaluationDone,
     ExperimentState,
     ExperimentStatus,
+    IndexedChunk,
     LearnerReport,
     PolicyAvailable,
     PolicyPublished,
@@ -173,8 +174,12 @@ class Experiment:
             self.waiting_for = None
             self._started_s = now_s
         checkpoint = None
+        replay: list[IndexedChunk] = []
+        steps: list[Step] = []
         if role == "learner":
             self._epoch += 1
+            replay, deletable = self._experience.replay_for_new_learner()
+            steps += self._delete(deletable)
             record = self._commander.last_record
             self._train_iter = self._served_iters = 0 if record is None else record.train_iter
             checkpoint = None if record is None else f"{self.identity.run_dir}/ckpt/{record.file}"
@@ -189,9 +194,9 @@ class Experiment:
             epoch=self._epoch,
             checkpoint=checkpoint,
             exploration=self._exploration(),
-            replay=self._experience.replay_for_new_learner() if role == "learner" else [],
+            replay=replay,
         )
-        return [Tell(number, message), self._say(f"{role} {worker} joins as {role} {lease.index}")]
+        return [*steps, Tell(number, message), self._say(f"{role} {worker} joins as {role} {lease.index}")]
 
     def ready(self, message: Ready, now_s: float) -> list[Step]:
         """A worker has built what it works with."""

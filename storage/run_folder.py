@@ -204,20 +204,26 @@ class RunFolder:
         return self.log / "commander" / "commander_tb_logger"
 
 
+def check(root: Path, on_exists: OnExists, *, mode: Mode) -> None:
+    """Raise RunFolderError where `prepare` would, changing nothing."""
+    entries = _entries(root)
+    if on_exists == "resume":
+        _check_resumable(root, exists=bool(entries), mode=mode)
+    elif entries and on_exists == "error":
+        raise RunFolderError(_occupied(root))
+
+
 def prepare(root: Path, on_exists: OnExists, *, mode: Mode, now: datetime) -> RunFolder:
     """Make the folders of a run and return where they are; with `rename` that is not `root`.
 
     An existing empty directory counts as not existing. `now` (local time) dates what `force` and `rename` make.
     Raises RunFolderError where the folder cannot be used as asked; nothing is changed then.
     """
+    check(root, on_exists, mode=mode)
     entries = _entries(root)
-    if on_exists == "resume":
-        _check_resumable(root, exists=bool(entries), mode=mode)
-    elif entries and on_exists == "error":
-        raise RunFolderError(_occupied(root))
-    elif entries and on_exists == "force":
+    if entries and on_exists == "force":
         _move_away(root, entries, stamp=_stamp(now))
-    elif entries:
+    elif entries and on_exists == "rename":
         root = _free_name(root.parent, f"{root.name}_{_stamp(now)}")
     run = RunFolder(root)
     root.mkdir(parents=True, exist_ok=True)

@@ -389,6 +389,8 @@ class Submit(Message, frozen=True):
     priority: int = 0
     submitted_from: PathText | None = None
     """Working directory of the client; its git state is recorded."""
+    provenance: dict[str, str] = field(default_factory=dict[str, str])
+    """Where each setting came from: `file`, `command line` or `default`, by dotted key."""
 
 
 class Submitted(Message, frozen=True):

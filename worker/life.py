@@ -164,17 +164,28 @@ def _noted_by_the_watching_thread(number: int, frame: FrameType | None) -> None:
 
 
 _entered: Life | None = None
+_mask_before_fork: set[int] = set()
+
+
+def _hold_signals() -> None:
+    """A signal to a newborn child must wait until the child has its own handlers."""
+    global _mask_before_fork
+    _mask_before_fork = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+
+
+def _release_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _mask_before_fork)
 
 
 def _forget_in_child() -> None:
     """A forked child (an environment's process) must neither ignore signals nor report its own to its parent."""
     global _entered
-    if _entered is None:
-        return
-    _entered = None
-    signal.set_wakeup_fd(-1)
-    for number in _SIGNALS:
-        signal.signal(number, signal.SIG_DFL)
+    if _entered is not None:
+        _entered = None
+        signal.set_wakeup_fd(-1)
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+    _release_signals()
 
 
-os.register_at_fork(after_in_child=_forget_in_child)
+os.register_at_fork(before=_hold_signals, after_in_parent=_release_signals, after_in_child=_forget_in_child)

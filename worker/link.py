@@ -93,6 +93,11 @@ class Link:
         """Say how much work was done in this life, in all; it never falls. Beats carry it."""
         self._pulse.progress = max(self._pulse.progress, done)
 
+    @property
+    def progressed(self) -> int:
+        """The work done so far in this life, as last said."""
+        return self._pulse.progress
+
     def activity(self, text: str) -> None:
         """Say, for people, what the worker is doing. Beats carry it."""
         self._pulse.activity = text

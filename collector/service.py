@@ -1,0 +1,184 @@
+"""A collector's lease: step the vector, write chunks, announce them, and go no further than its credit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from remuda.buffer.chunk import write_chunk
+from remuda.collector.rollout import Collected, Rollout
+from remuda.collector.summary import CollectSummary
+from remuda.config.schema import ExperimentConfig
+from remuda.environments.make import make_vector, single_spaces
+from remuda.environments.seeding import environment_seeds, generator
+from remuda.logbook.book import collector_logbook
+from remuda.policy.algorithms import make_policy
+from remuda.policy.policy_file import load
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.storage.run_folder import RunFolder
+from remuda.wire.messages import (
+    AnyMessage,
+    Assign,
+    ChunkAccepted,
+    ChunkId,
+    ChunkReady,
+    CollectorReport,
+    Credit,
+    PolicyAvailable,
+    PolicyRef,
+)
+from remuda.worker.identity import WorkerIdentity
+from remuda.worker.link import Link
+
+CHUNKS_IN_THE_AIR = 2
+"""Announced chunks that may wait for their acknowledgement before the collector waits too."""
+
+
+class CollectorWork:
+    """Collects for one experiment. A payload stays announced until the coordinator has acknowledged it."""
+
+    def __init__(self, assign: Assign, identity: WorkerIdentity, link: Link) -> None:
+        config = ExperimentConfig.model_validate_json(assign.config_json)
+        self._assign = assign
+        self._identity = identity
+        self._link = link
+        self._chunk_env_steps = config.collector.chunk_env_steps
+        self._policy_file = Path(assign.policy_file)
+        folder = RunFolder(Path(assign.run_dir))
+        self._data = folder.data
+        self._log = collector_logbook(folder, identity.uuid, identity.incarnation)
+        self._summary = CollectSummary(config.log.interval_train_iters)
+        self._env = make_vector(config.env, num_envs=config.env.num_envs, source_dir=config.source_dir)
+        observation, action = single_spaces(self._env)
+        self._rollout = Rollout(
+            self._env,
+            make_policy(config, ObservationSpec.of(observation), ActionSpec.of(action)),
+            n_step=config.policy.n_step,
+            discount=config.policy.discount,
+            rng=generator(config.seed, "collector", assign.index, "exploration", incarnation=identity.incarnation),
+            seeds=environment_seeds(
+                config.seed, "collector", assign.index, config.env.num_envs, incarnation=identity.incarnation
+            ),
+            progress=self._stepped,
+        )
+        self._taken = 0
+        self._progress_base = link.progressed
+        self._credit = assign.credit_env_steps
+        self._exploration = assign.exploration
+        self._newest = PolicyRef()
+        self._acting: PolicyRef | None = None
+        self._unacknowledged: set[ChunkId] = set()
+        self._draining = False
+        self._log.say(
+            "collector",
+            f"collector {identity.uuid} (index {assign.index}) of {assign.name}: "
+            f"n_sample: {self._chunk_env_steps}, env_num: {config.env.num_envs}",
+        )
+
+    def handle(self, message: AnyMessage) -> None:
+        """Credit, acknowledgements and news of policies."""
+        match message:
+            case ChunkAccepted():
+                self._unacknowledged.discard(message.chunk)
+                if message.rejected is not None:
+                    self._log.say("collector", f"chunk {message.chunk} was refused: {message.rejected}", level="warning")
+                self._allow(message.credit_env_steps, message.policy, message.exploration)
+            case Credit():
+                self._allow(message.credit_env_steps, message.policy, message.exploration)
+            case PolicyAvailable():
+                self._newest = max(self._newest, message.policy)
+            case _:
+                pass
+
+    def step(self) -> bool:
+        """Collect and announce one chunk, if credit and acknowledgements allow."""
+        if self._draining:
+            return False
+        if self._taken >= self._credit:
+            self._link.activity("waiting for credit")
+            return False
+        if len(self._unacknowledged) >= CHUNKS_IN_THE_AIR:
+            self._link.activity("waiting for acknowledgements")
+            return False
+        self._link.activity("collecting")
+        acting = self._refresh_policy()
+        self._announce(self._rollout.collect(self._chunk_env_steps, self._exploration, policy_ref=acting))
+        return True
+
+    def drain(self) -> None:
+        """Announce the rows that were waiting for later steps; nothing more is collected."""
+        self._draining = True
+        self._link.activity("waiting for acknowledgements")
+        if self._acting is None:
+            return
+        rest = self._rollout.flush()
+        if rest.rows:
+            self._announce(rest)
+        report = self._summary.take(train_iter=self._acting.train_iter, env_step=self._taken)
+        if report.window.env_steps:
+            self._log.emit(report)
+
+    @property
+    def drained(self) -> bool:
+        """Nothing is in hand and everything announced is acknowledged."""
+        return self._draining and not self._unacknowledged
+
+    def close(self) -> None:
+        """Close environments and logs."""
+        self._env.close()
+        self._log.close()
+
+    def _allow(self, credit_env_steps: int, policy: PolicyRef, exploration: dict[str, float]) -> None:
+        self._credit = max(self._credit, credit_env_steps)
+        self._newest = max(self._newest, policy)
+        if exploration:
+            self._exploration = exploration
+
+    def _refresh_policy(self) -> PolicyRef:
+        """Load the newest policy, once per version."""
+        if self._acting is None or self._newest > self._acting:
+            loaded = load(self._policy_file, newer_than=self._acting)
+            if loaded is not None:
+                self._rollout.policy.load_state(loaded.state)
+                self._acting = loaded.ref
+        assert self._acting is not None, "credit comes only after the first policy was published"
+        return self._acting
+
+    def _announce(self, collected: Collected) -> None:
+        chunk = ChunkId(self._identity.uuid, self._identity.incarnation, self._identity.next_sequence())
+        meta = write_chunk(
+            self._data,
+            chunk,
+            collected.columns,
+            env_steps=collected.env_steps,
+            policy=collected.policy,
+            collect_s=collected.collect_s,
+            episode_returns=collected.episode_returns,
+            episode_lengths=collected.episode_lengths,
+        )
+        self._unacknowledged.add(chunk)
+        self._taken += collected.env_steps
+        self._link.send(ChunkReady(self._assign.lease, meta))
+        self._summarise(collected)
+
+    def _summarise(self, collected: Collected) -> None:
+        self._summary.add(collected)
+        assert self._acting is not None
+        report = self._summary.due(train_iter=self._acting.train_iter, env_step=self._taken)
+        if report is None:
+            return
+        self._log.emit(report)
+        fields = report.fields()
+        self._link.send(
+            CollectorReport(
+                self._assign.lease,
+                train_iter=report.train_iter,
+                episode_count=len(report.window.episode_returns),
+                step_count=report.window.env_steps,
+                duration_s=report.window.duration_s,
+                reward_mean=float(str(fields["reward_mean"])),
+                reward_std=float(str(fields["reward_std"])),
+            )
+        )
+
+    def _stepped(self, env_steps: int) -> None:
+        self._link.progress(self._progress_base + self._taken + env_steps)

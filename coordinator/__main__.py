@@ -1,0 +1,29 @@
+"""`python -m remuda.coordinator`: a coordinator in the foreground."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from remuda.coordinator.service import Service, Settings
+from remuda.worker.life import Life
+
+GRACE_S = 900.0
+"""An orderly end saves and judges a last checkpoint per experiment, each step with a deadline of its own; this is the
+last resort behind them."""
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(description="Run a coordinator in the foreground.")
+    parser.add_argument("--runs-dir", type=Path, required=True)
+    parser.add_argument("--connection-file", type=Path, required=True)
+    parser.add_argument("--bind", default="tcp://127.0.0.1:0", help="address to listen on (default: %(default)s)")
+    parser.add_argument("--lifeline", type=int, default=None, help="file descriptor whose end means: stop")
+    arguments = parser.parse_args()
+    with Life(lifeline=arguments.lifeline, grace_s=GRACE_S) as life:
+        Service(Settings(arguments.runs_dir.absolute(), arguments.connection_file, arguments.bind), life).run()
+
+
+if __name__ == "__main__":
+    main()

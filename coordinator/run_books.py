@@ -1,0 +1,132 @@
+"""The run folders the coordinator keeps: prepares them, and carries the state machine's effects out on disk."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from remuda.buffer.chunk import delete_chunks, sweep_orphans
+from remuda.config.dump import write_configs
+from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.effects import (
+    CloseRun,
+    DeleteChunks,
+    Effect,
+    Emit,
+    PrepareRun,
+    RecordCheckpoint,
+    RecordReward,
+    Say,
+    WriteProgress,
+)
+from remuda.coordinator.state import RunPrepared, RunRefused
+from remuda.logbook.book import Logbook, commander_logbook
+from remuda.policy.algorithms import declaration
+from remuda.storage.checkpoint_index import CheckpointIndex
+from remuda.storage.git import record_git
+from remuda.storage.run_folder import RunFolder, RunFolderError, prepare
+from remuda.wire.messages import Rejected, Submit
+
+
+@dataclass(frozen=True)
+class _Book:
+    folder: RunFolder
+    log: Logbook
+    checkpoints: CheckpointIndex
+
+
+class RunBooks:
+    """One open book per experiment that is not over."""
+
+    def __init__(self, runs_dir: Path) -> None:
+        self._runs_dir = runs_dir
+        self._books: dict[str, _Book] = {}
+
+    def prepare(self, effect: PrepareRun) -> RunPrepared | RunRefused:
+        """Check the config, make the run folder and open its logs; on refusal nothing is left behind."""
+        submit = effect.submit
+        try:
+            config = ExperimentConfig.model_validate_json(submit.config_json)
+        except ValidationError as error:
+            return RunRefused(effect.experiment, Rejected("invalid", f"the config is not valid: {error}"))
+        try:
+            folder = prepare(
+                self._runs_dir / submit.run_dir, submit.on_exists, mode="parallel", now=datetime.now().astimezone()
+            )
+            write_configs(folder.root, config, submit.provenance)
+            log = commander_logbook(folder, tuple(declaration(config).loss_columns))
+        except RunFolderError as error:
+            return RunRefused(effect.experiment, Rejected("exists", str(error)))
+        except OSError as error:
+            return RunRefused(effect.experiment, Rejected("invalid", f"the run folder cannot be written: {error}"))
+        if submit.submitted_from is not None:
+            warning = record_git(folder.root, Path(submit.submitted_from))
+            if warning is not None:
+                log.say("commander", warning, level="warning")
+        self._books[effect.experiment] = _Book(folder, log, CheckpointIndex(folder.ckpt))
+        policy_file = folder.policy_file(effect.experiment, 0)
+        return RunPrepared(effect.experiment, config, str(folder.root), str(policy_file))
+
+    def carry_out(self, effect: Effect) -> None:
+        """Do what an effect asks for on disk. Effects that are not about a run folder are none of its business."""
+        match effect:
+            case Say():
+                self._say(effect)
+            case Emit():
+                self._books[effect.experiment].log.emit(effect.report)
+            case WriteProgress():
+                self._books[effect.experiment].log.progress(effect.row)
+            case DeleteChunks():
+                delete_chunks(self._books[effect.experiment].folder.data, effect.files)
+            case RecordCheckpoint():
+                self._record_checkpoint(effect)
+            case RecordReward():
+                checkpoints = self._books[effect.experiment].checkpoints
+                checkpoints.set_reward(effect.train_iter, effect.reward)
+                if effect.best:
+                    checkpoints.mark_best(effect.train_iter)
+            case CloseRun():
+                self._close(effect)
+            case _:
+                pass
+
+    def close(self) -> None:
+        """Close every book that is still open."""
+        for book in self._books.values():
+            book.log.close()
+        self._books.clear()
+
+    def _say(self, effect: Say) -> None:
+        """One line in the commander's log; what concerns the herd goes to every open run's coordinator log."""
+        print(effect.text, file=sys.stderr, flush=True)
+        if effect.experiment is None:
+            for book in self._books.values():
+                book.log.say("coordinator", effect.text, level=effect.level)
+        elif effect.experiment in self._books:
+            self._books[effect.experiment].log.say("commander", effect.text, level=effect.level)
+
+    def _record_checkpoint(self, effect: RecordCheckpoint) -> None:
+        checkpoints = self._books[effect.experiment].checkpoints
+        checkpoints.add(effect.record)
+        checkpoints.prune(effect.keep, in_use=effect.in_use)
+        if effect.interrupted:
+            checkpoints.link_interrupt(effect.record.train_iter)
+
+    def _close(self, effect: CloseRun) -> None:
+        book = self._books.pop(effect.experiment)
+        sweep_orphans(book.folder.data, effect.keep, older_than_s=0.0)
+        _remove_locks(book.folder.policy.glob("*.lock"))
+        book.log.close()
+
+
+def _remove_locks(paths: Iterable[Path]) -> None:
+    """Lock files nobody holds any more; the run is over and every worker has let go."""
+    for path in paths:
+        if not os.path.islink(path):
+            path.unlink(missing_ok=True)

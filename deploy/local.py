@@ -1,0 +1,119 @@
+"""A coordinator and its herd as processes of this machine, none of which outlives whoever started them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+
+from remuda.deploy.launcher import Herd, LaunchError
+from remuda.wire.connection_file import wait_for
+
+START_DEADLINE_S = 30.0
+STOP_DEADLINE_S = 15.0
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+"""More threads gain nothing on small networks and lose much once the other core is busy; and a process that is to be
+forked must not have any."""
+TAIL_LINES = 30
+
+
+class LocalLauncher:
+    """Starts `remuda.coordinator` and `remuda.deploy.nanny`.
+
+    Each child holds the reading end of a pipe whose writing end only this process has: when this process ends, however
+    it ends, the pipe breaks and they end too.
+    """
+
+    def __init__(self, runs_dir: Path) -> None:
+        self._runs_dir = runs_dir
+        self._folder = Path(tempfile.mkdtemp(prefix="remuda-"))
+        self._lifeline: tuple[int, int] | None = None
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    @property
+    def connection_file(self) -> Path:
+        """Private to this launch, so that it never meets a coordinator that is already there."""
+        return self._folder / "connection.json"
+
+    def start(self, herd: Herd) -> None:
+        """Start everything; returns once the coordinator can be reached."""
+        self._lifeline = os.pipe()
+        connection = ("--connection-file", str(self.connection_file))
+        self._spawn("coordinator", "remuda.coordinator", *connection, "--runs-dir", str(self._runs_dir))
+        counts = ("--collectors", herd.collectors, "--evaluators", herd.evaluators, "--learners", herd.learners)
+        self._spawn("workers", "remuda.deploy.nanny", *connection, *map(str, counts))
+        deadline_s = time.monotonic() + START_DEADLINE_S
+        while not self.connection_file.exists():
+            self.check()
+            if time.monotonic() > deadline_s:
+                raise LaunchError(f"the coordinator did not start within {START_DEADLINE_S:.0f} s\n{self._tails()}")
+            time.sleep(0.01)
+        wait_for(self.connection_file, deadline_s=1.0)
+
+    def check(self) -> None:
+        """Raise LaunchError if the coordinator or the nanny has ended."""
+        for name, process in self._processes.items():
+            exit_code = process.poll()
+            if exit_code is not None:
+                raise LaunchError(f"the {name} process ended with exit code {exit_code}\n{self._tails()}")
+
+    def wait(self, deadline_s: float) -> bool:
+        """Wait until everything has ended by itself (after a shutdown); False when the deadline passes first."""
+        end_s = time.monotonic() + deadline_s
+        for process in self._processes.values():
+            try:
+                process.wait(max(end_s - time.monotonic(), 0.01))
+            except subprocess.TimeoutExpired:
+                return False
+        return True
+
+    def stop(self) -> None:
+        """End what still runs: in order, then by force; then remove the private folder."""
+        for process in self._processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        if not self.wait(STOP_DEADLINE_S):
+            for process in self._processes.values():
+                process.kill()
+                process.wait()
+        if self._lifeline is not None:
+            for end in self._lifeline:
+                os.close(end)
+            self._lifeline = None
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> LocalLauncher:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _spawn(self, name: str, module: str, *arguments: str) -> None:
+        assert self._lifeline is not None
+        reading_end = self._lifeline[0]
+        with (self._folder / f"{name}.log").open("wb") as output:
+            self._processes[name] = subprocess.Popen(
+                [sys.executable, "-P", "-m", module, *arguments, "--lifeline", str(reading_end)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={**ONE_THREAD, **os.environ},
+                pass_fds=(reading_end,),
+                start_new_session=True,  # Ctrl-C reaches only the one who then ends the others in order
+            )
+
+    def _tails(self) -> str:
+        """The last lines that each process wrote: where a crash before the run folder exists is explained."""
+        parts: list[str] = []
+        for name in self._processes:
+            text = (self._folder / f"{name}.log").read_text(errors="replace").splitlines()[-TAIL_LINES:]
+            parts += [f"--- {name} ---", *text]
+        return "\n".join(parts)

@@ -1,0 +1,90 @@
+"""From a role's name to a running worker: what each child of the nanny executes."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import cast
+
+import psutil
+
+from remuda.collector.service import CollectorWork
+from remuda.deploy.supervision import EXIT_DONE, EXIT_FAILED, EXIT_ORPHANED, EXIT_REFUSED
+from remuda.evaluator.service import AskedToEndError, EvaluatorWork
+from remuda.learner.service import LearnerWork
+from remuda.wire.connection_file import wait_for
+from remuda.wire.conversation import RefusedError, UnreachableError
+from remuda.wire.messages import PROTOCOL_VERSION, Assign, Register, Role
+from remuda.worker.identity import WorkerIdentity
+from remuda.worker.life import Life, bound_threads
+from remuda.worker.link import Link
+from remuda.worker.network import CoordinatorLostError
+from remuda.worker.serve import Work, serve
+
+CONNECT_DEADLINE_S = 30.0
+FAREWELL_DEADLINE_S = 5.0
+GRACE_S = 8.0
+"""How long a worker that was asked to end may take; less than its nanny waits before it kills."""
+
+
+def run_worker(role: str, connection_file: Path, uuid: str, incarnation: int, lifeline: int | None) -> int:
+    """Be a worker until told to leave; returns the exit code that tells the nanny why it ended."""
+    bound_threads(1)
+    identity = WorkerIdentity(uuid, incarnation)
+    with Life(lifeline=lifeline, grace_s=GRACE_S) as life:
+        try:
+            link = Link(
+                wait_for(connection_file, deadline_s=CONNECT_DEADLINE_S),
+                _register(cast("Role", role), identity),
+                on_failure=lambda: life.end("the coordinator is lost or refuses this worker"),
+            )
+            life.on_end(link.wake)
+            return _serve(link, life, role, identity)
+        except RefusedError as error:
+            print(f"{role} {uuid}: refused: {error}", file=sys.stderr)
+            return EXIT_FAILED if error.code == "unknown" else EXIT_REFUSED
+        except (CoordinatorLostError, UnreachableError) as error:
+            print(f"{role} {uuid}: {error}", file=sys.stderr)
+            return EXIT_ORPHANED
+
+
+def _serve(link: Link, life: Life, role: str, identity: WorkerIdentity) -> int:
+    reason = "it failed"
+    try:
+        link.start(CONNECT_DEADLINE_S)
+        reason = serve(link, life, _beginner(role, identity, link, life))
+        return EXIT_DONE
+    except AskedToEndError:
+        reason = life.reason
+        return EXIT_DONE
+    finally:
+        link.close(reason, FAREWELL_DEADLINE_S)
+
+
+def _beginner(role: str, identity: WorkerIdentity, link: Link, life: Life) -> Callable[[Assign], Work]:
+    def begin(assign: Assign) -> Work:
+        if role == "collector":
+            return CollectorWork(assign, identity, link)
+        if role == "evaluator":
+            return EvaluatorWork(assign, identity, link, life)
+        return LearnerWork(assign, identity, link)
+
+    return begin
+
+
+def _register(role: Role, identity: WorkerIdentity) -> Register:
+    return Register(
+        worker=identity.uuid,
+        incarnation=identity.incarnation,
+        role=role,
+        host=platform.node(),
+        pid=os.getpid(),
+        protocol=PROTOCOL_VERSION,
+        version=version("remuda"),
+        cpus=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        memory_bytes=psutil.virtual_memory().total,
+    )

@@ -1,0 +1,118 @@
+"""Publishes the newest policy from a thread of its own, so that no update waits for a disk."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from remuda.policy.policy_file import NotFinite, publish
+from remuda.wire.messages import PolicyRef
+
+RETRY_S = (0.1, 0.2, 0.5, 1.0, 2.0)
+"""Pauses after failed writes (a full disk, say); the last one repeats."""
+
+
+class Publisher:
+    """Holds at most one policy that waits: a newer one replaces it, so publishing never falls behind training.
+
+    Versions count up from 0 with what is really published. Weights that are not finite are reported and not published;
+    a disk that refuses is tried again; a newer epoch in the file (another learner has taken over) ends it for good.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        epoch: int,
+        *,
+        published: Callable[[PolicyRef], None],
+        say: Callable[[str], None],
+    ) -> None:
+        """`published` and `say` are called from the publishing thread."""
+        self._path = path
+        self._epoch = epoch
+        self._published = published
+        self._say = say
+        self._next_version = 0
+        self._changed = threading.Condition()
+        self._offered: tuple[Mapping[str, np.ndarray], int] | None = None
+        self._busy = False
+        self._closing = False
+        self._failure: Exception | None = None
+        self.last: PolicyRef | None = None
+        """What the file holds now."""
+        self._thread = threading.Thread(target=self._run, name="remuda-publisher", daemon=True)
+        self._thread.start()
+
+    def offer(self, state: Mapping[str, np.ndarray], train_iter: int) -> None:
+        """Publish this as soon as may be. The arrays must not be changed afterwards.
+
+        Raises what ended the publishing thread, StaleEpoch above all."""
+        with self._changed:
+            if self._failure is not None:
+                raise self._failure
+            self._offered = (state, train_iter)
+            self._changed.notify_all()
+
+    def flush(self, deadline_s: float) -> bool:
+        """Wait until nothing waits to be published. False when the deadline passes first."""
+        with self._changed:
+            done = self._changed.wait_for(
+                lambda: (self._offered is None and not self._busy) or self._failure is not None, deadline_s
+            )
+            if self._failure is not None:
+                raise self._failure
+            return done
+
+    def close(self) -> None:
+        """End the thread; what still waits is not published."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._offered is not None or self._closing)
+                if self._closing:
+                    return
+                assert self._offered is not None
+                (state, train_iter), self._offered, self._busy = self._offered, None, True
+            try:
+                self._publish(state, train_iter)
+            except Exception as error:  # handed to the training thread, which raises it
+                with self._changed:
+                    self._failure = error
+                    self._changed.notify_all()
+                return
+            with self._changed:
+                self._busy = False
+                self._changed.notify_all()
+
+    def _publish(self, state: Mapping[str, np.ndarray], train_iter: int) -> None:
+        ref = PolicyRef(self._epoch, self._next_version, train_iter)
+        attempt = 0
+        while True:
+            try:
+                publish(self._path, state, ref, warn=self._say)
+            except NotFinite as error:
+                self._say(f"policy of iteration {train_iter} is not published: {error}")
+                return
+            except OSError as error:
+                self._say(f"policy of iteration {train_iter} cannot be written: {error}; trying again")
+                if self._give_way(RETRY_S[min(attempt, len(RETRY_S) - 1)]):
+                    return
+                attempt += 1
+            else:
+                self._next_version += 1
+                self.last = ref
+                self._published(ref)
+                return
+
+    def _give_way(self, pause_s: float) -> bool:
+        """Pause before another try; True when a newer policy waits or the end has come, so that this one is dropped."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._offered is not None or self._closing, pause_s)

@@ -85,10 +85,12 @@ def test_a_refusal_is_raised_with_its_code_and_reason_and_stays() -> None:
     with FakeCoordinator() as coordinator:
         coordinator.answer = lambda message: Rejected("superseded", "incarnation 4 is alive")
         link = Link(coordinator.connection, REGISTER)
-        for use in (lambda: link.start(DEADLINE_S), lambda: link.receive(0.0), lambda: link.receive(1.0)):
-            with pytest.raises(RefusedError, match="incarnation 4 is alive") as caught:
-                use()
-            assert caught.value.code == "superseded"
+        with pytest.raises(RefusedError, match="incarnation 4 is alive") as caught:
+            link.start(DEADLINE_S)
+        assert caught.value.code == "superseded"
+        for timeout_s in (0.0, 1.0):
+            with pytest.raises(RefusedError, match="incarnation 4 is alive"):
+                link.receive(timeout_s)
         link.close("refused", DEADLINE_S)
 
 

@@ -1,0 +1,103 @@
+"""A client asks, the coordinator answers: at once, later, never, or no."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import closing, contextmanager
+
+import pytest
+
+from remuda.wire.channel import Channel, Received
+from remuda.wire.connection_file import ConnectionFile
+from remuda.wire.conversation import Conversation, RefusedError, UnreachableError
+from remuda.wire.envelope import Envelope
+from remuda.wire.messages import PROTOCOL_VERSION, AnyMessage, Done, Rejected, Shutdown, StatusRequest, StopExperiment
+from remuda.wire.sockets import Arrival, RouterSocket
+
+UUID = "01234567-89ab-cdef-0123-456789abcdef"
+DEADLINE_S = 30.0
+
+Respond = Callable[[Channel, Received], list[Envelope | None]]
+
+
+@contextmanager
+def coordinator(respond: Respond, handled: list[AnyMessage]) -> Generator[ConnectionFile, None, None]:
+    """One conversation's other end, which answers each new message as `respond` says."""
+    router = RouterSocket("tcp://127.0.0.1:0")
+    stop = threading.Event()
+
+    def serve() -> None:
+        channel = Channel()
+        with closing(router):
+            while not stop.is_set():
+                router.wait(0.01)
+                while isinstance(event := router.receive(), Arrival):
+                    received = channel.receive(event.envelope, 0.0)
+                    out: list[Envelope | None] = [*received.answers]
+                    if received.message is not None:
+                        handled.append(received.message)
+                        out += respond(channel, received)
+                    for envelope in filter(None, out):
+                        router.send(event.peer, envelope)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    yield ConnectionFile(UUID, router.address, PROTOCOL_VERSION, "here", 1, 1)
+    stop.set()
+    thread.join()
+
+
+def test_an_answer_at_once() -> None:
+    handled: list[AnyMessage] = []
+    with (
+        coordinator(lambda channel, asked: [channel.post(Done(), 0.0, reply_to=asked.id)], handled) as connection,
+        Conversation(connection) as conversation,
+    ):
+        assert conversation.ask(Shutdown(), DEADLINE_S) == Done()
+        assert conversation.ask(StopExperiment("x"), DEADLINE_S) == Done()
+    assert handled == [Shutdown(), StopExperiment("x")]
+
+
+def test_an_answer_after_a_mere_acknowledgement() -> None:
+    def respond(channel: Channel, asked: Received) -> list[Envelope | None]:
+        return [channel.acknowledge(asked.id), channel.post(Done(), 0.0)]
+
+    with coordinator(respond, []) as connection, Conversation(connection) as conversation:
+        assert conversation.ask(Shutdown(), DEADLINE_S) == Done()
+
+
+def test_a_lost_answer_is_fetched_by_asking_again() -> None:
+    handled: list[AnyMessage] = []
+
+    def answer_that_is_lost(channel: Channel, asked: Received) -> list[Envelope | None]:
+        channel.post(Done(), 0.0, reply_to=asked.id)
+        return []
+
+    with coordinator(answer_that_is_lost, handled) as connection, Conversation(connection) as conversation:
+        assert conversation.ask(Shutdown(), DEADLINE_S) == Done()
+    assert handled == [Shutdown()], "asked twice, handled once"
+
+
+def test_no() -> None:
+    def respond(channel: Channel, asked: Received) -> list[Envelope | None]:
+        return [channel.post(Rejected("unknown", "no experiment is called x"), 0.0, reply_to=asked.id)]
+
+    with (
+        coordinator(respond, []) as connection,
+        Conversation(connection) as conversation,
+        pytest.raises(RefusedError, match="no experiment is called x") as caught,
+    ):
+        conversation.ask(StatusRequest("x"), DEADLINE_S)
+    assert caught.value.code == "unknown"
+
+
+def test_no_answer_has_a_deadline() -> None:
+    with coordinator(lambda channel, asked: [], []) as connection, Conversation(connection) as conversation:
+        begun_s = time.monotonic()
+        with pytest.raises(
+            UnreachableError, match=r"\(process 1 on here\) did not answer within 0\.1 s: it may have ended"
+        ):
+            conversation.ask(Shutdown(), 0.1)
+        assert time.monotonic() - begun_s < DEADLINE_S

@@ -1,0 +1,173 @@
+"""Sockets: envelopes between real ones; garbage, vanished peers and full queues are events, not errors."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Generator
+from contextlib import closing
+
+import numpy as np
+import pytest
+import zmq
+
+from remuda.wire import sockets
+from remuda.wire.codec import CodecError, ProtocolMismatchError
+from remuda.wire.envelope import Envelope
+from remuda.wire.messages import Ack, AnyMessage, Batches, Counters, Leave, Ready, Rejected
+from remuda.wire.sockets import Arrival, DealerSocket, Malformed, RouterSocket, client_identity, worker_identity
+
+DEADLINE_S = 30.0
+TURN_S = 0.05
+UUID = "01234567-89ab-cdef-0123-456789abcdef"
+WORKER = worker_identity(UUID, 2)
+
+
+def wrap(message: AnyMessage) -> Envelope:
+    return Envelope(1, 0, 1, message)
+
+
+def next_of(end: RouterSocket | DealerSocket) -> Arrival | Malformed:
+    for _ in range(int(DEADLINE_S / TURN_S)):
+        event = end.receive()
+        if event is not None:
+            return event
+        end.wait(TURN_S)
+    raise AssertionError("nothing came")
+
+
+@pytest.fixture
+def router() -> Generator[RouterSocket, None, None]:
+    with closing(RouterSocket("tcp://127.0.0.1:0")) as router:
+        yield router
+
+
+@pytest.fixture
+def dealer(router: RouterSocket) -> Generator[DealerSocket, None, None]:
+    with closing(DealerSocket(router.address, WORKER)) as dealer:
+        yield dealer
+
+
+@pytest.fixture
+def raw(router: RouterSocket) -> Generator[Callable[..., object], None, None]:
+    """Sends any frames to the router, as identity `raw`."""
+    context = zmq.Context()
+    socket = context.socket(zmq.DEALER)
+    socket.routing_id = b"raw"
+    socket.connect(router.address)
+    yield lambda *frames: socket.send_multipart(frames)
+    socket.close(linger=0)
+    context.term()
+
+
+def test_identities() -> None:
+    assert WORKER == b"01234567-89ab-cdef-0123-456789abcdef:2"
+    assert client_identity() != client_identity()
+    assert client_identity().startswith(b"client:")
+
+
+def test_a_free_port_is_found_and_named(router: RouterSocket) -> None:
+    host, port = router.address.rsplit(":", 1)
+    assert host == "tcp://127.0.0.1"
+    assert int(port) > 0
+
+
+def test_a_taken_port_is_an_error(router: RouterSocket) -> None:
+    with pytest.raises(zmq.ZMQError, match="Address already in use"):
+        RouterSocket(router.address)
+
+
+def test_envelopes_travel_both_ways(router: RouterSocket, dealer: DealerSocket) -> None:
+    assert dealer.send(wrap(Ready(1)))
+    assert next_of(router) == Arrival(WORKER, wrap(Ready(1)))
+    assert router.send(WORKER, wrap(Leave("bye")))
+    assert next_of(dealer) == Arrival(b"", wrap(Leave("bye")))
+    assert router.receive() is None
+    assert dealer.receive() is None
+
+
+def test_large_arrays_travel(router: RouterSocket, dealer: DealerSocket) -> None:
+    rows = np.arange(1_000_000).reshape(100, -1)
+    dealer.send(wrap(Ack()))
+    next_of(router)
+    router.send(WORKER, wrap(Batches(1, 1, rows, np.ones((1, 1), np.float32), [], 0, Counters())))
+    event = next_of(dealer)
+    assert isinstance(event, Arrival)
+    assert isinstance(event.envelope.message, Batches)
+    assert np.array_equal(event.envelope.message.rows, rows)
+
+
+def test_an_unknown_peer_is_a_counted_drop(router: RouterSocket) -> None:
+    assert not router.send(b"nobody", wrap(Ack()))
+    assert router.dropped == 1
+
+
+def test_a_full_queue_is_a_counted_drop_and_never_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "HIGH_WATER_MESSAGES", 5)
+    with closing(DealerSocket("tcp://127.0.0.1:9", WORKER)) as dealer:  # nobody listens there
+        assert [dealer.send(wrap(Ack())) for _ in range(8)] == [True] * 5 + [False] * 3
+        assert dealer.dropped == 3
+
+
+def test_what_cannot_be_sent_is_an_error(dealer: DealerSocket) -> None:
+    with pytest.raises(CodecError, match="cannot be sent"):
+        dealer.send(wrap(Ready(2**70)))
+
+
+@pytest.mark.parametrize("frames", [(b"",), (b"hello",), (b"", b"", b""), (b"R\x01", b"\xc1"), (b"R\x01",)])
+def test_garbage_is_an_event_and_the_next_peer_is_served(
+    router: RouterSocket, dealer: DealerSocket, raw: Callable[..., object], frames: tuple[bytes, ...]
+) -> None:
+    raw(*frames)
+    event = next_of(router)
+    assert isinstance(event, Malformed)
+    assert event.peer == b"raw"
+    assert router.malformed == 1
+    dealer.send(wrap(Ready(1)))
+    assert next_of(router) == Arrival(WORKER, wrap(Ready(1)))
+
+
+def test_a_peer_of_another_version_is_known_and_can_be_told(router: RouterSocket, raw: Callable[..., object]) -> None:
+    raw(b"R\x09", b"a Register of version 9")
+    event = next_of(router)
+    assert isinstance(event, Malformed)
+    assert isinstance(event.error, ProtocolMismatchError)
+    assert event.error.theirs == 9
+    assert router.send(event.peer, wrap(Rejected("protocol", "no")), protocol=event.error.theirs)
+
+
+def test_http_and_silent_connections_do_not_disturb(router: RouterSocket, dealer: DealerSocket) -> None:
+    host, port = router.address.removeprefix("tcp://").split(":")
+    strangers = [socket.create_connection((host, int(port))) for _ in range(20)]
+    for stranger in strangers[::2]:
+        stranger.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    dealer.send(wrap(Ready(1)))
+    assert next_of(router) == Arrival(WORKER, wrap(Ready(1)))
+    for stranger in strangers:
+        stranger.close()
+
+
+def test_the_same_identity_takes_over_from_its_broken_connection(router: RouterSocket, dealer: DealerSocket) -> None:
+    dealer.send(wrap(Ready(1)))
+    next_of(router)
+    with closing(DealerSocket(router.address, WORKER)) as again:
+        again.send(wrap(Ready(2)))
+        assert next_of(router) == Arrival(WORKER, wrap(Ready(2)))
+        router.send(WORKER, wrap(Leave("to the new one")))
+        assert next_of(again) == Arrival(b"", wrap(Leave("to the new one")))
+
+
+def test_waiting_ends_for_a_watched_descriptor(router: RouterSocket) -> None:
+    reading, writing = os.pipe()
+    router.watch(reading)
+    os.write(writing, b"x")
+    router.wait(DEADLINE_S)
+    assert router.receive() is None
+    os.close(reading)
+    os.close(writing)
+
+
+def test_closing_twice_is_fine() -> None:
+    router = RouterSocket("tcp://127.0.0.1:0")
+    router.close()
+    router.close()

@@ -1,0 +1,164 @@
+"""How a worker's process ends: in order when it can, at once when told twice, in any case in time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import pytest
+
+from remuda.worker.life import EXIT_AT_ONCE, EXIT_NOT_IN_TIME, SAME_REQUEST_S, Life, bound_threads
+
+DEADLINE_S = 30.0
+
+PROGRAM = """
+import os, sys, time, signal
+from remuda.worker.life import Life
+with Life(lifeline={lifeline}, grace_s={grace_s}) as life:
+    print("ready", flush=True)
+    {body}
+    print("ended:", life.reason, flush=True)
+"""
+WAIT = "while not life.ending: time.sleep(0.01)"
+
+
+@contextmanager
+def child(
+    body: str, *, lifeline: int | None = None, grace_s: float = DEADLINE_S
+) -> Generator[subprocess.Popen[str], None, None]:
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", PROGRAM.format(body=body, lifeline=lifeline, grace_s=grace_s)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        pass_fds=() if lifeline is None else (lifeline,),
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_it_end_in_order(number: signal.Signals) -> None:
+    with child(WAIT) as process:
+        process.send_signal(number)
+        output, errors = process.communicate(timeout=DEADLINE_S)
+        assert (process.returncode, output, errors) == (0, f"ended: asked to by {number.name}\n", "")
+
+
+def test_signals_at_the_same_time_are_one_request() -> None:
+    """Ctrl-C reaches the whole group, and the parent passes it on: that must not cut the drain short."""
+    with child(WAIT + "\n    time.sleep(0.1)") as process:
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=DEADLINE_S)
+        assert process.returncode == 0
+
+
+def test_a_second_signal_ends_it_at_once() -> None:
+    told = f"{WAIT}\n    time.sleep({SAME_REQUEST_S}); print('ending', flush=True); time.sleep(600)"
+    with child(told) as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ending\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_S) == EXIT_AT_ONCE
+
+
+@pytest.mark.parametrize("body", ["time.sleep(600)", "while True: pass"])
+def test_one_that_does_not_listen_is_ended_after_the_grace_with_its_stacks(body: str) -> None:
+    with child(body, grace_s=0.2) as process:
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=DEADLINE_S)
+        assert process.returncode == EXIT_NOT_IN_TIME
+        assert "did not end within 0.2 s (asked to by SIGTERM)" in errors
+        assert 'File "<string>", line 6 in <module>' in errors
+
+
+def test_one_that_is_stuck_in_c_code_is_ended_too() -> None:
+    """No signal handler in Python would ever run there: the join never returns to the interpreter's loop."""
+    stuck = "import ctypes; ctypes.CDLL(None).pause(); ctypes.CDLL(None).sleep(600)"
+    with child(stuck, grace_s=0.2) as process:
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=DEADLINE_S)
+        assert process.returncode == EXIT_NOT_IN_TIME
+        assert "the stacks:" in errors
+
+
+def test_the_end_of_the_lifeline_ends_it() -> None:
+    reading, writing = os.pipe()
+    with child(WAIT, lifeline=reading) as process:
+        os.close(reading)
+        os.write(writing, b"still here")
+        os.close(writing)
+        output, _ = process.communicate(timeout=DEADLINE_S)
+        assert (process.returncode, output) == (0, "ended: its parent process is gone\n")
+
+
+def test_stacks_are_printed_on_request() -> None:
+    with child(WAIT) as process:
+        process.send_signal(signal.SIGUSR1)
+        assert process.stderr is not None
+        assert "most recent call first" in process.stderr.readline()
+        assert process.poll() is None
+
+
+def test_a_forked_child_has_its_own_signals() -> None:
+    """An environment's process, ended with SIGTERM, must really end and must not end its worker."""
+    body = """pid = os.fork()
+    if pid == 0: time.sleep(600)
+    os.kill(pid, signal.SIGTERM)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGTERM
+    time.sleep(0.1)
+    assert not life.ending"""
+    with child(body) as process:
+        output, errors = process.communicate(timeout=DEADLINE_S)
+        assert (process.returncode, output, errors) == (0, "ended: \n", "")
+
+
+def test_everything_is_put_back() -> None:
+    handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    threads = set(threading.enumerate())
+    descriptors = len(os.listdir("/dev/fd"))
+    with Life() as life:
+        assert not life.ending
+        assert signal.getsignal(signal.SIGTERM) not in handlers
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == handlers
+    assert set(threading.enumerate()) == threads
+    assert len(os.listdir("/dev/fd")) == descriptors
+
+
+def test_whoever_waits_is_woken_once_and_the_first_reason_counts() -> None:
+    woken: list[str] = []
+    with Life() as life:
+        life.on_end(lambda: woken.append("early"))
+        life.end("lost its coordinator")
+        life.end("something else")
+        life.on_end(lambda: woken.append("late"))
+        assert (life.ending, life.reason) == (True, "lost its coordinator")
+    assert woken == ["early", "late"]
+    life.end("long over")
+
+
+def test_threads_are_bounded_unless_somebody_said_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.setenv(variable, "to be restored")
+        monkeypatch.delenv(variable)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    bound_threads(1)
+    assert [os.environ[name] for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")] == [
+        "4",
+        "1",
+        "1",
+    ]
+    assert "torch" not in sys.modules

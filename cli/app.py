@@ -10,13 +10,15 @@ from typing import Annotated
 
 import typer
 
-from remuda.cli import config, launch
+from remuda.cli import config, evaluate, launch, train
 from remuda.cli.options import epilog, new_group
 
 app = new_group(
     "Trains reinforcement learning policies: in this process, or with a coordinator and a herd of workers.",
     example="remuda train examples/cartpole_dqn.yaml --seed 1",
 )
+app.command(epilog=epilog(train.EXAMPLE))(train.train)
+app.command(epilog=epilog(evaluate.EXAMPLE))(evaluate.evaluate)
 app.command(epilog=epilog("remuda launch examples/cartpole_dqn.yaml --collectors 2"))(launch.launch)
 app.add_typer(config.group, name="config")
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from remuda.collector.rollout import Collected
 from remuda.logbook.reports import CollectReport, CollectTotals, CollectWindow
+from remuda.wire.messages import Counters
 
 
 class CollectSummary:
     """Sums chunks up. A report is due once an episode has finished and `interval_train_iters` updates have passed since
     the one before (by the iteration of the policy that acts); the first is due with the first finished episode."""
 
-    def __init__(self, interval_train_iters: int) -> None:
+    def __init__(self, interval_train_iters: int, *, before: Counters | None = None) -> None:
+        """`before`: what a resumed run had counted; the totals go on with it (a row per step, seconds from 0)."""
+        start = before or Counters()
         self._interval = interval_train_iters
         self._reported_train_iter: int | None = None
         self._window: list[Collected] = []
-        self._env_steps = 0
-        self._rows = 0
-        self._episodes = 0
+        self._env_steps = self._rows = start.env_step
+        self._episodes = start.episode
         self._duration_s = 0.0
 
     def add(self, collected: Collected) -> None:

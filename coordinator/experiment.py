@@ -570,6 +570,8 @@ class Experiment:
         return [DeleteChunks(self.identity.id, tuple(files))] if files else []
 
     def _progress_rows(self, now_s: float, *, last: bool = False) -> list[Step]:
+        if self._commander.ending is not None and not last:
+            return []  # the last row waits for the evaluation of the last checkpoint
         row = self._progress.due(self.counters(now_s), last=last)
         return [] if row is None else [WriteProgress(self.identity.id, row)]
 

@@ -30,8 +30,8 @@ class ProgressRows:
         self._lengths: list[int] = []
         self._test: EvaluationResult | None = None
         self._losses: Mapping[str, float] = {}
-        if resumed is not None and resumed.progress_rows:
-            self._epoch = resumed.progress_rows
+        if resumed is not None and resumed.counters.env_step > 0:
+            self._epoch = max(resumed.progress_rows, 1)
             self._shown_env_step = resumed.counters.env_step
             self._next_env_step = next_boundary(resumed.counters.env_step, self._interval)
 
@@ -40,18 +40,35 @@ class ProgressRows:
         self._returns += meta.episode_returns
         self._lengths += meta.episode_lengths
 
-    def evaluated(self, result: EvaluationResult) -> None:
-        """The newest evaluation; shown in the next row."""
+    def evaluated(self, result: EvaluationResult) -> ProgressRow | None:
+        """The newest evaluation; shown in the next row. That of the initial policy is a row of its own, the first."""
+        if self._epoch == 0 and result.record.env_step == 0:
+            return self._initial(result)
         self._test = result
+        return None
 
     def learned(self, metrics: Mapping[str, float]) -> None:
         """The newest averages of what the algorithm monitors; shown until there are newer ones."""
         self._losses = {column: metrics[metric] for column, metric in self._columns.items() if metric in metrics}
 
+    def _initial(self, result: EvaluationResult) -> ProgressRow:
+        """Row 0: how the policy did before training; what was collected meanwhile waits for the row after it."""
+        self._epoch += 1
+        self._shown_env_step = 0
+        self._next_env_step = self._interval
+        return ProgressRow(
+            epoch=0,
+            env_step=0,
+            test_returns=result.returns,
+            test_lengths=result.lengths,
+            losses={},
+            wall_s=result.record.wall_s,
+        )
+
     def due(self, counters: Counters, *, last: bool = False) -> ProgressRow | None:
         """The row that is due now, if any. The `last` row is due wherever the run ends, unless it stands already."""
-        if self._epoch == 0 and self._test is None and not last:
-            return None  # row 0 waits for the evaluation of the initial policy
+        if self._epoch == 0 and not last:
+            return None  # row 0 comes first
         news = counters.env_step > self._shown_env_step or self._test is not None
         if not (counters.env_step >= self._next_env_step or (last and news)):
             return None

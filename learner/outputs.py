@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from remuda.config.schema import ExperimentConfig
 from remuda.learner import checkpoint
@@ -13,7 +14,10 @@ from remuda.logbook.reports import LearnReport
 from remuda.policy import model_artifact
 from remuda.policy.base import Algorithm
 from remuda.storage.run_folder import RunFolder
-from remuda.wire.messages import CheckpointRecord
+from remuda.wire.messages import CheckpointReason, CheckpointRecord
+
+EXPORTED: Sequence[CheckpointReason] = ("initial", "interval", "final")
+"""Checkpoints after which model/ is written anew; evaluations come too often for it."""
 
 
 @dataclass(frozen=True)
@@ -28,21 +32,29 @@ class LearnerOutputs:
         """Log the network that is going to be trained."""
         self.logbook.say("learner", f"[RANK0]: {algorithm.network!r}")
 
-    def save(self, algorithm: Algorithm, progress: Progress) -> CheckpointRecord:
-        """Save ckpt/iteration_<train_iter>.pth.tar and refresh model/; returns what index.json shall say. OSError."""
-        train_iter = progress.counters.train_iter
-        path = self.run.checkpoint(train_iter)
+    def loaded(self, path: Path, warnings: Sequence[str]) -> None:
+        """Log which checkpoint the weights came from."""
+        self.logbook.say("learner", f"loaded checkpoint {path}")
+        for warning in warnings:
+            self.logbook.say("learner", warning, level="warning")
+
+    def save(self, algorithm: Algorithm, progress: Progress, reason: CheckpointReason) -> CheckpointRecord:
+        """Save ckpt/iteration_<train_iter>.pth.tar and return what index.json shall say. Raises OSError."""
+        path = self.run.checkpoint(progress.counters.train_iter)
         record = checkpoint.save(path, algorithm, progress, config=self.config)
-        model_artifact.export(
-            self.run.model,
-            algorithm,
-            algorithm_name=self.config.policy.type,
-            env=self.config.env.id or str(self.config.env.make),
-            train_iter=train_iter,
-        )
-        self.logbook.say("learner", f"learner saved checkpoint {path}")
+        self.logbook.say("learner", f"saved checkpoint {path}")
+        if reason in EXPORTED:
+            self._export(algorithm, progress.counters.train_iter)
         return record
 
     def report(self, metrics: Mapping[str, float], *, train_iter: int, env_step: int) -> None:
         """Show what the algorithm monitors, averaged since the last report."""
         self.logbook.emit(LearnReport(train_iter=train_iter, env_step=env_step, variables=metrics))
+
+    def _export(self, algorithm: Algorithm, train_iter: int) -> None:
+        """Write model/ anew. It is a convenience: its failing is said and loses nothing."""
+        name, env = self.config.policy.type, self.config.env.id or str(self.config.env.make)
+        try:
+            model_artifact.export(self.run.model, algorithm, algorithm_name=name, env=env, train_iter=train_iter)
+        except (OSError, RuntimeError) as error:
+            self.logbook.say("learner", f"{self.run.model} could not be written: {error}", level="warning")

@@ -1,0 +1,124 @@
+"""`remuda train`: one experiment in this process."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from remuda.cli.errors import InputError, RunFailedError
+from remuda.cli.options import (
+    DEFAULT_RUNS_DIR,
+    ConfigPath,
+    Device,
+    Force,
+    OnExistsOption,
+    ResolvedRun,
+    Resume,
+    RunDir,
+    RunId,
+    RunsDir,
+    Seed,
+    Sets,
+    resolve_run,
+)
+
+if TYPE_CHECKING:  # the runner brings torch, which --help does not need
+    from remuda.runner.serial import RunResult
+
+EXAMPLE = "remuda train examples/cartpole_dqn.yaml --seed 1 --run-id first"
+GRACE_S = 60.0
+"""Seconds after Ctrl-C or SIGTERM within which the last checkpoint must be saved."""
+
+InitializeFrom = Annotated[
+    Path | None,
+    typer.Option(metavar="RUN_OR_FILE", help="Start from the weights of a checkpoint (of a run: its best)."),
+]
+
+
+def train(
+    config: ConfigPath,
+    sets: Sets = None,
+    seed: Seed = None,
+    device: Device = None,
+    run_dir: RunDir = None,
+    run_id: RunId = None,
+    runs_dir: RunsDir = DEFAULT_RUNS_DIR,
+    on_exists: OnExistsOption = None,
+    resume: Resume = False,
+    force: Force = False,
+    initialize_from: InitializeFrom = None,
+) -> None:
+    """Train in this process, until a stop condition of the config is reached.
+
+    The same seed gives the same numbers twice. Ctrl-C saves a checkpoint and ends with exit code 0; a second one ends
+    at once.
+
+    --resume brings back weights, optimizer, counters, exploration, best score and logs from the newest checkpoint.
+    Replay is not kept: it is filled anew to buffer.min_rows before updates go on; and episodes under way are begun
+    anew.
+    """
+    from remuda.worker.life import bound_threads
+
+    bound_threads(1)
+    if initialize_from is not None and resume:
+        raise InputError("give one of --resume (go on) and --initialize-from (a new run from old weights)")
+    asked = resolve_run(
+        config,
+        sets=sets,
+        seed=seed,
+        device=device,
+        run_dir=run_dir,
+        run_id=run_id,
+        runs_dir=runs_dir,
+        on_exists=on_exists,
+        resume=resume,
+        force=force,
+    )
+    _tell(_run(asked, initialize_from), asked)
+
+
+def _run(asked: ResolvedRun, initialize_from: Path | None) -> RunResult:
+    from remuda.cli.progress import open_view
+    from remuda.environments.errors import EnvironmentBuildError
+    from remuda.learner.start import DeviceError
+    from remuda.policy.checkpoint_file import CheckpointError
+    from remuda.policy.spaces import UnsupportedSpaceError
+    from remuda.runner.serial import Start, run
+    from remuda.storage.checkpoint_index import CheckpointIndexError
+    from remuda.worker.life import Life
+
+    start = Start(asked.run_dir, asked.on_exists, initialize_from, asked.loaded.provenance)
+    view = open_view(asked.loaded.config.stop)
+    try:
+        with Life(grace_s=GRACE_S) as life:
+            return run(
+                asked.loaded.config,
+                start,
+                stop=life,
+                on_progress=lambda status: view.update(status, time.monotonic()),
+            )
+    except (EnvironmentBuildError, UnsupportedSpaceError, DeviceError, CheckpointError, CheckpointIndexError) as error:
+        raise InputError(str(error)) from error
+    finally:
+        view.close()
+
+
+def _tell(result: RunResult, asked: ResolvedRun) -> None:
+    """How it ended, and what to type next."""
+    counters, best = result.counters, result.best
+    if result.failed:
+        saved = "" if best is None else "\nWhat was learned is saved; when the cause is mended, go on with --resume."
+        log = result.run_dir / "log" / "evaluator" / "evaluator_logger.txt"
+        raise RunFailedError(f"The run failed: {result.reason}\nThe traceback is in {log}.{saved}")
+    print(f"ended      {result.reason}: {result.explanation}")
+    print(f"counters   env_step {counters.env_step}, train_iter {counters.train_iter}, {counters.wall_s:.1f} s")
+    print("best       " + ("none" if best is None else f"mean return {best.reward_mean:.6g}, {best.record.file}"))
+    print(f"run folder {result.run_dir}")
+    print("\nType next:")
+    print(f"  remuda evaluate {result.run_dir} -i best -n 20 -d")
+    print(f"  tensorboard --logdir {result.run_dir}/log/serial")
+    if result.reason == "stopped":
+        print(f"  remuda train {asked.loaded.path} --run-dir {result.run_dir} --resume")

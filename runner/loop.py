@@ -1,0 +1,320 @@
+"""The serial run itself: collector, replay index, learner, evaluator and commander called in turn."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from remuda.buffer.ring import ColumnRing
+from remuda.collector.rollout import Rollout
+from remuda.collector.summary import CollectSummary
+from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.commander import Commander, Decision, End, Save, StartEvaluation
+from remuda.coordinator.evaluation import EvaluationResult, Judged
+from remuda.coordinator.experience import Experience
+from remuda.coordinator.progress import ProgressRows
+from remuda.coordinator.rate import Rate
+from remuda.coordinator.reporting import evaluation_report, verdict_line
+from remuda.coordinator.resumed import Resumed
+from remuda.evaluator.evaluate import Episode
+from remuda.evaluator.player import CheckpointPlayer, episode_report
+from remuda.learner.checkpoint import Progress
+from remuda.learner.loop import LearnerLoop
+from remuda.learner.outputs import LearnerOutputs
+from remuda.logbook.book import Logbook
+from remuda.logbook.progress import ProgressRow
+from remuda.policy.base import Algorithm
+from remuda.policy.schedules import exploration
+from remuda.runner.memory import Memory
+from remuda.storage.checkpoint_index import CheckpointIndex
+from remuda.storage.run_folder import RunFolder
+from remuda.wire.messages import CheckpointRecord, Counters, ExperimentState, ExperimentStatus, PolicyRef
+
+SERIAL_WORKER = "00000000-0000-4000-8000-000000000000"
+"""Names the one worker and the one experiment of a serial run, which register with nobody."""
+STATUS_INTERVAL_S = 0.2
+
+
+class StopRequest(Protocol):
+    """Whether somebody asks the run to end; see remuda.worker.life.Life."""
+
+    @property
+    def ending(self) -> bool:
+        """The run is to end."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """Why, for people."""
+        ...
+
+
+class _InterruptedError(Exception):
+    """An evaluation is given up, since the run is to end."""
+
+
+@dataclass(frozen=True)
+class Watch:
+    """How a run is timed, stopped and looked at."""
+
+    stop: StopRequest
+    on_progress: Callable[[ExperimentStatus], None]
+    clock: Callable[[], float] = time.monotonic
+    """Seconds. Decides no number of the run but times, and max_wall_s."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the loop calls in turn."""
+
+    config: ExperimentConfig
+    folder: RunFolder
+    logbook: Logbook
+    algorithm: Algorithm
+    rollout: Rollout
+    player: CheckpointPlayer
+    outputs: LearnerOutputs
+    checkpoints: CheckpointIndex
+
+
+class SerialLoop:
+    """One run. `work` until the commander ends it, then `finish`; after an exception, `fail` instead."""
+
+    def __init__(self, parts: Parts, watch: Watch, resumed: Resumed | None) -> None:
+        config = parts.config
+        start = Counters() if resumed is None else resumed.counters
+        life = 0 if resumed is None else resumed.life
+        now_s = watch.clock()
+        self._parts, self._config, self._watch = parts, config, watch
+        self._logbook = parts.logbook
+        self._started_s = now_s - start.wall_s
+        self._experience = Experience(config, now_s, collectors=1, batches_in_flight=1, resumed=resumed)
+        ring = ColumnRing(config.buffer.capacity)
+        self._memory = Memory(self._experience, ring, worker=SERIAL_WORKER, life=life)
+        self._learner = LearnerLoop(
+            parts.algorithm,
+            self._memory,
+            publish_interval_iters=config.learner.publish_interval_iters,
+            report_interval_iters=config.log.interval_train_iters,
+            train_iter=start.train_iter,
+        )
+        self._commander = Commander(config, resumed)
+        self._progress = ProgressRows(config, resumed)
+        self._summary = CollectSummary(config.log.interval_train_iters, before=start)
+        self._policy = PolicyRef(life, start.policy_version, start.train_iter)
+        self._untrained_chunk = False
+        self._rates = (Rate(), Rate())
+        self._shown_s = float("-inf")
+        self._state: ExperimentState = "running"
+
+    # --- the run ---
+
+    def work(self) -> None:
+        """Collect and learn in turn until the commander has ended the run."""
+        self._parts.rollout.policy.load_state(self._parts.algorithm.acting_state())
+        self._carry_out(self._commander.started())
+        while self._commander.ending is None:
+            batches = self._batches_due()
+            if batches:
+                self._learn(batches)
+            else:
+                self._collect()
+            self._carry_out(self._commander.progressed(self.counters()))
+            if self._watch.stop.ending:
+                end = End("stopped", f"interrupted: {self._watch.stop.reason}")
+                self._carry_out(self._commander.end(end, skip_final_evaluation=True))
+            self._report()
+
+    def finish(self) -> End:
+        """Save the last checkpoint, have it judged, write the last row; returns why the run ended."""
+        end = self._commander.ending
+        assert end is not None, "only a run that ended is finished"
+        self._carry_out(self._commander.save_final())
+        self._close_books(end, "stopped" if end.reason == "stopped" else "finished")
+        return end
+
+    def fail(self, error: Exception, traceback: str) -> End:
+        """Save what can be saved after an exception, and say what happened."""
+        end = End(f"{type(error).__name__}: {error}", f"an exception ended it: {type(error).__name__}: {error}")
+        self._say(f"the run failed:\n{traceback}", level="error")
+        self._commander.abandon_work()
+        self._commander.end(end, skip_final_evaluation=True)
+        try:
+            self._carry_out(self._commander.save_final())
+        except Exception as second:  # whatever broke the run may break this too
+            self._say(f"the last checkpoint could not be saved: {type(second).__name__}: {second}", level="error")
+        self._close_books(end, "failed")
+        return end
+
+    def _close_books(self, end: End, state: ExperimentState) -> None:
+        self._state = state
+        self._write_row(self._progress.due(self.counters(), last=True))
+        self._say(f"the run is over after {self.counters().wall_s:.1f} s: {end.reason}; {end.explanation}")
+        self._watch.on_progress(self.status())
+
+    # --- collecting and learning ---
+
+    def _batches_due(self) -> int:
+        """How many updates come before the next chunk; without samples_per_insert, one per chunk."""
+        config, train_iter = self._config, self._learner.train_iter
+        batches = min(self._experience.sampleable_batches(config.learner.batch_size), config.learner.prefetch_batches)
+        if config.buffer.samples_per_insert is None:
+            batches = min(batches, int(self._untrained_chunk))
+        if config.stop.max_train_iters is not None:
+            batches = min(batches, config.stop.max_train_iters - train_iter)
+        return batches
+
+    def _collect(self) -> None:
+        left = self._config.stop.max_env_steps - self._experience.env_step
+        collected = self._parts.rollout.collect(
+            min(self._config.collector.chunk_env_steps, left), self._exploration(), policy_ref=self._policy
+        )
+        self._progress.chunk(self._memory.insert(collected))
+        self._untrained_chunk = True
+        self._summary.add(collected)
+        report = self._summary.due(train_iter=self._policy.train_iter, env_step=self._experience.env_step)
+        if report is not None:
+            self._logbook.emit(report)
+
+    def _learn(self, batches: int) -> None:
+        learner = self._learner
+        self._untrained_chunk = False
+        self._memory.sample(
+            batches,
+            self._config.learner.batch_size,
+            train_iter=learner.train_iter,
+            priorities=learner.take_priorities(),
+        )
+        while (step := learner.step()).trained:
+            if step.publish_due:
+                self._policy = PolicyRef(self._policy.epoch, self._policy.version + 1, learner.train_iter)
+                self._parts.rollout.policy.load_state(self._parts.algorithm.acting_state())
+            if step.report_due:
+                metrics = learner.take_metrics()
+                self._progress.learned(metrics)
+                self._parts.outputs.report(metrics, train_iter=learner.train_iter, env_step=self._experience.env_step)
+
+    def _report(self) -> None:
+        """Write what is due in the buffer's log and progress.txt, and show how far the run is."""
+        now_s = self._watch.clock()
+        for report in self._experience.reports(now_s, self._learner.train_iter):
+            self._logbook.emit(report)
+        if self._commander.ending is None:  # the last row waits for the evaluation of the last checkpoint
+            self._write_row(self._progress.due(self.counters()))
+        if now_s - self._shown_s >= STATUS_INTERVAL_S:
+            self._shown_s = now_s
+            for rate, value in zip(self._rates, (self._experience.env_step, self._learner.train_iter), strict=True):
+                rate.note(value, now_s)
+            self._watch.on_progress(self.status())
+
+    def _write_row(self, row: ProgressRow | None) -> None:
+        if row is not None:
+            self._logbook.progress(row)
+
+    # --- decisions ---
+
+    def _carry_out(self, decisions: Sequence[Decision]) -> None:
+        for decision in decisions:
+            match decision:
+                case Save():
+                    self._save(decision)
+                case StartEvaluation():
+                    self._evaluate(decision.record)
+                case End():
+                    self._state = "stopping"
+                    self._say(f"the run ends: {decision.explanation}")
+
+    def _save(self, save: Save) -> None:
+        counters, best = self.counters(), self.best
+        progress = Progress(counters, self._policy, self._exploration(), None if best is None else best.reward_mean)
+        record = self._parts.outputs.save(self._parts.algorithm, progress, save.reason)
+        checkpoints, end = self._parts.checkpoints, self._commander.ending
+        decisions = self._commander.saved(save.reason, record)
+        checkpoints.add(record)
+        checkpoints.prune(self._config.checkpoint.keep, in_use=self._commander.in_use)
+        if save.reason == "final" and end is not None and end.reason == "stopped":
+            checkpoints.link_interrupt(record.train_iter)
+        self._carry_out(decisions)
+
+    def _evaluate(self, record: CheckpointRecord) -> None:
+        started_s = self._watch.clock()
+        try:
+            episodes = self._parts.player.play(
+                self._parts.folder.ckpt / record.file,
+                first_episode=0,
+                episodes=self._config.evaluator.episodes,
+                progress=self._evaluation_goes_on,
+                finished=lambda episode, count: self._episode_finished(record, episode, count),
+            )
+        except _InterruptedError:
+            self._commander.abandon_work()
+            self._say(f"evaluation of {record.file} given up: {self._watch.stop.reason}")
+            return
+        returns = tuple(episode.return_ for episode in episodes)
+        lengths = tuple(episode.length for episode in episodes)
+        result = EvaluationResult(record, returns, lengths, self._watch.clock() - started_s)
+        verdict = self._commander.evaluated(result)
+        self._write_row(self._progress.evaluated(result))
+        self._logbook.emit(evaluation_report(result))
+        self._parts.checkpoints.set_reward(record.train_iter, result.reward_mean)
+        if verdict.best:
+            self._parts.checkpoints.mark_best(record.train_iter)
+        self._say(verdict_line(result, is_best=verdict.best, best=self.best))
+        self._carry_out(verdict.decisions)
+
+    def _evaluation_goes_on(self, env_steps: int) -> None:
+        if self._watch.stop.ending:
+            raise _InterruptedError
+
+    def _episode_finished(self, record: CheckpointRecord, episode: Episode, count: int) -> None:
+        self._logbook.emit(episode_report(episode, count, train_iter=record.train_iter, env_step=record.env_step))
+
+    # --- what holds ---
+
+    @property
+    def best(self) -> Judged | None:
+        """The best checkpoint so far."""
+        return self._commander.best
+
+    def counters(self) -> Counters:
+        """The one set of counters, as of now."""
+        return Counters(
+            env_step=self._experience.env_step,
+            train_iter=self._learner.train_iter,
+            episode=self._experience.episode,
+            policy_version=self._policy.version,
+            wall_s=self._watch.clock() - self._started_s,
+        )
+
+    def status(self) -> ExperimentStatus:
+        """As the progress view shows it."""
+        last, best, end = self._commander.last, self.best, self._commander.ending
+        counters, (env_rate, train_rate) = self.counters(), self._rates
+        return ExperimentStatus(
+            id=SERIAL_WORKER,
+            name=self._config.name,
+            state=self._state,
+            reason=None if end is None else end.reason,
+            run_dir=str(self._parts.folder.root),
+            env_step=counters.env_step,
+            train_iter=counters.train_iter,
+            episode=counters.episode,
+            policy_version=counters.policy_version,
+            wall_s=counters.wall_s,
+            last_return=None if last is None else last.reward_mean,
+            best_return=None if best is None else best.reward_mean,
+            env_steps_per_s=env_rate.per_s(),
+            train_iters_per_s=train_rate.per_s(),
+            policy_lag=self._experience.policy_lag(self._policy),
+            samples_per_insert=self._experience.samples_per_insert,
+            waiting_for=None,
+        )
+
+    def _exploration(self) -> dict[str, float]:
+        counters = (self._experience.env_step, self._learner.train_iter)
+        return exploration(self._config.policy, env_step=counters[0], train_iter=counters[1])
+
+    def _say(self, text: str, *, level: str = "info") -> None:
+        self._logbook.say("commander", text, level="error" if level == "error" else "info")

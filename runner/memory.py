@@ -1,0 +1,70 @@
+"""Serial mode's data path: chunks stay in memory, and batches come straight from the replay index."""
+
+from __future__ import annotations
+
+from remuda.buffer.chunk import chunk_name
+from remuda.buffer.index import Sampled
+from remuda.buffer.ring import ColumnRing
+from remuda.collector.rollout import Collected
+from remuda.coordinator.experience import Experience
+from remuda.learner.loop import Batch, Priorities
+from remuda.wire.messages import ChunkId, ChunkMeta
+
+
+class ChunkRefusedError(Exception):
+    """A chunk cannot be counted; the message says which setting to change."""
+
+
+class Memory:
+    """Between the one collector and the one learner; also the learner's source of batches."""
+
+    def __init__(self, experience: Experience, ring: ColumnRing, *, worker: str, life: int) -> None:
+        """`worker` and `life` name the chunks."""
+        self._experience = experience
+        self._ring = ring
+        self._worker = worker
+        self._life = life
+        self._sequence = 0
+        self._sampled: Sampled | None = None
+        self._position = 0
+
+    def insert(self, collected: Collected) -> ChunkMeta:
+        """Count a chunk and put its rows into the ring. Raises ChunkRefusedError."""
+        chunk = ChunkId(self._worker, self._life, self._sequence)
+        meta = ChunkMeta(
+            chunk=chunk,
+            file=chunk_name(chunk),
+            rows=collected.rows,
+            env_steps=collected.env_steps,
+            payload_bytes=sum(column.nbytes for column in collected.columns.values()),
+            checksum=0,
+            policy=collected.policy,
+            collect_s=collected.collect_s,
+            episode_returns=collected.episode_returns,
+            episode_lengths=collected.episode_lengths,
+        )
+        accepted = self._experience.accept(meta)
+        if accepted.rejected is not None:
+            raise ChunkRefusedError(accepted.rejected)
+        self._sequence += 1
+        for indexed in self._experience.hand_out_new():
+            self._ring.write(indexed.first_row, collected.columns)
+        self._experience.confirm_loaded(self._ring.next_row)
+        return meta
+
+    def sample(self, batches: int, batch_size: int, *, train_iter: int, priorities: Priorities) -> None:
+        """Give priorities back and draw the batches that `next_batch` is going to hand over."""
+        self._experience.update_priorities(priorities.rows, priorities.errors)
+        self._sampled = self._experience.sample(batches, batch_size, train_iter)
+        self._position = 0
+
+    def next_batch(self) -> Batch | None:
+        """The next of the batches drawn; None when they are used up."""
+        sampled = self._sampled
+        if sampled is None or self._position == len(sampled.rows):
+            return None
+        rows = sampled.rows[self._position]
+        columns = dict(self._ring.gather(rows))
+        columns["weights"] = sampled.weights[self._position]
+        self._position += 1
+        return Batch(rows=rows, columns=columns)

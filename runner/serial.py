@@ -1,0 +1,179 @@
+"""Serial mode: one experiment in this process, from the config to the finished run folder."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from remuda.collector.rollout import Rollout
+from remuda.config.dump import write_configs
+from remuda.config.load import Origin
+from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.evaluation import Judged
+from remuda.coordinator.resumed import Resumed
+from remuda.environments.make import Vector, make_vector, single_spaces
+from remuda.environments.record import record_environment
+from remuda.environments.seeding import environment_seeds, generator
+from remuda.evaluator.player import CheckpointPlayer
+from remuda.learner.checkpoint import CheckpointError
+from remuda.learner.checkpoint import Progress as LearnerProgress
+from remuda.learner.outputs import LearnerOutputs
+from remuda.learner.start import continue_from, new_algorithm, take_weights
+from remuda.logbook.book import Logbook, serial_logbook
+from remuda.policy.algorithms import declaration, make_policy
+from remuda.policy.base import Algorithm
+from remuda.policy.loading import find_checkpoint
+from remuda.runner.loop import Parts, SerialLoop, StopRequest, Watch
+from remuda.storage.checkpoint_index import CheckpointIndex
+from remuda.storage.git import record_git
+from remuda.storage.run_folder import OnExists, RunFolder, prepare
+from remuda.wire.messages import CheckpointRecord, Counters, ExperimentStatus
+from remuda.worker.life import bound_threads
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How a run ended."""
+
+    reason: str
+    """stop_value, max_env_steps, max_train_iters, max_wall_s, stopped; or a sentence naming what failed."""
+    explanation: str
+    """For people: which condition, its value and its bound."""
+    failed: bool
+    counters: Counters
+    best: Judged | None
+    run_dir: Path
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where the run's files go and what its weights are at first."""
+
+    run_dir: Path
+    on_exists: OnExists = "error"
+    initialize_from: Path | None = None
+    """A checkpoint file, or a run folder, whose best weights are taken; counters start at 0."""
+    provenance: Mapping[str, Origin] | None = None
+    """Where each setting came from, for formatted_total_config.py."""
+
+
+@dataclass(frozen=True)
+class _Continued:
+    progress: LearnerProgress
+    record: CheckpointRecord
+    warnings: list[str]
+
+
+def run(
+    config: ExperimentConfig,
+    start: Start,
+    *,
+    stop: StopRequest,
+    on_progress: Callable[[ExperimentStatus], None] = lambda status: None,
+    clock: Callable[[], float] = time.monotonic,
+) -> RunResult:
+    """Train until a stop condition is reached or `stop` is set; an exception on the way ends it as failed.
+
+    The same config gives the same numbers twice, to the last digit. A resumed run gets back its weights, optimizer,
+    counters, best score and torch's random state; replay starts empty and is filled to `min_rows` before updates go on,
+    and environments start new episodes with seeds of their own.
+
+    Raises, before anything is written: EnvironmentBuildError, UnsupportedSpaceError, DeviceError, CheckpointError,
+    CheckpointIndexError, RunFolderError.
+    """
+    bound_threads(1)
+    with ExitStack() as stack:
+        vector = stack.enter_context(
+            closing(make_vector(config.env, num_envs=config.env.num_envs, source_dir=config.source_dir))
+        )
+        num_players = min(config.env.num_envs, config.evaluator.episodes)
+        player = stack.enter_context(closing(CheckpointPlayer(config, num_envs=num_players)))
+        algorithm = new_algorithm(config, *single_spaces(vector))
+        if start.initialize_from is not None:
+            take_weights(_weights_file(start.initialize_from), algorithm)
+        folder = prepare(start.run_dir, start.on_exists, mode="serial", now=datetime.now().astimezone())
+        checkpoints = CheckpointIndex(folder.ckpt)
+        continued = _continue(checkpoints, algorithm) if start.on_exists == "resume" else None
+        logbook = stack.enter_context(_open_logbook(config, folder, continued))
+        resumed = _resumed(checkpoints, continued, logbook)
+        _describe(config, start, folder, vector=vector, logbook=logbook)
+        outputs = LearnerOutputs(folder, config, logbook)
+        outputs.begin(algorithm)
+        if continued is not None:
+            outputs.loaded(folder.ckpt / continued.record.file, continued.warnings)
+        rollout = _rollout(config, vector, algorithm, life=0 if resumed is None else resumed.life, clock=clock)
+        parts = Parts(config, folder, logbook, algorithm, rollout, player, outputs, checkpoints)
+        return _run_to_the_end(SerialLoop(parts, Watch(stop, on_progress, clock), resumed), folder)
+
+
+def _run_to_the_end(loop: SerialLoop, folder: RunFolder) -> RunResult:
+    failed = False
+    try:
+        loop.work()
+        end = loop.finish()
+    except Exception as error:  # the user's environment may raise anything
+        failed = True
+        end = loop.fail(error, traceback.format_exc())
+    return RunResult(end.reason, end.explanation, failed, loop.counters(), loop.best, folder.root)
+
+
+def _rollout(
+    config: ExperimentConfig, vector: Vector, algorithm: Algorithm, *, life: int, clock: Callable[[], float]
+) -> Rollout:
+    return Rollout(
+        vector,
+        make_policy(config, algorithm.observation, algorithm.action),
+        n_step=config.policy.n_step,
+        discount=config.policy.discount,
+        rng=generator(config.seed, "collector", 0, "exploration", incarnation=life),
+        seeds=environment_seeds(config.seed, "collector", 0, config.env.num_envs, incarnation=life),
+        clock=clock,
+    )
+
+
+def _weights_file(source: Path) -> Path:
+    return find_checkpoint(source, "best") if source.is_dir() else source
+
+
+def _continue(checkpoints: CheckpointIndex, algorithm: Algorithm) -> _Continued:
+    record = checkpoints.last
+    if record is None:
+        raise CheckpointError(
+            f"{checkpoints.folder.parent} cannot be resumed: it has no checkpoint yet; start over with --force"
+        )
+    progress, warnings = continue_from(checkpoints.folder / record.file, algorithm)
+    return _Continued(progress, record, warnings)
+
+
+def _open_logbook(config: ExperimentConfig, folder: RunFolder, continued: _Continued | None) -> Logbook:
+    losses = tuple(declaration(config).loss_columns)
+    return serial_logbook(folder, losses, resumed=None if continued is None else continued.progress.counters)
+
+
+def _resumed(checkpoints: CheckpointIndex, continued: _Continued | None, logbook: Logbook) -> Resumed | None:
+    if continued is None:
+        return None
+    assert logbook.progress_file is not None, "a serial logbook has one"
+    return Resumed(
+        record=continued.record,
+        counters=continued.progress.counters,
+        policy=continued.progress.policy,
+        best=checkpoints.best,
+        progress_rows=logbook.progress_file.rows,
+    )
+
+
+def _describe(config: ExperimentConfig, start: Start, folder: RunFolder, *, vector: Vector, logbook: Logbook) -> None:
+    """Write what says how the run was made."""
+    write_configs(folder.root, config, start.provenance or {})
+    logbook.say("collector", f"n_sample: {config.collector.chunk_env_steps}, env_num: {config.env.num_envs}")
+    for warning in (record_git(folder.root, Path.cwd()), record_environment(folder, config, vector)):
+        if warning is not None:
+            logbook.say("commander", warning, level="warning")
+    if start.initialize_from is not None:
+        logbook.say("learner", f"loaded weights {_weights_file(start.initialize_from)}")

@@ -1,15 +1,14 @@
-"""One end of a conversation over a network that may lose, repeat and reorder: everything arrives, and only once."""
+"""One end of a conversation over a network that may lose, repeat and reorder: all arrives once and in order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 
 from msgspec.structs import replace
 
 from remuda.wire.envelope import Envelope
 from remuda.wire.messages import Ack, AnyMessage, Beat, BeatHeard, PolicyAvailable
-from remuda.wire.sequence import SequenceSet
 
 __all__ = ["NOT_RESENT", "Channel", "Envelope", "Received"]
 
@@ -30,25 +29,19 @@ class Received:
 _NOTHING = Received(None, 0)
 
 
-@dataclass
-class _Pending:
-    """A reliable message that the other end has not acknowledged yet."""
-
-    envelope: Envelope
-    due_s: float
-    interval_s: float
-
-
 class Channel:
     """Numbers, repeats and de-duplicates the messages of one end. Opens no socket and reads no clock.
 
-    A reliable message is sent again, with doubling pauses, until the other end acknowledges it; an answer with
-    `reply_to` acknowledges, and is itself repeated whenever its request is. Answer every received id exactly once, by
-    `post(reply_to=id)` or `acknowledge(id)`, now or later: until then its repetitions are ignored. What is answered
-    later than it is acknowledged goes as a message of its own.
+    Reliable messages are sent again until the other end acknowledges them: all of them, after pauses that double until
+    the oldest is. An answer with `reply_to` acknowledges, and is itself repeated whenever its request is. Answer every
+    received id exactly once, by `post(reply_to=id)` or `acknowledge(id)`, now or later: until then its repetitions are
+    ignored. What is answered later than it is acknowledged goes as a message of its own.
+
+    Reliable messages are taken in order: one that overtook another is treated as lost, and so comes again. Connections
+    keep the order by themselves, so this costs something only after one broke. Answers may overtake messages.
 
     Both ends begin with a fresh Channel. `window` bounds what is remembered of the other end's messages: one that
-    runs further ahead of its oldest unacknowledged message is treated as lost, and so comes again.
+    runs further ahead of its oldest unacknowledged message is treated as lost, too.
     """
 
     def __init__(self, *, resend_s: float = 1.0, resend_max_s: float = 8.0, window: int = 1_024) -> None:
@@ -56,9 +49,11 @@ class Channel:
         self._resend_max_s = resend_max_s
         self._window = window
         self._heard_s: float | None = None
+        self._pause_s = resend_s
+        self._due_s = 0.0  # meaningful while something is pending
         self._last_id = 0
-        self._pending: dict[int, _Pending] = {}  # in order of id
-        self._seen = SequenceSet(first=1, max_gaps=window)
+        self._pending: dict[int, Envelope] = {}  # not acknowledged; in order of id
+        self._next_id = 1  # of the other end
         self._peer_floor = 1
         self._unanswered: set[int] = set()
         self._replies: dict[int, Envelope] = {}  # answers that may have to be repeated, by the id they answer
@@ -77,7 +72,9 @@ class Channel:
             return Envelope(0, 0, floor, message)
         self._last_id += 1
         envelope = Envelope(self._last_id, 0, floor, message)
-        self._pending[envelope.id] = _Pending(envelope, now_s + self._resend_s, self._resend_s)
+        if not self._pending:
+            self._start_pause(now_s, self._resend_s)
+        self._pending[envelope.id] = envelope
         return envelope
 
     def receive(self, envelope: Envelope, now_s: float) -> Received:
@@ -85,7 +82,7 @@ class Channel:
         self._heard_s = now_s
         self._raise_peer_floor(envelope.floor)
         if envelope.reply_to:
-            first_answer = self._pending.pop(envelope.reply_to, None) is not None
+            first_answer = self._note_answer(envelope.reply_to, now_s)
             if not first_answer or isinstance(envelope.message, Ack):
                 return _NOTHING
         elif isinstance(envelope.message, Ack):
@@ -94,12 +91,20 @@ class Channel:
             return Received(envelope.message, 0)
         return self._receive_reliable(envelope)
 
+    def _note_answer(self, id: int, now_s: float) -> bool:
+        was_oldest = id == self._floor
+        if self._pending.pop(id, None) is None:
+            return False
+        if was_oldest:
+            self._start_pause(now_s, self._resend_s)
+        return True
+
     def _receive_reliable(self, envelope: Envelope) -> Received:
-        if envelope.id in self._seen:
+        if envelope.id < self._next_id:
             return self._repeat_answer(envelope.id)
-        if envelope.id >= self._peer_floor + self._window:
+        if envelope.id > self._next_id or envelope.id >= self._peer_floor + self._window:
             return _NOTHING
-        self._seen.add(envelope.id)
+        self._next_id += 1
         self._unanswered.add(envelope.id)
         return Received(envelope.message, envelope.id)
 
@@ -122,18 +127,17 @@ class Channel:
         return envelope
 
     def due(self, now_s: float) -> list[Envelope]:
-        """What has to be sent again now, oldest first; each waits twice as long before it is due once more."""
-        envelopes: list[Envelope] = []
-        for pending in self._within_window():
-            if pending.due_s <= now_s:
-                pending.interval_s = min(2 * pending.interval_s, self._resend_max_s)
-                pending.due_s = now_s + pending.interval_s
-                envelopes.append(replace(pending.envelope, floor=self._floor))
-        return envelopes
+        """What has to be sent again now, oldest first."""
+        if not self._pending or now_s < self._due_s:
+            return []
+        self._start_pause(now_s, min(2 * self._pause_s, self._resend_max_s))
+        floor = self._floor
+        welcome = takewhile(lambda envelope: envelope.id < floor + self._window, self._pending.values())
+        return [replace(envelope, floor=floor) for envelope in welcome]
 
     def next_due_s(self) -> float | None:
         """When `due` will have something to return; None while everything is acknowledged."""
-        return min((pending.due_s for pending in self._within_window()), default=None)
+        return self._due_s if self._pending else None
 
     @property
     def unacknowledged(self) -> int:
@@ -149,16 +153,14 @@ class Channel:
     def _floor(self) -> int:
         return next(iter(self._pending), self._last_id + 1)
 
-    def _within_window(self) -> Iterator[_Pending]:
-        beyond = self._floor + self._window
-        for id, pending in self._pending.items():
-            if id >= beyond:  # the other end would not take it yet
-                return
-            yield pending
+    def _start_pause(self, now_s: float, pause_s: float) -> None:
+        self._pause_s = pause_s
+        self._due_s = now_s + pause_s
 
     def _raise_peer_floor(self, floor: int) -> None:
         if floor <= self._peer_floor:
             return
         self._peer_floor = floor
+        self._next_id = max(self._next_id, floor)  # when the other end has a past that this one knows nothing of
         for id in [id for id in self._replies if id < floor]:
             del self._replies[id]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
@@ -32,6 +33,7 @@ class Link:
         self._register = register
         self._on_failure = on_failure
         self._inbox: Inbox = SimpleQueue()
+        self._early: deque[AnyMessage] = deque()
         self._pulse = Pulse()
         self._network: NetworkThread | None = None
         self._failure: Exception | None = None
@@ -52,10 +54,14 @@ class Link:
         self._network.start()
         self._network.post(self._register)
         end_s = time.monotonic() + deadline_s
+        early: deque[AnyMessage] = deque()
         while (left_s := end_s - time.monotonic()) > 0:
             message = self.receive(left_s)
             if isinstance(message, Registered):
+                self._early = early
                 return message
+            if message is not None:
+                early.append(message)  # the first Assign, when the answer was lost and had to be asked for again
         self._network.finish(0.0)
         self._failure = no_answer(self._connection, deadline_s)
         raise self._failure
@@ -76,6 +82,8 @@ class Link:
         """
         if self._failure is not None:
             raise self._failure
+        if self._early:
+            return self._early.popleft()
         try:
             item = self._inbox.get(timeout=timeout_s) if timeout_s > 0 else self._inbox.get_nowait()
         except Empty:

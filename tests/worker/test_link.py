@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 import numpy as np
 import pytest
 import zmq
+from msgspec.structs import replace
 
 from remuda.tests.worker.fake_coordinator import DEADLINE_S, UUID, FakeCoordinator
-from remuda.wire.channel import NOT_RESENT
+from remuda.tests.worker.proxy import Proxy
+from remuda.wire import sockets
 from remuda.wire.codec import CodecError, encode
 from remuda.wire.connection_file import ConnectionFile
 from remuda.wire.conversation import RefusedError, UnreachableError
@@ -79,6 +82,22 @@ def test_registering_survives_lost_answers() -> None:
         coordinator.lose = lose_two
         with linked(coordinator):
             assert coordinator.heard_of(Register) == [REGISTER], "repeated, yet handled once"
+
+
+def test_an_assignment_that_overtakes_the_lost_answer_is_kept() -> None:
+    with FakeCoordinator() as coordinator:
+        lost: list[Envelope] = []
+
+        def lose_registered_once(envelope: Envelope) -> bool:
+            if isinstance(envelope.message, Registered) and not lost:
+                lost.append(envelope)
+                coordinator.to_send += [StopTraining(1), StopTraining(2)]
+                return True
+            return False
+
+        coordinator.lose = lose_registered_once
+        with linked(coordinator) as link:
+            assert [receive(link), receive(link)] == [StopTraining(1), StopTraining(2)]
 
 
 def test_a_refusal_is_raised_with_its_code_and_reason_and_stays() -> None:
@@ -181,20 +200,14 @@ def test_arrays_arrive() -> None:
 
 
 def test_what_is_lost_is_repeated_both_ways() -> None:
-    """Every second envelope to the worker is lost: acknowledgements and messages alike."""
+    """Half of what goes to the worker is lost: acknowledgements and messages alike."""
+    rng = random.Random(5)
     with FakeCoordinator() as coordinator:
-        count = [0]
-
-        def lose_every_second(envelope: Envelope) -> bool:
-            count[0] += not isinstance(envelope.message, NOT_RESENT)
-            return count[0] % 2 == 0
-
-        coordinator.lose = lose_every_second
+        coordinator.lose = lambda envelope: not isinstance(envelope.message, Registered) and rng.random() < 0.5
         with linked(coordinator) as link:
             coordinator.to_send += [Drain(lease, "enough") for lease in range(20)]
             link.send(Ready(1))
-            leases = {message.lease for message in (receive(link) for _ in range(20)) if isinstance(message, Drain)}
-            assert leases == set(range(20))
+            assert [receive(link) for _ in range(20)] == [Drain(lease, "enough") for lease in range(20)]
             coordinator.until(lambda: coordinator.heard_of(Ready) == [Ready(1)])
 
 
@@ -276,6 +289,31 @@ def test_a_coordinator_back_on_the_same_address_is_found_again() -> None:
     with FakeCoordinator(address=coordinator.connection.address) as back:
         back.until(lambda: back.heard_of(Ready) == [Ready(1)])
         assert link.close("done", DEADLINE_S)
+
+
+@pytest.mark.parametrize("fault", [Proxy.cut, Proxy.swallow], ids=["cut", "swallowed"])
+def test_a_broken_connection_heals_without_losing_anything(
+    fault: Callable[[Proxy], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when nobody was told that it broke: the probes notice, and the new connection takes over the identity."""
+    monkeypatch.setattr(sockets, "PROBE_INTERVAL_S", 0.1)
+    monkeypatch.setattr(sockets, "PROBE_TIMEOUT_S", 0.3)
+    with FakeCoordinator() as coordinator, Proxy(port_of(coordinator)) as proxy:
+        link = Link(replace(coordinator.connection, address=proxy.address), REGISTER)
+        link.start(DEADLINE_S)
+        for round_ in range(3):
+            fault(proxy)
+            link.send(Ready(round_))
+            coordinator.to_send.append(StopTraining(round_))
+            assert receive(link) == StopTraining(round_)
+        assert link.close("done", DEADLINE_S)
+        assert coordinator.heard_of(Ready) == [Ready(0), Ready(1), Ready(2)]
+        assert len(coordinator.peers) == 1
+        assert proxy.connections == 4
+
+
+def port_of(coordinator: FakeCoordinator) -> int:
+    return int(coordinator.connection.address.rsplit(":", 1)[1])
 
 
 def raw_router(*, answer: list[bytes]) -> tuple[ConnectionFile, threading.Thread]:

@@ -1,0 +1,84 @@
+"""A TCP proxy that can cut its connections, or keep them and swallow all that passes (a cable pulled out)."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import threading
+from types import TracebackType
+
+
+class Proxy:
+    """Listens on a free port and forwards to `port`. A context manager."""
+
+    def __init__(self, port: int) -> None:
+        self._target = ("127.0.0.1", port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._other: dict[socket.socket, socket.socket] = {}
+        self._swallowed: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        self._stop = False
+        self.connections = 0
+        self._thread = threading.Thread(target=self._serve)
+
+    def cut(self) -> None:
+        """Close every connection; new ones are served."""
+        with self._lock:
+            for end in [*self._other]:
+                self._close(end)
+
+    def swallow(self) -> None:
+        """Keep every connection open but forward nothing on it any more; new ones are served."""
+        with self._lock:
+            self._swallowed |= set(self._other)
+
+    def __enter__(self) -> Proxy:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop = True
+        self._thread.join()
+        self.cut()
+        self._selector.close()
+        self._listener.close()
+
+    def _serve(self) -> None:
+        while not self._stop:
+            for key, _ in self._selector.select(0.01):
+                with self._lock:
+                    if key.fileobj is self._listener:
+                        self._accept()
+                    elif isinstance(key.fileobj, socket.socket) and key.fileobj in self._other:
+                        self._forward(key.fileobj)
+
+    def _accept(self) -> None:
+        near, _ = self._listener.accept()
+        far = socket.create_connection(self._target)
+        self._other |= {near: far, far: near}
+        for end in (near, far):
+            self._selector.register(end, selectors.EVENT_READ)
+        self.connections += 1
+
+    def _forward(self, end: socket.socket) -> None:
+        try:
+            data = end.recv(65_536)
+        except OSError:
+            data = b""
+        if not data:
+            self._close(end)
+        elif end not in self._swallowed:
+            self._other[end].sendall(data)
+
+    def _close(self, end: socket.socket) -> None:
+        for socket_ in (end, self._other.pop(end, end)):
+            self._other.pop(socket_, None)
+            self._swallowed.discard(socket_)
+            if socket_.fileno() >= 0:
+                self._selector.unregister(socket_)
+                socket_.close()

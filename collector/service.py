@@ -9,6 +9,7 @@ from remuda.collector.rollout import Collected, Rollout
 from remuda.collector.summary import CollectSummary
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.make import make_vector, single_spaces
+from remuda.environments.record import record_environment
 from remuda.environments.seeding import environment_seeds, generator
 from remuda.logbook.book import collector_logbook
 from remuda.policy.algorithms import make_policy
@@ -48,6 +49,8 @@ class CollectorWork:
         self._log = collector_logbook(folder, identity.uuid, identity.incarnation)
         self._summary = CollectSummary(config.log.interval_train_iters)
         self._env = make_vector(config.env, num_envs=config.env.num_envs, source_dir=config.source_dir)
+        if assign.index == 0:  # one collector describes it for all
+            self._describe_environment(folder, config)
         observation, action = single_spaces(self._env)
         self._rollout = Rollout(
             self._env,
@@ -80,7 +83,9 @@ class CollectorWork:
             case ChunkAccepted():
                 self._unacknowledged.discard(message.chunk)
                 if message.rejected is not None:
-                    self._log.say("collector", f"chunk {message.chunk} was refused: {message.rejected}", level="warning")
+                    self._log.say(
+                        "collector", f"chunk {message.chunk} was refused: {message.rejected}", level="warning"
+                    )
                 self._allow(message.credit_env_steps, message.policy, message.exploration)
             case Credit():
                 self._allow(message.credit_env_steps, message.policy, message.exploration)
@@ -126,6 +131,11 @@ class CollectorWork:
         """Close environments and logs."""
         self._env.close()
         self._log.close()
+
+    def _describe_environment(self, folder: RunFolder, config: ExperimentConfig) -> None:
+        warning = record_environment(folder, config, self._env)
+        if warning is not None:
+            self._log.say("collector", warning, level="warning")
 
     def _allow(self, credit_env_steps: int, policy: PolicyRef, exploration: dict[str, float]) -> None:
         self._credit = max(self._credit, credit_env_steps)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -12,25 +11,21 @@ from remuda.buffer.chunk import Columns, read_chunk
 from remuda.buffer.ring import ColumnRing
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.make import make_single
-from remuda.learner import checkpoint
+from remuda.learner.checkpoint import Progress
 from remuda.learner.loop import LearnerLoop
+from remuda.learner.outputs import LearnerOutputs
 from remuda.learner.prefetch import Prefetch
 from remuda.learner.publisher import Publisher
+from remuda.learner.start import continue_from, new_algorithm
 from remuda.logbook.book import learner_logbook
-from remuda.logbook.reports import LearnReport
-from remuda.policy import model_artifact
-from remuda.policy.algorithms import make_algorithm
 from remuda.policy.schedules import exploration
-from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.storage.atomic import sweep_temporaries
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import (
     AnyMessage,
     Assign,
     Batches,
-    CheckpointReason,
     CheckpointSaved,
-    Counters,
     IndexedChunk,
     LearnerReport,
     PolicyPublished,
@@ -42,8 +37,6 @@ from remuda.worker.identity import WorkerIdentity
 from remuda.worker.link import Link
 
 PUBLISH_DEADLINE_S = 30.0
-EXPORTED: Sequence[CheckpointReason] = ("initial", "interval", "final")
-"""Checkpoints after which model/ is written anew; evaluations come too often for it."""
 
 
 class LearnerWork:
@@ -55,15 +48,12 @@ class LearnerWork:
         self._assign = assign
         self._link = link
         self._folder = RunFolder(Path(assign.run_dir))
-        self._log = learner_logbook(self._folder)
         env = make_single(config.env, source_dir=config.source_dir)
         try:
-            observation, action = ObservationSpec.of(env.observation_space), ActionSpec.of(env.action_space)
+            self._algorithm = new_algorithm(config, env.observation_space, env.action_space)
         finally:
             env.close()
-        self._algorithm = make_algorithm(config, observation, action, config.seed)
-        self._say(f"[RANK0]: {self._algorithm.network!r}")
-        train_iter = self._restore()
+        train_iter = self._begin()
         self._prefetch = Prefetch(
             lease=assign.lease,
             batches=config.learner.prefetch_batches,
@@ -142,18 +132,20 @@ class LearnerWork:
         self._publisher.close()
         self._log.close()
 
-    def _restore(self) -> int:
-        """Go on from the checkpoint that the lease names; returns its train_iter, 0 for a fresh start."""
-        if self._assign.checkpoint is None:
+    def _begin(self) -> int:
+        """Go on from the checkpoint that the lease names, if it names one; returns the train_iter to start from.
+
+        The log is opened only then: curves that an earlier learner drew beyond that checkpoint are cut off.
+        """
+        path = None if self._assign.checkpoint is None else Path(self._assign.checkpoint)
+        progress, warnings = (None, []) if path is None else continue_from(path, self._algorithm)
+        self._log = learner_logbook(self._folder, resumed=None if progress is None else progress.counters)
+        self._outputs = LearnerOutputs(self._folder, self._config, self._log)
+        self._outputs.begin(self._algorithm)
+        if path is None or progress is None:
             return 0
-        path = Path(self._assign.checkpoint)
-        state = checkpoint.load(path)
-        warnings = checkpoint.restore(state, self._algorithm)
-        checkpoint.restore_rngs(state, {})
-        self._say(f"loaded checkpoint {path}")
-        for warning in warnings:
-            self._log.say("learner", warning, level="warning")
-        return state.progress.counters.train_iter
+        self._outputs.loaded(path, warnings)
+        return progress.counters.train_iter
 
     def _read(self, chunk: IndexedChunk) -> Columns:
         return read_chunk(self._folder.data / chunk.meta.file, chunk.meta)
@@ -169,9 +161,7 @@ class LearnerWork:
         self._link.activity("training")
         metrics = self._loop.take_metrics()
         train_iter = self._loop.train_iter
-        self._log.emit(
-            LearnReport(train_iter=train_iter, env_step=self._prefetch.counters.env_step, variables=metrics)
-        )
+        self._outputs.report(metrics, train_iter=train_iter, env_step=self._prefetch.counters.env_step)
         self._say_published()
         self._told_train_iter = train_iter
         self._link.send(LearnerReport(self._assign.lease, train_iter, metrics))
@@ -179,35 +169,14 @@ class LearnerWork:
     def _save(self, message: SaveCheckpoint) -> None:
         train_iter = self._loop.train_iter
         counters = msgspec.structs.replace(message.counters, train_iter=train_iter)
-        path = self._folder.checkpoint(train_iter)
-        record = checkpoint.save(
-            path,
-            self._algorithm,
-            checkpoint.Progress(
-                counters=counters,
-                policy=self._publisher.last or PolicyRef(self._assign.epoch),
-                exploration=exploration(self._config.policy, env_step=counters.env_step, train_iter=train_iter),
-                best_reward=message.best_reward,
-            ),
-            config=self._config,
+        progress = Progress(
+            counters=counters,
+            policy=self._publisher.last or PolicyRef(self._assign.epoch),
+            exploration=exploration(self._config.policy, env_step=counters.env_step, train_iter=train_iter),
+            best_reward=message.best_reward,
         )
-        self._say(f"saved checkpoint {path}")
+        record = self._outputs.save(self._algorithm, progress, message.reason)
         self._link.send(CheckpointSaved(self._assign.lease, message.request, message.reason, record))
-        if message.reason in EXPORTED:
-            self._export(counters)
-
-    def _export(self, counters: Counters) -> None:
-        """Write model/ anew. It is a convenience: its failing is said and loses nothing."""
-        try:
-            model_artifact.export(
-                self._folder.model,
-                self._algorithm,
-                algorithm_name=self._config.policy.type,
-                env=self._config.env.id or self._config.env.make or "",
-                train_iter=counters.train_iter,
-            )
-        except (OSError, RuntimeError) as error:
-            self._log.say("learner", f"model/ could not be written: {error}", level="warning")
 
     def _published(self, ref: PolicyRef) -> None:
         self._link.send(PolicyPublished(self._assign.lease, ref))

@@ -115,17 +115,14 @@ class SerialLoop:
         """Collect and learn in turn until the commander has ended the run."""
         self._parts.rollout.policy.load_state(self._parts.algorithm.acting_state())
         self._carry_out(self._commander.started())
+        self._look_around()  # a resumed run may be over already
         while self._commander.ending is None:
             batches = self._batches_due()
             if batches:
                 self._learn(batches)
             else:
                 self._collect()
-            self._carry_out(self._commander.progressed(self.counters()))
-            if self._watch.stop.ending:
-                end = End("stopped", f"interrupted: {self._watch.stop.reason}")
-                self._carry_out(self._commander.end(end, skip_final_evaluation=True))
-            self._report()
+            self._look_around()
 
     def finish(self) -> End:
         """Save the last checkpoint, have it judged, write the last row; returns why the run ended."""
@@ -195,6 +192,13 @@ class SerialLoop:
                 metrics = learner.take_metrics()
                 self._progress.learned(metrics)
                 self._parts.outputs.report(metrics, train_iter=learner.train_iter, env_step=self._experience.env_step)
+
+    def _look_around(self) -> None:
+        self._carry_out(self._commander.progressed(self.counters()))
+        if self._watch.stop.ending:
+            end = End("stopped", f"interrupted: {self._watch.stop.reason}")
+            self._carry_out(self._commander.end(end, skip_final_evaluation=True))
+        self._report()
 
     def _report(self) -> None:
         """Write what is due in the buffer's log and progress.txt, and show how far the run is."""

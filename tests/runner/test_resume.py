@@ -1,0 +1,118 @@
+"""A resumed run goes on: counters, weights, optimizer, best score and logs, each step shown once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from remuda.learner.checkpoint import CheckpointError, load
+from remuda.runner.serial import RunResult, Start
+from remuda.storage.checkpoint_index import CheckpointIndex
+from remuda.storage.run_folder import RunFolder, RunFolderError
+from remuda.tests.logbook.event_reader import curves
+from remuda.tests.runner.runs import Flag, forget_steps, run_tiny, steps_really_taken, tiny_config
+from remuda.tests.runner.test_run_folder import rows
+
+
+def interrupted(user: Path, root: Path) -> RunResult:
+    return run_tiny(tiny_config(user), Start(root), stop=Flag(looks=100))
+
+
+def test_counters_go_on_and_every_step_is_shown_once(user: Path, tmp_path: Path) -> None:
+    first = interrupted(user, tmp_path / "run")
+    forget_steps()
+    second = run_tiny(tiny_config(user), Start(tmp_path / "run", "resume"))
+    folder = RunFolder(second.run_dir)
+    assert second.reason == "max_env_steps"
+    assert second.counters.env_step == first.counters.env_step + steps_really_taken()
+    assert second.counters.train_iter > first.counters.train_iter
+    assert second.counters.episode > first.counters.episode
+    assert second.counters.policy_version > first.counters.policy_version
+    assert second.counters.wall_s > first.counters.wall_s
+    shown = rows(folder.progress)
+    steps = [int(row["TotalEnvInteracts"]) for row in shown]
+    assert steps == sorted(set(steps))
+    assert [row["Epoch"] for row in shown] == list(range(len(shown)))
+    for tag, points in curves(folder.serial_tb).items():
+        if tag.startswith(("learner_iter", "evaluator_iter", "collector_step")):
+            at = [step for step, _ in points]
+            assert at == sorted(set(at)), tag
+
+
+def test_weights_and_optimizer_come_back_before_the_first_update(user: Path, tmp_path: Path) -> None:
+    first = interrupted(user, tmp_path / "run")
+    folder = RunFolder(first.run_dir)
+    before = torch.load(folder.interrupt, weights_only=True)
+    run_tiny(tiny_config(user), Start(tmp_path / "run", "resume"), stop=Flag(looks=0))
+    last = CheckpointIndex(folder.ckpt).last
+    assert last is not None
+    assert last.train_iter == first.counters.train_iter
+    after = torch.load(folder.ckpt / last.file, weights_only=True)
+    for part in ("model", "target_model"):
+        assert all(torch.equal(before[part][name], after[part][name]) for name in before[part])
+    assert torch.equal(before["optimizer"]["state"][0]["exp_avg_sq"], after["optimizer"]["state"][0]["exp_avg_sq"])
+    assert torch.equal(before["rng"]["torch"], after["rng"]["torch"])
+
+
+def test_replay_is_filled_anew_before_updates_go_on(user: Path, tmp_path: Path) -> None:
+    first = interrupted(user, tmp_path / "run")
+    limit = first.counters.env_step + 30  # fewer than min_rows
+    second = run_tiny(tiny_config(user, f"stop.max_env_steps={limit}"), Start(tmp_path / "run", "resume"))
+    assert second.counters.env_step >= limit
+    assert second.counters.train_iter == first.counters.train_iter
+
+
+def test_the_best_score_survives(user: Path, tmp_path: Path) -> None:
+    first = interrupted(user, tmp_path / "run")
+    assert first.best is not None
+    index = CheckpointIndex(RunFolder(first.run_dir).ckpt)
+    index.set_reward(first.best.record.train_iter, 1000.0)  # nothing can beat it
+    second = run_tiny(tiny_config(user), Start(tmp_path / "run", "resume"))
+    assert second.best is not None
+    assert second.best.reward_mean == 1000.0
+    assert load(RunFolder(second.run_dir).ckpt / index.records[0].file).progress.best_reward is None
+
+
+def test_the_checkpoint_that_was_never_judged_is_judged_first(user: Path, tmp_path: Path) -> None:
+    first = interrupted(user, tmp_path / "run")
+    record = CheckpointIndex(RunFolder(first.run_dir).ckpt).record(first.counters.train_iter)
+    assert record.reward is None
+    run_tiny(tiny_config(user), Start(tmp_path / "run", "resume"), stop=Flag(looks=60))
+    log = RunFolder(first.run_dir).serial_evaluator_log.read_text()
+    assert f"evaluation of {record.file} at env_step {record.env_step}: mean return" in log
+
+
+def test_a_run_that_is_over_stays_over(user: Path, tmp_path: Path) -> None:
+    first = run_tiny(tiny_config(user), Start(tmp_path / "run"))
+    table = RunFolder(first.run_dir).progress.read_bytes()
+    second = run_tiny(tiny_config(user), Start(tmp_path / "run", "resume"))
+    assert second.reason == "max_env_steps"
+    assert second.counters.env_step == first.counters.env_step
+    assert second.counters.train_iter == first.counters.train_iter
+    assert RunFolder(second.run_dir).progress.read_bytes() == table
+
+
+def test_a_second_life_sees_other_episodes_and_draws_other_numbers(user: Path, tmp_path: Path) -> None:
+    interrupted(user, tmp_path / "run")
+    longer = tiny_config(user, "stop.max_env_steps=5000")
+    second = run_tiny(longer, Start(tmp_path / "run", "resume"), stop=Flag(looks=100))
+    progress = load(RunFolder(second.run_dir).interrupt).progress
+    assert progress.policy.epoch == 1
+    third = run_tiny(tiny_config(user), Start(tmp_path / "run", "resume"))
+    last = CheckpointIndex(RunFolder(third.run_dir).ckpt).last
+    assert last is not None
+    assert load(RunFolder(third.run_dir).ckpt / last.file).progress.policy.epoch == 2
+
+
+def test_what_cannot_be_resumed_says_why(user: Path, tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match="there is no run"):
+        run_tiny(tiny_config(user), Start(tmp_path / "nothing", "resume"))
+    root = interrupted(user, tmp_path / "run").run_dir
+    with pytest.raises(CheckpointError, match=r"torso\.0\.weight has shape \(8, 2\), needed is \(16, 2\)"):
+        run_tiny(tiny_config(user, "policy.hidden=[16, 8]"), Start(root, "resume"))
+    assert "16" not in (root / "config.json").read_text()
+    (root / "ckpt" / "index.json").unlink()
+    with pytest.raises(CheckpointError, match="no checkpoint yet; start over with --force"):
+        run_tiny(tiny_config(user), Start(root, "resume"))

@@ -1,0 +1,173 @@
+"""A serial run is reproducible, keeps its pace, ends as asked, and saves what it can."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from remuda.environments.errors import EnvironmentBuildError
+from remuda.learner.checkpoint import CheckpointError, load
+from remuda.learner.start import DeviceError
+from remuda.runner.serial import Start
+from remuda.storage.checkpoint_index import CheckpointIndex
+from remuda.storage.run_folder import RunFolder, RunFolderError
+from remuda.tests.runner.runs import Flag, forget_steps, run_tiny, steps_really_taken, tiny_config
+
+
+def models(folder: RunFolder) -> dict[str, dict[str, torch.Tensor]]:
+    return {
+        record.file: torch.load(folder.ckpt / record.file, weights_only=True)["model"]
+        for record in CheckpointIndex(folder.ckpt).records
+    }
+
+
+def test_the_same_seed_gives_the_same_numbers_and_weights_twice(user: Path, tmp_path: Path) -> None:
+    first, second = (
+        RunFolder(run_tiny(tiny_config(user), Start(tmp_path / name)).run_dir) for name in ("first", "second")
+    )
+    assert first.progress.read_bytes() == second.progress.read_bytes()
+    one, two = models(first), models(second)
+    assert one.keys() == two.keys()
+    assert len(one) >= 3
+    for file, weights in one.items():
+        assert all(torch.equal(weights[name], two[file][name]) for name in weights)
+
+
+def test_another_seed_gives_other_numbers(user: Path, tmp_path: Path) -> None:
+    first, second = (
+        RunFolder(run_tiny(tiny_config(user, f"seed={seed}"), Start(tmp_path / str(seed))).run_dir) for seed in (1, 2)
+    )
+    assert first.progress.read_text() != second.progress.read_text()
+    one, two = (next(iter(models(folder).values())) for folder in (first, second))
+    assert not torch.equal(one["torso.0.weight"], two["torso.0.weight"])
+
+
+@pytest.mark.parametrize("samples_per_insert", [0.5, 4.0, 20.0])
+def test_updates_keep_pace_with_experience(user: Path, tmp_path: Path, samples_per_insert: float) -> None:
+    config = tiny_config(user, f"buffer.samples_per_insert={samples_per_insert}", "stop.max_env_steps=1000")
+    counters = run_tiny(config, Start(tmp_path / "run")).counters
+    rows = counters.env_step - config.buffer.min_rows
+    band = config.learner.batch_size + samples_per_insert * (12 + 3)
+    assert abs(counters.train_iter * 8 - samples_per_insert * rows) <= band + samples_per_insert * 12 + 8
+
+
+def test_without_a_ratio_there_is_one_update_per_chunk(user: Path, tmp_path: Path) -> None:
+    config = tiny_config(user, "buffer.samples_per_insert=null", "buffer.prioritized=false", "stop.max_env_steps=240")
+    counters = run_tiny(config, Start(tmp_path / "run")).counters
+    chunks_before_updates = -(-40 // 12)
+    assert counters.train_iter == pytest.approx(240 / 12 - chunks_before_updates, abs=2)
+
+
+def test_max_train_iters_is_reached_exactly(user: Path, tmp_path: Path) -> None:
+    result = run_tiny(tiny_config(user, "stop.max_train_iters=37"), Start(tmp_path / "run"))
+    assert (result.reason, result.counters.train_iter) == ("max_train_iters", 37)
+    assert result.explanation == "train_iter 37 has reached max_train_iters 37"
+
+
+def test_the_stop_value_ends_the_run_by_the_first_evaluation_that_reaches_it(user: Path, tmp_path: Path) -> None:
+    result = run_tiny(tiny_config(user, "stop.stop_value=-1000"), Start(tmp_path / "run"))
+    assert (result.reason, result.counters.env_step) == ("stop_value", 0)
+    assert result.explanation.endswith("of iteration_0.pth.tar has reached stop_value -1000")
+
+
+def test_max_wall_s_ends_the_run(user: Path, tmp_path: Path) -> None:
+    result = run_tiny(tiny_config(user, "stop.max_wall_s=0.15"), Start(tmp_path / "run"))
+    assert result.reason == "max_wall_s"
+    assert result.counters.env_step > 0
+
+
+def test_an_interrupt_saves_what_was_learned_and_links_it(user: Path, tmp_path: Path) -> None:
+    forget_steps()
+    result = run_tiny(tiny_config(user), Start(tmp_path / "run"), stop=Flag(looks=100))
+    folder = RunFolder(result.run_dir)
+    last = CheckpointIndex(folder.ckpt).last
+    assert not result.failed
+    assert (result.reason, result.explanation) == ("stopped", "interrupted: the test says so")
+    assert last is not None
+    assert 0 < last.train_iter == result.counters.train_iter
+    assert last.env_step == steps_really_taken()
+    assert folder.interrupt.read_bytes() == (folder.ckpt / last.file).read_bytes()
+
+
+def test_an_interrupt_does_not_wait_for_an_evaluation(user: Path, tmp_path: Path) -> None:
+    result = run_tiny(tiny_config(user), Start(tmp_path / "run"), stop=Flag(looks=2))
+    folder = RunFolder(result.run_dir)
+    assert result.reason == "stopped"
+    assert "evaluation of iteration_0.pth.tar given up: the test says so" in folder.serial_evaluator_log.read_text()
+    assert folder.interrupt.exists()
+    assert not folder.best.exists()
+
+
+def test_a_failing_environment_ends_the_run_and_loses_nothing_counted(user: Path, tmp_path: Path) -> None:
+    config = tiny_config(user, "env.kwargs={fails_at: 40}")
+    result = run_tiny(config, Start(tmp_path / "run"))
+    folder = RunFolder(result.run_dir)
+    assert result.failed
+    assert result.reason == "RuntimeError: the floor gave way"
+    last = CheckpointIndex(folder.ckpt).last
+    assert last is not None
+    assert last.env_step == result.counters.env_step > 60
+    assert not folder.interrupt.exists()
+    log = folder.serial_evaluator_log.read_text()
+    assert "Traceback (most recent call last)" in log
+    assert 'raise RuntimeError("the floor gave way")' in log
+    assert folder.progress.read_text().splitlines()[-1].split("\t")[11] == str(last.env_step)
+
+
+def test_a_chunk_that_could_never_be_held_fails_the_run_with_advice(user: Path, tmp_path: Path) -> None:
+    config = tiny_config(user, "collector.chunk_env_steps=350")
+    result = run_tiny(config, Start(tmp_path / "run"))
+    assert result.failed
+    assert "lower collector.chunk_env_steps" in result.reason
+
+
+def test_what_cannot_be_run_leaves_no_folder(user: Path, tmp_path: Path) -> None:
+    start = Start(tmp_path / "run")
+    for override, error in (
+        ("env={id: CartPole-v7}", EnvironmentBuildError),
+        ("env.make=nothing:make", EnvironmentBuildError),
+        ("learner.device=gpu", DeviceError),
+        ("learner.device=cuda:77", DeviceError),
+    ):
+        with pytest.raises(error):
+            run_tiny(tiny_config(user, override), start)
+    with pytest.raises(CheckpointError, match="no such checkpoint"):
+        run_tiny(tiny_config(user), Start(tmp_path / "run", initialize_from=tmp_path / "nothing.pth.tar"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_existing_run_is_never_mixed_with_a_new_one(user: Path, tmp_path: Path) -> None:
+    config = tiny_config(user, "stop.max_env_steps=60")
+    root = tmp_path / "run"
+    run_tiny(config, Start(root))
+    before = (root / "progress.txt").read_bytes()
+    with pytest.raises(RunFolderError, match="already holds a run"):
+        run_tiny(config, Start(root))
+    renamed = run_tiny(config, Start(root, "rename")).run_dir
+    assert renamed != root
+    assert (root / "progress.txt").read_bytes() == before
+    assert run_tiny(config, Start(root, "force")).run_dir == root
+    assert [path.read_bytes() for path in root.glob(".replaced/*/progress.txt")] == [before]
+
+
+def test_a_new_run_from_old_weights_starts_at_0_with_the_best_of_them(user: Path, tmp_path: Path) -> None:
+    old = RunFolder(run_tiny(tiny_config(user), Start(tmp_path / "old")).run_dir)
+    config = tiny_config(user, "stop.max_train_iters=1", "seed=9")
+    for name, source in (("of_run", old.root), ("of_file", old.best)):
+        new = RunFolder(run_tiny(config, Start(tmp_path / name, initialize_from=source)).run_dir)
+        assert load(new.checkpoint(0)).progress.counters.env_step == 0
+        ours = torch.load(new.checkpoint(0), weights_only=True)
+        best = torch.load(old.best, weights_only=True)
+        for name, tensor in best["model"].items():
+            assert torch.equal(ours["model"][name], tensor)
+            assert torch.equal(ours["target_model"][name], tensor)
+        assert not ours["optimizer"]["state"]
+        assert "loaded weights " in new.learner_log.read_text()
+
+
+def test_the_policy_that_acts_is_never_older_than_the_publish_interval(user: Path, tmp_path: Path) -> None:
+    config = tiny_config(user, "learner.publish_interval_iters=3")
+    counters = run_tiny(config, Start(tmp_path / "run")).counters
+    assert counters.policy_version == counters.train_iter // 3

@@ -17,6 +17,8 @@ from remuda.wire.messages import ExperimentStatus
 
 PLAIN_INTERVAL_S = 10.0
 """A log file is not to be flooded."""
+PLAIN_NEWS_INTERVAL_S = 2.0
+"""Evaluations may come many times a second."""
 
 
 @dataclass(frozen=True)
@@ -87,19 +89,25 @@ class PlainView:
     def __init__(self, stop: StopConfig, output: IO[str]) -> None:
         self._stop = stop
         self._output = output
-        self._shown: tuple[object, ...] = ()
+        self._shown: ExperimentStatus | None = None
         self._shown_s = -math.inf
 
     def update(self, status: ExperimentStatus, now_s: float) -> None:
         """Print if it is time to."""
-        news = (status.state, status.last_return, status.best_return)
-        if news == self._shown and now_s - self._shown_s < PLAIN_INTERVAL_S:
+        if not self._is_news(status) and now_s - self._shown_s < self._patience_s(status):
             return
-        self._shown, self._shown_s = news, now_s
+        self._shown, self._shown_s = status, now_s
         print(plain_line(status, self._stop), file=self._output, flush=True)
 
     def close(self) -> None:
         """Nothing to put away."""
+
+    def _is_news(self, status: ExperimentStatus) -> bool:
+        return self._shown is None or status.state != self._shown.state
+
+    def _patience_s(self, status: ExperimentStatus) -> float:
+        evaluated = self._shown is not None and status.last_return != self._shown.last_return
+        return PLAIN_NEWS_INTERVAL_S if evaluated else PLAIN_INTERVAL_S
 
 
 class LiveView:

@@ -11,12 +11,13 @@ from typing import Literal
 
 from remuda.config.schema import ExperimentConfig
 from remuda.wire.connection_file import read
-from remuda.wire.conversation import Conversation
+from remuda.wire.conversation import Conversation, UnreachableError
 from remuda.wire.messages import (
     AnyMessage,
     ClientMessage,
     Done,
     ExperimentStatus,
+    Origin,
     Shutdown,
     Status,
     StatusRequest,
@@ -49,7 +50,7 @@ class Client:
         run_dir: str | Path | None = None,
         on_exists: Literal["error", "resume", "force", "rename"] = "error",
         priority: int = 0,
-        provenance: Mapping[str, str] | None = None,
+        provenance: Mapping[str, Origin] | None = None,
     ) -> Submitted:
         """Submit an experiment. `run_dir` is absolute or relative to the coordinator's runs folder; default: its name."""
         answer = self._ask(
@@ -78,11 +79,22 @@ class Client:
         return self.status(experiment).experiments[0]
 
     def follow(
-        self, experiment: str, on_status: Callable[[ExperimentStatus], None], *, check: Callable[[], None] = lambda: None
+        self,
+        experiment: str,
+        on_status: Callable[[ExperimentStatus], None],
+        *,
+        check: Callable[[], None] = lambda: None,
     ) -> ExperimentStatus:
-        """Wait until the experiment is over and return its last state; `check` is called at each poll and may raise."""
+        """Wait until the experiment is over and return its last state; `check` is called at each poll and may raise.
+
+        It is asked first when the coordinator does not answer: it may know why.
+        """
         while True:
-            status = self.experiment(experiment)
+            try:
+                status = self.experiment(experiment)
+            except UnreachableError:
+                check()
+                raise
             on_status(status)
             if status.state in OVER:
                 return status

@@ -57,7 +57,7 @@ def next_boundary(step: int, interval: int) -> int:
 
 
 class Commander:
-    """Judges one experiment. At most one save and one evaluation are under way; what falls due meanwhile is done once."""
+    """Judges one experiment. At most one save and one evaluation are under way; what is due meanwhile is done once."""
 
     def __init__(self, config: ExperimentConfig, resumed: Resumed | None = None) -> None:
         self._config = config
@@ -125,9 +125,7 @@ class Commander:
         self._evaluating = None
         self._evaluated_train_iter = result.record.train_iter
         self.last = result
-        best = math.isfinite(result.reward_mean) and (
-            self.best is None or result.reward_mean > self.best.reward_mean
-        )
+        best = math.isfinite(result.reward_mean) and (self.best is None or result.reward_mean > self.best.reward_mean)
         if best:
             self.best = Judged(result.record, result.reward_mean)
         decisions: list[Decision] = []

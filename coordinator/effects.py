@@ -97,7 +97,8 @@ class Exit:
     """The coordinator's work is done."""
 
 
-Effect = Send | PrepareRun | DeleteChunks | RecordCheckpoint | RecordReward | Emit | WriteProgress | Say | CloseRun | Exit
+DiskEffect = DeleteChunks | RecordCheckpoint | RecordReward | Emit | WriteProgress | Say | CloseRun
+Effect = Send | PrepareRun | DiskEffect | Exit
 
 
 @dataclass(frozen=True)

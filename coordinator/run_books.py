@@ -31,7 +31,7 @@ from remuda.policy.algorithms import declaration
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.git import record_git
 from remuda.storage.run_folder import RunFolder, RunFolderError, prepare
-from remuda.wire.messages import Rejected, Submit
+from remuda.wire.messages import Rejected
 
 
 @dataclass(frozen=True)

@@ -48,13 +48,13 @@ def plan(demands: Sequence[Demand], free: Mapping[Role, Sequence[str]]) -> Plan:
     starves; what is left over goes round to those that want more. An experiment whose minimum is not to be had does
     not block a later one that fits.
     """
-    left = {role: list(free.get(role, ())) for role in ROLES}
+    left: dict[Role, list[str]] = {role: list(free.get(role, ())) for role in ROLES}
     grants: list[Grant] = []
     waiting: dict[str, str] = {}
     served: list[Demand] = []
     for demand in sorted(demands, key=lambda d: (-d.priority, d.submitted)):
         missing = {role: demand.minimum.get(role, 0) - len(left[role]) for role in ROLES}
-        short = {role: count for role, count in missing.items() if count > 0}
+        short: dict[Role, int] = {role: count for role, count in missing.items() if count > 0}
         if short:
             waiting[demand.experiment] = _explain(short, demand, left)
             continue

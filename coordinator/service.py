@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
 
@@ -34,7 +34,7 @@ class Settings:
     runs_dir: Path
     connection_file: Path
     address: str = "tcp://127.0.0.1:0"
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
 
 
 class Service:

@@ -21,32 +21,24 @@ from remuda.wire.messages import (
     PROTOCOL_VERSION,
     Ack,
     AnyMessage,
-    BatchRequest,
     Beat,
     BeatHeard,
     Bye,
-    CheckpointSaved,
     ChunkAccepted,
     ChunkReady,
-    CollectorReport,
     CoordinatorStatus,
     Done,
-    Drained,
-    EvaluationDone,
-    LearnerReport,
     Leave,
-    PolicyPublished,
-    Ready,
     Register,
     Registered,
     Rejected,
+    Role,
     Shutdown,
     Status,
     StatusRequest,
     StopExperiment,
     Submit,
     Submitted,
-    WorkerFailed,
     WorkerStatus,
 )
 
@@ -178,9 +170,7 @@ class Coordinator:
                 return found
             experiments = [found]
         return Status(
-            coordinator=CoordinatorStatus(
-                self.id, self._address, self._pid, now_s - self._started_s, PROTOCOL_VERSION
-            ),
+            coordinator=CoordinatorStatus(self.id, self._address, self._pid, now_s - self._started_s, PROTOCOL_VERSION),
             workers=[self._worker_status(worker, now_s) for worker in self._registry],
             experiments=[experiment.status(now_s) for experiment in experiments],
         )
@@ -196,7 +186,9 @@ class Coordinator:
             return effects
         steps = self._dispatch(event.peer, received.message, received.id, now_s)
         effects += self._perform(steps, now_s, peer=event.peer, message_id=received.id)
-        waits = any(pending.peer == event.peer and pending.message_id == received.id for pending in self._pending.values())
+        waits = any(
+            pending.peer == event.peer and pending.message_id == received.id for pending in self._pending.values()
+        )
         ack = None if waits else peer.channel.acknowledge(received.id)
         if ack is not None:
             effects.append(Send(event.peer, ack))
@@ -231,9 +223,7 @@ class Coordinator:
         admission = self._registry.admit(message, peer, now_s)
         if admission.worker is None:
             return [Answer(Rejected("superseded", admission.refusal or "refused"))]
-        steps: list[Step] = [
-            Answer(Registered(self.id, self._limits.beat_interval_s, self._limits.death_timeout_s))
-        ]
+        steps: list[Step] = [Answer(Registered(self.id, self._limits.beat_interval_s, self._limits.death_timeout_s))]
         if admission.superseded is not None:
             former = admission.superseded
             steps += self._end_lease_of(former, "it started anew", now_s)
@@ -252,6 +242,8 @@ class Coordinator:
         if worker is None:
             if isinstance(message, Beat):
                 return []  # a beat from before its Register, or after it was declared lost
+            if isinstance(message, ChunkReady):
+                return self._lease_message(message, now_s)  # what a lost life collected still counts, once
             return [Answer(Rejected("unknown", "not registered here (any more): register first"))]
         worker.heard_s = now_s
         match message:
@@ -273,29 +265,7 @@ class Coordinator:
                 answer = ChunkAccepted(message.meta.chunk, 0, message.meta.policy, {}, rejected="no such lease")
                 return [Answer(answer)]
             return []
-        match message:
-            case ChunkReady():
-                return experiment.chunk(message, now_s)
-            case BatchRequest():
-                return experiment.batches_wanted(message, now_s)
-            case PolicyPublished():
-                return experiment.published(message)
-            case Ready():
-                return experiment.ready(message, now_s)
-            case CollectorReport():
-                return experiment.collector_report(message)
-            case LearnerReport():
-                return experiment.learner_report(message, now_s)
-            case CheckpointSaved():
-                return experiment.checkpoint_saved(message, now_s)
-            case EvaluationDone():
-                return experiment.evaluation_done(message, now_s)
-            case Drained():
-                return experiment.drained(message, now_s)
-            case WorkerFailed():
-                return experiment.failed(message, now_s)
-            case _:
-                return [Answer(Rejected("malformed", f"a worker does not send {type(message).__name__}"))]
+        return experiment.receive(message, now_s)
 
     # --- clients ---
 
@@ -332,7 +302,10 @@ class Coordinator:
         )
         self._experiments[event.experiment] = Experiment(identity, config, Experience(config, now_s), now_s)
         steps: list[Step] = [
-            Say(event.experiment, f"experiment {event.experiment} ({identity.name}) submitted; run folder {event.run_dir}")
+            Say(
+                event.experiment,
+                f"experiment {event.experiment} ({identity.name}) submitted; run folder {event.run_dir}",
+            )
         ]
         effects = self._perform(steps + self._schedule(now_s), now_s)
         return effects + self._late_answer(pending, Submitted(event.experiment, event.run_dir), now_s)
@@ -368,7 +341,7 @@ class Coordinator:
         demands = [demand for e in self._experiments.values() if (demand := e.demand()) is not None]
         if not demands:
             return []
-        free = {
+        free: dict[Role, list[str]] = {
             role: [worker.uuid for worker in self._registry if worker.role == role and not worker.lease]
             for role in ROLES
         }

@@ -19,6 +19,8 @@ PROTOCOL_VERSION = 1
 Role = Literal["collector", "evaluator", "learner"]
 WorkerState = Literal["idle", "busy", "stuck", "lost", "draining"]
 ExperimentState = Literal["queued", "starting", "running", "stopping", "finished", "stopped", "failed"]
+Origin = Literal["file", "command line", "default"]
+"""Where a setting came from."""
 CheckpointReason = Literal["initial", "interval", "evaluation", "final", "interrupt"]
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]
@@ -389,8 +391,8 @@ class Submit(Message, frozen=True):
     priority: int = 0
     submitted_from: PathText | None = None
     """Working directory of the client; its git state is recorded."""
-    provenance: dict[str, str] = field(default_factory=dict[str, str])
-    """Where each setting came from: `file`, `command line` or `default`, by dotted key."""
+    provenance: dict[str, Origin] = field(default_factory=dict[str, Origin])
+    """Where each setting came from, by dotted key."""
 
 
 class Submitted(Message, frozen=True):

@@ -83,7 +83,7 @@ class Worker:
     alive: bool = True
     lease: int = 0
     work: object | None = None
-    assignments: list[int] = field(default_factory=list)
+    assignments: list[int] = field(default_factory=list[int])
 
     @property
     def peer(self) -> bytes:
@@ -203,8 +203,13 @@ class LearnerWork:
                 self.prefetch.arrived(message)
             case SaveCheckpoint():
                 record = CheckpointRecord(
-                    self.train_iter, message.counters.env_step, message.counters.wall_s, None,
-                    f"iteration_{self.train_iter}.pth.tar", "0" * 64, "now",
+                    self.train_iter,
+                    message.counters.env_step,
+                    message.counters.wall_s,
+                    None,
+                    f"iteration_{self.train_iter}.pth.tar",
+                    "0" * 64,
+                    "now",
                 )
                 self.worker.say(CheckpointSaved(self.assign.lease, message.request, message.reason, record))
             case StopTraining():
@@ -253,8 +258,12 @@ class EvaluatorWork:
                 returns = [self.worker.world.skill(message.env_step)] * message.episodes
                 self.worker.say(
                     EvaluationDone(
-                        self.assign.lease, message.evaluation, message.first_episode, returns,
-                        [10] * message.episodes, 0.1,
+                        self.assign.lease,
+                        message.evaluation,
+                        message.first_episode,
+                        returns,
+                        [10] * message.episodes,
+                        0.1,
                     )
                 )
             case Drain():
@@ -279,8 +288,12 @@ class World:
         self.now_s = 1_000.0
         self.updates_per_step = 40
         self.coordinator = Coordinator(
-            id=str(UUID(int=1)), address="sim", pid=1, now_s=self.now_s,
-            limits=Limits(lost_after_s=5.0), new_id=lambda: str(UUID(int=self.rng.getrandbits(128), version=4)),
+            id=str(UUID(int=1)),
+            address="sim",
+            pid=1,
+            now_s=self.now_s,
+            limits=Limits(lost_after_s=5.0),
+            new_id=lambda: str(UUID(int=self.rng.getrandbits(128), version=4)),
         )
         self.workers: dict[str, Worker] = {}
         self.disk: set[str] = set()
@@ -340,8 +353,16 @@ class World:
         file = f"{worker.uuid}_{worker.incarnation:06d}_{sequence:09d}.chunk"
         self.disk.add(file)
         return ChunkMeta(
-            ChunkId(worker.uuid, worker.incarnation, sequence), file, rows, env_steps, 100 * rows, 0, policy, 0.01,
-            [float(env_steps)], [env_steps],
+            ChunkId(worker.uuid, worker.incarnation, sequence),
+            file,
+            rows,
+            env_steps,
+            100 * rows,
+            0,
+            policy,
+            0.01,
+            [float(env_steps)],
+            [env_steps],
         )
 
     def skill(self, env_step: int) -> float:
@@ -369,7 +390,7 @@ class World:
             for _, _, way, peer, envelope in due:
                 if way == "up":
                     self._note(envelope.message)
-                    self._apply(self.coordinator.handle(Received(peer, envelope), self.now_s))
+                    self.apply(self.coordinator.handle(Received(peer, envelope), self.now_s))
                     self.check()
                 elif peer == CLIENT:
                     received = self.client.receive(envelope, self.now_s)
@@ -384,7 +405,7 @@ class World:
         if isinstance(message, ChunkReady):
             self.delivered[message.meta.chunk] = message.meta
 
-    def _apply(self, effects: list[fx.Effect]) -> None:
+    def apply(self, effects: list[fx.Effect]) -> None:
         for effect in effects:
             match effect:
                 case fx.Send():
@@ -393,23 +414,28 @@ class World:
                     prepared = RunPrepared(
                         effect.experiment, self.config, effect.submit.run_dir, effect.submit.run_dir + "/policy/p"
                     )
-                    self._apply(self.coordinator.handle(prepared, self.now_s))
-                case fx.DeleteChunks():
-                    self.disk -= set(effect.files)
-                case fx.RecordCheckpoint():
-                    self.records[effect.record.train_iter] = effect.record
-                case fx.RecordReward():
-                    self.rewards[effect.train_iter] = (effect.reward, effect.best)
-                case fx.Emit():
-                    self.reports.append(effect.report)
-                case fx.WriteProgress():
-                    self.progress.append(effect.row)
-                case fx.Say():
-                    self.said.append((effect.experiment, effect.text))
-                case fx.CloseRun():
-                    self.closed.append(effect)
+                    self.apply(self.coordinator.handle(prepared, self.now_s))
                 case fx.Exit():
                     self.exited = True
+                case _:
+                    self._note_effect(effect)
+
+    def _note_effect(self, effect: fx.DiskEffect) -> None:
+        match effect:
+            case fx.DeleteChunks():
+                self.disk -= set(effect.files)
+            case fx.RecordCheckpoint():
+                self.records[effect.record.train_iter] = effect.record
+            case fx.RecordReward():
+                self.rewards[effect.train_iter] = (effect.reward, effect.best)
+            case fx.Emit():
+                self.reports.append(effect.report)
+            case fx.WriteProgress():
+                self.progress.append(effect.row)
+            case fx.Say():
+                self.said.append((effect.experiment, effect.text))
+            case fx.CloseRun():
+                self.closed.append(effect)
 
     # --- time ---
 
@@ -421,7 +447,7 @@ class World:
         for envelope in self.client.due(self.now_s):
             self.to_coordinator(CLIENT, envelope)
         self._deliver()
-        self._apply(self.coordinator.handle(Tick(), self.now_s))
+        self.apply(self.coordinator.handle(Tick(), self.now_s))
         self.check()
 
     def run(self, seconds: float = 600.0) -> None:

@@ -87,8 +87,10 @@ def test_while_one_evaluation_runs_no_other_is_asked_for() -> None:
 def test_best_is_the_highest_mean_and_the_first_of_equals() -> None:
     commander = Commander(config())
     begun(commander, reward=10.0)
-    verdicts = [commander.evaluated(result(step, *returns)).best for step, returns in
-                ((1_000, (20.0, 30.0)), (2_000, (25.0, 25.0)), (3_000, (float("nan"),)), (4_000, (26.0,)))]
+    verdicts = [
+        commander.evaluated(result(step, *returns)).best
+        for step, returns in ((1_000, (20.0, 30.0)), (2_000, (25.0, 25.0)), (3_000, (float("nan"),)), (4_000, (26.0,)))
+    ]
     assert verdicts == [True, False, False, True]
     assert commander.best is not None
     assert commander.best.record.env_step == 4_000

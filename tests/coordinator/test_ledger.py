@@ -15,8 +15,16 @@ WORKERS = ("00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-0000
 
 def meta(worker: int, incarnation: int, sequence: int, env_steps: int = 10, episodes: int = 0) -> ChunkMeta:
     return ChunkMeta(
-        ChunkId(WORKERS[worker], incarnation, sequence), "f", env_steps - 1, env_steps, 1, 0, PolicyRef(), 0.1,
-        [1.0] * episodes, [5] * episodes,
+        ChunkId(WORKERS[worker], incarnation, sequence),
+        "f",
+        env_steps - 1,
+        env_steps,
+        1,
+        0,
+        PolicyRef(),
+        0.1,
+        [1.0] * episodes,
+        [5] * episodes,
     )
 
 

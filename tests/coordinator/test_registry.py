@@ -67,7 +67,8 @@ def test_beats_without_progress_mean_stuck_and_are_named_once() -> None:
     assert registry.newly_stuck(26.0) == []
     assert registry.lost(29.5) == []
     assert beat(registry, worker, 8, 30.0)
-    assert worker.state == "busy"
+    assert registry.find(UUID) is worker
+    assert not worker.stuck
 
 
 def test_a_worker_that_waits_or_has_no_work_is_never_stuck() -> None:

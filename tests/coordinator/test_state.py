@@ -112,7 +112,11 @@ def test_lost_repeated_and_reordered_messages_change_no_counter(seed: int) -> No
 
 @pytest.mark.parametrize("seed", range(15))
 def test_workers_that_die_and_come_back_change_no_counter(seed: int) -> None:
-    world = World(config(collector={"count": 3, "chunk_env_steps": 64}), seed=seed, faults=Faults(delay_s=0.1))
+    world = World(
+        config(collector={"count": 3, "chunk_env_steps": 64}, stop={"max_env_steps": 1_500}),
+        seed=seed,
+        faults=Faults(delay_s=0.1),
+    )
     world.herd(collectors=3, evaluators=2)
     world.submit()
 
@@ -243,7 +247,7 @@ def test_shutdown_stops_the_runs_sends_everybody_home_and_exits() -> None:
     world.submit()
     for _ in range(60):
         world.step()
-    world._apply(world.coordinator.handle(ShutdownRequested("test"), world.now_s))
+    world.apply(world.coordinator.handle(ShutdownRequested("test"), world.now_s))
     for _ in range(400):
         world.step()
         if world.exited:

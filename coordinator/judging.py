@@ -1,0 +1,129 @@
+"""The commander at work in parallel mode: its decisions become messages, the workers' answers reports and records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.commander import Commander, Decision, End, Save, StartEvaluation
+from remuda.coordinator.effects import Emit, RecordCheckpoint, RecordReward, Say, Step, Tell, WriteProgress
+from remuda.coordinator.evaluation import Evaluation
+from remuda.coordinator.leases import LeaseBook
+from remuda.coordinator.progress import ProgressRows
+from remuda.coordinator.reporting import evaluation_report, evaluator_report, verdict_line
+from remuda.wire.messages import CheckpointSaved, Counters, Evaluate, EvaluationDone, SaveCheckpoint
+
+
+class Judging:
+    """Asks the learner to save and the evaluators to play, and takes in what comes of it.
+
+    The decision to end is not carried out here: it is in `commander.ending`, for the experiment to act upon.
+    """
+
+    def __init__(
+        self, experiment: str, run_dir: str, config: ExperimentConfig, leases: LeaseBook, progress: ProgressRows
+    ) -> None:
+        self._experiment = experiment
+        self._run_dir = run_dir
+        self._config = config
+        self._leases = leases
+        self._progress = progress
+        self.commander = Commander(config)
+        self._evaluation: Evaluation | None = None
+        self._evaluations = 0
+        self._saves = 0
+
+    def carry_out(self, decisions: Sequence[Decision], counters: Counters, now_s: float) -> list[Step]:
+        """Turn decisions into messages. End is left to the experiment."""
+        steps: list[Step] = []
+        for decision in decisions:
+            match decision:
+                case Save():
+                    steps += self._ask_to_save(decision, counters)
+                case StartEvaluation():
+                    self._evaluations += 1
+                    episodes = self._config.evaluator.episodes
+                    self._evaluation = Evaluation(self._evaluations, decision.record, episodes, now_s)
+                    steps += self.deal()
+                case End():
+                    pass
+        return steps
+
+    def saved(self, message: CheckpointSaved, counters: Counters, now_s: float) -> list[Step]:
+        """The learner has saved what it was asked to save."""
+        decisions = self.commander.saved(message.reason, message.record)
+        end = self.commander.ending
+        record = RecordCheckpoint(
+            self._experiment,
+            message.record,
+            keep=self._config.checkpoint.keep,
+            interrupted=message.reason == "final" and end is not None and end.reason == "stopped",
+            in_use=self.commander.in_use,
+        )
+        return [record, *self.carry_out(decisions, counters, now_s)]
+
+    def played(self, message: EvaluationDone, worker: str, counters: Counters, now_s: float) -> list[Step]:
+        """An evaluator has played its share; with the last share the evaluation is complete."""
+        evaluation = self._evaluation
+        if evaluation is None or evaluation.number != message.evaluation:
+            return []
+        if not evaluation.finished(message.lease, message.first_episode, message.returns, message.lengths):
+            return []
+        steps: list[Step] = [Emit(self._experiment, evaluator_report(message, worker, evaluation.record))]
+        if not evaluation.complete:
+            return steps + self.deal()
+        self._evaluation = None
+        result = evaluation.result(now_s)
+        verdict = self.commander.evaluated(result)
+        steps.append(Emit(self._experiment, evaluation_report(result)))
+        steps.append(RecordReward(self._experiment, result.record.train_iter, result.reward_mean, verdict.best))
+        steps.append(Say(self._experiment, verdict_line(result, is_best=verdict.best, best=self.commander.best)))
+        row = self._progress.evaluated(result)
+        if row is not None:
+            steps.append(WriteProgress(self._experiment, row))
+        return steps + self.carry_out(verdict.decisions, counters, now_s)
+
+    def deal(self) -> list[Step]:
+        """Give idle evaluators their share of the evaluation under way."""
+        evaluation = self._evaluation
+        if evaluation is None:
+            return []
+        idle = [lease.number for lease in self._leases.ready("evaluator")]
+        return [
+            Tell(
+                lease,
+                Evaluate(
+                    lease=lease,
+                    evaluation=evaluation.number,
+                    checkpoint=f"{self._run_dir}/ckpt/{evaluation.record.file}",
+                    train_iter=evaluation.record.train_iter,
+                    env_step=evaluation.record.env_step,
+                    first_episode=share.first_episode,
+                    episodes=share.episodes,
+                ),
+            )
+            for lease, share in evaluation.deal(idle)
+        ]
+
+    def evaluator_gone(self, lease: int) -> list[Step]:
+        """Its share is dealt again."""
+        if self._evaluation is not None:
+            self._evaluation.lost(lease)
+        return self.deal()
+
+    @property
+    def can_settle(self) -> bool:
+        """Whether somebody is there to save (and play) the last checkpoint."""
+        if self.commander.evaluating is not None:
+            return bool(self._leases.of("evaluator"))
+        return self._leases.learner is not None
+
+    def _ask_to_save(self, save: Save, counters: Counters) -> list[Step]:
+        learner = self._leases.learner
+        if learner is None or not learner.ready:
+            return []  # asked again when the next learner is ready
+        self._saves += 1
+        best = self.commander.best
+        reward = None if best is None else best.reward_mean
+        message = SaveCheckpoint(learner.number, self._saves, save.reason, counters, reward)
+        return [Tell(learner.number, message)]

@@ -1,0 +1,178 @@
+"""The flow of experience through one experiment: chunks in, credit out to collectors, batches out to the learner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.credit import CreditBook
+from remuda.coordinator.effects import Answer, DeleteChunks, Say, Step, Tell
+from remuda.coordinator.experience import Experience
+from remuda.coordinator.rate import Rate
+from remuda.coordinator.requests import RequestQueue
+from remuda.policy.schedules import exploration
+from remuda.wire.messages import (
+    Batches,
+    BatchRequest,
+    ChunkAccepted,
+    ChunkReady,
+    Counters,
+    Credit,
+    IndexedChunk,
+    PolicyAvailable,
+    PolicyPublished,
+    PolicyRef,
+)
+
+
+class Supply:
+    """Keeps collectors and learner going, each as far ahead of the other as `samples_per_insert` allows.
+
+    Closed until a learner is ready and again once the run ends: then chunks still count, but nobody gets more credit
+    or batches.
+    """
+
+    def __init__(self, experiment: str, config: ExperimentConfig, experience: Experience) -> None:
+        self._experiment = experiment
+        self._config = config
+        self._experience = experience
+        self._credit = CreditBook(config.collector.chunk_env_steps)
+        self._requests = RequestQueue()
+        self._served_iters = 0
+        self._open = False
+        self.epoch = 0
+        """Of the present learner."""
+        self.policy = PolicyRef()
+        """The newest published policy."""
+        self.train_iter = 0
+        """Updates done, as far as the learner has told."""
+        self.env_rate = Rate()
+        self.train_rate = Rate()
+
+    # --- workers ---
+
+    def open(self, collectors: Iterable[int]) -> list[Step]:
+        """The learner is ready: these collectors (leases) may begin."""
+        self._open = True
+        for lease in collectors:
+            self._credit.open(lease)
+        return self.extend_credit()
+
+    def close(self) -> None:
+        """No more credit and no more batches."""
+        self._open = False
+
+    def collector_ready(self, lease: int) -> list[Step]:
+        """One more collector."""
+        if not self._open:
+            return []
+        self._credit.open(lease)
+        return self.extend_credit()
+
+    def collector_gone(self, lease: int) -> list[Step]:
+        """What it had outstanding is free for others."""
+        self._credit.close(lease)
+        return self.extend_credit()
+
+    def new_learner(self, train_iter: int) -> tuple[list[IndexedChunk], list[Step]]:
+        """A learner that starts at this iteration, under a new epoch; returns the chunks it has to load."""
+        self.close()
+        self.epoch += 1
+        self.train_iter = self._served_iters = train_iter
+        self._requests = RequestQueue()
+        replay, deletable = self._experience.replay_for_new_learner()
+        return replay, self._delete(deletable)
+
+    # --- experience ---
+
+    def chunk(self, message: ChunkReady, now_s: float) -> tuple[bool, list[Step]]:
+        """A collector announces a chunk. Returns whether it is counted now, and what to do."""
+        accepted = self._experience.accept(message.meta)
+        steps: list[Step] = []
+        if accepted.fresh:
+            self._credit.arrived(message.lease, message.meta.env_steps)
+            self.env_rate.note(self._experience.env_step, now_s)
+        if accepted.rejected is not None:
+            text = f"chunk {message.meta.file} refused: {accepted.rejected}"
+            steps.append(Say(self._experiment, text, "warning"))
+        grown = [lease for lease in self._grow_credit() if lease != message.lease]
+        steps.append(self.answer(message, rejected=accepted.rejected))
+        steps += [self._tell_credit(lease) for lease in grown]
+        return accepted.fresh, steps + self._delete(accepted.deletable) + self._serve()
+
+    def answer(self, message: ChunkReady, *, rejected: str | None) -> Answer:
+        """The acknowledgement of a chunk: all the control traffic a collector needs."""
+        granted = self._credit.granted(message.lease)
+        return Answer(ChunkAccepted(message.meta.chunk, granted, self.policy, self.exploration(), rejected))
+
+    def requested(self, message: BatchRequest, now_s: float) -> list[Step]:
+        """The learner gives priorities back and asks for the next batches."""
+        self.trained(message.train_iter, now_s)
+        self._experience.update_priorities(message.priority_rows, message.priorities)
+        self._requests.add(message)
+        return self._delete(self._experience.confirm_loaded(message.loaded_row)) + self._serve()
+
+    def trained(self, train_iter: int, now_s: float) -> None:
+        """The learner says how far it has come."""
+        self.train_iter = max(self.train_iter, train_iter)
+        self.train_rate.note(self.train_iter, now_s)
+
+    def published(self, message: PolicyPublished, collectors: Iterable[int]) -> list[Step]:
+        """The learner has rewritten the policy file; these collectors (leases) hear of it."""
+        if message.policy <= self.policy:
+            return []
+        self.policy = message.policy
+        return [Tell(lease, PolicyAvailable(lease, message.policy)) for lease in collectors]
+
+    def exploration(self) -> dict[str, float]:
+        """How much collectors shall explore now."""
+        return exploration(self._config.policy, env_step=self._experience.env_step, train_iter=self.train_iter)
+
+    def extend_credit(self) -> list[Step]:
+        """Let collectors go as far as the buffer and the budget allow."""
+        return [self._tell_credit(lease) for lease in self._grow_credit()]
+
+    # --- inside ---
+
+    def _grow_credit(self) -> list[int]:
+        if not self._open:
+            return []
+        left = self._config.stop.max_env_steps - self._experience.env_step
+        return self._credit.extend(max(0, min(left, self._experience.insertable_rows())))
+
+    def _tell_credit(self, lease: int) -> Tell:
+        return Tell(lease, Credit(lease, self._credit.granted(lease), self.policy, self.exploration()))
+
+    def _serve(self) -> list[Step]:
+        """Answer the learner's requests while there is enough to sample from."""
+        steps: list[Step] = []
+        while self._open and (request := self._requests.next) is not None:
+            batches = min(request.batches, self._experience.sampleable_batches(request.batch_size))
+            if self._config.stop.max_train_iters is not None:
+                batches = min(batches, self._config.stop.max_train_iters - self._served_iters)
+            if batches < 1:
+                break
+            self._requests.answered()
+            self._served_iters += batches
+            steps.append(Tell(request.lease, self._sample(request, batches)))
+        return steps + self.extend_credit() if steps else []
+
+    def _sample(self, request: BatchRequest, batches: int) -> Batches:
+        sampled = self._experience.sample(batches, request.batch_size, request.train_iter)
+        return Batches(
+            lease=request.lease,
+            request=request.request,
+            rows=sampled.rows,
+            weights=sampled.weights,
+            new_chunks=self._experience.hand_out_new(),
+            first_live_row=self._experience.first_live_row,
+            counters=Counters(
+                env_step=self._experience.env_step,
+                train_iter=request.train_iter,
+                episode=self._experience.episode,
+                policy_version=self.policy.version,
+            ),
+        )
+
+    def _delete(self, files: Sequence[str]) -> list[Step]:
+        return [DeleteChunks(self._experiment, tuple(files))] if files else []

@@ -53,7 +53,7 @@ def plan(demands: Sequence[Demand], free: Mapping[Role, Sequence[str]]) -> Plan:
     waiting: dict[str, str] = {}
     served: list[Demand] = []
     for demand in sorted(demands, key=lambda d: (-d.priority, d.submitted)):
-        missing = {role: demand.minimum.get(role, 0) - len(left[role]) for role in ROLES}
+        missing: dict[Role, int] = {role: demand.minimum.get(role, 0) - len(left[role]) for role in ROLES}
         short: dict[Role, int] = {role: count for role, count in missing.items() if count > 0}
         if short:
             waiting[demand.experiment] = _explain(short, demand, left)

@@ -8,6 +8,7 @@ the real ones. The disk is a dictionary, so reading a payload that was deleted t
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -310,7 +311,7 @@ class World:
         self.replies: list[AnyMessage] = []
         self._flying: list[tuple[float, int, str, bytes, Envelope]] = []
         self._order = 0
-        self.check = lambda: None
+        self.check: Callable[[], None] = lambda: None
 
     # --- who is there ---
 

@@ -52,7 +52,7 @@ class Client:
         priority: int = 0,
         provenance: Mapping[str, Origin] | None = None,
     ) -> Submitted:
-        """Submit an experiment. `run_dir` is absolute or relative to the coordinator's runs folder; the name if None."""
+        """Submit an experiment. `run_dir` is absolute or relative to the coordinator's runs folder."""
         answer = self._ask(
             Submit(
                 name=config.name,

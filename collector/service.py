@@ -12,6 +12,8 @@ from remuda.environments.make import make_vector, single_spaces
 from remuda.environments.record import record_environment
 from remuda.environments.seeding import environment_seeds, generator
 from remuda.logbook.book import collector_logbook
+from remuda.logbook.reports import CollectReport
+from remuda.logbook.spread import Spread
 from remuda.policy.algorithms import make_policy
 from remuda.policy.policy_file import load
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -64,7 +66,6 @@ class CollectorWork:
             progress=self._stepped,
         )
         self._taken = 0
-        self._progress_base = link.progressed
         self._credit = assign.credit_env_steps
         self._exploration = assign.exploration
         self._newest = PolicyRef()
@@ -81,7 +82,9 @@ class CollectorWork:
         """Credit, acknowledgements and news of policies."""
         match message:
             case ChunkAccepted():
-                self._unacknowledged.discard(message.chunk)
+                if message.chunk not in self._unacknowledged:
+                    return  # of an earlier lease
+                self._unacknowledged.remove(message.chunk)
                 if message.rejected is not None:
                     self._log.say(
                         "collector", f"chunk {message.chunk} was refused: {message.rejected}", level="warning"
@@ -120,7 +123,7 @@ class CollectorWork:
             self._announce(rest)
         report = self._summary.take(train_iter=self._acting.train_iter, env_step=self._taken)
         if report.window.env_steps:
-            self._log.emit(report)
+            self._report(report)
 
     @property
     def drained(self) -> bool:
@@ -129,8 +132,10 @@ class CollectorWork:
 
     def close(self) -> None:
         """Close environments and logs."""
-        self._env.close()
-        self._log.close()
+        try:
+            self._env.close()
+        finally:
+            self._log.close()
 
     def _describe_environment(self, folder: RunFolder, config: ExperimentConfig) -> None:
         warning = record_environment(folder, config, self._env)
@@ -174,10 +179,12 @@ class CollectorWork:
         self._summary.add(collected)
         assert self._acting is not None
         report = self._summary.due(train_iter=self._acting.train_iter, env_step=self._taken)
-        if report is None:
-            return
+        if report is not None:
+            self._report(report)
+
+    def _report(self, report: CollectReport) -> None:
         self._log.emit(report)
-        fields = report.fields()
+        reward = Spread.of(report.window.episode_returns)
         self._link.send(
             CollectorReport(
                 self._assign.lease,
@@ -185,10 +192,10 @@ class CollectorWork:
                 episode_count=len(report.window.episode_returns),
                 step_count=report.window.env_steps,
                 duration_s=report.window.duration_s,
-                reward_mean=float(str(fields["reward_mean"])),
-                reward_std=float(str(fields["reward_std"])),
+                reward_mean=reward.mean,
+                reward_std=reward.std,
             )
         )
 
     def _stepped(self, env_steps: int) -> None:
-        self._link.progress(self._progress_base + self._taken + env_steps)
+        self._link.progress(self._link.progressed + env_steps)

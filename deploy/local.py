@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -17,6 +18,8 @@ from remuda.wire.connection_file import wait_for
 
 START_DEADLINE_S = 30.0
 STOP_DEADLINE_S = 15.0
+ORPHANS_DEADLINE_S = 10.0
+"""How long workers whose nanny was killed may take to end by themselves, once the lifeline is broken."""
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 """More threads gain nothing on small networks and lose much once the other core is busy; and a process that is to be
 forked must not have any."""
@@ -78,14 +81,13 @@ class LocalLauncher:
         for process in self._processes.values():
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
-        if not self.wait(STOP_DEADLINE_S):
-            for process in self._processes.values():
-                process.kill()
-                process.wait()
-        if self._lifeline is not None:
-            for end in self._lifeline:
-                os.close(end)
-            self._lifeline = None
+        in_order = self.wait(STOP_DEADLINE_S)
+        self._break_lifeline()
+        deadline_s = time.monotonic() + (ORPHANS_DEADLINE_S if in_order else 0.0)
+        for process in self._processes.values():
+            _end_group(process.pid, deadline_s)
+            process.wait()
+        self._processes.clear()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def __enter__(self) -> LocalLauncher:
@@ -110,6 +112,12 @@ class LocalLauncher:
                 start_new_session=True,  # Ctrl-C reaches only the one who then ends the others in order
             )
 
+    def _break_lifeline(self) -> None:
+        if self._lifeline is not None:
+            for end in self._lifeline:
+                os.close(end)
+            self._lifeline = None
+
     def _tails(self) -> str:
         """The last lines that each process wrote: where a crash before the run folder exists is explained."""
         parts: list[str] = []
@@ -117,3 +125,12 @@ class LocalLauncher:
             text = (self._folder / f"{name}.log").read_text(errors="replace").splitlines()[-TAIL_LINES:]
             parts += [f"--- {name} ---", *text]
         return "\n".join(parts)
+
+
+def _end_group(group: int, deadline_s: float) -> None:
+    """Wait until a process group is empty; after the deadline kill what is left of it."""
+    with contextlib.suppress(ProcessLookupError):
+        while time.monotonic() < deadline_s:
+            os.killpg(group, 0)
+            time.sleep(0.01)
+        os.killpg(group, signal.SIGKILL)

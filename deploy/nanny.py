@@ -13,90 +13,115 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from uuid import uuid4
 
-from remuda.deploy.supervision import EXIT_FAILED, Slot, describe_exit
+from remuda.deploy.supervision import EXIT_DONE, EXIT_FAILED, Slot, describe_exit
 
 POLL_S = 0.05
 GRACE_S = 10.0
 """How long children may take to end in order before they are killed."""
+KILL_DEADLINE_S = 5.0
+"""How long a killed child may take to vanish (one in the middle of a disk operation lives until that is done)."""
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Nanny:
     """Supervises one process per slot. Single-threaded, so that forking is safe."""
 
-    def __init__(self, slots: Sequence[Slot], connection_file: Path, lifeline: int | None) -> None:
+    def __init__(
+        self,
+        slots: Sequence[Slot],
+        be_worker: Callable[[Slot], int],
+        *,
+        lifeline: int | None = None,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        """`be_worker` is called in each child and returns its exit code. `lifeline` is the reading end of a pipe."""
         self._slots = list(slots)
-        self._connection_file = connection_file
+        self._be_worker = be_worker
         self._lifeline = lifeline
+        self._grace_s = grace_s
         self._alive: dict[int, Slot] = {}
         self._stopping = False
 
     def run(self) -> int:
-        """Until told to stop, or until no worker is left to supervise. 1 if one was given up after failures."""
-        signal.signal(signal.SIGTERM, self._on_signal)
-        signal.signal(signal.SIGINT, self._on_signal)
-        while not self._stopping:
+        """Until told to stop, or until there is nothing left to supervise. 1 if a worker was given up as failing."""
+        for number in _SIGNALS:
+            signal.signal(number, self._on_signal)
+        while not self._stopping and not self._pointless:
             now_s = time.monotonic()
             for slot in self._slots:
-                if slot.due_s is not None and slot.due_s <= now_s and slot not in self._alive.values():
+                if slot.due_s is not None and slot.due_s <= now_s:
                     self._start(slot, now_s)
-            self._reap()
-            if not self._alive and all(slot.given_up for slot in self._slots):
-                break
             self._wait()
+            self._reap()
         self._end_all()
-        return EXIT_FAILED if any("in a row" in (slot.given_up or "") for slot in self._slots) else 0
+        return EXIT_FAILED if any(slot.failed for slot in self._slots) else EXIT_DONE
+
+    @property
+    def _pointless(self) -> bool:
+        """Nobody is left to be kept alive; or every worker of a role keeps dying, and the others would only wait."""
+        roles = {slot.role for slot in self._slots}
+        hopeless = any(all(slot.failed for slot in self._slots if slot.role == role) for role in roles)
+        return hopeless or all(slot.given_up for slot in self._slots)
 
     def _start(self, slot: Slot, now_s: float) -> None:
-        incarnation = slot.born(now_s)
+        slot.born(now_s)
         sys.stdout.flush()
         sys.stderr.flush()
         pid = os.fork()
         if pid == 0:
-            os._exit(self._be_worker(slot, incarnation))
+            exit_code = EXIT_FAILED
+            try:
+                exit_code = self._live(slot)
+            finally:  # whatever it is, the child must not go on as a second nanny
+                os._exit(exit_code)
         self._alive[pid] = slot
 
-    def _be_worker(self, slot: Slot, incarnation: int) -> int:
-        """In the child. Never returns into the nanny's loop."""
-        from remuda.deploy.roles import run_worker
-
+    def _live(self, slot: Slot) -> int:
+        """In the child."""
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        if self._stopping:  # a signal that came between fork and here met the nanny's handler
+            return EXIT_DONE
         try:
-            return run_worker(slot.role, self._connection_file, slot.uuid, incarnation, self._lifeline)
-        except SystemExit as exit_:
-            return exit_.code if isinstance(exit_.code, int) else EXIT_FAILED
-        except BaseException as error:  # whatever it is, the child must not go on as a second nanny
-            print(f"{slot.role} {slot.uuid}: {type(error).__name__}: {error}", file=sys.stderr)
+            return self._be_worker(slot)
+        except BaseException:
+            print(f"{slot.role} {slot.uuid} incarnation {slot.incarnation}:", file=sys.stderr)
+            traceback.print_exc()
             return EXIT_FAILED
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
 
     def _reap(self) -> None:
-        while self._alive:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid == 0:
-                return
-            slot = self._alive.pop(pid, None)
-            if slot is None:
-                continue
-            exit_code = os.waitstatus_to_exitcode(status)
+        for pid, exit_code in self._ended():
+            slot = self._alive.pop(pid)
             slot.died(exit_code, time.monotonic())
-            if slot.given_up and exit_code != 0:
+            if slot.given_up and exit_code != EXIT_DONE:
                 print(f"{slot.role} {slot.uuid} is not started again: it {slot.given_up}", file=sys.stderr)
-            elif exit_code != 0:
-                print(f"{slot.role} {slot.uuid} ended with {describe_exit(exit_code)}; starting it again", file=sys.stderr)
+            elif exit_code != EXIT_DONE:
+                print(
+                    f"{slot.role} {slot.uuid} ended with {describe_exit(exit_code)}; starting it again", file=sys.stderr
+                )
+
+    def _ended(self) -> list[tuple[int, int]]:
+        """Children that have ended, with their exit codes; they are no zombies any more."""
+        ended: list[tuple[int, int]] = []
+        for child in self._alive:
+            pid, status = os.waitpid(child, os.WNOHANG)
+            if pid == child:
+                ended.append((pid, os.waitstatus_to_exitcode(status)))
+        return ended
 
     def _wait(self) -> None:
         """Sleep a little; wake up at once when the lifeline breaks."""
         watched = [] if self._lifeline is None else [self._lifeline]
-        try:
-            readable, _, _ = select.select(watched, [], [], POLL_S)
-        except InterruptedError:
-            return
+        readable, _, _ = select.select(watched, [], [], POLL_S)
         if readable:
             self._stopping = True
 
@@ -104,34 +129,21 @@ class Nanny:
         self._stopping = True
 
     def _end_all(self) -> None:
-        deadline_s = time.monotonic() + GRACE_S
-        self._signal_all(signal.SIGTERM)
-        while self._alive and time.monotonic() < deadline_s:
-            self._reap_quietly()
-            time.sleep(0.01)
-        self._signal_all(signal.SIGKILL)
-        while self._alive:
-            self._reap_quietly()
-            time.sleep(0.01)
-
-    def _reap_quietly(self) -> None:
-        for pid in list(self._alive):
-            if os.waitpid(pid, os.WNOHANG)[0] == pid:
-                del self._alive[pid]
-
-    def _signal_all(self, number: int) -> None:
-        for pid in self._alive:
-            os.kill(pid, number)
+        for number, deadline_s in ((signal.SIGTERM, self._grace_s), (signal.SIGKILL, KILL_DEADLINE_S)):
+            for pid in self._alive:
+                os.kill(pid, number)
+            give_up_s = time.monotonic() + deadline_s
+            while self._alive and time.monotonic() < give_up_s:
+                for pid, _ in self._ended():
+                    del self._alive[pid]
+                time.sleep(0.01)
+        for pid, slot in self._alive.items():
+            print(f"{slot.role} {slot.uuid} (pid {pid}) does not die", file=sys.stderr)
 
 
 def make_slots(counts: Mapping[str, int]) -> list[Slot]:
     """One slot per worker wanted, each with a UUID of its own."""
     return [Slot(role=role, uuid=str(uuid4())) for role, count in counts.items() for _ in range(count)]
-
-
-def warm_up() -> None:
-    """Import now what every child would import."""
-    import remuda.deploy.roles  # noqa: F401
 
 
 def main() -> None:
@@ -143,9 +155,13 @@ def main() -> None:
     parser.add_argument("--learners", type=int, default=0)
     parser.add_argument("--lifeline", type=int, default=None, help="file descriptor whose end means: stop")
     arguments = parser.parse_args()
-    warm_up()
+    from remuda.deploy.roles import run_worker  # here, and not in every child: it brings torch
+
+    def be_worker(slot: Slot) -> int:
+        return run_worker(slot.role, arguments.connection_file, slot.uuid, slot.incarnation, arguments.lifeline)
+
     counts = {"learner": arguments.learners, "collector": arguments.collectors, "evaluator": arguments.evaluators}
-    sys.exit(Nanny(make_slots(counts), arguments.connection_file, arguments.lifeline).run())
+    sys.exit(Nanny(make_slots(counts), be_worker, lifeline=arguments.lifeline).run())
 
 
 if __name__ == "__main__":

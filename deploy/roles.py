@@ -14,7 +14,7 @@ import psutil
 
 from remuda.collector.service import CollectorWork
 from remuda.deploy.supervision import EXIT_DONE, EXIT_FAILED, EXIT_ORPHANED, EXIT_REFUSED
-from remuda.evaluator.service import AskedToEndError, EvaluatorWork
+from remuda.evaluator.service import EvaluatorWork
 from remuda.learner.service import LearnerWork
 from remuda.wire.connection_file import wait_for
 from remuda.wire.conversation import RefusedError, UnreachableError
@@ -57,9 +57,6 @@ def _serve(link: Link, life: Life, role: str, identity: WorkerIdentity) -> int:
     try:
         link.start(CONNECT_DEADLINE_S)
         reason = serve(link, life, _beginner(role, identity, link, life))
-        return EXIT_DONE
-    except AskedToEndError:
-        reason = life.reason
         return EXIT_DONE
     finally:
         link.close(reason, FAREWELL_DEADLINE_S)

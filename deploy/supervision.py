@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 FIRST_DELAY_S = 1.0
 LONGEST_DELAY_S = 32.0
@@ -19,6 +19,8 @@ EXIT_REFUSED = 3
 EXIT_ORPHANED = 4
 """Its coordinator has been silent for too long."""
 
+_FINAL = {EXIT_DONE: "left", EXIT_REFUSED: "was refused", EXIT_ORPHANED: "lost its coordinator"}
+
 
 @dataclass
 class Slot:
@@ -28,10 +30,17 @@ class Slot:
     uuid: str
     incarnation: int = 0
     short_lives: int = 0
+    """In a row, until now."""
     born_s: float = 0.0
     due_s: float | None = 0.0
     """When it shall be started next; None while it lives, or when it is not to be started again."""
-    given_up: str | None = field(default=None)
+    given_up: str | None = None
+    """Why it is not started again, as the end of a sentence; None while it is kept alive."""
+
+    @property
+    def failed(self) -> bool:
+        """It is given up because it keeps dying."""
+        return self.short_lives >= LIVES_IN_A_ROW
 
     def born(self, now_s: float) -> int:
         """A new life begins; returns its incarnation."""
@@ -42,13 +51,11 @@ class Slot:
 
     def died(self, exit_code: int, now_s: float) -> None:
         """A life has ended; decides whether and when there is another."""
-        if exit_code in (EXIT_DONE, EXIT_REFUSED, EXIT_ORPHANED):
-            self.given_up = {EXIT_DONE: "left", EXIT_REFUSED: "was refused", EXIT_ORPHANED: "lost its coordinator"}[
-                exit_code
-            ]
+        if exit_code in _FINAL:
+            self.given_up = _FINAL[exit_code]
             return
         self.short_lives = 1 if now_s - self.born_s >= GOOD_LIFE_S else self.short_lives + 1
-        if self.short_lives >= LIVES_IN_A_ROW:
+        if self.failed:
             self.given_up = f"died {self.short_lives} times in a row, the last time with {describe_exit(exit_code)}"
             return
         self.due_s = now_s + min(FIRST_DELAY_S * 2 ** (self.short_lives - 1), LONGEST_DELAY_S)

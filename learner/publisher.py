@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -13,6 +14,18 @@ from remuda.wire.messages import PolicyRef
 
 RETRY_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 """Pauses after failed writes (a full disk, say); the last one repeats."""
+CLOSE_DEADLINE_S = 10.0
+"""How long the thread may take to end; only a disk that hangs takes so long."""
+
+
+class Write(Protocol):
+    """How a policy gets into its file; see `policy_file.publish`."""
+
+    def __call__(
+        self, path: Path, state: Mapping[str, np.ndarray], policy: PolicyRef, *, warn: Callable[[str], None]
+    ) -> None:
+        """Raises NotFinite, StaleEpoch, OSError."""
+        ...
 
 
 class Publisher:
@@ -29,12 +42,14 @@ class Publisher:
         *,
         published: Callable[[PolicyRef], None],
         say: Callable[[str], None],
+        write: Write = publish,
     ) -> None:
         """`published` and `say` are called from the publishing thread."""
         self._path = path
         self._epoch = epoch
         self._published = published
         self._say = say
+        self._write = write
         self._next_version = 0
         self._changed = threading.Condition()
         self._offered: tuple[Mapping[str, np.ndarray], int] | None = None
@@ -71,7 +86,7 @@ class Publisher:
         with self._changed:
             self._closing = True
             self._changed.notify_all()
-        self._thread.join()
+        self._thread.join(CLOSE_DEADLINE_S)
 
     def _run(self) -> None:
         while True:
@@ -97,7 +112,7 @@ class Publisher:
         attempt = 0
         while True:
             try:
-                publish(self._path, state, ref, warn=self._say)
+                self._write(self._path, state, ref, warn=self._say)
             except NotFinite as error:
                 self._say(f"policy of iteration {train_iter} is not published: {error}")
                 return

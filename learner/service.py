@@ -39,6 +39,10 @@ from remuda.worker.link import Link
 PUBLISH_DEADLINE_S = 30.0
 
 
+class NotPublishedError(Exception):
+    """The policy to start from is not in the policy file: it holds NaN, or the disk refuses."""
+
+
 class LearnerWork:
     """Learns for one experiment. Training runs here, publishing in a thread, the network in the link's."""
 
@@ -77,9 +81,7 @@ class LearnerWork:
         self._publisher = Publisher(
             Path(assign.policy_file), assign.epoch, published=self._published, say=self._warn_from_thread
         )
-        self._publisher.offer(self._algorithm.acting_state(), train_iter)
-        self._publisher.flush(PUBLISH_DEADLINE_S)
-        self._say_published()
+        self._publish_first(train_iter)
 
     def handle(self, message: AnyMessage) -> None:
         """Batches, and requests to save or to stop."""
@@ -146,6 +148,18 @@ class LearnerWork:
             return 0
         self._outputs.loaded(path, warnings)
         return progress.counters.train_iter
+
+    def _publish_first(self, train_iter: int) -> None:
+        """Publish the weights to start from; without them no collector could begin."""
+        self._publisher.offer(self._algorithm.acting_state(), train_iter)
+        self._publisher.flush(PUBLISH_DEADLINE_S)
+        if self._publisher.last is None:
+            self._publisher.close()
+            raise NotPublishedError(
+                f"the first policy could not be published in {self._assign.policy_file}; the learner's log "
+                f"({self._folder.learner_log}) says why"
+            )
+        self._say_published()
 
     def _read(self, chunk: IndexedChunk) -> Columns:
         return read_chunk(self._folder.data / chunk.meta.file, chunk.meta)

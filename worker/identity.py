@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
-from collections.abc import Iterator
 
 
 @dataclass(frozen=True)

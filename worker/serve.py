@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import traceback
 from collections.abc import Callable
 from typing import Protocol
 
+from remuda.wire.conversation import RefusedError
 from remuda.wire.messages import AnyMessage, Assign, Drain, Leave, Ready, WorkerFailed
 from remuda.worker.life import Life
 from remuda.worker.link import Link
+from remuda.worker.network import CoordinatorLostError
 
 IDLE_WAIT_S = 0.2
 """Longest a worker with nothing to do sleeps before it looks whether it has been asked to end."""
+
+
+class AskedToEndError(Exception):
+    """The process is to end: work gives up what is in hand. No failure, and never reported as one."""
 
 
 class Work(Protocol):
     """What one lease means for one role."""
 
     def handle(self, message: AnyMessage) -> None:
-        """Something about this lease was said."""
+        """Something about this lease was said. Raises AskedToEndError."""
         ...
 
     def step(self) -> bool:
@@ -40,39 +47,92 @@ class Work(Protocol):
 
 
 def serve(link: Link, life: Life, begin: Callable[[Assign], Work]) -> str:
-    """Work until told to leave; returns why. An exception in the work is reported, with its traceback, and raised."""
-    work: Work | None = None
-    lease = 0
+    """Work until told to leave or asked to end; returns why.
+
+    A process that is asked to end hands in what it has collected or learned first. An exception in the work is
+    reported, with its traceback, and raised. Raises CoordinatorLostError and RefusedError as the link does.
+    """
+    desk = _Desk(link, begin)
     try:
         while not life.ending:
-            busy = work is not None and work.step()
-            if work is not None and work.drained:
-                work.close()
-                work = None
-                link.end_lease(lease)
-                continue
-            message = link.receive(0.0 if busy else IDLE_WAIT_S)
-            match message:
-                case None:
-                    continue
-                case Leave():
-                    return message.reason
-                case Assign():
-                    lease = message.lease
-                    link.begin_lease(lease)
-                    work = begin(message)
-                    link.send(Ready(lease))
-                case Drain() if work is not None:
-                    work.drain()
-                case _ if work is not None:
-                    work.handle(message)
-                case _:
-                    continue  # about a lease that is over
-        return "asked by the operating system"
+            reason = desk.turn()
+            if reason is not None:
+                return reason
+        _raise_failure(link)
+        desk.hand_in()
+        return life.reason
+    except (CoordinatorLostError, RefusedError):
+        raise  # nobody is there to be told
     except Exception as error:
-        text = f"{type(error).__name__}: {error}"[:1_000]
-        link.send(WorkerFailed(lease, text, traceback.format_exc()[-100_000:]))
+        desk.report(error)
         raise
     finally:
+        desk.close()
+
+
+class _Desk:
+    """The lease at hand, if there is one."""
+
+    def __init__(self, link: Link, begin: Callable[[Assign], Work]) -> None:
+        self._link = link
+        self._begin = begin
+        self._work: Work | None = None
+        self._lease = 0
+
+    def turn(self) -> str | None:
+        """Do a bit of work and hear what was said; returns why to leave, once told to."""
+        busy = self._work is not None and self._work.step()
+        if self._work is not None and self._work.drained:
+            self.close()
+            self._link.end_lease(self._lease)
+            return None
+        message = self._link.receive(0.0 if busy else IDLE_WAIT_S)
+        match message:
+            case None:
+                return None
+            case Leave():
+                return message.reason
+            case Assign():
+                self._take(message)
+            case _ if self._work is None or getattr(message, "lease", self._lease) != self._lease:
+                return None  # about a lease that is over (ChunkAccepted names none: the chunk says whose it is)
+            case Drain():
+                self._work.drain()
+            case _:
+                with contextlib.suppress(AskedToEndError):
+                    self._work.handle(message)
+        return None
+
+    def hand_in(self) -> None:
+        """Finish what is in hand; nobody waits here for the coordinator to acknowledge it."""
+        if self._work is not None:
+            self._work.drain()
+
+    def report(self, error: Exception) -> None:
+        """Tell the coordinator what ended the lease's work."""
+        text = f"{type(error).__name__}: {error}"[:1_000]
+        self._link.send(WorkerFailed(self._lease, _sendable(text), _sendable(traceback.format_exc()[-100_000:])))
+
+    def close(self) -> None:
+        """Let go of the work."""
+        work, self._work = self._work, None
         if work is not None:
             work.close()
+
+    def _take(self, assign: Assign) -> None:
+        self.close()
+        self._lease = assign.lease
+        self._link.begin_lease(assign.lease)
+        self._work = self._begin(assign)
+        self._link.send(Ready(assign.lease))
+
+
+def _raise_failure(link: Link) -> None:
+    """A link that failed also asks the process to end: then that is why, and the exit code must say so."""
+    while link.receive(0.0) is not None:
+        pass
+
+
+def _sendable(text: str) -> str:
+    """Replace what cannot be sent: the name of a file that is not UTF-8, say."""
+    return text.encode(errors="replace").decode()

@@ -1,0 +1,154 @@
+"""The local launcher with a real coordinator and real workers: nothing that it started outlives it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import psutil
+import pytest
+
+from remuda.client.client import Client
+from remuda.deploy.launcher import Herd, LaunchError
+from remuda.deploy.local import LocalLauncher
+from remuda.tests.deploy.waiting import DEADLINE_S, until, until_gone
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
+
+HERD = Herd(collectors=1, evaluators=1)
+
+LAUNCHING = """
+import sys, time
+from pathlib import Path
+from remuda.deploy.launcher import Herd
+from remuda.deploy.local import LocalLauncher
+with LocalLauncher(Path(sys.argv[1])) as launcher:
+    launcher.start(Herd(collectors=1, evaluators=1))
+    print(launcher.connection_file, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture(autouse=True)
+def temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A place of its own for what the launcher makes, so that what it leaves is seen."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return folder
+
+
+def using(connection_file: Path) -> list[psutil.Process]:
+    """Every process that was told of this connection file: the coordinator, the nanny, and the nanny's children."""
+    found: list[psutil.Process] = []
+    for process in psutil.process_iter():
+        try:
+            if str(connection_file) in process.cmdline():
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+def all_registered(connection_file: Path, workers: int = 3) -> bool:
+    with Client(connection_file) as client:
+        return len(client.status().workers) == workers
+
+
+def test_the_herd_comes_and_goes(tmp_path: Path, temporary_folder: Path) -> None:
+    launcher = LocalLauncher(tmp_path / "runs")
+    try:
+        launcher.start(HERD)
+        until(lambda: all_registered(launcher.connection_file), "a learner, a collector and an evaluator")
+        with Client(launcher.connection_file) as client:
+            assert sorted(worker.role for worker in client.status().workers) == ["collector", "evaluator", "learner"]
+        launcher.check()
+        processes = using(launcher.connection_file)
+        assert len(processes) == 5  # coordinator, nanny, three workers
+    finally:
+        launcher.stop()
+    assert not any(process.is_running() for process in processes)
+    assert list(temporary_folder.iterdir()) == []
+    assert not (tmp_path / "runs").exists()
+    launcher.stop()  # nothing happens
+
+
+def test_after_a_shutdown_everything_ends_by_itself(tmp_path: Path, temporary_folder: Path) -> None:
+    with LocalLauncher(tmp_path) as launcher:
+        launcher.start(HERD)
+        until(lambda: all_registered(launcher.connection_file), "the herd")
+        processes = using(launcher.connection_file)
+        with Client(launcher.connection_file) as client:
+            client.shutdown()
+        assert launcher.wait(DEADLINE_S)
+        assert not any(process.is_running() for process in processes)
+    assert list(temporary_folder.iterdir()) == []
+
+
+def test_a_coordinator_that_dies_at_the_start_is_quoted(
+    tmp_path: Path, temporary_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interpreter = tmp_path / "python"
+    interpreter.write_text('#!/bin/sh\necho "no room at the inn" >&2\nexit 7\n')
+    interpreter.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(interpreter))
+    with LocalLauncher(tmp_path) as launcher, pytest.raises(LaunchError) as caught:
+        launcher.start(HERD)
+    assert "process ended with exit code 7" in str(caught.value)
+    assert "--- coordinator ---\nno room at the inn" in str(caught.value)
+    assert list(temporary_folder.iterdir()) == []
+
+
+def test_what_cannot_be_started_leaves_nothing(
+    tmp_path: Path, temporary_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "missing"))
+    with LocalLauncher(tmp_path) as launcher, pytest.raises(FileNotFoundError):
+        launcher.start(HERD)
+    assert list(temporary_folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["coordinator", "nanny"])
+def test_one_that_dies_later_is_noticed_and_the_rest_ended(tmp_path: Path, temporary_folder: Path, name: str) -> None:
+    with LocalLauncher(tmp_path) as launcher:
+        launcher.start(HERD)
+        until(lambda: all_registered(launcher.connection_file), "the herd")
+        processes = using(launcher.connection_file)
+        [victim] = [
+            p
+            for p in processes
+            if f"remuda.{'deploy.' * (name == 'nanny')}{name}" in p.cmdline() and p.ppid() == os.getpid()
+        ]
+        victim.kill()
+        until(lambda: not victim.is_running() or victim.status() == psutil.STATUS_ZOMBIE, "its end")
+        with pytest.raises(LaunchError, match="process ended with exit code -9"):
+            launcher.check()
+    until_gone(processes, 1.0)
+    assert list(temporary_folder.iterdir()) == []
+
+
+def test_killed_itself_it_leaves_no_process(tmp_path: Path) -> None:
+    launching = subprocess.Popen(
+        [sys.executable, "-P", "-c", LAUNCHING, str(tmp_path / "runs")], stdout=subprocess.PIPE, text=True
+    )
+    processes: list[psutil.Process] = []
+    try:
+        assert launching.stdout is not None
+        connection_file = Path(launching.stdout.readline().strip())
+        until(lambda: all_registered(connection_file), "the herd")
+        processes = using(connection_file)
+        assert len(processes) == 5
+        launching.send_signal(signal.SIGKILL)
+        until_gone(processes, 15.0)
+        assert not connection_file.exists()  # the coordinator ended in order
+    finally:
+        launching.kill()
+        launching.communicate()
+        for process in processes:
+            if process.is_running():
+                process.kill()

@@ -1,0 +1,234 @@
+"""The nanny with real processes: tiny ones in place of workers, killed, stubborn, failing or left alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+import psutil
+import pytest
+
+from remuda.deploy.nanny import make_slots
+from remuda.tests.deploy.waiting import DEADLINE_S, until, until_gone
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(90)]
+
+PROGRAM = """
+import os, signal, sys, time
+from remuda.deploy.nanny import Nanny
+from remuda.deploy.supervision import Slot
+
+def say(*words):
+    os.write(1, (" ".join(map(str, words)) + "\\n").encode())  # in one piece, whoever else writes
+
+def be_worker(slot):
+    if {ignores_term}:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    say(slot.role, slot.uuid, slot.incarnation, os.getpid())
+    {body}
+    while True:
+        time.sleep(60)
+
+slots = [{slots}]
+code = Nanny(slots, be_worker, lifeline={lifeline}, grace_s={grace_s}).run()
+say("nanny", "ends", code, os.getpid())
+sys.exit(code)
+"""
+TWO = "Slot('collector', 'c1'), Slot('evaluator', 'e1')"
+
+
+@dataclass(frozen=True)
+class Said:
+    role: str
+    uuid: str
+    number: int
+    pid: int
+
+
+@dataclass
+class Running:
+    process: subprocess.Popen[str]
+
+    def hear(self) -> Said:
+        assert self.process.stdout is not None
+        role, uuid, number, pid = self.process.stdout.readline().split()
+        return Said(role, uuid, int(number), int(pid))
+
+    def end(self) -> tuple[int, str]:
+        """Exit code, and what it wrote to standard error."""
+        _, errors = self.process.communicate(timeout=DEADLINE_S)
+        return self.process.returncode, errors
+
+    @property
+    def children(self) -> list[psutil.Process]:
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+
+@contextmanager
+def nanny(
+    slots: str = TWO,
+    body: str = "",
+    *,
+    lifeline: int | None = None,
+    grace_s: float = DEADLINE_S,
+    ignores_term: bool = False,
+) -> Generator[Running, None, None]:
+    code = PROGRAM.format(slots=slots, body=body, lifeline=lifeline, grace_s=grace_s, ignores_term=ignores_term)
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        pass_fds=() if lifeline is None else (lifeline,),
+        start_new_session=True,
+    )
+    try:
+        yield Running(process)
+    finally:
+        with suppress(ProcessLookupError):  # as it should be
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def test_a_killed_worker_comes_back_as_its_next_incarnation() -> None:
+    with nanny("Slot('collector', 'c1')") as running:
+        first = running.hear()
+        os.kill(first.pid, signal.SIGKILL)
+        second = running.hear()
+        assert (first.uuid, first.number) == ("c1", 1)
+        assert (second.uuid, second.number) == ("c1", 2)
+        assert second.pid != first.pid
+        assert [child.pid for child in running.children] == [second.pid]  # and no zombie of the first
+
+
+def test_the_others_notice_nothing() -> None:
+    with nanny() as running:
+        one, other = running.hear(), running.hear()
+        os.kill(one.pid, signal.SIGKILL)
+        assert running.hear().uuid == one.uuid
+        assert other.pid in [child.pid for child in running.children]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_told_to_stop_it_ends_every_child(number: signal.Signals) -> None:
+    with nanny() as running:
+        heard = {running.hear().uuid, running.hear().uuid}
+        assert heard == {"c1", "e1"}
+        children = running.children
+        assert len(children) == 2
+        running.process.send_signal(number)
+        assert running.end() == (0, "")
+        assert not any(child.is_running() for child in children)
+
+
+def test_children_that_ignore_the_request_are_killed_after_the_grace_period() -> None:
+    with nanny(ignores_term=True, grace_s=0.2) as running:
+        heard = {running.hear().uuid, running.hear().uuid}
+        assert heard == {"c1", "e1"}
+        children = running.children
+        running.process.send_signal(signal.SIGTERM)
+        assert running.end() == (0, "")
+        assert not any(child.is_running() for child in children)
+
+
+def test_a_broken_lifeline_ends_it_and_every_child() -> None:
+    reading, writing = os.pipe()
+    try:
+        with nanny(lifeline=reading) as running:
+            heard = {running.hear().uuid, running.hear().uuid}
+            assert heard == {"c1", "e1"}
+            children = running.children
+            os.close(writing)
+            assert running.end() == (0, "")
+            assert not any(child.is_running() for child in children)
+    finally:
+        os.close(reading)
+
+
+@pytest.mark.parametrize(
+    "body", ["raise ValueError('broken')", "raise SystemExit(0)", "raise KeyboardInterrupt", "return 1", "os._exit(1)"]
+)
+def test_a_child_that_fails_is_started_again_and_never_becomes_a_second_nanny(body: str) -> None:
+    with nanny("Slot('collector', 'c1')", f"if slot.incarnation == 1: {body}") as running:
+        assert running.hear().number == 1
+        second = running.hear()
+        assert second.number == 2
+        assert [child.pid for child in running.children] == [second.pid]
+        running.process.send_signal(signal.SIGTERM)
+        end = running.hear()
+        assert (end.role, end.pid) == ("nanny", running.process.pid)
+        code, errors = running.end()
+        assert code == 0
+        assert "collector c1 ended with exit code 1; starting it again" in errors
+        if "raise" in body:
+            assert "Traceback" in errors
+
+
+def test_workers_that_leave_are_not_started_again_and_then_it_is_done() -> None:
+    with nanny(body="return 0") as running:
+        assert {running.hear().uuid, running.hear().uuid} == {"c1", "e1"}
+        assert running.hear().role == "nanny"
+        assert running.end() == (0, "")
+
+
+def test_a_refused_worker_is_not_started_again() -> None:
+    with nanny("Slot('collector', 'c1')", "return 3") as running:
+        assert [running.hear().role, running.hear().role] == ["collector", "nanny"]
+        assert running.end() == (0, "collector c1 is not started again: it was refused\n")
+
+
+def test_without_a_role_the_others_do_not_wait_for_ever() -> None:
+    """A learner that the system kills at once, every time, says nothing to the coordinator: its nanny has to."""
+    slots = "Slot('learner', 'l1', short_lives=7), Slot('collector', 'c1')"
+    with nanny(slots, "if slot.role == 'learner': os.kill(os.getpid(), 9)") as running:
+        assert {running.hear().role, running.hear().role} == {"learner", "collector"}
+        end = running.hear()
+        assert (end.role, end.number) == ("nanny", 1)
+        code, errors = running.end()
+        assert code == 1
+        assert "learner l1 is not started again: it died 8 times in a row, the last time with signal 9" in errors
+
+
+def test_one_given_up_of_several_leaves_the_others_at_work() -> None:
+    slots = "Slot('collector', 'c1', short_lives=7), Slot('collector', 'c2')"
+    with nanny(slots, "if slot.uuid == 'c1': return 1") as running:
+        heard = {said.uuid: said for said in (running.hear(), running.hear())}
+        until(lambda: [child.pid for child in running.children] == [heard["c2"].pid], "the end of c1")
+        running.process.send_signal(signal.SIGTERM)
+        assert running.hear().number == 1  # it says at the end that one was given up
+
+
+def test_killed_itself_it_leaves_children_that_their_own_lifeline_ends() -> None:
+    """The nanny can do nothing here: what its children hold of the lifeline does (see worker.life)."""
+    reading, writing = os.pipe()
+    body = "\n    ".join(
+        [
+            "from remuda.worker.life import Life",
+            f"with Life(lifeline={reading}) as life:",
+            "    while not life.ending: time.sleep(0.01)",
+            "return 0",
+        ]
+    )
+    try:
+        with nanny(body=body, lifeline=reading) as running:
+            heard = {running.hear().uuid, running.hear().uuid}
+            assert heard == {"c1", "e1"}
+            children = running.children
+            running.process.kill()
+            running.process.wait()
+            assert all(child.is_running() for child in children)
+            os.close(writing)
+            until_gone(children)
+    finally:
+        os.close(reading)
+
+
+def test_one_slot_per_worker_each_with_its_own_uuid() -> None:
+    slots = make_slots({"learner": 1, "collector": 3, "evaluator": 0})
+    assert [slot.role for slot in slots] == ["learner", "collector", "collector", "collector"]
+    assert len({slot.uuid for slot in slots}) == 4

@@ -1,0 +1,274 @@
+"""A worker takes a lease, works, hands it back; whatever ends the work is told once and cleaned up once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from remuda.tests.worker.recording_link import COORDINATOR, WORKER, RecordingLink
+from remuda.wire.conversation import RefusedError
+from remuda.wire.messages import (
+    AnyMessage,
+    Assign,
+    ChunkAccepted,
+    ChunkId,
+    Credit,
+    Drain,
+    Drained,
+    Leave,
+    PolicyRef,
+    Ready,
+    Rejected,
+    WorkerFailed,
+)
+from remuda.worker.identity import WorkerIdentity
+from remuda.worker.life import Life
+from remuda.worker.network import CoordinatorLostError
+from remuda.worker.serve import AskedToEndError, serve
+
+
+class ScriptedWork:
+    """Notes what it is asked; does what the test says."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.handled: list[AnyMessage] = []
+        self.on_step: Callable[[], bool] = lambda: False
+        self.on_handle: Callable[[AnyMessage], object] = lambda message: None
+        self.on_drain: Callable[[], object] = lambda: None
+        self.drained = False
+        self.steps_to_drain = 0
+
+    def handle(self, message: AnyMessage) -> None:
+        self.handled.append(message)
+        self.on_handle(message)
+
+    def step(self) -> bool:
+        self.calls.append("step")
+        if "drain" in self.calls:
+            self.steps_to_drain -= 1
+            self.drained = self.steps_to_drain <= 0
+        return self.on_step()
+
+    def drain(self) -> None:
+        self.calls.append("drain")
+        self.on_drain()
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+class Office:
+    """A worker with a scripted inbox, whose life ends when it has nothing left to hear."""
+
+    def __init__(self, *inbox: AnyMessage | Exception) -> None:
+        self.life = Life()
+        self.link = RecordingLink(inbox)
+        self.link.when_idle = lambda: self.life.end("the script is over")
+        self.works: list[ScriptedWork] = []
+        self.make: Callable[[], ScriptedWork] = ScriptedWork
+
+    def begin(self, assign: Assign) -> ScriptedWork:
+        work = self.make()
+        self.works.append(work)
+        return work
+
+    def serve(self) -> str:
+        return serve(self.link, self.life, self.begin)
+
+
+def assign(lease: int) -> Assign:
+    return Assign(lease, COORDINATOR, "test", "/run", "{}", 0, "/run/policy/p", 1)
+
+
+def credit(lease: int, steps: int) -> Credit:
+    return Credit(lease, steps, PolicyRef(), {})
+
+
+ACCEPTED = ChunkAccepted(ChunkId(WORKER, 1, 0), 10, PolicyRef(), {})
+
+
+def test_a_lease_from_its_assignment_to_its_end() -> None:
+    office = Office(assign(7), credit(7, 64), Drain(7, "over"))
+    assert office.serve() == "the script is over"
+    [work] = office.works
+    assert office.link.sent == [Ready(7), Drained(7)]
+    assert work.handled == [credit(7, 64)]
+    assert work.calls.count("drain") == work.calls.count("close") == 1
+    assert work.calls[-1] == "close"
+    assert office.link.beat_lease == 0
+
+
+def test_it_is_ready_only_once_the_work_is_built() -> None:
+    office = Office(assign(7))
+    sent_while_building: list[object] = []
+
+    def build() -> ScriptedWork:
+        sent_while_building.extend(office.link.sent)
+        assert office.link.beat_lease == 7  # so that a slow building is not taken for idleness
+        return ScriptedWork()
+
+    office.make = build
+    office.serve()
+    assert sent_while_building == []
+    assert office.link.sent[0] == Ready(7)
+
+
+def test_it_goes_on_stepping_until_drained() -> None:
+    office = Office(assign(1), Drain(1, "over"), *[credit(1, n) for n in range(5)])
+
+    def slow() -> ScriptedWork:
+        work = ScriptedWork()
+        work.steps_to_drain = 3
+        return work
+
+    office.make = slow
+    office.serve()
+    [work] = office.works
+    after = work.calls[work.calls.index("drain") :]
+    assert after == ["drain", "step", "step", "step", "close"]
+    assert office.link.sent == [Ready(1), Drained(1)]
+
+
+def test_what_concerns_another_lease_never_reaches_the_present_work() -> None:
+    office = Office(assign(1), Drain(1, "over"), credit(1, 10), assign(2), credit(1, 99), Drain(1, "old"), ACCEPTED)
+    office.serve()
+    first, second = office.works
+    assert first.handled == []  # it came when the lease had ended
+    assert second.handled == [ACCEPTED]  # names no lease: the chunk says whose it is
+    assert "drain" not in second.calls[:-2]  # the old Drain drained nothing; the end of the process does
+    assert office.link.sent == [Ready(1), Drained(1), Ready(2)]
+
+
+def test_what_comes_before_any_lease_is_ignored() -> None:
+    office = Office(credit(3, 10), Drain(3, "over"), ACCEPTED)
+    assert office.serve() == "the script is over"
+    assert office.works == []
+    assert office.link.sent == []
+
+
+def test_told_to_leave_it_lets_go_at_once() -> None:
+    office = Office(assign(1), Leave("another incarnation has taken over"))
+    assert office.serve() == "another incarnation has taken over"
+    assert office.works[0].calls[-1] == "close"
+    assert "drain" not in office.works[0].calls
+    assert office.link.sent == [Ready(1)]
+
+
+def test_a_new_lease_closes_the_work_of_the_former() -> None:
+    office = Office(assign(1), assign(2))
+    office.serve()
+    assert [work.calls.count("close") for work in office.works] == [1, 1]
+
+
+def test_asked_to_end_it_hands_in_what_it_has() -> None:
+    """A collector that the operating system ends still announces the rows it was holding."""
+    office = Office(assign(1))
+    office.serve()
+    assert office.works[0].calls[-2:] == ["drain", "close"]
+
+
+@pytest.mark.parametrize("where", ["begin", "step", "handle", "drain"])
+def test_an_exception_is_reported_with_its_traceback_and_raised(where: str) -> None:
+    office = Office(assign(5), credit(5, 1), Drain(5, "over"))
+
+    def broken() -> ScriptedWork:
+        work = ScriptedWork()
+        match where:
+            case "begin":
+                fail()
+            case "step":
+                work.on_step = fail
+            case "handle":
+                work.on_handle = lambda message: fail()
+            case _:
+                work.on_drain = fail
+        return work
+
+    def fail() -> bool:
+        raise ZeroDivisionError("the environment broke")
+
+    office.make = broken
+    with pytest.raises(ZeroDivisionError):
+        office.serve()
+    [failure] = office.link.sent_of(WorkerFailed)
+    assert failure.lease == 5
+    assert failure.error == "ZeroDivisionError: the environment broke"
+    assert "in fail" in failure.traceback
+    assert [work.calls.count("close") for work in office.works] == [1] * (where != "begin")
+    assert office.link.sent_of(Drained) == []
+
+
+def test_an_error_that_cannot_be_sent_as_it_is_is_sent_all_the_same() -> None:
+    office = Office(assign(1))
+
+    def broken() -> ScriptedWork:
+        raise OSError("bad name \udcff " + "x" * 5_000)
+
+    office.make = broken
+    with pytest.raises(OSError, match="bad name"):
+        office.serve()
+    [failure] = office.link.sent_of(WorkerFailed)
+    assert failure.error.startswith("OSError: bad name ? xxx")
+    assert len(failure.error) == 1_000
+
+
+def test_work_given_up_because_the_process_is_to_end_is_no_failure() -> None:
+    office = Office(assign(1), credit(1, 1))
+
+    def evaluating() -> ScriptedWork:
+        work = ScriptedWork()
+
+        def give_up(message: AnyMessage) -> None:
+            office.life.end("asked to by SIGTERM")
+            raise AskedToEndError("in the middle of an evaluation")
+
+        work.on_handle = give_up
+        return work
+
+    office.make = evaluating
+    assert office.serve() == "asked to by SIGTERM"
+    assert office.link.sent == [Ready(1)]
+    assert office.works[0].calls.count("close") == 1
+
+
+LOST = CoordinatorLostError("silent for too long")
+REFUSED = RefusedError(Rejected("unknown", "not registered here any more"))
+
+
+@pytest.mark.parametrize("failure", [LOST, REFUSED])
+def test_a_failed_link_is_raised_and_not_reported(failure: Exception) -> None:
+    office = Office(assign(1), failure)
+    with pytest.raises(type(failure)):
+        office.serve()
+    assert office.link.sent == [Ready(1)]
+    assert office.works[0].calls.count("close") == 1
+
+
+@pytest.mark.parametrize("failure", [LOST, REFUSED])
+def test_a_link_that_fails_while_the_worker_is_busy_still_says_so(failure: Exception) -> None:
+    """The link asks the process to end; that must not look like a worker that left of its own accord, which its nanny
+    would not start again."""
+    office = Office(assign(1))
+
+    def busy() -> ScriptedWork:
+        work = ScriptedWork()
+
+        def step() -> bool:
+            office.link.inbox.extend([credit(1, 1), failure])
+            office.life.end("the coordinator is lost or refuses this worker")
+            return True
+
+        work.on_step = step
+        return work
+
+    office.make = busy
+    with pytest.raises(type(failure)):
+        office.serve()
+
+
+def test_chunk_numbers_run_through_a_whole_life() -> None:
+    identity = WorkerIdentity(WORKER, 3)
+    assert [identity.next_sequence() for _ in range(4)] == [0, 1, 2, 3]
+    assert WorkerIdentity(WORKER, 4).next_sequence() == 0

@@ -53,8 +53,8 @@ def evaluate(
     """Play a trained policy and print each episode and a summary.
 
     Without -d the policy explores as its algorithm does at the end of its schedule (DQN: policy.epsilon_end of the
-    actions are random). With the same --seed the same episodes are played again. Episodes are shown where there is a
-    display, one environment at a time; with -nr several are played at once.
+    actions are random). The same seed plays the same episodes again. They are shown where there is a display, one
+    after the other; with -nr several are played at once.
     """
     from remuda.worker.life import bound_threads
 

@@ -56,9 +56,8 @@ def train(
     The same seed gives the same numbers twice. Ctrl-C saves a checkpoint and ends with exit code 0; a second one ends
     at once.
 
-    --resume brings back weights, optimizer, counters, exploration, best score and logs from the newest checkpoint.
-    Replay is not kept: it is filled anew to buffer.min_rows before updates go on; and episodes under way are begun
-    anew.
+    What --resume brings back from the newest checkpoint: weights, optimizer, counters, exploration, best score, logs.
+    What it does not: replay, which is filled anew to buffer.min_rows before updates go on, and the episodes under way.
     """
     from remuda.worker.life import bound_threads
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Sequence
 
 from remuda.buffer.ring import ColumnRing
-from remuda.collector.rollout import Rollout
 from remuda.collector.summary import CollectSummary
-from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.commander import Commander, Decision, End, Save, StartEvaluation
 from remuda.coordinator.evaluation import EvaluationResult, Judged
 from remuda.coordinator.experience import Experience
@@ -19,17 +14,13 @@ from remuda.coordinator.rate import Rate
 from remuda.coordinator.reporting import evaluation_report, verdict_line
 from remuda.coordinator.resumed import Resumed
 from remuda.evaluator.evaluate import Episode
-from remuda.evaluator.player import CheckpointPlayer, episode_report
+from remuda.evaluator.player import episode_report
 from remuda.learner.checkpoint import Progress
 from remuda.learner.loop import LearnerLoop
-from remuda.learner.outputs import LearnerOutputs
-from remuda.logbook.book import Logbook
 from remuda.logbook.progress import ProgressRow
-from remuda.policy.base import Algorithm
 from remuda.policy.schedules import exploration
 from remuda.runner.memory import Memory
-from remuda.storage.checkpoint_index import CheckpointIndex
-from remuda.storage.run_folder import RunFolder
+from remuda.runner.parts import Parts, Watch
 from remuda.wire.messages import CheckpointRecord, Counters, ExperimentState, ExperimentStatus, PolicyRef
 
 SERIAL_WORKER = "00000000-0000-4000-8000-000000000000"
@@ -37,46 +28,8 @@ SERIAL_WORKER = "00000000-0000-4000-8000-000000000000"
 STATUS_INTERVAL_S = 0.2
 
 
-class StopRequest(Protocol):
-    """Whether somebody asks the run to end; see remuda.worker.life.Life."""
-
-    @property
-    def ending(self) -> bool:
-        """The run is to end."""
-        ...
-
-    @property
-    def reason(self) -> str:
-        """Why, for people."""
-        ...
-
-
 class _InterruptedError(Exception):
     """An evaluation is given up, since the run is to end."""
-
-
-@dataclass(frozen=True)
-class Watch:
-    """How a run is timed, stopped and looked at."""
-
-    stop: StopRequest
-    on_progress: Callable[[ExperimentStatus], None]
-    clock: Callable[[], float] = time.monotonic
-    """Seconds. Decides no number of the run but times, and max_wall_s."""
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What the loop calls in turn."""
-
-    config: ExperimentConfig
-    folder: RunFolder
-    logbook: Logbook
-    algorithm: Algorithm
-    rollout: Rollout
-    player: CheckpointPlayer
-    outputs: LearnerOutputs
-    checkpoints: CheckpointIndex
 
 
 class SerialLoop:

@@ -28,7 +28,8 @@ from remuda.logbook.book import Logbook, serial_logbook
 from remuda.policy.algorithms import declaration, make_policy
 from remuda.policy.base import Algorithm
 from remuda.policy.loading import find_checkpoint
-from remuda.runner.loop import Parts, SerialLoop, StopRequest, Watch
+from remuda.runner.loop import SerialLoop
+from remuda.runner.parts import Parts, StopRequest, Watch
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.git import record_git
 from remuda.storage.run_folder import OnExists, RunFolder, prepare
@@ -94,8 +95,9 @@ def run(
         num_players = min(config.env.num_envs, config.evaluator.episodes)
         player = stack.enter_context(closing(CheckpointPlayer(config, num_envs=num_players)))
         algorithm = new_algorithm(config, *single_spaces(vector))
-        if start.initialize_from is not None:
-            take_weights(_weights_file(start.initialize_from), algorithm)
+        weights = None if start.initialize_from is None else _weights_file(start.initialize_from)
+        if weights is not None:
+            take_weights(weights, algorithm)
         folder = prepare(start.run_dir, start.on_exists, mode="serial", now=datetime.now().astimezone())
         checkpoints = CheckpointIndex(folder.ckpt)
         continued = _continue(checkpoints, algorithm) if start.on_exists == "resume" else None
@@ -104,6 +106,8 @@ def run(
         _describe(config, start, folder, vector=vector, logbook=logbook)
         outputs = LearnerOutputs(folder, config, logbook)
         outputs.begin(algorithm)
+        if weights is not None:
+            logbook.say("learner", f"loaded weights {weights}")
         if continued is not None:
             outputs.loaded(folder.ckpt / continued.record.file, continued.warnings)
         rollout = _rollout(config, vector, algorithm, life=0 if resumed is None else resumed.life, clock=clock)
@@ -175,5 +179,3 @@ def _describe(config: ExperimentConfig, start: Start, folder: RunFolder, *, vect
     for warning in (record_git(folder.root, Path.cwd()), record_environment(folder, config, vector)):
         if warning is not None:
             logbook.say("commander", warning, level="warning")
-    if start.initialize_from is not None:
-        logbook.say("learner", f"loaded weights {_weights_file(start.initialize_from)}")

@@ -18,6 +18,7 @@ EXIT_NOT_IN_TIME = 1
 EXIT_AT_ONCE = 130
 SAME_REQUEST_S = 0.5
 """Signals so close together are one request: Ctrl-C reaches a whole group, and the parent passes it on besides."""
+_STDERR = 2  # the descriptor, since sys.stderr may be a notebook's or a test's, which has none
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -81,7 +82,7 @@ class Life:
         _entered = self
         for number in _SIGNALS:
             self._former[number] = signal.signal(number, _noted_by_the_watching_thread)
-        faulthandler.register(signal.SIGUSR1, all_threads=True, chain=False)
+        faulthandler.register(signal.SIGUSR1, file=_STDERR, all_threads=True, chain=False)
         self._left = False
         self._watcher = threading.Thread(target=self._watch, name="remuda-life", daemon=True)
         self._watcher.start()
@@ -142,7 +143,7 @@ class Life:
 
     def _exit_now(self) -> None:
         print(f"did not end within {self._grace_s:g} s ({self.reason}); the stacks:", file=sys.stderr, flush=True)
-        faulthandler.dump_traceback(all_threads=True)
+        faulthandler.dump_traceback(_STDERR, all_threads=True)
         os._exit(EXIT_NOT_IN_TIME)
 
 

@@ -74,6 +74,15 @@ def test_a_resumed_run_continues_after_its_step_with_one_header(tmp_path: Path) 
     assert (tmp_path / "p").read_text().count("Epoch") == 1
 
 
+def test_the_file_knows_how_many_rows_it_has(tmp_path: Path) -> None:
+    write(tmp_path / "p", 1, 2, 3, 4)
+    file = ProgressFile(tmp_path / "p", ["LossQ"], resumed_env_step=2_000)
+    assert file.rows == 2
+    file.row(row(3))
+    assert file.rows == 3
+    file.close()
+
+
 def test_a_row_left_unfinished_goes(tmp_path: Path) -> None:
     write(tmp_path / "p", 1, 2)
     (tmp_path / "p").write_text((tmp_path / "p").read_text()[:-4])

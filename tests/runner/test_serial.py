@@ -167,6 +167,13 @@ def test_a_new_run_from_old_weights_starts_at_0_with_the_best_of_them(user: Path
         assert "loaded weights " in new.learner_log.read_text()
 
 
+def test_a_run_may_start_over_from_its_own_best_weights(user: Path, tmp_path: Path) -> None:
+    old = RunFolder(run_tiny(tiny_config(user), Start(tmp_path / "run")).run_dir)
+    best = torch.load(old.best, weights_only=True)["model"]
+    run_tiny(tiny_config(user, "stop.max_env_steps=30"), Start(old.root, "force", initialize_from=old.root))
+    assert torch.equal(models(old)["iteration_0.pth.tar"]["torso.0.weight"], best["torso.0.weight"])
+
+
 def test_the_policy_that_acts_is_never_older_than_the_publish_interval(user: Path, tmp_path: Path) -> None:
     config = tiny_config(user, "learner.publish_interval_iters=3")
     counters = run_tiny(config, Start(tmp_path / "run")).counters

@@ -1,0 +1,138 @@
+"""`remuda evaluate`: plays exactly the checkpoint that was asked for, and says what came out."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from remuda.runner.serial import Start
+from remuda.storage.checkpoint_index import CheckpointIndex
+from remuda.tests.cli.terminal import Ended, Terminal
+from remuda.tests.runner.runs import run_tiny, tiny_config
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    config = tiny_config(tmp_path_factory.mktemp("user"), "stop.max_env_steps=250")
+    return run_tiny(config, Start(tmp_path_factory.mktemp("runs") / "tiny")).run_dir
+
+
+def played(ended: Ended) -> dict[str, object]:
+    assert ended.code == 0, ended.err
+    content: dict[str, object] = json.loads(ended.out)
+    return content
+
+
+def test_a_line_per_episode_and_a_table(terminal: Terminal, root: Path) -> None:
+    ended = terminal.remuda("evaluate", root, "-n", 5, "-nr", "-d")
+    assert ended.code == 0, ended.err
+    first, *lines = ended.out.splitlines()
+    last = CheckpointIndex(root / "ckpt").last
+    assert last is not None
+    assert first.startswith(f"checkpoint {root}/ckpt/{last.file} (train_iter {last.train_iter}, ")
+    numbers = [line.rsplit(" ", 1)[1] for line in lines if line.startswith("[EVALUATOR] env ")]
+    assert numbers == ["1", "2", "3", "4", "5"]
+    for column in ("episodes", "reward_mean", "reward_std", "reward_max", "reward_min", "length_mean"):
+        assert f"| {column} " in ended.out
+
+
+def test_the_best_is_the_file_that_was_judged_best(terminal: Terminal, root: Path) -> None:
+    best = CheckpointIndex(root / "ckpt").best
+    assert best is not None
+    assert best.reward is not None
+    content = played(terminal.remuda("evaluate", root, "-n", 4, "-nr", "-d", "-i", "best", "--json"))
+    assert content["checkpoint"] == f"{root}/ckpt/{best.file}"
+    assert content["reward_mean"] == pytest.approx(best.reward)  # the same seeds as in training
+
+
+def test_any_checkpoint_by_its_iteration(terminal: Terminal, root: Path) -> None:
+    content = played(terminal.remuda("evaluate", root, "-n", 1, "-nr", "-i", 0, "--json"))
+    assert (content["train_iter"], content["episodes"]) == (0, 1)
+
+
+def test_json_is_all_there_is_on_standard_output(terminal: Terminal, root: Path) -> None:
+    ended = terminal.remuda("evaluate", root, "-n", 3, "-nr", "-d", "--json")
+    content = json.loads(ended.out)
+    assert len(content["each"]) == 3
+    assert content["deterministic"] is True
+    assert ended.err.startswith("checkpoint ")
+
+
+def test_the_same_seed_plays_the_same_episodes_also_where_the_policy_explores(terminal: Terminal, root: Path) -> None:
+    asked = ("evaluate", root, "-n", 6, "-nr", "--json", "--seed")
+    one, two, other = (terminal.remuda(*asked, seed).out for seed in (5, 5, 6))
+    assert one == two
+    assert one != other
+
+
+def test_exploration_is_that_of_the_end_of_the_schedule(terminal: Terminal, root: Path, tmp_path: Path) -> None:
+    """With epsilon_end 1 every action is random; greedy acting is unmoved by it."""
+    config = tiny_config(tmp_path / "user", "policy.epsilon_end=1.0", "stop.max_env_steps=50")
+    run = run_tiny(config, Start(tmp_path / "random")).run_dir
+    asked = ("evaluate", run, "-n", 20, "-nr", "--json")
+    assert played(terminal.remuda(*asked))["each"] != played(terminal.remuda(*asked, "-d"))["each"]
+
+
+def test_episodes_can_be_cut_short(terminal: Terminal, root: Path) -> None:
+    ended = terminal.remuda("evaluate", root, "-n", 4, "-nr", "-l", 1, "--json")
+    assert [one["length"] for one in json.loads(ended.out)["each"]] == [1] * 4
+
+
+def test_without_a_display_it_says_so_once_and_plays_on(
+    terminal: Terminal, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(variable, raising=False)
+    ended = terminal.remuda("evaluate", root, "-n", 2)
+    assert ended.code == 0
+    assert ended.err.count("no display here") == 1
+
+
+def test_an_environment_that_cannot_be_shown_is_explained(
+    terminal: Terminal, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISPLAY", ":0")
+    ended = terminal.remuda("evaluate", root, "-n", 1)
+    assert ended.code == 2
+    assert "has no parameter render_mode" in ended.err
+    assert "with -nr" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("iteration", "said"), [("7", "there are: 0, "), ("newest", "-1 (newest) and best"), ("-2", "no such checkpoint")]
+)
+def test_a_checkpoint_that_is_not_there(terminal: Terminal, root: Path, iteration: str, said: str) -> None:
+    ended = terminal.remuda("evaluate", root, "-nr", "-i", iteration)
+    assert ended.code == 2
+    assert said in ended.err
+
+
+def test_a_folder_that_is_no_run(terminal: Terminal, tmp_path: Path) -> None:
+    ended = terminal.remuda("evaluate", tmp_path)
+    assert (ended.code, ended.out) == (2, "")
+    assert "is not a run folder: it has no config.json" in ended.err
+
+
+def test_an_environment_that_is_gone_is_explained(terminal: Terminal, root: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(root, copy)
+    text = (copy / "config.json").read_text().replace("walk:make", "gone:make")
+    (copy / "config.json").write_text(text)
+    ended = terminal.remuda("evaluate", copy, "-nr")
+    assert ended.code == 2
+    assert "the run's environment cannot be built here" in ended.err
+    assert "module 'gone'" in ended.err
+
+
+def test_a_damaged_checkpoint_is_refused(terminal: Terminal, root: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(root, copy)
+    last = CheckpointIndex(copy / "ckpt").last
+    assert last is not None
+    (copy / "ckpt" / last.file).write_bytes(b"\x80\x04.")
+    ended = terminal.remuda("evaluate", copy, "-nr")
+    assert ended.code == 2
+    assert "not a checkpoint, or a damaged one" in ended.err

@@ -1,0 +1,171 @@
+"""`remuda train`: what it says, how it ends, and that wrong input starts nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from remuda.storage.checkpoint_index import CheckpointIndex
+from remuda.tests.cli.terminal import Terminal
+from remuda.tests.runner.runs import write_user_folder
+
+SHORT = ("--set", "stop.max_env_steps=60", "--set", "env.num_envs=1")
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    return write_user_folder(tmp_path / "user")
+
+
+def test_a_run_ends_with_what_it_reached_and_what_to_type_next(
+    terminal: Terminal, config: Path, tmp_path: Path
+) -> None:
+    ended = terminal.remuda("train", config, "--runs-dir", tmp_path / "runs", "--run-id", "first", *SHORT)
+    root = tmp_path / "runs" / "first"
+    assert ended.code == 0, ended.err
+    assert ended.out.startswith("ended      max_env_steps: env_step 60 has reached max_env_steps 60\n")
+    assert f"run folder {root}\n" in ended.out
+    assert f"remuda evaluate {root} -i best -n 20 -d\n" in ended.out
+    assert f"tensorboard --logdir {root}/log/serial" in ended.out
+    best = CheckpointIndex(root / "ckpt").best
+    assert best is not None
+    assert f"best       mean return {best.reward:.6g}, {best.file}\n" in ended.out
+    assert "tiny: finished | env_step 60" in ended.err
+
+
+def test_the_run_folder_is_named_after_the_experiment_unless_told_otherwise(
+    terminal: Terminal, config: Path, tmp_path: Path
+) -> None:
+    assert terminal.remuda("train", config, "--runs-dir", tmp_path / "runs", *SHORT).code == 0
+    assert (tmp_path / "runs" / "tiny" / "config.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("env={id: CartPole-v7}", "env.id = 'CartPole-v7' is not a known environment: did you mean"),
+        ("env.make=wall:make", "module 'wall' cannot be imported"),
+        ("env.make=walk:fly", "has no function 'fly'"),
+        ("env.kwargs={wings: 2}", "cannot be built"),
+        ("learner.device=gpu", "learner.device = 'gpu' cannot be used"),
+        ("env={id: Pendulum-v1}", "action space Box"),
+        ("learner.bath_size=3", "batch_size"),
+    ],
+)
+def test_wrong_input_is_one_message_and_starts_nothing(
+    terminal: Terminal, config: Path, tmp_path: Path, override: str, said: str
+) -> None:
+    ended = terminal.remuda("train", config, "--runs-dir", tmp_path / "runs", "--set", override)
+    assert ended.code == 2
+    assert said in ended.err
+    assert "Traceback" not in ended.err
+    assert ended.out == ""
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_existing_folder_is_refused_replaced_renamed_or_continued(
+    terminal: Terminal, config: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "run"
+    first = ("train", config, "--run-dir", root, *SHORT)
+    assert terminal.remuda(*first).code == 0
+    refused = terminal.remuda(*first)
+    assert refused.code == 2
+    for way_out in ("--resume", "--force", "--on-exists rename"):
+        assert way_out in refused.err
+    assert terminal.remuda(*first, "--force").code == 0
+    assert len(list((root / ".replaced").iterdir())) == 1
+    renamed = terminal.remuda(*first, "--on-exists", "rename")
+    assert renamed.code == 0
+    assert f"run folder {root}_" in renamed.out
+    resumed = terminal.remuda(*first, "--resume", "--set", "stop.max_env_steps=120")
+    assert resumed.code == 0
+    assert "env_step 120 has reached max_env_steps 120" in resumed.out
+    last = CheckpointIndex(root / "ckpt").last
+    assert last is not None
+    assert last.env_step == 120
+
+
+def test_options_that_contradict_each_other(terminal: Terminal, config: Path, tmp_path: Path) -> None:
+    ended = terminal.remuda("train", config, "--run-dir", tmp_path / "run", "--resume", "--initialize-from", "old")
+    assert ended.code == 2
+    assert "--resume" in ended.err
+    assert "--initialize-from" in ended.err
+
+
+def test_weights_that_do_not_fit_are_named(terminal: Terminal, config: Path, tmp_path: Path) -> None:
+    assert terminal.remuda("train", config, "--run-dir", tmp_path / "old", *SHORT).code == 0
+    new = ("train", config, "--run-dir", tmp_path / "new", "--initialize-from", tmp_path / "old")
+    ended = terminal.remuda(*new, "--set", "policy.hidden=[4, 4]")
+    assert ended.code == 2
+    assert "torso.0.weight has shape (8, 2), needed is (4, 2)" in ended.err
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_failing_environment_is_exit_code_1_and_says_where_to_look(
+    terminal: Terminal, config: Path, tmp_path: Path
+) -> None:
+    ended = terminal.remuda("train", config, "--run-dir", tmp_path / "run", "--set", "env.kwargs={fails_at: 30}")
+    assert ended.code == 1
+    assert "The run failed: RuntimeError: the floor gave way" in ended.err
+    assert "go on with --resume" in ended.err
+    log = tmp_path / "run" / "log" / "evaluator" / "evaluator_logger.txt"
+    assert str(log) in ended.err
+    assert "the floor gave way" in log.read_text()
+    last = CheckpointIndex(tmp_path / "run" / "ckpt").last
+    assert last is not None
+    assert last.env_step > 0
+
+
+def endless(config: Path, root: Path) -> subprocess.Popen[str]:
+    """A run that goes on until it is stopped, in a process of its own, past its first evaluation."""
+    command = [sys.executable, "-m", "remuda.cli", "train", config, "--run-dir", root]
+    command += ["--set", "stop.max_env_steps=1000000000"]
+    process = subprocess.Popen(
+        [str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
+    )
+    deadline_s = time.monotonic() + 60.0
+    while not (root / "ckpt" / "ckpt_best.pth.tar").exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+    return process
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_first_signal_saves_and_ends_well(config: Path, tmp_path: Path, number: signal.Signals) -> None:
+    root = tmp_path / "run"
+    process = endless(config, root)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert f"ended      stopped: interrupted: asked to by {number.name}" in out
+    assert f"--run-dir {root} --resume" in out
+    index = CheckpointIndex(root / "ckpt")
+    assert index.last is not None
+    assert (root / "ckpt" / "ckpt_interrupt.pth.tar").read_bytes() == (root / "ckpt" / index.last.file).read_bytes()
+    assert all((root / "ckpt" / record.file).exists() for record in index.records)
+
+
+@pytest.mark.processes
+def test_a_run_that_was_killed_can_be_resumed(terminal: Terminal, config: Path, tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    process = endless(config, root)
+    process.kill()
+    process.communicate(timeout=60)
+    last = CheckpointIndex(root / "ckpt").last
+    assert last is not None
+    limit = last.env_step + 100
+    ended = terminal.remuda("train", config, "--run-dir", root, "--resume", "--set", f"stop.max_env_steps={limit}")
+    assert ended.code == 0, ended.err
+    assert f"has reached max_env_steps {limit}" in ended.out
+    header, *rows = (line.split("\t") for line in (root / "progress.txt").read_text().splitlines())
+    steps = [int(row[header.index("TotalEnvInteracts")]) for row in rows]
+    assert steps == sorted(set(steps))

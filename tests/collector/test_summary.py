@@ -1,0 +1,57 @@
+"""A collector reports when an episode has ended and enough updates have passed, and loses nothing in between."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from remuda.collector.rollout import Collected
+from remuda.collector.summary import CollectSummary
+from remuda.wire.messages import Counters, PolicyRef
+
+
+def chunk(*returns: float, env_steps: int = 10, rows: int = 9) -> Collected:
+    columns = {"reward": np.zeros(rows, np.float32)}
+    return Collected(columns, env_steps, PolicyRef(), list(returns), [5] * len(returns), 0.25)
+
+
+def test_the_first_report_comes_with_the_first_episode_and_has_all_since_the_start() -> None:
+    summary = CollectSummary(100)
+    summary.add(chunk())
+    assert summary.due(train_iter=0, env_step=10) is None
+    summary.add(chunk(3.0, 5.0))
+    report = summary.due(train_iter=0, env_step=20)
+    assert report is not None
+    fields = report.fields()
+    assert (fields["episode_count"], fields["envstep_count"], fields["train_sample_count"]) == (2, 20, 18)
+    assert (fields["reward_mean"], fields["collect_time"]) == (4.0, 0.5)
+
+
+def test_reports_lie_at_least_the_interval_apart_and_need_an_episode() -> None:
+    summary = CollectSummary(100)
+    reported: list[int] = []
+    for train_iter in range(0, 500, 30):
+        summary.add(chunk(*([1.0] if train_iter not in (120, 150) else [])))
+        if summary.due(train_iter=train_iter, env_step=0) is not None:
+            reported.append(train_iter)
+    assert reported == [0, 120, 240, 360, 480]
+
+
+@pytest.mark.parametrize("chunks", [1, 3, 7])
+def test_windows_add_up_to_the_totals(chunks: int) -> None:
+    summary = CollectSummary(0)
+    windows = 0
+    for number in range(chunks):
+        summary.add(chunk(1.0, env_steps=10 + number))
+        report = summary.due(train_iter=number, env_step=0)
+        assert report is not None
+        windows += report.window.env_steps
+        assert report.totals.env_steps == windows
+        assert report.totals.episodes == number + 1
+
+
+def test_a_resumed_run_s_totals_go_on() -> None:
+    summary = CollectSummary(0, before=Counters(env_step=1_000, episode=20))
+    summary.add(chunk(1.0))
+    totals = summary.take(train_iter=0, env_step=0).totals
+    assert (totals.env_steps, totals.train_samples, totals.episodes, totals.duration_s) == (1_010, 1_009, 21, 0.25)

@@ -1,0 +1,66 @@
+"""An evaluation's episodes depend on the checkpoint and their numbers alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from remuda.evaluator.player import CheckpointPlayer, episode_report
+from remuda.learner import checkpoint
+from remuda.learner.checkpoint import CheckpointError, Progress
+from remuda.tests.policy.cases import config, dqn
+from remuda.wire.messages import Counters, PolicyRef
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    path = tmp_path / "iteration_0.pth.tar"
+    checkpoint.save(path, dqn(seed=4), Progress(Counters(), PolicyRef(), {"epsilon": 1.0}), config=config())
+    return path
+
+
+@contextmanager
+def player(num_envs: int) -> Iterator[CheckpointPlayer]:
+    with closing(CheckpointPlayer(config(), num_envs=num_envs)) as opened:
+        yield opened
+
+
+def test_whoever_plays_an_episode_its_seed_and_return_are_the_same(saved: Path) -> None:
+    with player(1) as alone, player(4) as together:
+        all_of_them = alone.play(saved, first_episode=0, episodes=6)
+        assert together.play(saved, first_episode=0, episodes=6)[0].seed == all_of_them[0].seed
+        shares = together.play(saved, first_episode=0, episodes=2) + together.play(saved, first_episode=2, episodes=4)
+    assert [(episode.seed, episode.return_) for episode in shares] == [
+        (episode.seed, episode.return_) for episode in all_of_them
+    ]
+
+
+def test_a_second_evaluation_plays_the_same_episodes(saved: Path) -> None:
+    with player(2) as one:
+        assert one.play(saved, first_episode=0, episodes=3) == one.play(saved, first_episode=0, episodes=3)
+
+
+def test_steps_and_episodes_are_told_as_they_come(saved: Path) -> None:
+    steps: list[int] = []
+    lines: list[str] = []
+    with player(2) as one:
+        episodes = one.play(
+            saved,
+            first_episode=0,
+            episodes=3,
+            progress=steps.append,
+            finished=lambda episode, count: lines.append(
+                episode_report(episode, count, train_iter=0, env_step=0).text()
+            ),
+        )
+    assert sum(steps) == sum(episode.length for episode in episodes)
+    assert [line.rsplit(" ", 1)[1] for line in lines] == ["1", "2", "3"]
+    assert all(line.startswith("[EVALUATOR] env ") for line in lines)
+
+
+def test_only_a_checkpoint_is_played(tmp_path: Path) -> None:
+    with player(1) as one, pytest.raises(CheckpointError, match="no such checkpoint"):
+        one.play(tmp_path / "iteration_9.pth.tar", first_episode=0, episodes=1)

@@ -60,7 +60,7 @@ class Commander:
     """Judges one experiment. At most one save and one evaluation are under way; what is due meanwhile is done once."""
 
     def __init__(self, config: ExperimentConfig, resumed: Resumed | None = None) -> None:
-        self._config = config
+        self.config = config
         self._next_evaluation = 0
         self._next_checkpoint = config.checkpoint.interval_env_steps
         self._saving: CheckpointReason | None = None
@@ -98,7 +98,7 @@ class Commander:
         end = self._end_by_budget(counters)
         if end is not None:
             return self.end(end)
-        if self._saving is not None:
+        if self._saving is not None or self._is_saved(counters.train_iter):
             return []
         if counters.env_step >= self._next_evaluation and not self._busy_evaluating:
             return self._save("evaluation")
@@ -111,7 +111,7 @@ class Commander:
         self.last_record = record
         if self._saving == reason:
             self._saving = None
-        self._next_checkpoint = next_boundary(record.env_step, self._config.checkpoint.interval_env_steps)
+        self._next_checkpoint = next_boundary(record.env_step, self.config.checkpoint.interval_env_steps)
         if reason in ("initial", "evaluation") and self._end is None:
             return self._evaluate(record)
         if reason == "final":
@@ -130,7 +130,7 @@ class Commander:
             self.best = Judged(result.record, result.reward_mean)
         decisions: list[Decision] = []
         if self._reaches_stop_value(result.reward_mean):
-            decisions += self.end(_solved(result.record, result.reward_mean, self._config))
+            decisions += self.end(_solved(result.record, result.reward_mean, self.config))
         if self._to_evaluate is not None:
             record, self._to_evaluate = self._to_evaluate, None
             if self._end is None or self._wants_final_evaluation(record):
@@ -186,8 +186,8 @@ class Commander:
 
     def _resume(self, resumed: Resumed) -> None:
         env_step, reward = resumed.counters.env_step, resumed.record.reward
-        self._next_evaluation = next_boundary(env_step, self._config.evaluator.interval_env_steps)
-        self._next_checkpoint = next_boundary(env_step, self._config.checkpoint.interval_env_steps)
+        self._next_evaluation = next_boundary(env_step, self.config.evaluator.interval_env_steps)
+        self._next_checkpoint = next_boundary(env_step, self.config.checkpoint.interval_env_steps)
         self.last_record = resumed.record
         if reward is not None:
             self._evaluated_train_iter = resumed.record.train_iter
@@ -198,12 +198,16 @@ class Commander:
         if record.reward is None:
             return self._evaluate(record)
         if self._reaches_stop_value(record.reward):
-            return self.end(_solved(record, record.reward, self._config))
+            return self.end(_solved(record, record.reward, self.config))
         return []
 
     def _reaches_stop_value(self, reward: float) -> bool:
-        stop_value = self._config.stop.stop_value
+        stop_value = self.config.stop.stop_value
         return stop_value is not None and reward >= stop_value and self._end is None
+
+    def _is_saved(self, train_iter: int) -> bool:
+        """Nothing was learned since the last checkpoint: what is due waits until something is."""
+        return self.last_record is not None and self.last_record.train_iter == train_iter
 
     @property
     def _busy_evaluating(self) -> bool:
@@ -214,7 +218,7 @@ class Commander:
         return [Save(reason)]
 
     def _evaluate(self, record: CheckpointRecord) -> list[Decision]:
-        self._next_evaluation = next_boundary(record.env_step, self._config.evaluator.interval_env_steps)
+        self._next_evaluation = next_boundary(record.env_step, self.config.evaluator.interval_env_steps)
         if self._evaluating is not None:
             self._to_evaluate = record
             return []
@@ -227,7 +231,7 @@ class Commander:
         return record.train_iter != self._evaluated_train_iter
 
     def _end_by_budget(self, counters: Counters) -> End | None:
-        stop = self._config.stop
+        stop = self.config.stop
         bounds = (
             ("max_env_steps", counters.env_step, stop.max_env_steps, "env_step"),
             ("max_train_iters", counters.train_iter, stop.max_train_iters, "train_iter"),

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.commander import End
+from remuda.coordinator.commander import Commander, End
 from remuda.coordinator.effects import CloseRun, Emit, Release, Say, Step, Tell, WriteProgress
 from remuda.coordinator.experience import Experience
 from remuda.coordinator.judging import Judging
 from remuda.coordinator.leases import Lease, LeaseBook
 from remuda.coordinator.progress import ProgressRows
 from remuda.coordinator.reporting import collector_report
+from remuda.coordinator.resumed import Resumed
 from remuda.coordinator.scheduler import ROLES, Demand
 from remuda.coordinator.supply import Supply
 from remuda.wire.messages import (
@@ -66,19 +67,22 @@ class Identity:
 class Experiment:
     """Holds what the coordinator knows of one experiment and decides its next steps."""
 
-    def __init__(self, identity: Identity, config: ExperimentConfig, experience: Experience, now_s: float) -> None:
+    def __init__(
+        self, identity: Identity, config: ExperimentConfig, now_s: float, resumed: Resumed | None = None
+    ) -> None:
         self.identity = identity
         self.state: ExperimentState = "queued"
         self.reason: str | None = None
         self.waiting_for: str | None = None
         self._config = config
         self._config_json = config.model_dump_json()
-        self._experience = experience
+        self._experience = Experience(config, now_s, resumed=resumed)
         self._leases = LeaseBook()
-        self._progress = ProgressRows(config)
-        self._supply = Supply(identity.id, config, experience)
-        self._judging = Judging(identity.id, identity.run_dir, config, self._leases, self._progress)
-        self._commander = self._judging.commander
+        self._progress = ProgressRows(config, resumed)
+        self._commander = Commander(config, resumed)
+        self._supply = Supply(identity.id, config, self._experience, resumed)
+        self._judging = Judging(identity.id, identity.run_dir, self._commander, self._leases, self._progress)
+        self._before_s = 0.0 if resumed is None else resumed.counters.wall_s
         self._started_s = now_s
         self._ended_wall_s: float | None = None
         self._failures = 0
@@ -281,9 +285,11 @@ class Experiment:
 
     def tick(self, now_s: float) -> list[Step]:
         """Time has passed."""
+        if self.over:
+            return []  # the run folder is closed
         reports = self._experience.reports(now_s, self._supply.train_iter)
         steps: list[Step] = [Emit(self.identity.id, report) for report in reports]
-        if self.over or self.state == "queued":
+        if self.state == "queued":
             return steps
         return steps + (self._moved([], now_s) if self._stage == "working" else self._advance_ending(now_s))
 
@@ -353,9 +359,9 @@ class Experiment:
     # --- inside ---
 
     def _wall_s(self, now_s: float) -> float:
-        if self.state == "queued":
-            return 0.0
-        return self._ended_wall_s if self._ended_wall_s is not None else now_s - self._started_s
+        if self._ended_wall_s is not None:
+            return self._ended_wall_s
+        return self._before_s + (0.0 if self.state == "queued" else now_s - self._started_s)
 
     def _progress_rows(self, now_s: float, *, last: bool = False) -> list[Step]:
         row = self._progress.due(self.counters(now_s), last=last)

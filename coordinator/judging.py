@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.commander import Commander, Decision, End, Save, StartEvaluation
 from remuda.coordinator.effects import Emit, RecordCheckpoint, RecordReward, Say, Step, Tell, WriteProgress
 from remuda.coordinator.evaluation import Evaluation
@@ -21,14 +20,13 @@ class Judging:
     """
 
     def __init__(
-        self, experiment: str, run_dir: str, config: ExperimentConfig, leases: LeaseBook, progress: ProgressRows
+        self, experiment: str, run_dir: str, commander: Commander, leases: LeaseBook, progress: ProgressRows
     ) -> None:
         self._experiment = experiment
         self._run_dir = run_dir
-        self._config = config
         self._leases = leases
         self._progress = progress
-        self.commander = Commander(config)
+        self.commander = commander
         self._evaluation: Evaluation | None = None
         self._evaluations = 0
         self._saves = 0
@@ -42,7 +40,7 @@ class Judging:
                     steps += self._ask_to_save(decision, counters)
                 case StartEvaluation():
                     self._evaluations += 1
-                    episodes = self._config.evaluator.episodes
+                    episodes = self.commander.config.evaluator.episodes
                     self._evaluation = Evaluation(self._evaluations, decision.record, episodes, now_s)
                     steps += self.deal()
                 case End():
@@ -56,7 +54,7 @@ class Judging:
         record = RecordCheckpoint(
             self._experiment,
             message.record,
-            keep=self._config.checkpoint.keep,
+            keep=self.commander.config.checkpoint.keep,
             interrupted=message.reason == "final" and end is not None and end.reason == "stopped",
             in_use=self.commander.in_use,
         )

@@ -25,13 +25,14 @@ from remuda.coordinator.effects import (
     Say,
     WriteProgress,
 )
+from remuda.coordinator.resumed import Resumed
 from remuda.coordinator.state import RunPrepared, RunRefused
 from remuda.logbook.book import Logbook, commander_logbook
 from remuda.policy.algorithms import declaration
-from remuda.storage.checkpoint_index import CheckpointIndex
+from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.storage.git import record_git
 from remuda.storage.run_folder import RunFolder, RunFolderError, prepare
-from remuda.wire.messages import Rejected
+from remuda.wire.messages import CheckpointRecord, Counters, Rejected, Submit
 
 
 @dataclass(frozen=True)
@@ -59,19 +60,35 @@ class RunBooks:
             folder = prepare(
                 self._runs_dir / submit.run_dir, submit.on_exists, mode="parallel", now=datetime.now().astimezone()
             )
-            write_configs(folder.root, config, submit.provenance)
-            log = commander_logbook(folder, tuple(declaration(config).loss_columns))
-        except RunFolderError as error:
+            return self._open(effect.experiment, submit, config, folder)
+        except (RunFolderError, CheckpointIndexError) as error:
             return RunRefused(effect.experiment, Rejected("exists", str(error)))
         except OSError as error:
             return RunRefused(effect.experiment, Rejected("invalid", f"the run folder cannot be written: {error}"))
+
+    def _open(
+        self, experiment: str, submit: Submit, config: ExperimentConfig, folder: RunFolder
+    ) -> RunPrepared | RunRefused:
+        checkpoints = CheckpointIndex(folder.ckpt)
+        counters = _counters(checkpoints.last) if submit.on_exists == "resume" else None
+        if submit.on_exists == "resume" and counters is None:
+            text = f"{folder.root} cannot be resumed: it has no checkpoint yet; start over with --force"
+            return RunRefused(experiment, Rejected("exists", text))
+        write_configs(folder.root, config, submit.provenance)
+        log = commander_logbook(folder, tuple(declaration(config).loss_columns), resumed=counters)
+        self._books[experiment] = _Book(folder, log, checkpoints)
         if submit.submitted_from is not None:
             warning = record_git(folder.root, Path(submit.submitted_from))
             if warning is not None:
                 log.say("commander", warning, level="warning")
-        self._books[effect.experiment] = _Book(folder, log, CheckpointIndex(folder.ckpt))
-        policy_file = folder.policy_file(effect.experiment, 0)
-        return RunPrepared(effect.experiment, config, str(folder.root), str(policy_file))
+        sweep_orphans(folder.data, frozenset(), older_than_s=0.0)  # what is left of a life before this one
+        return RunPrepared(
+            experiment,
+            config,
+            str(folder.root),
+            str(_policy_file(folder, experiment)),
+            _resumed(checkpoints, log, counters),
+        )
 
     def carry_out(self, effect: Effect) -> None:
         """Do what an effect asks for on disk. Effects that are not about a run folder are none of its business."""
@@ -123,6 +140,26 @@ class RunBooks:
         sweep_orphans(book.folder.data, effect.keep, older_than_s=0.0)
         _remove_locks(book.folder.policy.glob("*.lock"))
         book.log.close()
+
+
+def _counters(record: CheckpointRecord | None) -> Counters | None:
+    if record is None:
+        return None
+    return Counters(record.env_step, record.train_iter, record.episode, record.policy.version, record.wall_s)
+
+
+def _resumed(checkpoints: CheckpointIndex, log: Logbook, counters: Counters | None) -> Resumed | None:
+    record = checkpoints.last
+    if counters is None or record is None:
+        return None
+    assert log.progress_file is not None, "a commander's logbook has one"
+    return Resumed(record, counters, record.policy, checkpoints.best, log.progress_file.rows)
+
+
+def _policy_file(folder: RunFolder, experiment: str) -> Path:
+    """The file of the life before this one, if there is one: its epoch keeps that life's learner from publishing."""
+    known = sorted(path for path in folder.policy.glob("policy_*") if path.suffix != ".lock")
+    return known[0] if known else folder.policy_file(experiment, 0)
 
 
 def _remove_locks(paths: Iterable[Path]) -> None:

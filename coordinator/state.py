@@ -12,9 +12,9 @@ from uuid import uuid4
 
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import Answer, Effect, Exit, PrepareRun, Release, Say, Send, Step, Tell
-from remuda.coordinator.experience import Experience
 from remuda.coordinator.experiment import Experiment, Identity
 from remuda.coordinator.registry import Limits, Registry, Worker
+from remuda.coordinator.resumed import Resumed
 from remuda.coordinator.scheduler import ROLES, plan
 from remuda.wire.channel import Channel, Envelope
 from remuda.wire.messages import (
@@ -64,6 +64,8 @@ class RunPrepared:
     config: ExperimentConfig
     run_dir: str
     policy_file: str
+    resumed: Resumed | None = None
+    """Where a run that is resumed goes on."""
 
 
 @dataclass(frozen=True)
@@ -300,7 +302,7 @@ class Coordinator:
             priority=pending.submit.priority,
             submitted=len(self._experiments),
         )
-        self._experiments[event.experiment] = Experiment(identity, config, Experience(config, now_s), now_s)
+        self._experiments[event.experiment] = Experiment(identity, config, now_s, event.resumed)
         steps: list[Step] = [
             Say(
                 event.experiment,

@@ -10,6 +10,7 @@ from remuda.coordinator.effects import Answer, DeleteChunks, Say, Step, Tell
 from remuda.coordinator.experience import Experience
 from remuda.coordinator.rate import Rate
 from remuda.coordinator.requests import RequestQueue
+from remuda.coordinator.resumed import Resumed
 from remuda.policy.schedules import exploration
 from remuda.wire.messages import (
     Batches,
@@ -32,7 +33,9 @@ class Supply:
     or batches.
     """
 
-    def __init__(self, experiment: str, config: ExperimentConfig, experience: Experience) -> None:
+    def __init__(
+        self, experiment: str, config: ExperimentConfig, experience: Experience, resumed: Resumed | None = None
+    ) -> None:
         self._experiment = experiment
         self._config = config
         self._experience = experience
@@ -40,11 +43,11 @@ class Supply:
         self._requests = RequestQueue()
         self._served_iters = 0
         self._open = False
-        self.epoch = 0
-        """Of the present learner."""
-        self.policy = PolicyRef()
+        self.policy = PolicyRef() if resumed is None else resumed.policy
         """The newest published policy."""
-        self.train_iter = 0
+        self.epoch = self.policy.epoch
+        """Of the present learner."""
+        self.train_iter = 0 if resumed is None else resumed.counters.train_iter
         """Updates done, as far as the learner has told."""
         self.env_rate = Rate()
         self.train_rate = Rate()

@@ -118,6 +118,8 @@ def save(
         file=path.name,
         sha256=sha256,
         created=(now or datetime.now()).astimezone().isoformat(timespec="seconds"),
+        episode=counters.episode,
+        policy=progress.policy,
     )
 
 

@@ -96,13 +96,16 @@ class CheckpointIndex:
         raise CheckpointIndexError(f"{self.folder / _INDEX} lists no checkpoint of iteration {train_iter}")
 
     def add(self, record: CheckpointRecord) -> None:
-        """List a checkpoint whose file is complete. It replaces one of the same train_iter, whose reward it keeps."""
+        """List a checkpoint whose file is complete. It replaces one of the same train_iter, whose reward it keeps (and
+        whose link, if that was the best: the weights are the same)."""
         if not math.isfinite(record.wall_s):
             raise ValueError(f"checkpoint of iteration {record.train_iter}: wall_s is {record.wall_s}")
         for known in self._state.checkpoints:
             if known.train_iter == record.train_iter and record.reward is None:
                 record = structs.replace(record, reward=known.reward)
         self._write(checkpoints=self._with(record), last=record.train_iter)
+        if self._state.best == record.train_iter:
+            self._link(record.train_iter, _BEST)
 
     def set_reward(self, train_iter: int, reward: float) -> None:
         """Note the mean evaluation return of a checkpoint; one that is not finite counts as not evaluated."""

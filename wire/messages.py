@@ -109,6 +109,9 @@ class CheckpointRecord(Part, frozen=True):
     sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
     created: ShortText
     """Local time, ISO 8601 with offset."""
+    episode: Count = 0
+    policy: PolicyRef = PolicyRef()
+    """Published last before it; a resumed learner goes on under a higher epoch."""
 
 
 # --- worker to coordinator ------------------------------------------------------------------------------------------

@@ -29,8 +29,9 @@ def result(env_step: int, *returns: float) -> EvaluationResult:
     return EvaluationResult(record(env_step), returns, tuple(1 for _ in returns), 1.0)
 
 
-def at(env_step: int = 0, train_iter: int = 0, wall_s: float = 0.0) -> Counters:
-    return Counters(env_step=env_step, train_iter=train_iter, wall_s=wall_s)
+def at(env_step: int = 0, train_iter: int | None = None, wall_s: float = 0.0) -> Counters:
+    done = env_step // 10 + 1 if train_iter is None else train_iter
+    return Counters(env_step=env_step, train_iter=done, wall_s=wall_s)
 
 
 def begun(commander: Commander, reward: float = 10.0) -> None:
@@ -175,3 +176,10 @@ def test_an_evaluation_under_way_at_the_end_is_finished_before_the_last_one() ->
     assert commander.saved("final", record(10_000)) == [], "the evaluators are busy"
     assert commander.evaluated(result(1_000, 1.0)).decisions == (StartEvaluation(record(10_000)),)
     assert not commander.settled
+
+
+def test_what_is_due_waits_until_something_was_learned() -> None:
+    commander = Commander(config())
+    begun(commander)
+    assert commander.progressed(at(1_500, train_iter=0)) == [], "the initial policy was judged already"
+    assert commander.progressed(at(1_600, train_iter=1)) == [Save("evaluation")]

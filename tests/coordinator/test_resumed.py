@@ -75,8 +75,8 @@ def test_an_unjudged_checkpoint_is_judged_first() -> None:
 def test_boundaries_lie_beyond_the_checkpoint() -> None:
     commander = Commander(config(), resumed())
     commander.started()
-    assert commander.progressed(structs.replace(COUNTERS, env_step=2_999)) == []
-    assert commander.progressed(structs.replace(COUNTERS, env_step=3_000)) == [Save("evaluation")]
+    assert commander.progressed(structs.replace(COUNTERS, env_step=2_999, train_iter=260)) == []
+    assert commander.progressed(structs.replace(COUNTERS, env_step=3_000, train_iter=260)) == [Save("evaluation")]
 
 
 @pytest.mark.parametrize(("reward", "best"), [(79.0, False), (80.0, False), (81.0, True)])

@@ -81,7 +81,7 @@ def test_the_record_describes_exactly_this_file(path: Path) -> None:
     record = save(path, trained(), PROGRESS, config=config(), now=now)
     created = now.astimezone().isoformat(timespec="seconds")
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-    assert record == CheckpointRecord(20, 640, 1.5, None, "iteration_20.pth.tar", sha256, created)
+    assert record == CheckpointRecord(20, 640, 1.5, None, "iteration_20.pth.tar", sha256, created, 3, PROGRESS.policy)
     assert datetime.fromisoformat(record.created) == now
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from remuda.storage import checkpoint_index
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError, to_prune
@@ -79,6 +80,19 @@ def test_whatever_the_history_the_promises_hold(iters: list[int], keep: int, see
 # --- the file -------------------------------------------------------------------------------------------------------
 
 
+def test_saving_the_best_iteration_again_keeps_it_the_best_and_its_link_the_very_file(tmp_path: Path) -> None:
+    index = saved(tmp_path, 0, 100)
+    index.set_reward(100, 195.5)
+    index.mark_best(100)
+    again = tmp_path / "again"
+    again.write_bytes(b"same weights, later counters")
+    again.replace(tmp_path / "iteration_100.pth.tar")
+    index.add(structs.replace(index.record(100), env_step=900, reward=None))
+    assert index.best is not None
+    assert (index.best.env_step, index.best.reward) == (900, 195.5)
+    assert (tmp_path / "ckpt_best.pth.tar").samefile(tmp_path / "iteration_100.pth.tar")
+
+
 def test_the_layout_of_the_file(tmp_path: Path) -> None:
     index = saved(tmp_path, 0, 100)
     index.set_reward(100, 195.5)
@@ -96,6 +110,8 @@ def test_the_layout_of_the_file(tmp_path: Path) -> None:
                 "file": "iteration_0.pth.tar",
                 "sha256": "0" * 64,
                 "created": "2026-08-21T11:26:24+02:00",
+                "episode": 0,
+                "policy": {"epoch": 0, "version": 0, "train_iter": 0},
             },
             {
                 "train_iter": 100,
@@ -105,6 +121,8 @@ def test_the_layout_of_the_file(tmp_path: Path) -> None:
                 "file": "iteration_100.pth.tar",
                 "sha256": "0" * 64,
                 "created": "2026-08-21T11:26:24+02:00",
+                "episode": 0,
+                "policy": {"epoch": 0, "version": 0, "train_iter": 0},
             },
         ],
     }

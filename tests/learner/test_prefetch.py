@@ -1,0 +1,171 @@
+"""Batches on their way: asked for ahead, used in order, with the rows that the coordinator meant."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.buffer.chunk import Columns
+from remuda.buffer.ring import ColumnRing, RowsNotHeldError
+from remuda.learner.loop import Batch, Priorities
+from remuda.learner.prefetch import Prefetch
+from remuda.wire.messages import Batches, ChunkId, ChunkMeta, Counters, IndexedChunk, PolicyRef
+
+WORKER = "aaaaaaaa-0000-4000-8000-000000000001"
+ROWS = 8
+"""Rows per chunk."""
+NO_PRIORITIES = Priorities(np.empty(0, np.int64), np.empty(0, np.float32))
+
+
+def chunk(number: int) -> IndexedChunk:
+    """The chunk whose rows are number * ROWS and on; each row holds its own id."""
+    meta = ChunkMeta(ChunkId(WORKER, 1, number), f"c{number}", ROWS, ROWS, 1, 0, PolicyRef(), 0.1)
+    return IndexedChunk(number * ROWS, meta)
+
+
+class Learner:
+    """A prefetch over a real ring, and which payloads it has read."""
+
+    def __init__(self, capacity: int = 1_000) -> None:
+        self.read: list[str] = []
+        self.ring = ColumnRing(capacity)
+        self.prefetch = Prefetch(lease=5, batches=2, batch_size=3, ring=self.ring, read=self._read)
+
+    def _read(self, indexed: IndexedChunk) -> Columns:
+        self.read.append(indexed.meta.file)
+        ids = np.arange(indexed.first_row, indexed.first_row + ROWS)
+        return {"obs": ids.astype(np.float32)[:, None], "reward": ids.astype(np.float32)}
+
+    def ask(self, train_iter: int = 0) -> int:
+        return self.prefetch.request(train_iter, NO_PRIORITIES).request
+
+
+def reply(request: int, rows: Sequence[Sequence[int]], *, new: Sequence[int] = ()) -> Batches:
+    ids = np.array(rows, np.int64)
+    return Batches(
+        lease=5,
+        request=request,
+        rows=ids,
+        weights=(ids + 0.5).astype(np.float32),
+        new_chunks=[chunk(number) for number in new],
+        first_live_row=0,
+        counters=Counters(env_step=100 * request),
+    )
+
+
+def rows_of(batch: Batch | None) -> list[int]:
+    assert batch is not None
+    assert batch.columns["reward"].tolist() == batch.rows.tolist()  # every row holds its own id
+    assert batch.columns["obs"][:, 0].tolist() == batch.rows.tolist()
+    assert batch.columns["weights"].tolist() == (batch.rows + 0.5).tolist()
+    return batch.rows.tolist()
+
+
+def test_two_requests_are_in_flight_and_a_third_once_the_first_is_begun() -> None:
+    learner = Learner()
+    wanted: list[int] = []
+    while learner.prefetch.wants_request:
+        wanted.append(learner.ask())
+    assert wanted == [1, 2]
+    learner.prefetch.arrived(reply(1, [[0, 1, 2], [3, 4, 5]], new=[0]))
+    assert not learner.prefetch.wants_request  # it has come, but training on it has not begun
+    learner.prefetch.next_batch()
+    assert learner.prefetch.wants_request
+    assert learner.ask() == 3
+    learner.prefetch.next_batch()
+    assert not learner.prefetch.wants_request
+
+
+def test_a_request_says_what_is_wanted_and_brings_the_priorities() -> None:
+    learner = Learner()
+    learner.prefetch.load([chunk(0), chunk(1)])
+    errors = Priorities(np.array([3, 4]), np.array([0.5, 0.25], np.float32))
+    request = learner.prefetch.request(17, errors)
+    assert (request.lease, request.request, request.batches, request.batch_size) == (5, 1, 2, 3)
+    assert (request.train_iter, request.loaded_row) == (17, 2 * ROWS)
+    assert request.priority_rows.tolist() == [3, 4]
+    assert request.priorities.tolist() == [0.5, 0.25]
+
+
+def test_nothing_arrived_is_no_batch() -> None:
+    learner = Learner()
+    learner.ask()
+    assert learner.prefetch.next_batch() is None
+    assert learner.read == []
+
+
+def test_new_chunks_are_loaded_with_the_first_batch_and_not_before() -> None:
+    learner = Learner()
+    assert [learner.ask(), learner.ask()] == [1, 2]
+    learner.prefetch.arrived(reply(1, [[0, 7, 15], [8, 9, 0]], new=[0, 1]))
+    learner.prefetch.arrived(reply(2, [[16, 0, 1], [2, 3, 4]], new=[2]))
+    assert learner.read == []
+    assert rows_of(learner.prefetch.next_batch()) == [0, 7, 15]
+    assert learner.read == ["c0", "c1"]
+    assert rows_of(learner.prefetch.next_batch()) == [8, 9, 0]
+    assert learner.read == ["c0", "c1"]
+    assert rows_of(learner.prefetch.next_batch()) == [16, 0, 1]
+    assert learner.read == ["c0", "c1", "c2"]
+
+
+def test_a_ring_as_large_as_the_index_still_holds_what_was_drawn() -> None:
+    """Row 0 is evicted by the chunk of the second reply: had that been loaded on arrival, the first could not be
+    gathered any more."""
+    learner = Learner(capacity=2 * ROWS)
+    assert [learner.ask(), learner.ask()] == [1, 2]
+    learner.prefetch.arrived(reply(1, [[0, 1, 2], [0, 0, 9]], new=[0, 1]))
+    learner.prefetch.arrived(reply(2, [[8, 16, 23], [8, 8, 8]], new=[2]))
+    assert [rows_of(learner.prefetch.next_batch()) for _ in range(4)] == [[0, 1, 2], [0, 0, 9], [8, 16, 23], [8, 8, 8]]
+    learner.ask()
+    learner.prefetch.arrived(reply(3, [[0, 8, 8], [8, 8, 8]]))
+    with pytest.raises(RowsNotHeldError):
+        learner.prefetch.next_batch()
+
+
+def test_counters_are_those_of_the_batches_in_use() -> None:
+    learner = Learner()
+    assert [learner.ask(), learner.ask()] == [1, 2]
+    assert learner.prefetch.counters == Counters()
+    learner.prefetch.arrived(reply(1, [[0, 1, 2]], new=[0]))
+    learner.prefetch.arrived(reply(2, [[0, 1, 2]]))
+    learner.prefetch.next_batch()
+    assert learner.prefetch.counters.env_step == 100
+    learner.prefetch.next_batch()
+    assert learner.prefetch.counters.env_step == 200
+
+
+def test_an_answer_with_fewer_batches_than_asked_is_used_up_and_the_next_begun() -> None:
+    learner = Learner()
+    assert [learner.ask(), learner.ask()] == [1, 2]
+    learner.prefetch.arrived(reply(1, [[0, 1, 2]], new=[0]))
+    learner.prefetch.arrived(reply(2, [[3, 4, 5], [6, 7, 0]]))
+    assert [rows_of(learner.prefetch.next_batch()) for _ in range(3)] == [[0, 1, 2], [3, 4, 5], [6, 7, 0]]
+    assert learner.prefetch.next_batch() is None
+
+
+@given(total=st.integers(1, 6), seed=st.integers(0, 2**32))
+def test_answers_in_any_order_and_any_number_are_used_once_and_in_order(total: int, seed: int) -> None:
+    """Answers are delivered in any order within the window in flight, and repeated at will."""
+    network = Random(seed)
+    learner = Learner()
+    answers = {n: reply(n, [[n - 1, n, n], [n, n - 1, 0]], new=[n - 1]) for n in range(1, total + 1)}
+    expected = [row for n in range(1, total + 1) for row in ([n - 1, n, n], [n, n - 1, 0])]
+    used: list[list[int]] = []
+    asked = 0
+    while len(used) < len(expected):
+        while learner.prefetch.wants_request:
+            asked = learner.ask()
+        learner.prefetch.arrived(answers[network.randint(1, min(asked, total))])
+        batch = learner.prefetch.next_batch()
+        if batch is not None:
+            used.append(rows_of(batch))
+    assert used == expected
+    assert learner.read == [f"c{n}" for n in range(total)]
+    for number in answers:
+        learner.prefetch.arrived(answers[number])
+    assert learner.prefetch.next_batch() is None

@@ -1,0 +1,199 @@
+"""Publishing beside training: the newest wins, versions count what is in the file, and failures are told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from remuda.learner.publisher import Publisher
+from remuda.policy.policy_file import StaleEpoch, load, publish, read_ref
+from remuda.wire.messages import PolicyRef
+
+DEADLINE_S = 30.0
+State = Mapping[str, np.ndarray]
+
+
+def state(value: float) -> State:
+    return {"weight": np.full(3, value, np.float32)}
+
+
+class Disk:
+    """Writes for real, but not before it may and not when it must fail."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Semaphore(0)
+        """One more with every attempt to write."""
+        self.may_write = threading.Event()
+        self.may_write.set()
+        self.failures: list[Exception] = []
+
+    def write(self, path: Path, state: State, policy: PolicyRef, *, warn: Callable[[str], None]) -> None:
+        self.begun.release()
+        assert self.may_write.wait(DEADLINE_S)
+        if self.failures:
+            raise self.failures.pop(0)
+        publish(path, state, policy, warn=warn)
+
+
+class Publishing:
+    """A publisher, what it said and what it published."""
+
+    def __init__(self, path: Path, epoch: int) -> None:
+        self.path = path
+        self.disk = Disk()
+        self.published: list[PolicyRef] = []
+        self.said: list[str] = []
+        self.publisher = Publisher(
+            path, epoch, published=self.published.append, say=self.said.append, write=self.disk.write
+        )
+
+    def offer(self, value: float, train_iter: int) -> None:
+        self.publisher.offer(state(value), train_iter)
+
+    def in_file(self) -> tuple[PolicyRef, float]:
+        loaded = load(self.path)
+        assert loaded is not None
+        return loaded.ref, float(loaded.state["weight"][0])
+
+
+@contextmanager
+def publishing(path: Path, epoch: int = 2) -> Generator[Publishing, None, None]:
+    opened = Publishing(path, epoch)
+    try:
+        yield opened
+    finally:
+        opened.disk.may_write.set()
+        opened.publisher.close()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "policy_x_000000"
+
+
+def test_versions_count_up_from_0_under_its_epoch(path: Path) -> None:
+    with publishing(path, epoch=3) as one:
+        for train_iter in (0, 10, 20):
+            one.offer(train_iter, train_iter)
+            assert one.publisher.flush(DEADLINE_S)
+        refs = [PolicyRef(3, 0, 0), PolicyRef(3, 1, 10), PolicyRef(3, 2, 20)]
+        assert one.published == refs
+        assert one.publisher.last == refs[-1]
+        assert one.in_file() == (refs[-1], 20.0)
+        assert one.said == []
+
+
+def test_the_newest_offer_wins_and_offering_never_waits(path: Path) -> None:
+    with publishing(path) as one:
+        one.disk.may_write.clear()
+        one.offer(0, 0)
+        assert one.disk.begun.acquire(timeout=DEADLINE_S)
+        for train_iter in range(1, 50):
+            one.offer(train_iter, train_iter)
+        one.disk.may_write.set()
+        assert one.publisher.flush(DEADLINE_S)
+        assert one.published == [PolicyRef(2, 0, 0), PolicyRef(2, 1, 49)]
+        assert one.in_file() == (PolicyRef(2, 1, 49), 49.0)
+
+
+def test_flush_gives_up_at_its_deadline(path: Path) -> None:
+    with publishing(path) as one:
+        assert one.publisher.flush(0.0)  # nothing waits
+        one.disk.may_write.clear()
+        one.offer(0, 0)
+        assert not one.publisher.flush(0.01)
+        one.disk.may_write.set()
+        assert one.publisher.flush(DEADLINE_S)
+
+
+def test_weights_that_are_not_finite_stay_out_of_the_file(path: Path) -> None:
+    with publishing(path) as one:
+        for value, train_iter in ((1.0, 10), (np.nan, 20), (np.inf, 30)):
+            one.offer(value, train_iter)
+            assert one.publisher.flush(DEADLINE_S)
+        assert one.in_file() == (PolicyRef(2, 0, 10), 1.0)
+        assert one.publisher.last == PolicyRef(2, 0, 10)
+        assert [text.partition(":")[0] for text in one.said] == [
+            "policy of iteration 20 is not published",
+            "policy of iteration 30 is not published",
+        ]
+        assert "weight" in one.said[0]
+        one.offer(2.0, 40)
+        assert one.publisher.flush(DEADLINE_S)
+        assert one.in_file() == (PolicyRef(2, 1, 40), 2.0)  # no version is skipped
+
+
+def test_a_disk_that_refuses_is_tried_again(path: Path) -> None:
+    with publishing(path) as one:
+        one.disk.failures = [OSError(28, "No space left on device"), OSError(5, "Input/output error")]
+        one.offer(1, 10)
+        assert one.publisher.flush(DEADLINE_S)
+        assert one.published == [PolicyRef(2, 0, 10)]
+        assert [text.split("; ")[1] for text in one.said] == ["trying again", "trying again"]
+        assert "No space left on device" in one.said[0]
+
+
+def test_while_a_disk_refuses_a_newer_policy_takes_the_place_of_the_older(path: Path) -> None:
+    with publishing(path) as one:
+        one.disk.may_write.clear()
+        one.disk.failures = [OSError(28, "No space left on device")]
+        one.offer(1, 10)
+        assert one.disk.begun.acquire(timeout=DEADLINE_S)
+        one.offer(2, 20)
+        one.disk.may_write.set()
+        assert one.publisher.flush(DEADLINE_S)
+        assert one.published == [PolicyRef(2, 0, 20)]
+
+
+def test_another_learner_has_taken_over(path: Path) -> None:
+    publish(path, state(9), PolicyRef(3, 0, 0), warn=lambda text: None)
+    with publishing(path, epoch=2) as one:
+        one.offer(1, 10)
+        with pytest.raises(StaleEpoch):
+            one.publisher.flush(DEADLINE_S)
+        with pytest.raises(StaleEpoch):
+            one.offer(1, 20)
+        assert one.published == []
+        assert read_ref(path) == PolicyRef(3, 0, 0)
+
+
+def test_a_failure_of_whoever_hears_of_it_is_not_swallowed(path: Path) -> None:
+    def broken(ref: PolicyRef) -> None:
+        raise RuntimeError("the link is closed")
+
+    publisher = Publisher(path, 1, published=broken, say=lambda text: None)
+    publisher.offer(state(1), 0)
+    with pytest.raises(RuntimeError, match="the link is closed"):
+        publisher.flush(DEADLINE_S)
+    publisher.close()
+
+
+def test_what_waits_when_it_closes_is_not_published(path: Path) -> None:
+    with publishing(path) as one:
+        one.disk.may_write.clear()
+        one.offer(0, 0)
+        assert one.disk.begun.acquire(timeout=DEADLINE_S)
+        one.offer(1, 10)
+        closing = threading.Thread(target=one.publisher.close)
+        closing.start()
+        one.disk.may_write.set()
+        closing.join(DEADLINE_S)
+        assert not closing.is_alive()
+    assert one.in_file()[1] in (0.0, 1.0)  # the first for sure; the second only if it was begun before the end came
+    assert len(one.published) == one.in_file()[0].version + 1
+
+
+def test_it_closes_while_a_disk_refuses(path: Path) -> None:
+    with publishing(path) as one:
+        one.disk.failures = [OSError(28, "No space left on device")] * 1_000
+        one.offer(0, 0)
+        for _ in range(3):
+            assert one.disk.begun.acquire(timeout=DEADLINE_S)
+    assert one.published == []
+    assert not path.exists()
+    assert not [thread for thread in threading.enumerate() if thread.name == "remuda-publisher"]

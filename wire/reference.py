@@ -1,0 +1,319 @@
+"""docs/protocol.md, written from the message classes: `python -m remuda.wire.reference > docs/protocol.md`."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import types
+from collections.abc import Iterator
+from typing import Annotated, Literal, TypeAlias, Union, get_args, get_origin
+
+import msgspec
+import numpy as np
+from msgspec import NODEFAULT, Meta
+
+from remuda.wire import codec, envelope, messages, sockets
+from remuda.wire.channel import NOT_RESENT, Channel
+from remuda.wire.messages import ClientMessage, CoordinatorMessage, Message, Part, WorkerMessage
+
+Kind: TypeAlias = type[Message]
+
+REPLIES: dict[Kind, tuple[Kind, ...]] = {
+    messages.Register: (messages.Registered, messages.Rejected),
+    messages.Beat: (messages.BeatHeard,),
+    messages.ChunkReady: (messages.ChunkAccepted,),
+    messages.Submit: (messages.Submitted, messages.Rejected),
+    messages.StatusRequest: (messages.Status, messages.Rejected),
+    messages.StopExperiment: (messages.Done, messages.Rejected),
+    messages.Shutdown: (messages.Done,),
+}
+"""What comes back at once; an Ack for every other message that is resent."""
+
+RESULTS: dict[Kind, tuple[Kind, ...]] = {
+    messages.Assign: (messages.Ready, messages.WorkerFailed),
+    messages.BatchRequest: (messages.Batches,),
+    messages.SaveCheckpoint: (messages.CheckpointSaved,),
+    messages.Evaluate: (messages.EvaluationDone,),
+    messages.Drain: (messages.Drained,),
+    messages.Leave: (messages.Bye,),
+}
+"""What comes later, when the work is done, as a message of its own."""
+
+_NAMED = ("Count", "Uuid", "ShortText", "LongText", "PathText", "FileName")
+_WORDS: dict[object, str] = {
+    int: "integer",
+    float: "number",
+    str: "text",
+    bool: "true or false",
+    types.NoneType: "null",
+}
+
+_TO_COORDINATOR = "Worker to coordinator"
+_FROM_CLIENT = "Client to coordinator"
+_TO_WORKER = "Coordinator to worker"
+_TO_CLIENT = "Coordinator to client"
+_ANY_WAY = "Coordinator to either, and both ways"
+_SECTIONS = (_TO_COORDINATOR, _TO_WORKER, _FROM_CLIENT, _TO_CLIENT, _ANY_WAY)
+
+_OPENING = """\
+<!-- Written by `python -m remuda.wire.reference`; edit wire/messages.py and wire/reference.py instead. -->
+# Protocol
+
+Version {version}. A worker (collector, evaluator, learner) or a client talks to its coordinator over one ZeroMQ
+connection: the coordinator binds a ROUTER socket, everybody else connects a DEALER. Nobody else is connected. What
+travels is metadata: experience lies in files in `data/`, policies in `policy/`, weights in `ckpt/`; messages name them.
+
+## How a peer finds the coordinator
+
+The coordinator writes a connection file (JSON, mode 0600, refused when open to others): its address, process, host,
+id and protocol version. It binds a free port of 127.0.0.1 unless told otherwise. A worker's socket identity is
+`<uuid>:<incarnation>`, a client's is `client:<uuid>`; a worker whose identity differs from its Register is refused.
+There is no authentication and no encryption yet: whoever reaches the port may speak.
+
+## Frames
+
+| frame | holds | at most |
+|---|---|---|
+| 0 | the letter `R` and one byte, the protocol version | 2 bytes |
+| 1 | the envelope in MessagePack | {header_mib} MiB |
+| 2 … | one numpy array each: its bytes, C order, little-endian | {arrays} arrays of {frame_mib} MiB |
+
+In frame 1 an array is `[which of the array frames, dtype, shape]`. Every field is checked against its type below; an
+unknown field, message or dtype, a number out of range, an array frame that is used twice or not at all makes the whole
+message malformed. Malformed messages are dropped and said on the coordinator's standard error. `tests/wire/test_codec.py`
+has the bytes of examples, and feeds the decoder garbage.
+
+## Envelope
+
+An array of four: `[id, reply_to, floor, message]`.
+
+| place | meaning |
+|---|---|
+| `id` | counts up from 1 with every message that is resent; 0 for what is not |
+| `reply_to` | the other end's message that this one answers, and so acknowledges; 0 none |
+| `floor` | the sender's oldest id that is not acknowledged: answers to older ones may be forgotten |
+| `message` | a map; `type` is its class name |
+
+## Delivery: each message once, and in order
+
+* **Resent.** A message with an id is sent again, along with all later ones, until it is acknowledged: after {resend:g} s,
+  then after pauses that double up to {resend_max:g} s, and from {resend:g} s again once the oldest is through.
+* **Acknowledged.** By an Ack or by the reply that carries `reply_to`. Whoever receives a message again does not handle
+  it again, but repeats the answer.
+* **In order.** A message that overtook another is treated as lost, and so comes again; so is one that is {window} or more
+  ahead of the oldest unacknowledged one. Replies may overtake.
+* **Not resent**: {not_resent}. The next one of the kind says the same or more.
+* **Fresh start.** Ids belong to one life of a worker: a new incarnation has a new identity and counts from 1.
+
+Above that, effects are idempotent by themselves: a chunk is counted by its ChunkId (worker, incarnation, sequence), a
+grant of credit never falls, a BatchRequest has a number and is answered in order of it, and everything about work names
+its lease, so news of a lease that is over are dropped. Only chunks of an old lease still count.
+
+`tests/wire/test_channel.py` loses, repeats and reorders envelopes at random; `tests/coordinator/test_state.py` does it
+to whole experiments.
+
+## Silence
+
+`Registered` says how often to beat and after how much silence to give up. A thread of its own sends the beats, so they
+go on while the worker computes. ZeroMQ probes the connection every {probe:g} s, drops it after {probe_timeout:g} s without
+an answer and connects again; nothing is lost by that. Every request of a client has a deadline. What follows from each
+silence is in [failure-model.md](failure-model.md).
+
+Sending never blocks: a message beyond {high_water} that wait for one peer is dropped and, if resent, comes again.
+
+## Versions
+
+Frame 0, the order of the envelope's fields and the message `Rejected` stay as they are for ever. A peer of another
+version is answered with `Rejected(code="protocol")` in its own version, and exits with code 3. Every change of a message
+raises the version; there is no negotiation.
+
+## Types
+"""
+
+
+def markdown_text() -> str:
+    """docs/protocol.md: an introduction, an overview, and a table per message."""
+    lines = [_opening(), *_types(), "", *_overview()]
+    docs = _field_docs()
+    for section in _SECTIONS:
+        lines += ["", f"## {section}"]
+        for kind in (kind for kind in all_messages() if _section(kind) == section):
+            lines += ["", f"### {kind.__name__}", "", _prose(kind), "", _conduct(kind), *_fields(kind, docs)]
+    lines += ["", "## Parts", "", "Pieces of messages; never sent alone."]
+    for part in _parts():
+        lines += ["", f"### {part.__name__}", "", _prose(part), *_fields(part, docs)]
+    return "\n".join(lines) + "\n"
+
+
+def all_messages() -> tuple[Kind, ...]:
+    """Every message, in the order of messages.py."""
+    return get_args(messages.AnyMessage)
+
+
+def _opening() -> str:
+    channel = inspect.signature(Channel).parameters
+    return _OPENING.format(
+        version=messages.PROTOCOL_VERSION,
+        header_mib=codec.MAX_HEADER_BYTES >> 20,
+        frame_mib=codec.MAX_FRAME_BYTES >> 20,
+        arrays=codec.MAX_ARRAYS,
+        resend=channel["resend_s"].default,
+        resend_max=channel["resend_max_s"].default,
+        window=f"{channel['window'].default:,}",
+        not_resent=", ".join(_link(kind) for kind in NOT_RESENT),
+        probe=sockets.PROBE_INTERVAL_S,
+        probe_timeout=sockets.PROBE_TIMEOUT_S,
+        high_water=f"{sockets.HIGH_WATER_MESSAGES:,}",
+    )
+
+
+def _types() -> list[str]:
+    lines = ["| name | meaning |", "|---|---|"]
+    lines += [f"| `{name}` | {_annotated(getattr(messages, name))} |" for name in _NAMED]
+    return [*lines, f"| envelope numbers | {_annotated(envelope.Number)} |"]
+
+
+def _overview() -> list[str]:
+    lines = ["## Overview", "", "| message | goes | resent | replied with | leads to |", "|---|---|---|---|---|"]
+    for section in _SECTIONS:
+        for kind in (kind for kind in all_messages() if _section(kind) == section):
+            resent = "no" if kind in _UNNUMBERED else "yes"
+            lines.append(
+                f"| {_link(kind)} | {section} | {resent} | {_replies(kind)} | {_links(RESULTS.get(kind, ()))} |"
+            )
+    return lines
+
+
+_ANSWERS = {reply for replies in REPLIES.values() for reply in replies}
+_UNNUMBERED = {*NOT_RESENT, *_ANSWERS}
+"""Replies have no id of their own: they come again when their question does."""
+
+
+def _section(kind: Kind) -> str:
+    if kind in get_args(WorkerMessage):
+        return _TO_COORDINATOR
+    if kind in get_args(ClientMessage):
+        return _FROM_CLIENT
+    if kind not in get_args(CoordinatorMessage) or kind is messages.Rejected:
+        return _ANY_WAY
+    answers = {reply for question in get_args(ClientMessage) for reply in REPLIES[question]}
+    return _TO_CLIENT if kind in answers else _TO_WORKER
+
+
+def _conduct(kind: Kind) -> str:
+    if kind in _ANSWERS:
+        questions = [question for question, replies in REPLIES.items() if kind in replies]
+        return f"*Reply to {_links(questions)}; repeated whenever the question is.*"
+    results = f" Leads to {_links(RESULTS[kind])}." if kind in RESULTS else ""
+    if kind in NOT_RESENT:
+        return f"*Not resent.{results}*"
+    return f"*Resent until acknowledged, by {_replies(kind)}.{results}*"
+
+
+def _replies(kind: Kind) -> str:
+    if kind in _UNNUMBERED:
+        return _links(REPLIES.get(kind, ()))
+    return _links(REPLIES.get(kind, (messages.Ack,)))
+
+
+def _links(kinds: tuple[Kind, ...] | list[Kind]) -> str:
+    return " or ".join(_link(kind) for kind in kinds)
+
+
+def _link(kind: type) -> str:
+    return f"[{kind.__name__}](#{kind.__name__.lower()})"
+
+
+def _prose(kind: type) -> str:
+    return _one_line(kind.__doc__ or "")
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+# --- fields ---------------------------------------------------------------------------------------------------------
+
+
+def _parts() -> list[type[Part]]:
+    """In the order of messages.py."""
+    found = (value for value in vars(messages).values() if isinstance(value, type))
+    return [value for value in found if issubclass(value, Part) and value is not Part]
+
+
+def _fields(kind: type[msgspec.Struct], docs: dict[tuple[str, str], str]) -> list[str]:
+    fields = msgspec.structs.fields(kind)
+    if not fields:
+        return []
+    lines = ["", "| field | type | meaning |", "|---|---|---|"]
+    for field in fields:
+        default = "" if field.default is NODEFAULT else f"; default {_default(field.default)}"
+        default = "; default empty" if field.default_factory is not NODEFAULT else default
+        meaning = _one_line(docs.get((kind.__name__, field.name), ""))
+        lines.append(f"| `{field.name}` | {_type(field.type)}{default} | {meaning} |")
+    return lines
+
+
+def _default(value: object) -> str:
+    if isinstance(value, Part):
+        return "all zero"
+    return f"`{msgspec.json.encode(value).decode()}`"
+
+
+def _type(hint: object) -> str:
+    for name in _NAMED:
+        if hint == getattr(messages, name):
+            return f"`{name}`"
+    if hint in _WORDS:
+        return _WORDS[hint]
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _annotated(hint)
+    if origin is Literal:
+        return " or ".join(f"`{choice}`" for choice in arguments)
+    if origin in (Union, types.UnionType):
+        return " or ".join(_type(choice) for choice in arguments)
+    if origin is list:
+        return f"list of {_type(arguments[0])}"
+    if origin is dict:
+        return f"map of text to {_type(arguments[1])}"
+    if origin is np.ndarray:
+        return f"array of {np.dtype(get_args(arguments[1])[0]).name}"
+    assert isinstance(hint, type), f"no words for {hint}"
+    assert issubclass(hint, Part), f"no words for {hint}"
+    return _link(hint)
+
+
+def _annotated(hint: object) -> str:
+    """A type with limits: `integer, 0 … 2^53`."""
+    base, meta = get_args(hint)
+    assert isinstance(meta, Meta)
+    limits: list[str] = []
+    if meta.ge is not None:
+        limits.append(f"{meta.ge} … {'2^53' if meta.le == envelope.MAX_NUMBER else meta.le}")
+    if meta.max_length is not None:
+        limits.append(f"{meta.min_length or 0} … {meta.max_length:,} characters")
+    if meta.pattern is not None:
+        limits.append(f"matching `{meta.pattern}`")
+    return ", ".join([_WORDS[base], *limits])
+
+
+def _field_docs() -> dict[tuple[str, str], str]:
+    """The strings under the fields, by class and field; Python itself forgets them."""
+    return dict(_documented(ast.parse(inspect.getsource(messages))))
+
+
+def _documented(module: ast.Module) -> Iterator[tuple[tuple[str, str], str]]:
+    for node in module.body:
+        if not isinstance(node, ast.ClassDef):
+            continue
+        for field, text in zip(node.body, node.body[1:], strict=False):
+            match field, text:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(doc))):
+                    yield (node.name, name), doc
+                case _:
+                    pass
+
+
+if __name__ == "__main__":
+    print(markdown_text(), end="")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def saved(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def player(num_envs: int) -> Iterator[CheckpointPlayer]:
+def player(num_envs: int) -> Generator[CheckpointPlayer]:
     with closing(CheckpointPlayer(config(), num_envs=num_envs)) as opened:
         yield opened
 

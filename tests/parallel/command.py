@@ -1,0 +1,78 @@
+"""The `remuda` command as a user types it, and every process that comes of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+REMUDA = Path(sys.executable).with_name("remuda")
+RUN_DEADLINE_S = 60.0
+
+
+def wait_until(condition: Callable[[], object], deadline_s: float, what: str) -> None:
+    """Poll until `condition()` is true; the test fails, saying what it waited for, when that takes too long."""
+    end_s = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < end_s, f"waited {deadline_s:g} s in vain until {what}"
+        time.sleep(0.02)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A command that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Command:
+    """A `remuda` command that runs; its temporary files have their own folder, by which its processes are known."""
+
+    def __init__(self, scratch: Path, cwd: Path, *arguments: object) -> None:
+        scratch.mkdir(parents=True)
+        self.scratch = scratch
+        self._out, self._err = scratch.with_suffix(".out"), scratch.with_suffix(".err")
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("REMUDA_")}
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self.process = subprocess.Popen(
+                [REMUDA, *map(str, arguments)],
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env={**environment, "TMPDIR": str(scratch), "COLUMNS": "200"},
+            )
+
+    def ended(self, deadline_s: float = RUN_DEADLINE_S) -> Ended:
+        """Wait until the command is over."""
+        code = self.process.wait(deadline_s)
+        return Ended(code, self._out.read_text(), self._err.read_text())
+
+    def family(self) -> list[psutil.Process]:
+        """The processes it started that live: each was told of a connection file in its temporary folder."""
+        return [process for process in psutil.process_iter() if _told_of(process, str(self.scratch))]
+
+    def leftovers(self) -> list[Path]:
+        """Temporary files of Remuda's (torch keeps a cache there for the next time)."""
+        return [path for path in self.scratch.iterdir() if not path.name.startswith("torchinductor_")]
+
+    def end(self) -> None:
+        """Whatever a test has left running."""
+        for process in [*self.family(), *([psutil.Process(self.process.pid)] if self.process.poll() is None else [])]:
+            process.kill()
+        self.process.wait()
+
+
+def _told_of(process: psutil.Process, scratch: str) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE and any(scratch in part for part in process.cmdline())
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,118 @@
+"""Reads a run folder as a user's scripts would: by the promised formats, with nothing of Remuda's own."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypedDict
+
+RECORD = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\]\[([\w.]+\.py:\d+)\]\[(INFO|WARNING|ERROR)\] (.*)")
+UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_JOINS = re.compile(rf"(\w+) ({UUID}) incarnation (\d+) joins the herd \(pid (\d+) on .+\)")
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record of a text log: its first line and those that belong to it."""
+
+    level: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A life of a worker, as the coordinator's log tells of it."""
+
+    role: str
+    uuid: str
+    incarnation: int
+    pid: int
+
+
+class Checkpoint(TypedDict):
+    train_iter: int
+    env_step: int
+    wall_s: float
+    reward: float | None
+    file: str
+    sha256: str
+    created: str
+
+
+class Index(TypedDict):
+    format: int
+    best: int
+    last: int
+    checkpoints: list[Checkpoint]
+
+
+def names(text: str) -> list[str]:
+    """Split a list of promised names."""
+    return text.split()
+
+
+def records(log: Path) -> list[Record]:
+    """Split a text log; its first line must start a record."""
+    found: list[Record] = []
+    for line in log.read_text().splitlines():
+        if head := RECORD.fullmatch(line):
+            found.append(Record(head[3], head[4]))
+        else:
+            found[-1] = Record(found[-1].level, f"{found[-1].text}\n{line}")
+    return found
+
+
+def texts(log: Path, start: str = "") -> list[str]:
+    """The records that begin with `start`."""
+    return [record.text for record in records(log) if record.text.startswith(start)]
+
+
+def table(text: str) -> dict[str, str]:
+    """Read the grid blocks of a record, each of at most four values, as one table."""
+    values: dict[str, str] = {}
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
+    for names, cells in zip(rows[::2], rows[1::2], strict=True):
+        assert (names[0], cells[0]) == ("Name", "Value")
+        assert len(names) == len(cells) <= 5
+        assert len(names) == 5 or names is rows[-2]
+        values |= dict(zip(names[1:], cells[1:], strict=True))
+    return values
+
+
+def key_values(text: str) -> dict[str, str]:
+    """Read the `key: value` lines after a record's first."""
+    return dict(line.split(": ", 1) for line in text.splitlines()[1:])
+
+
+def joined(coordinator_log: Path) -> list[Joined]:
+    """Every life of a worker, in order of registration."""
+    if not coordinator_log.exists():
+        return []
+    found = (_JOINS.search(line) for line in coordinator_log.read_text().splitlines())
+    return [Joined(match[1], match[2], int(match[3]), int(match[4])) for match in found if match]
+
+
+def pids(run: Path, role: str) -> list[int]:
+    """The processes of a role, those that have ended too."""
+    return [life.pid for life in joined(run / "log" / "coordinator_logger.txt") if life.role == role]
+
+
+def index(run: Path) -> Index:
+    """Read ckpt/index.json."""
+    content: Index = json.loads((run / "ckpt" / "index.json").read_text())
+    return content
+
+
+def progress(run: Path) -> list[dict[str, str]]:
+    """Read progress.txt."""
+    with (run / "progress.txt").open(newline="") as file:
+        return list(csv.DictReader(file, delimiter="\t", strict=True))
+
+
+def sha256(path: Path) -> str:
+    """Sum a file up."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,155 @@
+"""A run in which a collector and the learner are killed, and one whose environment always fails."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from remuda.buffer.chunk import read_meta
+from remuda.policy.policy_file import read_ref
+from remuda.tests.logbook.event_reader import curves
+from remuda.tests.parallel.command import Command, Ended, wait_until
+from remuda.tests.parallel.conftest import Launcher
+from remuda.tests.parallel.reading import Joined, index, joined, pids, progress, texts
+from remuda.tests.parallel.user_folder import HELD, UserFolder
+
+pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("a run with deaths"), pytest.mark.timeout(100)]
+
+
+@dataclass(frozen=True)
+class Survived:
+    """A run that went on after a collector and the learner had been killed."""
+
+    run: Path
+    user: UserFolder
+    ended: Ended
+    collector: Joined
+    """The life that was killed."""
+    learner: Joined
+
+    @property
+    def lives(self) -> list[Joined]:
+        return joined(self.run / "log" / "coordinator_logger.txt")
+
+    @property
+    def env_step(self) -> int:
+        return index(self.run)["checkpoints"][-1]["env_step"]
+
+
+@pytest.fixture(scope="module")
+def survived(tmp_path_factory: pytest.TempPathFactory) -> Survived:
+    place = tmp_path_factory.mktemp("survived")
+    user = UserFolder.make(place / "user", HELD)
+    user.hold()  # the run cannot end while its environments wait, so both deaths fall in its midst
+    run = place / "run"
+    command = Command(place / "scratch", user.root, "launch", user.config, "--run-dir", run)
+    try:
+        collector = _kill_once_held(command, run, user)
+        learner = _kill(run, "learner")
+        user.release()
+        ended = command.ended()
+        assert ended.code == 0, ended.err
+        return Survived(run, user, ended, collector, learner)
+    finally:
+        command.end()
+
+
+def _kill_once_held(command: Command, run: Path, user: UserFolder) -> Joined:
+    def held() -> bool:
+        collectors = pids(run, "collector")
+        return command.process.poll() is not None or (len(collectors) == 2 and user.held(collectors))
+
+    wait_until(held, 60, "both collectors wait in their environments")
+    return _kill(run, "collector")
+
+
+def _kill(run: Path, role: str) -> Joined:
+    """Kill the first worker of a role; returns once its next life has joined."""
+    log = run / "log" / "coordinator_logger.txt"
+    killed = next(life for life in joined(log) if life.role == role)
+    psutil.Process(killed.pid).kill()
+    wait_until(
+        lambda: any((life.uuid, life.incarnation) == (killed.uuid, 2) for life in joined(log)), 30, f"a {role} is back"
+    )
+    return killed
+
+
+def test_it_finished(survived: Survived) -> None:
+    assert "horse finished: max_env_steps" in survived.ended.out
+    assert survived.env_step >= 3000
+
+
+def test_the_dead_came_back_under_their_names(survived: Survived) -> None:
+    again = sorted((life.role, life.uuid) for life in survived.lives if life.incarnation == 2)
+    assert again == [("collector", survived.collector.uuid), ("learner", survived.learner.uuid)]
+    assert len(survived.lives) == 4 + 2
+    said = "\n".join(texts(survived.run / "log" / "commander" / "commander_logger.txt"))
+    for life in (survived.collector, survived.learner):
+        assert f"{life.role} {life.uuid} is gone" in said
+        assert (
+            said.count(f"{life.role} {life.uuid} joins as {life.role} 0")
+            + said.count(f"{life.role} {life.uuid} joins as {life.role} 1")
+            == 2
+        )
+
+
+def test_both_lives_of_the_collector_worked_and_have_a_log(survived: Survived) -> None:
+    metas = [read_meta(path) for path in (survived.run / "data").iterdir()]
+    lives = {(meta.chunk.worker, meta.chunk.incarnation) for meta in metas}
+    assert {(survived.collector.uuid, 1), (survived.collector.uuid, 2)} <= lives
+    for incarnation in (1, 2):
+        name = f"{survived.collector.uuid}_{incarnation:06d}_logger.txt"
+        assert texts(survived.run / "log" / "collector" / name)
+
+
+def test_the_counters_are_exact(survived: Survived) -> None:
+    metas = [read_meta(path) for path in (survived.run / "data").iterdir()]
+    assert max(Counter(meta.chunk for meta in metas).values()) == 1
+    assert sum(meta.env_steps for meta in metas) == survived.env_step
+    assert int(progress(survived.run)[-1]["TotalEnvInteracts"]) == survived.env_step
+    assert f"env_step {survived.env_step}, " in survived.ended.out
+
+
+def test_only_what_was_unannounced_in_the_killed_collector_is_lost(survived: Survived) -> None:
+    taken = sum(map(survived.user.steps, pids(survived.run, "collector")))
+    vector = 4
+    assert survived.env_step <= taken <= survived.env_step + 32 + vector, "at most the chunk that was being filled"
+
+
+def test_the_next_learner_went_on_from_the_last_checkpoint(survived: Survived) -> None:
+    said = texts(survived.run / "log" / "learner" / "learner_logger.txt")
+    networks = [number for number, text in enumerate(said) if text.startswith("[RANK0]")]
+    assert len(networks) == 2
+    before, after = said[: networks[1]], said[networks[1] :]
+    last_saved = [text for text in before if text.startswith("saved checkpoint")][-1].split()[-1]
+    assert f"loaded checkpoint {last_saved}" in after
+    ref = read_ref(next((survived.run / "policy").iterdir()))
+    assert ref is not None
+    assert (ref.epoch, ref.train_iter) == (2, index(survived.run)["last"])
+
+
+def test_no_curve_shows_a_step_twice(survived: Survived) -> None:
+    found = curves(survived.run / "log" / "learner" / "learner_tb_logger")
+    steps = [step for step, _ in found["learner_iter/total_loss_avg"]]
+    assert steps == sorted(set(steps))
+
+
+def test_an_environment_that_always_fails_fails_the_run_and_says_why(tmp_path: Path, launched: Launcher) -> None:
+    user = UserFolder.make(tmp_path / "user", {"env": {"kwargs": {"fail_after": 7}}})
+    run = tmp_path / "run"
+    command = launched(user.root, "launch", user.config, "--run-dir", run)
+    ended = command.ended()
+    assert ended.code == 1
+    assert "RuntimeError: the horse has bolted" in ended.err
+    assert "commander_logger.txt" in ended.err
+    said = texts(run / "log" / "commander" / "commander_logger.txt")
+    told = [text for text in said if "Traceback (most recent call last)" in text]
+    assert all("my_envs.py" in text and "the horse has bolted" in text for text in told)
+    assert len(told) >= 5
+    assert "the horse has bolted" in said[-1]
+    assert command.family() == []
+    assert command.leftovers() == []

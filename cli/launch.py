@@ -103,6 +103,7 @@ def _run(resolved: ResolvedRun) -> ExperimentStatus:
     herd = Herd(collectors=config.collector.count, evaluators=config.evaluator.count)
     try:
         with Life(grace_s=INTERRUPT_GRACE_S) as life, LocalLauncher(resolved.run_dir.parent) as launcher:
+            life.on_forced_exit(launcher.kill)
             launcher.start(herd)
             with Client(launcher.connection_file) as client:
                 submitted = client.submit(
@@ -113,7 +114,7 @@ def _run(resolved: ResolvedRun) -> ExperimentStatus:
                 )
                 status = _follow(client, submitted, launcher, life, resolved)
                 client.shutdown("the run is over")
-            launcher.wait(END_DEADLINE_S)
+            launcher.wait_for_coordinator(END_DEADLINE_S)
             return status
     except conversation.RefusedError as error:
         raise (RefusedError if error.code == "protocol" else InputError)(str(error)) from error
@@ -138,9 +139,7 @@ def _follow(
             client.stop(submitted.experiment)
 
     try:
-        return client.follow(
-            submitted.experiment, lambda status: view.update(status, time.monotonic()), check=check
-        )
+        return client.follow(submitted.experiment, lambda status: view.update(status, time.monotonic()), check=check)
     finally:
         view.close()
 

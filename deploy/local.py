@@ -76,6 +76,23 @@ class LocalLauncher:
                 return False
         return True
 
+    def wait_for_coordinator(self, deadline_s: float) -> bool:
+        """Wait until the coordinator has ended by itself (after a shutdown); False when the deadline passes first.
+
+        Its experiments are over then, and what its workers might still wait or be started again for is of no use."""
+        try:
+            self._processes["coordinator"].wait(deadline_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def kill(self) -> None:
+        """End everything at once, workers and their environments' processes included, and forget the private folder."""
+        for process in self._processes.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
     def stop(self) -> None:
         """End what still runs: in order, then by force; then remove the private folder."""
         for process in self._processes.values():

@@ -41,6 +41,7 @@ class Life:
         self._reason: str | None = None
         self._asked_at_s: float | None = None
         self._callbacks: list[Callable[[], None]] = []
+        self._last_acts: list[Callable[[], None]] = []
         self._written: socket.socket | None = None
         self._former: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
 
@@ -72,6 +73,12 @@ class Life:
         self._nudge()  # so that the watching thread learns of the deadline
         for callback in self._callbacks:
             callback()
+
+    def on_forced_exit(self, callback: Callable[[], None]) -> None:
+        """Call `callback` just before the process exits by force (a second signal, or its time to end is over).
+
+        It runs in the watching thread, whatever the main thread is stuck in; it must be quick."""
+        self._last_acts.append(callback)
 
     def __enter__(self) -> Life:
         global _entered
@@ -132,7 +139,7 @@ class Life:
             if number not in _SIGNALS:
                 continue
             if self._asked_at_s is not None and time.monotonic() - self._asked_at_s >= SAME_REQUEST_S:
-                os._exit(EXIT_AT_ONCE)
+                self._force_exit(EXIT_AT_ONCE)
             self.end(f"asked to by {signal.Signals(number).name}")
 
     def _read_lifeline(self, selector: selectors.BaseSelector) -> None:
@@ -144,7 +151,14 @@ class Life:
     def _exit_now(self) -> None:
         print(f"did not end within {self._grace_s:g} s ({self.reason}); the stacks:", file=sys.stderr, flush=True)
         faulthandler.dump_traceback(_STDERR, all_threads=True)
-        os._exit(EXIT_NOT_IN_TIME)
+        self._force_exit(EXIT_NOT_IN_TIME)
+
+    def _force_exit(self, exit_code: int) -> None:
+        try:
+            for callback in self._last_acts:
+                callback()
+        finally:
+            os._exit(exit_code)
 
 
 def bound_threads(threads: int) -> None:

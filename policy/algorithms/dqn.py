@@ -13,6 +13,7 @@ import torch
 from torch.nn import functional
 
 from remuda.config.schema import ExperimentConfig
+from remuda.policy.adam import Adam
 from remuda.policy.algorithms.dqn_policy import DECLARATION
 from remuda.policy.base import Algorithm, Arrays, LearnResult, StateMismatchError, misfits
 from remuda.policy.flat_parameters import FlatParameters
@@ -36,10 +37,10 @@ class Dqn(Algorithm):
         self._device = torch.device(config.learner.device)
         self._online, self._target = self._make_network(seed), self._make_network(seed)
         self._parameters, self._target_parameters = FlatParameters(self._online), FlatParameters(self._target)
-        self._optimizer = torch.optim.Adam(
-            [self._parameters.vector],
-            lr=config.learner.learning_rate,
-            fused=self._device.type in ("cpu", "cuda"),
+        self._optimizer = Adam(
+            self._parameters.vector.detach(),
+            self._parameters.gradient,
+            learning_rate=config.learner.learning_rate,
         )
         self._updates = 0
 
@@ -97,14 +98,14 @@ class Dqn(Algorithm):
         return {
             "model": dict(self._online.state_dict()),
             "target_model": dict(self._target.state_dict()),
-            "optimizer": self._optimizer.state_dict(),
+            "optimizer": self._optimizer.state(),
             "schedules": {"updates": self._updates},
         }
 
     def load_state(self, state: Mapping[str, object]) -> None:
         """See Algorithm. The learning rate is the config's: there is no schedule that the state could continue."""
         problems = self._model_misfits(state, "model") + self._model_misfits(state, "target_model")
-        problems += self._optimizer_misfits(state)
+        problems += self._optimizer.misfits(state.get("optimizer"))
         schedules = cast("Mapping[str, object]", state.get("schedules") or {})
         updates = schedules.get("updates")
         if not isinstance(updates, int):
@@ -113,8 +114,7 @@ class Dqn(Algorithm):
             raise StateMismatchError(problems)
         self._online.load_state_dict(cast("dict[str, torch.Tensor]", state["model"]))
         self._target.load_state_dict(cast("dict[str, torch.Tensor]", state["target_model"]))
-        self._optimizer.load_state_dict(cast("dict[str, object]", state["optimizer"]))
-        self._optimizer.param_groups[0]["lr"] = self._learner.learning_rate
+        self._optimizer.load_state(cast("Mapping[str, object]", state["optimizer"]))
         self._updates = cast("int", updates)
 
     def load_weights(self, state: Mapping[str, object]) -> None:
@@ -150,14 +150,3 @@ class Dqn(Algorithm):
             return [f"{part}: missing"]
         expected = {name: tuple(tensor.shape) for name, tensor in self._online.state_dict().items()}
         return misfits(expected, cast("Mapping[str, object]", given), what=part)
-
-    def _optimizer_misfits(self, state: Mapping[str, object]) -> list[str]:
-        given = state.get("optimizer")
-        if not isinstance(given, Mapping) or not {"state", "param_groups"} <= given.keys():
-            return ["optimizer: missing"]
-        moments = cast("Mapping[int, Mapping[str, object]]", given["state"])
-        if not moments:
-            return []  # saved before the first update
-        length = (self._parameters.vector.numel(),)
-        expected = {"step": (), "exp_avg": length, "exp_avg_sq": length}
-        return misfits(expected, moments.get(0, {}), what="optimizer")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from queue import SimpleQueue
 
 import msgspec
 
@@ -65,7 +66,6 @@ class LearnerWork:
             ring=ColumnRing(config.buffer.capacity),
             read=self._read,
         )
-        self._prefetch.load(assign.replay)
         self._loop = LearnerLoop(
             self._algorithm,
             self._prefetch,
@@ -73,15 +73,22 @@ class LearnerWork:
             report_interval_iters=config.log.interval_train_iters,
             train_iter=train_iter,
         )
+        self._warnings: SimpleQueue[str] = SimpleQueue()
+        """What the publishing thread has to say; the log belongs to this one."""
         self._told_train_iter = train_iter
         self._progress_base = link.progressed - train_iter
         self._training = True
         self._draining = False
         sweep_temporaries(self._folder.policy, older_than_s=60.0)
         self._publisher = Publisher(
-            Path(assign.policy_file), assign.epoch, published=self._published, say=self._warn_from_thread
+            Path(assign.policy_file), assign.epoch, published=self._published, say=self._warnings.put
         )
-        self._publish_first(train_iter)
+        try:
+            self._prefetch.load(assign.replay)
+            self._publish_first(train_iter)
+        except BaseException:
+            self.close()
+            raise
 
     def handle(self, message: AnyMessage) -> None:
         """Batches, and requests to save or to stop."""
@@ -109,6 +116,7 @@ class LearnerWork:
             return False
         self._link.progress(self._progress_base + self._loop.train_iter)
         if step.publish_due:
+            self._pass_warnings_on()
             self._publisher.offer(self._algorithm.acting_state(), self._loop.train_iter)
         if step.report_due:
             self._report()
@@ -122,6 +130,7 @@ class LearnerWork:
         if last is None or last.train_iter != self._loop.train_iter:
             self._publisher.offer(self._algorithm.acting_state(), self._loop.train_iter)
         self._publisher.flush(PUBLISH_DEADLINE_S)
+        self._pass_warnings_on()
         self._say_published()
 
     @property
@@ -153,8 +162,8 @@ class LearnerWork:
         """Publish the weights to start from; without them no collector could begin."""
         self._publisher.offer(self._algorithm.acting_state(), train_iter)
         self._publisher.flush(PUBLISH_DEADLINE_S)
+        self._pass_warnings_on()
         if self._publisher.last is None:
-            self._publisher.close()
             raise NotPublishedError(
                 f"the first policy could not be published in {self._assign.policy_file}; the learner's log "
                 f"({self._folder.learner_log}) says why"
@@ -201,8 +210,9 @@ class LearnerWork:
             path = os.fspath(self._assign.policy_file)
             self._say(f"published policy version {last.version} of iteration {last.train_iter} in {path}")
 
-    def _warn_from_thread(self, text: str) -> None:
-        self._log.say("learner", text, level="warning")
+    def _pass_warnings_on(self) -> None:
+        while not self._warnings.empty():
+            self._log.say("learner", self._warnings.get(), level="warning")
 
     def _say(self, text: str) -> None:
         self._log.say("learner", text)

@@ -21,7 +21,7 @@ class Link:
     """Sends and receives for the main thread, and beats for it while it is busy.
 
     A background thread owns the socket: beats, repetitions and acknowledgements go on while the main thread steps an
-    environment or updates a network. Used by one thread, but for `wake`.
+    environment or updates a network. Used by one thread, but for `send` and `wake`.
     """
 
     def __init__(

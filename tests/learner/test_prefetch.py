@@ -41,6 +41,9 @@ class Learner:
         ids = np.arange(indexed.first_row, indexed.first_row + ROWS)
         return {"obs": ids.astype(np.float32)[:, None], "reward": ids.astype(np.float32)}
 
+    def wants_request(self) -> bool:
+        return self.prefetch.wants_request
+
     def ask(self, train_iter: int = 0) -> int:
         return self.prefetch.request(train_iter, NO_PRIORITIES).request
 
@@ -63,22 +66,22 @@ def rows_of(batch: Batch | None) -> list[int]:
     assert batch.columns["reward"].tolist() == batch.rows.tolist()  # every row holds its own id
     assert batch.columns["obs"][:, 0].tolist() == batch.rows.tolist()
     assert batch.columns["weights"].tolist() == (batch.rows + 0.5).tolist()
-    return batch.rows.tolist()
+    return [int(row) for row in batch.rows]
 
 
 def test_two_requests_are_in_flight_and_a_third_once_the_first_is_begun() -> None:
     learner = Learner()
     wanted: list[int] = []
-    while learner.prefetch.wants_request:
+    while learner.wants_request():
         wanted.append(learner.ask())
     assert wanted == [1, 2]
     learner.prefetch.arrived(reply(1, [[0, 1, 2], [3, 4, 5]], new=[0]))
-    assert not learner.prefetch.wants_request  # it has come, but training on it has not begun
+    assert not learner.wants_request()  # it has come, but training on it has not begun
     learner.prefetch.next_batch()
-    assert learner.prefetch.wants_request
+    assert learner.wants_request()
     assert learner.ask() == 3
     learner.prefetch.next_batch()
-    assert not learner.prefetch.wants_request
+    assert not learner.wants_request()
 
 
 def test_a_request_says_what_is_wanted_and_brings_the_priorities() -> None:
@@ -158,7 +161,7 @@ def test_answers_in_any_order_and_any_number_are_used_once_and_in_order(total: i
     used: list[list[int]] = []
     asked = 0
     while len(used) < len(expected):
-        while learner.prefetch.wants_request:
+        while learner.wants_request():
             asked = learner.ask()
         learner.prefetch.arrived(answers[network.randint(1, min(asked, total))])
         batch = learner.prefetch.next_batch()

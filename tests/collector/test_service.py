@@ -1,0 +1,285 @@
+"""A collector's lease: no step beyond its credit, no chunk unannounced, no row lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from remuda.buffer.chunk import read_chunk, read_meta
+from remuda.collector.service import CHUNKS_IN_THE_AIR, CollectorWork
+from remuda.policy.algorithms import make_policy
+from remuda.policy.policy_file import PolicyFileError, publish
+from remuda.tests.policy.cases import ACTION, OBSERVATION
+from remuda.tests.worker.leases import EXPERIMENT, algorithm_of, assign_to, new_run, small_config
+from remuda.tests.worker.recording_link import WORKER, RecordingLink
+from remuda.wire.messages import (
+    ChunkAccepted,
+    ChunkId,
+    ChunkMeta,
+    ChunkReady,
+    CollectorReport,
+    Credit,
+    PolicyAvailable,
+    PolicyRef,
+)
+from remuda.worker.identity import WorkerIdentity
+
+CHUNK = 16
+NUM_ENVS = 4
+FIRST = PolicyRef(1, 0, 0)
+GREEDY = {"epsilon": 0.0}
+
+
+class Coordinator:
+    """The other side of one collector's link: grants, acknowledges, publishes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.config = small_config()
+        self.run = new_run(folder)
+        self.algorithm = algorithm_of(self.config)
+        self.link = RecordingLink()
+        self.identity = WorkerIdentity(WORKER, 1)
+        self.newest = FIRST
+        self.publish(FIRST)
+        self.works: list[CollectorWork] = []
+        self.answered = 0
+
+    def publish(self, ref: PolicyRef) -> None:
+        path = self.run.policy_file(EXPERIMENT, 0)
+        publish(path, self.algorithm.acting_state(), ref, warn=lambda text: None)
+        self.newest = ref
+
+    def begin(self, lease: int = 1) -> CollectorWork:
+        work = CollectorWork(assign_to(self.run, self.config, lease=lease), self.identity, self.link)
+        self.works.append(work)
+        return work
+
+    @property
+    def metas(self) -> list[ChunkMeta]:
+        return [message.meta for message in self.link.sent_of(ChunkReady)]
+
+    @property
+    def env_steps(self) -> int:
+        return sum(meta.env_steps for meta in self.metas)
+
+    def grant(self, work: CollectorWork, env_steps: int, lease: int = 1) -> None:
+        work.handle(Credit(lease, env_steps, self.newest, GREEDY))
+
+    def acknowledge(self, work: CollectorWork, credit: int = 0) -> None:
+        """Everything announced and not yet acknowledged."""
+        metas = self.metas[self.answered :]
+        self.answered += len(metas)
+        for meta in metas:
+            work.handle(ChunkAccepted(meta.chunk, credit, self.newest, GREEDY))
+
+    def collect(self, work: CollectorWork, env_steps: int) -> None:
+        """Let it use a credit of so many steps up."""
+        self.grant(work, env_steps)
+        while work.step():
+            self.acknowledge(work)
+
+
+@pytest.fixture
+def coordinator(tmp_path: Path) -> Iterator[Coordinator]:
+    opened = Coordinator(tmp_path)
+    yield opened
+    for work in opened.works:
+        work.close()
+
+
+def test_without_credit_it_does_nothing(coordinator: Coordinator) -> None:
+    work = coordinator.begin()
+    assert not work.step()
+    assert coordinator.link.sent == []
+
+
+@pytest.mark.parametrize("credit", [1, CHUNK, CHUNK + 1, 5 * CHUNK])
+def test_credit_is_used_up_and_never_exceeded_by_a_chunk(coordinator: Coordinator, credit: int) -> None:
+    work = coordinator.begin()
+    coordinator.collect(work, credit)
+    assert credit <= coordinator.env_steps < credit + CHUNK + NUM_ENVS
+    assert coordinator.env_steps - coordinator.metas[-1].env_steps < credit  # the last chunk was begun within it
+    assert all(CHUNK <= meta.env_steps < CHUNK + NUM_ENVS for meta in coordinator.metas)
+
+
+def test_credit_never_falls(coordinator: Coordinator) -> None:
+    work = coordinator.begin()
+    coordinator.grant(work, 10 * CHUNK)
+    coordinator.grant(work, CHUNK)  # an older message that was overtaken
+    assert work.step()
+    coordinator.acknowledge(work)
+    assert work.step()
+
+
+def test_it_does_not_run_ahead_of_its_acknowledgements(coordinator: Coordinator) -> None:
+    work = coordinator.begin()
+    coordinator.grant(work, 100 * CHUNK)
+    assert [work.step() for _ in range(CHUNKS_IN_THE_AIR + 1)] == [True] * CHUNKS_IN_THE_AIR + [False]
+    coordinator.acknowledge(work)
+    assert work.step()
+
+
+def test_every_announced_payload_is_there_as_announced(coordinator: Coordinator) -> None:
+    coordinator.collect(coordinator.begin(), 6 * CHUNK)
+    assert len(coordinator.metas) >= 5
+    for meta in coordinator.metas:
+        path = coordinator.run.data / meta.file
+        columns = read_chunk(path, meta)  # raises unless size, header and checksum are right
+        assert read_meta(path) == meta
+        assert len(columns["reward"]) == meta.rows
+    assert sorted(path.name for path in coordinator.run.data.iterdir()) == [meta.file for meta in coordinator.metas]
+
+
+def test_it_acts_with_the_published_policy(coordinator: Coordinator) -> None:
+    coordinator.collect(coordinator.begin(), 4 * CHUNK)
+    actor = make_policy(coordinator.config, OBSERVATION, ACTION)
+    actor.load_state(coordinator.algorithm.acting_state())
+    for meta in coordinator.metas:
+        columns = read_chunk(coordinator.run.data / meta.file, meta)
+        greedy = actor.act(columns["obs"], {}, np.random.default_rng(0), deterministic=True)
+        assert columns["action"].tolist() == greedy.tolist()
+
+
+def test_chunks_are_numbered_without_holes_across_leases(coordinator: Coordinator) -> None:
+    for lease in (1, 2, 3):
+        work = coordinator.begin(lease)
+        coordinator.collect(work, 3 * CHUNK)
+        work.drain()
+        coordinator.acknowledge(work)
+        assert work.drained
+    assert [meta.chunk for meta in coordinator.metas] == [
+        ChunkId(WORKER, 1, sequence) for sequence in range(len(coordinator.metas))
+    ]
+    leases = [message.lease for message in coordinator.link.sent_of(ChunkReady)]
+    assert leases == sorted(leases)
+    assert set(leases) == {1, 2, 3}
+
+
+def test_a_policy_is_read_once_per_version(coordinator: Coordinator) -> None:
+    work = coordinator.begin()
+    file = coordinator.run.policy_file(EXPERIMENT, 0)
+    coordinator.collect(work, CHUNK)
+    file.unlink()
+    coordinator.collect(work, 4 * CHUNK)  # nobody looks at the file
+    second = PolicyRef(1, 1, 10)
+    coordinator.publish(second)
+    work.handle(PolicyAvailable(1, second))
+    before = len(coordinator.metas)
+    coordinator.grant(work, 20 * CHUNK)
+    for _ in range(4):
+        assert work.step()
+        coordinator.acknowledge(work)
+    assert {meta.policy for meta in coordinator.metas[:before]} == {FIRST}
+    # The first rows of the first chunk after the change were still acted by the former policy.
+    assert [meta.policy for meta in coordinator.metas[before:]] == [FIRST, second, second, second]
+
+
+def test_news_of_an_older_policy_is_no_news(coordinator: Coordinator) -> None:
+    work = coordinator.begin()
+    coordinator.publish(PolicyRef(2, 3, 30))
+    coordinator.collect(work, CHUNK)
+    coordinator.run.policy_file(EXPERIMENT, 0).unlink()
+    work.handle(PolicyAvailable(1, PolicyRef(1, 99, 990)))  # a former learner's
+    coordinator.collect(work, 3 * CHUNK)
+    assert {meta.policy for meta in coordinator.metas} == {PolicyRef(2, 3, 30)}
+
+
+def test_a_missing_policy_ends_the_lease_with_an_error(coordinator: Coordinator) -> None:
+    work = coordinator.begin()
+    coordinator.run.policy_file(EXPERIMENT, 0).unlink()
+    coordinator.grant(work, CHUNK)
+    with pytest.raises(PolicyFileError):
+        work.step()
+
+
+def is_drained(work: CollectorWork) -> bool:
+    return work.drained
+
+
+@pytest.mark.parametrize("credit", [CHUNK, 20 * CHUNK])
+def test_draining_hands_in_every_row(coordinator: Coordinator, credit: int) -> None:
+    work = coordinator.begin()
+    coordinator.collect(work, credit)
+    assert sum(meta.rows for meta in coordinator.metas) < coordinator.env_steps  # some wait for later steps
+    before = coordinator.env_steps
+    work.drain()
+    assert not is_drained(work)  # the last chunk is not acknowledged yet
+    assert not work.step()
+    coordinator.acknowledge(work)
+    assert is_drained(work)
+    assert coordinator.env_steps == before
+    assert sum(meta.rows for meta in coordinator.metas) == coordinator.env_steps
+
+
+def test_drained_twice_it_hands_in_once(coordinator: Coordinator) -> None:
+    """Told to drain, and then its process is asked to end."""
+    work = coordinator.begin()
+    coordinator.collect(work, 3 * CHUNK)
+    work.drain()
+    said = list(coordinator.link.sent)
+    work.drain()
+    assert coordinator.link.sent == said
+
+
+def test_a_lease_that_never_began_drains_at_once(coordinator: Coordinator) -> None:
+    work = coordinator.begin()
+    work.drain()
+    assert work.drained
+    assert coordinator.link.sent == []
+
+
+def test_an_acknowledgement_of_an_earlier_lease_grants_nothing(coordinator: Coordinator) -> None:
+    work = coordinator.begin(lease=2)
+    work.handle(ChunkAccepted(ChunkId(WORKER, 1, 0), 10_000, FIRST, GREEDY))
+    assert not work.step()
+
+
+def test_a_refused_chunk_is_said_in_the_log(coordinator: Coordinator) -> None:
+    work = coordinator.begin()
+    coordinator.grant(work, CHUNK)
+    assert work.step()
+    [meta] = coordinator.metas
+    work.handle(ChunkAccepted(meta.chunk, 2 * CHUNK, FIRST, GREEDY, rejected="larger than the buffer"))
+    log = coordinator.run.collector_log(WORKER, 1).read_text()
+    assert "[WARNING]" in log
+    assert "larger than the buffer" in log
+    assert work.step()  # the answer carries credit all the same
+
+
+def test_progress_grows_with_every_step_of_the_vector(coordinator: Coordinator) -> None:
+    """So that a chunk of a slow environment is not taken for a stuck one; and it goes on over leases."""
+    for lease in (1, 2):
+        work = coordinator.begin(lease)
+        coordinator.collect(work, 4 * CHUNK)
+        work.drain()
+        coordinator.acknowledge(work)
+    said = coordinator.link.progress_said
+    assert said[-1] == coordinator.link.progressed == coordinator.env_steps
+    steps = [after - before for before, after in zip([0, *said], said, strict=False)]
+    assert all(0 <= step <= NUM_ENVS for step in steps)
+    assert len(said) >= coordinator.env_steps / NUM_ENVS
+
+
+def test_reports_cover_every_step_and_episode_once(coordinator: Coordinator) -> None:
+    work = coordinator.begin()
+    coordinator.collect(work, 30 * CHUNK)
+    coordinator.publish(PolicyRef(1, 1, 10))  # ten updates later, more than the interval of four
+    coordinator.collect(work, 60 * CHUNK)
+    work.drain()
+    coordinator.acknowledge(work)
+    reports = coordinator.link.sent_of(CollectorReport)
+    assert [report.train_iter for report in reports] == [0, 10, 10]  # the last one with the end
+    assert sum(report.step_count for report in reports) == coordinator.env_steps
+    returns = [value for meta in coordinator.metas for value in meta.episode_returns]
+    assert sum(report.episode_count for report in reports) == len(returns)
+    total = sum(report.reward_mean * report.episode_count for report in reports if report.episode_count)
+    assert total == pytest.approx(sum(returns))
+
+
+def test_its_log_names_it_and_says_how_it_collects(coordinator: Coordinator) -> None:
+    coordinator.begin()
+    log = coordinator.run.collector_log(WORKER, 1).read_text()
+    assert f"collector {WORKER} (index 1) of small: n_sample: {CHUNK}, env_num: {NUM_ENVS}" in log

@@ -1,0 +1,151 @@
+"""An evaluator's lease: exactly these episodes, with exactly this file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from remuda.environments.make import make_single
+from remuda.environments.seeding import episode_seed
+from remuda.evaluator.evaluate import Episode, evaluate
+from remuda.evaluator.service import EvaluatorWork
+from remuda.learner import checkpoint
+from remuda.policy.checkpoint_file import CheckpointError
+from remuda.policy.loading import load_checkpoint_policy
+from remuda.tests.policy.cases import dqn
+from remuda.tests.worker.leases import assign_to, new_run, small_config
+from remuda.tests.worker.recording_link import WORKER, RecordingLink
+from remuda.wire.messages import Counters, Credit, Evaluate, EvaluationDone, PolicyRef
+from remuda.worker.identity import WorkerIdentity
+from remuda.worker.life import Life
+from remuda.worker.serve import AskedToEndError
+
+
+class Lease:
+    """One evaluator's lease, and checkpoints for it to play."""
+
+    def __init__(self, folder: Path) -> None:
+        self.config = small_config()
+        self.run = new_run(folder)
+        self.link = RecordingLink()
+        self.life = Life()
+        self.work = EvaluatorWork(
+            assign_to(self.run, self.config, lease=3), WorkerIdentity(WORKER, 2), self.link, self.life
+        )
+
+    def saved(self, train_iter: int, seed: int) -> Path:
+        path = self.run.checkpoint(train_iter)
+        progress = checkpoint.Progress(Counters(train_iter=train_iter), PolicyRef(), {"epsilon": 1.0})
+        checkpoint.save(path, dqn(self.config.policy, seed=seed), progress, config=self.config)
+        return path
+
+    def ask(self, path: Path, first_episode: int, episodes: int, evaluation: int = 1) -> None:
+        self.work.handle(Evaluate(3, evaluation, str(path), 20, 4_000, first_episode, episodes))
+
+    def played_alone(self, path: Path, numbers: range) -> list[Episode]:
+        """The same episodes, one after another in one environment, by nobody's help."""
+        return evaluate(
+            [make_single(self.config.env, source_dir=None)],
+            load_checkpoint_policy(path).policy,
+            seeds=[episode_seed(self.config.seed, number) for number in numbers],
+            rng=np.random.default_rng(0),
+        )
+
+
+@pytest.fixture
+def lease(tmp_path: Path) -> Iterator[Lease]:
+    opened = Lease(tmp_path)
+    yield opened
+    opened.work.close()
+
+
+def test_it_plays_the_episodes_of_these_numbers_in_order(lease: Lease) -> None:
+    path = lease.saved(20, seed=1)
+    lease.ask(path, first_episode=3, episodes=6, evaluation=9)
+    [done] = lease.link.sent_of(EvaluationDone)
+    expected = lease.played_alone(path, range(3, 9))
+    assert (done.lease, done.evaluation, done.first_episode) == (3, 9, 3)
+    assert done.returns == [episode.return_ for episode in expected]
+    assert done.lengths == [episode.length for episode in expected]
+    assert done.duration_s > 0
+    assert len(set(done.returns)) > 1  # the seeds do differ
+
+
+def test_shares_put_together_are_the_whole(lease: Lease) -> None:
+    path = lease.saved(20, seed=2)
+    for first_episode, episodes in ((0, 5), (3, 2), (0, 3)):
+        lease.ask(path, first_episode, episodes)
+    whole, second, first = lease.link.sent_of(EvaluationDone)
+    assert first.returns + second.returns == whole.returns
+
+
+def test_each_evaluation_plays_its_own_file(lease: Lease) -> None:
+    paths = [lease.saved(train_iter, seed=train_iter) for train_iter in (10, 20, 30)]
+    for path in (*paths, paths[0]):
+        lease.ask(path, 0, 4)
+    returns = [done.returns for done in lease.link.sent_of(EvaluationDone)]
+    assert returns[:3] == [[episode.return_ for episode in lease.played_alone(path, range(4))] for path in paths]
+    assert returns[3] == returns[0]
+    assert returns[0] != returns[1]
+
+
+def test_its_log_has_every_episode_and_the_table(lease: Lease) -> None:
+    path = lease.saved(20, seed=1)
+    lease.ask(path, 0, 5)
+    [done] = lease.link.sent_of(EvaluationDone)
+    log = lease.run.evaluator_log(WORKER, 2).read_text()
+    finished = re.findall(r"\[EVALUATOR\] env (\d+) finished episode, final reward: (\S+), current episode: (\d+)", log)
+    assert [int(episode) for _, _, episode in finished] == [1, 2, 3, 4, 5]
+    assert {int(env) for env, _, _ in finished} == {0, 1, 2, 3}
+    assert sorted(float(reward) for _, reward, _ in finished) == sorted(done.returns)
+    assert "iteration_20.pth.tar" in log
+    assert "reward_mean" in log
+
+
+def test_progress_grows_with_every_step(lease: Lease) -> None:
+    """So that a long evaluation is not taken for a stuck one; and it goes on over evaluations."""
+    path = lease.saved(20, seed=1)
+    for _ in range(2):
+        lease.ask(path, 0, 5)
+    steps = sum(sum(done.lengths) for done in lease.link.sent_of(EvaluationDone))
+    said = lease.link.progress_said
+    assert said[-1] == steps
+    assert all(1 <= after - before <= 4 for before, after in zip([0, *said], said, strict=False))
+
+
+def test_a_process_that_is_to_end_gives_the_evaluation_up(lease: Lease) -> None:
+    path = lease.saved(20, seed=1)
+    lease.life.end("asked to by SIGTERM")
+    with pytest.raises(AskedToEndError):
+        lease.ask(path, 0, 5)
+    assert lease.link.sent == []
+
+
+def test_a_missing_checkpoint_is_an_error_that_names_it(lease: Lease) -> None:
+    with pytest.raises(CheckpointError, match=r"iteration_77\.pth\.tar"):
+        lease.ask(lease.run.checkpoint(77), 0, 5)
+    assert lease.link.sent == []
+
+
+def test_what_is_no_evaluation_is_not_played(lease: Lease) -> None:
+    lease.work.handle(Credit(3, 100, PolicyRef(), {}))
+    assert not lease.work.step()
+    assert lease.link.sent == []
+
+
+def test_it_drains_at_once(lease: Lease) -> None:
+    assert not lease.work.drained
+    lease.work.drain()
+    assert lease.work.drained
+
+
+def test_it_builds_no_more_environments_than_its_share_needs(tmp_path: Path) -> None:
+    config = small_config(evaluator={"episodes": 5, "count": 3})
+    run = new_run(tmp_path)
+    work = EvaluatorWork(assign_to(run, config), WorkerIdentity(WORKER, 1), RecordingLink(), Life())
+    work.close()
+    assert "of small: 2 environments" in run.evaluator_log(WORKER, 1).read_text()

@@ -1,0 +1,310 @@
+"""A learner's lease: it trains on what it is sent, publishes, saves what it is asked to, and can be continued."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from remuda.buffer.chunk import ChunkError, write_chunk
+from remuda.learner import checkpoint
+from remuda.learner.service import LearnerWork, NotPublishedError
+from remuda.policy.policy_file import LoadedPolicy, StaleEpoch, load, publish
+from remuda.tests.policy.cases import batch, dqn
+from remuda.tests.worker.leases import EXPERIMENT, assign_to, new_run, small_config
+from remuda.tests.worker.recording_link import WORKER, RecordingLink
+from remuda.wire.messages import (
+    Batches,
+    BatchRequest,
+    CheckpointReason,
+    CheckpointSaved,
+    ChunkId,
+    Counters,
+    IndexedChunk,
+    LearnerReport,
+    PolicyPublished,
+    PolicyRef,
+    SaveCheckpoint,
+    StopTraining,
+)
+from remuda.worker.identity import WorkerIdentity
+
+ROWS = 32
+BATCHES, BATCH_SIZE = 2, 8
+COUNTERS = Counters(env_step=640, train_iter=99, episode=12, policy_version=3, wall_s=4.5)
+
+
+class Coordinator:
+    """The other side of one learner's link: hands out chunks and draws rows from them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.config = small_config()
+        self.run = new_run(folder)
+        self.link = RecordingLink()
+        self.rng = np.random.default_rng(0)
+        self.chunks: list[IndexedChunk] = []
+        self.told = 0
+        self.answered = 0
+        self.drawn: list[list[int]] = []
+        self.works: list[LearnerWork] = []
+
+    def begin(self, **changes: Any) -> LearnerWork:
+        self.answered = len(self.link.sent_of(BatchRequest))
+        lease = len(self.works) + 1
+        work = LearnerWork(
+            assign_to(self.run, self.config, lease=lease, **changes), WorkerIdentity(WORKER, 1), self.link
+        )
+        self.works.append(work)
+        return work
+
+    def collect(self) -> None:
+        """A chunk of random experience lies in data/."""
+        columns = batch(self.rng, ROWS)
+        del columns["weights"]
+        number = len(self.chunks)
+        chunk = ChunkId(WORKER, 1, number)
+        meta = write_chunk(self.run.data, chunk, columns, env_steps=ROWS, policy=PolicyRef(1, 0, 0), collect_s=0.1)
+        self.chunks.append(IndexedChunk(number * ROWS, meta))
+
+    def answer(self, work: LearnerWork, lease: int = 1) -> None:
+        """Every request not yet answered."""
+        requests = self.link.sent_of(BatchRequest)[self.answered :]
+        self.answered += len(requests)
+        for request in requests:
+            rows = self.rng.integers(0, ROWS * len(self.chunks), (request.batches, request.batch_size))
+            self.drawn += rows.tolist()
+            new, self.told = self.chunks[self.told :], len(self.chunks)
+            weights = np.ones(rows.shape, np.float32)
+            work.handle(Batches(lease, request.request, rows, weights, new, 0, Counters(env_step=ROWS * self.told)))
+
+    def train(self, work: LearnerWork, updates: int, lease: int = 1) -> None:
+        """So many updates, exactly."""
+        done = 0
+        while done < updates:
+            if work.step():
+                done += 1
+            else:
+                self.answer(work, lease)
+
+    def save(self, work: LearnerWork, reason: CheckpointReason, request: int = 1) -> CheckpointSaved:
+        work.handle(SaveCheckpoint(1, request, reason, COUNTERS, best_reward=17.5))
+        return self.link.sent_of(CheckpointSaved)[-1]
+
+    @property
+    def published(self) -> list[PolicyRef]:
+        return [message.policy for message in self.link.sent_of(PolicyPublished)]
+
+    def in_file(self) -> LoadedPolicy:
+        loaded = load(self.run.policy_file(EXPERIMENT, 0))
+        assert loaded is not None
+        return loaded
+
+
+@pytest.fixture
+def coordinator(tmp_path: Path) -> Iterator[Coordinator]:
+    opened = Coordinator(tmp_path)
+    opened.collect()
+    yield opened
+    for work in opened.works:
+        work.close()
+
+
+def log_of(coordinator: Coordinator) -> str:
+    return coordinator.run.learner_log.read_text()
+
+
+def test_before_it_is_ready_its_policy_is_published(coordinator: Coordinator) -> None:
+    coordinator.begin(epoch=4)
+    assert coordinator.published == [PolicyRef(4, 0, 0)]
+    assert coordinator.in_file().ref == PolicyRef(4, 0, 0)
+    assert "[RANK0]: " in log_of(coordinator)
+    assert "published policy version 0 of iteration 0" in log_of(coordinator)
+
+
+def test_it_asks_ahead_and_waits_without_a_batch(coordinator: Coordinator) -> None:
+    work = coordinator.begin()
+    assert not work.step()
+    requests = coordinator.link.sent_of(BatchRequest)
+    assert [(r.request, r.batches, r.batch_size, r.train_iter) for r in requests] == [
+        (1, BATCHES, BATCH_SIZE, 0),
+        (2, BATCHES, BATCH_SIZE, 0),
+    ]
+    assert not work.step()
+    assert len(coordinator.link.sent_of(BatchRequest)) == 2
+
+
+def test_every_update_is_progress(coordinator: Coordinator) -> None:
+    work = coordinator.begin()
+    coordinator.train(work, 7)
+    assert coordinator.link.progress_said == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_priorities_of_every_row_trained_on_come_back_in_order(coordinator: Coordinator) -> None:
+    work = coordinator.begin()
+    coordinator.train(work, 10)
+    work.step()
+    given = np.concatenate([request.priority_rows for request in coordinator.link.sent_of(BatchRequest)])
+    errors = np.concatenate([request.priorities for request in coordinator.link.sent_of(BatchRequest)])
+    trained = np.concatenate(coordinator.drawn)
+    assert len(given) >= 8 * BATCH_SIZE
+    assert given.tolist() == trained[: len(given)].tolist()
+    assert (errors >= 0).all()
+
+
+def test_requests_say_how_far_training_and_loading_are(coordinator: Coordinator) -> None:
+    work = coordinator.begin()
+    coordinator.train(work, 2)
+    coordinator.collect()
+    coordinator.train(work, 6)
+    requests = coordinator.link.sent_of(BatchRequest)
+    assert [request.train_iter for request in requests] == sorted(request.train_iter for request in requests)
+    assert [request.loaded_row for request in requests[:3]] == [0, 0, ROWS]
+    assert requests[-1].loaded_row == 2 * ROWS
+
+
+def test_it_publishes_what_it_has_learned(coordinator: Coordinator) -> None:
+    work = coordinator.begin()
+    first = coordinator.in_file()
+    coordinator.train(work, 10)
+    work.drain()
+    assert coordinator.published[-1].train_iter == 10  # not a multiple of the interval: the end publishes too
+    versions = [ref.version for ref in coordinator.published]
+    assert versions == list(range(len(versions)))
+    last = coordinator.in_file()
+    assert last.ref == coordinator.published[-1]
+    assert any((first.state[name] != last.state[name]).any() for name in first.state)
+    assert work.drained
+
+
+def test_it_reports_its_metrics_every_interval(coordinator: Coordinator) -> None:
+    work = coordinator.begin()
+    coordinator.train(work, 9)
+    reports = [report for report in coordinator.link.sent_of(LearnerReport) if report.metrics]
+    assert [report.train_iter for report in reports] == [4, 8]
+    assert {"cur_lr", "total_loss"} <= reports[0].metrics.keys()
+    assert "=== Training Iteration 4 Result ===" in log_of(coordinator)
+
+
+def test_run_dry_it_says_once_how_far_it_is(coordinator: Coordinator) -> None:
+    work = coordinator.begin()
+    coordinator.train(work, 2)
+    while work.step():
+        pass
+    before = len(coordinator.link.sent)
+    assert [work.step() for _ in range(3)] == [False] * 3
+    assert coordinator.link.sent[before:] == []
+    assert coordinator.link.sent_of(LearnerReport)[-1].train_iter == coordinator.link.progressed
+
+
+def test_it_saves_what_it_is_asked_to(coordinator: Coordinator) -> None:
+    work = coordinator.begin()
+    coordinator.train(work, 5)
+    saved = coordinator.save(work, "evaluation", request=8)
+    path = coordinator.run.checkpoint(5)
+    assert (saved.lease, saved.request, saved.reason) == (1, 8, "evaluation")
+    assert (saved.record.file, saved.record.train_iter, saved.record.env_step) == (path.name, 5, COUNTERS.env_step)
+    assert saved.record.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    state = checkpoint.load(path)
+    assert state.progress.counters == Counters(env_step=640, train_iter=5, episode=12, policy_version=3, wall_s=4.5)
+    assert state.progress.best_reward == 17.5
+    assert state.progress.policy.epoch == 1
+    assert f"saved checkpoint {path}" in log_of(coordinator)
+
+
+@pytest.mark.parametrize(("reason", "exports"), [("initial", True), ("final", True), ("evaluation", False)])
+def test_the_model_folder_follows_the_checkpoints_that_stay(
+    coordinator: Coordinator, reason: CheckpointReason, exports: bool
+) -> None:
+    coordinator.save(coordinator.begin(), reason)
+    assert bool(list(coordinator.run.model.iterdir())) is exports
+
+
+def test_told_to_stop_it_trains_no_further_but_still_saves(coordinator: Coordinator) -> None:
+    work = coordinator.begin()
+    coordinator.train(work, 3)
+    work.step()
+    coordinator.answer(work)  # batches are there
+    done = coordinator.link.progressed
+    work.handle(StopTraining(1))
+    assert not work.step()
+    assert coordinator.save(work, "final").record.train_iter == done
+    assert not work.drained
+
+
+def test_it_goes_on_from_a_checkpoint_under_its_new_epoch(coordinator: Coordinator) -> None:
+    first = coordinator.begin()
+    coordinator.train(first, 5)
+    record = coordinator.save(first, "interval").record
+    first.drain()
+    weights = coordinator.in_file().state
+    path = coordinator.run.ckpt / record.file
+    second = coordinator.begin(epoch=2, checkpoint=str(path), replay=coordinator.chunks)
+    assert coordinator.published[-1] == PolicyRef(2, 0, 5)
+    taken_over = coordinator.in_file()
+    assert taken_over.ref == PolicyRef(2, 0, 5)
+    assert all((taken_over.state[name] == weights[name]).all() for name in weights)
+    assert f"loaded checkpoint {path}" in log_of(coordinator)
+    progress = coordinator.link.progressed
+    coordinator.train(second, 2, lease=2)
+    request = coordinator.link.sent_of(BatchRequest)[-2]
+    assert (request.lease, request.request, request.train_iter, request.loaded_row) == (2, 2, 5, ROWS)
+    assert coordinator.save(second, "evaluation").record.train_iter == 7
+    assert coordinator.link.progressed == progress + 2  # over both leases it never falls
+
+
+def test_a_continued_learner_learns_as_the_first_would_have(coordinator: Coordinator) -> None:
+    """The same batches after a restart give the same weights: optimizer and target network came back too."""
+
+    def weights_after(work: LearnerWork, lease: int) -> dict[str, np.ndarray]:
+        coordinator.rng = np.random.default_rng(42)
+        coordinator.train(work, 4, lease)
+        work.drain()
+        return coordinator.in_file().state
+
+    first = coordinator.begin()
+    coordinator.train(first, 4)  # two whole answers
+    path = coordinator.run.ckpt / coordinator.save(first, "interval").record.file
+    expected = weights_after(first, 1)
+    second = coordinator.begin(epoch=2, checkpoint=str(path), replay=coordinator.chunks)
+    got = weights_after(second, 2)
+    assert all((got[name] == expected[name]).all() for name in expected)
+
+
+def test_a_learner_of_an_older_epoch_does_not_publish(coordinator: Coordinator) -> None:
+    policy_file = coordinator.run.policy_file(EXPERIMENT, 0)
+    publish(policy_file, {"w": np.zeros(1, np.float32)}, PolicyRef(5, 3, 30), warn=lambda text: None)
+    with pytest.raises(StaleEpoch):
+        coordinator.begin(epoch=4)
+    assert coordinator.published == []
+    assert coordinator.in_file().ref == PolicyRef(5, 3, 30)
+
+
+def test_without_a_first_policy_it_is_not_ready(coordinator: Coordinator) -> None:
+    broken = dqn(coordinator.config.policy)
+    with torch.no_grad():
+        for parameter in broken.network.parameters():
+            parameter.fill_(float("nan"))
+    path = coordinator.run.checkpoint(3)
+    progress = checkpoint.Progress(Counters(train_iter=3), PolicyRef(), {"epsilon": 1.0})
+    checkpoint.save(path, broken, progress, config=coordinator.config)
+    with pytest.raises(NotPublishedError, match=r"learner_logger\.txt"):
+        coordinator.begin(checkpoint=str(path))
+    assert "[WARNING] policy of iteration 3 is not published" in log_of(coordinator)
+    assert coordinator.published == []
+
+
+def test_a_damaged_payload_ends_the_lease_with_an_error_that_names_it(coordinator: Coordinator) -> None:
+    work = coordinator.begin()
+    file = coordinator.run.data / coordinator.chunks[0].meta.file
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    assert not work.step()
+    coordinator.answer(work)
+    with pytest.raises(ChunkError, match="wrong checksum"):
+        work.step()

@@ -74,6 +74,14 @@ def test_a_second_signal_ends_it_at_once() -> None:
         assert process.wait(DEADLINE_S) == EXIT_AT_ONCE
 
 
+def test_a_forced_exit_comes_with_a_last_act() -> None:
+    act = "life.on_forced_exit(lambda: print('the last act', flush=True))\n    "
+    with child(f"{act}{WAIT}\n    time.sleep(600)", grace_s=0.2) as process:
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=DEADLINE_S)
+        assert (process.returncode, output) == (EXIT_NOT_IN_TIME, "the last act\n")
+
+
 @pytest.mark.parametrize("body", ["time.sleep(600)", "while True: pass"])
 def test_one_that_does_not_listen_is_ended_after_the_grace_with_its_stacks(body: str) -> None:
     with child(body, grace_s=0.2) as process:

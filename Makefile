@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test learning lint types check unit clean
+.PHONY: help setup demo test learning docs lint types unit clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -33,6 +33,10 @@ unit: setup  ## the tests alone
 
 learning: setup  ## the demo's config solves CartPole for 9 of 10 seeds, in both modes (about ten minutes)
 	$(BIN)/pytest tests/learning -m learning -s
+
+docs: setup  ## write docs/configuration.md and docs/protocol.md anew, from the schema and the messages
+	$(BIN)/remuda config schema --markdown > docs/configuration.md
+	$(BIN)/python -m remuda.wire.reference > docs/protocol.md
 
 clean:  ## remove the virtual environment and caches (never runs/)
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info build

@@ -6,38 +6,16 @@ import ast
 import inspect
 import types
 from collections.abc import Iterator
-from typing import Annotated, Literal, TypeAlias, Union, get_args, get_origin
+from typing import Annotated, Literal, Union, get_args, get_origin
 
 import msgspec
 import numpy as np
 from msgspec import NODEFAULT, Meta
 
 from remuda.wire import codec, envelope, messages, sockets
+from remuda.wire.answers import REPLIES, RESULTS, Kind
 from remuda.wire.channel import NOT_RESENT, Channel
-from remuda.wire.messages import ClientMessage, CoordinatorMessage, Message, Part, WorkerMessage
-
-Kind: TypeAlias = type[Message]
-
-REPLIES: dict[Kind, tuple[Kind, ...]] = {
-    messages.Register: (messages.Registered, messages.Rejected),
-    messages.Beat: (messages.BeatHeard,),
-    messages.ChunkReady: (messages.ChunkAccepted,),
-    messages.Submit: (messages.Submitted, messages.Rejected),
-    messages.StatusRequest: (messages.Status, messages.Rejected),
-    messages.StopExperiment: (messages.Done, messages.Rejected),
-    messages.Shutdown: (messages.Done,),
-}
-"""What comes back at once; an Ack for every other message that is resent."""
-
-RESULTS: dict[Kind, tuple[Kind, ...]] = {
-    messages.Assign: (messages.Ready, messages.WorkerFailed),
-    messages.BatchRequest: (messages.Batches,),
-    messages.SaveCheckpoint: (messages.CheckpointSaved,),
-    messages.Evaluate: (messages.EvaluationDone,),
-    messages.Drain: (messages.Drained,),
-    messages.Leave: (messages.Bye,),
-}
-"""What comes later, when the work is done, as a message of its own."""
+from remuda.wire.messages import ClientMessage, CoordinatorMessage, Part, WorkerMessage
 
 _NAMED = ("Count", "Uuid", "ShortText", "LongText", "PathText", "FileName")
 _WORDS: dict[object, str] = {
@@ -53,6 +31,7 @@ _FROM_CLIENT = "Client to coordinator"
 _TO_WORKER = "Coordinator to worker"
 _TO_CLIENT = "Coordinator to client"
 _ANY_WAY = "Coordinator to either, and both ways"
+_ALL: tuple[Kind, ...] = get_args(messages.AnyMessage)
 _SECTIONS = (_TO_COORDINATOR, _TO_WORKER, _FROM_CLIENT, _TO_CLIENT, _ANY_WAY)
 
 _OPENING = """\
@@ -80,8 +59,8 @@ There is no authentication and no encryption yet: whoever reaches the port may s
 
 In frame 1 an array is `[which of the array frames, dtype, shape]`. Every field is checked against its type below; an
 unknown field, message or dtype, a number out of range, an array frame that is used twice or not at all makes the whole
-message malformed. Malformed messages are dropped and said on the coordinator's standard error. `tests/wire/test_codec.py`
-has the bytes of examples, and feeds the decoder garbage.
+message malformed. Malformed messages are dropped, and said where the process logs. `tests/wire/test_codec.py` has the
+bytes of examples, and feeds the decoder garbage.
 
 ## Envelope
 
@@ -96,14 +75,16 @@ An array of four: `[id, reply_to, floor, message]`.
 
 ## Delivery: each message once, and in order
 
-* **Resent.** A message with an id is sent again, along with all later ones, until it is acknowledged: after {resend:g} s,
-  then after pauses that double up to {resend_max:g} s, and from {resend:g} s again once the oldest is through.
+* **Resent.** A message with an id is sent again, along with all later ones, until it is acknowledged: after
+  {resend:g} s, then after pauses that double up to {resend_max:g} s; they begin anew once the oldest is through.
 * **Acknowledged.** By an Ack or by the reply that carries `reply_to`. Whoever receives a message again does not handle
   it again, but repeats the answer.
-* **In order.** A message that overtook another is treated as lost, and so comes again; so is one that is {window} or more
-  ahead of the oldest unacknowledged one. Replies may overtake.
+* **In order.** A message that overtook another is treated as lost, and so comes again; so is one that is {window} or
+  more ahead of the oldest unacknowledged one. Replies may overtake.
 * **Not resent**: {not_resent}. The next one of the kind says the same or more.
 * **Fresh start.** Ids belong to one life of a worker: a new incarnation has a new identity and counts from 1.
+* **Not registered.** A worker the coordinator does not know (any more) gets `Rejected(code="unknown")` for all it says,
+  but its Beats get no answer, and its ChunkReady is counted.
 
 Above that, effects are idempotent by themselves: a chunk is counted by its ChunkId (worker, incarnation, sequence), a
 grant of credit never falls, a BatchRequest has a number and is answered in order of it, and everything about work names
@@ -115,17 +96,17 @@ to whole experiments.
 ## Silence
 
 `Registered` says how often to beat and after how much silence to give up. A thread of its own sends the beats, so they
-go on while the worker computes. ZeroMQ probes the connection every {probe:g} s, drops it after {probe_timeout:g} s without
-an answer and connects again; nothing is lost by that. Every request of a client has a deadline. What follows from each
-silence is in [failure-model.md](failure-model.md).
+go on while the worker computes. ZeroMQ probes the connection every {probe:g} s, drops it after {probe_timeout:g} s
+without an answer and connects again; nothing is lost by that. Every request of a client has a deadline. What follows
+from each silence is in [failure-model.md](failure-model.md).
 
 Sending never blocks: a message beyond {high_water} that wait for one peer is dropped and, if resent, comes again.
 
 ## Versions
 
 Frame 0, the order of the envelope's fields and the message `Rejected` stay as they are for ever. A peer of another
-version is answered with `Rejected(code="protocol")` in its own version, and exits with code 3. Every change of a message
-raises the version; there is no negotiation.
+version is answered with `Rejected(code="protocol")` in its own version, and exits with code 3. Every change of a
+message raises the version; there is no negotiation.
 
 ## Types
 """
@@ -137,17 +118,12 @@ def markdown_text() -> str:
     docs = _field_docs()
     for section in _SECTIONS:
         lines += ["", f"## {section}"]
-        for kind in (kind for kind in all_messages() if _section(kind) == section):
+        for kind in (kind for kind in _ALL if _section(kind) == section):
             lines += ["", f"### {kind.__name__}", "", _prose(kind), "", _conduct(kind), *_fields(kind, docs)]
     lines += ["", "## Parts", "", "Pieces of messages; never sent alone."]
     for part in _parts():
         lines += ["", f"### {part.__name__}", "", _prose(part), *_fields(part, docs)]
     return "\n".join(lines) + "\n"
-
-
-def all_messages() -> tuple[Kind, ...]:
-    """Every message, in the order of messages.py."""
-    return get_args(messages.AnyMessage)
 
 
 def _opening() -> str:
@@ -176,17 +152,16 @@ def _types() -> list[str]:
 def _overview() -> list[str]:
     lines = ["## Overview", "", "| message | goes | resent | replied with | leads to |", "|---|---|---|---|---|"]
     for section in _SECTIONS:
-        for kind in (kind for kind in all_messages() if _section(kind) == section):
+        for kind in (kind for kind in _ALL if _section(kind) == section):
             resent = "no" if kind in _UNNUMBERED else "yes"
             lines.append(
                 f"| {_link(kind)} | {section} | {resent} | {_replies(kind)} | {_links(RESULTS.get(kind, ()))} |"
             )
-    return lines
+    return [*lines, "", "Replies have no id of their own: they come again when their question does."]
 
 
-_ANSWERS = {reply for replies in REPLIES.values() for reply in replies}
-_UNNUMBERED = {*NOT_RESENT, *_ANSWERS}
-"""Replies have no id of their own: they come again when their question does."""
+_REPLIES = {reply for replies in REPLIES.values() for reply in replies}
+_UNNUMBERED = {*NOT_RESENT, *_REPLIES}
 
 
 def _section(kind: Kind) -> str:
@@ -201,12 +176,13 @@ def _section(kind: Kind) -> str:
 
 
 def _conduct(kind: Kind) -> str:
-    if kind in _ANSWERS:
-        questions = [question for question, replies in REPLIES.items() if kind in replies]
-        return f"*Reply to {_links(questions)}; repeated whenever the question is.*"
-    results = f" Leads to {_links(RESULTS[kind])}." if kind in RESULTS else ""
+    questions = [question for question, replies in REPLIES.items() if kind in replies]
     if kind in NOT_RESENT:
-        return f"*Not resent.{results}*"
+        reply = f" Replied with {_links(REPLIES[kind])}." if kind in REPLIES else ""
+        return f"*Not resent.{reply}*" if not questions else f"*Reply to {_links(questions)}. Not resent.*"
+    if questions:
+        return f"*Reply to {_links(questions)}; repeated whenever that is.*"
+    results = f" Leads to {_links(RESULTS[kind])}." if kind in RESULTS else ""
     return f"*Resent until acknowledged, by {_replies(kind)}.{results}*"
 
 

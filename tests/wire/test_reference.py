@@ -1,0 +1,103 @@
+"""The committed page says what the message classes say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+import pytest
+
+from remuda.wire import messages
+from remuda.wire.answers import REPLIES, RESULTS
+from remuda.wire.channel import NOT_RESENT
+from remuda.wire.codec import MAX_ARRAYS, MAX_FRAME_BYTES, MAX_HEADER_BYTES
+from remuda.wire.messages import AnyMessage, ClientMessage, CoordinatorMessage, Message, Part, WorkerMessage
+from remuda.wire.reference import markdown_text
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "protocol.md"
+ALL: tuple[type[Message], ...] = get_args(AnyMessage)
+PARTS = [value for value in vars(messages).values() if isinstance(value, type) and issubclass(value, Part)]
+
+
+def chapter(name: str) -> str:
+    """What the page says between the heading `### name` and the next one."""
+    _, _, rest = markdown_text().partition(f"\n### {name}\n")
+    return re.split(r"\n##+ ", rest)[0]
+
+
+def row(name: str) -> list[str]:
+    """The cells of a message's row in the overview."""
+    (line,) = (line for line in markdown_text().splitlines() if line.startswith(f"| [{name}](#"))
+    return [cell.strip() for cell in line.strip("|").split(" | ")]
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert PAGE.read_text(encoding="utf-8") == markdown_text(), "the messages changed: run `make docs`"
+
+
+@pytest.mark.parametrize("kind", [*ALL, *(part for part in PARTS if part is not Part)], ids=lambda kind: kind.__name__)
+def test_every_message_and_part_has_a_chapter_with_every_field(kind: type[msgspec.Struct]) -> None:
+    assert markdown_text().count(f"\n### {kind.__name__}\n") == 1
+    said = re.findall(r"^\| `(\w+)` \| (.+?) \|", chapter(kind.__name__), flags=re.MULTILINE)
+    assert [name for name, _ in said] == list(kind.__struct_fields__)
+
+
+def test_every_link_inside_the_page_leads_to_a_heading() -> None:
+    text = markdown_text()
+    headings = {heading.lower() for heading in re.findall(r"^### (\w+)$", text, flags=re.MULTILINE)}
+    assert set(re.findall(r"\]\(#(\w+)\)", text)) <= headings
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("BatchRequest", "| `batches` | integer, 1 … 4096 |  |"),
+        ("BatchRequest", "| `priorities` | array of float32 | float32 [n]: their absolute errors"),
+        ("Assign", "| `checkpoint` | `PathText` or null; default `null` | A learner starts from this checkpoint"),
+        ("Assign", "| `replay` | list of [IndexedChunk](#indexedchunk); default empty | For a learner"),
+        ("Assign", "| `exploration` | map of text to number; default empty |  |"),
+        ("Submit", '| `on_exists` | `error` or `resume` or `force` or `rename`; default `"error"` |  |'),
+        ("Register", "| `role` | `collector` or `evaluator` or `learner` |  |"),
+        ("StopExperiment", "| `now` | true or false; default `false` | Skip the final evaluation. |"),
+    ],
+)
+def test_types_are_words_and_limits(name: str, line: str) -> None:
+    assert line in chapter(name)
+
+
+def test_limits_are_those_of_the_code() -> None:
+    text = markdown_text()
+    assert f"| {MAX_HEADER_BYTES // 2**20} MiB |" in text
+    assert f"| {MAX_ARRAYS} arrays of {MAX_FRAME_BYTES // 2**20} MiB |" in text
+    assert "| `Count` | integer, 0 … 2^53 |" in text
+    assert "| `ShortText` | text, 0 … 1,000 characters |" in text
+
+
+def test_the_direction_is_that_of_the_unions() -> None:
+    goes = {kind: row(kind.__name__)[1] for kind in ALL}
+    assert {kind for kind, way in goes.items() if way == "Worker to coordinator"} == set(get_args(WorkerMessage))
+    assert {kind for kind, way in goes.items() if way == "Client to coordinator"} == set(get_args(ClientMessage))
+    assert {kind for kind, way in goes.items() if way.startswith("Coordinator to ")} == {
+        *get_args(CoordinatorMessage),
+        messages.Ack,
+    }
+    assert goes[messages.Status] == "Coordinator to client"
+    assert goes[messages.Assign] == "Coordinator to worker"
+
+
+def test_what_is_resent_is_said_alike_in_both_places() -> None:
+    replies = {reply for kinds in REPLIES.values() for reply in kinds}
+    for kind in ALL:
+        resent = kind not in NOT_RESENT and kind not in replies
+        assert (row(kind.__name__)[2] == "yes") is resent
+        assert ("*Resent until acknowledged" in chapter(kind.__name__)) is resent
+
+
+def test_docstrings_name_the_answers_of_the_table() -> None:
+    for kind in ALL:
+        named = re.search(r"Answered by (\w+)(?: or (\w+))?", " ".join((kind.__doc__ or "").split()))
+        answers = {answer.__name__ for answer in (*REPLIES.get(kind, ()), *RESULTS.get(kind, ()))}
+        if named is not None:
+            assert {name for name in named.groups() if name} <= answers, kind.__name__

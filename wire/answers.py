@@ -1,0 +1,31 @@
+"""Which message answers which: at once, or when the work it asks for is done."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from remuda.wire import messages
+from remuda.wire.messages import Message
+
+Kind: TypeAlias = type[Message]
+
+REPLIES: dict[Kind, tuple[Kind, ...]] = {
+    messages.Register: (messages.Registered, messages.Rejected),
+    messages.Beat: (messages.BeatHeard,),
+    messages.ChunkReady: (messages.ChunkAccepted,),
+    messages.Submit: (messages.Submitted, messages.Rejected),
+    messages.StatusRequest: (messages.Status, messages.Rejected),
+    messages.StopExperiment: (messages.Done, messages.Rejected),
+    messages.Shutdown: (messages.Done,),
+}
+"""What comes back at once; an Ack for every other message that is resent."""
+
+RESULTS: dict[Kind, tuple[Kind, ...]] = {
+    messages.Assign: (messages.Ready, messages.WorkerFailed),
+    messages.BatchRequest: (messages.Batches,),
+    messages.SaveCheckpoint: (messages.CheckpointSaved,),
+    messages.Evaluate: (messages.EvaluationDone,),
+    messages.Drain: (messages.Drained,),
+    messages.Leave: (messages.Bye,),
+}
+"""What comes later, when the work is done, as a message of its own."""

@@ -83,12 +83,15 @@ def _check(resolved: ResolvedRun) -> None:
     """What can be wrong with the input is found before anything is started or written."""
     from remuda.environments.check import check_environment
     from remuda.environments.errors import EnvironmentBuildError
+    from remuda.policy.spaces import ActionSpec, ObservationSpec, UnsupportedSpaceError
     from remuda.storage.run_folder import check
 
     check(resolved.run_dir, resolved.on_exists, mode="parallel")
     try:
-        check_environment(resolved.loaded.config)
-    except EnvironmentBuildError as error:
+        observation, action = check_environment(resolved.loaded.config)
+        ObservationSpec.of(observation)
+        ActionSpec.of(action)
+    except (EnvironmentBuildError, UnsupportedSpaceError) as error:
         raise InputError(f"{resolved.loaded.path}: {error}") from error
 
 

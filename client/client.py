@@ -39,8 +39,9 @@ class Client:
     Every method raises RefusedError when the coordinator says no and UnreachableError when it does not answer.
     """
 
-    def __init__(self, connection_file: str | Path) -> None:
+    def __init__(self, connection_file: str | Path, *, answer_deadline_s: float = ANSWER_DEADLINE_S) -> None:
         """Raises ConnectionFileError when the file is missing, malformed or open to others."""
+        self._answer_deadline_s = answer_deadline_s
         self._conversation = Conversation(read(Path(connection_file)))
 
     def submit(
@@ -123,5 +124,5 @@ class Client:
     ) -> None:
         self.close()
 
-    def _ask(self, message: ClientMessage, deadline_s: float = ANSWER_DEADLINE_S) -> AnyMessage:
-        return self._conversation.ask(message, deadline_s)
+    def _ask(self, message: ClientMessage, deadline_s: float | None = None) -> AnyMessage:
+        return self._conversation.ask(message, self._answer_deadline_s if deadline_s is None else deadline_s)

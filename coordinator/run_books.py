@@ -19,20 +19,25 @@ from remuda.coordinator.effects import (
     DeleteChunks,
     Effect,
     Emit,
+    Exit,
     PrepareRun,
     RecordCheckpoint,
     RecordReward,
     Say,
+    Send,
     WriteProgress,
 )
+from remuda.coordinator.events import RunPrepared, RunRefused
 from remuda.coordinator.resumed import Resumed
-from remuda.coordinator.state import RunPrepared, RunRefused
 from remuda.logbook.book import Logbook, commander_logbook
 from remuda.policy.algorithms import declaration
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.storage.git import record_git
 from remuda.storage.run_folder import RunFolder, RunFolderError, prepare
 from remuda.wire.messages import CheckpointRecord, Counters, Rejected, Submit
+
+LONGEST_REASON = 10_000
+"""Characters of what is wrong with a config: a thousand wrong keys need not all be told."""
 
 
 @dataclass(frozen=True)
@@ -55,16 +60,28 @@ class RunBooks:
         try:
             config = ExperimentConfig.model_validate_json(submit.config_json)
         except ValidationError as error:
-            return RunRefused(effect.experiment, Rejected("invalid", f"the config is not valid: {error}"))
+            reason = f"the config is not valid: {error}"[:LONGEST_REASON]
+            return RunRefused(effect.experiment, Rejected("invalid", reason))
+        root = Path(os.path.abspath(self._runs_dir / submit.run_dir))
         try:
-            folder = prepare(
-                self._runs_dir / submit.run_dir, submit.on_exists, mode="parallel", now=datetime.now().astimezone()
-            )
+            self._refuse_to_disturb(root, submit)
+            folder = prepare(root, submit.on_exists, mode="parallel", now=datetime.now().astimezone())
             return self._open(effect.experiment, submit, config, folder)
         except (RunFolderError, CheckpointIndexError) as error:
             return RunRefused(effect.experiment, Rejected("exists", str(error)))
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a null byte in a path
             return RunRefused(effect.experiment, Rejected("invalid", f"the run folder cannot be written: {error}"))
+
+    def _refuse_to_disturb(self, root: Path, submit: Submit) -> None:
+        """A run that is under way is neither resumed by another nor moved away under its workers' hands."""
+        if submit.on_exists == "rename":
+            return
+        for experiment, book in self._books.items():
+            if book.folder.root.resolve() == root.resolve():
+                raise RunFolderError(
+                    f"{root} is in use by experiment {experiment}, which is not over: stop that one first, or choose "
+                    "another folder (--on-exists rename)"
+                )
 
     def _open(
         self, experiment: str, submit: Submit, config: ExperimentConfig, folder: RunFolder
@@ -95,23 +112,16 @@ class RunBooks:
         match effect:
             case Say():
                 self._say(effect)
-            case Emit():
-                self._books[effect.experiment].log.emit(effect.report)
-            case WriteProgress():
-                self._books[effect.experiment].log.progress(effect.row)
-            case DeleteChunks():
-                delete_chunks(self._books[effect.experiment].folder.data, effect.files)
-            case RecordCheckpoint():
-                self._record_checkpoint(effect)
-            case RecordReward():
-                checkpoints = self._books[effect.experiment].checkpoints
-                checkpoints.set_reward(effect.train_iter, effect.reward)
-                if effect.best:
-                    checkpoints.mark_best(effect.train_iter)
+            case Send() | PrepareRun() | Exit():
+                pass
             case CloseRun():
                 self._close(effect)
+            case _ if (book := self._books.get(effect.experiment)) is not None:
+                _write(book, effect)
             case _:
-                pass
+                print(
+                    f"experiment {effect.experiment} is over: {type(effect).__name__} comes too late", file=sys.stderr
+                )
 
     def close(self) -> None:
         """Close every book that is still open."""
@@ -128,18 +138,32 @@ class RunBooks:
         elif effect.experiment in self._books:
             self._books[effect.experiment].log.say("commander", effect.text, level=effect.level)
 
-    def _record_checkpoint(self, effect: RecordCheckpoint) -> None:
-        checkpoints = self._books[effect.experiment].checkpoints
-        checkpoints.add(effect.record)
-        checkpoints.prune(effect.keep, in_use=effect.in_use)
-        if effect.interrupted:
-            checkpoints.link_interrupt(effect.record.train_iter)
-
     def _close(self, effect: CloseRun) -> None:
-        book = self._books.pop(effect.experiment)
+        book = self._books.pop(effect.experiment, None)
+        if book is None:
+            return
         sweep_orphans(book.folder.data, effect.keep, older_than_s=0.0)
         _remove_locks(book.folder.policy.glob("*.lock"))
         book.log.close()
+
+
+def _write(book: _Book, effect: Emit | WriteProgress | DeleteChunks | RecordCheckpoint | RecordReward) -> None:
+    match effect:
+        case Emit():
+            book.log.emit(effect.report)
+        case WriteProgress():
+            book.log.progress(effect.row)
+        case DeleteChunks():
+            delete_chunks(book.folder.data, effect.files)
+        case RecordCheckpoint():
+            book.checkpoints.add(effect.record)
+            book.checkpoints.prune(effect.keep, in_use=effect.in_use)
+            if effect.interrupted:
+                book.checkpoints.link_interrupt(effect.record.train_iter)
+        case RecordReward():
+            book.checkpoints.set_reward(effect.train_iter, effect.reward)
+            if effect.best:
+                book.checkpoints.mark_best(effect.train_iter)
 
 
 def _counters(record: CheckpointRecord | None) -> Counters | None:

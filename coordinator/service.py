@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import sys
@@ -11,12 +12,13 @@ from pathlib import Path
 from uuid import uuid4
 
 from remuda.coordinator.effects import Effect, Exit, PrepareRun, Send
+from remuda.coordinator.events import Event, Received, ShutdownRequested, Tick
 from remuda.coordinator.registry import Limits
 from remuda.coordinator.run_books import RunBooks
-from remuda.coordinator.state import Coordinator, Event, Received, ShutdownRequested, Tick
+from remuda.coordinator.state import Coordinator
 from remuda.wire import connection_file
 from remuda.wire.codec import ProtocolMismatchError
-from remuda.wire.connection_file import ConnectionFile
+from remuda.wire.connection_file import ConnectionFile, ConnectionFileError
 from remuda.wire.envelope import Envelope
 from remuda.wire.messages import PROTOCOL_VERSION, Rejected
 from remuda.wire.sockets import Arrival, Malformed, RouterSocket
@@ -25,6 +27,9 @@ from remuda.worker.life import Life
 TICK_S = 0.05
 MESSAGES_PER_TURN = 1_000
 """Messages handled before the clock is looked at again, so that a flood cannot hold up beats' deadlines."""
+
+COMPLAINT_INTERVAL_S = 5.0
+"""At most one line about malformed messages in so long, lest whoever sends them fill the disk."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,7 @@ class Service:
         )
         self._done = False
         self._asked_to_end = False
+        self._next_complaint_s = 0.0
 
     def run(self) -> None:
         """Until told to end, and everything is saved and everybody gone."""
@@ -69,7 +75,7 @@ class Service:
                     self._tick(now_s)
                     next_tick_s = now_s + TICK_S
         finally:
-            self._settings.connection_file.unlink(missing_ok=True)
+            self._remove_connection_file()
             self._books.close()
             self._socket.close()
 
@@ -82,6 +88,13 @@ class Service:
             pid=os.getpid(),
             epoch=1,
         )
+
+    def _remove_connection_file(self) -> None:
+        """Unless another coordinator has put its own there."""
+        path = self._settings.connection_file
+        with contextlib.suppress(ConnectionFileError):
+            if connection_file.read(path).coordinator == self._id:
+                path.unlink(missing_ok=True)
 
     def _receive(self) -> None:
         for _ in range(MESSAGES_PER_TURN):
@@ -116,8 +129,12 @@ class Service:
                     self._books.carry_out(effect)
 
     def _refuse(self, event: Malformed) -> None:
-        """Tell a peer of another protocol so, in its own; say of other garbage only that it came."""
-        print(f"malformed message from {event.peer!r}: {event.error}", file=sys.stderr)
+        """Tell a peer of another protocol so, in its own; say of other garbage only now and then that it came."""
+        now_s = time.monotonic()
+        if now_s >= self._next_complaint_s:
+            self._next_complaint_s = now_s + COMPLAINT_INTERVAL_S
+            text = f"malformed message from {event.peer!r} (the {self._socket.malformed}. in all): {event.error}"
+            print(text, file=sys.stderr, flush=True)
         if isinstance(event.error, ProtocolMismatchError):
             answer = Envelope(0, 0, 1, Rejected("protocol", str(event.error)))
             self._socket.send(event.peer, answer, protocol=event.error.theirs)

@@ -1,0 +1,141 @@
+"""Wrong input to `remuda launch`: one clear message, exit code 2, nothing written, no process started."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from remuda.cli.errors import RunFailedError
+from remuda.cli.launch import _tell  # pyright: ignore[reportPrivateUsage]  # what a whole run prints, without running it
+from remuda.tests.cli.statuses import status
+from remuda.tests.cli.terminal import Terminal
+
+GOOD = "name: mine\nenv: {id: CartPole-v1}\nstop: {max_env_steps: 1000}\n"
+MODULE = """
+import gymnasium
+class Continuous(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (3,))
+    action_space = gymnasium.spaces.Box(-1, 1, (2,))
+def continuous():
+    return Continuous()
+def broken():
+    raise RuntimeError("no display")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the command is typed. Starting a process or making a temporary file fails the test."""
+
+    def no(*arguments: object, **options: object) -> NoReturn:
+        raise AssertionError(f"something was started or written: {arguments}")
+
+    monkeypatch.setattr(subprocess, "Popen", no)
+    monkeypatch.setattr(tempfile, "mkdtemp", no)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("REMUDA_RUNS_DIR", raising=False)
+    (tmp_path / "good.yaml").write_text(GOOD)
+    (tmp_path / "launch_test_env.py").write_text(MODULE)
+    return tmp_path
+
+
+def listing(folder: Path) -> list[str]:
+    """Compiled modules apart, which Python writes."""
+    return sorted(str(path) for path in folder.rglob("*") if "__pycache__" not in path.parts)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (GOOD.replace("CartPole-v1", "CartPol-v1"), "CartPole"),
+        (GOOD.replace("id: CartPole-v1", "make: 'missing_module:make'"), "missing_module"),
+        (GOOD.replace("id: CartPole-v1", "make: 'launch_test_env:nothing'"), "nothing"),
+        (GOOD.replace("id: CartPole-v1", "make: 'launch_test_env:broken'"), "no display"),
+        (GOOD.replace("id: CartPole-v1", "make: 'launch_test_env:continuous'"), "action space"),
+        (GOOD + "colector: {count: 3}\n", "collector"),
+        (GOOD.replace("1000", "-1"), "stop.max_env_steps"),
+        ("name: [", "config.yaml"),
+    ],
+)
+def test_a_wrong_config(terminal: Terminal, folder: Path, config: str, message: str) -> None:
+    (folder / "config.yaml").write_text(config)
+    before = listing(folder)
+    ended = terminal.remuda("launch", "config.yaml")
+    assert ended.code == 2
+    assert ended.out == ""
+    assert "config.yaml" in ended.err
+    assert message in ended.err
+    assert "Traceback" not in ended.err
+    assert listing(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--set", "learner.batchsize=3"), "batch_size"),
+        (("--collectors", "0"), "--collectors"),
+        (("--set", "collector.count=0"), "collector.count"),
+        (("--on", "moon"), "local"),
+        (("--resume", "--force"), "--resume"),
+        (("--resume",), "mine"),
+        (("--run-dir", "a", "--run-id", "b"), "--run-id"),
+    ],
+)
+def test_wrong_options(terminal: Terminal, folder: Path, arguments: tuple[str, ...], message: str) -> None:
+    before = listing(folder)
+    ended = terminal.remuda("launch", "good.yaml", *arguments)
+    assert ended.code == 2
+    assert message in ended.err
+    assert "Traceback" not in ended.err
+    assert listing(folder) == before
+
+
+def test_a_missing_config(terminal: Terminal, folder: Path) -> None:
+    ended = terminal.remuda("launch", "nowhere.yaml")
+    assert ended.code == 2
+    assert "nowhere.yaml" in ended.err
+
+
+def test_a_taken_run_folder_is_named_with_the_ways_out(terminal: Terminal, folder: Path) -> None:
+    (folder / "runs" / "mine").mkdir(parents=True)
+    (folder / "runs" / "mine" / "notes.txt").write_text("mine")
+    before = listing(folder)
+    ended = terminal.remuda("launch", "good.yaml")
+    assert ended.code == 2
+    assert str(folder / "runs" / "mine") in ended.err
+    assert "force" in ended.err
+    assert "rename" in ended.err
+    assert listing(folder) == before
+
+
+def test_help_shows_an_example(terminal: Terminal) -> None:
+    ended = terminal.remuda("launch", "--help")
+    assert ended.code == 0
+    assert "remuda launch examples/cartpole_dqn.yaml --collectors 2" in ended.out
+
+
+def test_the_end_says_how_it_ended_and_what_to_type_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _tell(status(state="finished", reason="stop_value", run_dir=str(tmp_path / "runs" / "mine"), wall_s=61.25))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == [
+        "mine finished: stop_value; best return 195.50",
+        "env_step 2500, train_iter 400, 61.2 s",
+        "run folder: runs/mine",
+    ]
+    assert "  remuda evaluate runs/mine -i best -n 20 -d" in lines
+
+
+def test_a_failed_run_says_why_and_where_to_read(capsys: pytest.CaptureFixture[str]) -> None:
+    failed = status(
+        state="failed", reason="workers failed 5 times in a row", run_dir="/elsewhere/mine", best_return=None
+    )
+    with pytest.raises(RunFailedError, match=r"workers failed 5 times in a row\n.*commander_logger\.txt"):
+        _tell(failed)
+    assert "best return none" in capsys.readouterr().out

@@ -1,0 +1,117 @@
+"""What people see of a run while it goes on, reckoned by hand."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from remuda.cli.progress import LiveView, Outlook, PlainView, duration, number, open_view, outlook, plain_line
+from remuda.config.schema import StopConfig
+from remuda.tests.cli.statuses import status
+
+STOP = StopConfig(max_env_steps=10_000, stop_value=475)
+
+
+@pytest.mark.parametrize(
+    ("stop", "expected"),
+    [
+        # 2500 of 10000 steps are done; the other 7500 take 30 s at 250/s
+        (StopConfig(max_env_steps=10_000), Outlook(0.25, 30.0)),
+        # 400 of 500 updates are done; 100 take 2 s at 50/s, which comes first
+        (StopConfig(max_env_steps=10_000, max_train_iters=500), Outlook(0.8, 2.0)),
+        # 12 of 16 s are gone
+        (StopConfig(max_env_steps=10_000, max_wall_s=16), Outlook(0.75, 4.0)),
+        # nearest in share and nearest in time may be different conditions: 50 % against 25 %, 12 s against 30 s
+        (StopConfig(max_env_steps=10_000, max_wall_s=24), Outlook(0.5, 12.0)),
+        # more than done
+        (StopConfig(max_env_steps=2_000), Outlook(1.0, 0.0)),
+    ],
+)
+def test_the_outlook_is_that_of_the_nearest_condition(stop: StopConfig, expected: Outlook) -> None:
+    assert outlook(status(), stop) == expected
+
+
+def test_at_a_standstill_nobody_knows_what_is_left() -> None:
+    assert outlook(status(env_steps_per_s=0.0), STOP) == Outlook(0.25, None)
+    assert outlook(status(env_steps_per_s=0.0), StopConfig(max_env_steps=10_000, max_wall_s=20)).left_s == 8.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0:00"),
+        (0.9, "0:00"),
+        (59.9, "0:59"),
+        (95.0, "1:35"),
+        (3_599.0, "59:59"),
+        (3_600.0, "1:00:00"),
+        (90_061.0, "25:01:01"),
+        (None, "?"),
+        (float("inf"), "?"),
+        (float("nan"), "?"),
+    ],
+)
+def test_durations(seconds: float | None, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_numbers() -> None:
+    assert [number(value) for value in (None, 9.0, -21.456)] == ["-", "9.00", "-21.46"]
+
+
+def test_the_plain_line() -> None:
+    assert plain_line(status(), STOP) == (
+        "mine: running | env_step 2500 (250/s) | train_iter 400 (50/s) | episode 31 | "
+        "return last 187.25 best 195.50 | 0:12 gone, at most 0:30 left"
+    )
+
+
+def test_plain_lines_come_with_a_new_state_and_else_now_and_then() -> None:
+    output = io.StringIO()
+    view = PlainView(STOP, output)
+
+    def lines_after(now_s: float, **changes: object) -> int:
+        view.update(status(**changes), now_s)
+        return len(output.getvalue().splitlines())
+
+    assert lines_after(0.0, state="queued") == 1
+    assert lines_after(0.1, state="queued") == 1
+    assert lines_after(0.2) == 2  # running
+    assert lines_after(10.1) == 2
+    assert lines_after(10.2) == 3  # ten seconds
+    assert lines_after(11.0, last_return=200.0) == 3  # an evaluation, but a moment ago there was a line
+    assert lines_after(12.2, last_return=200.0) == 4
+    assert lines_after(12.3, last_return=200.0, state="finished") == 5
+    view.close()
+
+
+def test_the_live_picture() -> None:
+    console = Console(file=io.StringIO(), width=100, color_system=None, force_terminal=False)
+    view = LiveView(STOP, console)
+    view.close()
+    with console.capture() as captured:
+        console.print(view.picture(status()))
+    lines = [line.split() for line in captured.get().splitlines()]
+    assert lines[:6] == [
+        ["mine", "running", "/runs/mine"],
+        ["env_step", "2,500", "250/s"],
+        ["train_iter", "400", "50/s"],
+        ["episode", "31", "policy", "version", "40", "(lag", "1)"],
+        ["return", "last", "187.25", "best", "195.50", "stop", "at", "475"],
+        ["time", "0:12", "gone,", "at", "most", "0:30", "left"],
+    ]
+    assert lines[6][0] == "budget"
+
+
+def test_a_terminal_gets_the_live_view_and_a_file_gets_lines() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    assert isinstance(open_view(STOP, io.StringIO()), PlainView)
+    view = open_view(STOP, Terminal())
+    assert isinstance(view, LiveView)
+    view.update(status(), 0.0)
+    view.close()

@@ -1,0 +1,276 @@
+"""The run folders that the coordinator keeps: refused without a trace, written as the effects say, closed cleanly."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from remuda.buffer.chunk import chunk_name, write_chunk
+from remuda.coordinator.effects import (
+    CloseRun,
+    DeleteChunks,
+    Effect,
+    Emit,
+    Exit,
+    PrepareRun,
+    RecordCheckpoint,
+    RecordReward,
+    Say,
+    WriteProgress,
+)
+from remuda.coordinator.events import RunPrepared, RunRefused
+from remuda.coordinator.run_books import LONGEST_REASON, RunBooks
+from remuda.logbook.progress import ProgressRow
+from remuda.logbook.reports import WorkerReport
+from remuda.storage.run_folder import RunFolder
+from remuda.tests.buffer.chunks import WORKER, cartpole_columns
+from remuda.tests.worker.leases import EXPERIMENT, small_config
+from remuda.wire.messages import CheckpointRecord, ChunkId, PolicyRef, Rejected, Submit
+
+OTHER = "eeeeeeee-0000-4000-8000-000000000002"
+SUBMIT = Submit("small", small_config().model_dump_json(), "mine")
+
+
+@pytest.fixture
+def books(tmp_path: Path) -> Iterator[RunBooks]:
+    opened = RunBooks(tmp_path / "runs")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def run(books: RunBooks) -> RunFolder:
+    prepared = books.prepare(PrepareRun(EXPERIMENT, SUBMIT))
+    assert isinstance(prepared, RunPrepared)
+    return RunFolder(Path(prepared.run_dir))
+
+
+def refused(books: RunBooks, submit: Submit, experiment: str = OTHER) -> Rejected:
+    answer = books.prepare(PrepareRun(experiment, submit))
+    assert isinstance(answer, RunRefused)
+    assert answer.experiment == experiment
+    return answer.rejection
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def record(run: RunFolder, train_iter: int) -> CheckpointRecord:
+    """A checkpoint that lies on disk."""
+    path = run.checkpoint(train_iter)
+    path.write_text(f"weights of iteration {train_iter}")
+    return CheckpointRecord(train_iter, 10 * train_iter, 1.0, None, path.name, "0" * 64, "2026-01-01T00:00:00+00:00")
+
+
+def recorded(run: RunFolder, train_iter: int, *, keep: int = 0, interrupted: bool = False) -> RecordCheckpoint:
+    return RecordCheckpoint(EXPERIMENT, record(run, train_iter), keep, interrupted)
+
+
+# --- prepare ---
+
+
+def test_a_run_is_prepared_with_its_configs(books: RunBooks, tmp_path: Path) -> None:
+    prepared = books.prepare(PrepareRun(EXPERIMENT, replace(SUBMIT, provenance={"seed": "file"})))
+    assert isinstance(prepared, RunPrepared)
+    run = RunFolder(tmp_path / "runs" / "mine")
+    assert prepared.config == small_config()
+    assert prepared.run_dir == str(run.root)
+    assert prepared.policy_file == str(run.policy_file(EXPERIMENT, 0))
+    assert prepared.resumed is None
+    assert json.loads(run.config_json.read_text())["name"] == "small"
+    assert run.total_config.exists()
+    assert run.formatted_total_config.exists()
+
+
+def test_a_path_is_cleaned_before_workers_are_told_of_it(books: RunBooks, tmp_path: Path) -> None:
+    prepared = books.prepare(PrepareRun(EXPERIMENT, replace(SUBMIT, run_dir="a/../b/./c")))
+    assert isinstance(prepared, RunPrepared)
+    assert prepared.run_dir == str(tmp_path / "runs" / "b" / "c")
+
+
+@pytest.mark.parametrize(
+    "config_json", ["", "{", "[]", '{"name": "x"}', SUBMIT.config_json.replace('"seed":7', '"seed":-7')]
+)
+def test_a_config_that_is_not_valid_leaves_nothing(books: RunBooks, tmp_path: Path, config_json: str) -> None:
+    rejection = refused(books, replace(SUBMIT, config_json=config_json))
+    assert rejection.code == "invalid"
+    assert rejection.reason.startswith("the config is not valid: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_refusal_is_never_too_long_to_be_sent(books: RunBooks) -> None:
+    config = {f"wrong_{number}": number for number in range(5_000)}
+    rejection = refused(books, replace(SUBMIT, config_json=json.dumps(config)))
+    assert len(rejection.reason) == LONGEST_REASON
+
+
+@pytest.mark.parametrize("run_dir", ["bad\0name", "x" * 300])
+def test_an_impossible_path_is_refused(books: RunBooks, tmp_path: Path, run_dir: str) -> None:
+    rejection = refused(books, replace(SUBMIT, run_dir=run_dir))
+    assert rejection.code == "invalid"
+    assert tree(tmp_path) == {}
+
+
+def test_a_taken_folder_is_refused_and_stays_as_it_is(books: RunBooks, tmp_path: Path) -> None:
+    (tmp_path / "runs" / "mine").mkdir(parents=True)
+    (tmp_path / "runs" / "mine" / "notes.txt").write_text("mine")
+    rejection = refused(books, SUBMIT)
+    assert rejection.code == "exists"
+    assert str(tmp_path / "runs" / "mine") in rejection.reason
+    assert tree(tmp_path) == {"runs/mine/notes.txt": b"mine"}
+
+
+@pytest.mark.parametrize("on_exists", ["error", "resume", "force"])
+def test_a_run_that_is_not_over_is_not_disturbed(
+    books: RunBooks, run: RunFolder, tmp_path: Path, on_exists: str
+) -> None:
+    (tmp_path / "link").symlink_to(run.root)
+    books.carry_out(recorded(run, 5))
+    before = tree(run.root)
+    for run_dir in ("mine", str(run.root), str(tmp_path / "link")):
+        again = Submit("small", SUBMIT.config_json, run_dir, on_exists)  # type: ignore[arg-type]
+        rejection = refused(books, again)
+        assert rejection.code == "exists"
+        assert f"in use by experiment {EXPERIMENT}" in rejection.reason
+    assert tree(run.root) == before
+
+
+def test_beside_a_run_that_is_not_over_another_may_be_made(books: RunBooks, run: RunFolder) -> None:
+    prepared = books.prepare(PrepareRun(OTHER, replace(SUBMIT, on_exists="rename")))
+    assert isinstance(prepared, RunPrepared)
+    assert Path(prepared.run_dir) != run.root
+    assert Path(prepared.run_dir).name.startswith("mine_")
+
+
+def test_what_is_over_can_be_resumed_from_its_last_checkpoint(books: RunBooks, run: RunFolder) -> None:
+    last = replace(record(run, 7), episode=3, policy=PolicyRef(2, 4, 6))
+    books.carry_out(RecordCheckpoint(EXPERIMENT, last, 0, interrupted=False))
+    books.carry_out(RecordReward(EXPERIMENT, 7, 12.5, best=True))
+    books.carry_out(CloseRun(EXPERIMENT, frozenset()))
+    prepared = books.prepare(PrepareRun(OTHER, replace(SUBMIT, on_exists="resume")))
+    assert isinstance(prepared, RunPrepared)
+    assert prepared.resumed is not None
+    counters = prepared.resumed.counters
+    assert (counters.env_step, counters.train_iter, counters.episode, counters.policy_version) == (70, 7, 3, 4)
+    assert prepared.resumed.best is not None
+    assert prepared.resumed.best.reward == 12.5
+
+
+def test_what_never_saved_anything_cannot_be_resumed(books: RunBooks, run: RunFolder) -> None:
+    books.carry_out(CloseRun(EXPERIMENT, frozenset()))
+    before = tree(run.root)
+    rejection = refused(books, replace(SUBMIT, on_exists="resume"))
+    assert "no checkpoint yet" in rejection.reason
+    assert tree(run.root) == before
+
+
+# --- effects ---
+
+
+def test_what_is_said_stands_in_the_log_it_belongs_to(
+    books: RunBooks, run: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    books.carry_out(Say(EXPERIMENT, "the run ends", "warning"))
+    books.carry_out(Say(None, "a collector joins the herd"))
+    assert "[WARNING] the run ends\n" in run.commander_log.read_text()
+    assert "[INFO] a collector joins the herd\n" in run.coordinator_log.read_text()
+    assert "joins the herd" not in run.commander_log.read_text()
+    assert capsys.readouterr().err == "the run ends\na collector joins the herd\n"
+
+
+def test_reports_and_rows_are_written(books: RunBooks, run: RunFolder) -> None:
+    report = WorkerReport(
+        train_iter=3,
+        env_step=40,
+        role="collector",
+        worker=WORKER,
+        episode_count=2,
+        step_count=40,
+        duration_s=0.5,
+        reward_mean=20.0,
+        reward_std=1.0,
+    )
+    books.carry_out(Emit(EXPERIMENT, report))
+    books.carry_out(WriteProgress(EXPERIMENT, ProgressRow(epoch=0, env_step=40, losses={}, wall_s=1.0)))
+    assert WORKER in run.commander_collector_log.read_text()
+    assert len(run.progress.read_text().splitlines()) == 2  # a header and a row
+
+
+def test_chunks_are_deleted_by_name(books: RunBooks, run: RunFolder) -> None:
+    names = write_chunks(run, 3)
+    books.carry_out(DeleteChunks(EXPERIMENT, (names[0], names[2])))
+    books.carry_out(DeleteChunks(EXPERIMENT, (names[0],)))  # again: nothing happens
+    assert [path.name for path in run.data.iterdir()] == [names[1]]
+
+
+def write_chunks(run: RunFolder, count: int) -> list[str]:
+    chunks = [ChunkId(WORKER, 1, number) for number in range(count)]
+    for chunk in chunks:
+        write_chunk(run.data, chunk, cartpole_columns(4), env_steps=4, policy=PolicyRef(), collect_s=0.1)
+    return [chunk_name(chunk) for chunk in chunks]
+
+
+def test_checkpoints_are_listed_pruned_and_linked(books: RunBooks, run: RunFolder) -> None:
+    for train_iter in (0, 1, 2):
+        books.carry_out(recorded(run, train_iter))
+    books.carry_out(RecordReward(EXPERIMENT, 1, 99.0, best=True))
+    books.carry_out(RecordReward(EXPERIMENT, 2, 5.0, best=False))
+    books.carry_out(recorded(run, 3, keep=1))  # 0 is the initial one, 1 the best, 3 the last
+    assert sorted(path.name for path in run.ckpt.glob("iteration_*")) == [f"iteration_{n}.pth.tar" for n in (0, 1, 3)]
+    assert run.best.samefile(run.checkpoint(1))
+    listed = {each["train_iter"]: each["reward"] for each in json.loads(run.index.read_text())["checkpoints"]}
+    assert listed == {0: None, 1: 99.0, 3: None}
+    assert not run.interrupt.exists()
+    books.carry_out(recorded(run, 4, interrupted=True))
+    assert run.interrupt.samefile(run.checkpoint(4))
+
+
+def test_a_checkpoint_that_is_being_played_stays(books: RunBooks, run: RunFolder) -> None:
+    for train_iter in (0, 1, 2):
+        books.carry_out(recorded(run, train_iter))
+    books.carry_out(RecordCheckpoint(EXPERIMENT, record(run, 3), 1, interrupted=False, in_use=(1,)))
+    assert run.checkpoint(1).exists()
+    assert not run.checkpoint(2).exists()
+
+
+def test_closing_sweeps_what_is_not_kept_and_nothing_else(books: RunBooks, run: RunFolder) -> None:
+    names = write_chunks(run, 3)
+    (run.data / "readme.txt").write_text("not a payload")
+    lock = run.policy_lock(EXPERIMENT, 0)
+    lock.touch()
+    run.policy_file(EXPERIMENT, 0).write_text("weights")
+    books.carry_out(CloseRun(EXPERIMENT, frozenset({names[1]})))
+    assert sorted(path.name for path in run.data.iterdir()) == sorted([names[1], "readme.txt"])
+    assert not lock.exists()
+    assert run.policy_file(EXPERIMENT, 0).exists()
+
+
+def test_what_comes_after_the_end_changes_nothing(
+    books: RunBooks, run: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A learner that was dismissed may still report the checkpoint it was saving."""
+    late: list[Effect] = [
+        recorded(run, 9),
+        RecordReward(EXPERIMENT, 9, 1.0, best=True),
+        DeleteChunks(EXPERIMENT, tuple(write_chunks(run, 1))),
+        WriteProgress(EXPERIMENT, ProgressRow(epoch=0, env_step=40, losses={}, wall_s=1.0)),
+    ]
+    closing = CloseRun(EXPERIMENT, frozenset({name.name for name in run.data.iterdir()}))
+    books.carry_out(closing)
+    before = tree(run.root)
+    capsys.readouterr()
+    for effect in [*late, closing, Say(EXPERIMENT, "late words"), Exit()]:
+        books.carry_out(effect)
+    assert tree(run.root) == before
+    assert f"experiment {EXPERIMENT} is over: RecordCheckpoint comes too late" in capsys.readouterr().err
+
+
+def test_closing_everything_twice_is_harmless(books: RunBooks, run: RunFolder) -> None:
+    books.close()
+    books.close()
+    assert run.commander_log.exists()

@@ -1,0 +1,253 @@
+"""A coordinator as a process: it answers, refuses, survives garbage, and ends in order."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+import zmq
+
+from remuda.client.client import Client
+from remuda.tests.deploy.waiting import DEADLINE_S, until
+from remuda.tests.worker.leases import small_config
+from remuda.tests.worker.recording_link import WORKER
+from remuda.wire import connection_file
+from remuda.wire.channel import Channel
+from remuda.wire.connection_file import ConnectionFile
+from remuda.wire.conversation import RefusedError, UnreachableError
+from remuda.wire.messages import PROTOCOL_VERSION, Register, StatusRequest
+from remuda.wire.sockets import DealerSocket, Malformed, client_identity, worker_identity
+from remuda.worker.link import Link
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(90)]
+
+
+class Running:
+    """A coordinator of its own for each test; its messages go to a file."""
+
+    def __init__(self, folder: Path, *, lifeline: int | None = None) -> None:
+        self.runs_dir = folder / "runs"
+        self.file = folder / "connection.json"
+        self.log = folder / "coordinator.txt"
+        arguments = ["--runs-dir", str(self.runs_dir), "--connection-file", str(self.file)]
+        more = [] if lifeline is None else ["--lifeline", str(lifeline)]
+        with self.log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "remuda.coordinator", *arguments, *more],
+                stdout=output,
+                stderr=output,
+                pass_fds=() if lifeline is None else (lifeline,),
+            )
+        until(self.file.exists, "the connection file")
+
+    @property
+    def connection(self) -> ConnectionFile:
+        return connection_file.read(self.file)
+
+    def answers(self) -> bool:
+        with Client(self.file) as client:
+            return client.status().coordinator.pid == self.process.pid
+
+    def register(self, *, protocol: int = PROTOCOL_VERSION) -> Link:
+        return Link(self.connection, Register(WORKER, 1, "collector", "here", os.getpid(), protocol, "0"))
+
+
+@contextmanager
+def running(folder: Path, *, lifeline: int | None = None) -> Generator[Running, None, None]:
+    opened = Running(folder, lifeline=lifeline)
+    try:
+        yield opened
+    finally:
+        opened.process.kill()
+        opened.process.wait()
+
+
+@pytest.fixture
+def coordinator(tmp_path: Path) -> Generator[Running, None, None]:
+    with running(tmp_path) as opened:
+        yield opened
+
+
+def test_it_says_where_it_is_and_answers_there(coordinator: Running) -> None:
+    connection = coordinator.connection
+    assert connection.pid == coordinator.process.pid
+    assert coordinator.file.stat().st_mode & 0o777 == 0o600
+    with Client(coordinator.file) as client:
+        status = client.status()
+    assert status.coordinator.id == connection.coordinator
+    assert status.coordinator.address == connection.address
+    assert status.coordinator.protocol == PROTOCOL_VERSION
+    assert (status.workers, status.experiments) == ([], [])
+    assert not coordinator.runs_dir.exists()  # nothing is written before there is a run
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_told_to_end_it_ends_in_order(coordinator: Running, number: signal.Signals) -> None:
+    coordinator.process.send_signal(number)
+    assert coordinator.process.wait(DEADLINE_S) == 0
+    assert not coordinator.file.exists()
+    log = coordinator.log.read_text()
+    assert f"shutting down: asked to by {number.name}" in log
+    assert "Traceback" not in log
+
+
+def test_a_client_can_end_it(coordinator: Running) -> None:
+    with Client(coordinator.file) as client:
+        client.shutdown("enough")
+    assert coordinator.process.wait(DEADLINE_S) == 0
+    assert "shutting down: enough" in coordinator.log.read_text()
+
+
+def test_it_ends_with_its_lifeline(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    try:
+        with running(tmp_path, lifeline=reading) as coordinator:
+            assert coordinator.answers()
+            os.close(writing)
+            assert coordinator.process.wait(DEADLINE_S) == 0
+            assert not coordinator.file.exists()
+    finally:
+        os.close(reading)
+
+
+def test_ending_it_leaves_another_coordinators_connection_file(coordinator: Running) -> None:
+    other = ConnectionFile("cccccccc-0000-4000-8000-000000000009", "tcp://127.0.0.1:1", PROTOCOL_VERSION, "h", 1, 1)
+    connection_file.write(coordinator.file, other)
+    coordinator.process.terminate()
+    assert coordinator.process.wait(DEADLINE_S) == 0
+    assert connection_file.read(coordinator.file) == other
+
+
+def test_its_worker_is_sent_home_before_it_ends(coordinator: Running) -> None:
+    link = coordinator.register()
+    link.start(DEADLINE_S)
+    with Client(coordinator.file) as client:
+        assert [worker.uuid for worker in client.status().workers] == [WORKER]
+    coordinator.process.terminate()
+    message = link.receive(DEADLINE_S)
+    assert type(message).__name__ == "Leave"
+    assert link.close("told to leave", DEADLINE_S)
+    assert coordinator.process.wait(DEADLINE_S) == 0
+
+
+@pytest.mark.parametrize("protocol", [PROTOCOL_VERSION - 1, PROTOCOL_VERSION + 1])
+def test_a_worker_of_another_protocol_is_refused_with_both_numbers(coordinator: Running, protocol: int) -> None:
+    link = coordinator.register(protocol=protocol)
+    with pytest.raises(RefusedError, match=rf"protocol {PROTOCOL_VERSION}.*speaks {protocol}") as caught:
+        link.start(DEADLINE_S)
+    assert caught.value.code == "protocol"
+    link.close("refused", 0.0)
+    assert coordinator.answers()
+
+
+def test_frames_of_another_protocol_are_refused_in_that_protocol(coordinator: Running) -> None:
+    theirs = PROTOCOL_VERSION + 1
+    peer = DealerSocket(coordinator.connection.address, client_identity())
+    try:
+        peer.send(Channel().post(StatusRequest(), 0.0), protocol=theirs)
+        answers: list[object] = []
+
+        def answered() -> bool:
+            peer.wait(0.05)
+            answers.append(peer.receive())
+            return answers[-1] is not None
+
+        until(answered, "a refusal")
+        assert isinstance(answers[-1], Malformed)  # to us; a peer of that protocol can read it
+        assert f"protocol {theirs}" in str(answers[-1].error)
+    finally:
+        peer.close()
+    assert coordinator.answers()
+
+
+def raw_tcp(address: str, data: bytes) -> None:
+    url = urlsplit(address)
+    assert url.port is not None
+    with socket.create_connection(("127.0.0.1", url.port), timeout=DEADLINE_S) as connection:
+        connection.sendall(data)
+
+
+def test_it_survives_what_is_no_zeromq_at_all(coordinator: Running) -> None:
+    rng = np.random.default_rng(0)
+    address = coordinator.connection.address
+    raw_tcp(address, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    raw_tcp(address, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")  # how TLS begins
+    for _ in range(50):
+        raw_tcp(address, rng.bytes(int(rng.integers(0, 300))))
+    assert coordinator.answers()
+
+
+def test_it_survives_random_frames_without_filling_its_log(coordinator: Running) -> None:
+    rng = np.random.default_rng(1)
+    context = zmq.Context()
+    peer = context.socket(zmq.DEALER)
+    peer.linger = 2_000
+    peer.routing_id = worker_identity(WORKER, 1)
+    peer.connect(coordinator.connection.address)
+    for _ in range(3_000):
+        peer.send_multipart([rng.bytes(int(rng.integers(0, 60))) for _ in range(int(rng.integers(1, 6)))])
+    peer.close()
+    context.term()
+    assert coordinator.answers()
+    until(lambda: "malformed message" in coordinator.log.read_text(), "a word about it")
+    assert coordinator.log.read_text().count("malformed message") <= 5
+    assert coordinator.process.poll() is None
+
+
+def test_the_client_is_told_what_is_wrong(coordinator: Running) -> None:
+    with Client(coordinator.file) as client:
+        with pytest.raises(RefusedError, match="no experiment is called 'nobody'") as caught:
+            client.experiment("nobody")
+        assert caught.value.code == "unknown"
+        with pytest.raises(RefusedError, match="no experiment is called 'nobody'"):
+            client.stop("nobody")
+        coordinator.runs_dir.joinpath("small").mkdir(parents=True)
+        coordinator.runs_dir.joinpath("small", "notes.txt").touch()
+        with pytest.raises(RefusedError) as taken:
+            client.submit(small_config())
+        assert taken.value.code == "exists"
+        assert client.status().experiments == []
+
+
+def test_without_workers_an_experiment_waits_says_why_and_can_be_stopped(coordinator: Running) -> None:
+    with Client(coordinator.file) as client:
+        submitted = client.submit(small_config())
+        assert submitted.run_dir == str(coordinator.runs_dir / "small")
+        waiting = client.experiment(submitted.experiment[:8])
+        assert waiting.state == "queued"
+        until(lambda: client.experiment("small").waiting_for is not None, "why it waits")
+        seen: list[str] = []
+        client.stop("small")
+        last = client.follow(submitted.experiment, lambda status: seen.append(status.state))
+    assert last.state == "stopped"
+    assert seen == ["stopped"]
+    assert coordinator.answers()
+
+
+def test_following_a_coordinator_that_dies_asks_whoever_knows_why(coordinator: Running) -> None:
+    with Client(coordinator.file) as client:
+        submitted = client.submit(small_config())
+
+    def short() -> Client:
+        return Client(coordinator.file, answer_deadline_s=0.5)
+
+    def check() -> None:
+        if coordinator.process.poll() is not None:
+            raise ChildProcessError("the coordinator process ended with exit code -9")
+
+    with short() as knowing, short() as clueless:
+        coordinator.process.kill()
+        coordinator.process.wait()
+        with pytest.raises(ChildProcessError):
+            knowing.follow(submitted.experiment, lambda status: None, check=check)
+        with pytest.raises(UnreachableError):
+            clueless.follow(submitted.experiment, lambda status: None)

@@ -1,0 +1,54 @@
+"""An environment is tried before anything is started, and put away again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from gymnasium import spaces
+
+from remuda.config.schema import EnvConfig, ExperimentConfig
+from remuda.environments.check import check_environment
+from remuda.environments.errors import EnvironmentBuildError
+
+MODULE = """
+import gymnasium
+closed = []
+class Tracked(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (3,))
+    action_space = gymnasium.spaces.Discrete(5)
+    def close(self):
+        import pathlib
+        (pathlib.Path(__file__).parent / "closed").touch()
+def make():
+    return Tracked()
+def broken():
+    raise RuntimeError("no display")
+"""
+
+
+def config_of(env: EnvConfig, source_dir: Path | None = None) -> ExperimentConfig:
+    return ExperimentConfig(name="x", env=env, source_dir=None if source_dir is None else str(source_dir))
+
+
+def test_it_returns_the_spaces_and_closes_the_environment(tmp_path: Path) -> None:
+    (tmp_path / "checked_env.py").write_text(MODULE)
+    observation, action = check_environment(config_of(EnvConfig(make="checked_env:make"), tmp_path))
+    assert observation == spaces.Box(-1, 1, (3,))
+    assert action == spaces.Discrete(5)
+    assert (tmp_path / "closed").exists()
+
+
+@pytest.mark.parametrize(
+    ("env", "reason"),
+    [
+        (EnvConfig(id="CartPol-v1"), "CartPol"),
+        (EnvConfig(make="no_such_module_here:make"), "no_such_module_here"),
+        (EnvConfig(make="broken_env:nothing"), "nothing"),
+        (EnvConfig(make="broken_env:broken"), "no display"),
+    ],
+)
+def test_what_cannot_be_built_is_named(tmp_path: Path, env: EnvConfig, reason: str) -> None:
+    (tmp_path / "broken_env.py").write_text(MODULE)
+    with pytest.raises(EnvironmentBuildError, match=reason):
+        check_environment(config_of(env, tmp_path))

@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from uuid import uuid4
 
-from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.effects import Answer, Effect, Exit, PrepareRun, Release, Say, Send, Step, Tell
+from remuda.coordinator.effects import Answer, Effect, Exit, PrepareRun, Release, Say, Step, Tell
+from remuda.coordinator.events import Event, Received, RunPrepared, RunRefused, ShutdownRequested, Tick
 from remuda.coordinator.experiment import Experiment, Identity
+from remuda.coordinator.peers import Peers
 from remuda.coordinator.registry import Limits, Registry, Worker
-from remuda.coordinator.resumed import Resumed
 from remuda.coordinator.scheduler import ROLES, plan
-from remuda.wire.channel import Channel, Envelope
 from remuda.wire.messages import (
     PROTOCOL_VERSION,
     Ack,
@@ -42,59 +41,8 @@ from remuda.wire.messages import (
     WorkerStatus,
 )
 
-CLIENT_EXPIRES_S = 120.0
-"""A client that has been silent for so long is forgotten."""
 FAREWELL_S = 5.0
 """How long a coordinator that shuts down waits for its workers to say goodbye."""
-
-
-@dataclass(frozen=True)
-class Received:
-    """An envelope came from this peer."""
-
-    peer: bytes
-    envelope: Envelope
-
-
-@dataclass(frozen=True)
-class RunPrepared:
-    """The run folder of a submitted experiment is ready."""
-
-    experiment: str
-    config: ExperimentConfig
-    run_dir: str
-    policy_file: str
-    resumed: Resumed | None = None
-    """Where a run that is resumed goes on."""
-
-
-@dataclass(frozen=True)
-class RunRefused:
-    """The experiment cannot be: wrong config, or its run folder is taken."""
-
-    experiment: str
-    rejection: Rejected
-
-
-@dataclass(frozen=True)
-class Tick:
-    """Time has passed."""
-
-
-@dataclass(frozen=True)
-class ShutdownRequested:
-    """The operating system (or the user's Ctrl-C) asks the coordinator to end."""
-
-    reason: str
-
-
-Event = Received | RunPrepared | RunRefused | Tick | ShutdownRequested
-
-
-@dataclass
-class _Peer:
-    channel: Channel
-    heard_s: float
 
 
 @dataclass(frozen=True)
@@ -126,7 +74,7 @@ class Coordinator:
         self._limits = limits or Limits()
         self._new_id = new_id
         self._registry = Registry(self._limits)
-        self._peers: dict[bytes, _Peer] = {}
+        self._peers = Peers()
         self._experiments: dict[str, Experiment] = {}
         self._lease_holders: dict[int, tuple[str, str]] = {}
         """Lease number to (experiment, worker UUID), while the lease is open."""
@@ -180,20 +128,15 @@ class Coordinator:
     # --- messages ---
 
     def _received(self, event: Received, now_s: float) -> list[Effect]:
-        peer = self._peers.setdefault(event.peer, _Peer(Channel(), now_s))
-        peer.heard_s = now_s
-        received = peer.channel.receive(event.envelope, now_s)
-        effects: list[Effect] = [Send(event.peer, envelope) for envelope in received.answers]
+        received, answers = self._peers.receive(event.peer, event.envelope, now_s)
+        effects: list[Effect] = [*answers]
         if received.message is None:
             return effects
         steps = self._dispatch(event.peer, received.message, received.id, now_s)
         effects += self._perform(steps, now_s, peer=event.peer, message_id=received.id)
-        waits = any(
-            pending.peer == event.peer and pending.message_id == received.id for pending in self._pending.values()
-        )
-        ack = None if waits else peer.channel.acknowledge(received.id)
-        if ack is not None:
-            effects.append(Send(event.peer, ack))
+        question = (event.peer, received.id)
+        if not any((pending.peer, pending.message_id) == question for pending in self._pending.values()):
+            effects += self._peers.acknowledge(*question)
         return effects
 
     def _dispatch(self, peer: bytes, message: AnyMessage, message_id: int, now_s: float) -> list[Step]:
@@ -316,10 +259,7 @@ class Coordinator:
         return self._late_answer(self._pending.pop(event.experiment), event.rejection, now_s)
 
     def _late_answer(self, pending: _Pending, message: AnyMessage, now_s: float) -> list[Effect]:
-        peer = self._peers.get(pending.peer)
-        if peer is None:
-            return []
-        return [Send(pending.peer, peer.channel.post(message, now_s, reply_to=pending.message_id))]
+        return [*self._peers.post(pending.peer, message, now_s, reply_to=pending.message_id)]
 
     def _find_experiment(self, query: str) -> Experiment | Rejected:
         matches = [
@@ -386,10 +326,7 @@ class Coordinator:
     def _dismiss(self, worker: Worker, reason: str, now_s: float) -> list[Step]:
         """Tell a life of a worker to end, and forget it."""
         self._registry.remove(worker)
-        peer = self._peers.get(worker.peer)
-        if peer is None:
-            return []
-        return [Send(worker.peer, peer.channel.post(Leave(reason), now_s))]
+        return [*self._peers.post(worker.peer, Leave(reason), now_s)]
 
     def _worker_of(self, peer: bytes) -> Worker | None:
         worker = self._registry.find(peer.split(b":", 1)[0].decode(errors="replace"))
@@ -426,19 +363,8 @@ class Coordinator:
         for experiment in self._experiments.values():
             steps += experiment.tick(now_s)
         effects = self._perform(steps + self._schedule(now_s), now_s)
-        self._expire_peers(now_s)
-        for identity, peer in self._peers.items():
-            effects += [Send(identity, envelope) for envelope in peer.channel.due(now_s)]
-        return effects + self._say_farewell(now_s)
-
-    def _expire_peers(self, now_s: float) -> None:
-        gone = [
-            identity
-            for identity, peer in self._peers.items()
-            if now_s - peer.heard_s > CLIENT_EXPIRES_S and self._worker_of(identity) is None
-        ]
-        for identity in gone:
-            del self._peers[identity]
+        self._peers.expire(now_s, keep=lambda peer: self._worker_of(peer) is not None)
+        return [*effects, *self._peers.due(now_s), *self._say_farewell(now_s)]
 
     def _shut_down(self, reason: str, now_s: float) -> list[Effect]:
         return self._perform(self._begin_shutdown(reason, now_s), now_s)
@@ -459,8 +385,7 @@ class Coordinator:
             self._farewell_s = now_s
             effects: list[Effect] = []
             for worker in self._registry:
-                channel = self._peers[worker.peer].channel
-                effects.append(Send(worker.peer, channel.post(Leave(f"the coordinator ends: {self._closing}"), now_s)))
+                effects += self._peers.post(worker.peer, Leave(f"the coordinator ends: {self._closing}"), now_s)
             return effects
         if len(self._registry) == 0 or now_s - self._farewell_s > FAREWELL_S:
             return [Exit()]
@@ -478,8 +403,7 @@ class Coordinator:
                     effects += self._tell(step, now_s)
                 case Answer():
                     assert peer is not None, "an answer outside a conversation"
-                    envelope = self._peers[peer].channel.post(step.message, now_s, reply_to=message_id)
-                    effects.append(Send(peer, envelope))
+                    effects += self._peers.post(peer, step.message, now_s, reply_to=message_id)
                 case Release():
                     effects += self._perform(self._release(step, now_s), now_s)
                 case _:
@@ -491,4 +415,4 @@ class Coordinator:
         worker = self._registry.find(uuid)
         if worker is None or worker.lease != tell.lease:
             return []
-        return [Send(worker.peer, self._peers[worker.peer].channel.post(tell.message, now_s))]
+        return [*self._peers.post(worker.peer, tell.message, now_s)]

@@ -17,8 +17,9 @@ import numpy as np
 from remuda.buffer.ring import ColumnRing
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator import effects as fx
+from remuda.coordinator.events import Received, RunPrepared, Tick
 from remuda.coordinator.registry import Limits
-from remuda.coordinator.state import Coordinator, Received, RunPrepared, Tick
+from remuda.coordinator.state import Coordinator
 from remuda.learner.loop import Priorities
 from remuda.learner.prefetch import Prefetch
 from remuda.logbook.progress import ProgressRow

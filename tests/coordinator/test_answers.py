@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 from remuda.coordinator import effects as fx
-from remuda.coordinator.state import Received
+from remuda.coordinator.events import Received
 from remuda.tests.coordinator.simulation import World
 from remuda.tests.coordinator.test_state import config
 from remuda.wire.answers import REPLIES, RESULTS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.events import ShutdownRequested
 from remuda.logbook.reports import EvaluationReport, WorkerReport
 from remuda.tests.coordinator.simulation import Faults, World
 from remuda.wire.messages import Done, ExperimentStatus, Rejected, Status, StatusRequest, StopExperiment, Submitted
@@ -240,8 +241,6 @@ def test_status_is_answered() -> None:
 
 
 def test_shutdown_stops_the_runs_sends_everybody_home_and_exits() -> None:
-    from remuda.coordinator.state import ShutdownRequested
-
     world = World(config(stop={"max_env_steps": 10**9}))
     world.herd(collectors=2)
     world.submit()

@@ -1,0 +1,53 @@
+"""What happens to the coordinator: everything the state machine is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.resumed import Resumed
+from remuda.wire.channel import Envelope
+from remuda.wire.messages import Rejected
+
+
+@dataclass(frozen=True)
+class Received:
+    """An envelope came from this peer."""
+
+    peer: bytes
+    envelope: Envelope
+
+
+@dataclass(frozen=True)
+class RunPrepared:
+    """The run folder of a submitted experiment is ready."""
+
+    experiment: str
+    config: ExperimentConfig
+    run_dir: str
+    policy_file: str
+    resumed: Resumed | None = None
+    """Where a run that is resumed goes on."""
+
+
+@dataclass(frozen=True)
+class RunRefused:
+    """The experiment cannot be: wrong config, or its run folder is taken."""
+
+    experiment: str
+    rejection: Rejected
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Time has passed."""
+
+
+@dataclass(frozen=True)
+class ShutdownRequested:
+    """The operating system (or the user's Ctrl-C) asks the coordinator to end."""
+
+    reason: str
+
+
+Event = Received | RunPrepared | RunRefused | Tick | ShutdownRequested

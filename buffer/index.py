@@ -109,7 +109,7 @@ class ReplayIndex:
         Never refuses for the limiter's sake: what was collected counts. Raises ChunkTooLargeError when the chunk by
         itself exceeds the capacity or the quota.
         """
-        self._check_fits(meta)
+        self.check_fits(meta)
         first_row, end_row = self.next_row, self.next_row + meta.rows
         if not meta.rows:
             return InsertResult(first_row, [meta.file])
@@ -243,7 +243,8 @@ class ReplayIndex:
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
-    def _check_fits(self, meta: ChunkMeta) -> None:
+    def check_fits(self, meta: ChunkMeta) -> None:
+        """Raise ChunkTooLargeError where `insert` would, changing nothing."""
         if meta.rows > self.capacity:
             raise ChunkTooLargeError(
                 f"chunk {meta.file} has {meta.rows} rows and the buffer holds {self.capacity}: "

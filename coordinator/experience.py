@@ -87,12 +87,17 @@ class Experience:
         if meta.chunk in self._ledger:
             return Accepted(fresh=False)
         try:
-            inserted = self._index.insert(meta)
+            self._index.check_fits(meta)
             self._ledger.accept(meta)
         except (ChunkTooLargeError, TooManyGapsError) as error:
             return Accepted(fresh=False, rejected=str(error))
+        inserted = self._index.insert(meta)
         self._newest_chunk_policy = meta.policy
         return Accepted(fresh=True, deletable=tuple(inserted.deletable))
+
+    def quarantine(self, file: str, reason: str) -> list[str]:
+        """Never sample a payload file again that cannot be read; returns payload files that may go."""
+        return self._index.quarantine(file, reason)
 
     def insertable_rows(self) -> int:
         """How many more rows may come in before the learner has to catch up."""

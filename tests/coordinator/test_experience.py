@@ -1,0 +1,138 @@
+"""What is counted can be sampled, what is refused leaves no trace, and nothing is counted twice."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from remuda.coordinator.experience import Accepted, Experience
+from remuda.tests.buffer.chunks import meta_of
+from remuda.tests.worker.leases import small_config
+from remuda.wire.messages import PolicyRef
+
+ROWS = 20
+
+
+def experience(*, capacity: int = 100, min_rows: int = 40, samples_per_insert: float | None = None) -> Experience:
+    buffer = {"capacity": capacity, "min_rows": min_rows, "samples_per_insert": samples_per_insert}
+    return Experience(small_config(buffer=buffer), 0.0)
+
+
+def totals(held: Experience) -> tuple[int, int, int, frozenset[str]]:
+    return held.env_step, held.rows, held.episode, held.live_files()
+
+
+def test_a_chunk_counts_once() -> None:
+    held = experience()
+    meta = replace(meta_of(0, ROWS), env_steps=21, episode_returns=[9.0, 10.0], episode_lengths=[9, 10])
+    assert held.accept(meta) == Accepted(fresh=True)
+    expected = (21, ROWS, 2, frozenset({meta.file}))
+    assert totals(held) == expected
+    assert held.accept(meta) == Accepted(fresh=False)
+    assert totals(held) == expected
+
+
+@given(st.lists(st.integers(0, 8), min_size=1, max_size=40))
+def test_counters_are_sums_over_the_different_chunks_that_came(order: list[int]) -> None:
+    held = experience(capacity=1_000)
+    for sequence in order:
+        held.accept(replace(meta_of(sequence, ROWS), env_steps=100 + sequence))
+    assert held.env_step == sum(100 + sequence for sequence in set(order))
+    assert held.rows == ROWS * len(set(order))
+
+
+def test_a_chunk_larger_than_the_buffer_is_refused_and_not_counted() -> None:
+    held = experience(capacity=ROWS, min_rows=1)
+    accepted = held.accept(meta_of(0, ROWS + 1))
+    assert not accepted.fresh
+    assert accepted.rejected is not None
+    assert "raise buffer.capacity" in accepted.rejected
+    assert totals(held) == (0, 0, 0, frozenset())
+    assert held.accept(meta_of(0, ROWS)).fresh  # its number was not used up
+
+
+def test_a_chunk_the_ledger_refuses_is_not_sampled_either() -> None:
+    held = experience(capacity=10, min_rows=1)
+    sequence = 1
+    while (accepted := held.accept(meta_of(sequence, 1))).fresh:
+        sequence += 2  # every other one is missing
+        assert sequence < 20_000
+    assert accepted.rejected is not None
+    assert "gaps" in accepted.rejected
+    assert meta_of(sequence, 1).file not in held.live_files()
+    before = totals(held)
+    assert held.accept(meta_of(sequence, 1)).rejected is not None
+    assert totals(held) == before
+
+
+def test_the_oldest_make_room_and_their_files_may_go_once_the_learner_has_them() -> None:
+    held = experience(capacity=2 * ROWS)
+    metas = [meta_of(sequence, ROWS) for sequence in range(4)]
+    for meta in metas[:2]:
+        held.accept(meta)
+    assert [chunk.meta for chunk in held.hand_out_new()] == metas[:2]
+    assert held.hand_out_new() == []
+    assert held.accept(metas[2]).deletable == ()  # the learner may be about to read the first
+    assert held.first_live_row == ROWS
+    assert held.confirm_loaded(2 * ROWS) == [metas[0].file]
+    assert held.accept(metas[3]).deletable == (metas[1].file,)
+    assert held.live_files() == {metas[2].file, metas[3].file}
+    assert held.env_step == 4 * ROWS  # what was counted stays counted
+
+
+def test_a_new_learner_is_told_of_every_live_chunk() -> None:
+    held = experience(capacity=2 * ROWS)
+    metas = [meta_of(sequence, ROWS) for sequence in range(3)]
+    for meta in metas:
+        held.accept(meta)
+        held.hand_out_new()
+    chunks, deletable = held.replay_for_new_learner()
+    assert [(chunk.first_row, chunk.meta) for chunk in chunks] == [(ROWS, metas[1]), (2 * ROWS, metas[2])]
+    assert deletable == [metas[0].file]
+    assert held.hand_out_new() == []
+
+
+def test_batches_come_from_live_rows_once_there_are_enough() -> None:
+    held = experience(min_rows=2 * ROWS)
+    held.accept(meta_of(0, ROWS))
+    assert held.sampleable_batches(8) == 0
+    assert held.samples_per_insert is None
+    held.accept(meta_of(1, ROWS))
+    assert held.sampleable_batches(8) > 0
+    sampled = held.sample(2, 8, train_iter=0)
+    assert sampled.rows.shape == (2, 8)
+    assert ((sampled.rows >= 0) & (sampled.rows < 2 * ROWS)).all()
+    held.accept(meta_of(2, ROWS))  # the first after the warm-up
+    assert held.samples_per_insert == pytest.approx(16 / ROWS)
+
+
+def test_large_errors_are_drawn_more_often() -> None:
+    held = experience()
+    held.accept(meta_of(0, 50))
+    held.update_priorities(np.arange(50), np.where(np.arange(50) == 7, 100.0, 0.01).astype(np.float32))
+    drawn = held.sample(20, 8, train_iter=0).rows
+    # 100^0.6 = 15.8 against 49 * 0.01^0.6 = 3.1: five of six, where a uniform draw gives one of fifty
+    assert (drawn == 7).mean() > 0.5
+
+
+def test_policy_lag_counts_versions_within_an_epoch() -> None:
+    held = experience()
+    held.accept(replace(meta_of(0, ROWS), policy=PolicyRef(2, 5, 50)))
+    assert held.policy_lag(PolicyRef(2, 8, 80)) == 3
+    assert held.policy_lag(PolicyRef(2, 4, 40)) == 0
+    assert held.policy_lag(PolicyRef(3, 0, 50)) == 0  # a new learner: not comparable
+
+
+def test_its_tables_are_handed_over_once() -> None:
+    held = experience()
+    held.accept(meta_of(0, 50))
+    assert held.reports(1.0, 0) == []
+    held.sample(200, 8, train_iter=3)  # the default interval is 200 batches
+    held.sample(1, 8, train_iter=3)
+    topics = [report.topic for report in held.reports(2.0, 3)]
+    assert topics == ["buffer_sample"]
+    assert held.reports(3.0, 3) == []
+    assert [report.topic for report in held.reports(61.0, 3)] == ["buffer_throughput"]

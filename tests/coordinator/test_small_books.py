@@ -1,0 +1,99 @@
+"""Leases, the learner's requests, and rates: small records that the experiment keeps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.coordinator.leases import LeaseBook
+from remuda.coordinator.rate import WINDOW_S, Rate
+from remuda.coordinator.requests import RequestQueue
+from remuda.wire.messages import BatchRequest
+
+# --- leases ---
+
+
+def test_indices_are_the_smallest_free_ones_per_role() -> None:
+    book = LeaseBook()
+    assert [book.open(number, "collector", f"c{number}").index for number in (1, 2, 3)] == [0, 1, 2]
+    assert book.open(4, "evaluator", "e").index == 0
+    book.close(2)
+    assert book.open(5, "collector", "c5").index == 1  # in the place of the one that went, with its seeds
+    assert book.open(6, "collector", "c6").index == 3
+    assert [(lease.number, lease.index) for lease in book.of("collector")] == [(1, 0), (5, 1), (3, 2), (6, 3)]
+
+
+def test_a_lease_is_closed_once() -> None:
+    book = LeaseBook()
+    lease = book.open(1, "learner", "l")
+    assert (book.find(1), book.learner, len(book)) == (lease, lease, 1)
+    assert book.close(1) is lease
+    assert book.close(1) is None
+    assert (book.find(1), book.learner, len(book)) == (None, None, 0)
+
+
+def test_ready_are_those_that_have_said_so_and_are_not_leaving() -> None:
+    book = LeaseBook()
+    building, working, leaving = (book.open(number, "collector", "c") for number in (1, 2, 3))
+    working.ready = leaving.ready = leaving.draining = True
+    assert book.ready("collector") == [working]
+    building.ready = True
+    assert book.ready("collector") == [building, working]
+
+
+# --- requests ---
+
+
+def request(number: int) -> BatchRequest:
+    return BatchRequest(1, number, 2, 8, 0, 0, np.empty(0, np.int64), np.empty(0, np.float32))
+
+
+@given(st.permutations(range(1, 7)), st.lists(st.integers(1, 6), max_size=10))
+def test_requests_are_answered_in_order_and_once(order: list[int], repeated: list[int]) -> None:
+    queue = RequestQueue()
+    answered: list[int] = []
+    for number in [*order, *repeated]:
+        queue.add(request(number))
+        while (following := queue.next) is not None:
+            answered.append(following.request)
+            queue.answered()
+    assert answered == [1, 2, 3, 4, 5, 6]
+    assert queue.next is None
+
+
+# --- rates ---
+
+
+def test_before_two_samples_the_rate_is_zero() -> None:
+    rate = Rate()
+    assert rate.per_s() == 0.0
+    rate.note(100, 1.0)
+    rate.note(200, 1.1)  # too soon for a sample of its own
+    assert rate.per_s() == 0.0
+
+
+def test_the_rate_is_growth_over_time() -> None:
+    rate = Rate()
+    for value, now_s in ((100, 1.0), (300, 2.0), (300, 3.0)):
+        rate.note(value, now_s)
+    assert rate.per_s() == pytest.approx(200 / 2.0)
+
+
+def test_what_is_long_ago_is_forgotten() -> None:
+    rate = Rate()
+    rate.note(0, 0.0)
+    for second in range(1, 40):
+        rate.note(1_000 if second < 20 else 1_000 + 10 * (second - 19), float(second))
+    assert rate.per_s() == pytest.approx(10.0)  # the burst of the first second is out of the window
+    assert WINDOW_S < 19
+
+
+def test_a_counter_that_stands_still_comes_to_zero() -> None:
+    rate = Rate()
+    rate.note(0, 0.0)
+    rate.note(500, 1.0)
+    for second in range(2, 15):
+        rate.note(500, float(second))
+    assert rate.per_s() == 0.0

@@ -25,6 +25,7 @@ from remuda.wire.messages import (
     BatchRequest,
     CheckpointSaved,
     ChunkReady,
+    ChunkUnreadable,
     CollectorReport,
     Counters,
     Drain,
@@ -223,6 +224,8 @@ class Experiment:
         match message:
             case BatchRequest():
                 return self._moved(self._supply.requested(message, now_s), now_s)
+            case ChunkUnreadable():
+                return self._supply.unreadable(message)
             case PolicyPublished():
                 collectors = [ready.number for ready in self._leases.ready("collector")]
                 return self._supply.published(message, collectors)

@@ -35,10 +35,17 @@ class Peers:
         received = known.channel.receive(envelope, now_s)
         return received, [Send(peer, answer) for answer in received.answers]
 
-    def post(self, peer: bytes, message: AnyMessage, now_s: float, *, reply_to: int = 0) -> list[Send]:
+    def post(self, peer: bytes, message: AnyMessage, now_s: float) -> list[Send]:
         """Say something to a peer; to one that is not known (any more) nothing is said."""
         known = self._peers.get(peer)
-        return [] if known is None else [Send(peer, known.channel.post(message, now_s, reply_to=reply_to))]
+        return [] if known is None else [Send(peer, known.channel.post(message, now_s))]
+
+    def answer(self, peer: bytes, message: AnyMessage, now_s: float, *, to: int) -> list[Send]:
+        """Answer a message by its id; the answer to one that is never resent (id 0) is not resent either."""
+        known = self._peers.get(peer)
+        if known is None:
+            return []
+        return [Send(peer, known.channel.post(message, now_s, reply_to=to, once=to == 0))]
 
     def acknowledge(self, peer: bytes, message_id: int) -> list[Send]:
         """Confirm a message that has no answer."""

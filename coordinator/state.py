@@ -185,8 +185,6 @@ class Coordinator:
     def _worker_message(self, peer: bytes, message: AnyMessage, now_s: float) -> list[Step]:
         worker = self._worker_of(peer)
         if worker is None:
-            if isinstance(message, Beat):
-                return []  # a beat from before its Register, or after it was declared lost
             if isinstance(message, ChunkReady):
                 return self._lease_message(message, now_s)  # what a lost life collected still counts, once
             return [Answer(Rejected("unknown", "not registered here (any more): register first"))]
@@ -259,7 +257,7 @@ class Coordinator:
         return self._late_answer(self._pending.pop(event.experiment), event.rejection, now_s)
 
     def _late_answer(self, pending: _Pending, message: AnyMessage, now_s: float) -> list[Effect]:
-        return [*self._peers.post(pending.peer, message, now_s, reply_to=pending.message_id)]
+        return [*self._peers.answer(pending.peer, message, now_s, to=pending.message_id)]
 
     def _find_experiment(self, query: str) -> Experiment | Rejected:
         matches = [
@@ -403,7 +401,7 @@ class Coordinator:
                     effects += self._tell(step, now_s)
                 case Answer():
                     assert peer is not None, "an answer outside a conversation"
-                    effects += self._peers.post(peer, step.message, now_s, reply_to=message_id)
+                    effects += self._peers.answer(peer, step.message, now_s, to=message_id)
                 case Release():
                     effects += self._perform(self._release(step, now_s), now_s)
                 case _:

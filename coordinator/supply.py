@@ -17,6 +17,7 @@ from remuda.wire.messages import (
     BatchRequest,
     ChunkAccepted,
     ChunkReady,
+    ChunkUnreadable,
     Counters,
     Credit,
     IndexedChunk,
@@ -119,6 +120,12 @@ class Supply:
         """The learner says how far it has come."""
         self.train_iter = max(self.train_iter, train_iter)
         self.train_rate.note(self.train_iter, now_s)
+
+    def unreadable(self, message: ChunkUnreadable) -> list[Step]:
+        """The learner cannot read a payload."""
+        files = self._experience.quarantine(message.file, message.reason)
+        text = f"payload {message.file} is not sampled any more: {message.reason}"
+        return [Say(self._experiment, text, "warning"), *self._delete(files)]
 
     def published(self, message: PolicyPublished, collectors: Iterable[int]) -> list[Step]:
         """The learner has rewritten the policy file; these collectors (leases) hear of it."""

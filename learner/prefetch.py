@@ -8,12 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from remuda.buffer.chunk import Columns
+import numpy as np
+from numpy.typing import NDArray
+
+from remuda.buffer.chunk import ChunkError, Columns
 from remuda.buffer.ring import ColumnRing
 from remuda.learner.loop import Batch, Priorities
 from remuda.wire.messages import Batches, BatchRequest, Counters, IndexedChunk
 
 REQUESTS_IN_FLIGHT = 2
+
+Rows = NDArray[np.int64]
+Weights = NDArray[np.float32]
+
+
+class NothingReadableError(Exception):
+    """Every payload that a batch was drawn from is missing or damaged."""
 
 
 class Prefetch:
@@ -24,13 +34,24 @@ class Prefetch:
     """
 
     def __init__(
-        self, *, lease: int, batches: int, batch_size: int, ring: ColumnRing, read: Callable[[IndexedChunk], Columns]
+        self,
+        *,
+        lease: int,
+        batches: int,
+        batch_size: int,
+        ring: ColumnRing,
+        read: Callable[[IndexedChunk], Columns],
+        unreadable: Callable[[IndexedChunk, ChunkError], None],
     ) -> None:
+        """`unreadable` hears of each payload that cannot be read; batches go on without its rows."""
         self._lease = lease
         self._batches = batches
         self._batch_size = batch_size
         self._ring = ring
         self._read = read
+        self._unreadable = unreadable
+        self._missing: list[IndexedChunk] = []
+        """Unreadable chunks whose rows may still be in batches that were sampled before the coordinator knew."""
         self._requested = 0
         self._begun = 0
         self._replies: dict[int, Batches] = {}
@@ -40,9 +61,15 @@ class Prefetch:
         """As of the newest reply that is being trained on."""
 
     def load(self, chunks: Sequence[IndexedChunk]) -> None:
-        """Put payloads into the ring, in row order. Raises ChunkError for one that is missing or damaged."""
+        """Put payloads into the ring, in row order; those that are missing or damaged are left out and reported."""
         for chunk in chunks:
-            self._ring.write(chunk.first_row, self._read(chunk))
+            try:
+                columns = self._read(chunk)
+            except ChunkError as error:
+                self._missing.append(chunk)
+                self._unreadable(chunk, error)
+            else:
+                self._ring.write(chunk.first_row, columns)
 
     @property
     def wants_request(self) -> bool:
@@ -69,7 +96,7 @@ class Prefetch:
             self._replies[reply.request] = reply
 
     def next_batch(self) -> Batch | None:
-        """The next batch: columns plus `weights`; None until one has arrived."""
+        """The next batch: columns plus `weights`; None until one has arrived. Raises NothingReadableError."""
         if self._current is None:
             self._current = self._replies.pop(self._begun + 1, None)
             if self._current is None:
@@ -78,10 +105,26 @@ class Prefetch:
             self._position = 0
             self.counters = self._current.counters
             self.load(self._current.new_chunks)
-        rows = self._current.rows[self._position]
+        rows, weights = self._current.rows[self._position], self._current.weights[self._position]
+        if self._missing:
+            rows, weights = self._readable(rows, weights)
         columns = dict(self._ring.gather(rows))
-        columns["weights"] = self._current.weights[self._position]
+        columns["weights"] = weights
         self._position += 1
         if self._position == len(self._current.rows):
+            self._forget_missing(self._current.first_live_row)
             self._current = None
         return Batch(rows=rows, columns=columns)
+
+    def _readable(self, rows: Rows, weights: Weights) -> tuple[Rows, Weights]:
+        """Put readable rows of the same batch in place of unreadable ones."""
+        kept = np.ones(len(rows), np.bool_)
+        for chunk in self._missing:
+            kept &= (rows < chunk.first_row) | (rows >= chunk.first_row + chunk.meta.rows)
+        if not kept.any():
+            raise NothingReadableError(f"none of the {len(rows)} rows of a batch is in a readable payload file")
+        places = np.resize(np.flatnonzero(kept), len(rows))
+        return rows[places], weights[places]
+
+    def _forget_missing(self, first_live_row: int) -> None:
+        self._missing = [chunk for chunk in self._missing if chunk.first_row + chunk.meta.rows > first_live_row]

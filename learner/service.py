@@ -8,7 +8,7 @@ from queue import SimpleQueue
 
 import msgspec
 
-from remuda.buffer.chunk import Columns, read_chunk
+from remuda.buffer.chunk import ChunkError, Columns, read_chunk
 from remuda.buffer.ring import ColumnRing
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.make import make_single
@@ -27,6 +27,7 @@ from remuda.wire.messages import (
     Assign,
     Batches,
     CheckpointSaved,
+    ChunkUnreadable,
     IndexedChunk,
     LearnerReport,
     PolicyPublished,
@@ -65,6 +66,7 @@ class LearnerWork:
             batch_size=config.learner.batch_size,
             ring=ColumnRing(config.buffer.capacity),
             read=self._read,
+            unreadable=self._report_unreadable,
         )
         self._loop = LearnerLoop(
             self._algorithm,
@@ -172,6 +174,10 @@ class LearnerWork:
 
     def _read(self, chunk: IndexedChunk) -> Columns:
         return read_chunk(self._folder.data / chunk.meta.file, chunk.meta)
+
+    def _report_unreadable(self, chunk: IndexedChunk, error: ChunkError) -> None:
+        self._log.say("learner", f"payload {chunk.meta.file} is left out: {error}", level="warning")
+        self._link.send(ChunkUnreadable(self._assign.lease, chunk.meta.file, str(error)[:1_000]))
 
     def _ran_dry(self) -> None:
         """Tell the coordinator, once, how far training has come: it may be waiting for exactly that."""

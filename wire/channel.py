@@ -58,8 +58,10 @@ class Channel:
         self._unanswered: set[int] = set()
         self._replies: dict[int, Envelope] = {}  # answers that may have to be repeated, by the id they answer
 
-    def post(self, message: AnyMessage, now_s: float, *, reply_to: int = 0) -> Envelope:
+    def post(self, message: AnyMessage, now_s: float, *, reply_to: int = 0, once: bool = False) -> Envelope:
         """Return the envelope to send now; unless it is a reply or NOT_RESENT, `due` returns it until acknowledged.
+
+        `once` makes an exception for one that would be said again anyway, such as the answer to every beat.
 
         Arrays in the message must not be changed afterwards. Raises ValueError when `reply_to` was answered already.
         """
@@ -68,7 +70,7 @@ class Channel:
                 raise ValueError(f"message {reply_to} was answered already: post {type(message).__name__} without it")
             return self._answer(reply_to, message)
         floor = self._floor
-        if isinstance(message, NOT_RESENT):
+        if once or isinstance(message, NOT_RESENT):
             return Envelope(0, 0, floor, message)
         self._last_id += 1
         envelope = Envelope(self._last_id, 0, floor, message)

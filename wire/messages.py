@@ -192,6 +192,14 @@ class BatchRequest(Message, frozen=True):
     """float32 [n]: their absolute errors, before exponent and offset."""
 
 
+class ChunkUnreadable(Message, frozen=True):
+    """A payload in data/ is missing or damaged. Its rows are not sampled any more; its steps stay counted."""
+
+    lease: Count
+    file: FileName
+    reason: ShortText
+
+
 class PolicyPublished(Message, frozen=True):
     """The policy file now holds this policy."""
 
@@ -500,6 +508,7 @@ WorkerMessage = (
     | ChunkReady
     | CollectorReport
     | BatchRequest
+    | ChunkUnreadable
     | PolicyPublished
     | LearnerReport
     | CheckpointSaved

@@ -10,10 +10,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from uuid import UUID
 
 import numpy as np
 
+from remuda.buffer.chunk import ChunkError
 from remuda.buffer.ring import ColumnRing
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator import effects as fx
@@ -37,6 +39,7 @@ from remuda.wire.messages import (
     ChunkId,
     ChunkMeta,
     ChunkReady,
+    ChunkUnreadable,
     Credit,
     Drain,
     Drained,
@@ -52,6 +55,7 @@ from remuda.wire.messages import (
     Ready,
     Register,
     Registered,
+    Rejected,
     Role,
     SaveCheckpoint,
     Status,
@@ -84,6 +88,8 @@ class Worker:
     channel: Channel = field(default_factory=Channel)
     alive: bool = True
     lease: int = 0
+    registered: bool = False
+    refused: str | None = None
     work: object | None = None
     assignments: list[int] = field(default_factory=list[int])
 
@@ -115,8 +121,12 @@ class Worker:
                 self.work = WORK[self.role](self, message)
             case Leave():
                 self.alive = False
-            case BeatHeard() | Registered():
+            case BeatHeard():
                 pass
+            case Registered():
+                self.registered = True
+            case Rejected():
+                self.alive, self.refused = False, message.code
             case _ if self.work is not None and getattr(message, "lease", self.lease) == self.lease:
                 self.work.handle(message)  # type: ignore[attr-defined]
             case _:
@@ -127,7 +137,8 @@ class Worker:
             return
         if self.work is not None:
             self.work.step()  # type: ignore[attr-defined]
-        self.say(Beat(progress=int(self.world.now_s * 1_000), activity="working", lease=self.lease))
+        if self.registered:
+            self.say(Beat(progress=int(self.world.now_s * 1_000), activity="working", lease=self.lease))
         for envelope in self.channel.due(self.world.now_s):
             self.world.to_coordinator(self.peer, envelope)
 
@@ -189,14 +200,20 @@ class LearnerWork:
             batch_size=learner.batch_size,
             ring=ColumnRing(world.config.buffer.capacity),
             read=self.read,
+            unreadable=self.report,
         )
         self.prefetch.load(assign.replay)
         worker.say(PolicyPublished(assign.lease, PolicyRef(assign.epoch, 0, self.train_iter)))
         worker.say(Ready(assign.lease))
 
+    def report(self, chunk: IndexedChunk, error: ChunkError) -> None:
+        self.worker.say(ChunkUnreadable(self.assign.lease, chunk.meta.file, str(error)))
+
     def read(self, chunk: IndexedChunk) -> dict[str, np.ndarray]:
         world = self.worker.world
         assert chunk.meta.file in world.disk, f"{chunk.meta.file} was deleted before the learner read it"
+        if chunk.meta.file in world.damaged:
+            raise ChunkError("wrong checksum", Path(chunk.meta.file), "the test damaged it")
         return {"row": np.arange(chunk.first_row, chunk.first_row + chunk.meta.rows)}
 
     def handle(self, message: AnyMessage) -> None:
@@ -299,7 +316,11 @@ class World:
         )
         self.workers: dict[str, Worker] = {}
         self.disk: set[str] = set()
-        self.delivered: dict[ChunkId, ChunkMeta] = {}
+        self.damaged: set[str] = set()
+        self.damage = 0.0
+        """Share of payloads that cannot be read."""
+        self.written: dict[ChunkId, ChunkMeta] = {}
+        self.accepted: set[ChunkId] = set()
         self.sequences: dict[tuple[str, int], int] = {}
         self.said: list[tuple[str | None, str]] = []
         self.reports: list[object] = []
@@ -354,7 +375,9 @@ class World:
         rows = max(env_steps - (2 if sequence == 0 else 0), 1)
         file = f"{worker.uuid}_{worker.incarnation:06d}_{sequence:09d}.chunk"
         self.disk.add(file)
-        return ChunkMeta(
+        if self.rng.random() < self.damage:
+            self.damaged.add(file)
+        meta = ChunkMeta(
             ChunkId(worker.uuid, worker.incarnation, sequence),
             file,
             rows,
@@ -366,6 +389,8 @@ class World:
             [float(env_steps)],
             [env_steps],
         )
+        self.written[meta.chunk] = meta
+        return meta
 
     def skill(self, env_step: int) -> float:
         return float(env_step) / 10
@@ -391,7 +416,6 @@ class World:
             self._flying = [item for item in self._flying if item[0] > self.now_s]
             for _, _, way, peer, envelope in due:
                 if way == "up":
-                    self._note(envelope.message)
                     self.apply(self.coordinator.handle(Received(peer, envelope), self.now_s))
                     self.check()
                 elif peer == CLIENT:
@@ -403,14 +427,11 @@ class World:
                     if uuid in self.workers and self.workers[uuid].peer == peer:
                         self.workers[uuid].receive(envelope)
 
-    def _note(self, message: AnyMessage) -> None:
-        if isinstance(message, ChunkReady):
-            self.delivered[message.meta.chunk] = message.meta
-
     def apply(self, effects: list[fx.Effect]) -> None:
         for effect in effects:
             match effect:
                 case fx.Send():
+                    self._note_accepted(effect.envelope.message)
                     self._fly("down", effect.peer, effect.envelope)
                 case fx.PrepareRun():
                     prepared = RunPrepared(
@@ -421,6 +442,10 @@ class World:
                     self.exited = True
                 case _:
                     self._note_effect(effect)
+
+    def _note_accepted(self, message: AnyMessage) -> None:
+        if isinstance(message, ChunkAccepted) and message.rejected is None:
+            self.accepted.add(message.chunk)
 
     def _note_effect(self, effect: fx.DiskEffect) -> None:
         match effect:
@@ -471,8 +496,8 @@ class World:
         return self.status().experiments[position]
 
     def unique_env_steps(self) -> int:
-        """What env_step has to be: the steps of every different chunk that reached the coordinator."""
-        return sum(meta.env_steps for meta in self.delivered.values())
+        """What env_step has to be: the steps of every different chunk that was acknowledged."""
+        return sum(self.written[chunk].env_steps for chunk in self.accepted)
 
 
 def hash_role(role: str) -> int:

@@ -87,10 +87,10 @@ def said_to_a_fresh_coordinator(peer: bytes, *messages: AnyMessage) -> list[AnyM
     return [effect.envelope.message for effect in effects if isinstance(effect, fx.Send)]
 
 
-def test_a_worker_that_is_not_registered_is_told_so_but_for_its_beats() -> None:
+def test_a_worker_that_is_not_registered_is_told_so_at_every_word() -> None:
     replies = said_to_a_fresh_coordinator(f"{STRANGER}:1".encode(), Beat(0, "idle"), Ready(1))
-    assert [reply.code for reply in replies if isinstance(reply, Rejected)] == ["unknown"]
-    assert len(replies) == 1
+    assert [reply.code for reply in replies if isinstance(reply, Rejected)] == ["unknown", "unknown"]
+    assert len(replies) == 2
 
 
 def test_another_protocol_is_refused_with_both_numbers() -> None:

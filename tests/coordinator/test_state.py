@@ -276,3 +276,29 @@ def test_worker_reports_name_the_evaluator() -> None:
     finished(world)
     evaluators = {worker.uuid for worker in world.workers.values() if worker.role == "evaluator"}
     assert {r.worker for r in world.reports if isinstance(r, WorkerReport) and r.role == "evaluator"} == evaluators
+
+
+def test_damaged_payloads_are_left_out_and_the_run_goes_on() -> None:
+    world = World(config())
+    world.damage = 0.2
+    world.herd(collectors=2)
+    world.submit()
+    finished(world)
+    assert sum("is not sampled any more" in text for _, text in world.said) == len(world.damaged) > 0
+
+
+def test_a_worker_that_was_only_slow_hears_that_it_is_not_known_any_more() -> None:
+    world = World(config())
+    world.herd(collectors=2)
+    world.submit()
+    for _ in range(40):
+        world.step()
+    slow = next(worker for worker in world.workers.values() if worker.role == "collector")
+    slow.alive = False
+    for _ in range(150):
+        world.step()
+    assert slow.uuid not in {worker.uuid for worker in world.status().workers}
+    slow.alive = True
+    for _ in range(5):
+        world.step()
+    assert slow.refused == "unknown"

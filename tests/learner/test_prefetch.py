@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -10,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.buffer.chunk import Columns
+from remuda.buffer.chunk import ChunkError, Columns
 from remuda.buffer.ring import ColumnRing, RowsNotHeldError
 from remuda.learner.loop import Batch, Priorities
-from remuda.learner.prefetch import Prefetch
+from remuda.learner.prefetch import NothingReadableError, Prefetch
 from remuda.wire.messages import Batches, ChunkId, ChunkMeta, Counters, IndexedChunk, PolicyRef
 
 WORKER = "aaaaaaaa-0000-4000-8000-000000000001"
@@ -34,10 +35,21 @@ class Learner:
     def __init__(self, capacity: int = 1_000) -> None:
         self.read: list[str] = []
         self.ring = ColumnRing(capacity)
-        self.prefetch = Prefetch(lease=5, batches=2, batch_size=3, ring=self.ring, read=self._read)
+        self.damaged: set[str] = set()
+        self.reported: list[str] = []
+        self.prefetch = Prefetch(
+            lease=5,
+            batches=2,
+            batch_size=3,
+            ring=self.ring,
+            read=self._read,
+            unreadable=lambda indexed, error: self.reported.append(indexed.meta.file),
+        )
 
     def _read(self, indexed: IndexedChunk) -> Columns:
         self.read.append(indexed.meta.file)
+        if indexed.meta.file in self.damaged:
+            raise ChunkError("wrong checksum", Path(indexed.meta.file), "the test damaged it")
         ids = np.arange(indexed.first_row, indexed.first_row + ROWS)
         return {"obs": ids.astype(np.float32)[:, None], "reward": ids.astype(np.float32)}
 
@@ -172,3 +184,22 @@ def test_answers_in_any_order_and_any_number_are_used_once_and_in_order(total: i
     for number in answers:
         learner.prefetch.arrived(answers[number])
     assert learner.prefetch.next_batch() is None
+
+
+def test_a_damaged_payload_is_reported_once_and_its_rows_give_way_to_others_of_the_batch() -> None:
+    learner = Learner()
+    learner.damaged = {"c1"}
+    learner.ask()
+    learner.prefetch.arrived(reply(1, [[0, 9, 17], [8, 15, 3]], new=[0, 1, 2]))
+    assert rows_of(learner.prefetch.next_batch()) == [0, 17, 0]
+    assert rows_of(learner.prefetch.next_batch()) == [3, 3, 3]
+    assert learner.reported == ["c1"]
+
+
+def test_a_batch_of_nothing_but_damaged_payloads_is_an_error() -> None:
+    learner = Learner()
+    learner.damaged = {"c0"}
+    learner.ask()
+    learner.prefetch.arrived(reply(1, [[0, 1, 2]], new=[0]))
+    with pytest.raises(NothingReadableError, match="none of the 3 rows"):
+        learner.prefetch.next_batch()

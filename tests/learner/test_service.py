@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.buffer.chunk import ChunkError, write_chunk
+from remuda.buffer.chunk import write_chunk
 from remuda.learner import checkpoint
+from remuda.learner.prefetch import NothingReadableError
 from remuda.learner.service import LearnerWork, NotPublishedError
 from remuda.policy.policy_file import LoadedPolicy, StaleEpoch, load, publish
 from remuda.tests.policy.cases import batch, dqn
@@ -24,6 +25,7 @@ from remuda.wire.messages import (
     CheckpointReason,
     CheckpointSaved,
     ChunkId,
+    ChunkUnreadable,
     Counters,
     IndexedChunk,
     LearnerReport,
@@ -298,13 +300,29 @@ def test_without_a_first_policy_it_is_not_ready(coordinator: Coordinator) -> Non
     assert coordinator.published == []
 
 
-def test_a_damaged_payload_ends_the_lease_with_an_error_that_names_it(coordinator: Coordinator) -> None:
-    work = coordinator.begin()
-    file = coordinator.run.data / coordinator.chunks[0].meta.file
+def damage(coordinator: Coordinator, chunk: IndexedChunk) -> None:
+    file = coordinator.run.data / chunk.meta.file
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
+
+
+def test_a_damaged_payload_is_reported_and_training_goes_on_without_it(coordinator: Coordinator) -> None:
+    coordinator.collect()
+    damaged = coordinator.chunks[0]
+    damage(coordinator, damaged)
+    work = coordinator.begin()
+    coordinator.train(work, 2)
+    [report] = coordinator.link.sent_of(ChunkUnreadable)
+    assert (report.lease, report.file) == (1, damaged.meta.file)
+    assert "wrong checksum" in report.reason
+    assert f"payload {damaged.meta.file} is left out" in log_of(coordinator)
+
+
+def test_with_nothing_readable_the_lease_ends_with_an_error(coordinator: Coordinator) -> None:
+    damage(coordinator, coordinator.chunks[0])
+    work = coordinator.begin()
     assert not work.step()
     coordinator.answer(work)
-    with pytest.raises(ChunkError, match="wrong checksum"):
+    with pytest.raises(NothingReadableError):
         work.step()

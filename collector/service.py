@@ -59,9 +59,9 @@ class CollectorWork:
             make_policy(config, ObservationSpec.of(observation), ActionSpec.of(action)),
             n_step=config.policy.n_step,
             discount=config.policy.discount,
-            rng=generator(config.seed, "collector", assign.index, "exploration", incarnation=identity.incarnation),
+            rng=generator(config.seed, "collector", assign.index, "exploration", incarnation=assign.life),
             seeds=environment_seeds(
-                config.seed, "collector", assign.index, config.env.num_envs, incarnation=identity.incarnation
+                config.seed, "collector", assign.index, config.env.num_envs, incarnation=assign.life
             ),
             progress=self._stepped,
         )

@@ -48,6 +48,8 @@ STAGE_DEADLINE_S = 60.0
 """Longest that draining the collectors, and letting go of everybody else, may take when a run ends."""
 SETTLE_DEADLINE_S = 600.0
 """Longest that saving and judging the last checkpoint may take."""
+LIVES_PER_RUN = 1_000
+"""Seeds of replacements: those of a resumed run begin beyond what any run before it can have used."""
 NATURAL_ENDS = ("stop_value", "max_env_steps", "max_train_iters", "max_wall_s")
 
 Stage = Literal["working", "draining", "settling", "releasing"]
@@ -83,6 +85,7 @@ class Experiment:
         self._commander = Commander(config, resumed)
         self._supply = Supply(identity.id, config, self._experience, resumed)
         self._judging = Judging(identity.id, identity.run_dir, self._commander, self._leases, self._progress)
+        self._lives_before = 0 if resumed is None else resumed.life * LIVES_PER_RUN
         self._before_s = 0.0 if resumed is None else resumed.counters.wall_s
         self._started_s = now_s
         self._ended_wall_s: float | None = None
@@ -166,6 +169,7 @@ class Experiment:
             run_dir=self.identity.run_dir,
             config_json=self._config_json,
             index=lease.index,
+            life=self._lives_before + lease.life,
             policy_file=self.identity.policy_file,
             epoch=self._supply.epoch,
             checkpoint=f"{self.identity.run_dir}/ckpt/{record.file}" if restored and record else None,
@@ -294,6 +298,7 @@ class Experiment:
         steps: list[Step] = [Emit(self.identity.id, report) for report in reports]
         if self.state == "queued":
             return steps
+        self._supply.note_rates(now_s)
         return steps + (self._moved([], now_s) if self._stage == "working" else self._advance_ending(now_s))
 
     def stop(self, *, now: bool, explanation: str, now_s: float) -> list[Step]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,16 +17,19 @@ class Lease:
     role: Role
     worker: str
     index: int
+    life: int = 0
+    """How many workers have held this place before: a replacement does not repeat the random numbers of the first."""
     ready: bool = False
     """Its environments or networks are built."""
     draining: bool = False
 
 
 class LeaseBook:
-    """The leases of one experiment. Indices are the smallest free ones, so seeds stay the same for a replacement."""
+    """The leases of one experiment. Indices are the smallest free ones, whoever held them before."""
 
     def __init__(self) -> None:
         self._leases: dict[int, Lease] = {}
+        self._lives: Counter[tuple[Role, int]] = Counter()
 
     def __len__(self) -> int:
         return len(self._leases)
@@ -37,7 +41,8 @@ class LeaseBook:
         """A worker was drawn from the herd."""
         taken = {lease.index for lease in self.of(role)}
         index = next(i for i in range(len(taken) + 1) if i not in taken)
-        lease = Lease(number=number, role=role, worker=worker, index=index)
+        lease = Lease(number=number, role=role, worker=worker, index=index, life=self._lives[role, index])
+        self._lives[role, index] += 1
         self._leases[number] = lease
         return lease
 

@@ -15,8 +15,11 @@ class Limits:
     beat_interval_s: float = 1.0
     lost_after_s: float = 10.0
     """No word at all for so long: the process is dead or cut off."""
-    stuck_after_s: float = 120.0
-    """Beats, but no progress for so long while it has work: an environment or a device hangs."""
+    stuck_after_s: float = 60.0
+    """Beats, but no progress for so long while it has work: an environment or a device hangs, and status says so."""
+    hopeless_after_s: float = 120.0
+    """Stuck for so long that its lease is taken away; the worker's own process then ends, with its stacks printed, and
+    its nanny starts it anew."""
     death_timeout_s: float = 30.0
     """A worker that hears nothing from the coordinator for so long exits by itself."""
 
@@ -125,6 +128,11 @@ class Registry:
     def lost(self, now_s: float) -> list[Worker]:
         """Workers that have been silent for too long."""
         return [worker for worker in self if now_s - worker.heard_s > self._limits.lost_after_s]
+
+    def hopeless(self, now_s: float) -> list[Worker]:
+        """Workers that have been stuck for too long."""
+        limit_s = self._limits.hopeless_after_s
+        return [worker for worker in self if worker.stuck and now_s - worker.progressed_s > limit_s]
 
     def newly_stuck(self, now_s: float) -> list[Worker]:
         """Workers that still beat but have stopped moving; each is named once, until it moves again."""

@@ -306,7 +306,7 @@ class Coordinator:
             return []
         worker.lease, worker.stuck = 0, False
         if release.dismiss:
-            return self._dismiss(worker, "it did not answer when its experiment ended", now_s)
+            return self._give_up(worker, "it did not let go when its experiment ended", now_s)
         return []
 
     def _end_lease_of(self, worker: Worker, why: str, now_s: float) -> list[Step]:
@@ -325,6 +325,12 @@ class Coordinator:
         """Tell a life of a worker to end, and forget it."""
         self._registry.remove(worker)
         return [*self._peers.post(worker.peer, Leave(reason), now_s)]
+
+    def _give_up(self, worker: Worker, why: str, now_s: float) -> list[Step]:
+        """Take a worker out that does not answer. Its process ends, and its nanny starts it anew."""
+        steps = self._end_lease_of(worker, why, now_s)
+        self._registry.remove(worker)
+        return [*steps, *self._peers.post(worker.peer, Rejected("unknown", f"dismissed: {why}"), now_s)]
 
     def _worker_of(self, peer: bytes) -> Worker | None:
         worker = self._registry.find(peer.split(b":", 1)[0].decode(errors="replace"))
@@ -358,6 +364,8 @@ class Coordinator:
         for worker in self._registry.newly_stuck(now_s):
             text = f"{worker.role} {worker.uuid} is stuck: beats, but no progress while {worker.activity}"
             steps.append(Say(self._experiment_id_of(worker), text, "warning"))
+        for worker in self._registry.hopeless(now_s):
+            steps += self._give_up(worker, f"stuck, no progress for {now_s - worker.progressed_s:.0f} s", now_s)
         for experiment in self._experiments.values():
             steps += experiment.tick(now_s)
         effects = self._perform(steps + self._schedule(now_s), now_s)

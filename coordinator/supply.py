@@ -93,12 +93,13 @@ class Supply:
         """A collector announces a chunk. Returns whether it is counted now, and what to do."""
         accepted = self._experience.accept(message.meta)
         steps: list[Step] = []
-        if accepted.fresh:
+        if accepted.fresh or accepted.rejected is not None:
             self._credit.arrived(message.lease, message.meta.env_steps)
+        if accepted.fresh:
             self.env_rate.note(self._experience.env_step, now_s)
         if accepted.rejected is not None:
             text = f"chunk {message.meta.file} refused: {accepted.rejected}"
-            steps.append(Say(self._experiment, text, "warning"))
+            steps += [Say(self._experiment, text, "warning"), *self._delete([message.meta.file])]
         grown = [lease for lease in self._grow_credit() if lease != message.lease]
         steps.append(self.answer(message, rejected=accepted.rejected))
         steps += [self._tell_credit(lease) for lease in grown]
@@ -126,6 +127,11 @@ class Supply:
         files = self._experience.quarantine(message.file, message.reason)
         text = f"payload {message.file} is not sampled any more: {message.reason}"
         return [Say(self._experiment, text, "warning"), *self._delete(files)]
+
+    def note_rates(self, now_s: float) -> None:
+        """Time has passed: a counter that stands still is seen to."""
+        self.env_rate.note(self._experience.env_step, now_s)
+        self.train_rate.note(self.train_iter, now_s)
 
     def published(self, message: PolicyPublished, collectors: Iterable[int]) -> list[Step]:
         """The learner has rewritten the policy file; these collectors (leases) hear of it."""

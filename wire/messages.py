@@ -289,6 +289,8 @@ class Assign(Message, frozen=True):
     config_json: LongText
     index: Count
     """Which of the experiment's collectors (or evaluators) this is: 0, 1, 2 …; seeds are derived from it."""
+    life: Count
+    """How many leases of this role and index there were before, over all lives of the run; seeds differ by it."""
     policy_file: PathText
     """Absolute; inside run_dir/policy."""
     epoch: Count

@@ -90,6 +90,10 @@ class Worker:
     lease: int = 0
     registered: bool = False
     refused: str | None = None
+    hung: bool = False
+    """Beats, but makes no progress."""
+    deaf: bool = False
+    """Beats, but takes nothing in."""
     work: object | None = None
     assignments: list[int] = field(default_factory=list[int])
 
@@ -101,7 +105,7 @@ class Worker:
         self.world.to_coordinator(self.peer, self.channel.post(message, self.world.now_s))
 
     def receive(self, envelope: Envelope) -> None:
-        if not self.alive:
+        if not self.alive or self.deaf:
             return
         received = self.channel.receive(envelope, self.world.now_s)
         for answer in received.answers:
@@ -135,10 +139,11 @@ class Worker:
     def step(self) -> None:
         if not self.alive:
             return
-        if self.work is not None:
+        if self.work is not None and not self.hung:
             self.work.step()  # type: ignore[attr-defined]
         if self.registered:
-            self.say(Beat(progress=int(self.world.now_s * 1_000), activity="working", lease=self.lease))
+            progress = 0 if self.hung else int(self.world.now_s * 1_000)
+            self.say(Beat(progress=progress, activity="working", lease=self.lease))
         for envelope in self.channel.due(self.world.now_s):
             self.world.to_coordinator(self.peer, envelope)
 

@@ -97,3 +97,13 @@ def test_a_counter_that_stands_still_comes_to_zero() -> None:
     for second in range(2, 15):
         rate.note(500, float(second))
     assert rate.per_s() == 0.0
+
+
+def test_a_replacement_has_the_place_but_not_the_life_of_the_one_before() -> None:
+    book = LeaseBook()
+    book.open(1, "collector", "a")
+    second = book.open(2, "collector", "b")
+    book.close(2)
+    replacement = book.open(3, "collector", "c")
+    assert (second.index, second.life) == (1, 0)
+    assert (replacement.index, replacement.life) == (1, 1)

@@ -7,7 +7,7 @@ import pytest
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.events import ShutdownRequested
 from remuda.logbook.reports import EvaluationReport, WorkerReport
-from remuda.tests.coordinator.simulation import Faults, World
+from remuda.tests.coordinator.simulation import STEP_S, Faults, Worker, World
 from remuda.wire.messages import Done, ExperimentStatus, Rejected, Status, StatusRequest, StopExperiment, Submitted
 
 
@@ -302,3 +302,56 @@ def test_a_worker_that_was_only_slow_hears_that_it_is_not_known_any_more() -> No
     for _ in range(5):
         world.step()
     assert slow.refused == "unknown"
+
+
+def test_a_worker_that_does_not_let_go_is_dismissed_and_the_run_ends_without_it() -> None:
+    world = World(config(stop={"max_wall_s": 5.0}))
+    stubborn = one_collector_deaf(world)
+    world.run(300)
+    assert world.experiment().state == "finished"
+    assert any("did not let go in time and is dismissed" in text for _, text in world.said)
+    stubborn.deaf = False
+    for _ in range(400):
+        world.step()
+    assert stubborn.refused == "unknown"
+
+
+def test_a_stuck_worker_is_shown_then_dismissed_and_the_run_goes_on_without_it() -> None:
+    world = World(config(stop={"max_env_steps": 2_000}))
+    stuck = one_collector_deaf(world)
+    stuck.hung = True
+    states: set[str] = set()
+    for _ in range(int(130 / STEP_S)):
+        world.step()
+        states |= {worker.state for worker in world.status().workers if worker.uuid == stuck.uuid}
+    assert states == {"busy", "stuck"}
+    assert stuck.uuid not in {worker.uuid for worker in world.status().workers}
+    assert any("is gone: stuck, no progress for" in text for _, text in world.said)
+    world.run()
+    assert world.experiment().state == "finished"
+    assert world.experiment().env_step == world.unique_env_steps()
+
+
+def one_collector_deaf(world: World) -> Worker:
+    """A run in which one collector takes nothing in any more."""
+    world.herd(collectors=2)
+    world.submit()
+    while not any(worker.work for worker in world.workers.values() if worker.role == "collector"):
+        world.step()
+    deaf = next(worker for worker in world.workers.values() if worker.role == "collector" and worker.work)
+    deaf.deaf = True
+    return deaf
+
+
+def test_a_stalled_run_shows_that_it_stands_still() -> None:
+    world = World(config(stop={"max_env_steps": 10**9}))
+    world.herd(collectors=2)
+    world.submit()
+    for _ in range(100):
+        world.step()
+    assert world.experiment().env_steps_per_s > 0
+    world.updates_per_step = 0
+    for _ in range(400):
+        world.step()
+    assert world.experiment().env_steps_per_s == 0
+    assert world.experiment().train_iters_per_s == 0

@@ -46,6 +46,7 @@ def assign_to(run: RunFolder, config: ExperimentConfig, *, lease: int = 1, **cha
         run_dir=str(run.root),
         config_json=config.model_dump_json(),
         index=1,
+        life=0,
         policy_file=str(run.policy_file(EXPERIMENT, 0)),
         epoch=1,
         exploration={"epsilon": 0.0},

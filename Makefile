@@ -32,7 +32,7 @@ unit: setup  ## the tests alone
 	$(BIN)/pytest -n 2 --dist loadgroup
 
 learning: setup  ## the demo's config solves CartPole for 9 of 10 seeds, in both modes (about ten minutes)
-	$(BIN)/pytest tests/learning -m learning -s
+	$(BIN)/pytest tests/learning -m learning -s -o faulthandler_timeout=600
 
 docs: setup  ## write docs/configuration.md and docs/protocol.md anew, from the schema and the messages
 	$(BIN)/remuda config schema --markdown > docs/configuration.md

@@ -83,14 +83,14 @@ def _check(resolved: ResolvedRun) -> None:
     """What can be wrong with the input is found before anything is started or written."""
     from remuda.environments.check import check_environment
     from remuda.environments.errors import EnvironmentBuildError
+    from remuda.policy.algorithms import make_policy
     from remuda.policy.spaces import ActionSpec, ObservationSpec, UnsupportedSpaceError
     from remuda.storage.run_folder import check
 
     check(resolved.run_dir, resolved.on_exists, mode="parallel")
     try:
         observation, action = check_environment(resolved.loaded.config)
-        ObservationSpec.of(observation)
-        ActionSpec.of(action)
+        make_policy(resolved.loaded.config, ObservationSpec.of(observation), ActionSpec.of(action))
     except (EnvironmentBuildError, UnsupportedSpaceError) as error:
         raise InputError(f"{resolved.loaded.path}: {error}") from error
 

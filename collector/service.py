@@ -7,7 +7,7 @@ from pathlib import Path
 from remuda.buffer.chunk import write_chunk
 from remuda.collector.rollout import Collected, Rollout
 from remuda.collector.summary import CollectSummary
-from remuda.config.schema import ExperimentConfig
+from remuda.config.schema import DqnConfig, ExperimentConfig
 from remuda.environments.make import make_vector, single_spaces
 from remuda.environments.record import record_environment
 from remuda.environments.seeding import environment_seeds, generator
@@ -54,6 +54,8 @@ class CollectorWork:
         if assign.index == 0:  # one collector describes it for all
             self._describe_environment(folder, config)
         observation, action = single_spaces(self._env)
+        if not isinstance(config.policy, DqnConfig):
+            raise ValueError(f"{config.policy.type} learns from segments, which nothing collects yet; use dqn")
         self._rollout = Rollout(
             self._env,
             make_policy(config, ObservationSpec.of(observation), ActionSpec.of(action)),

@@ -58,7 +58,8 @@ def _settings(config: ExperimentConfig) -> dict[str, JsonValue]:
 
 
 def _section_lines(settings: dict[str, JsonValue], loc: Loc, provenance: Mapping[str, Origin]) -> list[str]:
-    section = section_at(loc)
+    kind = settings.get("type")
+    section = section_at(loc, kind if isinstance(kind, str) else None)
     assert section is not None
     indent = "    " * (len(loc) + 1)
     lines: list[str] = []

@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 from remuda.config.document import Document, Loc, dotted
 from remuda.config.errors import shortened
 from remuda.config.override import Override
-from remuda.config.suggest import nearest_setting
+from remuda.config.suggest import as_written, kinds_at, nearest_setting
 
 _LONGEST_VALUE = 60
 _AFTER_THE_FILE = 1 << 30
@@ -22,8 +22,11 @@ def explain(error: ValidationError, *, path: Path, document: Document, overrides
     """Every error of `error`, those of the file first and in the file's order."""
     problems: list[tuple[int, str]] = []
     for details in error.errors(include_url=False):
-        loc: Loc = details["loc"]
-        problem = f"{dotted(loc)}: {_what(details)}" if loc else _what(details)
+        loc, kind = as_written(details["loc"])
+        if details["type"] == "union_tag_invalid":
+            loc = (*loc, "type")
+        what = _what(details, loc, kind)
+        problem = f"{dotted(loc)}: {what}" if loc else what
         line = document.line_of(loc) or 0
         source = _overriding(loc, overrides, known=loc in document.lines)
         if source is not None:
@@ -48,13 +51,18 @@ def _with(loc: Loc, overrides: Sequence[Override]) -> str:
     return f" (with {', '.join(inside)})" if inside else ""
 
 
-def _what(details: ErrorDetails) -> str:
+def _what(details: ErrorDetails, loc: Loc, chosen: str | None) -> str:
+    """`chosen` is the `type` of the section around, where it could have been another."""
     kind, message = details["type"], details["msg"]
     if kind == "extra_forbidden":
-        return f"no such setting; {nearest_setting(details['loc'])}"
+        of = f" of {chosen}" if chosen else ""
+        return f"no such setting{of}; {nearest_setting(loc, chosen)}"
+    if kind == "union_tag_invalid":
+        names = ", ".join(kinds_at(loc[:-1]))
+        return f"should be one of {names}, not {_shown(details['input']['type'])}"
     if kind == "missing":
         return "is required"
-    if kind == "model_type":
+    if kind in ("model_type", "model_attributes_type"):
         return f"should be a mapping of settings, not {_shown(details['input'])}"
     if kind == "int_parsing_size":
         return f"is far too large: {_shown(details['input'])}"

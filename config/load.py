@@ -60,7 +60,7 @@ def load_config(path: str | Path, *, overrides: Sequence[str] = (), seed: int | 
         config = ExperimentConfig.model_validate(values)
     except ValidationError as error:
         raise ConfigError(explain(error, path=shown, document=document, overrides=given)) from None
-    return LoadedConfig(config, path, _provenance(document, given))
+    return LoadedConfig(config, path, _provenance(config, document, given))
 
 
 def _read(path: Path) -> Document:
@@ -103,8 +103,8 @@ def _config_inside(folder: Path) -> str:
     return f", as in {candidate}" if candidate.is_file() else ""
 
 
-def _provenance(document: Document, overrides: Sequence[Override]) -> dict[str, Origin]:
-    return {key: _origin(loc, document, overrides) for key, loc in all_keys().items()}
+def _provenance(config: ExperimentConfig, document: Document, overrides: Sequence[Override]) -> dict[str, Origin]:
+    return {key: _origin(loc, document, overrides) for key, loc in all_keys(config.policy.type).items()}
 
 
 def _origin(loc: Loc, document: Document, overrides: Sequence[Override]) -> Origin:

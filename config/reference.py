@@ -7,7 +7,7 @@ from typing import Any
 
 from remuda.config.document import Loc, dotted
 from remuda.config.schema import LARGEST_COUNT, ExperimentConfig
-from remuda.config.suggest import section_at
+from remuda.config.suggest import kinds_at, section_at
 
 _Schema = dict[str, Any]
 """A piece of JSON Schema."""
@@ -36,26 +36,31 @@ def json_schema_text() -> str:
 
 
 def markdown_text() -> str:
-    """docs/configuration.md: a table per section."""
+    """docs/configuration.md: a table per section, and per choice where a section's `type` chooses."""
     return "\n".join([_OPENING, *_section(())])
 
 
-def _section(loc: Loc) -> list[str]:
-    section = section_at(loc)
+def _section(loc: Loc, kind: str | None = None) -> list[str]:
+    section = section_at(loc, kind)
     assert section is not None
-    lines = [f"## {dotted(loc) or 'Top level'}", "", _one_line(section.__doc__ or ""), ""]
+    title = dotted(loc) or "Top level"
+    lines = [f"## {f'{title} {kind}' if kind else title}", "", _one_line(section.__doc__ or ""), ""]
     lines += ["| setting | type | default | meaning |", "|---|---|---|---|"]
     inner: list[str] = []
     properties: dict[str, _Schema] = section.model_json_schema()["properties"]
     for name, schema in properties.items():
         here = (*loc, name)
-        description: str = schema.get("description", "")
-        if section_at(here):
-            lines.append(f"| [{name}](#{dotted(here)}) | section | | {_one_line(description)} |")
+        meaning = _one_line(schema.get("description", ""))
+        if kinds := kinds_at(here):
+            links = ", ".join(f"[{kind}](#{name}-{kind})" for kind in kinds)
+            lines.append(f"| {name} | section: {links} | | {meaning} |")
+            inner += [line for kind in kinds for line in _section(here, kind)]
+        elif section_at(here):
+            lines.append(f"| [{name}](#{dotted(here)}) | section | | {meaning} |")
             inner += _section(here)
         else:
             default = f"`{json.dumps(schema['default'])}`" if "default" in schema else "required"
-            lines.append(f"| `{name}` | {_type(schema)} | {default} | {_one_line(description)} |")
+            lines.append(f"| `{name}` | {_type(schema)} | {default} | {meaning} |")
     return [*lines, "", *inner]
 
 

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    field_validator,
+    model_validator,
+)
 
 LARGEST_COUNT = 2**53
 """The largest integer every number of the wire and of a JSON reader holds exactly."""
@@ -33,7 +42,9 @@ Positive = Annotated[int, Field(gt=0, le=LARGEST_COUNT), BeforeValidator(_no_boo
 NonNegative = Annotated[int, Field(ge=0, le=LARGEST_COUNT), BeforeValidator(_no_bool)]
 Float = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_no_bool)]
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_no_bool)]
+NonNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False), BeforeValidator(_no_bool)]
 Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator(_no_bool)]
+Discount = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False), BeforeValidator(_no_bool)]
 
 
 class Section(BaseModel):
@@ -82,7 +93,7 @@ class DqnConfig(Section):
     """Choose the next action with the online network, value it with the target (van Hasselt et al. 2016)."""
     n_step: Positive = 3
     """Steps of reward summed before bootstrapping."""
-    discount: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False), BeforeValidator(_no_bool)] = 0.99
+    discount: Discount = 0.99
     """Discount per environment step."""
     epsilon_start: Fraction = 1.0
     """Share of random actions at env_step 0."""
@@ -94,11 +105,85 @@ class DqnConfig(Section):
     """Gradient updates between hard copies of the online network into the target network."""
 
 
+class PpoConfig(Section):
+    """Proximal policy optimisation (Schulman et al. 2017), on-policy: each segment of experience is used once."""
+
+    model_config = ConfigDict(json_schema_extra={"required": ["type"]})  # left out, it is dqn
+
+    type: Literal["ppo"] = "ppo"
+    """Which algorithm."""
+    hidden: tuple[Positive, ...] = (64, 64)
+    """Units of each hidden layer; policy and value have such layers each."""
+    activation: Literal["tanh", "relu"] = "tanh"
+    """What follows each hidden layer."""
+    discount: Discount = 0.99
+    """Discount per environment step."""
+    gae_lambda: Fraction = 0.95
+    """How far advantages look along the segment: 0 is one step, 1 all the rest (Schulman et al. 2016)."""
+    horizon_steps: Positive = 64
+    """Steps of one environment in each segment. A batch is learner.batch_size segments."""
+    epochs: Positive = 10
+    """Passes over each batch."""
+    minibatches: Positive = 8
+    """Gradient steps per pass, each on an equal share of the batch."""
+    clip: PositiveFloat = 0.2
+    """How far a probability may move from that of the policy that acted, as a share, before it gains nothing more."""
+    value_clip: PositiveFloat | None = None
+    """How far a value may move from its estimate before the update, likewise; null leaves values free."""
+    entropy_coefficient: NonNegativeFloat = 0.0
+    """Weight of the entropy bonus in the loss."""
+    value_coefficient: NonNegativeFloat = 0.5
+    """Weight of the squared value error in the loss."""
+    normalize_advantages: bool = True
+    """Bring the advantages of each batch to mean 0 and standard deviation 1."""
+    normalize_observations: bool = False
+    """Bring observations to running mean 0 and standard deviation 1, clipped at 10."""
+    normalize_rewards: bool = False
+    """Divide rewards by the running standard deviation of the discounted return, clipped at 10."""
+    target_kl: PositiveFloat | None = None
+    """A batch's remaining gradient steps are skipped once the policy has moved by 1.5 times this divergence; null
+    takes them all."""
+    anneal_env_steps: Positive | None = None
+    """Environment steps learned from over which learning rate and clip fall linearly to 0; null keeps them constant."""
+
+
+class ImpalaConfig(Section):
+    """Actor-critic with V-trace (Espeholt et al. 2018): learns from segments that slightly older policies collected."""
+
+    model_config = ConfigDict(json_schema_extra={"required": ["type"]})  # left out, it is dqn
+
+    type: Literal["impala"] = "impala"
+    """Which algorithm."""
+    hidden: tuple[Positive, ...] = (64, 64)
+    """Units of each hidden layer; policy and value have such layers each."""
+    activation: Literal["tanh", "relu"] = "tanh"
+    """What follows each hidden layer."""
+    discount: Discount = 0.99
+    """Discount per environment step."""
+    horizon_steps: Positive = 32
+    """Steps of one environment in each segment. A batch is learner.batch_size segments and one gradient step."""
+    rho_clip: PositiveFloat = 1.0
+    """Largest importance weight of a step: the larger, the closer the value learned is to the newest policy's."""
+    c_clip: PositiveFloat = 1.0
+    """Largest importance weight along the trace: how fast news travels, against variance."""
+    entropy_coefficient: NonNegativeFloat = 0.01
+    """Weight of the entropy bonus in the loss."""
+    value_coefficient: NonNegativeFloat = 0.5
+    """Weight of the squared value error in the loss."""
+    normalize_observations: bool = False
+    """Bring observations to running mean 0 and standard deviation 1, clipped at 10."""
+    normalize_rewards: bool = True
+    """Divide rewards by the running standard deviation of the discounted return, clipped at 10."""
+
+
+PolicyConfig = Annotated[DqnConfig | PpoConfig | ImpalaConfig, Field(discriminator="type")]
+
+
 class LearnerConfig(Section):
     """How the policy is updated and how often it is published."""
 
     batch_size: Positive = 64
-    """Rows per gradient update."""
+    """Rows per gradient update; for on-policy algorithms, segments per batch."""
     learning_rate: PositiveFloat = 1e-3
     """Adam step size."""
     max_grad_norm: PositiveFloat | None = 10.0
@@ -198,8 +283,8 @@ class ExperimentConfig(Section):
     """Every worker, environment and network derives its own seed from this one."""
     env: EnvConfig
     """The environment."""
-    policy: DqnConfig = DqnConfig()
-    """The algorithm and its networks."""
+    policy: PolicyConfig = DqnConfig()
+    """The algorithm and its networks: the settings are those of the `type` it names, dqn where it names none."""
     learner: LearnerConfig = LearnerConfig()
     """Updates and publishing."""
     collector: CollectorConfig = CollectorConfig()
@@ -216,6 +301,13 @@ class ExperimentConfig(Section):
     """Cadence of logs."""
     source_dir: str | None = None
     """Directory of the config file, filled in when it is loaded: where `env.make` is looked up."""
+
+    @field_validator("policy", mode="before")
+    @classmethod
+    def _dqn_unless_told(cls, value: object) -> object:
+        if not isinstance(value, dict):
+            return value
+        return {"type": "dqn"} | cast("dict[str, object]", value)
 
     @model_validator(mode="after")
     def _fits_together(self) -> ExperimentConfig:

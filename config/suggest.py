@@ -2,56 +2,97 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache
+from typing import get_args
 
 from remuda.config.document import Loc, dotted
 from remuda.config.schema import ExperimentConfig, Section
 
 _OTHER_NAMES = {
-    "lr": "learner.learning_rate",
-    "gamma": "policy.discount",
-    "replay_size": "buffer.capacity",
-    "env_id": "env.id",
-    "algorithm": "policy.type",
-    "n_steps": "policy.n_step",
-    "max_steps": "stop.max_env_steps",
+    "lr": ("learner.learning_rate",),
+    "gamma": ("policy.discount",),
+    "replay_size": ("buffer.capacity",),
+    "env_id": ("env.id",),
+    "algorithm": ("policy.type",),
+    "n_steps": ("policy.n_step", "policy.horizon_steps"),
+    "max_steps": ("stop.max_env_steps",),
+    "clip_range": ("policy.clip",),
+    "n_epochs": ("policy.epochs",),
+    "ent_coef": ("policy.entropy_coefficient",),
+    "vf_coef": ("policy.value_coefficient",),
 }
-"""What other libraries call it."""
+"""What other libraries call it; the first that the algorithm has."""
 
 
-def section_at(loc: Loc) -> type[Section] | None:
-    """The section of the schema at `loc`; None where `loc` is a value or nothing."""
+def section_at(loc: Loc, kind: str | None = None) -> type[Section] | None:
+    """The section of the schema at `loc`; None where `loc` is a value or nothing.
+
+    `kind` is the `type` of a section that may be one of several (policy); the first is meant without.
+    """
     section: type[Section] = ExperimentConfig
     for part in loc:
-        field = section.model_fields.get(str(part))
-        inner = field.annotation if field else None
-        if not (isinstance(inner, type) and issubclass(inner, Section)):
+        choices = _choices(section, part)
+        if not choices:
             return None
-        section = inner
+        section = choices.get(kind or "") or next(iter(choices.values()))
     return section
 
 
+def kinds_at(loc: Loc) -> tuple[str, ...]:
+    """The values of `type` that choose what section stands at `loc`; none where there is no choice."""
+    section = section_at(loc[:-1])
+    return tuple(_choices(section, loc[-1])) if loc and section and len(_choices(section, loc[-1])) > 1 else ()
+
+
+def as_written(loc: Loc) -> tuple[Loc, str | None]:
+    """Where in a file a validation error lies, and which `type` was chosen there: pydantic puts it into its places."""
+    for length in range(1, len(loc)):
+        if loc[length] in kinds_at(loc[:length]):
+            return loc[:length] + loc[length + 1 :], str(loc[length])
+    return loc, None
+
+
+def _choices(section: type[Section], name: str | int) -> dict[str, type[Section]]:
+    """The sections that may be the value of a setting, by their `type`; empty where it is no section."""
+    field = section.model_fields.get(str(name))
+    annotation = field.annotation if field else None
+    members: tuple[object, ...] = get_args(annotation) or (annotation,)
+    sections = [member for member in members if isinstance(member, type) and issubclass(member, Section)]
+    return {str(inner.model_fields["type"].default) if len(sections) > 1 else "": inner for inner in sections}
+
+
 @cache
-def all_keys() -> dict[str, Loc]:
-    """Every setting that is a value, dotted, in the schema's order."""
-    return {dotted(loc): loc for loc in _leaves(())}
+def all_keys(kind: str | None = None) -> dict[str, Loc]:
+    """Every setting that is a value, dotted, in the schema's order, of a config whose policy has the type `kind`."""
+    return {dotted(loc): loc for loc in _leaves((), kind)}
 
 
-def _leaves(loc: Loc) -> list[Loc]:
-    section = section_at(loc)
+def _leaves(loc: Loc, kind: str | None) -> list[Loc]:
+    section = section_at(loc, kind)
     if section is None:
         return [loc]
-    return [leaf for name in section.model_fields for leaf in _leaves((*loc, name))]
+    return [leaf for name in section.model_fields for leaf in _leaves((*loc, name), kind)]
 
 
-def nearest_setting(loc: Loc) -> str:
-    """A hint for the unknown key `loc`: the setting it resembles, or all that are valid beside it."""
-    section = section_at(loc[:-1])
+def nearest_setting(loc: Loc, kind: str | None = None) -> str:
+    """A hint for the unknown key `loc`: the setting it resembles, or all that are valid beside it.
+
+    Only settings of the algorithm `kind` are suggested; of any where it is not known.
+    """
+    section = section_at(loc[:-1], kind)
     if section is None:
         return ""
     name = str(loc[-1])
-    nearest = _OTHER_NAMES.get(name) or _nearest_beside(name, loc[:-1], section) or _nearest_elsewhere(name)
+    keys = all_keys(kind)
+    if kind is None:
+        keys = keys | {key: at for each in kinds_at(("policy",)) for key, at in all_keys(each).items()}
+    nearest = (
+        next((key for key in _OTHER_NAMES.get(name, ()) if key in keys), None)
+        or _nearest_beside(name, loc[:-1], section)
+        or _nearest_elsewhere(name, keys)
+    )
     if nearest:
         return f"did you mean {nearest}?"
     return f"valid here: {', '.join(section.model_fields)}"
@@ -62,7 +103,7 @@ def _nearest_beside(name: str, parent: Loc, section: type[Section]) -> str | Non
     return dotted((*parent, close[0])) if close else None
 
 
-def _nearest_elsewhere(name: str) -> str | None:
-    by_name = {str(loc[-1]): key for key, loc in reversed(all_keys().items())}
+def _nearest_elsewhere(name: str, keys: Mapping[str, Loc]) -> str | None:
+    by_name = {str(loc[-1]): key for key, loc in reversed(list(keys.items()))}
     close = get_close_matches(name[:100].lower(), by_name, n=1, cutoff=0.8)
     return by_name[close[0]] if close else None

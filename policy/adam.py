@@ -21,6 +21,9 @@ from remuda.policy.base import misfits
 class Adam:
     """Moves a parameter vector along its gradient vector; both are given once and changed in place by their owner."""
 
+    learning_rate: float
+    """May be changed between steps."""
+
     def __init__(
         self,
         vector: torch.Tensor,
@@ -32,7 +35,7 @@ class Adam:
     ) -> None:
         self._vector = vector
         self._gradient = gradient
-        self._learning_rate = learning_rate
+        self.learning_rate = learning_rate
         self._betas = betas
         self._epsilon = epsilon
         self._steps = 0
@@ -49,7 +52,7 @@ class Adam:
         self._square.mul_(beta2).addcmul_(self._gradient, self._gradient, value=1 - beta2)
         torch.sqrt(self._square, out=self._scale)
         self._scale.div_(math.sqrt(1 - beta2**self._steps)).add_(self._epsilon)
-        self._vector.addcdiv_(self._mean, self._scale, value=-self._learning_rate / (1 - beta1**self._steps))
+        self._vector.addcdiv_(self._mean, self._scale, value=-self.learning_rate / (1 - beta1**self._steps))
 
     def state(self) -> dict[str, object]:
         """Steps taken, and the running means of the gradient and its square. Tensors are live, not copies."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -29,8 +29,12 @@ class StateMismatchError(ValueError):
 class Declaration:
     """What the roles must know of an algorithm without running it."""
 
+    rows: Literal["steps", "segments"]
+    """What one row of experience is. `steps`: a transition, replayed. `segments`: policy.horizon_steps slots of time of
+    one environment, used once; see policy/algorithms/actor_critic_policy.py."""
     columns: Mapping[str, str]
-    """Row columns and their dtypes that `learn` reads; observations keep the dtype of their space ("observation")."""
+    """Row columns and their dtypes that `learn` reads. Observations keep the dtype of their space ("observation");
+    actions ("action") are int64 where the space is Discrete and float32 where it is a Box."""
     monitored: tuple[str, ...]
     """Names of the metrics that `learn` returns, in the order the logs show them."""
     loss_columns: Mapping[str, str]
@@ -63,7 +67,19 @@ class Policy(ABC):
         *,
         deterministic: bool,
     ) -> np.ndarray:
-        """Choose actions [n] for observations [n, …]. Deterministic acting reads neither `exploration` nor `rng`."""
+        """Choose actions [n, …], as environments take them, for observations [n, …].
+
+        Deterministic acting reads neither `exploration` nor `rng`.
+        """
+
+    def act_recording(
+        self, observations: np.ndarray, exploration: Mapping[str, float], rng: np.random.Generator
+    ) -> tuple[np.ndarray, Arrays]:
+        """Choose actions as `act` does, and what else is to be recorded of this step: columns by name, each [n, …].
+
+        A column `action` takes the place of the actions that the environment is given (they may be clipped).
+        """
+        return self.act(observations, exploration, rng, deterministic=False), {}
 
     @abstractmethod
     def value(self, observations: np.ndarray) -> np.ndarray:
@@ -77,7 +93,7 @@ class Algorithm(ABC):
     observation: ObservationSpec
     action: ActionSpec
     output_name: str
-    """What the network's output is: q_values."""
+    """What the network's output is: q_values, logits, action_mean."""
 
     @property
     @abstractmethod
@@ -86,7 +102,7 @@ class Algorithm(ABC):
 
     @abstractmethod
     def learn(self, batch: Arrays) -> LearnResult:
-        """Do one gradient update with the columns declared plus `weights` (float32 [batch])."""
+        """Learn from one batch of the columns declared; of rows that are steps, plus `weights` (float32 [batch])."""
 
     @abstractmethod
     def state(self) -> dict[str, object]:

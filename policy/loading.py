@@ -44,9 +44,10 @@ class _Saved(Struct):
 
 
 class GetAction(Protocol):
-    """Maps one observation, as the environment gives it, to one action, as the environment takes it."""
+    """Maps one observation, as the environment gives it, to one action, as the environment takes it: an int where its
+    actions are Discrete, else an array."""
 
-    def __call__(self, observation: object, *, deterministic: bool = True) -> int: ...
+    def __call__(self, observation: object, *, deterministic: bool = True) -> int | np.ndarray: ...
 
 
 def load_checkpoint_policy(path: Path) -> TrainedPolicy:
@@ -88,9 +89,10 @@ def load_policy(run_dir: str | Path, which: Which = "best") -> GetAction:
     explores = exploration(trained.config.policy, env_step=counters.env_step, train_iter=counters.train_iter)
     rng = np.random.default_rng(trained.config.seed)
 
-    def get_action(observation: object, *, deterministic: bool = True) -> int:
+    def get_action(observation: object, *, deterministic: bool = True) -> int | np.ndarray:
         actions = trained.policy.act(np.asarray(observation)[None], explores, rng, deterministic=deterministic)
-        return int(actions[0])
+        action: np.ndarray = actions[0]
+        return int(action) if trained.action.n is not None else action
 
     return get_action
 

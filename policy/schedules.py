@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remuda.config.schema import BufferConfig, DqnConfig
+from remuda.config.schema import BufferConfig, DqnConfig, PolicyConfig
 
 
 def linear(start: float, end: float, *, duration: int, at: int) -> float:
@@ -11,13 +11,16 @@ def linear(start: float, end: float, *, duration: int, at: int) -> float:
     return (1.0 - done) * start + done * end  # exact at both ends, unlike start + done * (end - start)
 
 
-def exploration(policy: DqnConfig, *, env_step: int, train_iter: int) -> dict[str, float]:
-    """What collectors are told about exploring: for DQN, epsilon, the share of random actions.
+def exploration(policy: PolicyConfig, *, env_step: int, train_iter: int) -> dict[str, float]:
+    """What collectors are told about exploring: for DQN, epsilon, the share of random actions; for policies that are
+    distributions themselves, nothing.
 
     A schedule counts accepted environment steps or gradient updates, whichever its config field names, so it goes on
     where it was after a restart.
     """
     del train_iter  # DQN's only schedule counts environment steps
+    if not isinstance(policy, DqnConfig):
+        return {}
     decay = policy.epsilon_decay_env_steps
     return {"epsilon": linear(policy.epsilon_start, policy.epsilon_end, duration=decay, at=env_step)}
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     import gymnasium
 
 _OBSERVATIONS = "Box of numbers or booleans, Discrete"
-_ACTIONS = "Discrete"
+_ACTIONS = "Discrete, Box of floats"
 
 
 class UnsupportedSpaceError(ValueError):
@@ -73,20 +74,51 @@ class ObservationSpec:
 
 @dataclass(frozen=True)
 class ActionSpec:
-    """A single environment's actions: the integers start … start + n - 1."""
+    """A single environment's actions: the integers start … start + n - 1, or a Box of floats."""
 
-    n: int
+    n: int | None
+    """Number of values of a Discrete space; null for a Box."""
     start: int = 0
     dtype: str = "int64"
+    """numpy's name, as the environment takes them."""
+    shape: tuple[int, ...] = ()
+    low: tuple[float | None, ...] = ()
+    """Least value of each number of a Box, flattened; null where it is unbounded."""
+    high: tuple[float | None, ...] = ()
 
     @classmethod
     def of(cls, space: gymnasium.Space[Any]) -> ActionSpec:
         """Describe a single (not batched) action space. Raises UnsupportedSpaceError."""
-        from gymnasium.spaces import Discrete
+        from gymnasium.spaces import Box, Discrete
 
         if isinstance(space, Discrete):
             return cls(n=int(space.n), start=int(space.start), dtype=str(space.dtype))
+        if isinstance(space, Box) and space.dtype.kind == "f":
+            low, high = (tuple(_finite(float(bound)) for bound in side.flat) for side in (space.low, space.high))
+            return cls(None, 0, str(space.dtype), tuple(space.shape), low, high)
         raise UnsupportedSpaceError(f"action space {_shown(space)} is not supported; supported: {_ACTIONS}")
+
+    @property
+    def outputs(self) -> int:
+        """Numbers that a policy network gives per observation: a logit per value, or a mean per number of the Box."""
+        return math.prod(self.shape) if self.n is None else self.n
+
+    def to_environment(self, actions: np.ndarray) -> np.ndarray:
+        """Turn what a policy chose into what the environment takes.
+
+        Discrete: indices [n] get their start. Box: numbers float32 [n, outputs] are clipped to its bounds, [n, *shape].
+        """
+        if self.n is not None:
+            indices: np.ndarray = actions + self.start
+            return indices.astype(self.dtype, copy=False)
+        low, high = _limits(self.low, -math.inf), _limits(self.high, math.inf)
+        clipped: np.ndarray = np.clip(actions, low, high).reshape(len(actions), *self.shape)
+        return clipped.astype(self.dtype, copy=False)
+
+
+@cache
+def _limits(bounds: tuple[float | None, ...], unbounded: float) -> np.ndarray:
+    return np.array([unbounded if bound is None else bound for bound in bounds], np.float32)
 
 
 def _finite(bound: float) -> float | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from remuda.collector.rollout import Rollout
 from remuda.config.dump import write_configs
 from remuda.config.load import Origin
-from remuda.config.schema import ExperimentConfig
+from remuda.config.schema import DqnConfig, ExperimentConfig
 from remuda.coordinator.evaluation import Judged
 from remuda.coordinator.resumed import Resumed
 from remuda.environments.make import Vector, make_vector, single_spaces
@@ -129,6 +129,8 @@ def _run_to_the_end(loop: SerialLoop, folder: RunFolder) -> RunResult:
 def _rollout(
     config: ExperimentConfig, vector: Vector, algorithm: Algorithm, *, life: int, clock: Callable[[], float]
 ) -> Rollout:
+    if not isinstance(config.policy, DqnConfig):
+        raise ValueError(f"{config.policy.type} learns from segments, which nothing collects yet; use dqn")
     return Rollout(
         vector,
         make_policy(config, algorithm.observation, algorithm.action),

@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
-from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.dqn_policy import DECLARATION, DqnPolicy
+from remuda.config.schema import DqnConfig, ExperimentConfig, PpoConfig
+from remuda.policy.algorithms.actor_critic_policy import DECLARATION as ACTOR_CRITIC
+from remuda.policy.algorithms.actor_critic_policy import ActorCriticPolicy
+from remuda.policy.algorithms.dqn_policy import DECLARATION as DQN
+from remuda.policy.algorithms.dqn_policy import DqnPolicy
 from remuda.policy.base import Algorithm, Declaration, Policy
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 
 def make_algorithm(config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> Algorithm:
-    """Build the learning side, its weights drawn from `seed`. Imports torch."""
-    from remuda.policy.algorithms.dqn import Dqn
+    """Build the learning side, its weights drawn from `seed`. Imports torch.
 
-    return {"dqn": Dqn}[config.policy.type](config, observation, action, seed)
+    Raises UnsupportedSpaceError where the algorithm cannot work with the actions.
+    """
+    if isinstance(config.policy, DqnConfig):
+        from remuda.policy.algorithms.dqn import Dqn
+
+        return Dqn(config, observation, action, seed)
+    if isinstance(config.policy, PpoConfig):
+        from remuda.policy.algorithms.ppo import Ppo
+
+        return Ppo(config, observation, action, seed)
+    from remuda.policy.algorithms.impala import Impala
+
+    return Impala(config, observation, action, seed)
 
 
 def make_policy(config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec) -> Policy:
-    """Build the acting side; it acts once a state is loaded."""
-    return {"dqn": DqnPolicy}[config.policy.type](config.policy, observation, action)
+    """Build the acting side; it acts once a state is loaded. Raises UnsupportedSpaceError, as make_algorithm does."""
+    if isinstance(config.policy, DqnConfig):
+        return DqnPolicy(config.policy, observation, action)
+    return ActorCriticPolicy(config.policy, observation, action)
 
 
 def declaration(config: ExperimentConfig) -> Declaration:
-    """Look up which columns the algorithm needs and what it monitors."""
-    return {"dqn": DECLARATION}[config.policy.type]
+    """Look up what rows the algorithm learns from and what it monitors."""
+    return DQN if isinstance(config.policy, DqnConfig) else ACTOR_CRITIC

@@ -12,13 +12,14 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from remuda.config.schema import ExperimentConfig
+from remuda.config.schema import DqnConfig, ExperimentConfig
 from remuda.policy.adam import Adam
-from remuda.policy.algorithms.dqn_policy import DECLARATION
-from remuda.policy.base import Algorithm, Arrays, LearnResult, StateMismatchError, misfits
+from remuda.policy.algorithms.dqn_policy import DECLARATION, number_of_actions
+from remuda.policy.base import Algorithm, Arrays, LearnResult, StateMismatchError
 from remuda.policy.flat_parameters import FlatParameters
 from remuda.policy.networks import QNetwork
 from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.policy.tensors import model_misfits, to_tensor
 
 
 class Dqn(Algorithm):
@@ -32,6 +33,7 @@ class Dqn(Algorithm):
     output_name = "q_values"
 
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
+        assert isinstance(config.policy, DqnConfig), config.policy.type
         self.observation, self.action = observation, action
         self._policy, self._learner = config.policy, config.learner
         self._device = torch.device(config.learner.device)
@@ -53,9 +55,9 @@ class Dqn(Algorithm):
 
     def learn(self, batch: Arrays) -> LearnResult:
         """Take one step of Adam on the weighted Huber loss of the temporal difference errors."""
-        obs, next_obs = (self._tensor(self.observation.encode(batch[name])) for name in ("obs", "next_obs"))
-        action = self._tensor(batch["action"]).unsqueeze(1) - self.action.start
-        reward, discount, weights = (self._tensor(batch[name]) for name in ("reward", "discount", "weights"))
+        obs, next_obs = (to_tensor(self.observation.encode(batch[name]), self._device) for name in ("obs", "next_obs"))
+        action = to_tensor(batch["action"], self._device).unsqueeze(1) - self.action.start
+        reward, discount, weights = (to_tensor(batch[name], self._device) for name in ("reward", "discount", "weights"))
 
         target = reward + discount * self._bootstrap(next_obs)
         q_value = self._online(obs).gather(1, action).squeeze(1)
@@ -104,7 +106,7 @@ class Dqn(Algorithm):
 
     def load_state(self, state: Mapping[str, object]) -> None:
         """See Algorithm. The learning rate is the config's: there is no schedule that the state could continue."""
-        problems = self._model_misfits(state, "model") + self._model_misfits(state, "target_model")
+        problems = model_misfits(self._online, state, "model") + model_misfits(self._online, state, "target_model")
         problems += self._optimizer.misfits(state.get("optimizer"))
         schedules = cast("Mapping[str, object]", state.get("schedules") or {})
         updates = schedules.get("updates")
@@ -119,7 +121,7 @@ class Dqn(Algorithm):
 
     def load_weights(self, state: Mapping[str, object]) -> None:
         """Start both networks from a saved model."""
-        problems = self._model_misfits(state, "model")
+        problems = model_misfits(self._online, state, "model")
         if problems:
             raise StateMismatchError(problems)
         self._online.load_state_dict(cast("dict[str, torch.Tensor]", state["model"]))
@@ -135,18 +137,6 @@ class Dqn(Algorithm):
     def _make_network(self, seed: int) -> QNetwork:
         with torch.random.fork_rng(devices=[]):  # the seed decides the weights and nothing else in the process
             torch.manual_seed(seed)
-            network = QNetwork(
-                self.observation.features, self.action.n, self._policy.hidden, dueling=self._policy.dueling
-            )
+            actions = number_of_actions(self.action)
+            network = QNetwork(self.observation.features, actions, self._policy.hidden, dueling=self._policy.dueling)
         return network.to(self._device)
-
-    def _tensor(self, array: np.ndarray) -> torch.Tensor:
-        # torch warns of read-only memory (a message's frame is); copying a batch costs less than a warning would.
-        return torch.from_numpy(array if array.flags.writeable else array.copy()).to(self._device)
-
-    def _model_misfits(self, state: Mapping[str, object], part: str) -> list[str]:
-        given = state.get(part)
-        if not isinstance(given, Mapping):
-            return [f"{part}: missing"]
-        expected = {name: tuple(tensor.shape) for name, tensor in self._online.state_dict().items()}
-        return misfits(expected, cast("Mapping[str, object]", given), what=part)

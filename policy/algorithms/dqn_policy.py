@@ -12,9 +12,10 @@ import numpy as np
 
 from remuda.config.schema import DqnConfig
 from remuda.policy.base import Arrays, Declaration, Policy, StateMismatchError, misfits
-from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.policy.spaces import ActionSpec, ObservationSpec, UnsupportedSpaceError
 
 DECLARATION = Declaration(
+    rows="steps",
     columns={
         "obs": "observation",
         "action": "int64",
@@ -32,7 +33,8 @@ class DqnPolicy(Policy):
 
     def __init__(self, config: DqnConfig, observation: ObservationSpec, action: ActionSpec) -> None:
         self._config, self._observation, self._action = config, observation, action
-        self._shapes = _shapes(config, observation.features, action.n)
+        self._choices = number_of_actions(action)
+        self._shapes = _shapes(config, observation.features, self._choices)
         self._layers: list[tuple[np.ndarray, np.ndarray]] = []
 
     def load_state(self, state: Arrays) -> None:
@@ -71,14 +73,22 @@ class DqnPolicy(Policy):
         best = self.q_values(observations).argmax(axis=1)
         if not deterministic:
             explores = rng.random(len(best)) < exploration["epsilon"]
-            best = np.where(explores, rng.integers(self._action.n, size=len(best)), best)
-        actions: np.ndarray = best + self._action.start
-        return actions.astype(self._action.dtype, copy=False)
+            best = np.where(explores, rng.integers(self._choices, size=len(best)), best)
+        return self._action.to_environment(best)
 
     def value(self, observations: np.ndarray) -> np.ndarray:
         """Value of the best action in each observation: float32 [n]."""
         values: np.ndarray = self.q_values(observations).max(axis=1)
         return values
+
+
+def number_of_actions(action: ActionSpec) -> int:
+    """How many action values there are. Raises UnsupportedSpaceError where actions cannot be counted."""
+    if action.n is None:
+        raise UnsupportedSpaceError(
+            f"action space Box{action.shape} is not supported by dqn, which values each action; supported: Discrete"
+        )
+    return action.n
 
 
 def _shapes(config: DqnConfig, features: int, actions: int) -> dict[str, tuple[int, ...]]:

@@ -51,7 +51,11 @@ _settings: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     },
     optional={
         "seed": st.integers(0, LARGEST_COUNT),
-        "policy": _some(hidden=st.lists(_counts, max_size=4), dueling=st.booleans(), discount=_discounts),
+        "policy": _some(hidden=st.lists(_counts, max_size=4), dueling=st.booleans(), discount=_discounts)
+        | st.fixed_dictionaries(
+            {"type": st.just("ppo")}, optional={"target_kl": st.none() | _positive, "gae_lambda": _fractions}
+        )
+        | st.fixed_dictionaries({"type": st.just("impala")}, optional={"rho_clip": _positive, "hidden": st.just([])}),
         "learner": _some(
             batch_size=_counts, learning_rate=_positive, max_grad_norm=st.none() | _positive, device=_texts
         ),
@@ -61,7 +65,7 @@ _settings: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
             samples_per_insert=st.none() | _positive,
         ),
         "stop": _some(stop_value=st.none() | _finite, max_wall_s=st.none() | _positive),
-        "source_dir": _texts.filter(lambda text: "\0" not in text).map(lambda text: f"/{text}"),
+        "source_dir": _texts.filter(lambda text: "\0" not in text).map(lambda text: str(Path(f"/{text}"))),
     },
 )
 

@@ -156,7 +156,7 @@ nam: cartpole
 seed: true
 env: {id: CartPole-v1, num_env: 8}
 batch_size: 3
-policy: {type: ppo, hidden: [128, x, -64], dueling: maybe, n_step: 3.5, discount: .nan}
+policy: {type: dqn, hidden: [128, x, -64], dueling: maybe, n_step: 3.5, discount: .nan}
 learner:
   lr: 1e-3
   batch_size: -1
@@ -170,7 +170,6 @@ quux: 1
 {path}:2: seed: should be a number, not true
 {path}:3: env.num_env: no such setting; did you mean env.num_envs?
 {path}:4: batch_size: no such setting; did you mean learner.batch_size?
-{path}:5: policy.type: should be 'dqn', not "ppo"
 {path}:5: policy.hidden[1]: should be a valid integer, not "x"
 {path}:5: policy.hidden[2]: should be greater than 0, not -64
 {path}:5: policy.dueling: should be a valid boolean, not "maybe"
@@ -184,6 +183,33 @@ checkpoint, stop, log, source_dir"""
         with pytest.raises(ConfigError) as caught:
             load_config(path)
         assert str(caught.value) == expected
+
+    @pytest.mark.parametrize(
+        ("policy", "expected"),
+        [
+            ("{type: ppoo}", 'policy.type: should be one of dqn, ppo, impala, not "ppoo"'),
+            ("{type: [ppo]}", 'policy.type: should be one of dqn, ppo, impala, not ["ppo"]'),
+            ("{type: null}", "policy.type: should be one of dqn, ppo, impala, not null"),
+            ("null", "policy: should be a mapping of settings, not null"),
+            ("[ppo]", 'policy: should be a mapping of settings, not ["ppo"]'),
+            ("{type: ppo, hidden: [x]}", 'policy.hidden[0]: should be a valid integer, not "x"'),
+            ("{type: ppo, clip_range: 0.1}", "policy.clip_range: no such setting of ppo; did you mean policy.clip?"),
+            ("{type: ppo, n_steps: 5}", "policy.n_steps: no such setting of ppo; did you mean policy.horizon_steps?"),
+            ("{type: impala, lr: 5}", "policy.lr: no such setting of impala; did you mean learner.learning_rate?"),
+            ("{n_steps: 5}", "policy.n_steps: no such setting of dqn; did you mean policy.n_step?"),
+        ],
+    )
+    def test_each_algorithm_has_its_own_settings(self, tmp_path: Path, policy: str, expected: str) -> None:
+        assert problem(write(tmp_path, f"{SMALL}policy: {policy}\n")) == f":3: {expected}"
+
+    def test_a_setting_of_another_algorithm_is_not_suggested(self, tmp_path: Path) -> None:
+        text = problem(write(tmp_path, f"{SMALL}policy: {{type: dqn, epochs: 3}}\n"))
+        assert text.startswith(":3: policy.epochs: no such setting of dqn; valid here: type, hidden, dueling")
+
+    def test_an_override_is_blamed_in_any_algorithm(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError) as caught:
+            load_config(write(tmp_path, f"{SMALL}policy: {{type: ppo}}\n"), overrides=["policy.clip=-1"])
+        assert str(caught.value) == "--set policy.clip=-1: policy.clip: should be greater than 0, not -1"
 
     def test_fit_a_terminal(self, tmp_path: Path) -> None:
         path = write(tmp_path, f'{SMALL}"\\e[31mred\\n": {"x" * 10_000}\nlearner: {{batch_size: {"y" * 10_000}}}\n')

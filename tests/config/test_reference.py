@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from remuda.config.reference import json_schema_text, markdown_text
-from remuda.config.suggest import all_keys
+from remuda.config.suggest import all_keys, kinds_at
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
 
@@ -19,12 +19,30 @@ def test_the_page_is_up_to_date() -> None:
 
 def test_every_setting_has_a_row_with_type_default_and_meaning() -> None:
     rows = [line for line in markdown_text().splitlines() if line.startswith("| `")]
-    assert len(rows) == len(all_keys())
+    keys = {kind: len(all_keys(kind)) for kind in kinds_at(("policy",))}
+    shared = sum(not key.startswith("policy.") for key in all_keys())
+    assert len(keys) == 3
+    assert len(rows) == shared + sum(count - shared for count in keys.values())
     for row in rows:
         _, setting, kind, default, meaning, _ = row.replace("\\|", "").split("|")
         assert kind.strip(), row
         assert default.strip(), row
         assert len(meaning) > 10, f"{setting} is not explained"
+
+
+def test_sections_that_a_type_chooses_have_a_page_each() -> None:
+    text = markdown_text()
+    assert "| policy | section: [dqn](#policy-dqn), [ppo](#policy-ppo), [impala](#policy-impala) |" in text
+    assert all(f"\n## policy {kind}\n" in text for kind in kinds_at(("policy",)))
+    assert "| `target_kl` | number > 0 or null | `null` |" in text
+
+
+def test_editors_choose_the_section_by_its_type() -> None:
+    """A policy without a type fits dqn alone."""
+    schema = json.loads(json_schema_text())
+    assert schema["properties"]["policy"]["discriminator"]["propertyName"] == "type"
+    required = {name: schema["$defs"][f"{name}Config"].get("required", []) for name in ("Dqn", "Ppo", "Impala")}
+    assert required == {"Dqn": [], "Ppo": ["type"], "Impala": ["type"]}
 
 
 def test_types_are_words() -> None:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.config.document import Loc
-from remuda.config.schema import ExperimentConfig, LearnerConfig
-from remuda.config.suggest import all_keys, nearest_setting, section_at
+from remuda.config.schema import DqnConfig, ExperimentConfig, LearnerConfig, PpoConfig
+from remuda.config.suggest import all_keys, as_written, kinds_at, nearest_setting, section_at
 
 
 @pytest.mark.parametrize(
@@ -59,3 +59,34 @@ def test_sections() -> None:
 def test_every_hint_names_a_setting_that_exists() -> None:
     for other in ("lr", "gamma", "replay_size", "env_id", "algorithm", "n_steps", "max_steps"):
         assert nearest_setting((other,)).removeprefix("did you mean ").removesuffix("?") in all_keys()
+    for other in ("lr", "gamma", "n_steps", "clip_range", "n_epochs", "ent_coef", "vf_coef"):
+        assert nearest_setting((other,), "ppo").removeprefix("did you mean ").removesuffix("?") in all_keys("ppo")
+
+
+def test_where_the_algorithm_is_not_known_any_may_be_meant() -> None:
+    assert nearest_setting(("gae_lamda",)) == "did you mean policy.gae_lambda?"
+    assert nearest_setting(("policy", "gae_lamda"), "dqn").startswith("valid here: ")
+
+
+def test_sections_that_a_type_chooses() -> None:
+    assert kinds_at(("policy",)) == ("dqn", "ppo", "impala")
+    assert kinds_at(("learner",)) == kinds_at(("nothing", "here")) == kinds_at(()) == ()
+    assert section_at(("policy",)) is section_at(("policy",), "nonsense") is DqnConfig
+    assert section_at(("policy",), "ppo") is PpoConfig
+    assert "policy.clip" in all_keys("ppo")
+    assert "policy.clip" not in all_keys()
+
+
+@pytest.mark.parametrize(
+    ("loc", "written"),
+    [
+        (("policy", "ppo", "clip"), (("policy", "clip"), "ppo")),
+        (("policy", "dqn", "hidden", 1), (("policy", "hidden", 1), "dqn")),
+        (("policy", "ppo"), (("policy",), "ppo")),
+        (("policy",), (("policy",), None)),
+        (("env", "kwargs", "ppo"), (("env", "kwargs", "ppo"), None)),
+        ((), ((), None)),
+    ],
+)
+def test_where_an_error_lies_in_the_file(loc: Loc, written: tuple[Loc, str | None]) -> None:
+    assert as_written(loc) == written

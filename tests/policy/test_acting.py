@@ -12,7 +12,7 @@ from remuda.config.schema import DqnConfig
 from remuda.policy.algorithms import declaration, make_algorithm, make_policy
 from remuda.policy.algorithms.dqn_policy import DqnPolicy
 from remuda.policy.base import StateMismatchError
-from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.policy.spaces import ActionSpec, ObservationSpec, UnsupportedSpaceError
 from remuda.tests.policy.cases import ACTION, OBSERVATION, config, dqn
 
 
@@ -102,3 +102,19 @@ def test_discrete_observations() -> None:
     acts = DqnPolicy(DqnConfig(hidden=(8,)), observation, ACTION)
     acts.load_state(dqn(DqnConfig(hidden=(8,)), observation=observation).acting_state())
     assert acts.act(np.arange(6), {}, np.random.default_rng(0), deterministic=True).shape == (6,)
+
+
+def test_actions_that_cannot_be_counted_are_refused() -> None:
+    box = ActionSpec(None, 0, "float32", (1,), (-1.0,), (1.0,))
+    with pytest.raises(UnsupportedSpaceError, match=r"action space Box\(1,\) is not supported by dqn"):
+        make_policy(config(), OBSERVATION, box)
+    with pytest.raises(UnsupportedSpaceError, match=r"action space Box\(1,\) is not supported by dqn"):
+        make_algorithm(config(), OBSERVATION, box, 0)
+
+
+def test_nothing_besides_the_action_is_recorded() -> None:
+    acts, observations = acting(DqnConfig(hidden=(8,))), np.zeros((5, 4), np.float32)
+    actions, recorded = acts.act_recording(observations, {"epsilon": 0.5}, np.random.default_rng(1))
+    expected = acts.act(observations, {"epsilon": 0.5}, np.random.default_rng(1), deterministic=False)
+    np.testing.assert_array_equal(actions, expected)
+    assert recorded == {}

@@ -68,7 +68,7 @@ def test_values_are_those_of_the_best_action(run: tuple[Path, list[Dqn]]) -> Non
 
 def test_exploring_is_that_of_the_checkpoint_and_repeatable(run: tuple[Path, list[Dqn]]) -> None:
     first, second = (
-        [get_action(OBSERVATIONS[0], deterministic=False) for _ in range(200)]
+        [int(get_action(OBSERVATIONS[0], deterministic=False)) for _ in range(200)]
         for get_action in (load_policy(run[0], 0), load_policy(run[0], 0))
     )
     assert first == second

@@ -61,7 +61,7 @@ def test_the_description_says_what_goes_in_and_what_comes_out(tmp_path: Path) ->
     assert info["normalisation"] is None
     assert info["inputs"] == [{"name": "observation", "dtype": "float32", "shape": ["batch", 4]}]
     assert info["outputs"] == [{"name": "q_values", "dtype": "float32", "shape": ["batch", 3]}]
-    assert info["action"] == {"n": 3, "start": 0, "dtype": "int64"}
+    assert info["action"] == {"n": 3, "start": 0, "dtype": "int64", "shape": [], "low": [], "high": []}
     assert info["sha256"] == hashlib.sha256((tmp_path / "model" / "model.pt").read_bytes()).hexdigest()
 
 

@@ -48,9 +48,9 @@ def test_unsupported_observations_are_named_with_what_is_supported(space: gymnas
     assert "supported: Box" in str(caught.value)
 
 
-@pytest.mark.parametrize("space", [spaces.Box(-1.0, 1.0, (2,)), spaces.MultiDiscrete([2, 3])])
+@pytest.mark.parametrize("space", [spaces.Box(0, 9, (2,), np.int64), spaces.MultiDiscrete([2, 3])])
 def test_unsupported_actions_are_named_with_what_is_supported(space: gymnasium.Space[Any]) -> None:
-    with pytest.raises(UnsupportedSpaceError, match="supported: Discrete"):
+    with pytest.raises(UnsupportedSpaceError, match="supported: Discrete, Box of floats"):
         ActionSpec.of(space)
 
 
@@ -62,7 +62,13 @@ def test_a_huge_space_does_not_flood_the_message() -> None:
 
 
 @pytest.mark.parametrize(
-    "spec", [ObservationSpec((2, 3), "uint8", 0.0, 255.0), ObservationSpec((), "int64", n=4, start=1), ActionSpec(3, 1)]
+    "spec",
+    [
+        ObservationSpec((2, 3), "uint8", 0.0, 255.0),
+        ObservationSpec((), "int64", n=4, start=1),
+        ActionSpec(3, 1),
+        ActionSpec(None, 0, "float32", (2,), (-1.0, None), (None, 1.0)),
+    ],
 )
 def test_specs_survive_json(spec: ObservationSpec | ActionSpec) -> None:
     assert msgspec.json.decode(msgspec.json.encode(spec), type=type(spec)) == spec
@@ -94,3 +100,35 @@ def test_discrete_observations_become_one_hot() -> None:
 def test_observations_of_another_shape_are_refused() -> None:
     with pytest.raises(ValueError, match=r"shape \(2, 3\), not \(n, 4\)"):
         ObservationSpec((4,), "float32").encode(np.zeros((2, 3), np.float32))
+
+
+# --- actions
+
+PUSH = spaces.Box(np.array([[-2.0, -np.inf]]), np.array([[2.0, 0.5]]), dtype=np.float64)
+
+
+def test_a_box_of_actions() -> None:
+    spec = ActionSpec.of(PUSH)
+    assert spec == ActionSpec(None, 0, "float64", (1, 2), (-2.0, None), (2.0, 0.5))
+    assert spec.outputs == 2
+    assert ActionSpec(5).outputs == 5
+
+
+def test_what_a_policy_chose_becomes_what_the_environment_takes() -> None:
+    chosen = np.array([[-3.0, -1e30], [1.0, 0.75]], np.float32)
+    taken = ActionSpec.of(PUSH).to_environment(chosen)
+    np.testing.assert_array_equal(taken, [[[-2.0, np.float32(-1e30)]], [[1.0, 0.5]]])
+    assert taken.dtype == np.float64
+    assert all(row in PUSH for row in taken)
+    indices = ActionSpec(3, start=7, dtype="int32").to_environment(np.array([0, 2]))
+    assert indices.tolist() == [7, 9]
+    assert indices.dtype == np.int32
+
+
+@given(shape=st.lists(st.integers(1, 3), max_size=3).map(tuple), rows=st.integers(1, 4), seed=st.integers(0, 99))
+def test_any_numbers_become_actions_within_the_space(shape: tuple[int, ...], rows: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    space = spaces.Box(-rng.random(shape, np.float32), rng.random(shape, np.float32))
+    spec = ActionSpec.of(space)
+    chosen = (rng.normal(size=(rows, spec.outputs)) * 3).astype(np.float32)
+    assert all(np.asarray(row) in space for row in spec.to_environment(chosen))

@@ -1,0 +1,191 @@
+"""What PPO and IMPALA share beside their update rules: network, preparation of segments, and state."""
+
+# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from remuda.config.schema import ExperimentConfig, ImpalaConfig, PpoConfig
+from remuda.policy.adam import Adam
+from remuda.policy.algorithms.actor_critic_policy import DECLARATION
+from remuda.policy.base import Algorithm, Arrays, LearnResult, StateMismatchError
+from remuda.policy.distributions_torch import Categorical, Gaussian
+from remuda.policy.flat_parameters import FlatParameters
+from remuda.policy.networks import ActorCriticNetwork
+from remuda.policy.normalisation import CLIP, running_returns
+from remuda.policy.returns import Outcome
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.policy.tensors import model_misfits, to_tensor
+
+
+@dataclass(frozen=True)
+class Segments:
+    """A batch of B segments of T slots, of which n are valid, ready to learn from."""
+
+    observations: torch.Tensor
+    """float32 [B * (T + 1), features], normalised."""
+    outcome: Outcome
+    """Each [B, T]; rewards scaled."""
+    steps: torch.Tensor
+    """int64 [n]: which of the observations the valid slots acted on."""
+    actions: torch.Tensor
+    """Indices int64 [n], or numbers float32 [n, outputs]."""
+    log_prob: torch.Tensor
+    """float32 [n]: by the policy that acted."""
+
+    def per_slot(self, values: torch.Tensor) -> NDArray[np.float32]:
+        """Values [B * (T + 1)] of the observations as float32 [B, T + 1] on the host."""
+        array: NDArray[np.float32] = values.detach().cpu().numpy()
+        return array.reshape(len(self.outcome.valid), -1)
+
+
+class ActorCritic(Algorithm):
+    """Network, optimizer, normalisation and counters; a subclass has `learn`.
+
+    Observations are normalised in `learn` by the moments that the policy acted with, and only then are the moments
+    brought up to date, so that a probability changes by learning alone. Rewards are scaled by the newest moments.
+    """
+
+    declaration = DECLARATION
+
+    def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
+        assert isinstance(config.policy, PpoConfig | ImpalaConfig), config.policy.type
+        self.observation, self.action = observation, action
+        self.output_name = "logits" if action.n is not None else "action_mean"
+        self._shared, self._learner = config.policy, config.learner
+        self._device = torch.device(config.learner.device)
+        self._network = self._make_network(seed)
+        self._parameters = FlatParameters(self._network)
+        self._optimizer = Adam(
+            self._parameters.vector.detach(),
+            self._parameters.gradient,
+            learning_rate=config.learner.learning_rate,
+            epsilon=1e-5,
+        )
+        self._env_steps = 0  # learned from so far
+        self._updates = 0  # batches learned from
+
+    @property
+    def network(self) -> torch.nn.Module:
+        """The network; its forward is the policy, normalisation included."""
+        return self._network
+
+    # --- parts of an update
+
+    def _prepare(self, batch: Arrays) -> Segments:
+        """Encode, normalise and flatten a batch, and count it. The moments change with `_learned`."""
+        valid, done = batch["valid"], batch["done"]
+        segments, slots = valid.shape
+        reward = batch["reward"]
+        if self._shared.normalize_rewards:
+            sums = running_returns(reward, done, valid, discount=self._shared.discount)
+            returns = self._network.returns.load().including(sums[:, None])
+            self._network.returns.store(returns)
+            reward = (reward * returns.scale[0]).clip(-CLIP, CLIP).astype(np.float32)
+        outcome = Outcome(reward, batch["terminated"], done, valid)
+        encoded = self.observation.encode(batch["obs"].reshape(segments * (slots + 1), *self.observation.shape))
+        segment, slot = np.nonzero(valid)
+        steps = segment * (slots + 1) + slot
+        self._env_steps += len(steps)
+        self._updates += 1
+        with torch.no_grad():
+            observations = self._network.normalised(to_tensor(encoded, self._device))
+        if self._shared.normalize_observations:  # after they were used, see the class
+            self._network.observations.store(self._network.observations.load().including(encoded[steps]))
+        return Segments(
+            observations,
+            outcome,
+            to_tensor(steps, self._device),
+            to_tensor(self._as_drawn(batch["action"][valid]), self._device),
+            to_tensor(batch["log_prob"][valid], self._device),
+        )
+
+    def _as_drawn(self, actions: np.ndarray) -> np.ndarray:
+        if self.action.n is not None:
+            return actions.astype(np.int64) - self.action.start
+        return actions.reshape(len(actions), self.action.outputs).astype(np.float32, copy=False)
+
+    def _distribution(self, observations: torch.Tensor) -> Categorical | Gaussian:
+        """The policy's distribution for normalised observations [n, features]."""
+        outputs: torch.Tensor = self._network.policy(observations)
+        return Categorical(outputs) if self._network.log_std is None else Gaussian(outputs, self._network.log_std)
+
+    def _value(self, observations: torch.Tensor) -> torch.Tensor:
+        """Values of normalised observations [n, features], in scaled rewards: float32 [n]."""
+        values: torch.Tensor = self._network.value(observations)
+        return values.squeeze(1)
+
+    def _descend(self, loss: torch.Tensor) -> torch.Tensor:
+        """Take one step down the loss; return the gradient's norm from before clipping."""
+        self._parameters.gradient.zero_()
+        torch.autograd.backward(loss)
+        norm = self._parameters.clip_gradient(self._learner.max_grad_norm)
+        self._optimizer.step()
+        return norm
+
+    def _result(self, **metrics: float | torch.Tensor) -> LearnResult:
+        """The metrics in the declared order; 0 for what there is none of, as in a batch without one valid slot."""
+        metrics["cur_lr"] = self._optimizer.learning_rate
+        return LearnResult({name: metrics.get(name, 0.0) for name in self.declaration.monitored}, None)
+
+    # --- state
+
+    def state(self) -> dict[str, object]:
+        """See Algorithm; the model holds the running moments too."""
+        return {
+            "model": dict(self._network.state_dict()),
+            "optimizer": self._optimizer.state(),
+            "schedules": {"updates": self._updates, "env_steps": self._env_steps},
+        }
+
+    def load_state(self, state: Mapping[str, object]) -> None:
+        """See Algorithm. The learning rate is the config's, annealed as far as the state says."""
+        problems = model_misfits(self._network, state, "model") + self._optimizer.misfits(state.get("optimizer"))
+        schedules = cast("Mapping[str, object]", state.get("schedules") or {})
+        counts = {name: schedules.get(name) for name in ("updates", "env_steps")}
+        problems += [f"schedules: missing {name}" for name, count in counts.items() if not isinstance(count, int)]
+        if problems:
+            raise StateMismatchError(problems)
+        self._network.load_state_dict(cast("dict[str, torch.Tensor]", state["model"]))
+        self._optimizer.load_state(cast("Mapping[str, object]", state["optimizer"]))
+        self._updates, self._env_steps = (cast("int", count) for count in counts.values())
+
+    def load_weights(self, state: Mapping[str, object]) -> None:
+        """Start from a saved model and its running moments."""
+        problems = model_misfits(self._network, state, "model")
+        if problems:
+            raise StateMismatchError(problems)
+        self._network.load_state_dict(cast("dict[str, torch.Tensor]", state["model"]))
+
+    def acting_state(self) -> dict[str, np.ndarray]:
+        """Copy parameters (in one transfer) and running moments to the host."""
+        snapshot = self._parameters.vector.detach().to("cpu", copy=True)
+        state = {name: tensor.numpy() for name, tensor in self._parameters.by_name(snapshot).items()}
+        return state | {name: buffer.cpu().numpy().copy() for name, buffer in self._network.named_buffers()}
+
+    def _make_network(self, seed: int) -> ActorCriticNetwork:
+        with torch.random.fork_rng(devices=[]):  # the seed decides the weights and nothing else in the process
+            torch.manual_seed(seed)
+            network = ActorCriticNetwork(
+                self.observation.features,
+                self.action.outputs,
+                self._shared.hidden,
+                activation=self._shared.activation,
+                gaussian=self.action.n is None,
+                normalizes=self._shared.normalize_observations,
+            )
+        return network.to(self._device)
+
+
+def explained_variance(values: NDArray[np.float32], targets: NDArray[np.float32]) -> float:
+    """Which share of the targets' variance the values predict: 1 all, 0 none; 0 where the targets do not vary."""
+    variance = float(targets.var()) if len(targets) else 0.0
+    return 1.0 - float((targets - values).var()) / variance if variance > 0 else 0.0

@@ -1,0 +1,66 @@
+"""IMPALA, the learning side (Espeholt et al. 2018): the update rule on one page."""
+
+# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import numpy as np
+
+from remuda.config.schema import ExperimentConfig, ImpalaConfig
+from remuda.policy.algorithms.actor_critic import ActorCritic, explained_variance
+from remuda.policy.base import Arrays, LearnResult
+from remuda.policy.returns import vtrace
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.policy.tensors import to_tensor
+
+
+class Impala(ActorCritic):
+    """One gradient step on each batch of segments; V-trace corrects for the age of the policy that acted."""
+
+    def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
+        super().__init__(config, observation, action, seed)
+        assert isinstance(config.policy, ImpalaConfig), config.policy.type
+        self._policy = config.policy
+
+    def learn(self, batch: Arrays) -> LearnResult:
+        """Take one step of Adam on the policy gradient, the value error and the entropy (section 4.2 of the paper)."""
+        segments = self._prepare(batch)
+        valid = segments.outcome.valid
+        if not valid.any():
+            return self._result()
+
+        distribution = self._distribution(segments.observations[segments.steps])
+        log_prob = distribution.log_prob(segments.actions)
+        all_values = self._value(segments.observations)
+        values = all_values[segments.steps]
+
+        log_ratio = np.zeros(valid.shape, np.float32)
+        log_ratio[valid] = (log_prob.detach() - segments.log_prob).cpu().numpy()
+        trace = vtrace(
+            segments.outcome,
+            segments.per_slot(all_values),
+            log_ratio,
+            discount=self._policy.discount,
+            rho_clip=self._policy.rho_clip,
+            c_clip=self._policy.c_clip,
+        )
+        advantages, targets = (to_tensor(column[valid], self._device) for column in trace)
+
+        policy_loss = -(advantages * log_prob).mean()
+        value_loss = (values - targets).square().mean()
+        entropy = distribution.entropy().mean()
+        loss = policy_loss + self._policy.value_coefficient * value_loss - self._policy.entropy_coefficient * entropy
+        grad_norm = self._descend(loss)
+
+        moved = log_ratio[valid]
+        return self._result(
+            total_loss=loss.detach(),
+            policy_loss=policy_loss.detach(),
+            value_loss=value_loss.detach(),
+            entropy=entropy.detach(),
+            approx_kl=float((np.exp(-moved) - 1.0 + moved).mean()),  # of the newest policy from the one that acted
+            clip_fraction=float((np.exp(moved) > self._policy.rho_clip).mean()),
+            explained_variance=explained_variance(values.detach().cpu().numpy(), targets.cpu().numpy()),
+            grad_norm=grad_norm,
+        )

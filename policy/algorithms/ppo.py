@@ -1,0 +1,129 @@
+"""Proximal policy optimisation, the learning side (Schulman et al. 2017): the update rule on one page."""
+
+# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from remuda.config.schema import ExperimentConfig, PpoConfig
+from remuda.policy.algorithms.actor_critic import ActorCritic, Segments, explained_variance
+from remuda.policy.base import Arrays, LearnResult
+from remuda.policy.returns import generalized_advantages
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.policy.tensors import to_tensor
+
+
+class _Steps(NamedTuple):
+    """The valid slots of a batch, or a minibatch of them; each [n, …]."""
+
+    observations: torch.Tensor
+    actions: torch.Tensor
+    log_prob: torch.Tensor
+    advantages: torch.Tensor
+    returns: torch.Tensor
+    values: torch.Tensor
+
+
+class _Losses(NamedTuple):
+    """Of one minibatch."""
+
+    total: torch.Tensor
+    policy: torch.Tensor
+    value: torch.Tensor
+    entropy: torch.Tensor
+    log_ratio: torch.Tensor
+    """float32 [n]: how far the policy has moved from the one that acted."""
+
+
+class Ppo(ActorCritic):
+    """Several epochs of minibatches on each batch of segments, with clipped probability ratios."""
+
+    def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
+        super().__init__(config, observation, action, seed)
+        assert isinstance(config.policy, PpoConfig), config.policy.type
+        self._policy, self._seed = config.policy, seed
+
+    def learn(self, batch: Arrays) -> LearnResult:
+        """Do a whole iteration: advantages, then `epochs` passes over `minibatches` shares of the batch."""
+        remaining = self._remaining()
+        self._optimizer.learning_rate = self._learner.learning_rate * remaining
+        steps, explained = self._valued(self._prepare(batch))
+        order = np.random.default_rng((self._seed, self._updates))  # of the batch, so a resumed run goes on the same
+        taken: list[_Losses] = []
+        norms: list[torch.Tensor] = []
+        for minibatch in self._minibatches(steps, order):
+            losses = self._losses(minibatch, clip=self._policy.clip * remaining)
+            if self._policy.target_kl is not None and _divergence(losses.log_ratio) > 1.5 * self._policy.target_kl:
+                break
+            norms.append(self._descend(losses.total))
+            taken.append(_Losses(*(part.detach() for part in losses)))
+        if not taken:
+            return self._result()
+        log_ratio = torch.cat([losses.log_ratio for losses in taken])
+        return self._result(
+            total_loss=torch.stack([losses.total for losses in taken]).mean(),
+            policy_loss=torch.stack([losses.policy for losses in taken]).mean(),
+            value_loss=torch.stack([losses.value for losses in taken]).mean(),
+            entropy=torch.stack([losses.entropy for losses in taken]).mean(),
+            approx_kl=_divergence(log_ratio),
+            clip_fraction=((log_ratio.exp() - 1.0).abs() > self._policy.clip * remaining).float().mean(),
+            explained_variance=explained,
+            grad_norm=torch.stack(norms).mean(),
+        )
+
+    def _losses(self, steps: _Steps, *, clip: float) -> _Losses:
+        """Equations 7 and 9 of the paper."""
+        distribution = self._distribution(steps.observations)
+        log_ratio = distribution.log_prob(steps.actions) - steps.log_prob
+        ratio = log_ratio.exp()
+        clipped = ratio.clamp(1.0 - clip, 1.0 + clip)
+        policy = -torch.minimum(ratio * steps.advantages, clipped * steps.advantages).mean()
+        values = self._value(steps.observations)
+        errors = (values - steps.returns).square()
+        if self._policy.value_clip is not None:
+            moved = (values - steps.values).clamp(-self._policy.value_clip, self._policy.value_clip)
+            errors = torch.maximum(errors, (steps.values + moved - steps.returns).square())
+        value, entropy = errors.mean(), distribution.entropy().mean()
+        total = policy + self._policy.value_coefficient * value - self._policy.entropy_coefficient * entropy
+        return _Losses(total, policy, value, entropy, log_ratio)
+
+    def _valued(self, segments: Segments) -> tuple[_Steps, float]:
+        """The valid slots with their advantages and returns, and what of the returns the values had explained."""
+        with torch.no_grad():
+            values = segments.per_slot(self._value(segments.observations))
+        advantages = generalized_advantages(
+            segments.outcome, values, discount=self._policy.discount, gae_lambda=self._policy.gae_lambda
+        )[segments.outcome.valid]
+        old_values = values[:, :-1][segments.outcome.valid]
+        returns = advantages + old_values
+        if self._policy.normalize_advantages and len(advantages):
+            advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+        columns = (to_tensor(column, self._device) for column in (advantages, returns, old_values))
+        observations = segments.observations[segments.steps]
+        steps = _Steps(observations, segments.actions, segments.log_prob, *columns)
+        return steps, explained_variance(old_values, returns)
+
+    def _minibatches(self, steps: _Steps, rng: np.random.Generator) -> Iterator[_Steps]:
+        """Every step once per epoch, in shares of equal size (but for one), shuffled anew each epoch."""
+        n = len(steps.log_prob)
+        for _ in range(self._policy.epochs if n else 0):
+            order = to_tensor(rng.permutation(n), self._device)
+            shares = [torch.tensor_split(column[order], min(self._policy.minibatches, n)) for column in steps]
+            yield from map(_Steps, *shares)
+
+    def _remaining(self) -> float:
+        """What is left of learning rate and clip at this point: 1 … 0."""
+        if self._policy.anneal_env_steps is None:
+            return 1.0
+        return max(0.0, 1.0 - self._env_steps / self._policy.anneal_env_steps)
+
+
+def _divergence(log_ratio: torch.Tensor) -> torch.Tensor:
+    """Estimate the Kullback-Leibler divergence of the new policy from the old without bias and never below 0."""
+    return (log_ratio.exp() - 1.0 - log_ratio).detach().mean()

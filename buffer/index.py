@@ -9,9 +9,9 @@ from itertools import takewhile
 import numpy as np
 import numpy.typing as npt
 
-from remuda.buffer.limiter import SamplesPerInsertLimiter
+from remuda.buffer.limiter import Limiter
 from remuda.buffer.samplers import Sampler, importance_weights
-from remuda.wire.messages import ChunkMeta, IndexedChunk
+from remuda.wire.messages import ChunkMeta, IndexedChunk, PolicyRef
 
 Rows = npt.NDArray[np.int64]
 
@@ -66,7 +66,7 @@ class ReplayIndex:
         capacity: int,
         sampler: Sampler,
         *,
-        limiter: SamplesPerInsertLimiter,
+        limiter: Limiter,
         rng: np.random.Generator,
         quota_bytes: int,
         first_row: int = 0,
@@ -151,6 +151,19 @@ class ReplayIndex:
         while self._chunks and _end_row(self._chunks[0]) <= below_row:
             deletable += self._retire(self._chunks.popleft())
         return deletable
+
+    def drop_older_than(self, oldest: PolicyRef) -> tuple[int, list[str]]:
+        """Evict the oldest chunks as long as policies before `oldest` collected them.
+
+        Returns how many live rows went, and the files that may be deleted now.
+        """
+        below_row, rows = self.first_live_row, self.rows
+        for chunk in self._chunks:
+            if (chunk.meta.policy.epoch, chunk.meta.policy.version) >= (oldest.epoch, oldest.version):
+                break
+            below_row = _end_row(chunk)
+        deletable = self.consume(below_row)
+        return rows - self.rows, deletable
 
     def quarantine(self, file: str, reason: str) -> list[str]:
         """Never draw a row of this payload file again, since it cannot be read; return what may be deleted now.

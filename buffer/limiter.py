@@ -3,8 +3,54 @@
 from __future__ import annotations
 
 import math
+from typing import Protocol
 
 from remuda.buffer.samplers import UNLIMITED_ROWS
+
+
+class Limiter(Protocol):
+    """Says how many rows may come in and go out."""
+
+    def insertable_rows(self, inserted: int, sampled: int) -> int:
+        """How many more rows may come in."""
+        ...
+
+    def sampleable_rows(self, inserted: int, sampled: int) -> int:
+        """How many more rows may be drawn."""
+        ...
+
+    def achieved(self, inserted: int, sampled: int) -> float:
+        """How often a row was sampled on average; nan before there is one."""
+        ...
+
+
+class OnPolicyLimiter:
+    """Lets in what the next update needs, and as many updates' worth more as the policy may lag behind.
+
+    An update is settled once the policy it made can act; with a lag of 0 nothing is collected while one is trained or
+    published, so every row an update uses was collected by the policy it improves.
+    """
+
+    def __init__(self, rows_per_update: int, *, updates_ahead: int) -> None:
+        """`updates_ahead` is the lag: 0 keeps collectors strictly on the newest policy."""
+        self._ahead_rows = rows_per_update * (1 + updates_ahead)
+        self._settled_rows = 0
+
+    def settle(self, rows: int) -> None:
+        """So many of the rows that came in were used or dropped, and the policy that came of them is published."""
+        self._settled_rows = rows
+
+    def insertable_rows(self, inserted: int, sampled: int) -> int:
+        """How many more rows may come in."""
+        return max(0, self._settled_rows + self._ahead_rows - inserted)
+
+    def sampleable_rows(self, inserted: int, sampled: int) -> int:
+        """Each row once; the sampler knows which are left."""
+        return UNLIMITED_ROWS
+
+    def achieved(self, inserted: int, sampled: int) -> float:
+        """At most 1; less by what was dropped or waits."""
+        return sampled / inserted if inserted else math.nan
 
 
 class SamplesPerInsertLimiter:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from remuda.collector.episodes import EpisodeTotals
-from remuda.collector.n_step import Bools, n_step_windows
+from remuda.collector.n_step import Bools
+from remuda.collector.rows import Rows
 from remuda.collector.trace import Trace
 from remuda.environments.make import Vector, reset_vector, single_spaces
 from remuda.environments.spaces import Array
@@ -31,9 +32,8 @@ class Collected:
     """A chunk of experience, ready to be written."""
 
     columns: dict[str, Array]
-    """obs and next_obs [rows, …] (float32, or the space's integer type), action [rows, …] (the space's type), reward
-    float32 [rows] (discounted sum over the row's m steps), discount float32 [rows] (discount^m, or 0 where the episode
-    terminated): a value estimate is reward + discount * value(next_obs). In order of time, then of environment."""
+    """By name; see NStepRows and SegmentRows. Observations are float32 or the space's integer type, actions the space's
+    type."""
     env_steps: int
     """Environment steps really taken for this chunk (resets not counted)."""
     policy: PolicyRef
@@ -70,8 +70,7 @@ class Rollout:
         vector_env: Vector,
         policy: Policy,
         *,
-        n_step: int,
-        discount: float,
+        rows: Rows,
         rng: np.random.Generator,
         seeds: Sequence[int],
         clock: Callable[[], float] = time.monotonic,
@@ -83,16 +82,14 @@ class Rollout:
             raise ValueError(f"{len(seeds)} seeds for {vector_env.num_envs} environments: give one each")
         self.policy = policy
         self._env = vector_env
-        self._n_step = n_step
-        self._discount = discount
-        self._powers = discount ** np.arange(n_step + 1)
+        self._rows = rows
         self._rng = rng
         self._seeds: list[int] | None = list(seeds)
         self._clock = clock
         self._progress = progress
         observation, action = single_spaces(vector_env)
-        self._trace = Trace(observation, action, num_envs=vector_env.num_envs, kept=n_step)
-        self._acted = [PolicyRef()] * n_step  # which policy acted, per kept slot
+        self._trace = Trace(observation, action, num_envs=vector_env.num_envs, kept=rows.kept)
+        self._acted = [PolicyRef()] * rows.kept  # which policy acted, per kept slot
         self._episodes = EpisodeTotals(vector_env.num_envs)
         self._vector_steps = 0
         self._must_reset = True
@@ -107,33 +104,38 @@ class Rollout:
             raise ValueError(f"a chunk has at least one step, not {env_steps}")
         started_s = self._clock()
         must_reset, self._must_reset = self._must_reset, True  # until this chunk is complete
-        self._trace.begin(2 * -(-env_steps // self._env.num_envs) + 1)  # between two resets lies a step
+        slots = -(-env_steps // self._env.num_envs)
+        slots = slots if self._rows.whole_slots else 2 * slots + 1  # between two resets lies a step
+        self._trace.begin(slots)
         if must_reset:
             self._reset()
         try:
-            taken = self._step(env_steps, exploration)
+            taken = self._step(env_steps, exploration, self._trace.kept + slots)
         except Exception:
             self._check()  # names the environment whose broken numbers the policy may have choked on
             raise
         real = self._check()
         self._trace.pending[self._trace.new] = real
         acted = self._acted + [policy_ref or PolicyRef()] * len(real)
-        columns, policy = self._take_rows(acted, last=False)
+        columns, first_slot = self._rows.take(self._trace, last=False)
+        if self._rows.whole_slots:
+            columns["version"] = np.full(self._env.num_envs, (policy_ref or PolicyRef()).version, np.int64)
         returns, lengths = self._episodes.add(
             self._trace.reward[self._trace.new], real, self._trace.done[self._trace.new]
         )
-        self._acted = acted[-self._n_step :]
+        self._acted = acted[-self._rows.kept :]
         self._vector_steps += len(real)
         self._trace.shift()
         self._must_reset = False
+        policy = acted[first_slot]
         return Collected(columns, taken, policy, returns.tolist(), lengths.tolist(), self._clock() - started_s)
 
     def flush(self) -> Collected:
         """Return the rows that wait for later steps, each ending at the last observation there is: for the end of a
         lease. Takes no step. The rollout can go on after it."""
         self._trace.begin(0)
-        columns, policy = self._take_rows(self._acted, last=True)
-        return Collected(columns, 0, policy, [], [], 0.0)
+        columns, first_slot = self._rows.take(self._trace, last=True)
+        return Collected(columns, 0, self._acted[first_slot], [], [], 0.0)
 
     def _reset(self) -> None:
         observations = reset_vector(self._env, self._seeds)
@@ -141,16 +143,19 @@ class Rollout:
         self._trace.append_reset(observations)
         self._episodes.abandon()
 
-    def _step(self, env_steps: int, exploration: Mapping[str, float]) -> int:
-        """Step the vector until `env_steps` real steps were taken; return how many it were."""
-        trace, env, act, rng, progress = self._trace, self._env, self.policy.act, self._rng, self._progress
+    def _step(self, env_steps: int, exploration: Mapping[str, float], last_slot: int) -> int:
+        """Fill the trace until `env_steps` real steps were taken, or up to `last_slot`; return how many were real."""
+        trace, env, act, rng, progress = self._trace, self._env, self.policy.act_recording, self._rng, self._progress
         taken, resets, num_envs = 0, int(np.count_nonzero(trace.done[trace.end - 1])), env.num_envs
-        while taken < env_steps and trace.end < trace.slots:
-            actions = act(trace.observations[trace.end], exploration, rng, deterministic=False)
+        enough = np.inf if self._rows.whole_slots else env_steps
+        while taken < enough and trace.end < last_slot:
+            actions, recorded = act(trace.observations[trace.end], exploration, rng)
             observations, reward, terminated, truncated, _ = env.step(actions)
             stepped = num_envs - resets
             taken += stepped
             progress(stepped)
+            if recorded:
+                trace.record(recorded)
             resets = trace.append(actions, observations, reward, terminated, truncated)
         return taken
 
@@ -171,24 +176,3 @@ class Rollout:
         if bad.any():
             step, env = (int(index) for index in np.argwhere(bad)[0][:2])
             raise CorruptExperienceError(problem, env_index=env, vector_step=self._vector_steps + step)
-
-    def _take_rows(self, acted: list[PolicyRef], *, last: bool) -> tuple[dict[str, Array], PolicyRef]:
-        """Give out the pending rows that are complete (`last`: all), with the policy of the first; `acted` per slot."""
-        trace, end, num_envs = self._trace, self._trace.end, self._env.num_envs
-        windows = n_step_windows(trace.reward[:end], trace.done[:end], n_step=self._n_step, discount=self._discount)
-        pending = trace.pending[:end]
-        given = pending if last else pending & windows.complete
-        first = np.flatnonzero(given)  # of each row's window, counting time-major over slots and environments
-        length = windows.length.take(first)
-        after = first + num_envs * length
-        bootstraps = ~trace.terminated.take(after - num_envs)
-        seen = trace.observations.reshape(-1, *trace.observations.shape[2:])
-        columns: dict[str, Array] = {
-            "obs": seen.take(first, axis=0),
-            "action": trace.actions.reshape(-1, *trace.actions.shape[2:]).take(first, axis=0),
-            "reward": windows.reward.take(first).astype(np.float32),
-            "next_obs": seen.take(after, axis=0),
-            "discount": (self._powers.take(length) * bootstraps).astype(np.float32),
-        }
-        pending &= ~given
-        return columns, acted[int(first[0]) // num_envs] if len(first) else acted[-1]

@@ -5,17 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from remuda.buffer.chunk import write_chunk
-from remuda.collector.rollout import Collected, Rollout
+from remuda.collector.build import make_rollout
+from remuda.collector.rollout import Collected
 from remuda.collector.summary import CollectSummary
-from remuda.config.schema import DqnConfig, ExperimentConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.environments.make import make_vector, single_spaces
 from remuda.environments.record import record_environment
-from remuda.environments.seeding import environment_seeds, generator
 from remuda.logbook.book import collector_logbook
 from remuda.logbook.reports import CollectReport
 from remuda.logbook.spread import Spread
 from remuda.policy.algorithms import make_policy
 from remuda.policy.policy_file import load
+from remuda.policy.row_plan import row_plan
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import (
@@ -44,7 +45,7 @@ class CollectorWork:
         self._assign = assign
         self._identity = identity
         self._link = link
-        self._chunk_env_steps = config.collector.chunk_env_steps
+        self._plan = row_plan(config)
         self._policy_file = Path(assign.policy_file)
         folder = RunFolder(Path(assign.run_dir))
         self._data = folder.data
@@ -54,20 +55,16 @@ class CollectorWork:
         if assign.index == 0:  # one collector describes it for all
             self._describe_environment(folder, config)
         observation, action = single_spaces(self._env)
-        if not isinstance(config.policy, DqnConfig):
-            raise ValueError(f"{config.policy.type} learns from segments, which nothing collects yet; use dqn")
-        self._rollout = Rollout(
+        self._rollout = make_rollout(
+            config,
             self._env,
             make_policy(config, ObservationSpec.of(observation), ActionSpec.of(action)),
-            n_step=config.policy.n_step,
-            discount=config.policy.discount,
-            rng=generator(config.seed, "collector", assign.index, "exploration", incarnation=assign.life),
-            seeds=environment_seeds(
-                config.seed, "collector", assign.index, config.env.num_envs, incarnation=assign.life
-            ),
+            index=assign.index,
+            life=assign.life,
             progress=self._stepped,
         )
         self._taken = 0
+        self._used_credit = 0
         self._credit = assign.credit_env_steps
         self._exploration = assign.exploration
         self._newest = PolicyRef()
@@ -77,7 +74,7 @@ class CollectorWork:
         self._log.say(
             "collector",
             f"collector {identity.uuid} (index {assign.index}) of {assign.name}: "
-            f"n_sample: {self._chunk_env_steps}, env_num: {config.env.num_envs}",
+            f"n_sample: {self._plan.chunk_slots}, env_num: {config.env.num_envs}",
         )
 
     def handle(self, message: AnyMessage) -> None:
@@ -103,7 +100,7 @@ class CollectorWork:
         """Collect and announce one chunk, if credit and acknowledgements allow."""
         if self._draining:
             return False
-        if self._taken >= self._credit:
+        if self._used_credit >= self._credit:
             self._link.activity("waiting for credit")
             return False
         if len(self._unacknowledged) >= CHUNKS_IN_THE_AIR:
@@ -111,7 +108,7 @@ class CollectorWork:
             return False
         self._link.activity("collecting")
         acting = self._refresh_policy()
-        self._announce(self._rollout.collect(self._chunk_env_steps, self._exploration, policy_ref=acting))
+        self._announce(self._rollout.collect(self._plan.chunk_slots, self._exploration, policy_ref=acting))
         return True
 
     def drain(self) -> None:
@@ -174,6 +171,7 @@ class CollectorWork:
         )
         self._unacknowledged.add(chunk)
         self._taken += collected.env_steps
+        self._used_credit += self._plan.slots(meta)
         self._link.send(ChunkReady(self._assign.lease, meta))
         self._summarise(collected)
 

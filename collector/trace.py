@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from remuda.collector.n_step import Bools, Floats
@@ -19,16 +21,18 @@ class Trace:
     def __init__(self, observation: Space, action: Space, *, num_envs: int, kept: int) -> None:
         self.kept = kept
         self.end = kept  # the next free slot
-        self._num_envs = num_envs
+        self.num_envs = num_envs
+        self.recorded: dict[str, Array] = {}
+        """[time, env, …]: what the policy recorded of its actions, by name; allocated when first recorded."""
         self._layouts = (column_layout(observation, what="observation"), column_layout(action, what="action"))
         self._allocate(kept)
 
     def _allocate(self, slots: int) -> None:
         (seen_shape, seen_dtype), (acted_shape, acted_dtype) = self._layouts
-        size = (slots, self._num_envs)
+        size = (slots, self.num_envs)
         self.slots = slots
         # zeros, since pages that are never written then cost no memory: most slots are there for the worst case.
-        self.observations: Array = np.zeros((slots + 1, self._num_envs, *seen_shape), seen_dtype)
+        self.observations: Array = np.zeros((slots + 1, self.num_envs, *seen_shape), seen_dtype)
         self.actions: Array = np.zeros((*size, *acted_shape), acted_dtype)
         self.reward: Floats = np.zeros(size)
         self.terminated: Bools = np.zeros(size, np.bool_)
@@ -40,6 +44,7 @@ class Trace:
         self.end = self.kept
         if self.slots >= self.kept + steps:
             return
+        self.recorded.clear()
         old = self._per_slot()
         seen = self.observations
         self._allocate(self.kept + steps)
@@ -58,6 +63,13 @@ class Trace:
         self.done[t] = done
         self.end = t + 1
         return int(np.count_nonzero(done))
+
+    def record(self, recorded: Mapping[str, Array]) -> None:
+        """Keep what the policy says of the actions [env, …] of the slot that is filled next."""
+        for name, values in recorded.items():
+            if name not in self.recorded:
+                self.recorded[name] = np.zeros((self.slots, *values.shape), values.dtype)
+            self.recorded[name][self.end] = values
 
     def append_reset(self, observation: Array) -> None:
         """Begin with a reset of all environments: episodes under way end with the last slot, as if truncated there."""

@@ -189,7 +189,10 @@ class LearnerConfig(Section):
     max_grad_norm: PositiveFloat | None = 10.0
     """Gradients are scaled down to this norm; null leaves them."""
     publish_interval_iters: Positive = 10
-    """Gradient updates between rewrites of the policy file."""
+    """Gradient updates between rewrites of the policy file. On-policy algorithms publish after every update."""
+    segments_per_update: Positive | None = None
+    """On-policy algorithms only: segments (of `policy.horizon_steps` steps of one environment) per update; null takes
+    one of every environment."""
     prefetch_batches: Positive = 16
     """Batches asked for in one request; the next request is in flight while these are trained on."""
     device: str = "cpu"
@@ -235,6 +238,9 @@ class BufferConfig(Section):
     samples_per_insert: PositiveFloat | None = 8.0
     """How often a row is sampled on average. Holds back collectors when the learner lags and the learner when
     collectors lag; null lets both run free."""
+    max_policy_lag: NonNegative | None = 0
+    """On-policy algorithms only: by how many updates the policy that collected may be older than the one that learns;
+    older rows are dropped and counted. 0 is strictly on-policy; null drops nothing."""
     quota_bytes: Positive = 8 << 30
     """Most bytes of payload files in data/; the oldest rows are evicted sooner when it is reached."""
 

@@ -13,15 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remuda.buffer.index import ChunkTooLargeError, ReplayIndex, Sampled
-from remuda.buffer.limiter import SamplesPerInsertLimiter
+from remuda.buffer.limiter import OnPolicyLimiter, SamplesPerInsertLimiter
 from remuda.buffer.monitor import BufferMonitor
-from remuda.buffer.samplers import PrioritizedSampler, Sampler, UniformSampler
+from remuda.buffer.samplers import FifoSampler, PrioritizedSampler, Sampler, UniformSampler
 from remuda.config.schema import BufferConfig, ExperimentConfig
 from remuda.coordinator.ledger import Ledger
 from remuda.coordinator.reporting import sample_report, throughput_report
 from remuda.coordinator.resumed import Resumed
 from remuda.environments.seeding import generator
 from remuda.logbook.reports import Report
+from remuda.policy.row_plan import UNBOUNDED_LAG, RowPlan, row_plan
 from remuda.policy.schedules import importance_beta
 from remuda.wire.messages import ChunkMeta, IndexedChunk, PolicyRef
 from remuda.wire.sequence import TooManyGapsError
@@ -59,17 +60,13 @@ class Experience:
         buffer = config.buffer
         self._config = config
         self._ledger = Ledger(None if resumed is None else resumed.counters)
-        batches = batches_in_flight or REQUESTS_IN_FLIGHT * config.learner.prefetch_batches
-        chunk_rows = config.collector.chunk_env_steps + config.env.num_envs
+        self.plan = row_plan(config, collectors=collectors)
+        self._on_policy = _on_policy_limiter(config, self.plan)
+        replay = self._on_policy or _replay_limiter(config, self.plan, collectors, batches_in_flight)
         self._index = ReplayIndex(
-            buffer.capacity,
-            _sampler(buffer),
-            limiter=SamplesPerInsertLimiter(
-                buffer.samples_per_insert,
-                buffer.min_rows,
-                request_rows=batches * config.learner.batch_size,
-                chunk_rows=chunk_rows * (config.collector.count if collectors is None else collectors),
-            ),
+            self.plan.capacity,
+            FifoSampler() if self.plan.on_policy else _sampler(buffer),
+            limiter=replay,
             rng=generator(config.seed, "coordinator", 0, "replay", incarnation=0 if resumed is None else resumed.life),
             quota_bytes=buffer.quota_bytes,
         )
@@ -79,6 +76,9 @@ class Experience:
         self._started_s = now_s - (0.0 if resumed is None else resumed.counters.wall_s)
         self._reports: list[Report] = []
         self._newest_chunk_policy = PolicyRef()
+        self._used_up: list[str] = []
+        self.dropped_rows = 0
+        """On-policy rows that were too old to be used."""
 
     # --- in ---
 
@@ -113,11 +113,25 @@ class Experience:
         """How many batches may be drawn now."""
         return self._index.sampleable_rows() // batch_size
 
+    def settle(self, newest: PolicyRef) -> None:
+        """On-policy: the learner has used all it was given and published `newest`; rows too old for it are dropped."""
+        if self._on_policy is None:
+            return
+        lag = self._config.buffer.max_policy_lag
+        if lag is not None:
+            oldest = PolicyRef(newest.epoch, max(newest.version - lag, 0))
+            dropped, files = self._index.drop_older_than(oldest)
+            self.dropped_rows += dropped
+            self._used_up += files
+        self._on_policy.settle(self._index.first_live_row)
+
     def sample(self, batches: int, batch_size: int, train_iter: int) -> Sampled:
         """Draw batches for the updates after `train_iter`."""
         beta = importance_beta(self._config.buffer, train_iter)
         sampled = self._index.sample(batches, batch_size, train_iter=train_iter, beta=beta)
         statistics = self._monitor.sampled(sampled)
+        if self._on_policy is not None:
+            self._used_up += self._index.consume(int(sampled.rows.max()) + 1)
         if statistics is not None:
             self._reports.append(sample_report(statistics, train_iter=train_iter, env_step=self.env_step))
         return sampled
@@ -133,7 +147,8 @@ class Experience:
 
     def confirm_loaded(self, loaded_row: int) -> list[str]:
         """The learner has loaded all it was told of below this row; returns payload files that may go."""
-        return self._index.confirm_loaded(loaded_row)
+        used_up, self._used_up = self._used_up, []
+        return used_up + self._index.confirm_loaded(loaded_row)
 
     @property
     def first_live_row(self) -> int:
@@ -183,6 +198,26 @@ class Experience:
             )
         reports, self._reports = self._reports, []
         return reports
+
+
+def _on_policy_limiter(config: ExperimentConfig, plan: RowPlan) -> OnPolicyLimiter | None:
+    if not plan.on_policy:
+        return None
+    lag = config.buffer.max_policy_lag
+    return OnPolicyLimiter(plan.rows_per_update, updates_ahead=UNBOUNDED_LAG if lag is None else lag)
+
+
+def _replay_limiter(
+    config: ExperimentConfig, plan: RowPlan, collectors: int | None, batches_in_flight: int | None
+) -> SamplesPerInsertLimiter:
+    batches = batches_in_flight or REQUESTS_IN_FLIGHT * plan.batches_per_request
+    chunk_rows = plan.chunk_slots + config.env.num_envs
+    return SamplesPerInsertLimiter(
+        config.buffer.samples_per_insert,
+        config.buffer.min_rows,
+        request_rows=batches * plan.rows_per_update,
+        chunk_rows=chunk_rows * (config.collector.count if collectors is None else collectors),
+    )
 
 
 def _sampler(buffer: BufferConfig) -> Sampler:

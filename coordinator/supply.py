@@ -40,7 +40,8 @@ class Supply:
         self._experiment = experiment
         self._config = config
         self._experience = experience
-        self._credit = CreditBook(config.collector.chunk_env_steps)
+        self._plan = experience.plan
+        self._credit = CreditBook(self._plan.chunk_slots)
         self._requests = RequestQueue()
         self._served_iters = 0
         self._open = False
@@ -94,7 +95,7 @@ class Supply:
         accepted = self._experience.accept(message.meta)
         steps: list[Step] = []
         if accepted.fresh or accepted.rejected is not None:
-            self._credit.arrived(message.lease, message.meta.env_steps)
+            self._credit.arrived(message.lease, self._plan.slots(message.meta))
         if accepted.fresh:
             self.env_rate.note(self._experience.env_step, now_s)
         if accepted.rejected is not None:
@@ -111,11 +112,13 @@ class Supply:
         return Answer(ChunkAccepted(message.meta.chunk, granted, self.policy, self.exploration(), rejected))
 
     def requested(self, message: BatchRequest, now_s: float) -> list[Step]:
-        """The learner gives priorities back and asks for the next batches."""
+        """The learner gives priorities back and asks for more; on-policy it has published before."""
         self.trained(message.train_iter, now_s)
         self._experience.update_priorities(message.priority_rows, message.priorities)
         self._requests.add(message)
-        return self._delete(self._experience.confirm_loaded(message.loaded_row)) + self._serve()
+        self._experience.settle(self.policy)
+        steps = self._delete(self._experience.confirm_loaded(message.loaded_row)) + self._serve()
+        return steps + self.extend_credit()
 
     def trained(self, train_iter: int, now_s: float) -> None:
         """The learner says how far it has come."""
@@ -154,7 +157,8 @@ class Supply:
         if not self._open:
             return []
         left = self._config.stop.max_env_steps - self._experience.env_step
-        return self._credit.extend(max(0, min(left, self._experience.insertable_rows())))
+        allowance = self._experience.insertable_rows() * self._plan.slots_per_row
+        return self._credit.extend(max(0, min(left, allowance)))
 
     def _tell_credit(self, lease: int) -> Tell:
         return Tell(lease, Credit(lease, self._credit.granted(lease), self.policy, self.exploration()))
@@ -164,7 +168,7 @@ class Supply:
         steps: list[Step] = []
         while self._open and (request := self._requests.next) is not None:
             batches = min(request.batches, self._experience.sampleable_batches(request.batch_size))
-            if self._config.stop.max_train_iters is not None:
+            if self._config.stop.max_train_iters is not None and not self._plan.on_policy:
                 batches = min(batches, self._config.stop.max_train_iters - self._served_iters)
             if batches < 1:
                 break

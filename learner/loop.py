@@ -81,7 +81,7 @@ class LearnerLoop:
         if batch is None:
             return Step(trained=False)
         result = self.algorithm.learn(batch.columns)
-        self.train_iter += 1
+        before, self.train_iter = self.train_iter, self.train_iter + result.updates
         for name, value in result.metrics.items():
             self._metrics.setdefault(name, []).append(value)
         if result.priorities is not None:
@@ -89,8 +89,8 @@ class LearnerLoop:
             self._priorities.append(result.priorities)
         return Step(
             trained=True,
-            publish_due=self.train_iter % self._publish_interval_iters == 0,
-            report_due=self.train_iter % self._report_interval_iters == 0,
+            publish_due=_crosses(before, self.train_iter, self._publish_interval_iters),
+            report_due=_crosses(before, self.train_iter, self._report_interval_iters),
         )
 
     def take_priorities(self) -> Priorities:
@@ -105,6 +105,11 @@ class LearnerLoop:
         """Average each metric over the updates since the last call; empty when there were none."""
         metrics, self._metrics = self._metrics, {}
         return {name: _mean(values) for name, values in metrics.items()}
+
+
+def _crosses(before: int, after: int, interval: int) -> bool:
+    """Whether a multiple of `interval` lies after `before`, up to `after`."""
+    return before // interval < after // interval
 
 
 def _mean(values: list[float | torch.Tensor]) -> float:

@@ -1,6 +1,7 @@
 """Batches on their way: asked for ahead of time, so that the learner trains while the coordinator samples.
 
-Two requests are in flight: the batches of one are trained on while the next is answered. Pure but for reading payload
+With two requests in flight the batches of one are trained on while the next is answered; with one, the next is made
+only once the batches before it are trained on, as strictly on-policy learning needs. Pure but for reading payload
 files; sends nothing itself.
 """
 
@@ -15,8 +16,6 @@ from remuda.buffer.chunk import ChunkError, Columns
 from remuda.buffer.ring import ColumnRing
 from remuda.learner.loop import Batch, Priorities
 from remuda.wire.messages import Batches, BatchRequest, Counters, IndexedChunk
-
-REQUESTS_IN_FLIGHT = 2
 
 Rows = NDArray[np.int64]
 Weights = NDArray[np.float32]
@@ -42,6 +41,7 @@ class Prefetch:
         ring: ColumnRing,
         read: Callable[[IndexedChunk], Columns],
         unreadable: Callable[[IndexedChunk, ChunkError], None],
+        requests_in_flight: int = 2,
     ) -> None:
         """`unreadable` hears of each payload that cannot be read; batches go on without its rows."""
         self._lease = lease
@@ -50,6 +50,7 @@ class Prefetch:
         self._ring = ring
         self._read = read
         self._unreadable = unreadable
+        self._requests_in_flight = requests_in_flight
         self._missing: list[IndexedChunk] = []
         """Unreadable chunks whose rows may still be in batches that were sampled before the coordinator knew."""
         self._requested = 0
@@ -74,7 +75,7 @@ class Prefetch:
     @property
     def wants_request(self) -> bool:
         """Whether the next request should be sent now."""
-        return self._requested - self._begun < REQUESTS_IN_FLIGHT
+        return self._requested - self._begun < self._requests_in_flight
 
     def request(self, train_iter: int, priorities: Priorities) -> BatchRequest:
         """Make the next request, with the priorities that came up since the last one."""

@@ -19,6 +19,7 @@ from remuda.learner.prefetch import Prefetch
 from remuda.learner.publisher import Publisher
 from remuda.learner.start import continue_from, new_algorithm
 from remuda.logbook.book import learner_logbook
+from remuda.policy.row_plan import row_plan
 from remuda.policy.schedules import exploration
 from remuda.storage.atomic import sweep_temporaries
 from remuda.storage.run_folder import RunFolder
@@ -60,18 +61,21 @@ class LearnerWork:
         finally:
             env.close()
         train_iter = self._begin()
+        plan = row_plan(config)
+        self._on_policy = plan.on_policy
         self._prefetch = Prefetch(
             lease=assign.lease,
-            batches=config.learner.prefetch_batches,
-            batch_size=config.learner.batch_size,
-            ring=ColumnRing(config.buffer.capacity),
+            batches=plan.batches_per_request,
+            batch_size=plan.rows_per_update,
+            ring=ColumnRing(plan.capacity),
+            requests_in_flight=plan.requests_in_flight,
             read=self._read,
             unreadable=self._report_unreadable,
         )
         self._loop = LearnerLoop(
             self._algorithm,
             self._prefetch,
-            publish_interval_iters=config.learner.publish_interval_iters,
+            publish_interval_iters=1 if plan.on_policy else config.learner.publish_interval_iters,
             report_interval_iters=config.log.interval_train_iters,
             train_iter=train_iter,
         )
@@ -120,6 +124,8 @@ class LearnerWork:
         if step.publish_due:
             self._pass_warnings_on()
             self._publisher.offer(self._algorithm.acting_state(), self._loop.train_iter)
+            if self._on_policy:  # what is asked for next is collected with this policy
+                self._publisher.flush(PUBLISH_DEADLINE_S)
         if step.report_due:
             self._report()
         return True

@@ -49,6 +49,8 @@ class LearnResult:
     """Scalars, by name; see Declaration.monitored."""
     priorities: torch.Tensor | None
     """float32 [batch]: absolute errors, before exponent and offset; None where the algorithm has none."""
+    updates: int = 1
+    """Gradient updates that were done: an on-policy algorithm passes over its batch several times."""
 
 
 class Policy(ABC):

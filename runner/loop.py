@@ -44,12 +44,13 @@ class SerialLoop:
         self._logbook = parts.logbook
         self._started_s = now_s - start.wall_s
         self._experience = Experience(config, now_s, collectors=1, batches_in_flight=1, resumed=resumed)
-        ring = ColumnRing(config.buffer.capacity)
+        self._plan = self._experience.plan
+        ring = ColumnRing(self._plan.capacity)
         self._memory = Memory(self._experience, ring, worker=SERIAL_WORKER, life=life)
         self._learner = LearnerLoop(
             parts.algorithm,
             self._memory,
-            publish_interval_iters=config.learner.publish_interval_iters,
+            publish_interval_iters=1 if self._plan.on_policy else config.learner.publish_interval_iters,
             report_interval_iters=config.log.interval_train_iters,
             train_iter=start.train_iter,
         )
@@ -108,8 +109,10 @@ class SerialLoop:
 
     def _batches_due(self) -> int:
         """How many updates come before the next chunk; without samples_per_insert, one per chunk."""
-        config, train_iter = self._config, self._learner.train_iter
-        batches = min(self._experience.sampleable_batches(config.learner.batch_size), config.learner.prefetch_batches)
+        config, plan, train_iter = self._config, self._plan, self._learner.train_iter
+        batches = min(self._experience.sampleable_batches(plan.rows_per_update), plan.batches_per_request)
+        if plan.on_policy:
+            return batches
         if config.buffer.samples_per_insert is None:
             batches = min(batches, int(self._untrained_chunk))
         if config.stop.max_train_iters is not None:
@@ -117,9 +120,9 @@ class SerialLoop:
         return batches
 
     def _collect(self) -> None:
-        left = self._config.stop.max_env_steps - self._experience.env_step
+        slots, left = self._plan.chunk_slots, self._config.stop.max_env_steps - self._experience.env_step
         collected = self._parts.rollout.collect(
-            min(self._config.collector.chunk_env_steps, left), self._exploration(), policy_ref=self._policy
+            slots if self._plan.on_policy else min(slots, left), self._exploration(), policy_ref=self._policy
         )
         self._progress.chunk(self._memory.insert(collected))
         self._untrained_chunk = True
@@ -133,7 +136,7 @@ class SerialLoop:
         self._untrained_chunk = False
         self._memory.sample(
             batches,
-            self._config.learner.batch_size,
+            self._plan.rows_per_update,
             train_iter=learner.train_iter,
             priorities=learner.take_priorities(),
         )
@@ -141,6 +144,7 @@ class SerialLoop:
             if step.publish_due:
                 self._policy = PolicyRef(self._policy.epoch, self._policy.version + 1, learner.train_iter)
                 self._parts.rollout.policy.load_state(self._parts.algorithm.acting_state())
+                self._experience.settle(self._policy)
             if step.report_due:
                 metrics = learner.take_metrics()
                 self._progress.learned(metrics)

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from remuda.collector.build import make_rollout
 from remuda.collector.rollout import Rollout
 from remuda.config.dump import write_configs
 from remuda.config.load import Origin
-from remuda.config.schema import DqnConfig, ExperimentConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.evaluation import Judged
 from remuda.coordinator.resumed import Resumed
 from remuda.environments.make import Vector, make_vector, single_spaces
 from remuda.environments.record import record_environment
-from remuda.environments.seeding import environment_seeds, generator
 from remuda.evaluator.player import CheckpointPlayer
 from remuda.learner.checkpoint import CheckpointError
 from remuda.learner.checkpoint import Progress as LearnerProgress
@@ -129,17 +129,8 @@ def _run_to_the_end(loop: SerialLoop, folder: RunFolder) -> RunResult:
 def _rollout(
     config: ExperimentConfig, vector: Vector, algorithm: Algorithm, *, life: int, clock: Callable[[], float]
 ) -> Rollout:
-    if not isinstance(config.policy, DqnConfig):
-        raise ValueError(f"{config.policy.type} learns from segments, which nothing collects yet; use dqn")
-    return Rollout(
-        vector,
-        make_policy(config, algorithm.observation, algorithm.action),
-        n_step=config.policy.n_step,
-        discount=config.policy.discount,
-        rng=generator(config.seed, "collector", 0, "exploration", incarnation=life),
-        seeds=environment_seeds(config.seed, "collector", 0, config.env.num_envs, incarnation=life),
-        clock=clock,
-    )
+    policy = make_policy(config, algorithm.observation, algorithm.action)
+    return make_rollout(config, vector, policy, index=0, life=life, clock=clock)
 
 
 def _weights_file(source: Path) -> Path:

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.collector.rollout import Collected, CorruptExperienceError, Rollout
+from remuda.collector.rows import NStepRows
 from remuda.config.schema import EnvConfig
 from remuda.environments.make import Vector, make_vector
 from remuda.environments.spaces import Array
@@ -35,8 +36,7 @@ def rollout_of(envs: Sequence[gymnasium.Env[Any, Any]], *, n_step: int, seed: in
     return Rollout(
         vector,
         options.pop("policy", FunctionPolicy()),
-        n_step=n_step,
-        discount=DISCOUNT,
+        rows=NStepRows(n_step=n_step, discount=DISCOUNT),
         rng=np.random.default_rng(seed),
         seeds=[seed * 100 + i for i in range(len(envs))],
         **options,
@@ -237,7 +237,11 @@ def test_flush_bootstraps_at_the_last_observation() -> None:
 def test_native_cartpole_agrees_with_its_own_objects_about_rows_and_steps() -> None:
     vector = make_vector(EnvConfig(id="CartPole-v1"), num_envs=5, source_dir=None)
     rollout = Rollout(
-        vector, ZeroPolicy(), n_step=3, discount=DISCOUNT, rng=np.random.default_rng(0), seeds=list(range(5))
+        vector,
+        ZeroPolicy(),
+        rows=NStepRows(n_step=3, discount=DISCOUNT),
+        rng=np.random.default_rng(0),
+        seeds=list(range(5)),
     )
     chunks = [rollout.collect(64, {}) for _ in range(10)]
     returns = [r for chunk in chunks for r in chunk.episode_returns]
@@ -300,7 +304,9 @@ def test_a_vector_that_ends_episodes_by_its_reset_is_refused() -> None:
         return obs, reward, np.ones(1, np.bool_), np.zeros(1, np.bool_), info
 
     env.step = always_done  # type: ignore[method-assign]
-    rollout = Rollout(env, FunctionPolicy(), n_step=1, discount=0.9, rng=np.random.default_rng(0), seeds=[0])
+    rollout = Rollout(
+        env, FunctionPolicy(), rows=NStepRows(n_step=1, discount=0.9), rng=np.random.default_rng(0), seeds=[0]
+    )
     with pytest.raises(CorruptExperienceError, match="NEXT_STEP"):
         rollout.collect(4, {})
 
@@ -334,6 +340,8 @@ def test_the_policy_may_be_replaced_between_chunks() -> None:
 def test_wrong_use_is_refused() -> None:
     vector: Vector = SyncVectorEnv([ScriptedEnv])
     with pytest.raises(ValueError, match="2 seeds for 1 environments"):
-        Rollout(vector, FunctionPolicy(), n_step=1, discount=0.9, rng=np.random.default_rng(0), seeds=[1, 2])
+        Rollout(
+            vector, FunctionPolicy(), rows=NStepRows(n_step=1, discount=0.9), rng=np.random.default_rng(0), seeds=[1, 2]
+        )
     with pytest.raises(ValueError, match="at least one step"):
         rollout_of([ScriptedEnv()], n_step=1).collect(0, {})

@@ -1,0 +1,41 @@
+"""The rollout that an experiment's algorithm needs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from remuda.collector.rollout import Rollout
+from remuda.collector.rows import NStepRows, Rows, SegmentRows
+from remuda.config.schema import DqnConfig, ExperimentConfig
+from remuda.environments.make import Vector
+from remuda.environments.seeding import environment_seeds, generator
+from remuda.policy.base import Policy
+
+
+def make_rollout(
+    config: ExperimentConfig,
+    vector: Vector,
+    policy: Policy,
+    *,
+    index: int,
+    life: int,
+    clock: Callable[[], float] = time.monotonic,
+    progress: Callable[[int], None] = lambda env_steps: None,
+) -> Rollout:
+    """`index` and `life` say whose random numbers it uses: which collector, and which to hold that place."""
+    return Rollout(
+        vector,
+        policy,
+        rows=_rows(config),
+        rng=generator(config.seed, "collector", index, "exploration", incarnation=life),
+        seeds=environment_seeds(config.seed, "collector", index, config.env.num_envs, incarnation=life),
+        clock=clock,
+        progress=progress,
+    )
+
+
+def _rows(config: ExperimentConfig) -> Rows:
+    if isinstance(config.policy, DqnConfig):
+        return NStepRows(n_step=config.policy.n_step, discount=config.policy.discount)
+    return SegmentRows()

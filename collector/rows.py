@@ -1,0 +1,102 @@
+"""From what a vector of environments did to rows of experience: single steps for replay, segments for on-policy."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from remuda.collector.n_step import n_step_windows
+from remuda.collector.trace import Trace
+from remuda.environments.spaces import Array
+
+
+class Rows(Protocol):
+    """Makes rows of a trace."""
+
+    @property
+    def kept(self) -> int:
+        """Slots of time that must be carried over from one chunk to the next."""
+        ...
+
+    @property
+    def whole_slots(self) -> bool:
+        """A chunk is so many slots of time, resets included, instead of so many real steps."""
+        ...
+
+    def take(self, trace: Trace, *, last: bool) -> tuple[dict[str, Array], int]:
+        """Give out the rows that are complete (`last`: all that are pending) and the slot in which the first acted."""
+        ...
+
+
+class NStepRows:
+    """One row per real step: the n steps from it on (Sutton and Barto 2018, section 7.1).
+
+    Columns: obs and next_obs [rows, …], action [rows, …], reward float32 [rows] (discounted sum over its m steps),
+    discount float32 [rows] (discount^m, or 0 where the episode terminated): a value estimate is reward + discount *
+    value(next_obs). In order of time, then of environment.
+    """
+
+    whole_slots = False
+
+    def __init__(self, *, n_step: int, discount: float) -> None:
+        self.kept = n_step
+        self._discount = discount
+        self._powers = discount ** np.arange(n_step + 1)
+
+    def take(self, trace: Trace, *, last: bool) -> tuple[dict[str, Array], int]:
+        """See Rows."""
+        end, num_envs = trace.end, trace.num_envs
+        windows = n_step_windows(trace.reward[:end], trace.done[:end], n_step=self.kept, discount=self._discount)
+        pending = trace.pending[:end]
+        given = pending if last else pending & windows.complete
+        first = np.flatnonzero(given)  # of each row's window, counting time-major over slots and environments
+        length = windows.length.take(first)
+        after = first + num_envs * length
+        bootstraps = ~trace.terminated.take(after - num_envs)
+        seen = trace.observations.reshape(-1, *trace.observations.shape[2:])
+        columns: dict[str, Array] = {
+            "obs": seen.take(first, axis=0),
+            "action": trace.actions.reshape(-1, *trace.actions.shape[2:]).take(first, axis=0),
+            "reward": windows.reward.take(first).astype(np.float32),
+            "next_obs": seen.take(after, axis=0),
+            "discount": (self._powers.take(length) * bootstraps).astype(np.float32),
+        }
+        pending &= ~given
+        return columns, int(first[0]) // num_envs if len(first) else end - 1
+
+
+class SegmentRows:
+    """One row per environment: its T slots of the chunk, in order.
+
+    Columns: obs [rows, T + 1, …], action [rows, T, …], reward float32 [rows, T], terminated, done and valid bool
+    [rows, T], and whatever the policy records of each action, such as log_prob [rows, T]. A slot that is not valid is
+    the environment's reset: neither counted nor to be learned from. obs[:, t + 1] is the true last observation where
+    slot t ended an episode.
+    """
+
+    whole_slots = True
+    kept = 1  # whether the slot before the chunk ended an episode decides whether the first one is a reset
+
+    def take(self, trace: Trace, *, last: bool) -> tuple[dict[str, Array], int]:
+        """See Rows. A segment is never left incomplete, so with `last` there is nothing to give."""
+        new = trace.new
+        columns: dict[str, Array] = {
+            "obs": _by_env(trace.observations[trace.kept : trace.end + 1]),
+            "action": _by_env(trace.actions[new]),
+            "reward": _by_env(trace.reward[new]).astype(np.float32),
+            "terminated": _by_env(trace.terminated[new]),
+            "done": _by_env(trace.done[new]),
+            "valid": _by_env(trace.pending[new]),
+        }
+        for name, values in trace.recorded.items():
+            columns[name] = _by_env(values[new])
+        trace.pending[: trace.end] = False
+        if last:
+            return {name: column[:0] for name, column in columns.items()}, 0
+        return columns, trace.kept
+
+
+def _by_env(values: Array) -> Array:
+    """[time, env, …] as [env, time, …], in memory of its own."""
+    return np.array(values.swapaxes(0, 1), order="C")

@@ -1,0 +1,60 @@
+"""How much experience moves at a time: the sizes that collector, coordinator and learner must agree on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from remuda.config.schema import DqnConfig, ExperimentConfig
+from remuda.wire.messages import ChunkMeta
+
+
+@dataclass(frozen=True)
+class RowPlan:
+    """Replay moves single steps, each sampled many times; on-policy learning whole segments, each used once."""
+
+    on_policy: bool
+    chunk_slots: int
+    """Environment steps per chunk; on-policy the resets among them count, so that every chunk has the same shape."""
+    slots_per_row: int
+    """Slots of time in a row: 1, or the horizon of a segment."""
+    rows_per_update: int
+    capacity: int
+    """Rows that the index and the learner's ring hold."""
+    batches_per_request: int
+    requests_in_flight: int
+    """Requests for batches that the learner has out at once; 1 where a batch must wait for the policy before it."""
+
+    def slots(self, meta: ChunkMeta) -> int:
+        """What a chunk uses up of a collector's credit."""
+        return meta.rows * self.slots_per_row if self.on_policy else meta.env_steps
+
+
+def row_plan(config: ExperimentConfig, *, collectors: int | None = None) -> RowPlan:
+    """Derive the sizes from the config; `collectors` is 1 in serial mode."""
+    if isinstance(config.policy, DqnConfig):
+        return RowPlan(
+            on_policy=False,
+            chunk_slots=config.collector.chunk_env_steps,
+            slots_per_row=1,
+            rows_per_update=config.learner.batch_size,
+            capacity=config.buffer.capacity,
+            batches_per_request=config.learner.prefetch_batches,
+            requests_in_flight=2,
+        )
+    horizon, num_envs = config.policy.horizon_steps, config.env.num_envs
+    rows_per_update = config.learner.segments_per_update or num_envs * (collectors or config.collector.count)
+    lag = config.buffer.max_policy_lag
+    waiting_updates = 2 + (UNBOUNDED_LAG if lag is None else lag)
+    return RowPlan(
+        on_policy=True,
+        chunk_slots=horizon * num_envs,
+        slots_per_row=horizon,
+        rows_per_update=rows_per_update,
+        capacity=waiting_updates * rows_per_update + 2 * num_envs * (collectors or config.collector.count),
+        batches_per_request=1,
+        requests_in_flight=1 if lag == 0 else 2,
+    )
+
+
+UNBOUNDED_LAG = 8
+"""Updates' worth of rows that may wait where no lag is asked for: memory stays bounded all the same."""

@@ -1,0 +1,132 @@
+"""Segments: whole stretches of time per environment, resets marked, nothing lost between chunks."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.collector.rollout import Rollout
+from remuda.collector.rows import SegmentRows
+from remuda.policy.base import Arrays, Policy
+from remuda.wire.messages import PolicyRef
+
+
+class Counting(gymnasium.Env[np.ndarray, int]):
+    """Its observation is the number of the step within the episode; episodes last `length` steps."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1_000, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, length: int, *, terminates: bool) -> None:
+        self._length, self._terminates, self._step = length, terminates, 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        self._step = 0
+        return np.array([0.0], np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self._step += 1
+        over = self._step == self._length
+        terminated, truncated = over and self._terminates, over and not self._terminates
+        return np.array([float(self._step)], np.float32), float(self._step), terminated, truncated, {}
+
+
+class Recording(Policy):
+    """Acts on the parity of the observation and records twice the observation."""
+
+    def load_state(self, state: Arrays) -> None:
+        pass
+
+    def act(
+        self,
+        observations: np.ndarray,
+        exploration: Mapping[str, float],
+        rng: np.random.Generator,
+        *,
+        deterministic: bool,
+    ) -> np.ndarray:
+        return observations[:, 0].astype(np.int64) % 2
+
+    def act_recording(
+        self, observations: np.ndarray, exploration: Mapping[str, float], rng: np.random.Generator
+    ) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
+        actions = self.act(observations, exploration, rng, deterministic=False)
+        return actions, {"log_prob": (2 * observations[:, 0]).astype(np.float32)}
+
+    def value(self, observations: np.ndarray) -> np.ndarray:
+        return np.zeros(len(observations), np.float32)
+
+
+def rollout(*lengths: int, terminates: bool = True) -> Rollout:
+    envs = [partial(Counting, length, terminates=terminates) for length in lengths]
+    vector: Any = SyncVectorEnv(envs, autoreset_mode=AutoresetMode.NEXT_STEP)
+    return Rollout(vector, Recording(), rows=SegmentRows(), rng=np.random.default_rng(0), seeds=[1] * len(lengths))
+
+
+def test_a_segment_by_hand() -> None:
+    collecting = rollout(3)
+    first = collecting.collect(6, {}, policy_ref=PolicyRef(1, 4, 40))
+    columns = {name: values[0].ravel().tolist() for name, values in first.columns.items() if name != "version"}
+    assert columns == {
+        "obs": [0.0, 0.0, 1.0, 2.0, 3.0, 0.0, 1.0],  # the slot's observation, and the one after the last slot
+        "action": [0, 0, 1, 0, 1, 0],
+        "reward": [0.0, 1.0, 2.0, 3.0, 0.0, 1.0],
+        "terminated": [False, False, False, True, False, False],
+        "done": [False, False, False, True, False, False],
+        "valid": [False, True, True, True, False, True],  # the first slot and the one after a done are resets
+        "log_prob": [0.0, 0.0, 2.0, 4.0, 6.0, 0.0],
+    }
+    assert first.columns["version"].tolist() == [4]
+    assert (first.env_steps, first.rows, first.episode_returns, first.policy) == (4, 1, [6.0], PolicyRef(1, 4, 40))
+
+
+def test_a_truncated_episode_is_done_but_not_terminated() -> None:
+    columns = rollout(2, terminates=False).collect(4, {}).columns
+    assert columns["done"][0].tolist() == [False, False, True, False]
+    assert not columns["terminated"].any()
+
+
+@given(
+    lengths=st.lists(st.integers(1, 7), min_size=1, max_size=4),
+    horizon=st.integers(1, 9),
+    chunks=st.integers(1, 5),
+)
+def test_chunks_have_one_shape_and_join_without_a_seam(lengths: list[int], horizon: int, chunks: int) -> None:
+    collecting = rollout(*lengths)
+    collected = [collecting.collect(horizon * len(lengths), {}) for _ in range(chunks)]
+    assert {chunk.columns["obs"].shape for chunk in collected} == {(len(lengths), horizon + 1, 1)}
+    assert sum(chunk.env_steps for chunk in collected) == sum(int(chunk.columns["valid"].sum()) for chunk in collected)
+    for env, length in enumerate(lengths):
+        valid = np.concatenate([chunk.columns["valid"][env] for chunk in collected])
+        reward = np.concatenate([chunk.columns["reward"][env] for chunk in collected])[valid]
+        # the rewards of real steps count through the episodes, chunk after chunk
+        assert reward.tolist() == [float(step % length + 1) for step in range(len(reward))]
+        for before, after in itertools.pairwise(collected):
+            assert before.columns["obs"][env, -1] == after.columns["obs"][env, 0]
+    assert sum(len(chunk.episode_returns) for chunk in collected) == sum(
+        int(chunk.columns["done"].sum()) for chunk in collected
+    )
+
+
+def test_flushing_gives_nothing_more() -> None:
+    collecting = rollout(3, 4)
+    collecting.collect(8, {})
+    assert collecting.flush().rows == 0
+
+
+def test_an_environment_that_breaks_is_named() -> None:
+    collecting = rollout(3)
+    collecting.collect(3, {})
+    with pytest.raises(ValueError, match="at least one step"):
+        collecting.collect(0, {})

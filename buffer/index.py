@@ -153,16 +153,16 @@ class ReplayIndex:
         return deletable
 
     def drop_older_than(self, oldest: PolicyRef) -> tuple[int, list[str]]:
-        """Evict the oldest chunks as long as policies before `oldest` collected them.
+        """Evict every chunk that a policy before `oldest` collected.
 
         Returns how many live rows went, and the files that may be deleted now.
         """
-        below_row, rows = self.first_live_row, self.rows
-        for chunk in self._chunks:
-            if (chunk.meta.policy.epoch, chunk.meta.policy.version) >= (oldest.epoch, oldest.version):
-                break
-            below_row = _end_row(chunk)
-        deletable = self.consume(below_row)
+        rows, deletable = self.rows, list[str]()
+        bound = (oldest.epoch, oldest.version)
+        for chunk in [c for c in self._chunks if (c.meta.policy.epoch, c.meta.policy.version) < bound]:
+            self._kill(np.arange(chunk.first_row, _end_row(chunk)))
+            self._chunks.remove(chunk)
+            deletable += self._retire(chunk)
         return rows - self.rows, deletable
 
     def quarantine(self, file: str, reason: str) -> list[str]:

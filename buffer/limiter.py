@@ -35,14 +35,19 @@ class OnPolicyLimiter:
         """`updates_ahead` is the lag: 0 keeps collectors strictly on the newest policy."""
         self._ahead_rows = rows_per_update * (1 + updates_ahead)
         self._settled_rows = 0
+        self._dropped_rows = 0
 
-    def settle(self, rows: int) -> None:
-        """So many of the rows that came in were used or dropped, and the policy that came of them is published."""
-        self._settled_rows = rows
+    def settle(self, sampled: int) -> None:
+        """All rows drawn so far were trained on, and the policy that came of them is published."""
+        self._settled_rows = sampled
+
+    def drop(self, rows: int) -> None:
+        """So many more rows came in for nothing."""
+        self._dropped_rows += rows
 
     def insertable_rows(self, inserted: int, sampled: int) -> int:
         """How many more rows may come in."""
-        return max(0, self._settled_rows + self._ahead_rows - inserted)
+        return max(0, self._settled_rows + self._dropped_rows + self._ahead_rows - inserted)
 
     def sampleable_rows(self, inserted: int, sampled: int) -> int:
         """Each row once; the sampler knows which are left."""

@@ -97,7 +97,11 @@ class Experience:
 
     def quarantine(self, file: str, reason: str) -> list[str]:
         """Never sample a payload file again that cannot be read; returns payload files that may go."""
-        return self._index.quarantine(file, reason)
+        rows = self._index.rows
+        files = self._index.quarantine(file, reason)
+        if self._on_policy is not None:
+            self._on_policy.drop(rows - self._index.rows)
+        return files
 
     def insertable_rows(self) -> int:
         """How many more rows may come in before the learner has to catch up."""
@@ -114,16 +118,21 @@ class Experience:
         return self._index.sampleable_rows() // batch_size
 
     def settle(self, newest: PolicyRef) -> None:
-        """On-policy: the learner has used all it was given and published `newest`; rows too old for it are dropped."""
-        if self._on_policy is None:
-            return
+        """On-policy: the learner has used all it was given, and `newest` is what it made of it."""
+        if self._on_policy is not None:
+            self._on_policy.settle(self._index.sampled_rows)
+            self.drop_stale(newest)
+
+    def drop_stale(self, newest: PolicyRef) -> None:
+        """On-policy: rows that lag too far behind `newest` are dropped and counted."""
         lag = self._config.buffer.max_policy_lag
-        if lag is not None:
-            oldest = PolicyRef(newest.epoch, max(newest.version - lag, 0))
-            dropped, files = self._index.drop_older_than(oldest)
-            self.dropped_rows += dropped
-            self._used_up += files
-        self._on_policy.settle(self._index.first_live_row)
+        if self._on_policy is None or lag is None:
+            return
+        oldest = PolicyRef(newest.epoch, max(newest.version - lag, 0))
+        dropped, files = self._index.drop_older_than(oldest)
+        self.dropped_rows += dropped
+        self._on_policy.drop(dropped)
+        self._used_up += files
 
     def sample(self, batches: int, batch_size: int, train_iter: int) -> Sampled:
         """Draw batches for the updates after `train_iter`."""

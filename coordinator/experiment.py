@@ -358,8 +358,10 @@ class Experiment:
         self._ended_wall_s = self._wall_s(now_s)
         self.reason = end.reason
         self.state = "finished" if end.reason in NATURAL_ENDS else "stopped" if end.reason == "stopped" else "failed"
+        dropped = self._experience.dropped_rows
         return [
             *self._progress_rows(now_s, last=True),
+            *([self._say(f"{dropped} rows were dropped: too old for the policy")] if dropped else []),
             self._say(f"the run is over after {self._ended_wall_s:.1f} s: {end.reason}; {end.explanation}"),
             CloseRun(self.identity.id, keep=self._experience.live_files()),
         ]

@@ -93,6 +93,7 @@ class Supply:
     def chunk(self, message: ChunkReady, now_s: float) -> tuple[bool, list[Step]]:
         """A collector announces a chunk. Returns whether it is counted now, and what to do."""
         accepted = self._experience.accept(message.meta)
+        self._experience.drop_stale(self.policy)
         steps: list[Step] = []
         if accepted.fresh or accepted.rejected is not None:
             self._credit.arrived(message.lease, self._plan.slots(message.meta))

@@ -34,8 +34,10 @@ def test_strictly_on_policy_lets_in_one_update_and_the_next_only_once_it_is_sett
     rows = index.sample(1, 4, train_iter=0, beta=1.0).rows
     index.consume(int(rows.max()) + 1)
     assert index.insertable_rows() == 0, "it is being trained on"
-    limiter.settle(index.first_live_row)
+    limiter.settle(index.sampled_rows)
     assert index.insertable_rows() == 4
+    limiter.drop(2)
+    assert index.insertable_rows() == 6, "what was dropped comes again"
 
 
 @pytest.mark.parametrize(("lag", "rows"), [(0, 4), (1, 8), (3, 16)])
@@ -52,6 +54,14 @@ def test_chunks_of_older_policies_are_dropped_and_counted() -> None:
     assert index.drop_older_than(PolicyRef(1, 1, 0)) == (0, [])
     assert index.drop_older_than(PolicyRef(1, 9, 0))[0] == 9
     assert index.sampleable_rows() == 0
+
+
+def test_a_chunk_that_came_late_is_dropped_from_among_newer_ones() -> None:
+    index, _ = index_of(rows_per_update=4, lag=0)
+    for number, version in enumerate((1, 0, 1)):
+        index.insert(chunk(number, 3, version))
+    assert index.drop_older_than(PolicyRef(1, 1, 0)) == (3, ["c1"])
+    assert index.sample(1, 6, train_iter=0, beta=1.0).rows.tolist() == [[0, 1, 2, 6, 7, 8]]
 
 
 def test_a_former_learners_policies_are_older_than_any_of_its_successor() -> None:
@@ -83,7 +93,9 @@ def test_every_row_is_used_at_most_once_in_order_and_never_beyond_the_lag(
             index.consume(int(rows.max()) + 1)
         elif action in ("settle", "newer"):
             version += action == "newer"
-            dropped += index.drop_older_than(PolicyRef(1, max(version - lag, 0), 0))[0]
-            limiter.settle(index.first_live_row)
+            rows_dropped = index.drop_older_than(PolicyRef(1, max(version - lag, 0), 0))[0]
+            limiter.drop(rows_dropped)
+            dropped += rows_dropped
+            limiter.settle(index.sampled_rows)
     assert used == sorted(set(used))
     assert len(used) + dropped + index.rows == index.next_row

@@ -25,6 +25,7 @@ from remuda.coordinator.state import Coordinator
 from remuda.learner.loop import Priorities
 from remuda.learner.prefetch import Prefetch
 from remuda.logbook.progress import ProgressRow
+from remuda.policy.row_plan import row_plan
 from remuda.wire.channel import Channel, Envelope
 from remuda.wire.messages import (
     PROTOCOL_VERSION,
@@ -182,7 +183,7 @@ class CollectorWork:
                 self.worker.drained()
         elif self.taken < self.credit and len(self.unaccepted) < 2:
             meta = self.worker.world.write_chunk(self.worker, self.policy)
-            self.taken += meta.env_steps
+            self.taken += self.worker.world.plan.slots(meta)
             self.unaccepted.add(meta.chunk)
             self.worker.say(ChunkReady(self.assign.lease, meta))
 
@@ -198,12 +199,13 @@ class LearnerWork:
         self.told = self.train_iter
         self.stopped = False
         self.trained_on: list[np.ndarray] = []
-        learner = world.config.learner
+        plan = world.plan
         self.prefetch = Prefetch(
             lease=assign.lease,
-            batches=learner.prefetch_batches,
-            batch_size=learner.batch_size,
-            ring=ColumnRing(world.config.buffer.capacity),
+            batches=plan.batches_per_request,
+            batch_size=plan.rows_per_update,
+            ring=ColumnRing(plan.capacity),
+            requests_in_flight=plan.requests_in_flight,
             read=self.read,
             unreadable=self.report,
         )
@@ -219,7 +221,9 @@ class LearnerWork:
         assert chunk.meta.file in world.disk, f"{chunk.meta.file} was deleted before the learner read it"
         if chunk.meta.file in world.damaged:
             raise ChunkError("wrong checksum", Path(chunk.meta.file), "the test damaged it")
-        return {"row": np.arange(chunk.first_row, chunk.first_row + chunk.meta.rows)}
+        rows = range(chunk.first_row, chunk.first_row + chunk.meta.rows)
+        world.collected |= dict.fromkeys(rows, chunk.meta.policy)
+        return {"row": np.array(rows)}
 
     def handle(self, message: AnyMessage) -> None:
         match message:
@@ -251,7 +255,8 @@ class LearnerWork:
     def step(self) -> None:
         if self.stopped:
             return
-        for _ in range(self.worker.world.updates_per_step):
+        world = self.worker.world
+        for _ in range(world.updates_per_step):
             if self.prefetch.wants_request:
                 self.told = self.train_iter
                 self.worker.say(self.prefetch.request(self.train_iter, self.take_priorities()))
@@ -262,9 +267,10 @@ class LearnerWork:
                     self.worker.say(LearnerReport(self.assign.lease, self.train_iter, {}))
                 return
             np.testing.assert_array_equal(batch.columns["row"], batch.rows)
+            world.used.append((self.assign.epoch, self.version, batch.rows))
             self.train_iter += 1
             self.trained_on.append(batch.rows)
-            if self.train_iter % 10 == 0:
+            if self.train_iter % (1 if world.plan.on_policy else 10) == 0:
                 self.version += 1
                 ref = PolicyRef(self.assign.epoch, self.version, self.train_iter)
                 self.worker.say(PolicyPublished(self.assign.lease, ref))
@@ -311,6 +317,11 @@ class World:
         self.faults = faults or Faults()
         self.now_s = 1_000.0
         self.updates_per_step = 40
+        self.plan = row_plan(config)
+        self.used: list[tuple[int, int, np.ndarray]] = []
+        """Of each update: the epoch and version of the policy it improved, and its rows."""
+        self.collected: dict[int, PolicyRef] = {}
+        """Which policy collected each row that the learner read."""
         self.coordinator = Coordinator(
             id=str(UUID(int=1)),
             address="sim",
@@ -376,8 +387,11 @@ class World:
         key = (worker.uuid, worker.incarnation)
         sequence = self.sequences.get(key, 0)
         self.sequences[key] = sequence + 1
-        env_steps = self.config.collector.chunk_env_steps + self.rng.randint(0, 7)
-        rows = max(env_steps - (2 if sequence == 0 else 0), 1)
+        if self.plan.on_policy:
+            env_steps, rows = self.plan.chunk_slots - self.rng.randint(0, 7), self.config.env.num_envs
+        else:
+            env_steps = self.plan.chunk_slots + self.rng.randint(0, 7)
+            rows = max(env_steps - (2 if sequence == 0 else 0), 1)
         file = f"{worker.uuid}_{worker.incarnation:06d}_{sequence:09d}.chunk"
         self.disk.add(file)
         if self.rng.random() < self.damage:

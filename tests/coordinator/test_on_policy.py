@@ -1,0 +1,84 @@
+"""On-policy runs in the state machine: each segment used once, in order, and none older than the lag allows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from remuda.config.schema import ExperimentConfig
+from remuda.tests.coordinator.simulation import Faults, World
+
+
+def config(lag: int | None, **changes: object) -> ExperimentConfig:
+    settings: dict[str, object] = {
+        "name": "x",
+        "env": {"id": "CartPole-v1", "num_envs": 4},
+        "policy": {"type": "ppo", "horizon_steps": 16},
+        "collector": {"count": 2},
+        "evaluator": {"count": 1, "episodes": 2, "interval_env_steps": 1_000},
+        "buffer": {"max_policy_lag": lag},
+        "stop": {"max_env_steps": 4_000},
+    }
+    return ExperimentConfig.model_validate({**settings, **changes})
+
+
+def finished(world: World) -> None:
+    world.run(3_000)
+    status = world.experiment()
+    assert status.state == "finished", status.reason
+    assert status.env_step == world.unique_env_steps()
+    rows = np.concatenate([rows for _, _, rows in world.used])
+    assert len(set(rows.tolist())) == len(rows), "a row was used twice"
+
+
+def lags(world: World) -> set[int]:
+    """By how many versions the policy that collected a row was older than the one it improved."""
+    return {
+        version - world.collected[row].version
+        for epoch, version, rows in world.used
+        for row in rows.tolist()
+        if world.collected[row].epoch == epoch
+    }
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_strictly_on_policy_every_update_uses_what_the_policy_it_improves_has_collected(seed: int) -> None:
+    world = World(config(lag=0), seed=seed)
+    world.herd(collectors=2)
+    world.submit()
+    finished(world)
+    assert lags(world) == {0}
+    assert all(len(rows) == 8 for _, _, rows in world.used)
+    assert len(world.used) >= 4_000 // (8 * 16) - 1
+
+
+@pytest.mark.parametrize("lag", [1, 3])
+def test_a_lag_is_used_and_kept(lag: int) -> None:
+    world = World(config(lag=lag))
+    world.herd(collectors=2)
+    world.submit()
+    finished(world)
+    assert max(lags(world)) <= lag
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_lost_and_repeated_messages_change_nothing_of_that(seed: int) -> None:
+    world = World(
+        config(lag=1, stop={"max_env_steps": 1_500}), seed=seed, faults=Faults(loss=0.1, repeat=0.2, delay_s=0.2)
+    )
+    world.herd(collectors=2)
+    world.submit()
+    finished(world)
+    assert max(lags(world)) <= 1
+
+
+@pytest.mark.parametrize("role", ["collector", "learner"])
+def test_a_worker_that_dies_brings_nothing_to_a_halt(role: str) -> None:
+    world = World(config(lag=0))
+    world.herd(collectors=2)
+    world.submit()
+    while world.unique_env_steps() < 1_000:
+        world.step()
+    world.restart(next(worker for worker in world.workers.values() if worker.role == role and worker.lease))
+    finished(world)
+    assert lags(world) == {0}

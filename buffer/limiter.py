@@ -11,6 +11,9 @@ from remuda.buffer.samplers import UNLIMITED_ROWS
 class Limiter(Protocol):
     """Says how many rows may come in and go out."""
 
+    request_rows: int
+    """Most rows that a learner draws at once."""
+
     def insertable_rows(self, inserted: int, sampled: int) -> int:
         """How many more rows may come in."""
         ...
@@ -33,6 +36,7 @@ class OnPolicyLimiter:
 
     def __init__(self, rows_per_update: int, *, updates_ahead: int) -> None:
         """`updates_ahead` is the lag: 0 keeps collectors strictly on the newest policy."""
+        self.request_rows = rows_per_update
         self._ahead_rows = rows_per_update * (1 + updates_ahead)
         self._settled_rows = 0
         self._dropped_rows = 0

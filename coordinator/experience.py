@@ -77,6 +77,7 @@ class Experience:
         self._reports: list[Report] = []
         self._newest_chunk_policy = PolicyRef()
         self._used_up: list[str] = []
+        self._used_below_row = 0
         self.dropped_rows = 0
         """On-policy rows that were too old to be used."""
 
@@ -128,11 +129,17 @@ class Experience:
         lag = self._config.buffer.max_policy_lag
         if self._on_policy is None or lag is None:
             return
+        self._consume_used()
         oldest = PolicyRef(newest.epoch, max(newest.version - lag, 0))
         dropped, files = self._index.drop_older_than(oldest)
         self.dropped_rows += dropped
         self._on_policy.drop(dropped)
         self._used_up += files
+
+    def _consume_used(self) -> None:
+        """On-policy: rows that were drawn are used up, once the learner has been told where to find them."""
+        if self._used_below_row > self._index.first_live_row:
+            self._used_up += self._index.consume(self._used_below_row)
 
     def sample(self, batches: int, batch_size: int, train_iter: int) -> Sampled:
         """Draw batches for the updates after `train_iter`."""
@@ -140,14 +147,16 @@ class Experience:
         sampled = self._index.sample(batches, batch_size, train_iter=train_iter, beta=beta)
         statistics = self._monitor.sampled(sampled)
         if self._on_policy is not None:
-            self._used_up += self._index.consume(int(sampled.rows.max()) + 1)
+            self._used_below_row = int(sampled.rows.max()) + 1
         if statistics is not None:
             self._reports.append(sample_report(statistics, train_iter=train_iter, env_step=self.env_step))
         return sampled
 
     def hand_out_new(self) -> list[IndexedChunk]:
         """Chunks the learner has not been told of."""
-        return self._index.hand_out_new()
+        new = self._index.hand_out_new()
+        self._consume_used()
+        return new
 
     def replay_for_new_learner(self) -> tuple[list[IndexedChunk], list[str]]:
         """Every live chunk, for a learner whose ring is empty; and payload files that only the former one needed."""

@@ -22,7 +22,8 @@ class RowPlan:
     """Rows that the index and the learner's ring hold."""
     batches_per_request: int
     requests_in_flight: int
-    """Requests for batches that the learner has out at once; 1 where a batch must wait for the policy before it."""
+    """Requests for batches that the learner has out at once. A batch that waits while another is trained on lags by one
+    update more: so there is one where the lag is bounded."""
 
     def slots(self, meta: ChunkMeta) -> int:
         """What a chunk uses up of a collector's credit."""
@@ -52,7 +53,7 @@ def row_plan(config: ExperimentConfig, *, collectors: int | None = None) -> RowP
         rows_per_update=rows_per_update,
         capacity=waiting_updates * rows_per_update + 2 * num_envs * (collectors or config.collector.count),
         batches_per_request=1,
-        requests_in_flight=1 if lag == 0 else 2,
+        requests_in_flight=2 if lag is None else 1,
     )
 
 

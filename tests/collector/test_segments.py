@@ -20,7 +20,7 @@ from remuda.policy.base import Arrays, Policy
 from remuda.wire.messages import PolicyRef
 
 
-class Counting(gymnasium.Env[np.ndarray, int]):
+class Counting(gymnasium.Env[np.ndarray, Any]):
     """Its observation is the number of the step within the episode; episodes last `length` steps."""
 
     observation_space = gymnasium.spaces.Box(-1, 1_000, (1,), np.float32)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from remuda.config.schema import DqnConfig
 from remuda.environments.make import make_single
 from remuda.environments.seeding import episode_seed
 from remuda.evaluator.evaluate import Episode, evaluate
@@ -40,6 +41,7 @@ class Lease:
     def saved(self, train_iter: int, seed: int) -> Path:
         path = self.run.checkpoint(train_iter)
         progress = checkpoint.Progress(Counters(train_iter=train_iter), PolicyRef(), {"epsilon": 1.0})
+        assert isinstance(self.config.policy, DqnConfig)
         checkpoint.save(path, dqn(self.config.policy, seed=seed), progress, config=self.config)
         return path
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from remuda.buffer.chunk import write_chunk
+from remuda.config.schema import DqnConfig
 from remuda.learner import checkpoint
 from remuda.learner.prefetch import NothingReadableError
 from remuda.learner.service import LearnerWork, NotPublishedError
@@ -287,6 +288,7 @@ def test_a_learner_of_an_older_epoch_does_not_publish(coordinator: Coordinator) 
 
 
 def test_without_a_first_policy_it_is_not_ready(coordinator: Coordinator) -> None:
+    assert isinstance(coordinator.config.policy, DqnConfig)
     broken = dqn(coordinator.config.policy)
     with torch.no_grad():
         for parameter in broken.network.parameters():

@@ -16,9 +16,9 @@ DEADLINE_S = 240.0
 """For one run on a busy machine; a free one takes about half a minute."""
 
 
-def solve(verb: str, seed: int, run_dir: Path) -> float | None:
+def solve(verb: str, seed: int, run_dir: Path, config: Path = EXAMPLE) -> float | None:
     """Train with this seed; the best return if the stop value was reached, else None. A hang is an error."""
-    command = [sys.executable, "-P", "-m", "remuda.cli", verb, str(EXAMPLE), "--run-dir", str(run_dir)]
+    command = [sys.executable, "-P", "-m", "remuda.cli", verb, str(config), "--run-dir", str(run_dir)]
     done = subprocess.run(
         [*command, "--seed", str(seed)], capture_output=True, text=True, timeout=DEADLINE_S, check=False
     )

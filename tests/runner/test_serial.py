@@ -35,6 +35,17 @@ def test_the_same_seed_gives_the_same_numbers_and_weights_twice(user: Path, tmp_
         assert all(torch.equal(weights[name], two[file][name]) for name in weights)
 
 
+@pytest.mark.parametrize("algorithm", ["ppo", "impala"])
+def test_on_policy_runs_give_the_same_numbers_twice_too(user: Path, tmp_path: Path, algorithm: str) -> None:
+    config = tiny_config(user, f"policy={{type: {algorithm}, hidden: [8], horizon_steps: 8}}")
+    first, second = (RunFolder(run_tiny(config, Start(tmp_path / name)).run_dir) for name in ("first", "second"))
+    assert first.progress.read_bytes() == second.progress.read_bytes()
+    one, two = models(first), models(second)
+    assert len(one) >= 3
+    for file, weights in one.items():
+        assert all(torch.equal(weights[name], two[file][name]) for name in weights)
+
+
 def test_another_seed_gives_other_numbers(user: Path, tmp_path: Path) -> None:
     first, second = (
         RunFolder(run_tiny(tiny_config(user, f"seed={seed}"), Start(tmp_path / str(seed))).run_dir) for seed in (1, 2)

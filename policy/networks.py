@@ -48,7 +48,8 @@ class ActorCriticNetwork(nn.Module):
     """A policy and a value by two perceptrons beside each other, on normalised observations.
 
     Weights start orthogonal (Saxe et al. 2014), those of the policy's last layer small, so that it begins close to
-    uniform: as good as torch's own on CartPole and Pendulum, six and three seeds, and the field's custom. The running moments are part of the network, so that whoever has its state acts as it does.
+    uniform: as good as torch's own on CartPole and Pendulum, six and three seeds, and the field's custom. The running
+    moments are part of the network, so that whoever has its state acts as it does.
     """
 
     def __init__(

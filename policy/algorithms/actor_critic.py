@@ -131,10 +131,13 @@ class ActorCritic(Algorithm):
         self._optimizer.step()
         return norm
 
-    def _result(self, **metrics: float | torch.Tensor) -> LearnResult:
-        """The metrics in the declared order; 0 for what there is none of, as in a batch without one valid slot."""
+    def _result(self, *, updates: int = 1, **metrics: float | torch.Tensor) -> LearnResult:
+        """The gradient updates done, and the metrics in the declared order.
+
+        0 for a metric that there is none of, as in a batch without one valid slot.
+        """
         metrics["cur_lr"] = self._optimizer.learning_rate
-        return LearnResult({name: metrics.get(name, 0.0) for name in self.declaration.monitored}, None)
+        return LearnResult({name: metrics.get(name, 0.0) for name in self.declaration.monitored}, None, updates)
 
     # --- state
 

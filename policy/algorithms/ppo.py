@@ -64,9 +64,10 @@ class Ppo(ActorCritic):
             norms.append(self._descend(losses.total))
             taken.append(_Losses(*(part.detach() for part in losses)))
         if not taken:
-            return self._result()
+            return self._result(updates=0)
         log_ratio = torch.cat([losses.log_ratio for losses in taken])
         return self._result(
+            updates=len(norms),
             total_loss=torch.stack([losses.total for losses in taken]).mean(),
             policy_loss=torch.stack([losses.policy for losses in taken]).mean(),
             value_loss=torch.stack([losses.value for losses in taken]).mean(),

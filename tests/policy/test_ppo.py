@@ -111,8 +111,8 @@ def test_a_batch_is_epochs_times_minibatches_steps(epochs: int, minibatches: int
     """Three segments of five slots are fifteen steps, one slot is one."""
     algorithm = on_policy(PpoConfig(hidden=(8,), epochs=epochs, minibatches=minibatches))
     slots = 1 if rows == 1 else 5
-    algorithm.learn(batch(np.random.default_rng(0), rows, slots, ending=0.0))
-    assert steps_of_adam(algorithm) == steps
+    result = algorithm.learn(batch(np.random.default_rng(0), rows, slots, ending=0.0))
+    assert steps_of_adam(algorithm) == result.updates == steps
 
 
 def test_target_kl_skips_the_rest() -> None:

@@ -121,7 +121,7 @@ class PpoConfig(Section):
     gae_lambda: Fraction = 0.95
     """How far advantages look along the segment: 0 is one step, 1 all the rest (Schulman et al. 2016)."""
     horizon_steps: Positive = 64
-    """Steps of one environment in each segment. A batch is learner.batch_size segments."""
+    """Steps of one environment in each segment. A batch is learner.segments_per_update segments."""
     epochs: Positive = 10
     """Passes over each batch."""
     minibatches: Positive = 8
@@ -161,7 +161,8 @@ class ImpalaConfig(Section):
     discount: Discount = 0.99
     """Discount per environment step."""
     horizon_steps: Positive = 32
-    """Steps of one environment in each segment. A batch is learner.batch_size segments and one gradient step."""
+    """Steps of one environment in each segment. A batch is learner.segments_per_update segments and one
+    gradient step."""
     rho_clip: PositiveFloat = 1.0
     """Largest importance weight of a step: the larger, the closer the value learned is to the newest policy's."""
     c_clip: PositiveFloat = 1.0

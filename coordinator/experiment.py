@@ -263,10 +263,12 @@ class Experiment:
     def _chunk(self, message: ChunkReady, now_s: float) -> list[Step]:
         if self.over:
             return [self._supply.answer(message, rejected=f"the experiment is over ({self.state})")]
-        fresh, steps = self._supply.chunk(message, now_s)
-        if fresh:
+        accepted, steps = self._supply.chunk(message, now_s)
+        if accepted.fresh:
             self._failures = 0
             self._progress.chunk(message.meta)
+        if accepted.rejected is not None:
+            steps += self._count_failure(f"chunks are refused: {accepted.rejected}", now_s)
         return self._moved(steps, now_s)
 
     def _learner_report(self, message: LearnerReport, now_s: float) -> list[Step]:
@@ -279,14 +281,18 @@ class Experiment:
 
     def _worker_failed(self, lease: Lease, message: WorkerFailed, now_s: float) -> list[Step]:
         """An exception has ended its work; it exits by itself."""
-        self._failures += 1
         text = f"{lease.role} {lease.worker} failed: {message.error}\n{message.traceback}"
         steps: list[Step] = [self._say(text, "error"), *self.worker_gone(lease.number, "it failed", now_s)]
-        if self._failures >= FAILURES_IN_A_ROW:
-            reason = f"workers failed {self._failures} times in a row, the last with {message.error}"
-            self._commander.end(End(reason, reason), skip_final_evaluation=True)
-            steps += self._begin_ending_if_due(now_s)
-        return steps
+        return steps + self._count_failure(f"workers fail: {message.error}", now_s)
+
+    def _count_failure(self, what: str, now_s: float) -> list[Step]:
+        """Give the experiment up when it fails again and again without anything counted or learned in between."""
+        self._failures += 1
+        if self._failures < FAILURES_IN_A_ROW:
+            return []
+        reason = f"{self._failures} failures in a row; {what}"
+        self._commander.end(End(reason, reason), skip_final_evaluation=True)
+        return self._begin_ending_if_due(now_s)
 
     # --- time and the end ---
 

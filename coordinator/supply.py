@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.credit import CreditBook
 from remuda.coordinator.effects import Answer, DeleteChunks, Say, Step, Tell
-from remuda.coordinator.experience import Experience
+from remuda.coordinator.experience import Accepted, Experience
 from remuda.coordinator.rate import Rate
 from remuda.coordinator.requests import RequestQueue
 from remuda.coordinator.resumed import Resumed
@@ -90,8 +90,8 @@ class Supply:
 
     # --- experience ---
 
-    def chunk(self, message: ChunkReady, now_s: float) -> tuple[bool, list[Step]]:
-        """A collector announces a chunk. Returns whether it is counted now, and what to do."""
+    def chunk(self, message: ChunkReady, now_s: float) -> tuple[Accepted, list[Step]]:
+        """A collector announces a chunk. Returns what became of it, and what to do."""
         accepted = self._experience.accept(message.meta)
         self._experience.drop_stale(self.policy)
         steps: list[Step] = []
@@ -105,7 +105,7 @@ class Supply:
         grown = [lease for lease in self._grow_credit() if lease != message.lease]
         steps.append(self.answer(message, rejected=accepted.rejected))
         steps += [self._tell_credit(lease) for lease in grown]
-        return accepted.fresh, steps + self._delete(accepted.deletable) + self._serve()
+        return accepted, steps + self._delete(accepted.deletable) + self._serve()
 
     def answer(self, message: ChunkReady, *, rejected: str | None) -> Answer:
         """The acknowledgement of a chunk: all the control traffic a collector needs."""

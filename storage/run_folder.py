@@ -226,11 +226,14 @@ def prepare(root: Path, on_exists: OnExists, *, mode: Mode, now: datetime) -> Ru
     elif entries and on_exists == "rename":
         root = _free_name(root.parent, f"{root.name}_{_stamp(now)}")
     run = RunFolder(root)
-    root.mkdir(parents=True, exist_ok=True)
-    if on_exists != "resume":
-        _claim(run)
-    for folder in (*_COMMON_FOLDERS, *_OWN_FOLDERS[mode]):
-        (root / folder).mkdir(parents=True, exist_ok=True)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        if on_exists != "resume":
+            _claim(run)
+        for folder in (*_COMMON_FOLDERS, *_OWN_FOLDERS[mode]):
+            (root / folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunFolderError(f"{root} cannot be made: {error.strerror}; choose another run folder") from error
     return run
 
 

@@ -109,10 +109,10 @@ def test_a_refusal_is_never_too_long_to_be_sent(books: RunBooks) -> None:
     assert len(rejection.reason) == LONGEST_REASON
 
 
-@pytest.mark.parametrize("run_dir", ["bad\0name", "x" * 300])
-def test_an_impossible_path_is_refused(books: RunBooks, tmp_path: Path, run_dir: str) -> None:
+@pytest.mark.parametrize(("run_dir", "code"), [("bad\0name", "invalid"), ("x" * 300, "exists")])
+def test_an_impossible_path_is_refused(books: RunBooks, tmp_path: Path, run_dir: str, code: str) -> None:
     rejection = refused(books, replace(SUBMIT, run_dir=run_dir))
-    assert rejection.code == "invalid"
+    assert rejection.code == code
     assert tree(tmp_path) == {}
 
 

@@ -355,3 +355,15 @@ def test_a_stalled_run_shows_that_it_stands_still() -> None:
         world.step()
     assert world.experiment().env_steps_per_s == 0
     assert world.experiment().train_iters_per_s == 0
+
+
+def test_a_run_whose_chunks_are_all_refused_fails_and_says_why() -> None:
+    world = World(config(buffer={"capacity": 1_000, "min_rows": 200, "quota_bytes": 1_000}))
+    world.herd(collectors=2)
+    world.submit()
+    world.run()
+    status = world.experiment()
+    assert status.state == "failed"
+    assert status.reason is not None
+    assert "5 failures in a row; chunks are refused" in status.reason
+    assert "buffer.quota_bytes" in status.reason

@@ -224,3 +224,9 @@ def test_of_two_runs_that_start_on_one_folder_at_once_one_is_refused(
     monkeypatch.setattr(run_folder, "_entries", nothing_yet)
     with pytest.raises(RunFolderError, match="taken by another run"):
         prepare(first.root, "error", mode="serial", now=NOW)
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_that_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(RunFolderError, match="cannot be made: Not a directory"):
+        prepare(tmp_path / "file" / "run", "error", mode="serial", now=NOW)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -49,6 +50,15 @@ class Sampled:
     """Gradient updates since the policy that collected the row."""
 
 
+@dataclass(frozen=True)
+class Prioritized:
+    """Priorities as the learner gave them, float32 [n], of the rows `first_row`, `first_row` + 1 …; nan for rows that
+    are not live."""
+
+    first_row: int
+    priorities: npt.NDArray[np.float32]
+
+
 class ReplayIndex:
     """The metadata of all experience: row ids, priorities, use counts, and who still needs which payload file.
 
@@ -57,8 +67,7 @@ class ReplayIndex:
     exceed `quota_bytes`. A file may be deleted once no row in it is live and the learner has either loaded it or was
     never told of it; each is reported exactly once, by whichever call made it so.
 
-    Opens no file and knows no clock. A restarted coordinator makes a new one with `first_row` and `sampled_rows` from
-    its journal and inserts the live chunks again, in order.
+    Opens no file and knows no clock. A restarted coordinator makes a new one and has it `restore` the live chunks.
     """
 
     def __init__(
@@ -69,9 +78,9 @@ class ReplayIndex:
         limiter: Limiter,
         rng: np.random.Generator,
         quota_bytes: int,
-        first_row: int = 0,
-        sampled_rows: int = 0,
+        on_retire: Callable[[IndexedChunk], None] = lambda chunk: None,
     ) -> None:
+        """`on_retire` hears of every chunk that has no live row any more."""
         if capacity < 1 or quota_bytes < 1:
             raise ValueError(f"capacity and quota_bytes must be at least 1, not {capacity} and {quota_bytes}")
         self.capacity = capacity
@@ -79,6 +88,7 @@ class ReplayIndex:
         self._limiter = limiter
         self._rng = rng
         self._quota_bytes = quota_bytes
+        self._on_retire = on_retire
         self._row_of_slot: Rows = np.full(capacity, _DEAD, np.int64)
         self._uses: Rows = np.zeros(capacity, np.int64)
         self._policy_iter: Rows = np.zeros(capacity, np.int64)
@@ -86,15 +96,15 @@ class ReplayIndex:
         self._unloaded: list[IndexedChunk] = []  # without live rows, but the learner may be about to read the file
         self._handed_row = 0  # the learner was told of every chunk below
         self._loaded_row = 0  # and has loaded every chunk below
-        self.next_row = first_row
+        self.next_row = 0
         """One above the newest row's id: how many rows were ever inserted."""
-        self.first_live_row = first_row
+        self.first_live_row = 0
         """Every row below is evicted."""
         self.rows = 0
         """Live rows."""
         self.payload_bytes = 0
         """Bytes of payload files not yet reported as deletable."""
-        self.sampled_rows = sampled_rows
+        self.sampled_rows = 0
         self.removed_rows = 0
         self.ignored_priorities = 0
         """Priorities of rows that were evicted before their priority came back."""
@@ -149,6 +159,7 @@ class ReplayIndex:
         self.first_live_row = below_row
         deletable: list[str] = []
         while self._chunks and _end_row(self._chunks[0]) <= below_row:
+            self._on_retire(self._chunks[0])
             deletable += self._retire(self._chunks.popleft())
         return deletable
 
@@ -162,6 +173,7 @@ class ReplayIndex:
         for chunk in [c for c in self._chunks if (c.meta.policy.epoch, c.meta.policy.version) < bound]:
             self._kill(np.arange(chunk.first_row, _end_row(chunk)))
             self._chunks.remove(chunk)
+            self._on_retire(chunk)
             deletable += self._retire(chunk)
         return rows - self.rows, deletable
 
@@ -175,8 +187,41 @@ class ReplayIndex:
             if chunk.meta.file == file:
                 self._kill(np.arange(chunk.first_row, _end_row(chunk)))
                 self._chunks.remove(chunk)
+                self._on_retire(chunk)
                 return self._retire(chunk)
         return []
+
+    def restore(self, chunks: Sequence[IndexedChunk], *, next_row: int, first_live_row: int) -> None:
+        """Take in what was live before a restart: `chunks` in row order, with gaps where rows were dropped.
+
+        Only for an index that is empty. Chunks that reach beyond the capacity (it was lowered) are left out, as rows
+        below `first_live_row` are."""
+        self.next_row = next_row
+        self.first_live_row = max(first_live_row, next_row - self.capacity)
+        for chunk in chunks:
+            if _end_row(chunk) > self.first_live_row:
+                self._revive(chunk)
+
+    def _revive(self, chunk: IndexedChunk) -> None:
+        rows = np.arange(max(chunk.first_row, self.first_live_row), _end_row(chunk))
+        slots = rows % self.capacity
+        self._row_of_slot[slots] = rows
+        self._policy_iter[slots] = chunk.meta.policy.train_iter
+        self._sampler.on_insert(slots)
+        self._chunks.append(chunk)
+        self.rows += len(rows)
+        self.payload_bytes += chunk.meta.payload_bytes
+
+    def priorities(self) -> Prioritized:
+        """Every live row's newest priority."""
+        slots = np.flatnonzero(self._row_of_slot != _DEAD)
+        dense = np.full(self.next_row - self.first_live_row, np.nan, np.float32)
+        dense[self._row_of_slot[slots] - self.first_live_row] = self._sampler.priorities(slots)
+        return Prioritized(self.first_live_row, dense)
+
+    def learner_has(self, below_row: int) -> None:
+        """A learner that was there before the restart has loaded every live chunk below `below_row`."""
+        self._handed_row = self._loaded_row = min(below_row, self.next_row)
 
     # --- batches out ----------------------------------------------------------------------------------------------
 

@@ -45,6 +45,16 @@ class OnPolicyLimiter:
         """All rows drawn so far were trained on, and the policy that came of them is published."""
         self._settled_rows = sampled
 
+    @property
+    def settled_rows(self) -> int:
+        """Rows whose update is settled."""
+        return self._settled_rows
+
+    @property
+    def dropped_rows(self) -> int:
+        """Rows that came in for nothing."""
+        return self._dropped_rows
+
     def drop(self, rows: int) -> None:
         """So many more rows came in for nothing."""
         self._dropped_rows += rows

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Literal
+from uuid import uuid4
 
 from remuda.config.schema import ExperimentConfig
 from remuda.wire.connection_file import read
@@ -63,6 +64,7 @@ class Client:
                 priority=priority,
                 submitted_from=os.getcwd(),
                 provenance=dict(provenance or {}),
+                experiment=str(uuid4()),
             ),
             SUBMIT_DEADLINE_S,
         )

@@ -18,11 +18,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Run a coordinator in the foreground.")
     parser.add_argument("--runs-dir", type=Path, required=True)
     parser.add_argument("--connection-file", type=Path, required=True)
-    parser.add_argument("--bind", default="tcp://127.0.0.1:0", help="address to listen on (default: %(default)s)")
+    parser.add_argument("--bind", default=None, help="address to listen on (default: a free port of this host alone)")
+    parser.add_argument("--lasting", action="store_true", help="own the runs folder and take up what was left there")
     parser.add_argument("--lifeline", type=int, default=None, help="file descriptor whose end means: stop")
     arguments = parser.parse_args()
     with Life(lifeline=arguments.lifeline, grace_s=GRACE_S) as life:
-        Service(Settings(arguments.runs_dir.absolute(), arguments.connection_file, arguments.bind), life).run()
+        settings = Settings(
+            arguments.runs_dir.absolute(), arguments.connection_file, arguments.bind, lasting=arguments.lasting
+        )
+        Service(settings, life).run()
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.evaluation import EvaluationResult, Judged
+from remuda.coordinator.memory import CommanderMemory
 from remuda.coordinator.resumed import Resumed
 from remuda.wire.messages import CheckpointReason, CheckpointRecord, Counters
 
@@ -167,6 +168,11 @@ class Commander:
         return self._end
 
     @property
+    def saving(self) -> CheckpointReason | None:
+        """What the learner was asked to save and has not saved yet."""
+        return self._saving
+
+    @property
     def evaluating(self) -> CheckpointRecord | None:
         """The checkpoint being played."""
         return self._evaluating
@@ -181,6 +187,36 @@ class Commander:
     def settled(self) -> bool:
         """The run has ended, its last checkpoint is saved and judged if it was to be: nothing is left to decide."""
         return self._final_saved and self._evaluating is None and self._to_evaluate is None
+
+    # --- over a restart ---
+
+    def memory(self) -> CommanderMemory:
+        """What a restarted coordinator has to know."""
+        return CommanderMemory(
+            next_evaluation=self._next_evaluation,
+            next_checkpoint=self._next_checkpoint,
+            saving=self._saving,
+            evaluating=self._evaluating,
+            to_evaluate=self._to_evaluate,
+            end=None if self._end is None else (self._end.reason, self._end.explanation),
+            final_saved=self._final_saved,
+            skip_final_evaluation=self._skip_final_evaluation,
+            evaluated_train_iter=self._evaluated_train_iter,
+            last=None if self.last is None else self.last.memory(),
+            best=None if self.best is None else (self.best.record, self.best.reward_mean),
+            last_record=self.last_record,
+        )
+
+    def remember(self, memory: CommanderMemory) -> None:
+        """Go on from there."""
+        self._next_evaluation, self._next_checkpoint = memory.next_evaluation, memory.next_checkpoint
+        self._saving, self._evaluating, self._to_evaluate = memory.saving, memory.evaluating, memory.to_evaluate
+        self._end = None if memory.end is None else End(*memory.end)
+        self._final_saved, self._skip_final_evaluation = memory.final_saved, memory.skip_final_evaluation
+        self._evaluated_train_iter = memory.evaluated_train_iter
+        self.last = None if memory.last is None else EvaluationResult.of(memory.last)
+        self.best = None if memory.best is None else Judged(*memory.best)
+        self.last_record = memory.last_record
 
     # --- inside ---
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from remuda.coordinator.memory import AccountMemory
+
 CHUNKS_AHEAD = 2
 """Chunks a collector may have in the works: one being collected while the one before is announced."""
 
@@ -69,3 +71,11 @@ class CreditBook:
             free -= self._chunk
             grown.add(lease)
         return sorted(grown)
+
+    def memory(self) -> list[AccountMemory]:
+        """What a restarted coordinator has to know."""
+        return [AccountMemory(lease, account.granted, account.arrived) for lease, account in self._accounts.items()]
+
+    def remember(self, memory: list[AccountMemory]) -> None:
+        """Go on from there."""
+        self._accounts = {account.lease: _Account(account.granted, account.arrived) for account in memory}

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from remuda.buffer.index import Prioritized
+from remuda.coordinator.memory import RunMemory
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.reports import Report
 from remuda.wire.channel import Envelope
-from remuda.wire.messages import AnyMessage, CheckpointRecord, Submit
+from remuda.wire.messages import AnyMessage, CheckpointRecord, IndexedChunk, Submit
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,20 @@ class CloseRun:
     experiment: str
     keep: frozenset[str]
     """Payload files the replay index still refers to."""
+
+
+@dataclass(frozen=True)
+class Remember:
+    """Write to the run's journal, before anything else of this turn is carried out."""
+
+    experiment: str
+    memory: RunMemory
+    added: tuple[IndexedChunk, ...] = ()
+    """Chunks that became live."""
+    gone: tuple[int, ...] = ()
+    """First rows of chunks that are live no more."""
+    priorities: Prioritized | None = None
+    """A new snapshot of all priorities, when one is due."""
 
 
 @dataclass(frozen=True)

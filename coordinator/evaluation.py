@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from remuda.coordinator.memory import EvaluationMemory, ResultMemory
 from remuda.wire.messages import CheckpointRecord
 
 
@@ -30,6 +31,15 @@ class EvaluationResult:
     def reward_mean(self) -> float:
         """The mean return that `best` and `stop_value` go by."""
         return math.fsum(self.returns) / len(self.returns)
+
+    def memory(self) -> ResultMemory:
+        """What a restarted coordinator has to know."""
+        return ResultMemory(self.record, list(self.returns), list(self.lengths), self.duration_s)
+
+    @classmethod
+    def of(cls, memory: ResultMemory) -> EvaluationResult:
+        """The result that was remembered so."""
+        return cls(memory.record, tuple(memory.returns), tuple(memory.lengths), memory.duration_s)
 
 
 @dataclass(frozen=True)
@@ -111,3 +121,29 @@ class Evaluation:
             lengths=tuple(self._lengths[i] for i in order),
             duration_s=now_s - self.started_s,
         )
+
+    def share_of(self, lease: int) -> Share | None:
+        """What this evaluator is playing, if anything."""
+        return self._dealt.get(lease)
+
+    def memory(self, now_s: float) -> EvaluationMemory:
+        """What a restarted coordinator has to know."""
+        return EvaluationMemory(
+            number=self.number,
+            record=self.record,
+            episodes=self.episodes,
+            elapsed_s=now_s - self.started_s,
+            undealt=[(share.first_episode, share.episodes) for share in self._undealt],
+            dealt=[(lease, share.first_episode, share.episodes) for lease, share in self._dealt.items()],
+            played=[(episode, self._returns[episode], self._lengths[episode]) for episode in self._returns],
+        )
+
+    @classmethod
+    def of(cls, memory: EvaluationMemory, now_s: float) -> Evaluation:
+        """The evaluation that was remembered so."""
+        restored = cls(memory.number, memory.record, memory.episodes, now_s - memory.elapsed_s)
+        restored._undealt = [Share(*share) for share in memory.undealt]
+        restored._dealt = {lease: Share(first, episodes) for lease, first, episodes in memory.dealt}
+        restored._returns = {episode: return_ for episode, return_, _ in memory.played}
+        restored._lengths = {episode: length for episode, _, length in memory.played}
+        return restored

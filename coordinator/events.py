@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from remuda.buffer.index import Prioritized
 from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.memory import RunMemory
 from remuda.coordinator.resumed import Resumed
 from remuda.wire.channel import Envelope
-from remuda.wire.messages import Rejected
+from remuda.wire.messages import IndexedChunk, Rejected
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """A run as the journal has it, in the hands of a coordinator that was started again, or is to resume it."""
+
+    memory: RunMemory
+    chunks: tuple[IndexedChunk, ...]
+    """Live chunks whose payload is still there, in row order."""
+    priorities: Prioritized | None
 
 
 @dataclass(frozen=True)
@@ -28,6 +40,8 @@ class RunPrepared:
     policy_file: str
     resumed: Resumed | None = None
     """Where a run that is resumed goes on."""
+    recovered: Recovered | None = None
+    """Its experience, as the journal of its former life has it."""
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,19 @@ runner uses the same object.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from remuda.buffer.index import ChunkTooLargeError, ReplayIndex, Sampled
+from remuda.buffer.index import ChunkTooLargeError, Prioritized, ReplayIndex, Sampled
 from remuda.buffer.limiter import OnPolicyLimiter, SamplesPerInsertLimiter
 from remuda.buffer.monitor import BufferMonitor
 from remuda.buffer.samplers import FifoSampler, PrioritizedSampler, Sampler, UniformSampler
 from remuda.config.schema import BufferConfig, ExperimentConfig
 from remuda.coordinator.ledger import Ledger
+from remuda.coordinator.memory import ExperienceMemory, IndexMemory
 from remuda.coordinator.reporting import sample_report, throughput_report
 from remuda.coordinator.resumed import Resumed
 from remuda.environments.seeding import generator
@@ -54,11 +56,16 @@ class Experience:
         collectors: int | None = None,
         batches_in_flight: int | None = None,
         resumed: Resumed | None = None,
+        journaled: bool = False,
     ) -> None:
         """`collectors` and `batches_in_flight` are how far both sides may be apart (default: as the parallel mode of
-        this config needs); `resumed` is where the counters go on, the replay index being empty."""
+        this config needs); `resumed` is where the counters go on, the replay index being empty; `journaled`
+        says that somebody asks for `news`."""
         buffer = config.buffer
         self._config = config
+        self._journaled = journaled
+        self._added: list[IndexedChunk] = []
+        self._gone: list[int] = []
         self._ledger = Ledger(None if resumed is None else resumed.counters)
         self.plan = row_plan(config, collectors=collectors)
         self._on_policy = _on_policy_limiter(config, self.plan)
@@ -69,6 +76,7 @@ class Experience:
             limiter=replay,
             rng=generator(config.seed, "coordinator", 0, "replay", incarnation=0 if resumed is None else resumed.life),
             quota_bytes=buffer.quota_bytes,
+            on_retire=self._note_gone if journaled else lambda chunk: None,
         )
         self._monitor = BufferMonitor(
             self._index, config.log.buffer_interval_samples, config.log.buffer_interval_s, now_s=now_s
@@ -94,6 +102,8 @@ class Experience:
             return Accepted(fresh=False, rejected=str(error))
         inserted = self._index.insert(meta)
         self._newest_chunk_policy = meta.policy
+        if self._journaled and meta.rows:
+            self._added.append(IndexedChunk(inserted.first_row, meta))
         return Accepted(fresh=True, deletable=tuple(inserted.deletable))
 
     def quarantine(self, file: str, reason: str) -> list[str]:
@@ -176,6 +186,60 @@ class Experience:
     def live_files(self) -> frozenset[str]:
         """Payload files the index still refers to."""
         return frozenset(self._index.files())
+
+    # --- over a restart ---
+
+    def memory(self) -> ExperienceMemory:
+        """What a restarted coordinator has to know besides the live chunks and their priorities."""
+        index, limiter = self._index, self._on_policy
+        return ExperienceMemory(
+            ledger=self._ledger.memory(),
+            index=IndexMemory(index.next_row, index.first_live_row, index.sampled_rows, index.removed_rows),
+            newest_chunk_policy=self._newest_chunk_policy,
+            dropped_rows=self.dropped_rows,
+            settled_rows=0 if limiter is None else limiter.settled_rows,
+            limiter_dropped_rows=0 if limiter is None else limiter.dropped_rows,
+        )
+
+    def remember(self, memory: ExperienceMemory, chunks: Sequence[IndexedChunk]) -> None:
+        """Go on from there, with these `chunks` still in data/, in row order."""
+        self._ledger.remember(memory.ledger)
+        self._index.restore(chunks, next_row=memory.index.next_row, first_live_row=memory.index.first_live_row)
+        self._index.sampled_rows = memory.index.sampled_rows
+        self._index.removed_rows = memory.index.removed_rows
+        self._newest_chunk_policy = memory.newest_chunk_policy
+        self.dropped_rows = memory.dropped_rows
+        if self._on_policy is not None:
+            self._on_policy.settle(memory.settled_rows)
+            self._on_policy.drop(memory.limiter_dropped_rows)
+
+    def priorities(self) -> Prioritized:
+        """The newest priority of every live row."""
+        return self._index.priorities()
+
+    def remember_priorities(self, known: Prioritized) -> None:
+        """Take the priorities of a snapshot; rows that came after it get the largest of them, as new rows do."""
+        live = np.flatnonzero(np.isfinite(known.priorities))
+        if not len(live):
+            return
+        priorities = known.priorities[live]
+        newer = np.arange(known.first_row + len(known.priorities), self._index.next_row)
+        self._index.update_priorities(known.first_row + live, priorities)
+        largest = max(1.0, float(priorities.max()))
+        self._index.update_priorities(newer, np.full(len(newer), largest, np.float32))
+
+    def learner_has(self, below_row: int) -> None:
+        """The learner outlived the restart and has every live row below `below_row`."""
+        self._index.learner_has(below_row)
+
+    def news(self) -> tuple[tuple[IndexedChunk, ...], tuple[int, ...]]:
+        """Chunks that became live, and the first rows of those that are live no more, since the last call."""
+        news = tuple(self._added), tuple(self._gone)
+        self._added, self._gone = [], []
+        return news
+
+    def _note_gone(self, chunk: IndexedChunk) -> None:
+        self._gone.append(chunk.first_row)
 
     # --- counters and reports ---
 

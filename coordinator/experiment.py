@@ -5,8 +5,11 @@ Pure: every method takes what happened and a clock reading and returns steps to 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+from msgspec.structs import replace
 
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.commander import Commander, End
@@ -14,6 +17,7 @@ from remuda.coordinator.effects import CloseRun, Emit, Release, Say, Step, Tell,
 from remuda.coordinator.experience import Experience
 from remuda.coordinator.judging import Judging
 from remuda.coordinator.leases import Lease, LeaseBook
+from remuda.coordinator.memory import OVER, ExperimentMemory
 from remuda.coordinator.progress import ProgressRows
 from remuda.coordinator.reporting import collector_report
 from remuda.coordinator.resumed import Resumed
@@ -79,7 +83,7 @@ class Experiment:
         self.waiting_for: str | None = None
         self._config = config
         self._config_json = config.model_dump_json()
-        self._experience = Experience(config, now_s, resumed=resumed)
+        self._experience = Experience(config, now_s, resumed=resumed, journaled=True)
         self._leases = LeaseBook()
         self._progress = ProgressRows(config, resumed)
         self._commander = Commander(config, resumed)
@@ -98,7 +102,7 @@ class Experiment:
     @property
     def over(self) -> bool:
         """Nothing more will happen."""
-        return self.state in ("finished", "stopped", "failed")
+        return self.state in OVER
 
     def demand(self) -> Demand | None:
         """Workers it still needs; None when it wants none."""
@@ -371,6 +375,85 @@ class Experiment:
             self._say(f"the run is over after {self._ended_wall_s:.1f} s: {end.reason}; {end.explanation}"),
             CloseRun(self.identity.id, keep=self._experience.live_files()),
         ]
+
+    # --- over a restart ---
+
+    def memory(self, now_s: float) -> ExperimentMemory:
+        """What a restarted coordinator has to know."""
+        return ExperimentMemory(
+            state=self.state,
+            reason=self.reason,
+            stage=self._stage,
+            failures=self._failures,
+            wall_s=self._wall_s(now_s),
+            experience=self._experience.memory(),
+            supply=self._supply.memory(),
+            leases=self._leases.memory(),
+            judging=self._judging.memory(now_s),
+            progress=self._progress.memory(),
+        )
+
+    def remember(self, memory: ExperimentMemory, chunks: Sequence[IndexedChunk], now_s: float) -> None:
+        """Go on from there, with these chunks still in data/. Leases stay open: their workers may come back."""
+        self.state, self.reason = memory.state, memory.reason
+        self._failures, self._before_s, self._started_s = memory.failures, memory.wall_s, now_s
+        self._ended_wall_s = memory.wall_s if self.over else None
+        self._enter(memory.stage, now_s, SETTLE_DEADLINE_S if memory.stage == "settling" else STAGE_DEADLINE_S)
+        self._experience.remember(memory.experience, chunks)
+        self._supply.remember(memory.supply)
+        self._leases.remember(memory.leases)
+        self._judging.remember(memory.judging, now_s)
+        self._progress.remember(memory.progress)
+
+    def resume(self, memory: ExperimentMemory, chunks: Sequence[IndexedChunk]) -> None:
+        """Go on with all the experience of a former life, its learner at the checkpoint that this life begins with."""
+        self._experience.remember(memory.experience, chunks)
+        self._progress.remember(memory.progress)
+        self._supply.resume(memory.supply)
+        self._lives_before = 0
+        self._leases.remember(replace(memory.leases, leases=[]))
+
+    def back(self, number: int, now_s: float) -> list[Step]:
+        """The worker of this lease has outlived the coordinator: say again what may have been lost."""
+        lease = self._leases.find(number)
+        if lease is None:
+            return []
+        steps: list[Step] = [self._say(f"{lease.role} {lease.worker} is back")]
+        if lease.role == "learner":
+            self._supply.learner_back()
+        if lease.draining:
+            return [*steps, Tell(number, Drain(number, "the run is over"))]
+        if not lease.ready:
+            return steps
+        if lease.role == "collector":
+            return [*steps, *self._supply.repeat(number)]
+        if lease.role == "learner" and self._stage != "working":
+            steps.append(Tell(number, StopTraining(number)))
+        return [*steps, *self._judging.repeat(lease, self.counters(now_s))]
+
+    def is_soft(self, message: AnyMessage) -> bool:
+        """Whether what this message changed may be forgotten for a moment: rows drawn with replacement are."""
+        return isinstance(message, BatchRequest) and not self._experience.plan.on_policy
+
+    @property
+    def config_json(self) -> str:
+        """The config as submitted and resolved."""
+        return self._config_json
+
+    @property
+    def lease_numbers(self) -> list[int]:
+        """Of its open leases."""
+        return [lease.number for lease in self._leases]
+
+    @property
+    def past_leases(self) -> list[int]:
+        """The newest leases it had, open or over."""
+        return list(self._leases.numbers)
+
+    @property
+    def experience(self) -> Experience:
+        """What was counted and can be sampled."""
+        return self._experience
 
     # --- inside ---
 

@@ -6,11 +6,19 @@ from collections.abc import Sequence
 
 from remuda.coordinator.commander import Commander, Decision, End, Save, StartEvaluation
 from remuda.coordinator.effects import Emit, RecordCheckpoint, RecordReward, Say, Step, Tell, WriteProgress
-from remuda.coordinator.evaluation import Evaluation
-from remuda.coordinator.leases import LeaseBook
+from remuda.coordinator.evaluation import Evaluation, Share
+from remuda.coordinator.leases import Lease, LeaseBook
+from remuda.coordinator.memory import JudgingMemory
 from remuda.coordinator.progress import ProgressRows
 from remuda.coordinator.reporting import evaluation_report, evaluator_report, verdict_line
-from remuda.wire.messages import CheckpointSaved, Counters, Evaluate, EvaluationDone, SaveCheckpoint
+from remuda.wire.messages import (
+    CheckpointReason,
+    CheckpointSaved,
+    Counters,
+    Evaluate,
+    EvaluationDone,
+    SaveCheckpoint,
+)
 
 
 class Judging:
@@ -87,21 +95,7 @@ class Judging:
         if evaluation is None:
             return []
         idle = [lease.number for lease in self._leases.ready("evaluator")]
-        return [
-            Tell(
-                lease,
-                Evaluate(
-                    lease=lease,
-                    evaluation=evaluation.number,
-                    checkpoint=f"{self._run_dir}/ckpt/{evaluation.record.file}",
-                    train_iter=evaluation.record.train_iter,
-                    env_step=evaluation.record.env_step,
-                    first_episode=share.first_episode,
-                    episodes=share.episodes,
-                ),
-            )
-            for lease, share in evaluation.deal(idle)
-        ]
+        return [self._tell_to_play(evaluation, lease, share) for lease, share in evaluation.deal(idle)]
 
     def evaluator_gone(self, lease: int) -> list[Step]:
         """Its share is dealt again."""
@@ -116,12 +110,53 @@ class Judging:
             return bool(self._leases.of("evaluator"))
         return self._leases.learner is not None
 
+    def repeat(self, lease: Lease, counters: Counters) -> list[Step]:
+        """Say again what this worker was asked to do and has not done: the word may have been lost with a coordinator.
+
+        Whoever hears it twice does it once."""
+        if lease.role == "learner":
+            saving = self.commander.saving
+            return [] if saving is None else [self._tell_to_save(saving, counters)]
+        share = None if self._evaluation is None else self._evaluation.share_of(lease.number)
+        if self._evaluation is None or share is None:
+            return []
+        return [self._tell_to_play(self._evaluation, lease.number, share)]
+
+    def memory(self, now_s: float) -> JudgingMemory:
+        """What a restarted coordinator has to know."""
+        evaluation = None if self._evaluation is None else self._evaluation.memory(now_s)
+        return JudgingMemory(self.commander.memory(), evaluation, self._evaluations, self._saves)
+
+    def remember(self, memory: JudgingMemory, now_s: float) -> None:
+        """Go on from there."""
+        self.commander.remember(memory.commander)
+        self._evaluation = None if memory.evaluation is None else Evaluation.of(memory.evaluation, now_s)
+        self._evaluations, self._saves = memory.evaluations, memory.saves
+
+    def _tell_to_play(self, evaluation: Evaluation, lease: int, share: Share) -> Tell:
+        return Tell(
+            lease,
+            Evaluate(
+                lease=lease,
+                evaluation=evaluation.number,
+                checkpoint=f"{self._run_dir}/ckpt/{evaluation.record.file}",
+                train_iter=evaluation.record.train_iter,
+                env_step=evaluation.record.env_step,
+                first_episode=share.first_episode,
+                episodes=share.episodes,
+            ),
+        )
+
     def _ask_to_save(self, save: Save, counters: Counters) -> list[Step]:
         learner = self._leases.learner
         if learner is None or not learner.ready:
             return []  # asked again when the next learner is ready
         self._saves += 1
+        return [self._tell_to_save(save.reason, counters)]
+
+    def _tell_to_save(self, reason: CheckpointReason, counters: Counters) -> Tell:
+        learner = self._leases.learner
+        assert learner is not None, "somebody is there to be told"
         best = self.commander.best
         reward = None if best is None else best.reward_mean
-        message = SaveCheckpoint(learner.number, self._saves, save.reason, counters, reward)
-        return [Tell(learner.number, message)]
+        return Tell(learner.number, SaveCheckpoint(learner.number, self._saves, reason, counters, reward))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from remuda.coordinator.memory import LeaseBookMemory, LeaseMemory
 from remuda.wire.messages import Role
+
+NUMBERS_KEPT = 1_000
 
 
 @dataclass
@@ -30,6 +33,8 @@ class LeaseBook:
     def __init__(self) -> None:
         self._leases: dict[int, Lease] = {}
         self._lives: Counter[tuple[Role, int]] = Counter()
+        self.numbers: deque[int] = deque(maxlen=NUMBERS_KEPT)
+        """The newest leases there were, open or over."""
 
     def __len__(self) -> int:
         return len(self._leases)
@@ -44,6 +49,7 @@ class LeaseBook:
         lease = Lease(number=number, role=role, worker=worker, index=index, life=self._lives[role, index])
         self._lives[role, index] += 1
         self._leases[number] = lease
+        self.numbers.append(number)
         return lease
 
     def close(self, number: int) -> Lease | None:
@@ -67,3 +73,20 @@ class LeaseBook:
         """The experiment's learner, if it has one now."""
         learners = self.of("learner")
         return learners[0] if learners else None
+
+    def memory(self) -> LeaseBookMemory:
+        """What a restarted coordinator has to know."""
+        leases = [
+            LeaseMemory(lease.number, lease.role, lease.worker, lease.index, lease.life, lease.ready, lease.draining)
+            for lease in self
+        ]
+        lives = [(role, index, held) for (role, index), held in self._lives.items()]
+        return LeaseBookMemory(leases, lives, list(self.numbers))
+
+    def remember(self, memory: LeaseBookMemory) -> None:
+        """Go on from there."""
+        self._leases = {
+            m.number: Lease(m.number, m.role, m.worker, m.index, m.life, m.ready, m.draining) for m in memory.leases
+        }
+        self.numbers.extend(memory.numbers)
+        self._lives = Counter({(role, index): held for role, index, held in memory.lives})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from remuda.coordinator.memory import LedgerMemory, LifeMemory
 from remuda.wire.messages import ChunkId, ChunkMeta, Counters
 from remuda.wire.sequence import SequenceSet
 
@@ -32,6 +33,23 @@ class Ledger:
         self._episodes += len(meta.episode_returns)
         self._chunks += 1
         return True
+
+    def memory(self) -> LedgerMemory:
+        """What a restarted coordinator has to know."""
+        lives = [
+            LifeMemory(worker, incarnation, seen.high_water, [(gap.start, gap.stop) for gap in seen.missing])
+            for (worker, incarnation), seen in self._seen.items()
+        ]
+        return LedgerMemory(self._env_steps, self._rows, self._episodes, self._chunks, lives)
+
+    def remember(self, memory: LedgerMemory) -> None:
+        """Go on from there."""
+        self._env_steps, self._rows = memory.env_steps, memory.rows
+        self._episodes, self._chunks = memory.episodes, memory.chunks
+        self._seen = {
+            (life.worker, life.incarnation): SequenceSet.of(life.high_water, [range(*gap) for gap in life.gaps])
+            for life in memory.lives
+        }
 
     def __contains__(self, chunk: ChunkId) -> bool:
         seen = self._seen.get((chunk.worker, chunk.incarnation))

@@ -56,6 +56,10 @@ class Peers:
         """What has to be sent again."""
         return [Send(peer, envelope) for peer, known in self._peers.items() for envelope in known.channel.due(now_s)]
 
+    def forget(self, peer: bytes) -> None:
+        """This connection will not be used again."""
+        self._peers.pop(peer, None)
+
     def expire(self, now_s: float, *, keep: Callable[[bytes], bool]) -> None:
         """Forget those that have long been silent, but none that is to be kept."""
         gone = [peer for peer, known in self._peers.items() if now_s - known.heard_s > EXPIRES_S and not keep(peer)]

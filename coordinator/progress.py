@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.commander import next_boundary
 from remuda.coordinator.evaluation import EvaluationResult
+from remuda.coordinator.memory import ProgressMemory
 from remuda.coordinator.resumed import Resumed
 from remuda.logbook.progress import ProgressRow
 from remuda.policy.algorithms import declaration
@@ -88,3 +89,23 @@ class ProgressRows:
         self._next_env_step = next_boundary(counters.env_step, self._interval)
         self._returns, self._lengths, self._test = [], [], None
         return row
+
+    def memory(self) -> ProgressMemory:
+        """What a restarted coordinator has to know."""
+        return ProgressMemory(
+            next_env_step=self._next_env_step,
+            epoch=self._epoch,
+            shown_env_step=self._shown_env_step,
+            returns=list(self._returns),
+            lengths=list(self._lengths),
+            test=None if self._test is None else self._test.memory(),
+            losses=dict(self._losses),
+        )
+
+    def remember(self, memory: ProgressMemory) -> None:
+        """Go on from there."""
+        self._next_env_step, self._epoch = memory.next_env_step, memory.epoch
+        self._shown_env_step = memory.shown_env_step
+        self._returns, self._lengths = list(memory.returns), list(memory.lengths)
+        self._test = None if memory.test is None else EvaluationResult.of(memory.test)
+        self._losses = memory.losses

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from remuda.coordinator.memory import HolderMemory
 from remuda.wire.messages import Beat, Register, Role, WorkerState
 
 
@@ -45,6 +46,10 @@ class Worker:
     draining: bool = False
     stuck: bool = False
 
+    def is_process(self, message: Register) -> bool:
+        """Whether the one that registers is this very process, over another connection."""
+        return (self.incarnation, self.host, self.pid) == (message.incarnation, message.host, message.pid)
+
     @property
     def state(self) -> WorkerState:
         """What status shows. A lost worker is no longer in the registry."""
@@ -63,6 +68,10 @@ class Admission:
     superseded: Worker | None = None
     """The same worker's former life, which must be told to go."""
     refusal: str | None = None
+    back: bool = False
+    """It was known already and has made a new connection."""
+    former_peer: bytes = b""
+    """Of the connection that it had before."""
 
 
 class Registry:
@@ -83,17 +92,18 @@ class Registry:
         return self._workers.get(uuid)
 
     def admit(self, message: Register, peer: bytes, now_s: float) -> Admission:
-        """Take a worker in; a higher incarnation replaces the life before it, a lower or equal one is refused."""
+        """Take a worker in; a higher incarnation replaces the life before it, and of two processes that claim the same
+        life the first one stays."""
         known = self._workers.get(message.worker)
-        if known is not None and known.peer != peer and message.incarnation <= known.incarnation:
+        if known is not None and known.is_process(message):
+            former_peer, known.peer, known.heard_s = known.peer, peer, now_s
+            return Admission(worker=known, back=True, former_peer=former_peer)
+        if known is not None and message.incarnation <= known.incarnation:
             return Admission(
                 worker=None,
                 refusal=f"worker {message.worker} is already here as incarnation {known.incarnation} "
                 f"(pid {known.pid} on {known.host}); incarnation {message.incarnation} is not newer",
             )
-        if known is not None and known.peer == peer:
-            known.heard_s = now_s
-            return Admission(worker=known)
         worker = Worker(
             uuid=message.worker,
             incarnation=message.incarnation,
@@ -106,6 +116,21 @@ class Registry:
         )
         self._workers[message.worker] = worker
         return Admission(worker=worker, superseded=known)
+
+    def expect(self, holder: HolderMemory, now_s: float) -> None:
+        """A worker that held a lease when the coordinator's process ended: it has the usual time to be heard of."""
+        self._workers[holder.worker] = Worker(
+            uuid=holder.worker,
+            incarnation=holder.incarnation,
+            role=holder.role,
+            host=holder.host,
+            pid=holder.pid,
+            peer=b"",
+            heard_s=now_s,
+            progressed_s=now_s,
+            activity="not heard of since the coordinator was started again",
+            lease=holder.lease,
+        )
 
     def remove(self, worker: Worker) -> None:
         """Forget a worker that left or was lost."""

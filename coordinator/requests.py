@@ -12,6 +12,10 @@ class RequestQueue:
         self._waiting: dict[int, BatchRequest] = {}
         self._next = 1
 
+    def rewind(self, oldest: int) -> None:
+        """The learner has lost touch and is back: it repeats what it waits for, `oldest` being the first."""
+        self._waiting, self._next = {}, oldest
+
     def add(self, request: BatchRequest) -> None:
         """A request has come; one that was answered already is dropped."""
         if request.request >= self._next:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -23,16 +24,20 @@ from remuda.coordinator.effects import (
     PrepareRun,
     RecordCheckpoint,
     RecordReward,
+    Remember,
     Say,
     Send,
     WriteProgress,
 )
-from remuda.coordinator.events import RunPrepared, RunRefused
+from remuda.coordinator.events import Recovered, RunPrepared, RunRefused
+from remuda.coordinator.journal import JournalError, RunJournal
+from remuda.coordinator.memory import OVER, RunMemory
 from remuda.coordinator.resumed import Resumed
 from remuda.logbook.book import Logbook, commander_logbook
 from remuda.policy.algorithms import declaration
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.storage.git import record_git
+from remuda.storage.ownership import FolderOwnedError, Ownership
 from remuda.storage.run_folder import RunFolder, RunFolderError, prepare
 from remuda.wire.messages import CheckpointRecord, Counters, Rejected, Submit
 
@@ -45,6 +50,13 @@ class _Book:
     folder: RunFolder
     log: Logbook
     checkpoints: CheckpointIndex
+    journal: RunJournal
+    ownership: Ownership
+
+    def close(self) -> None:
+        self.log.close()
+        self.journal.close()
+        self.ownership.release()
 
 
 class RunBooks:
@@ -67,7 +79,7 @@ class RunBooks:
             self._refuse_to_disturb(root, submit)
             folder = prepare(root, submit.on_exists, mode="parallel", now=datetime.now().astimezone())
             return self._open(effect.experiment, submit, config, folder)
-        except (RunFolderError, CheckpointIndexError) as error:
+        except (RunFolderError, CheckpointIndexError, FolderOwnedError, JournalError) as error:
             return RunRefused(effect.experiment, Rejected("exists", str(error)))
         except (OSError, ValueError) as error:  # ValueError: a null byte in a path
             return RunRefused(effect.experiment, Rejected("invalid", f"the run folder cannot be written: {error}"))
@@ -82,37 +94,78 @@ class RunBooks:
                     f"{root} is in use by experiment {experiment}, which is not over: stop that one first, or choose "
                     "another folder (--on-exists rename)"
                 )
+        if submit.on_exists == "force" and RunFolder(root).owner.exists():
+            Ownership(RunFolder(root).owner).release()  # raises where another coordinator has the run in hand
 
     def _open(
         self, experiment: str, submit: Submit, config: ExperimentConfig, folder: RunFolder
     ) -> RunPrepared | RunRefused:
+        resume = submit.on_exists == "resume"
         checkpoints = CheckpointIndex(folder.ckpt)
-        counters = _counters(checkpoints.last) if submit.on_exists == "resume" else None
-        if submit.on_exists == "resume" and counters is None:
+        if resume and checkpoints.last is None:
             text = f"{folder.root} cannot be resumed: it has no checkpoint yet; start over with --force"
             return RunRefused(experiment, Rejected("exists", text))
-        write_configs(folder.root, config, submit.provenance)
-        log = commander_logbook(folder, tuple(declaration(config).loss_columns), resumed=counters)
-        self._books[experiment] = _Book(folder, log, checkpoints)
+        with ExitStack() as undo:
+            ownership = Ownership(folder.owner)
+            undo.callback(ownership.release)
+            journal = RunJournal(folder.journal)
+            undo.callback(journal.close)
+            found = journal.read() if resume else None
+            recovered = None if found is None else _with_payloads(found, folder.data)
+            counters = _counters(checkpoints.last, recovered) if resume else None
+            write_configs(folder.root, config, submit.provenance)
+            log = commander_logbook(folder, tuple(declaration(config).loss_columns), resumed=counters)
+            undo.pop_all()
+        self._books[experiment] = _Book(folder, log, checkpoints, journal, ownership)
         if submit.submitted_from is not None:
             warning = record_git(folder.root, Path(submit.submitted_from))
             if warning is not None:
                 log.say("commander", warning, level="warning")
-        sweep_orphans(folder.data, frozenset(), older_than_s=0.0)  # what is left of a life before this one
-        return RunPrepared(
-            experiment,
-            config,
-            str(folder.root),
-            str(_policy_file(folder, experiment)),
-            _resumed(checkpoints, log, counters),
-        )
+        live = frozenset[str]() if recovered is None else _files(recovered)
+        sweep_orphans(folder.data, live, older_than_s=0.0)  # what is left of a life before this one
+        resumed = _resumed(checkpoints, log, counters)
+        policy_file = str(_policy_file(folder, experiment))
+        return RunPrepared(experiment, config, str(folder.root), policy_file, resumed, recovered)
+
+    def recover(self, run_dir: Path) -> Recovered | None:
+        """Take a run up that a coordinator before this one had in hand; None where there is nothing to take up.
+
+        Raises JournalError, FolderOwnedError or OSError where that cannot be; nothing is changed then."""
+        folder = RunFolder(run_dir)
+        with ExitStack() as undo:
+            ownership = Ownership(folder.owner)
+            undo.callback(ownership.release)
+            journal = RunJournal(folder.journal)
+            undo.callback(journal.close)
+            recovered = journal.read()
+            if recovered is None or recovered.memory.experiment.state in OVER:
+                return recovered
+            config = ExperimentConfig.model_validate_json(recovered.memory.identity.config_json)
+            checkpoints = CheckpointIndex(folder.ckpt)
+            _catch_up(checkpoints, recovered.memory)
+            counters = recovered.memory.counters
+            log = commander_logbook(folder, tuple(declaration(config).loss_columns), resumed=counters)
+            undo.pop_all()
+        self._books[recovered.memory.identity.id] = _Book(folder, log, checkpoints, journal, ownership)
+        return _with_payloads(recovered, folder.data)
+
+    def journal(self, remember: Remember) -> None:
+        """Commit what must be known after a crash. Raises JournalError when the disk does not take it."""
+        book = self._books.get(remember.experiment)
+        if book is not None:
+            book.journal.write(remember)
+
+    def confirm(self) -> None:
+        """Show other hosts that these runs are in hand."""
+        for book in self._books.values():
+            book.ownership.confirm()
 
     def carry_out(self, effect: Effect) -> None:
         """Do what an effect asks for on disk. Effects that are not about a run folder are none of its business."""
         match effect:
             case Say():
                 self._say(effect)
-            case Send() | PrepareRun() | Exit():
+            case Send() | PrepareRun() | Remember() | Exit():
                 pass
             case CloseRun():
                 self._close(effect)
@@ -126,7 +179,7 @@ class RunBooks:
     def close(self) -> None:
         """Close every book that is still open."""
         for book in self._books.values():
-            book.log.close()
+            book.close()
         self._books.clear()
 
     def _say(self, effect: Say) -> None:
@@ -144,7 +197,7 @@ class RunBooks:
             return
         sweep_orphans(book.folder.data, effect.keep, older_than_s=0.0)
         _remove_locks(book.folder.policy.glob("*.lock"))
-        book.log.close()
+        book.close()
 
 
 def _write(book: _Book, effect: Emit | WriteProgress | DeleteChunks | RecordCheckpoint | RecordReward) -> None:
@@ -166,10 +219,37 @@ def _write(book: _Book, effect: Emit | WriteProgress | DeleteChunks | RecordChec
                 book.checkpoints.mark_best(effect.train_iter)
 
 
-def _counters(record: CheckpointRecord | None) -> Counters | None:
+def _counters(record: CheckpointRecord | None, recovered: Recovered | None) -> Counters | None:
+    """Where a resumed run goes on: what was counted stays counted, what was learned since the checkpoint is gone."""
     if record is None:
         return None
-    return Counters(record.env_step, record.train_iter, record.episode, record.policy.version, record.wall_s)
+    if recovered is None:
+        return Counters(record.env_step, record.train_iter, record.episode, record.policy.version, record.wall_s)
+    known = recovered.memory.counters
+    return Counters(known.env_step, record.train_iter, known.episode, known.policy_version, known.wall_s)
+
+
+def _with_payloads(recovered: Recovered, data: Path) -> Recovered:
+    """Without the chunks whose payload file is gone."""
+    files = set(os.listdir(data)) if data.is_dir() else set[str]()
+    return replace(recovered, chunks=tuple(chunk for chunk in recovered.chunks if chunk.meta.file in files))
+
+
+def _files(recovered: Recovered) -> frozenset[str]:
+    return frozenset(chunk.meta.file for chunk in recovered.chunks)
+
+
+def _catch_up(checkpoints: CheckpointIndex, memory: RunMemory) -> None:
+    """Enter the checkpoint that was journaled in the last moment and did not get into index.json any more."""
+    commander = memory.experiment.judging.commander
+    record = commander.last_record
+    if record is not None and (checkpoints.last is None or checkpoints.last.train_iter < record.train_iter):
+        checkpoints.add(record)
+    if commander.best is not None:
+        record, reward = commander.best
+        if checkpoints.best is None or checkpoints.best.reward != reward:
+            checkpoints.set_reward(record.train_iter, reward)
+            checkpoints.mark_best(record.train_iter)
 
 
 def _resumed(checkpoints: CheckpointIndex, log: Logbook, counters: Counters | None) -> Resumed | None:

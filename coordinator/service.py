@@ -7,12 +7,17 @@ import os
 import platform
 import sys
 import time
+from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
 
-from remuda.coordinator.effects import Effect, Exit, PrepareRun, Send
+import zmq
+
+from remuda.coordinator.effects import Effect, Exit, PrepareRun, Remember, Send
 from remuda.coordinator.events import Event, Received, ShutdownRequested, Tick
+from remuda.coordinator.herd_folder import HerdFolder
+from remuda.coordinator.journal import JournalError
 from remuda.coordinator.registry import Limits
 from remuda.coordinator.run_books import RunBooks
 from remuda.coordinator.state import Coordinator
@@ -20,7 +25,7 @@ from remuda.wire import connection_file
 from remuda.wire.codec import ProtocolMismatchError
 from remuda.wire.connection_file import ConnectionFile, ConnectionFileError
 from remuda.wire.envelope import Envelope
-from remuda.wire.messages import PROTOCOL_VERSION, Rejected
+from remuda.wire.messages import PROTOCOL_VERSION, BeatHeard, Rejected
 from remuda.wire.sockets import Arrival, Malformed, RouterSocket
 from remuda.worker.life import Life
 
@@ -29,7 +34,12 @@ MESSAGES_PER_TURN = 1_000
 """Messages handled before the clock is looked at again, so that a flood cannot hold up beats' deadlines."""
 
 COMPLAINT_INTERVAL_S = 5.0
-"""At most one line about malformed messages in so long, lest whoever sends them fill the disk."""
+"""At most one line about malformed messages or a full disk in so long, lest it fill the disk."""
+ANY_ADDRESS = "tcp://127.0.0.1:0"
+
+
+CONFIRM_S = 10.0
+"""Between two signs of life for other hosts in the folders it owns."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +48,12 @@ class Settings:
 
     runs_dir: Path
     connection_file: Path
-    address: str = "tcp://127.0.0.1:0"
+    address: str | None = None
+    """Where to listen, such as tcp://127.0.0.1:5555; None: where the one before it listened if that is free, else any
+    free port of the loopback interface."""
+    lasting: bool = False
+    """It owns the runs folder and takes up what a coordinator before it left there. One that is not lasting lives for
+    the runs it is given."""
     limits: Limits = field(default_factory=Limits)
 
 
@@ -46,10 +61,13 @@ class Service:
     """Gives the pure state machine a socket, a disk and a clock."""
 
     def __init__(self, settings: Settings, life: Life) -> None:
+        """Raises FolderOwnedError where another coordinator owns the runs folder, and JournalError."""
         self._settings = settings
         self._life = life
         self._id = str(uuid4())
-        self._socket = RouterSocket(settings.address)
+        self._herd = HerdFolder(settings.runs_dir) if settings.lasting else None
+        self._socket = _listen(settings.address, None if self._herd is None else self._herd.last_address)
+        self._epoch = 1 if self._herd is None else self._herd.begin(self._socket.address)
         self._books = RunBooks(settings.runs_dir)
         self._coordinator = Coordinator(
             id=self._id,
@@ -58,12 +76,16 @@ class Service:
             now_s=time.monotonic(),
             limits=settings.limits,
         )
+        self._effects: deque[Effect] = deque()
+        self._unwritten: list[Remember] = []
         self._done = False
         self._asked_to_end = False
         self._next_complaint_s = 0.0
+        self._next_confirm_s = 0.0
 
     def run(self) -> None:
         """Until told to end, and everything is saved and everybody gone."""
+        self._recover()
         connection_file.write(self._settings.connection_file, self._connection())
         next_tick_s = time.monotonic()
         try:
@@ -74,10 +96,19 @@ class Service:
                 if now_s >= next_tick_s:
                     self._tick(now_s)
                     next_tick_s = now_s + TICK_S
+                self._carry_out(now_s)
         finally:
             self._remove_connection_file()
             self._books.close()
             self._socket.close()
+            if self._herd is not None:
+                self._herd.close()
+
+    def _recover(self) -> None:
+        if self._herd is None:
+            return
+        found = list(self._herd.recover(self._books))
+        self._coordinator.recover(found, time.monotonic())
 
     def _connection(self) -> ConnectionFile:
         return ConnectionFile(
@@ -86,7 +117,7 @@ class Service:
             protocol=PROTOCOL_VERSION,
             host=platform.node(),
             pid=os.getpid(),
-            epoch=1,
+            epoch=self._epoch,
         )
 
     def _remove_connection_file(self) -> None:
@@ -112,29 +143,74 @@ class Service:
             self._asked_to_end = True
             self._handle(ShutdownRequested(self._life.reason))
         self._handle(Tick())
+        if now_s >= self._next_confirm_s:
+            self._next_confirm_s = now_s + CONFIRM_S
+            self._books.confirm()
+            if self._herd is not None:
+                self._herd.confirm()
 
     def _handle(self, event: Event) -> None:
-        self._apply(self._coordinator.handle(event, time.monotonic()))
+        for effect in self._coordinator.handle(event, time.monotonic()):
+            if isinstance(effect, PrepareRun):
+                self._handle(self._books.prepare(effect))
+            else:
+                self._effects.append(effect)
 
-    def _apply(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            match effect:
-                case Send():
-                    self._socket.send(effect.peer, effect.envelope)
-                case PrepareRun():
-                    self._handle(self._books.prepare(effect))
-                case Exit():
-                    self._done = True
-                case _:
-                    self._books.carry_out(effect)
+    def _carry_out(self, now_s: float) -> None:
+        """Journal what this turn has changed, then do what it asks for. A disk that refuses is tried again at the next
+        turn: until then nobody is told anything, but that the coordinator is alive."""
+        try:
+            self._write_journals(now_s)
+            while self._effects:
+                self._apply(self._effects[0])
+                self._effects.popleft()
+        except (JournalError, OSError) as error:
+            self._complain(f"the disk refuses, and everything waits for it: {error}")
+            self._answer_beats()
+
+    def _write_journals(self, now_s: float) -> None:
+        while self._unwritten or self._coordinator.has_news:
+            self._unwritten = self._unwritten or self._coordinator.remember(now_s)
+            if self._herd is not None:
+                self._herd.note(self._unwritten[0])
+            self._books.journal(self._unwritten[0])
+            del self._unwritten[0]
+
+    def _apply(self, effect: Effect) -> None:
+        match effect:
+            case Send():
+                self._socket.send(effect.peer, effect.envelope)
+            case Exit():
+                self._done = True
+            case _:
+                self._books.carry_out(effect)
+
+    def _answer_beats(self) -> None:
+        waiting = deque[Effect]()
+        for effect in self._effects:
+            if isinstance(effect, Send) and isinstance(effect.envelope.message, BeatHeard):
+                self._apply(effect)
+            else:
+                waiting.append(effect)
+        self._effects = waiting
 
     def _refuse(self, event: Malformed) -> None:
         """Tell a peer of another protocol so, in its own; say of other garbage only now and then that it came."""
-        now_s = time.monotonic()
-        if now_s >= self._next_complaint_s:
-            self._next_complaint_s = now_s + COMPLAINT_INTERVAL_S
-            text = f"malformed message from {event.peer!r} (the {self._socket.malformed}. in all): {event.error}"
-            print(text, file=sys.stderr, flush=True)
+        self._complain(f"malformed message from {event.peer!r} (the {self._socket.malformed}. in all): {event.error}")
         if isinstance(event.error, ProtocolMismatchError):
             answer = Envelope(0, 0, 1, Rejected("protocol", str(event.error)))
             self._socket.send(event.peer, answer, protocol=event.error.theirs)
+
+    def _complain(self, text: str) -> None:
+        now_s = time.monotonic()
+        if now_s >= self._next_complaint_s:
+            self._next_complaint_s = now_s + COMPLAINT_INTERVAL_S
+            print(text, file=sys.stderr, flush=True)
+
+
+def _listen(wanted: str | None, before: str | None) -> RouterSocket:
+    """Workers of the coordinator before this one look for it where that one was."""
+    if wanted is None and before is not None:
+        with contextlib.suppress(zmq.ZMQError):
+            return RouterSocket(before)
+    return RouterSocket(wanted or ANY_ADDRESS)

@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from uuid import uuid4
 
-from remuda.coordinator.effects import Answer, Effect, Exit, PrepareRun, Release, Say, Step, Tell
-from remuda.coordinator.events import Event, Received, RunPrepared, RunRefused, ShutdownRequested, Tick
+from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.effects import Answer, Effect, Emit, Exit, PrepareRun, Release, Remember, Say, Step, Tell
+from remuda.coordinator.events import Event, Received, Recovered, RunPrepared, RunRefused, ShutdownRequested, Tick
 from remuda.coordinator.experiment import Experiment, Identity
 from remuda.coordinator.peers import Peers
+from remuda.coordinator.recollection import Recollection, identity_of
 from remuda.coordinator.registry import Limits, Registry, Worker
 from remuda.coordinator.scheduler import ROLES, plan
 from remuda.wire.messages import (
@@ -81,6 +83,7 @@ class Coordinator:
         self._lease_experiments: dict[int, str] = {}
         """Lease number to experiment, kept after the lease is over: late chunks still find their ledger."""
         self._leases = 0
+        self._recollection = Recollection()
         self._pending: dict[str, _Pending] = {}
         self._closing: str | None = None
         self._farewell_s: float | None = None
@@ -100,6 +103,31 @@ class Coordinator:
                 return self._shut_down(event.reason, now_s)
             case Tick():
                 return self._tick(now_s)
+
+    def remember(self, now_s: float) -> list[Remember]:
+        """What has to be in the journals before anything that `handle` has asked for since the last call is done."""
+        return self._recollection.take(self._experiments, self._holders(), self._leases, now_s)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether `remember` has anything to say."""
+        return self._recollection.has_news
+
+    def recover(self, runs: Iterable[Recovered], now_s: float) -> None:
+        """Take up what a coordinator before this one left behind; for one that has heard nothing yet."""
+        for run in runs:
+            identity = identity_of(run.memory.identity)
+            config = ExperimentConfig.model_validate_json(run.memory.identity.config_json)
+            experiment = Experiment(identity, config, now_s)
+            experiment.remember(run.memory.experiment, run.chunks, now_s)
+            if run.priorities is not None:
+                experiment.experience.remember_priorities(run.priorities)
+            self._experiments[identity.id] = experiment
+            self._leases = max(self._leases, run.memory.leases)
+            self._lease_experiments |= dict.fromkeys(experiment.past_leases, identity.id)
+            for holder in run.memory.holders:
+                self._registry.expect(holder, now_s)
+                self._lease_holders[holder.lease] = (identity.id, holder.worker)
 
     @property
     def experiments(self) -> Iterable[Experiment]:
@@ -161,14 +189,19 @@ class Coordinator:
                     )
                 )
             ]
-        if peer != f"{message.worker}:{message.incarnation}".encode():
+        if not peer.startswith(f"{message.worker}:{message.incarnation}:".encode()):
             return [Answer(Rejected("malformed", "the socket's identity is not that of the registered worker"))]
         if self._closing is not None:
             return [Answer(Rejected("closing", f"the coordinator is shutting down: {self._closing}"))]
         admission = self._registry.admit(message, peer, now_s)
         if admission.worker is None:
             return [Answer(Rejected("superseded", admission.refusal or "refused"))]
-        steps: list[Step] = [Answer(Registered(self.id, self._limits.beat_interval_s, self._limits.death_timeout_s))]
+        worker = admission.worker
+        if admission.back:
+            if admission.former_peer != peer:
+                self._peers.forget(admission.former_peer)
+            return self._welcome_back(worker, message, now_s)
+        steps: list[Step] = [self._registered(message.lease)]
         if admission.superseded is not None:
             former = admission.superseded
             steps += self._end_lease_of(former, "it started anew", now_s)
@@ -181,6 +214,21 @@ class Coordinator:
             )
         )
         return steps + self._schedule(now_s)
+
+    def _welcome_back(self, worker: Worker, message: Register, now_s: float) -> list[Step]:
+        """It has lost touch with this coordinator, or with the one before. It goes on with its lease if both sides say
+        it has it; what was on its way to it is said again."""
+        if worker.lease and worker.lease == message.lease:
+            back = self._experiments[self._lease_experiments[worker.lease]].back(worker.lease, now_s)
+            return [self._registered(message.lease, goes_on=True), *back]
+        steps: list[Step] = [self._registered(message.lease)]
+        if worker.lease:
+            steps += self._end_lease_of(worker, "it does not hold its lease any more", now_s)
+        return steps + self._schedule(now_s)
+
+    def _registered(self, lease: int, *, goes_on: bool = False) -> Answer:
+        limits = self._limits
+        return Answer(Registered(self.id, limits.beat_interval_s, limits.death_timeout_s, lease, goes_on))
 
     def _worker_message(self, peer: bytes, message: AnyMessage, now_s: float) -> list[Step]:
         worker = self._worker_of(peer)
@@ -208,7 +256,9 @@ class Coordinator:
                 answer = ChunkAccepted(message.meta.chunk, 0, message.meta.policy, {}, rejected="no such lease")
                 return [Answer(answer)]
             return []
-        return experiment.receive(message, now_s)
+        steps = experiment.receive(message, now_s)
+        self._recollection.heard(experiment, message)
+        return steps
 
     # --- clients ---
 
@@ -219,7 +269,10 @@ class Coordinator:
             case Submit():
                 if self._closing is not None:
                     return [Answer(Rejected("closing", f"the coordinator is shutting down: {self._closing}"))]
-                experiment = self._new_id()
+                known = self._experiments.get(message.experiment or "")
+                if known is not None:
+                    return [Answer(Submitted(known.identity.id, known.identity.run_dir))]
+                experiment = message.experiment or self._new_id()
                 self._pending[experiment] = _Pending(peer, message_id, message)
                 return [PrepareRun(experiment, message)]
             case StatusRequest():
@@ -228,6 +281,7 @@ class Coordinator:
                 found = self._find_experiment(message.experiment)
                 if isinstance(found, Rejected):
                     return [Answer(found)]
+                self._recollection.touch(found.identity.id)
                 return [Answer(Done()), *found.stop(now=message.now, explanation="a client asked to stop", now_s=now_s)]
             case Shutdown():
                 return [Answer(Done()), *self._begin_shutdown(message.reason, now_s)]
@@ -243,7 +297,13 @@ class Coordinator:
             priority=pending.submit.priority,
             submitted=len(self._experiments),
         )
-        self._experiments[event.experiment] = Experiment(identity, config, now_s, event.resumed)
+        experiment = Experiment(identity, config, now_s, event.resumed)
+        if event.recovered is not None:
+            experiment.resume(event.recovered.memory.experiment, event.recovered.chunks)
+            if event.recovered.priorities is not None:
+                experiment.experience.remember_priorities(event.recovered.priorities)
+        self._experiments[event.experiment] = experiment
+        self._recollection.touch(event.experiment)
         steps: list[Step] = [
             Say(
                 event.experiment,
@@ -296,6 +356,7 @@ class Coordinator:
             worker.lease, worker.progressed_s = self._leases, now_s
             self._lease_holders[self._leases] = (grant.experiment, grant.worker)
             self._lease_experiments[self._leases] = grant.experiment
+            self._recollection.touch(grant.experiment)
             steps += self._experiments[grant.experiment].assign(self._leases, grant.role, grant.worker, now_s)
         return steps
 
@@ -313,7 +374,10 @@ class Coordinator:
         experiment_id, _ = self._lease_holders.pop(worker.lease, ("", ""))
         experiment = self._experiments.get(experiment_id)
         lease, worker.lease = worker.lease, 0
-        return [] if experiment is None else experiment.worker_gone(lease, why, now_s)
+        if experiment is None:
+            return []
+        self._recollection.touch(experiment_id)
+        return experiment.worker_gone(lease, why, now_s)
 
     def _goodbye(self, worker: Worker, reason: str, now_s: float) -> list[Step]:
         steps = self._end_lease_of(worker, f"it left ({reason})", now_s)
@@ -330,11 +394,14 @@ class Coordinator:
         """Take a worker out that does not answer. Its process ends, and its nanny starts it anew."""
         steps = self._end_lease_of(worker, why, now_s)
         self._registry.remove(worker)
-        return [*steps, *self._peers.post(worker.peer, Rejected("unknown", f"dismissed: {why}"), now_s)]
+        return [*steps, *self._peers.post(worker.peer, Rejected("dismissed", why), now_s)]
 
     def _worker_of(self, peer: bytes) -> Worker | None:
         worker = self._registry.find(peer.split(b":", 1)[0].decode(errors="replace"))
         return worker if worker is not None and worker.peer == peer else None
+
+    def _holders(self) -> dict[int, Worker]:
+        return {worker.lease: worker for worker in self._registry if worker.lease}
 
     def _experiment_id_of(self, worker: Worker) -> str | None:
         return self._lease_experiments.get(worker.lease)
@@ -367,10 +434,17 @@ class Coordinator:
         for worker in self._registry.hopeless(now_s):
             steps += self._give_up(worker, f"stuck, no progress for {now_s - worker.progressed_s:.0f} s", now_s)
         for experiment in self._experiments.values():
-            steps += experiment.tick(now_s)
+            steps += self._ticked(experiment, now_s)
+        self._recollection.ticked(self._experiments.values(), now_s)
         effects = self._perform(steps + self._schedule(now_s), now_s)
         self._peers.expire(now_s, keep=lambda peer: self._worker_of(peer) is not None)
         return [*effects, *self._peers.due(now_s), *self._say_farewell(now_s)]
+
+    def _ticked(self, experiment: Experiment, now_s: float) -> list[Step]:
+        steps = experiment.tick(now_s)
+        if any(not isinstance(step, Emit) for step in steps):
+            self._recollection.touch(experiment.identity.id)
+        return steps
 
     def _shut_down(self, reason: str, now_s: float) -> list[Effect]:
         return self._perform(self._begin_shutdown(reason, now_s), now_s)
@@ -380,6 +454,7 @@ class Coordinator:
         self._closing = self._closing or reason
         steps: list[Step] = [Say(None, f"shutting down: {reason}")]
         for experiment in self._experiments.values():
+            self._recollection.touch(experiment.identity.id)
             steps += experiment.stop(now=hurry, explanation=f"the coordinator is shutting down: {reason}", now_s=now_s)
         return steps
 

@@ -8,6 +8,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.credit import CreditBook
 from remuda.coordinator.effects import Answer, DeleteChunks, Say, Step, Tell
 from remuda.coordinator.experience import Accepted, Experience
+from remuda.coordinator.memory import SupplyMemory
 from remuda.coordinator.rate import Rate
 from remuda.coordinator.requests import RequestQueue
 from remuda.coordinator.resumed import Resumed
@@ -25,6 +26,9 @@ from remuda.wire.messages import (
     PolicyPublished,
     PolicyRef,
 )
+
+SERVED_KEPT = 15
+"""Answers remembered besides the newest: more than a learner ever waits for at a time."""
 
 
 class Supply:
@@ -44,6 +48,10 @@ class Supply:
         self._credit = CreditBook(self._plan.chunk_slots)
         self._requests = RequestQueue()
         self._served_iters = 0
+        self._served: list[tuple[int, int]] = []
+        """The newest requests answered, and with how many batches each."""
+        self._resuming = False
+        """The learner is back and has not asked for anything yet."""
         self._open = False
         self.policy = PolicyRef() if resumed is None else resumed.policy
         """The newest published policy."""
@@ -84,7 +92,7 @@ class Supply:
         self.close()
         self.epoch += 1
         self.train_iter = self._served_iters = train_iter
-        self._requests = RequestQueue()
+        self._requests, self._served, self._resuming = RequestQueue(), [], False
         replay, deletable = self._experience.replay_for_new_learner()
         return replay, self._delete(deletable)
 
@@ -116,6 +124,8 @@ class Supply:
         """The learner gives priorities back and asks for more; on-policy it has published before."""
         self.trained(message.train_iter, now_s)
         self._experience.update_priorities(message.priority_rows, message.priorities)
+        if self._resuming:
+            self._take_up(message)
         self._requests.add(message)
         self._experience.settle(self.policy)
         steps = self._delete(self._experience.confirm_loaded(message.loaded_row)) + self._serve()
@@ -152,7 +162,48 @@ class Supply:
         """Let collectors go as far as the buffer and the budget allow."""
         return [self._tell_credit(lease) for lease in self._grow_credit()]
 
+    # --- over a restart ---
+
+    def memory(self) -> SupplyMemory:
+        """What a restarted coordinator has to know."""
+        return SupplyMemory(
+            policy=self.policy,
+            epoch=self.epoch,
+            train_iter=self.train_iter,
+            served_iters=self._served_iters,
+            served=list(self._served),
+            open=self._open,
+            accounts=self._credit.memory(),
+        )
+
+    def remember(self, memory: SupplyMemory) -> None:
+        """Go on from there."""
+        self.policy, self.epoch, self.train_iter = memory.policy, memory.epoch, memory.train_iter
+        self._served_iters, self._served, self._open = memory.served_iters, list(memory.served), memory.open
+        self._credit.remember(memory.accounts)
+
+    def resume(self, memory: SupplyMemory) -> None:
+        """Go on from a former life of the run: its policies stay older than those of this one's learner."""
+        self.policy = max(self.policy, memory.policy)
+        self.epoch = max(self.epoch, memory.epoch)
+
+    def learner_back(self) -> None:
+        """The learner has lost touch and is back; it repeats the requests that it waits for."""
+        self._resuming = True
+
+    def repeat(self, lease: int) -> list[Step]:
+        """Tell a collector again how far it may go."""
+        return [self._tell_credit(lease)] if self._credit.granted(lease) else []
+
     # --- inside ---
+
+    def _take_up(self, message: BatchRequest) -> None:
+        """The first word of a learner that is back: what it did not get is given again, as if for the first time."""
+        self._resuming = False
+        self._requests.rewind(message.oldest)
+        self._served_iters -= sum(batches for request, batches in self._served if request >= message.oldest)
+        self._served = [served for served in self._served if served[0] < message.oldest]
+        self._experience.learner_has(message.loaded_row)
 
     def _grow_credit(self) -> list[int]:
         if not self._open:
@@ -175,6 +226,7 @@ class Supply:
                 break
             self._requests.answered()
             self._served_iters += batches
+            self._served = [*self._served[-SERVED_KEPT:], (request.request, batches)]
             steps.append(Tell(request.lease, self._sample(request, batches)))
         return steps + self.extend_credit() if steps else []
 

@@ -16,7 +16,7 @@ from remuda.collector.service import CollectorWork
 from remuda.deploy.supervision import EXIT_DONE, EXIT_FAILED, EXIT_ORPHANED, EXIT_REFUSED
 from remuda.evaluator.service import EvaluatorWork
 from remuda.learner.service import LearnerWork
-from remuda.wire.connection_file import wait_for
+from remuda.wire.connection_file import ConnectionFile, ConnectionFileError, read, wait_for
 from remuda.wire.conversation import RefusedError, UnreachableError
 from remuda.wire.messages import PROTOCOL_VERSION, Assign, Register, Role
 from remuda.worker.identity import WorkerIdentity
@@ -40,16 +40,25 @@ def run_worker(role: str, connection_file: Path, uuid: str, incarnation: int, li
             link = Link(
                 wait_for(connection_file, deadline_s=CONNECT_DEADLINE_S),
                 _register(cast("Role", role), identity),
+                look_again=lambda: _look_again(connection_file),
                 on_failure=lambda: life.end("the coordinator is lost or refuses this worker"),
             )
             life.on_end(link.wake)
             return _serve(link, life, role, identity)
         except RefusedError as error:
             print(f"{role} {uuid}: refused: {error}", file=sys.stderr)
-            return EXIT_FAILED if error.code == "unknown" else EXIT_REFUSED
+            return EXIT_FAILED if error.code in ("unknown", "dismissed") else EXIT_REFUSED
         except (CoordinatorLostError, UnreachableError) as error:
             print(f"{role} {uuid}: {error}", file=sys.stderr)
             return EXIT_ORPHANED
+
+
+def _look_again(connection_file: Path) -> ConnectionFile | None:
+    """Where the coordinator is now. While one is started anew the file may be missing, or half a word."""
+    try:
+        return read(connection_file)
+    except ConnectionFileError:
+        return None
 
 
 def _serve(link: Link, life: Life, role: str, identity: WorkerIdentity) -> int:

@@ -31,6 +31,8 @@ class EvaluatorWork:
         share = -(-config.evaluator.episodes // config.evaluator.count)
         num_envs = min(config.env.num_envs, share)
         self._player = CheckpointPlayer(config, num_envs=num_envs)
+        self._newest = (0, 0)
+        """Evaluation and first episode of the newest share; after a break the coordinator repeats itself."""
         self._draining = False
         self._log.say(
             "evaluator",
@@ -39,7 +41,8 @@ class EvaluatorWork:
 
     def handle(self, message: AnyMessage) -> None:
         """Play what is asked for. Raises AskedToEndError."""
-        if isinstance(message, Evaluate):
+        if isinstance(message, Evaluate) and (message.evaluation, message.first_episode) != self._newest:
+            self._newest = message.evaluation, message.first_episode
             self._link.activity(f"evaluating {Path(message.checkpoint).name}")
             self._evaluate(message)
             self._link.activity("waiting for an evaluation")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from remuda.buffer.chunk import ChunkError, Columns
@@ -54,6 +55,7 @@ class Prefetch:
         self._missing: list[IndexedChunk] = []
         """Unreadable chunks whose rows may still be in batches that were sampled before the coordinator knew."""
         self._requested = 0
+        self._unanswered: dict[int, BatchRequest] = {}
         self._begun = 0
         self._replies: dict[int, Batches] = {}
         self._current: Batches | None = None
@@ -62,8 +64,11 @@ class Prefetch:
         """As of the newest reply that is being trained on."""
 
     def load(self, chunks: Sequence[IndexedChunk]) -> None:
-        """Put payloads into the ring, in row order; those that are missing or damaged are left out and reported."""
+        """Put payloads into the ring, in row order; those that are missing or damaged are left out and reported, and
+        those that it was told of before are left out too (after a break the coordinator repeats itself)."""
         for chunk in chunks:
+            if chunk.first_row < self._ring.next_row:
+                continue
             try:
                 columns = self._read(chunk)
             except ChunkError as error:
@@ -80,9 +85,10 @@ class Prefetch:
     def request(self, train_iter: int, priorities: Priorities) -> BatchRequest:
         """Make the next request, with the priorities that came up since the last one."""
         self._requested += 1
-        return BatchRequest(
+        request = BatchRequest(
             lease=self._lease,
             request=self._requested,
+            oldest=next(iter(self._unanswered), self._requested),
             batches=self._batches,
             batch_size=self._batch_size,
             train_iter=train_iter,
@@ -90,9 +96,21 @@ class Prefetch:
             priority_rows=priorities.rows,
             priorities=priorities.errors,
         )
+        self._unanswered[request.request] = request
+        return request
+
+    def repeat(self) -> list[BatchRequest]:
+        """Requests that are not answered, oldest first: after a break somebody else may have to answer them."""
+        oldest, loaded_row = next(iter(self._unanswered), 0), self._ring.next_row
+        self._unanswered = {
+            number: replace(request, oldest=oldest, loaded_row=loaded_row)
+            for number, request in self._unanswered.items()
+        }
+        return list(self._unanswered.values())
 
     def arrived(self, reply: Batches) -> None:
         """The coordinator has answered a request. Answers may overtake each other; they are used in order."""
+        self._unanswered.pop(reply.request, None)
         if reply.request > self._begun:
             self._replies[reply.request] = reply
 

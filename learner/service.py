@@ -33,6 +33,7 @@ from remuda.wire.messages import (
     LearnerReport,
     PolicyPublished,
     PolicyRef,
+    Registered,
     SaveCheckpoint,
     StopTraining,
 )
@@ -83,6 +84,7 @@ class LearnerWork:
         """What the publishing thread has to say; the log belongs to this one."""
         self._told_train_iter = train_iter
         self._progress_base = link.progressed - train_iter
+        self._saved = 0
         self._training = True
         self._draining = False
         sweep_temporaries(self._folder.policy, older_than_s=60.0)
@@ -102,7 +104,12 @@ class LearnerWork:
             case Batches():
                 self._prefetch.arrived(message)
             case SaveCheckpoint():
-                self._save(message)
+                if message.request > self._saved:  # after a break the coordinator repeats itself
+                    self._saved = message.request
+                    self._save(message)
+            case Registered():
+                for request in self._prefetch.repeat():
+                    self._link.send(request)
             case StopTraining():
                 self._training = False
                 self._link.activity("waiting for the end")

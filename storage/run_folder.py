@@ -117,6 +117,16 @@ class RunFolder:
         return self.root / "data"
 
     @property
+    def journal(self) -> Path:
+        """What a coordinator must know to go on (parallel mode)."""
+        return self.root / "journal.sqlite"
+
+    @property
+    def owner(self) -> Path:
+        """Names the coordinator that has the run in hand; there only while it has."""
+        return self.root / ".owner"
+
+    @property
     def policy(self) -> Path:
         """Folder of the policy file."""
         return self.root / "policy"

@@ -137,6 +137,10 @@ class Channel:
         welcome = takewhile(lambda envelope: envelope.id < floor + self._window, self._pending.values())
         return [replace(envelope, floor=floor) for envelope in welcome]
 
+    def pending(self) -> list[AnyMessage]:
+        """Reliable messages that the other end has not acknowledged, in order."""
+        return [envelope.message for envelope in self._pending.values()]
+
     def next_due_s(self) -> float | None:
         """When `due` will have something to return; None while everything is acknowledged."""
         return self._due_s if self._pending else None

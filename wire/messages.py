@@ -131,6 +131,8 @@ class Register(Message, frozen=True):
     cpus: Count = 1
     memory_bytes: Count = 0
     gpus: Count = 0
+    lease: Count = 0
+    """The lease it holds already: not 0 where it has outlived a coordinator, or lost touch with it for a while."""
 
 
 class Beat(Message, frozen=True):
@@ -180,6 +182,8 @@ class BatchRequest(Message, frozen=True):
     lease: Count
     request: Count
     """Counts up from 1 with every request of the lease."""
+    oldest: Count
+    """The lowest number of a request that is not answered yet, this one included."""
     batches: Annotated[int, Meta(ge=1, le=4_096)]
     batch_size: Annotated[int, Meta(ge=1, le=1_000_000)]
     train_iter: Count
@@ -265,12 +269,16 @@ class Registered(Message, frozen=True):
     beat_interval_s: float
     death_timeout_s: float
     """A worker that hears nothing from its coordinator for so long exits by itself."""
+    lease: Count = 0
+    """The lease that the worker said it holds."""
+    goes_on: bool = False
+    """It still does; else it lets go of that lease (not of one that it was given since)."""
 
 
 class Rejected(Message, frozen=True):
-    """No, and why. `protocol` and `superseded` are final: the other side must not try again."""
+    """No, and why. `unknown` to a worker means that it must register (again); every other code is final for it."""
 
-    code: Literal["protocol", "superseded", "malformed", "unknown", "invalid", "exists", "closing"]
+    code: Literal["protocol", "superseded", "dismissed", "malformed", "unknown", "invalid", "exists", "closing"]
     reason: LongText
 
 
@@ -406,6 +414,9 @@ class Submit(Message, frozen=True):
     """Working directory of the client; its git state is recorded."""
     provenance: dict[str, Origin] = field(default_factory=dict[str, Origin])
     """Where each setting came from, by dotted key."""
+    experiment: Uuid | None = None
+    """The id it shall have. With one, a submission that is repeated (to a coordinator that was started again, say) is
+    the same experiment."""
 
 
 class Submitted(Message, frozen=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
 
 
 class TooManyGapsError(ValueError):
@@ -58,6 +59,13 @@ class SequenceSet:
         gap = self._gaps[position]
         self._replace(position, position + 1, range(gap.start, number), range(number + 1, gap.stop))
         return True
+
+    @classmethod
+    def of(cls, high_water: int, missing: Iterable[range], *, first: int = 0, max_gaps: int = 4_096) -> SequenceSet:
+        """The set whose `high_water` and `missing` were these."""
+        restored = cls(first=first, max_gaps=max_gaps)
+        restored._high_water, restored._gaps = high_water, list(missing)
+        return restored
 
     def _gap_of(self, number: int) -> int | None:
         position = bisect_left(self._gaps, number + 1, key=lambda gap: gap.stop)

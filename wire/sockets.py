@@ -39,9 +39,10 @@ class Malformed:
     error: CodecError
 
 
-def worker_identity(worker: str, incarnation: int) -> bytes:
-    """The identity of one life of a worker."""
-    return f"{worker}:{incarnation}".encode()
+def worker_identity(worker: str, incarnation: int, process: str, session: int) -> bytes:
+    """The identity of one connection of a worker: whose, in which life, in which process (a random word, so that two
+    that claim the same life are told apart), and the how-manieth since that process began."""
+    return f"{worker}:{incarnation}:{process}:{session}".encode()
 
 
 def client_identity() -> bytes:

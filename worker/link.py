@@ -7,13 +7,12 @@ from collections import deque
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
-from remuda.wire.channel import Channel
 from remuda.wire.codec import check
 from remuda.wire.connection_file import ConnectionFile
 from remuda.wire.conversation import no_answer
 from remuda.wire.envelope import Envelope
 from remuda.wire.messages import AnyMessage, Bye, Drained, Register, Registered, WorkerMessage
-from remuda.wire.sockets import DealerSocket, worker_identity
+from remuda.worker.connector import Connector
 from remuda.worker.network import Inbox, NetworkThread, Pulse
 
 
@@ -25,11 +24,18 @@ class Link:
     """
 
     def __init__(
-        self, connection: ConnectionFile, register: Register, *, on_failure: Callable[[], None] | None = None
+        self,
+        connection: ConnectionFile,
+        register: Register,
+        *,
+        look_again: Callable[[], ConnectionFile | None] = lambda: None,
+        on_failure: Callable[[], None] | None = None,
     ) -> None:
-        """`on_failure` is called once, by the background thread, as soon as `receive` has an error to raise: so that a
-        worker whose main thread no longer looks at its link can still be ended."""
+        """`look_again` returns where the coordinator is now, if that can be told: one that was started again may
+        listen elsewhere. `on_failure` is called once, by the background thread, as soon as `receive` has an error
+        to raise: so that a worker whose main thread no longer looks at its link can still be ended."""
         self._connection = connection
+        self._look_again = look_again
         self._register = register
         self._on_failure = on_failure
         self._inbox: Inbox = SimpleQueue()
@@ -45,14 +51,11 @@ class Link:
         """
         if self._network is not None:
             raise RuntimeError("the link was started already")
-        identity = worker_identity(self._register.worker, self._register.incarnation)
-        self._network = NetworkThread(
-            lambda: DealerSocket(self._connection.address, identity), Channel(), self._inbox, self._pulse
-        )
+        connector = Connector(self._connection, self._register, self._look_again)
+        self._network = NetworkThread(connector, self._register, self._inbox, self._pulse)
         if self._on_failure is not None:
             self._network.on_failure = self._on_failure
         self._network.start()
-        self._network.post(self._register)
         end_s = time.monotonic() + deadline_s
         early: deque[AnyMessage] = deque()
         while (left_s := end_s - time.monotonic()) > 0:
@@ -113,6 +116,10 @@ class Link:
     def begin_lease(self, lease: int) -> None:
         """Beats name this lease from now on."""
         self._pulse.lease = lease
+
+    def forget_lease(self) -> None:
+        """The coordinator says that the lease is over; beats name none from now on."""
+        self._pulse.lease = 0
 
     def end_lease(self, lease: int) -> None:
         """Report the lease as Drained; beats name none from now on."""

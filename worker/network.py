@@ -11,9 +11,10 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import psutil
+from msgspec.structs import replace
 
 from remuda.wire.channel import Channel
 from remuda.wire.codec import ProtocolMismatchError
@@ -21,13 +22,16 @@ from remuda.wire.conversation import RefusedError
 from remuda.wire.messages import (
     Ack,
     AnyMessage,
+    BatchRequest,
     Beat,
     BeatHeard,
+    Register,
     Registered,
     Rejected,
     WorkerMessage,
 )
 from remuda.wire.sockets import DealerSocket, Malformed
+from remuda.worker.connector import Connector
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +39,8 @@ LONGEST_WAIT_S = 1.0
 SWITCH_INTERVAL_S = 0.0005
 """How long a busy main thread may keep the interpreter while this thread has something to send. With Python's default
 of 5 ms a message waits for 4 ms and more, with this for half a millisecond; throughput did not fall measurably."""
+SILENT_BEATS = 3
+"""After so many beats without an answer the worker looks whether its coordinator has moved."""
 JOIN_S = 2.0
 """How long the thread may take to end after its deadline; it never waits for longer than the socket does."""
 
@@ -55,13 +61,15 @@ class Pulse:
 
 
 class NetworkThread(threading.Thread):
-    """Runs one Channel over one socket. `post` and `finish` are for the main thread, the rest for itself."""
+    """Runs one Channel over one socket, and another when the coordinator was started again. `post` and `finish` are
+    for the main thread, the rest for itself."""
 
-    def __init__(self, connect: Callable[[], DealerSocket], channel: Channel, inbox: Inbox, pulse: Pulse) -> None:
+    def __init__(self, connector: Connector, register: Register, inbox: Inbox, pulse: Pulse) -> None:
         super().__init__(name="remuda-network", daemon=True)
         self.on_failure: Callable[[], None] = lambda: None
-        self._connect = connect
-        self._channel = channel
+        self._connector = connector
+        self._register = register
+        self._channel = Channel()
         self._inbox = inbox
         self._pulse = pulse
         self._outbox: deque[WorkerMessage] = deque()
@@ -70,6 +78,14 @@ class NetworkThread(threading.Thread):
         self._wake_receiver.setblocking(False)
         self._process = psutil.Process()
         self._registered: Registered | None = None
+        self._forgotten = False
+        """The coordinator knows nothing of this connection."""
+        self._joined = False
+        """This connection is registered; until then nothing but the registration is sent."""
+        self._unacknowledged_before: list[WorkerMessage] = []
+        """What the connection before this one could not deliver."""
+        self._heard_s = time.monotonic()
+        self._next_look_s = 0.0
         self._next_beat_s = 0.0
         self._finish_by_s: float | None = None
 
@@ -90,7 +106,7 @@ class NetworkThread(threading.Thread):
     @property
     def unacknowledged(self) -> int:
         """Messages posted and not yet acknowledged."""
-        return len(self._outbox) + self._channel.unacknowledged
+        return len(self._outbox) + len(self._unacknowledged_before) + self._channel.unacknowledged
 
     def _wake(self) -> None:
         try:
@@ -107,10 +123,12 @@ class NetworkThread(threading.Thread):
         former_s = sys.getswitchinterval()
         sys.setswitchinterval(min(former_s, SWITCH_INTERVAL_S))
         link = self._connect()
-        link.watch(self._wake_receiver.fileno())
         try:
             while not self._finished(time.monotonic()):
                 self._turn(link)
+                if self._must_renew(time.monotonic()):
+                    link.close()
+                    link = self._connect()
         except Exception as error:
             self._inbox.put(error)
             self.on_failure()
@@ -119,6 +137,31 @@ class NetworkThread(threading.Thread):
             sys.setswitchinterval(former_s)
             self._wake_receiver.close()
             self._wake_sender.close()
+
+    def _connect(self) -> DealerSocket:
+        """Register over a new connection; what the one before could not deliver is said again once that is done.
+
+        Not its requests for batches: what is acknowledged may still be unanswered, so the learner repeats them all.
+        """
+        waiting = [*self._unacknowledged_before, *cast("list[WorkerMessage]", self._channel.pending())]
+        self._unacknowledged_before = [m for m in waiting if not isinstance(m, Register | BatchRequest)]
+        self._channel, self._joined, self._forgotten = Channel(), False, False
+        link = self._connector.connect()
+        link.watch(self._wake_receiver.fileno())
+        register = replace(self._register, lease=self._pulse.lease)
+        link.send(self._channel.post(register, time.monotonic()))
+        return link
+
+    def _must_renew(self, now_s: float) -> bool:
+        """The coordinator has forgotten this worker, or another one is there instead."""
+        if self._registered is None or self._finish_by_s is not None:
+            return False
+        if self._forgotten:
+            return True
+        if now_s - self._heard_s < SILENT_BEATS * self._registered.beat_interval_s or now_s < self._next_look_s:
+            return False
+        self._next_look_s = now_s + self._registered.beat_interval_s
+        return self._connector.coordinator_moved()
 
     def _finished(self, now_s: float) -> bool:
         if self._finish_by_s is None:
@@ -129,7 +172,8 @@ class NetworkThread(threading.Thread):
         link.wait(self._pause_s(time.monotonic()))
         self._clear_wake()
         now_s = time.monotonic()
-        while (event := link.receive()) is not None:
+        while not self._forgotten and (event := link.receive()) is not None:
+            self._heard_s = now_s
             if isinstance(event, Malformed):
                 self._refuse_mismatch(event)
                 continue
@@ -139,7 +183,10 @@ class NetworkThread(threading.Thread):
                 link.send(envelope)
             if received.message is not None:
                 self._deliver(received.message, now_s)
-        while self._outbox:
+        while self._joined and self._unacknowledged_before:
+            link.send(self._channel.post(self._unacknowledged_before[0], now_s))
+            del self._unacknowledged_before[0]
+        while self._joined and self._outbox:
             # Posted before it is taken off, so that `unacknowledged` never misses one on its way.
             link.send(self._channel.post(self._outbox[0], now_s))
             self._outbox.popleft()
@@ -149,7 +196,7 @@ class NetworkThread(threading.Thread):
 
     def _pause_s(self, now_s: float) -> float:
         moments = [now_s + LONGEST_WAIT_S, self._channel.next_due_s(), self._finish_by_s]
-        if self._registered is not None:
+        if self._joined:
             moments.append(self._next_beat_s)
         return min(moment for moment in moments if moment is not None) - now_s
 
@@ -169,10 +216,14 @@ class NetworkThread(threading.Thread):
         match message:
             case Ack() | BeatHeard():
                 return
+            case Rejected(code="unknown") if self._registered is not None:
+                self._forgotten = True
+                return
             case Rejected():
                 raise RefusedError(message)
             case Registered():
                 self._registered = message
+                self._joined = True
                 self._next_beat_s = now_s
             case _:
                 pass
@@ -181,14 +232,13 @@ class NetworkThread(threading.Thread):
     def _beat_and_listen(self, link: DealerSocket, now_s: float) -> None:
         if self._registered is None:
             return
-        heard_s = self._channel.heard_s
-        silence_s = now_s - (now_s if heard_s is None else heard_s)
+        silence_s = now_s - self._heard_s
         if silence_s > self._registered.death_timeout_s:
             raise CoordinatorLostError(
                 f"nothing was heard from the coordinator for {silence_s:.1f} s (the limit is "
                 f"{self._registered.death_timeout_s:g} s): it has ended, or the network between is cut"
             )
-        if now_s >= self._next_beat_s:
+        if self._joined and now_s >= self._next_beat_s:
             self._next_beat_s = now_s + self._registered.beat_interval_s
             link.send(self._channel.post(self._beat(), now_s))
 

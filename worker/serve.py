@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from remuda.wire.conversation import RefusedError
-from remuda.wire.messages import AnyMessage, Assign, Drain, Leave, Ready, WorkerFailed
+from remuda.wire.messages import AnyMessage, Assign, Drain, Leave, Ready, Registered, WorkerFailed
 from remuda.worker.life import Life
 from remuda.worker.link import Link
 from remuda.worker.network import CoordinatorLostError
@@ -94,6 +94,8 @@ class _Desk:
                 return message.reason
             case Assign():
                 self._take(message)
+            case Registered():
+                self._carry_on(message)
             case _ if self._work is None or getattr(message, "lease", self._lease) != self._lease:
                 return None  # about a lease that is over (ChunkAccepted names none: the chunk says whose it is)
             case Drain():
@@ -118,6 +120,16 @@ class _Desk:
         work, self._work = self._work, None
         if work is not None:
             work.close()
+
+    def _carry_on(self, registered: Registered) -> None:
+        """The worker had lost touch and is registered again; if its lease is over, so is the work."""
+        if self._work is None or registered.lease != self._lease:
+            return
+        if registered.goes_on:
+            self._work.handle(registered)
+        else:
+            self.close()
+            self._link.forget_lease()
 
     def _take(self, assign: Assign) -> None:
         self.close()

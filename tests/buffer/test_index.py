@@ -17,16 +17,13 @@ from remuda.tests.buffer.chunks import meta_of
 from remuda.wire.messages import ChunkMeta, IndexedChunk
 
 
-def index_of(
-    capacity: int, sampler: Sampler | None = None, *, quota_bytes: int = 10**9, first_row: int = 0
-) -> ReplayIndex:
+def index_of(capacity: int, sampler: Sampler | None = None, *, quota_bytes: int = 10**9) -> ReplayIndex:
     return ReplayIndex(
         capacity,
         sampler or PrioritizedSampler(capacity, 0.6),
         limiter=SamplesPerInsertLimiter(None, 1),
         rng=np.random.default_rng(0),
         quota_bytes=quota_bytes,
-        first_row=first_row,
     )
 
 
@@ -428,9 +425,8 @@ def test_a_restarted_coordinator_goes_on_where_the_journal_ends() -> None:
     for sequence in range(5):
         before.insert(meta_of(sequence, 3))
     live = before.live_chunks()
-    after = index_of(10, first_row=live[0].first_row)
-    for chunk in live:
-        assert after.insert(chunk.meta).first_row == chunk.first_row
+    after = index_of(10)
+    after.restore(live, next_row=before.next_row, first_live_row=before.first_live_row)
     assert (after.next_row, after.rows) == (before.next_row, before.rows)
     assert after.live_chunks() == live
     assert set(after.sample(1, 500, train_iter=0, beta=0.4).rows.ravel().tolist()) == set(range(5, 15))

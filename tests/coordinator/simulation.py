@@ -13,13 +13,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
+import msgspec
 import numpy as np
 
 from remuda.buffer.chunk import ChunkError
+from remuda.buffer.index import Prioritized
 from remuda.buffer.ring import ColumnRing
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator import effects as fx
-from remuda.coordinator.events import Received, RunPrepared, Tick
+from remuda.coordinator.events import Event, Received, Recovered, RunPrepared, Tick
+from remuda.coordinator.memory import RunMemory
 from remuda.coordinator.registry import Limits
 from remuda.coordinator.state import Coordinator
 from remuda.learner.loop import Priorities
@@ -32,6 +35,7 @@ from remuda.wire.messages import (
     AnyMessage,
     Assign,
     Batches,
+    BatchRequest,
     Beat,
     BeatHeard,
     CheckpointRecord,
@@ -96,13 +100,33 @@ class Worker:
     deaf: bool = False
     """Beats, but takes nothing in."""
     work: object | None = None
+    session: int = 0
+    held: list[AnyMessage] = field(default_factory=list[AnyMessage])
+    """To be said once it is registered."""
+    forgotten: int = 0
+    """How often the coordinator did not know it."""
     assignments: list[int] = field(default_factory=list[int])
 
     @property
     def peer(self) -> bytes:
-        return f"{self.uuid}:{self.incarnation}".encode()
+        return f"{self.uuid}:{self.incarnation}:sim:{self.session}".encode()
 
     def say(self, message: AnyMessage) -> None:
+        if not self.registered:
+            self.held.append(message)
+            return
+        self.world.to_coordinator(self.peer, self.channel.post(message, self.world.now_s))
+
+    def renew(self) -> None:
+        """As the network thread does: register over a new connection, then say again what was not acknowledged."""
+        pending = [*self.held, *self.channel.pending()]
+        self.held = [message for message in pending if not isinstance(message, Register | BatchRequest)]
+        self.session += 1
+        self.channel, self.registered = Channel(), False
+        self.register()
+
+    def register(self) -> None:
+        message = Register(self.uuid, self.incarnation, self.role, "sim", 1, PROTOCOL_VERSION, "test", lease=self.lease)
         self.world.to_coordinator(self.peer, self.channel.post(message, self.world.now_s))
 
     def receive(self, envelope: Envelope) -> None:
@@ -130,12 +154,26 @@ class Worker:
                 pass
             case Registered():
                 self.registered = True
+                held, self.held = self.held, []
+                for message_ in held:
+                    self.say(message_)
+                if self.work is not None and message.lease == self.lease:
+                    self._carry_on(message)
+            case Rejected(code="unknown"):
+                self.forgotten += 1
+                self.renew()
             case Rejected():
                 self.alive, self.refused = False, message.code
             case _ if self.work is not None and getattr(message, "lease", self.lease) == self.lease:
                 self.work.handle(message)  # type: ignore[attr-defined]
             case _:
                 pass
+
+    def _carry_on(self, message: Registered) -> None:
+        if message.goes_on:
+            self.work.handle(message)  # type: ignore[union-attr]
+        else:
+            self.lease, self.work = 0, None
 
     def step(self) -> None:
         if not self.alive:
@@ -174,6 +212,8 @@ class CollectorWork:
                 self.policy = max(self.policy, message.policy)
             case Drain():
                 self.draining = True
+            case Registered():
+                pass
             case _:
                 raise AssertionError(f"a collector got {message}")
 
@@ -196,6 +236,7 @@ class LearnerWork:
         world = worker.world
         self.train_iter = 0 if assign.checkpoint is None else int(assign.checkpoint.rsplit("_", 1)[1].split(".")[0])
         self.version = 0
+        self.saved = 0
         self.told = self.train_iter
         self.stopped = False
         self.trained_on: list[np.ndarray] = []
@@ -229,7 +270,13 @@ class LearnerWork:
         match message:
             case Batches():
                 self.prefetch.arrived(message)
+            case SaveCheckpoint() if message.request <= self.saved:
+                pass
+            case Registered():
+                for request in self.prefetch.repeat():
+                    self.worker.say(request)
             case SaveCheckpoint():
+                self.saved = message.request
                 record = CheckpointRecord(
                     self.train_iter,
                     message.counters.env_step,
@@ -280,11 +327,17 @@ class EvaluatorWork:
     def __init__(self, worker: Worker, assign: Assign) -> None:
         self.worker, self.assign = worker, assign
         self.draining = False
+        self.newest = (0, 0)
         worker.say(Ready(assign.lease))
 
     def handle(self, message: AnyMessage) -> None:
         match message:
+            case Registered():
+                pass
+            case Evaluate() if (message.evaluation, message.first_episode) == self.newest:
+                pass
             case Evaluate():
+                self.newest = message.evaluation, message.first_episode
                 returns = [self.worker.world.skill(message.env_step)] * message.episodes
                 self.worker.say(
                     EvaluationDone(
@@ -308,6 +361,30 @@ class EvaluatorWork:
 WORK = {"collector": CollectorWork, "learner": LearnerWork, "evaluator": EvaluatorWork}
 
 
+class CrashError(Exception):
+    """The coordinator's process is killed here."""
+
+
+@dataclass
+class Journaled:
+    """One run's journal, encoded as it is on disk."""
+
+    memory: bytes = b""
+    chunks: dict[int, bytes] = field(default_factory=dict[int, bytes])
+    priorities: Prioritized | None = None
+
+    def write(self, remember: fx.Remember) -> None:
+        self.memory = msgspec.msgpack.encode(remember.memory)
+        self.chunks |= {chunk.first_row: msgspec.msgpack.encode(chunk) for chunk in remember.added}
+        for row in remember.gone:
+            self.chunks.pop(row, None)
+        self.priorities = remember.priorities or self.priorities
+
+    def recovered(self) -> Recovered:
+        chunks = [msgspec.msgpack.decode(self.chunks[row], type=IndexedChunk) for row in sorted(self.chunks)]
+        return Recovered(msgspec.msgpack.decode(self.memory, type=RunMemory), tuple(chunks), self.priorities)
+
+
 class World:
     """The coordinator, the network, the disk and everybody on it."""
 
@@ -322,14 +399,15 @@ class World:
         """Of each update: the epoch and version of the policy it improved, and its rows."""
         self.collected: dict[int, PolicyRef] = {}
         """Which policy collected each row that the learner read."""
-        self.coordinator = Coordinator(
-            id=str(UUID(int=1)),
-            address="sim",
-            pid=1,
-            now_s=self.now_s,
-            limits=Limits(lost_after_s=5.0),
-            new_id=lambda: str(UUID(int=self.rng.getrandbits(128), version=4)),
-        )
+        self.coordinator = self._new_coordinator()
+        self.journal: dict[str, Journaled] = {}
+        """What the coordinator has to know after a crash, by experiment."""
+        self.crash_at: Callable[[], bool] = lambda: False
+        """Asked at every point at which the coordinator's process may die: before and after each turn's journal is
+        written, and between any two of its effects."""
+        self.crashes = 0
+        self.down_until_s = 0.0
+        self.downtime_s = 1.0
         self.workers: dict[str, Worker] = {}
         self.disk: set[str] = set()
         self.damaged: set[str] = set()
@@ -351,13 +429,72 @@ class World:
         self._order = 0
         self.check: Callable[[], None] = lambda: None
 
+    def _new_coordinator(self) -> Coordinator:
+        return Coordinator(
+            id=str(UUID(int=self.rng.getrandbits(128), version=4)),
+            address="sim",
+            pid=1,
+            now_s=self.now_s,
+            limits=Limits(lost_after_s=5.0),
+            new_id=lambda: str(UUID(int=self.rng.getrandbits(128), version=4)),
+        )
+
+    # --- the coordinator's death ---
+
+    def crash(self) -> None:
+        """SIGKILL: what is not journaled is gone. It is started again at once, by the same command."""
+        self.crashes += 1
+        self.down_until_s = self.now_s + self.downtime_s
+        self.coordinator = self._new_coordinator()
+        self.coordinator.recover([journaled.recovered() for journaled in self.journal.values()], self.now_s)
+        for journaled in self.journal.values():
+            self._catch_up(journaled)
+
+    def _catch_up(self, journaled: Journaled) -> None:
+        """As the books do: index.json gets what was journaled in the last moment."""
+        commander = journaled.recovered().memory.experiment.judging.commander
+        if commander.last_record is not None:
+            self.records.setdefault(commander.last_record.train_iter, commander.last_record)
+        if commander.best is not None:
+            self.rewards[commander.best[0].train_iter] = (commander.best[1], True)
+
+    def _turn(self, event: Event) -> None:
+        """One event through the coordinator, as the service does it: journal first, then everything else."""
+        try:
+            effects = self._handle(event)
+            self._may_crash()
+            for remember in self.coordinator.remember(self.now_s):
+                self.journal.setdefault(remember.experiment, Journaled()).write(remember)
+            for effect in effects:
+                if isinstance(effect, fx.Send):
+                    self._note_accepted(effect.envelope.message)
+            for effect in effects:
+                self._may_crash()
+                self.apply([effect])
+        except CrashError:
+            self.crash()
+
+    def _handle(self, event: Event) -> list[fx.Effect]:
+        effects: list[fx.Effect] = []
+        for effect in self.coordinator.handle(event, self.now_s):
+            if isinstance(effect, fx.PrepareRun):
+                run_dir = effect.submit.run_dir
+                effects += self._handle(RunPrepared(effect.experiment, self.config, run_dir, run_dir + "/policy/p"))
+            else:
+                effects.append(effect)
+        return effects
+
+    def _may_crash(self) -> None:
+        if self.crash_at():
+            raise CrashError
+
     # --- who is there ---
 
     def add(self, role: Role, number: int, incarnation: int = 1) -> Worker:
         uuid = str(UUID(int=(hash_role(role) << 64) + number, version=4))
         worker = Worker(self, role, uuid, incarnation)
         self.workers[uuid] = worker
-        worker.say(Register(uuid, incarnation, role, "sim", number, PROTOCOL_VERSION, "test"))
+        worker.register()
         return worker
 
     def herd(self, collectors: int, evaluators: int = 1, learners: int = 1) -> None:
@@ -372,14 +509,15 @@ class World:
         worker.alive = False
         fresh = Worker(self, worker.role, worker.uuid, worker.incarnation + 1)
         self.workers[worker.uuid] = fresh
-        fresh.say(Register(fresh.uuid, fresh.incarnation, fresh.role, "sim", 1, PROTOCOL_VERSION, "test"))
+        fresh.register()
         return fresh
 
     def ask(self, message: AnyMessage) -> None:
         self.to_coordinator(CLIENT, self.client.post(message, self.now_s))
 
     def submit(self, name: str = "x", priority: int = 0) -> None:
-        self.ask(Submit(name, self.config.model_dump_json(), "/runs/" + name, priority=priority))
+        id = str(UUID(int=self.rng.getrandbits(128), version=4))
+        self.ask(Submit(name, self.config.model_dump_json(), "/runs/" + name, priority=priority, experiment=id))
 
     # --- what they do to the world ---
 
@@ -435,7 +573,9 @@ class World:
             self._flying = [item for item in self._flying if item[0] > self.now_s]
             for _, _, way, peer, envelope in due:
                 if way == "up":
-                    self.apply(self.coordinator.handle(Received(peer, envelope), self.now_s))
+                    if self.now_s < self.down_until_s:
+                        continue  # nobody is there
+                    self._turn(Received(peer, envelope))
                     self.check()
                 elif peer == CLIENT:
                     received = self.client.receive(envelope, self.now_s)
@@ -450,13 +590,9 @@ class World:
         for effect in effects:
             match effect:
                 case fx.Send():
-                    self._note_accepted(effect.envelope.message)
                     self._fly("down", effect.peer, effect.envelope)
-                case fx.PrepareRun():
-                    prepared = RunPrepared(
-                        effect.experiment, self.config, effect.submit.run_dir, effect.submit.run_dir + "/policy/p"
-                    )
-                    self.apply(self.coordinator.handle(prepared, self.now_s))
+                case fx.PrepareRun() | fx.Remember():
+                    raise AssertionError("handled before")
                 case fx.Exit():
                     self.exited = True
                 case _:
@@ -493,8 +629,9 @@ class World:
         for envelope in self.client.due(self.now_s):
             self.to_coordinator(CLIENT, envelope)
         self._deliver()
-        self.apply(self.coordinator.handle(Tick(), self.now_s))
-        self.check()
+        if self.now_s >= self.down_until_s:
+            self._turn(Tick())
+            self.check()
 
     def run(self, seconds: float = 600.0) -> None:
         """Until every experiment is over, or the time is up."""

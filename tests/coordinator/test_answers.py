@@ -95,7 +95,7 @@ def test_a_worker_that_is_not_registered_is_told_so_at_every_word() -> None:
 
 def test_another_protocol_is_refused_with_both_numbers() -> None:
     register = Register(STRANGER, 1, "learner", "here", 1, PROTOCOL_VERSION + 1, "9.9")
-    (reply,) = said_to_a_fresh_coordinator(f"{STRANGER}:1".encode(), register)
+    (reply,) = said_to_a_fresh_coordinator(f"{STRANGER}:1:sim:0".encode(), register)
     assert isinstance(reply, Rejected)
     assert reply.code == "protocol"
     assert f"speaks protocol {PROTOCOL_VERSION}, " in reply.reason

@@ -191,7 +191,7 @@ def test_it_survives_random_frames_without_filling_its_log(coordinator: Running)
     context = zmq.Context()
     peer = context.socket(zmq.DEALER)
     peer.linger = 2_000
-    peer.routing_id = worker_identity(WORKER, 1)
+    peer.routing_id = worker_identity(WORKER, 1, "test", 0)
     peer.connect(coordinator.connection.address)
     for _ in range(3_000):
         peer.send_multipart([rng.bytes(int(rng.integers(0, 60))) for _ in range(int(rng.integers(1, 6)))])

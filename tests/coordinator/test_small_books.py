@@ -47,7 +47,7 @@ def test_ready_are_those_that_have_said_so_and_are_not_leaving() -> None:
 
 
 def request(number: int) -> BatchRequest:
-    return BatchRequest(1, number, 2, 8, 0, 0, np.empty(0, np.int64), np.empty(0, np.float32))
+    return BatchRequest(1, number, number, 2, 8, 0, 0, np.empty(0, np.int64), np.empty(0, np.float32))
 
 
 @given(st.permutations(range(1, 7)), st.lists(st.integers(1, 6), max_size=10))

@@ -301,7 +301,8 @@ def test_a_worker_that_was_only_slow_hears_that_it_is_not_known_any_more() -> No
     slow.alive = True
     for _ in range(5):
         world.step()
-    assert slow.refused == "unknown"
+    assert slow.forgotten == 1
+    assert slow.uuid in {worker.uuid for worker in world.status().workers}, "back, with empty hands"
 
 
 def test_a_worker_that_does_not_let_go_is_dismissed_and_the_run_ends_without_it() -> None:
@@ -313,7 +314,7 @@ def test_a_worker_that_does_not_let_go_is_dismissed_and_the_run_ends_without_it(
     stubborn.deaf = False
     for _ in range(400):
         world.step()
-    assert stubborn.refused == "unknown"
+    assert (stubborn.forgotten, stubborn.lease) == (1, 0), "back, with empty hands"
 
 
 def test_a_stuck_worker_is_shown_then_dismissed_and_the_run_goes_on_without_it() -> None:

@@ -34,6 +34,7 @@ class Lease:
         self.run = new_run(folder)
         self.link = RecordingLink()
         self.life = Life()
+        self.evaluation = 0
         self.work = EvaluatorWork(
             assign_to(self.run, self.config, lease=3), WorkerIdentity(WORKER, 2), self.link, self.life
         )
@@ -45,8 +46,9 @@ class Lease:
         checkpoint.save(path, dqn(self.config.policy, seed=seed), progress, config=self.config)
         return path
 
-    def ask(self, path: Path, first_episode: int, episodes: int, evaluation: int = 1) -> None:
-        self.work.handle(Evaluate(3, evaluation, str(path), 20, 4_000, first_episode, episodes))
+    def ask(self, path: Path, first_episode: int, episodes: int) -> None:
+        self.evaluation += 1
+        self.work.handle(Evaluate(3, self.evaluation, str(path), 20, 4_000, first_episode, episodes))
 
     def played_alone(self, path: Path, numbers: range) -> list[Episode]:
         """The same episodes, one after another in one environment, by nobody's help."""
@@ -67,10 +69,10 @@ def lease(tmp_path: Path) -> Iterator[Lease]:
 
 def test_it_plays_the_episodes_of_these_numbers_in_order(lease: Lease) -> None:
     path = lease.saved(20, seed=1)
-    lease.ask(path, first_episode=3, episodes=6, evaluation=9)
+    lease.ask(path, first_episode=3, episodes=6)
     [done] = lease.link.sent_of(EvaluationDone)
     expected = lease.played_alone(path, range(3, 9))
-    assert (done.lease, done.evaluation, done.first_episode) == (3, 9, 3)
+    assert (done.lease, done.evaluation, done.first_episode) == (3, 1, 3)
     assert done.returns == [episode.return_ for episode in expected]
     assert done.lengths == [episode.length for episode in expected]
     assert done.duration_s > 0

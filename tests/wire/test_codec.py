@@ -46,7 +46,7 @@ def batches(rows: Any, weights: Any) -> Batches:
 
 
 def request(rows: int = 3) -> BatchRequest:
-    return BatchRequest(1, 2, 16, 64, 7, 0, np.arange(rows), np.linspace(0, 1, rows, dtype=np.float32))
+    return BatchRequest(1, 2, 2, 16, 64, 7, 0, np.arange(rows), np.linspace(0, 1, rows, dtype=np.float32))
 
 
 def wrap(message: AnyMessage) -> Envelope:

@@ -20,7 +20,7 @@ from remuda.wire.sockets import Arrival, DealerSocket, Malformed, RouterSocket, 
 DEADLINE_S = 30.0
 TURN_S = 0.05
 UUID = "01234567-89ab-cdef-0123-456789abcdef"
-WORKER = worker_identity(UUID, 2)
+WORKER = worker_identity(UUID, 2, "test", 0)
 
 
 def wrap(message: AnyMessage) -> Envelope:
@@ -61,7 +61,7 @@ def raw(router: RouterSocket) -> Generator[Callable[..., object], None, None]:
 
 
 def test_identities() -> None:
-    assert WORKER == b"01234567-89ab-cdef-0123-456789abcdef:2"
+    assert WORKER == b"01234567-89ab-cdef-0123-456789abcdef:2:test:0"
     assert client_identity() != client_identity()
     assert client_identity().startswith(b"client:")
 

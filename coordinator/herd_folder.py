@@ -1,0 +1,95 @@
+"""The runs folder of a lasting coordinator: owned by one at a time, with a list of the runs that it has in hand, where
+it listened, and how often it was started."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from remuda.coordinator.effects import Remember
+from remuda.coordinator.events import Recovered
+from remuda.coordinator.journal import JournalError, open_database
+from remuda.coordinator.memory import OVER
+from remuda.coordinator.run_books import RunBooks
+from remuda.storage.checkpoint_index import CheckpointIndexError
+from remuda.storage.ownership import FolderOwnedError, Ownership
+
+FINISHED_SHOWN = 100
+"""Runs that are over and still shown by `status` after a restart: the newest."""
+
+_TABLES = """
+create table if not exists run
+  (experiment text primary key, run_dir text not null, is_over integer not null default 0);
+create table if not exists start
+  (epoch integer primary key autoincrement, address text);
+"""
+
+
+class HerdFolder:
+    """Owns the runs folder while it is open; the list is `<runs-dir>/coordinator.sqlite`."""
+
+    def __init__(self, runs_dir: Path) -> None:
+        """Take the folder, made if missing. Raises FolderOwnedError where another coordinator has it, JournalError
+        where the list cannot be opened, and OSError."""
+        runs_dir.mkdir(parents=True, exist_ok=True)
+        self._ownership = Ownership(runs_dir / ".coordinator")
+        self._path = runs_dir / "coordinator.sqlite"
+        try:
+            self._db = open_database(self._path, _TABLES)
+        except JournalError:
+            self._ownership.release()
+            raise
+        self._known: dict[str, bool] = {}
+        """Whether each run that was noted is over."""
+
+    @property
+    def last_address(self) -> str | None:
+        """Where the coordinator before this one listened."""
+        found = self._db.execute("select address from start order by epoch desc limit 1").fetchone()
+        return None if found is None else found[0]
+
+    def begin(self, address: str) -> int:
+        """A coordinator listens at this address; returns its epoch, which grows with every start."""
+        found = self._db.execute("insert into start (address) values (?) returning epoch", (address,)).fetchone()
+        return int(found[0])
+
+    def recover(self, books: RunBooks) -> Iterator[Recovered]:
+        """Open the books of every run in hand, oldest first, and show the newest of those that are over. What cannot
+        be taken up is said and left as it is."""
+        over = self._db.execute(
+            "select rowid, run_dir from run where is_over order by rowid desc limit ?", (FINISHED_SHOWN,)
+        ).fetchall()
+        in_hand = self._db.execute("select rowid, run_dir from run where not is_over").fetchall()
+        for _, run_dir in sorted([*over, *in_hand]):
+            try:
+                recovered = books.recover(Path(run_dir))
+            except (JournalError, FolderOwnedError, CheckpointIndexError, OSError, ValueError) as error:
+                print(f"{run_dir} cannot be taken up: {error}", file=sys.stderr, flush=True)
+                continue
+            if recovered is not None:
+                yield recovered
+
+    def note(self, remember: Remember) -> None:
+        """A run is new, or over. Raises JournalError when the disk does not take it."""
+        is_over = remember.memory.experiment.state in OVER
+        if self._known.get(remember.experiment) == is_over:
+            return
+        values = (remember.experiment, remember.memory.identity.run_dir, is_over)
+        try:
+            self._db.execute(
+                "insert into run values (?, ?, ?) on conflict do update set is_over = excluded.is_over", values
+            )
+        except sqlite3.Error as error:
+            raise JournalError(f"{self._path} cannot be written: {error}") from error
+        self._known[remember.experiment] = is_over
+
+    def confirm(self) -> None:
+        """Show other hosts that the folder is in hand."""
+        self._ownership.confirm()
+
+    def close(self) -> None:
+        """Let go of the folder. May be called again."""
+        self._db.close()
+        self._ownership.release()

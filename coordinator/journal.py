@@ -1,0 +1,121 @@
+"""The journal of one run: what a coordinator must know to go on after its process has died, in SQLite.
+
+Everything of one turn of the coordinator's loop is one transaction, committed before anybody is answered. Without a
+disk sync per commit: a killed process loses nothing, a machine that loses power may lose its last moments, and no
+more than that (the file itself stays whole).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from remuda.buffer.index import Prioritized
+from remuda.coordinator.effects import Remember
+from remuda.coordinator.events import Recovered
+from remuda.coordinator.memory import FORMAT, RunMemory
+from remuda.wire.messages import IndexedChunk
+
+BUSY_S = 2.0
+"""How long another process may hold the file before it counts as somebody else's."""
+
+_TABLES = """
+create table if not exists chunk (first_row integer primary key, body blob not null);
+create table if not exists memory (id integer primary key check (id = 0), body blob not null);
+create table if not exists priorities
+  (id integer primary key check (id = 0), first_row integer not null, body blob not null);
+"""
+
+
+class JournalError(Exception):
+    """The journal cannot be opened, read or written; the text says which and why."""
+
+
+def open_database(path: Path, tables: str) -> sqlite3.Connection:
+    """Open a database for this process alone, made with `tables` if missing. Raises JournalError."""
+    try:
+        db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+        try:
+            # Exclusive before WAL: no shared memory file, which network file systems do not offer.
+            db.execute("pragma locking_mode = exclusive")
+            db.execute("pragma journal_mode = wal")
+            db.execute("pragma synchronous = normal")
+            db.executescript(f"begin immediate; {tables} commit;")
+        except sqlite3.Error:
+            db.close()
+            raise
+    except sqlite3.Error as error:
+        raise JournalError(f"{path} cannot be opened: {error}") from error
+    return db
+
+
+class RunJournal:
+    """Owns `<run>/journal.sqlite` while it is open: nobody else can write it, or even read it."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the journal, made if missing. Raises JournalError, also when another coordinator has it open."""
+        self._path = path
+        self._chunks = msgspec.msgpack.Decoder(IndexedChunk)
+        self._db = open_database(path, _TABLES)
+
+    def write(self, remember: Remember) -> None:
+        """Commit one turn's news. Raises JournalError and changes nothing when the disk does not take it."""
+        encode, db = msgspec.msgpack.encode, self._db
+        try:
+            db.execute("begin")
+            db.execute("insert or replace into memory values (0, ?)", (encode(remember.memory),))
+            if remember.added:
+                rows = [(chunk.first_row, encode(chunk)) for chunk in remember.added]
+                db.executemany("insert or replace into chunk values (?, ?)", rows)
+            if remember.gone:
+                db.executemany("delete from chunk where first_row = ?", [(row,) for row in remember.gone])
+            if remember.priorities is not None:
+                known = remember.priorities
+                values = (known.first_row, known.priorities.tobytes())
+                db.execute("insert or replace into priorities values (0, ?, ?)", values)
+            db.execute("commit")
+        except sqlite3.Error as error:
+            with contextlib.suppress(sqlite3.Error):
+                db.execute("rollback")
+            raise JournalError(f"{self._path} cannot be written: {error}") from error
+
+    def read(self) -> Recovered | None:
+        """All that was committed; None in a new journal. Raises JournalError when it cannot be understood."""
+        try:
+            memory = self._db.execute("select body from memory").fetchone()
+            chunks = self._db.execute("select body from chunk order by first_row").fetchall()
+            priorities = self._db.execute("select first_row, body from priorities").fetchone()
+            if memory is None:
+                return None
+            return Recovered(
+                memory=self._memory(memory[0]),
+                chunks=tuple(self._chunks.decode(body) for (body,) in chunks),
+                priorities=None if priorities is None else _prioritized(*priorities),
+            )
+        except (sqlite3.Error, msgspec.MsgspecError, ValueError) as error:
+            raise JournalError(f"{self._path} is damaged: {error}") from error
+
+    def clear(self) -> None:
+        """Forget everything: the run starts over."""
+        self._db.executescript("begin; delete from chunk; delete from memory; delete from priorities; commit;")
+
+    def close(self) -> None:
+        """Let go of the file; nothing but the one file is left. May be called again."""
+        self._db.close()
+
+    def _memory(self, body: bytes) -> RunMemory:
+        format = msgspec.msgpack.decode(body)[0]
+        if format != FORMAT:
+            raise JournalError(
+                f"{self._path} has format {format} and this version of Remuda reads {FORMAT}: "
+                "resume with the version that wrote it"
+            )
+        return msgspec.msgpack.decode(body, type=RunMemory)
+
+
+def _prioritized(first_row: int, body: bytes) -> Prioritized:
+    return Prioritized(first_row, np.frombuffer(body, np.float32))

@@ -1,0 +1,234 @@
+"""What of an experiment outlives the coordinator's process: plain structs, written to the journal before anybody is
+answered, and read when a coordinator is started again.
+
+Each object of the state machine that has such a memory gives it out with `memory()` and takes it with `remember()`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from remuda.wire.messages import (
+    CheckpointReason,
+    CheckpointRecord,
+    Counters,
+    ExperimentState,
+    PolicyRef,
+    Role,
+)
+
+OVER = ("finished", "stopped", "failed")
+"""States in which nothing more happens to an experiment."""
+
+
+class Memory(Struct, frozen=True, array_like=True):
+    """A part of what is remembered. Stored by position: a new field goes to the end, with a default."""
+
+
+class LifeMemory(Memory, frozen=True):
+    """Which chunks of one life of a worker were counted."""
+
+    worker: str
+    incarnation: int
+    high_water: int
+    gaps: list[tuple[int, int]]
+
+
+class LedgerMemory(Memory, frozen=True):
+    """See Ledger."""
+
+    env_steps: int
+    rows: int
+    episodes: int
+    chunks: int
+    lives: list[LifeMemory]
+
+
+class IndexMemory(Memory, frozen=True):
+    """See ReplayIndex; the live chunks are journaled one by one."""
+
+    next_row: int
+    first_live_row: int
+    sampled_rows: int
+    removed_rows: int
+
+
+class ExperienceMemory(Memory, frozen=True):
+    """See Experience."""
+
+    ledger: LedgerMemory
+    index: IndexMemory
+    newest_chunk_policy: PolicyRef
+    dropped_rows: int
+    settled_rows: int
+    limiter_dropped_rows: int
+
+
+class AccountMemory(Memory, frozen=True):
+    """How far one collector may go; see CreditBook."""
+
+    lease: int
+    granted: int
+    arrived: int
+
+
+class SupplyMemory(Memory, frozen=True):
+    """See Supply."""
+
+    policy: PolicyRef
+    epoch: int
+    train_iter: int
+    served_iters: int
+    served: list[tuple[int, int]]
+    open: bool
+    accounts: list[AccountMemory]
+
+
+class LeaseMemory(Memory, frozen=True):
+    """See Lease."""
+
+    number: int
+    role: Role
+    worker: str
+    index: int
+    life: int
+    ready: bool
+    draining: bool
+
+
+class LeaseBookMemory(Memory, frozen=True):
+    """See LeaseBook."""
+
+    leases: list[LeaseMemory]
+    lives: list[tuple[Role, int, int]]
+    """Role, index, how many have held the place."""
+    numbers: list[int]
+    """The newest leases there were, open or over: late chunks still find their ledger."""
+
+
+class ResultMemory(Memory, frozen=True):
+    """See EvaluationResult."""
+
+    record: CheckpointRecord
+    returns: list[float]
+    lengths: list[int]
+    duration_s: float
+
+
+class CommanderMemory(Memory, frozen=True):
+    """See Commander."""
+
+    next_evaluation: int
+    next_checkpoint: int
+    saving: CheckpointReason | None
+    evaluating: CheckpointRecord | None
+    to_evaluate: CheckpointRecord | None
+    end: tuple[str, str] | None
+    final_saved: bool
+    skip_final_evaluation: bool
+    evaluated_train_iter: int
+    last: ResultMemory | None
+    best: tuple[CheckpointRecord, float] | None
+    last_record: CheckpointRecord | None
+
+
+class EvaluationMemory(Memory, frozen=True):
+    """See Evaluation; shares are (first_episode, episodes)."""
+
+    number: int
+    record: CheckpointRecord
+    episodes: int
+    elapsed_s: float
+    undealt: list[tuple[int, int]]
+    dealt: list[tuple[int, int, int]]
+    """Lease, first_episode, episodes."""
+    played: list[tuple[int, float, int]]
+    """Episode, return, length."""
+
+
+class JudgingMemory(Memory, frozen=True):
+    """See Judging."""
+
+    commander: CommanderMemory
+    evaluation: EvaluationMemory | None
+    evaluations: int
+    saves: int
+
+
+class ProgressMemory(Memory, frozen=True):
+    """See ProgressRows."""
+
+    next_env_step: int
+    epoch: int
+    shown_env_step: int
+    returns: list[float]
+    lengths: list[int]
+    test: ResultMemory | None
+    losses: dict[str, float]
+
+
+class ExperimentMemory(Memory, frozen=True):
+    """See Experiment."""
+
+    state: ExperimentState
+    reason: str | None
+    stage: Literal["working", "draining", "settling", "releasing"]
+    failures: int
+    wall_s: float
+    experience: ExperienceMemory
+    supply: SupplyMemory
+    leases: LeaseBookMemory
+    judging: JudgingMemory
+    progress: ProgressMemory
+
+
+class HolderMemory(Memory, frozen=True):
+    """The worker that holds a lease."""
+
+    lease: int
+    worker: str
+    incarnation: int
+    role: Role
+    host: str
+    pid: int
+
+
+class IdentityMemory(Memory, frozen=True):
+    """See Identity."""
+
+    id: str
+    name: str
+    run_dir: str
+    policy_file: str
+    priority: int
+    submitted: int
+    config_json: str
+
+
+class RunMemory(Memory, frozen=True):
+    """All that the journal's `memory` row holds."""
+
+    format: int
+    identity: IdentityMemory
+    experiment: ExperimentMemory
+    holders: list[HolderMemory]
+    leases: int
+    """The highest lease number given out by this coordinator so far."""
+
+    @property
+    def counters(self) -> Counters:
+        """The run's counters when this was written."""
+        ledger, supply = self.experiment.experience.ledger, self.experiment.supply
+        return Counters(
+            env_step=ledger.env_steps,
+            train_iter=supply.train_iter,
+            episode=ledger.episodes,
+            policy_version=supply.policy.version,
+            wall_s=self.experiment.wall_s,
+        )
+
+
+FORMAT = 1
+"""Raised whenever a field changes its meaning; a journal of another format is not read."""

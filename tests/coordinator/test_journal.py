@@ -1,0 +1,176 @@
+"""The journal gives back what was committed, whatever happened after, and belongs to one process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from remuda.buffer.index import Prioritized
+from remuda.coordinator import journal
+from remuda.coordinator.effects import Remember
+from remuda.coordinator.events import Recovered
+from remuda.coordinator.journal import JournalError, RunJournal
+from remuda.coordinator.memory import RunMemory
+from remuda.tests.buffer.chunks import meta_of
+from remuda.tests.coordinator.simulation import World
+from remuda.tests.coordinator.test_state import config
+from remuda.wire.messages import IndexedChunk
+
+
+@pytest.fixture(scope="module")
+def remembered() -> list[Remember]:
+    """What a coordinator wrote, turn by turn, over half a run."""
+    world = World(config())
+    world.herd(collectors=2)
+    world.submit()
+    written: list[Remember] = []
+    remember = world.coordinator.remember
+
+    def note(now_s: float) -> list[Remember]:
+        news = remember(now_s)
+        written.extend(news)
+        return news
+
+    world.coordinator.remember = note  # type: ignore[method-assign]
+    for _ in range(30):
+        world.step()
+    assert any(turn.added for turn in written)
+    return written
+
+
+def chunks(*first_rows: int) -> tuple[IndexedChunk, ...]:
+    return tuple(IndexedChunk(row, meta_of(row, 10)) for row in first_rows)
+
+
+def read(path: Path) -> Recovered | None:
+    with closing(RunJournal(path)) as book:
+        return book.read()
+
+
+def test_a_new_journal_remembers_nothing(tmp_path: Path) -> None:
+    with_nothing = RunJournal(tmp_path / "journal.sqlite")
+    assert with_nothing.read() is None
+    with_nothing.close()
+
+
+def test_what_was_written_is_read_by_the_next_one(tmp_path: Path, remembered: list[Remember]) -> None:
+    first = RunJournal(tmp_path / "journal.sqlite")
+    live: dict[int, IndexedChunk] = {}
+    for turn in remembered:
+        first.write(turn)
+        live |= {chunk.first_row: chunk for chunk in turn.added}
+        for row in turn.gone:
+            live.pop(row)
+    first.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["journal.sqlite"], "one file when nobody has it open"
+    second = RunJournal(tmp_path / "journal.sqlite")
+    found = second.read()
+    second.close()
+    assert found is not None
+    assert found.memory == remembered[-1].memory
+    assert found.chunks == tuple(live[row] for row in sorted(live))
+
+
+def test_priorities_and_gone_chunks(tmp_path: Path, remembered: list[Remember]) -> None:
+    memory = remembered[-1].memory
+    book = RunJournal(tmp_path / "journal.sqlite")
+    known = Prioritized(10, np.array([0.5, np.nan, 2.0], np.float32))
+    book.write(Remember("x", memory, added=chunks(0, 10, 20), priorities=known))
+    book.write(Remember("x", memory, added=chunks(30), gone=(0, 20)))
+    found = book.read()
+    book.close()
+    assert found is not None
+    assert found.priorities is not None
+    assert [chunk.first_row for chunk in found.chunks] == [10, 30]
+    assert found.priorities.first_row == 10
+    np.testing.assert_array_equal(found.priorities.priorities, known.priorities)
+
+
+def test_nobody_else_opens_it_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "BUSY_S", 0.05)
+    book = RunJournal(tmp_path / "journal.sqlite")
+    with pytest.raises(JournalError, match="locked"):
+        RunJournal(tmp_path / "journal.sqlite")
+    book.close()
+    RunJournal(tmp_path / "journal.sqlite").close()
+
+
+WRITER = """
+import sys
+from pathlib import Path
+import msgspec
+from remuda.coordinator.effects import Remember
+from remuda.coordinator.events import Recovered
+from remuda.coordinator.journal import RunJournal
+from remuda.coordinator.memory import RunMemory
+from remuda.tests.coordinator.test_journal import chunks
+memory = msgspec.msgpack.decode(Path(sys.argv[2]).read_bytes(), type=RunMemory)
+book = RunJournal(Path(sys.argv[1]))
+row = 0
+while True:
+    book.write(Remember("x", memory, added=chunks(row)))
+    print(row, flush=True)
+    row += 10
+"""
+
+
+@pytest.mark.processes
+def test_what_was_acknowledged_survives_sigkill(tmp_path: Path, remembered: list[Remember]) -> None:
+    memory = tmp_path / "memory"
+    memory.write_bytes(msgspec.msgpack.encode(remembered[-1].memory))
+    path = tmp_path / "journal.sqlite"
+    acknowledged = -10
+    for kill_after in (3, 40, 200):
+        with subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(path), str(memory)], stdout=subprocess.PIPE, text=True
+        ) as writer:
+            assert writer.stdout is not None
+            for _ in range(kill_after):
+                acknowledged = int(writer.stdout.readline())
+            os.kill(writer.pid, signal.SIGKILL)
+            acknowledged = max([acknowledged, *map(int, writer.stdout.read().split())])
+        book = RunJournal(path)
+        found = book.read()
+        book.close()
+        assert found is not None
+        assert {chunk.first_row for chunk in found.chunks} >= set(range(0, acknowledged + 1, 10))
+
+
+@pytest.mark.parametrize("damage", ["half the file", "a changed page", "another format", "not a database"])
+def test_damage_is_said_and_never_read_as_truth(tmp_path: Path, remembered: list[Remember], damage: str) -> None:
+    path = tmp_path / "journal.sqlite"
+    book = RunJournal(path)
+    book.write(Remember("x", remembered[-1].memory, added=chunks(*range(0, 2_000, 10))))
+    book.close()
+    content = bytearray(path.read_bytes())
+    if damage == "half the file":
+        path.write_bytes(content[: len(content) // 2])
+    elif damage == "a changed page":
+        content[4_096 : 3 * 4_096] = b"\xff" * 2 * 4_096
+        path.write_bytes(content)
+    elif damage == "not a database":
+        path.write_bytes(b"# nothing like it\n" * 300)
+    else:
+        database = sqlite3.connect(path)
+        memory: list[object] = msgspec.msgpack.decode(msgspec.msgpack.encode(remembered[-1].memory))
+        database.execute("update memory set body = ?", (msgspec.msgpack.encode([99, *memory[1:]]),))
+        database.commit()
+        database.close()
+    with pytest.raises(JournalError):
+        read(path)
+
+
+def test_the_memory_of_every_turn_is_small(remembered: list[Remember]) -> None:
+    """It is written anew at every turn."""
+    assert max(len(msgspec.msgpack.encode(turn.memory)) for turn in remembered) < 8_000
+    roundtrip = msgspec.msgpack.decode(msgspec.msgpack.encode(remembered[-1].memory), type=RunMemory)
+    assert roundtrip == remembered[-1].memory

@@ -70,7 +70,8 @@ def compare(
     raises is raised.
     """
     Goal.parse(goal)  # a typing error shows before minutes are spent
-    measures: dict[str | None, Measure] = {None: ours, **references}
+    measures: dict[str | None, Measure] = {None: ours}
+    measures.update(references.items())
     values: dict[str | None, list[float]] = {who: [] for who in measures}
     failures: dict[str | None, str] = {}
     for turn in range(n):

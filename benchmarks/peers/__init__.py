@@ -14,7 +14,7 @@ import msgspec
 from remuda.benchmarks import process
 from remuda.benchmarks.figure import Measure, ReferenceFailedError
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 _REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 

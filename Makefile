@@ -1,11 +1,12 @@
 # Everything a newcomer types. `make help` lists the targets; each sets up what it needs by itself.
 PYTHON ?= python3
 BIN := .venv/bin
+PEERS := $(patsubst benchmarks/peers/%/requirements.txt,.venv-peers/%/.ready,$(wildcard benchmarks/peers/*/requirements.txt))
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test learning docs lint types unit clean
+.PHONY: help setup demo test learning bench bench-peers docs lint types unit clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 setup: .venv/.ready  ## make .venv with pinned versions (does nothing the second time)
 
@@ -34,9 +35,21 @@ unit: setup  ## the tests alone
 learning: setup  ## the demo's config solves CartPole for 9 of 10 seeds, in both modes (about ten minutes)
 	$(BIN)/pytest tests/learning -m learning -s -o faulthandler_timeout=600
 
+bench: setup  ## measure every figure beside the machine's raw limits (minutes; see benchmarks/README.md)
+	$(BIN)/python -m remuda.benchmarks
+
+bench-peers: setup  ## install each peer in an environment of its own and measure every figure beside it (hours)
+	-$(MAKE) --keep-going $(PEERS)
+	$(BIN)/python -m remuda.benchmarks --peers
+
+.venv-peers/%/.ready: benchmarks/peers/%/requirements.txt
+	test -x $(@D)/bin/python || $(BIN)/python -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
 docs: setup  ## write docs/configuration.md and docs/protocol.md anew, from the schema and the messages
 	$(BIN)/remuda config schema --markdown > docs/configuration.md
 	$(BIN)/python -m remuda.wire.reference > docs/protocol.md
 
-clean:  ## remove the virtual environment and caches (never runs/)
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info build
+clean:  ## remove the virtual environments and caches (never runs/)
+	rm -rf .venv .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info build

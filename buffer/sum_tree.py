@@ -16,12 +16,16 @@ binary to the root 62; 104 and 217; 333; binary under 1024 cumulative sums 33; 4
 blocks of 32 searched by cumsum 98; 28 and 1330; 200; blocks of 128 290; 30 and 4800; 300.
 """
 
+_FEW = 16
+"""Once more than one slot in so many has changed, all sums are recomputed."""
+
 
 class SumTree:
     """Sums of non-negative values over slots 0 … capacity - 1, in binary levels with cumulative sums on top.
 
     Every operation takes whole arrays. The sums of the levels are recomputed from their two children and never
-    adjusted by differences, so they do not drift however often values change.
+    adjusted by differences, so they do not drift however often values change. They are recomputed when something is
+    next looked for: chunk after chunk can come in between two draws, and each would pay for every level.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -33,6 +37,8 @@ class SumTree:
         while width > _TOP_NODES:
             width //= 2
             self._levels.append(np.zeros(width))
+        self._changed: list[Slots] = []  # parents of the leaves whose changes have not gone up yet
+        self._changed_slots = 0
         self._starts: Values | None = None
 
     def set(self, slots: Slots, values: Values | float) -> None:
@@ -40,13 +46,11 @@ class SumTree:
 
         `values` must be finite and not negative; the caller has checked.
         """
+        self._levels[0][slots] = values
         self._starts = None
-        leaves = self._levels[0]
-        leaves[slots] = values
-        nodes = slots
-        for below, level in zip(self._levels, self._levels[1:], strict=False):
-            nodes = _without_neighbours_alike(nodes >> 1)
-            level[nodes] = below[0::2][nodes] + below[1::2][nodes]
+        self._changed_slots += len(slots)
+        if not self._most_changed:
+            self._changed.append(slots >> 1)
 
     def get(self, slots: Slots) -> Values:
         """Return the values of `slots`, in the shape of `slots`."""
@@ -81,10 +85,31 @@ class SumTree:
     def _cumulative(self) -> Values:
         """Where each top node starts on the line, and the total as last entry. Recomputed after a change, once."""
         if self._starts is None:
+            self._carry_up()
             top = self._levels[-1]
             self._starts = np.zeros(len(top) + 1)
             np.cumsum(top, out=self._starts[1:])
         return self._starts
+
+    @property
+    def _most_changed(self) -> bool:
+        """So many that summing everything is cheaper than finding out what to sum."""
+        return self._changed_slots > len(self._levels[0]) // _FEW
+
+    def _carry_up(self) -> None:
+        """Recompute the sums over what has changed."""
+        above = zip(self._levels, self._levels[1:], strict=False)
+        if self._most_changed:
+            for below, level in above:
+                np.add(below[0::2], below[1::2], out=level)
+        elif self._changed:
+            nodes = self._changed[0] if len(self._changed) == 1 else np.concatenate(self._changed)
+            for below, level in above:
+                nodes = _without_neighbours_alike(nodes)
+                level[nodes] = below[0::2][nodes] + below[1::2][nodes]
+                nodes = nodes >> 1
+        self._changed.clear()
+        self._changed_slots = 0
 
     def _off_empty_leaves(self, slots: Slots) -> Slots:
         """Move points that rounding carried over the end of a node back to the last slot with a value before it."""

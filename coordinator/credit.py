@@ -19,30 +19,42 @@ class _Account:
 
     @property
     def outstanding(self) -> int:
-        return max(self.granted - self.arrived, 0)
+        return self.granted - self.arrived if self.granted > self.arrived else 0
 
 
 class CreditBook:
     """Grants environment steps to collectors within an allowance. Grants never shrink, so a lost or repeated message
-    that carries one does no harm."""
+    that carries one does no harm.
+
+    Called for every chunk, so what it costs must not grow with the number of collectors: the sum is kept, and so is who
+    may be given more.
+    """
 
     def __init__(self, chunk_env_steps: int) -> None:
         self._chunk = chunk_env_steps
         self._accounts: dict[int, _Account] = {}
+        self._wanting: set[int] = set()
+        """Leases that have less in the works than they may have."""
+        self._outstanding = 0
 
     def open(self, lease: int) -> None:
         """A collector has become ready under this lease."""
-        self._accounts.setdefault(lease, _Account())
+        if lease not in self._accounts:
+            self._accounts[lease] = _Account()
+            self._wanting.add(lease)
 
     def close(self, lease: int) -> None:
         """The lease is over; what it had outstanding is free for others."""
-        self._accounts.pop(lease, None)
+        account = self._accounts.pop(lease, None)
+        if account is not None:
+            self._outstanding -= account.outstanding
+            self._wanting.discard(lease)
 
     def arrived(self, lease: int, env_steps: int) -> None:
         """A chunk of this lease was counted."""
         account = self._accounts.get(lease)
         if account is not None:
-            account.arrived += env_steps
+            self._change(lease, account, granted=account.granted, arrived=account.arrived + env_steps)
 
     def granted(self, lease: int) -> int:
         """Environment steps the lease may take in all; 0 for one that is closed."""
@@ -52,7 +64,7 @@ class CreditBook:
     @property
     def outstanding(self) -> int:
         """Environment steps granted and not yet counted, over all collectors."""
-        return sum(account.outstanding for account in self._accounts.values())
+        return self._outstanding
 
     def extend(self, allowance: int) -> list[int]:
         """Hand out chunks while `allowance` environment steps exceed what is outstanding; those with least go first.
@@ -61,13 +73,12 @@ class CreditBook:
         brings everything to a halt.
         """
         grown: set[int] = set()
-        free = allowance - self.outstanding
-        while free > 0 and self._accounts:
-            lease = min(self._accounts, key=lambda key: (self._accounts[key].outstanding, key))
+        free = allowance - self._outstanding
+        while free > 0 and self._wanting:
+            lease = min(self._wanting, key=lambda key: (self._accounts[key].outstanding, key))
             account = self._accounts[lease]
-            if account.outstanding > (CHUNKS_AHEAD - 1) * self._chunk:
-                break
-            account.granted = max(account.granted, account.arrived) + self._chunk
+            granted = max(account.granted, account.arrived) + self._chunk
+            self._change(lease, account, granted=granted, arrived=account.arrived)
             free -= self._chunk
             grown.add(lease)
         return sorted(grown)
@@ -78,4 +89,16 @@ class CreditBook:
 
     def remember(self, memory: list[AccountMemory]) -> None:
         """Go on from there."""
-        self._accounts = {account.lease: _Account(account.granted, account.arrived) for account in memory}
+        for known in memory:
+            self.open(known.lease)
+            self._change(known.lease, self._accounts[known.lease], granted=known.granted, arrived=known.arrived)
+
+    def _change(self, lease: int, account: _Account, *, granted: int, arrived: int) -> None:
+        self._outstanding -= account.outstanding
+        account.granted, account.arrived = granted, arrived
+        outstanding = account.outstanding
+        self._outstanding += outstanding
+        if outstanding > (CHUNKS_AHEAD - 1) * self._chunk:
+            self._wanting.discard(lease)
+        else:
+            self._wanting.add(lease)

@@ -78,9 +78,7 @@ class Experience:
             quota_bytes=buffer.quota_bytes,
             on_retire=self._note_gone if journaled else lambda chunk: None,
         )
-        self._monitor = BufferMonitor(
-            self._index, config.log.buffer_interval_samples, config.log.buffer_interval_s, now_s=now_s
-        )
+        self._monitor = self._new_monitor(now_s)
         self._started_s = now_s - (0.0 if resumed is None else resumed.counters.wall_s)
         self._reports: list[Report] = []
         self._newest_chunk_policy = PolicyRef()
@@ -201,12 +199,13 @@ class Experience:
             limiter_dropped_rows=0 if limiter is None else limiter.dropped_rows,
         )
 
-    def remember(self, memory: ExperienceMemory, chunks: Sequence[IndexedChunk]) -> None:
+    def remember(self, memory: ExperienceMemory, chunks: Sequence[IndexedChunk], now_s: float) -> None:
         """Go on from there, with these `chunks` still in data/, in row order."""
         self._ledger.remember(memory.ledger)
         self._index.restore(chunks, next_row=memory.index.next_row, first_live_row=memory.index.first_live_row)
         self._index.sampled_rows = memory.index.sampled_rows
         self._index.removed_rows = memory.index.removed_rows
+        self._monitor = self._new_monitor(now_s)
         self._newest_chunk_policy = memory.newest_chunk_policy
         self.dropped_rows = memory.dropped_rows
         if self._on_policy is not None:
@@ -237,6 +236,10 @@ class Experience:
         news = tuple(self._added), tuple(self._gone)
         self._added, self._gone = [], []
         return news
+
+    def _new_monitor(self, now_s: float) -> BufferMonitor:
+        log = self._config.log
+        return BufferMonitor(self._index, log.buffer_interval_samples, log.buffer_interval_s, now_s=now_s)
 
     def _note_gone(self, chunk: IndexedChunk) -> None:
         self._gone.append(chunk.first_row)

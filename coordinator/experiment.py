@@ -322,11 +322,11 @@ class Experiment:
 
     def _moved(self, steps: list[Step], now_s: float) -> list[Step]:
         """Counters have changed: progress rows, saves and the end may be due."""
-        steps = steps + self._progress_rows(now_s)
+        counters = self.counters(now_s)
+        steps = steps + self._progress_rows(counters)
         learner = self._leases.learner
         if learner is None or not learner.ready:
             return steps
-        counters = self.counters(now_s)
         steps += self._judging.carry_out(self._commander.progressed(counters), counters, now_s)
         return steps + self._begin_ending_if_due(now_s)
 
@@ -370,7 +370,7 @@ class Experiment:
         self.state = "finished" if end.reason in NATURAL_ENDS else "stopped" if end.reason == "stopped" else "failed"
         dropped = self._experience.dropped_rows
         return [
-            *self._progress_rows(now_s, last=True),
+            *self._progress_rows(self.counters(now_s), last=True),
             *([self._say(f"{dropped} rows were dropped: too old for the policy")] if dropped else []),
             self._say(f"the run is over after {self._ended_wall_s:.1f} s: {end.reason}; {end.explanation}"),
             CloseRun(self.identity.id, keep=self._experience.live_files()),
@@ -399,15 +399,15 @@ class Experiment:
         self._failures, self._before_s, self._started_s = memory.failures, memory.wall_s, now_s
         self._ended_wall_s = memory.wall_s if self.over else None
         self._enter(memory.stage, now_s, SETTLE_DEADLINE_S if memory.stage == "settling" else STAGE_DEADLINE_S)
-        self._experience.remember(memory.experience, chunks)
+        self._experience.remember(memory.experience, chunks, now_s)
         self._supply.remember(memory.supply)
         self._leases.remember(memory.leases)
         self._judging.remember(memory.judging, now_s)
         self._progress.remember(memory.progress)
 
-    def resume(self, memory: ExperimentMemory, chunks: Sequence[IndexedChunk]) -> None:
+    def resume(self, memory: ExperimentMemory, chunks: Sequence[IndexedChunk], now_s: float) -> None:
         """Go on with all the experience of a former life, its learner at the checkpoint that this life begins with."""
-        self._experience.remember(memory.experience, chunks)
+        self._experience.remember(memory.experience, chunks, now_s)
         self._progress.remember(memory.progress)
         self._supply.resume(memory.supply)
         self._lives_before = 0
@@ -462,8 +462,8 @@ class Experiment:
             return self._ended_wall_s
         return self._before_s + (0.0 if self.state == "queued" else now_s - self._started_s)
 
-    def _progress_rows(self, now_s: float, *, last: bool = False) -> list[Step]:
-        row = self._progress.due(self.counters(now_s), last=last)
+    def _progress_rows(self, counters: Counters, *, last: bool = False) -> list[Step]:
+        row = self._progress.due(counters, last=last)
         return [] if row is None else [WriteProgress(self.identity.id, row)]
 
     def _drain(self, role: Role, reason: str) -> list[Step]:

@@ -299,7 +299,7 @@ class Coordinator:
         )
         experiment = Experiment(identity, config, now_s, event.resumed)
         if event.recovered is not None:
-            experiment.resume(event.recovered.memory.experiment, event.recovered.chunks)
+            experiment.resume(event.recovered.memory.experiment, event.recovered.chunks, now_s)
             if event.recovered.priorities is not None:
                 experiment.experience.remember_priorities(event.recovered.priorities)
         self._experiments[event.experiment] = experiment

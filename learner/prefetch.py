@@ -7,6 +7,7 @@ files; sends nothing itself.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -20,6 +21,9 @@ from remuda.wire.messages import Batches, BatchRequest, Counters, IndexedChunk
 
 Rows = NDArray[np.int64]
 Weights = NDArray[np.float32]
+
+GATHER_BYTES = 1 << 20
+"""Batches are gathered together while they are smaller than this: one fancy index costs as much as fifty small rows."""
 
 
 class NothingReadableError(Exception):
@@ -58,8 +62,8 @@ class Prefetch:
         self._unanswered: dict[int, BatchRequest] = {}
         self._begun = 0
         self._replies: dict[int, Batches] = {}
-        self._current: Batches | None = None
-        self._position = 0
+        self._current: _Reply | None = None
+        self._batches_at_once = 1
         self.counters = Counters()
         """As of the newest reply that is being trained on."""
 
@@ -117,23 +121,37 @@ class Prefetch:
     def next_batch(self) -> Batch | None:
         """The next batch: columns plus `weights`; None until one has arrived. Raises NothingReadableError."""
         if self._current is None:
-            self._current = self._replies.pop(self._begun + 1, None)
-            if self._current is None:
+            reply = self._replies.pop(self._begun + 1, None)
+            if reply is None:
                 return None
-            self._begun += 1
-            self._position = 0
-            self.counters = self._current.counters
-            self.load(self._current.new_chunks)
-        rows, weights = self._current.rows[self._position], self._current.weights[self._position]
-        if self._missing:
-            rows, weights = self._readable(rows, weights)
-        columns = dict(self._ring.gather(rows))
-        columns["weights"] = weights
-        self._position += 1
-        if self._position == len(self._current.rows):
+            self._current = self._begin(reply)
+        batch = self._current.next_batch(self._gather)
+        if self._current.used_up:
             self._forget_missing(self._current.first_live_row)
             self._current = None
-        return Batch(rows=rows, columns=columns)
+        return batch
+
+    def _begin(self, reply: Batches) -> _Reply:
+        self._begun += 1
+        self.counters = reply.counters
+        self.load(reply.new_chunks)
+        rows, weights = reply.rows, np.array(reply.weights)  # a message's arrays are read-only, which torch warns of
+        if self._missing:
+            readable = [self._readable(*batch) for batch in zip(rows, weights, strict=True)]
+            rows, weights = (np.stack(parts) for parts in zip(*readable, strict=True))
+        return _Reply(rows, weights, reply.first_live_row)
+
+    def _gather(self, rows: Rows) -> list[Columns]:
+        """Gather the first of `rows` [batches, batch_size]: as many batches as are worth gathering at once."""
+        rows = rows[: self._batches_at_once]
+        together = self._ring.gather(rows.ravel())
+        batch_bytes = sum(column.nbytes for column in together.values()) // len(rows)
+        self._batches_at_once = max(1, GATHER_BYTES // max(1, batch_bytes))
+        size = rows.shape[1]
+        return [
+            {name: column[start : start + size] for name, column in together.items()}
+            for start in range(0, rows.size, size)
+        ]
 
     def _readable(self, rows: Rows, weights: Weights) -> tuple[Rows, Weights]:
         """Put readable rows of the same batch in place of unreadable ones."""
@@ -147,3 +165,26 @@ class Prefetch:
 
     def _forget_missing(self, first_live_row: int) -> None:
         self._missing = [chunk for chunk in self._missing if chunk.first_row + chunk.meta.rows > first_live_row]
+
+
+class _Reply:
+    """The batches of one answer, handed out one after the other."""
+
+    def __init__(self, rows: Rows, weights: Weights, first_live_row: int) -> None:
+        self.first_live_row = first_live_row
+        self._rows = rows
+        self._weights = weights
+        self._position = 0
+        self._gathered: deque[Columns] = deque()
+
+    @property
+    def used_up(self) -> bool:
+        return self._position == len(self._rows)
+
+    def next_batch(self, gather: Callable[[Rows], list[Columns]]) -> Batch:
+        if not self._gathered:
+            self._gathered.extend(gather(self._rows[self._position :]))
+        position = self._position
+        self._position += 1
+        columns = {**self._gathered.popleft(), "weights": self._weights[position]}
+        return Batch(rows=self._rows[position], columns=columns)

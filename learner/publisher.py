@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
+from remuda.learner.pace import Pace
 from remuda.policy.policy_file import NotFinite, publish
 from remuda.wire.messages import PolicyRef
 
 RETRY_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 """Pauses after failed writes (a full disk, say); the last one repeats."""
+SHARE = 0.02
+"""Of the training thread's time that publishing may cost: the interpreter and the memory are shared with it."""
 CLOSE_DEADLINE_S = 10.0
 """How long the thread may take to end; only a disk that hangs takes so long."""
 
@@ -31,7 +35,9 @@ class Write(Protocol):
 class Publisher:
     """Holds at most one policy that waits: a newer one replaces it, so publishing never falls behind training.
 
-    Versions count up from 0 with what is really published. Weights that are not finite are reported and not published;
+    It says when it is `ready` for another one: not while it writes, and no more often than its share of the time
+    allows. Whatever is offered is published all the same. Versions count up from 0 with what is really published.
+    Weights that are not finite are reported and not published;
     a disk that refuses is tried again; a newer epoch in the file (another learner has taken over) ends it for good.
     """
 
@@ -54,12 +60,22 @@ class Publisher:
         self._changed = threading.Condition()
         self._offered: tuple[Mapping[str, np.ndarray], int] | None = None
         self._busy = False
+        self._retrying = False
+        self._pace = Pace(SHARE)
         self._closing = False
         self._failure: Exception | None = None
         self.last: PolicyRef | None = None
         """What the file holds now."""
         self._thread = threading.Thread(target=self._run, name="remuda-publisher", daemon=True)
         self._thread.start()
+
+    @property
+    def ready(self) -> bool:
+        """Another policy can be published now without costing training more than its share; or the one at hand cannot
+        be written, or there is a failure that `offer` raises."""
+        if self._retrying or self._failure is not None:
+            return True
+        return not self._busy and self._offered is None and self._pace.allows(time.monotonic())
 
     def offer(self, state: Mapping[str, np.ndarray], train_iter: int) -> None:
         """Publish this as soon as may be. The arrays must not be changed afterwards.
@@ -96,6 +112,7 @@ class Publisher:
                     return
                 assert self._offered is not None
                 (state, train_iter), self._offered, self._busy = self._offered, None, True
+            begun_s, cpu_s = time.monotonic(), time.thread_time()
             try:
                 self._publish(state, train_iter)
             except Exception as error:  # handed to the training thread, which raises it
@@ -103,6 +120,7 @@ class Publisher:
                     self._failure = error
                     self._changed.notify_all()
                 return
+            self._pace.spent(time.thread_time() - cpu_s, begun_s)
             with self._changed:
                 self._busy = False
                 self._changed.notify_all()
@@ -130,4 +148,8 @@ class Publisher:
     def _give_way(self, pause_s: float) -> bool:
         """Pause before another try; True when a newer policy waits or the end has come, so that this one is dropped."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._offered is not None or self._closing, pause_s)
+            self._retrying = True
+            try:
+                return self._changed.wait_for(lambda: self._offered is not None or self._closing, pause_s)
+            finally:
+                self._retrying = False

@@ -87,6 +87,7 @@ class LearnerWork:
         self._saved = 0
         self._training = True
         self._draining = False
+        self._publish_due = False
         sweep_temporaries(self._folder.policy, older_than_s=60.0)
         self._publisher = Publisher(
             Path(assign.policy_file), assign.epoch, published=self._published, say=self._warnings.put
@@ -126,13 +127,13 @@ class LearnerWork:
         step = self._loop.step()
         if not step.trained:
             self._ran_dry()
+            if self._publish_due:
+                self._publish()
             return False
         self._link.progress(self._progress_base + self._loop.train_iter)
-        if step.publish_due:
-            self._pass_warnings_on()
-            self._publisher.offer(self._algorithm.acting_state(), self._loop.train_iter)
-            if self._on_policy:  # what is asked for next is collected with this policy
-                self._publisher.flush(PUBLISH_DEADLINE_S)
+        self._publish_due |= step.publish_due
+        if self._publish_due:
+            self._publish()
         if step.report_due:
             self._report()
         return True
@@ -172,6 +173,19 @@ class LearnerWork:
             return 0
         self._outputs.loaded(path, warnings)
         return progress.counters.train_iter
+
+    def _publish(self) -> None:
+        """Unless too little time has passed since the last one: then it stays due."""
+        if self._on_policy:  # what is asked for next is collected with this policy
+            self._offer()
+            self._publisher.flush(PUBLISH_DEADLINE_S)
+        elif self._publisher.ready:
+            self._offer()
+
+    def _offer(self) -> None:
+        self._publish_due = False
+        self._pass_warnings_on()
+        self._publisher.offer(self._algorithm.acting_state(), self._loop.train_iter)
 
     def _publish_first(self, train_iter: int) -> None:
         """Publish the weights to start from; without them no collector could begin."""

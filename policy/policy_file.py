@@ -2,8 +2,10 @@
 
 What a reader may rely on (and what no lock is needed for): `os.replace` swaps the name at once, so an open file is one
 publication, whole; a checksum over everything in it catches the disk; the epoch keeps a learner that was replaced from
-publishing over its successor. The lock only serialises writers. Readers take none: between an open() before the replace
-and one after it there is nothing to protect, and a reader that is stopped cannot hold up the learner.
+publishing over its successor. One fsync, before the replace, is all that a power failure calls for: what is read after
+it is a policy, new or old, and the next learner publishes under a higher epoch anyway. The lock only serialises
+writers. Readers take none: between an open() before the replace and one after it there is nothing to protect, and a
+reader that is stopped cannot hold up the learner.
 """
 
 from __future__ import annotations
@@ -98,7 +100,7 @@ def publish(
     """
     _require_finite(state)
     data = _serialise(state, policy)
-    with ExitStack() as lock, replacing(path, durable=True) as temporary:
+    with ExitStack() as lock, replacing(path, durable=False) as temporary:
         with open(temporary, "wb") as file:
             file.write(data)
             file.flush()

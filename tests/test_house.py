@@ -134,14 +134,14 @@ def test_listed_packages_are_the_folders() -> None:
     listed: list[str] = pyproject()["tool"]["setuptools"]["packages"]
     assert listed == sorted(listed)
     assert {name.removeprefix("remuda.").replace(".", "/") for name in listed} == folders
-    others = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests"}
+    others = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"benchmarks", "tests"}
     assert others <= set(LAYER_OF), "a new package needs a layer"
     assert not (ROOT / "__init__.py").exists(), "the root is a namespace, whatever the clone is called"
 
 
 def test_every_checker_looks_at_every_package() -> None:
     tool = pyproject()["tool"]
-    packages = set(LAYER_OF)
+    packages = {*LAYER_OF, "benchmarks"}
     assert {name.removeprefix("remuda.").split(".")[0] for name in tool["mypy"]["packages"]} >= packages
     assert set(tool["pyright"]["include"]) >= packages
     assert set(tool["ruff"]["lint"]["flake8-tidy-imports"]["banned-api"]) >= packages

@@ -72,6 +72,14 @@ class _EnvelopeSocket:
         """Let `wait` also return when this file descriptor becomes readable."""
         self._poller.register(descriptor, zmq.POLLIN)
 
+    def fileno(self) -> int:
+        """A descriptor that becomes readable when something may have arrived.
+
+        It tells of a change only: receive until there is nothing before waiting for it, and again after each send.
+        """
+        descriptor: int = self._socket.fileno()
+        return descriptor
+
     def wait(self, timeout_s: float) -> None:
         """Return when something can be received, a watched descriptor is readable, or the time is over."""
         self._poller.poll(max(0, math.ceil(1_000 * timeout_s)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
 
 from remuda.wire.codec import check
 from remuda.wire.connection_file import ConnectionFile
@@ -13,14 +12,14 @@ from remuda.wire.conversation import no_answer
 from remuda.wire.envelope import Envelope
 from remuda.wire.messages import AnyMessage, Bye, Drained, Register, Registered, WorkerMessage
 from remuda.worker.connector import Connector
-from remuda.worker.network import Inbox, NetworkThread, Pulse
+from remuda.worker.network import Inbox, Network, Pulse
 
 
 class Link:
     """Sends and receives for the main thread, and beats for it while it is busy.
 
-    A background thread owns the socket: beats, repetitions and acknowledgements go on while the main thread steps an
-    environment or updates a network. Used by one thread, but for `send` and `wake`.
+    Beats, repetitions and acknowledgements go on while the main thread steps an environment or updates a network: a
+    background thread stands in. Used by one thread, but for `send` and `wake`.
     """
 
     def __init__(
@@ -32,16 +31,16 @@ class Link:
         on_failure: Callable[[], None] | None = None,
     ) -> None:
         """`look_again` returns where the coordinator is now, if that can be told: one that was started again may
-        listen elsewhere. `on_failure` is called once, by the background thread, as soon as `receive` has an error
-        to raise: so that a worker whose main thread no longer looks at its link can still be ended."""
+        listen elsewhere. `on_failure` is called once, by any thread, as soon as `receive` has an error to raise: so
+        that a worker whose main thread no longer looks at its link can still be ended."""
         self._connection = connection
         self._look_again = look_again
         self._register = register
-        self._on_failure = on_failure
-        self._inbox: Inbox = SimpleQueue()
+        self._on_failure = on_failure or _do_nothing
+        self._inbox: Inbox = deque()
         self._early: deque[AnyMessage] = deque()
         self._pulse = Pulse()
-        self._network: NetworkThread | None = None
+        self._network: Network | None = None
         self._failure: Exception | None = None
 
     def start(self, deadline_s: float) -> Registered:
@@ -52,10 +51,7 @@ class Link:
         if self._network is not None:
             raise RuntimeError("the link was started already")
         connector = Connector(self._connection, self._register, self._look_again)
-        self._network = NetworkThread(connector, self._register, self._inbox, self._pulse)
-        if self._on_failure is not None:
-            self._network.on_failure = self._on_failure
-        self._network.start()
+        self._network = Network(connector, self._register, self._inbox, self._pulse, self._on_failure)
         end_s = time.monotonic() + deadline_s
         early: deque[AnyMessage] = deque()
         while (left_s := end_s - time.monotonic()) > 0:
@@ -87,18 +83,29 @@ class Link:
             raise self._failure
         if self._early:
             return self._early.popleft()
-        try:
-            item = self._inbox.get(timeout=timeout_s) if timeout_s > 0 else self._inbox.get_nowait()
-        except Empty:
+        if not self._inbox and self._network is not None:
+            self._network.turn()
+            if timeout_s > 0:
+                self._wait(self._network, timeout_s)
+        if not self._inbox:
             return None
+        item = self._inbox.popleft()
         if isinstance(item, Exception):
             self._failure = item
             raise item
         return item
 
+    def _wait(self, network: Network, timeout_s: float) -> None:
+        end_s = time.monotonic() + timeout_s
+        while not self._inbox and (left_s := end_s - time.monotonic()) > 0:
+            network.wait(left_s)
+            network.turn()
+
     def wake(self) -> None:
         """Let a waiting `receive` (or the next one) return None. For any thread, and for signal handlers."""
-        self._inbox.put(None)
+        self._inbox.append(None)
+        if self._network is not None:
+            self._network.wake()
 
     def progress(self, done: int) -> None:
         """Say how much work was done in this life, in all; it never falls. Beats carry it."""
@@ -138,11 +145,15 @@ class Link:
         """
         if self._network is None:
             return True
-        if self._network.is_alive():
+        if not self._network.over:
             self._network.post(Bye(reason[:1_000]))
         return self._network.finish(deadline_s)
 
-    def _running(self) -> NetworkThread:
+    def _running(self) -> Network:
         if self._network is None:
             raise RuntimeError("the link is not started")
         return self._network
+
+
+def _do_nothing() -> None:
+    pass

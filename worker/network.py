@@ -1,16 +1,21 @@
-"""The thread behind a worker's link: it owns the socket, beats, repeats, acknowledges, and notices silence."""
+"""A worker's side of the network: one socket, turned by whichever thread has time for it.
+
+The main thread turns it whenever it looks for messages, so that none is handed from thread to thread: a handover
+costs a busy main thread the interpreter twice, some hundred microseconds each. While the main thread is away with
+work of its own, a second one stands in: it beats, acknowledges and repeats.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import select
 import socket
-import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from queue import SimpleQueue
 from typing import TypeAlias, cast
 
 import psutil
@@ -30,21 +35,23 @@ from remuda.wire.messages import (
     Rejected,
     WorkerMessage,
 )
-from remuda.wire.sockets import DealerSocket, Malformed
+from remuda.wire.sockets import Malformed
 from remuda.worker.connector import Connector
 
 _log = logging.getLogger(__name__)
 
 LONGEST_WAIT_S = 1.0
-SWITCH_INTERVAL_S = 0.0005
-"""How long a busy main thread may keep the interpreter while this thread has something to send. With Python's default
-of 5 ms a message waits for 4 ms and more, with this for half a millisecond; throughput did not fall measurably."""
+STAND_IN_S = 0.1
+"""How long the main thread may be away before the other one stands in."""
+FINISH_PAUSE_S = 0.02
+"""Longest pause between two looks at what is acknowledged, which the other thread may have heard of."""
 SILENT_BEATS = 3
 """After so many beats without an answer the worker looks whether its coordinator has moved."""
 JOIN_S = 2.0
-"""How long the thread may take to end after its deadline; it never waits for longer than the socket does."""
+"""How long the thread that stands in may take to end; it never waits."""
 
-Inbox: TypeAlias = "SimpleQueue[AnyMessage | Exception | None]"
+Inbox: TypeAlias = "deque[AnyMessage | Exception | None]"
+"""What the main thread has to see: messages, an error to raise, or None where it was woken."""
 
 
 class CoordinatorLostError(Exception):
@@ -53,126 +60,141 @@ class CoordinatorLostError(Exception):
 
 @dataclass
 class Pulse:
-    """What the next beat says; written by the main thread, read by the network thread."""
+    """What the next beat says; written by the main thread, read by whoever sends it."""
 
     progress: int = 0
     activity: str = "idle"
     lease: int = 0
 
 
-class NetworkThread(threading.Thread):
-    """Runs one Channel over one socket, and another when the coordinator was started again. `post` and `finish` are
-    for the main thread, the rest for itself."""
+class Network:
+    """One Channel over one socket, and another over a new one once the coordinator was started again.
 
-    def __init__(self, connector: Connector, register: Register, inbox: Inbox, pulse: Pulse) -> None:
-        super().__init__(name="remuda-network", daemon=True)
-        self.on_failure: Callable[[], None] = lambda: None
+    `wait` and `finish` are for the main thread, the rest for any."""
+
+    def __init__(
+        self, connector: Connector, register: Register, inbox: Inbox, pulse: Pulse, on_failure: Callable[[], None]
+    ) -> None:
+        """Connects and sends `register`; until that is answered nothing else is sent."""
         self._connector = connector
         self._register = register
         self._channel = Channel()
         self._inbox = inbox
         self._pulse = pulse
-        self._outbox: deque[WorkerMessage] = deque()
+        self._on_failure = on_failure
+        self._lock = threading.Lock()
         self._wake_sender, self._wake_receiver = socket.socketpair()
         self._wake_sender.setblocking(False)
         self._wake_receiver.setblocking(False)
         self._process = psutil.Process()
         self._registered: Registered | None = None
+        self._waiting: deque[WorkerMessage] = deque()
+        """To be sent once this connection is registered."""
         self._forgotten = False
         """The coordinator knows nothing of this connection."""
-        self._joined = False
-        """This connection is registered; until then nothing but the registration is sent."""
-        self._unacknowledged_before: list[WorkerMessage] = []
-        """What the connection before this one could not deliver."""
         self._heard_s = time.monotonic()
-        self._next_look_s = 0.0
         self._next_beat_s = 0.0
-        self._finish_by_s: float | None = None
-
-    # --- for the main thread ---
+        self._turned_s = time.monotonic()
+        self._main_waits = False
+        self._failed = False
+        self._finished = threading.Event()
+        self._stand_in = threading.Thread(target=self._be_stand_in, name="remuda-network", daemon=True)
+        self._connect()
+        self._stand_in.start()
 
     def post(self, message: WorkerMessage) -> None:
-        """Have `message` sent; returns at once."""
-        self._outbox.append(message)
-        self._wake()
+        """Send `message` now, and again until it is acknowledged."""
+        with self._lock:
+            if not self._joined:
+                self._waiting.append(message)
+                return
+            envelope = self._channel.post(message, time.monotonic())
+            if not self.over:
+                self._link.send(envelope)
+                self._turn(time.monotonic())  # sending may have swallowed the sign that something has arrived
+
+    def turn(self) -> None:
+        """Put what has arrived into the inbox, and send what is due. A failure goes to the inbox, to be raised."""
+        with self._lock:
+            self._turn(time.monotonic())
+
+    def wait(self, timeout_s: float) -> None:
+        """Return when something is in the inbox or may have arrived, when something is due, or at the timeout."""
+        with self._lock:
+            if self._inbox:
+                return
+            self._main_waits = True
+            pause_s = min(timeout_s, self._due_s() - time.monotonic())
+        self._pause(pause_s)
+        self._main_waits = False
+
+    def wake(self) -> None:
+        """Let `wait` return. Also for signal handlers: it takes no lock."""
+        with contextlib.suppress(OSError):  # it has plenty of reasons to wake up already, or it is over
+            self._wake_sender.send(b"\0")
 
     def finish(self, deadline_s: float) -> bool:
-        """End the thread once everything is acknowledged, at the latest after `deadline_s`; True when all was."""
-        self._finish_by_s = time.monotonic() + deadline_s
-        self._wake()
-        self.join(deadline_s + JOIN_S)
-        return not self.is_alive() and self.unacknowledged == 0
+        """Go on until everything is acknowledged, at most for `deadline_s`, and end; True when all was."""
+        end_s = time.monotonic() + deadline_s
+        self.turn()
+        while self.unacknowledged and not self.over and (left_s := end_s - time.monotonic()) > 0:
+            self._pause(min(left_s, FINISH_PAUSE_S))
+            self.turn()
+        self._end()
+        return self.unacknowledged == 0 and not self._failed
 
     @property
     def unacknowledged(self) -> int:
         """Messages posted and not yet acknowledged."""
-        return len(self._outbox) + len(self._unacknowledged_before) + self._channel.unacknowledged
+        return self._channel.unacknowledged + len(self._waiting)
 
-    def _wake(self) -> None:
-        try:
-            self._wake_sender.send(b"\0")
-        except BlockingIOError:
-            pass  # it has plenty of reasons to wake up already
-        except OSError:
-            pass  # it has ended: `receive` says why
+    @property
+    def over(self) -> bool:
+        """Failed or finished: nothing is sent or received any more."""
+        return self._failed or self._finished.is_set()
 
-    # --- the thread ---
+    # --- inside: the lock is held ---
 
-    def run(self) -> None:
-        """Turn until finished or failed; a failure goes to the inbox, to be raised in the main thread."""
-        former_s = sys.getswitchinterval()
-        sys.setswitchinterval(min(former_s, SWITCH_INTERVAL_S))
-        link = self._connect()
-        try:
-            while not self._finished(time.monotonic()):
-                self._turn(link)
-                if self._must_renew(time.monotonic()):
-                    link.close()
-                    link = self._connect()
-        except Exception as error:
-            self._inbox.put(error)
-            self.on_failure()
-        finally:
-            link.close()
-            sys.setswitchinterval(former_s)
-            self._wake_receiver.close()
-            self._wake_sender.close()
-
-    def _connect(self) -> DealerSocket:
+    def _connect(self) -> None:
         """Register over a new connection; what the one before could not deliver is said again once that is done.
 
         Not its requests for batches: what is acknowledged may still be unanswered, so the learner repeats them all.
         """
-        waiting = [*self._unacknowledged_before, *cast("list[WorkerMessage]", self._channel.pending())]
-        self._unacknowledged_before = [m for m in waiting if not isinstance(m, Register | BatchRequest)]
+        undelivered = [*cast("list[WorkerMessage]", self._channel.pending()), *self._waiting]
+        self._waiting = deque(m for m in undelivered if not isinstance(m, Register | BatchRequest))
         self._channel, self._joined, self._forgotten = Channel(), False, False
-        link = self._connector.connect()
-        link.watch(self._wake_receiver.fileno())
+        self._link = self._connector.connect()
+        self._arrivals = select.poll()
+        self._arrivals.register(self._link.fileno(), select.POLLIN)
+        self._arrivals.register(self._wake_receiver.fileno(), select.POLLIN)
         register = replace(self._register, lease=self._pulse.lease)
-        link.send(self._channel.post(register, time.monotonic()))
-        return link
+        self._link.send(self._channel.post(register, time.monotonic()))
 
-    def _must_renew(self, now_s: float) -> bool:
-        """The coordinator has forgotten this worker, or another one is there instead."""
-        if self._registered is None or self._finish_by_s is not None:
-            return False
-        if self._forgotten:
-            return True
-        if now_s - self._heard_s < SILENT_BEATS * self._registered.beat_interval_s or now_s < self._next_look_s:
-            return False
-        self._next_look_s = now_s + self._registered.beat_interval_s
-        return self._connector.coordinator_moved()
+    def _reconnect(self) -> None:
+        self._link.close()
+        self._connect()
 
-    def _finished(self, now_s: float) -> bool:
-        if self._finish_by_s is None:
-            return False
-        return self.unacknowledged == 0 or now_s >= self._finish_by_s
+    def _turn(self, now_s: float) -> None:
+        if self.over:
+            return
+        self._turned_s = now_s
+        try:
+            self._take_arrivals(now_s)
+            if self._forgotten:
+                self._reconnect()
+            if now_s >= self._due_s():
+                for envelope in self._channel.due(now_s):
+                    self._link.send(envelope)
+                self._beat_and_listen(now_s)
+        except Exception as error:
+            self._failed = True
+            self._inbox.append(error)
+            self._on_failure()
+        if self._inbox and self._main_waits:
+            self.wake()
 
-    def _turn(self, link: DealerSocket) -> None:
-        link.wait(self._pause_s(time.monotonic()))
-        self._clear_wake()
-        now_s = time.monotonic()
-        while not self._forgotten and (event := link.receive()) is not None:
+    def _take_arrivals(self, now_s: float) -> None:
+        while not self._forgotten and (event := self._link.receive()) is not None:
             self._heard_s = now_s
             if isinstance(event, Malformed):
                 self._refuse_mismatch(event)
@@ -180,32 +202,16 @@ class NetworkThread(threading.Thread):
             received = self._channel.receive(event.envelope, now_s)
             ack = self._channel.acknowledge(received.id)
             for envelope in (*received.answers, *([ack] if ack else [])):
-                link.send(envelope)
+                self._link.send(envelope)
             if received.message is not None:
                 self._deliver(received.message, now_s)
-        while self._joined and self._unacknowledged_before:
-            link.send(self._channel.post(self._unacknowledged_before[0], now_s))
-            del self._unacknowledged_before[0]
-        while self._joined and self._outbox:
-            # Posted before it is taken off, so that `unacknowledged` never misses one on its way.
-            link.send(self._channel.post(self._outbox[0], now_s))
-            self._outbox.popleft()
-        for envelope in self._channel.due(now_s):
-            link.send(envelope)
-        self._beat_and_listen(link, now_s)
 
-    def _pause_s(self, now_s: float) -> float:
-        moments = [now_s + LONGEST_WAIT_S, self._channel.next_due_s(), self._finish_by_s]
-        if self._joined:
-            moments.append(self._next_beat_s)
-        return min(moment for moment in moments if moment is not None) - now_s
-
-    def _clear_wake(self) -> None:
-        try:
-            while self._wake_receiver.recv(4_096):
-                pass
-        except BlockingIOError:
-            pass
+    def _due_s(self) -> float:
+        """When something is to be sent, or silence to be noticed."""
+        due_s = self._channel.next_due_s()
+        if self._registered is not None:
+            return self._next_beat_s if due_s is None else min(due_s, self._next_beat_s)
+        return time.monotonic() + LONGEST_WAIT_S if due_s is None else due_s
 
     def _refuse_mismatch(self, event: Malformed) -> None:
         if isinstance(event.error, ProtocolMismatchError):
@@ -222,14 +228,15 @@ class NetworkThread(threading.Thread):
             case Rejected():
                 raise RefusedError(message)
             case Registered():
-                self._registered = message
-                self._joined = True
+                self._registered, self._joined = message, True
                 self._next_beat_s = now_s
+                while self._waiting:
+                    self._link.send(self._channel.post(self._waiting.popleft(), now_s))
             case _:
                 pass
-        self._inbox.put(message)
+        self._inbox.append(message)
 
-    def _beat_and_listen(self, link: DealerSocket, now_s: float) -> None:
+    def _beat_and_listen(self, now_s: float) -> None:
         if self._registered is None:
             return
         silence_s = now_s - self._heard_s
@@ -238,9 +245,12 @@ class NetworkThread(threading.Thread):
                 f"nothing was heard from the coordinator for {silence_s:.1f} s (the limit is "
                 f"{self._registered.death_timeout_s:g} s): it has ended, or the network between is cut"
             )
-        if self._joined and now_s >= self._next_beat_s:
+        if now_s >= self._next_beat_s:
             self._next_beat_s = now_s + self._registered.beat_interval_s
-            link.send(self._channel.post(self._beat(), now_s))
+            if self._joined:
+                self._link.send(self._channel.post(self._beat(), now_s))
+            if silence_s > SILENT_BEATS * self._registered.beat_interval_s and self._connector.coordinator_moved():
+                self._reconnect()
 
     def _beat(self) -> Beat:
         with self._process.oneshot():
@@ -252,3 +262,34 @@ class NetworkThread(threading.Thread):
                 rss_bytes=self._process.memory_info().rss,
                 cpu_s=cpu.user + cpu.system,
             )
+
+    # --- inside ---
+
+    def _be_stand_in(self) -> None:
+        """Turn in place of a main thread that is away; one that waits turns by itself as soon as there is reason to."""
+        pause_s = STAND_IN_S
+        while not self._finished.wait(pause_s):
+            with self._lock:
+                now_s = time.monotonic()
+                if not self._main_waits and now_s >= min(self._turned_s + STAND_IN_S, self._due_s()):
+                    self._turn(now_s)
+                due_s = min(self._turned_s + STAND_IN_S, self._due_s())
+                pause_s = STAND_IN_S if self._main_waits or self.over else max(0.001, due_s - now_s)
+
+    def _pause(self, pause_s: float) -> None:
+        self._arrivals.poll(max(0.0, 1_000 * pause_s))
+        try:
+            while self._wake_receiver.recv(4_096):
+                pass
+        except BlockingIOError:
+            pass
+
+    def _end(self) -> None:
+        if self._finished.is_set():
+            return
+        self._finished.set()
+        self._stand_in.join(JOIN_S)
+        with self._lock:
+            self._link.close()
+            self._wake_receiver.close()
+            self._wake_sender.close()

@@ -13,15 +13,16 @@ from remuda.tests.buffer.chunks import meta_of
 
 
 def index_of(first_row: int = 0, sampled_rows: int = 0) -> ReplayIndex:
-    return ReplayIndex(
+    index = ReplayIndex(
         10,
         UniformSampler(10),
         limiter=SamplesPerInsertLimiter(None, 1),
         rng=np.random.default_rng(0),
         quota_bytes=10**9,
-        first_row=first_row,
-        sampled_rows=sampled_rows,
     )
+    index.restore([], next_row=first_row, first_live_row=first_row)
+    index.sampled_rows = sampled_rows
+    return index
 
 
 def drawn(uses: list[list[int]], priorities: list[list[float]], staleness: list[list[int]]) -> Sampled:

@@ -171,7 +171,7 @@ class Worker:
 
     def _carry_on(self, message: Registered) -> None:
         if message.goes_on:
-            self.work.handle(message)  # type: ignore[union-attr]
+            self.work.handle(message)  # type: ignore[attr-defined]
         else:
             self.lease, self.work = 0, None
 

@@ -1,0 +1,1 @@
+"""Benchmarks: one file per figure, each measured beside what it is compared with."""

@@ -13,7 +13,7 @@ setup: .venv/.ready  ## make .venv with pinned versions (does nothing the second
 .venv/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Remuda needs Python 3.11 or newer; set PYTHON=/path/to/python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,plot]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,plot,atari]'
 	touch $@
 
 demo: setup  ## train CartPole with a coordinator and a herd of workers, live, to a return of 475
@@ -45,6 +45,7 @@ bench-peers: setup  ## install each peer in an environment of its own and measur
 .venv-peers/%/.ready: benchmarks/peers/%/requirements.txt
 	test -x $(@D)/bin/python || $(BIN)/python -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	test ! -f $(<D)/no-deps.txt || $(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $(<D)/no-deps.txt
 	touch $@
 
 docs: setup  ## write docs/configuration.md and docs/protocol.md anew, from the schema and the messages

@@ -12,7 +12,8 @@ from remuda.collector.episodes import EpisodeTotals
 from remuda.collector.n_step import Bools
 from remuda.collector.rows import Rows
 from remuda.collector.trace import Trace
-from remuda.environments.make import Vector, reset_vector, single_spaces
+from remuda.environments.atari import LIFE_LOST
+from remuda.environments.make import Vector, clips_rewards, reset_vector, single_spaces
 from remuda.environments.spaces import Array
 from remuda.policy.base import Policy
 from remuda.wire.messages import PolicyRef
@@ -39,7 +40,7 @@ class Collected:
     policy: PolicyRef
     """The oldest policy that acted in it."""
     episode_returns: list[float]
-    """Undiscounted, in order of ending."""
+    """Undiscounted, unclipped, of whole games; in order of ending."""
     episode_lengths: list[int]
     collect_s: float
 
@@ -92,6 +93,7 @@ class Rollout:
         self._acted = [PolicyRef()] * rows.kept  # which policy acted, per kept slot
         self._episodes = EpisodeTotals(vector_env.num_envs)
         self._vector_steps = 0
+        self._clips_rewards = clips_rewards(vector_env)
         self._must_reset = True
 
     def collect(
@@ -116,13 +118,15 @@ class Rollout:
             raise
         real = self._check()
         self._trace.pending[self._trace.new] = real
+        score = reward = self._trace.reward[self._trace.new]
+        if self._clips_rewards:
+            score = reward.copy()
+            np.clip(score, -1.0, 1.0, out=reward)
         acted = self._acted + [policy_ref or PolicyRef()] * len(real)
         columns, first_slot = self._rows.take(self._trace, last=False)
         if self._rows.whole_slots:
             columns["version"] = np.full(self._env.num_envs, (policy_ref or PolicyRef()).version, np.int64)
-        returns, lengths = self._episodes.add(
-            self._trace.reward[self._trace.new], real, self._trace.done[self._trace.new]
-        )
+        returns, lengths = self._episodes.add(score, real, self._trace.over[self._trace.new])
         self._acted = acted[-self._rows.kept :]
         self._vector_steps += len(real)
         self._trace.shift()
@@ -146,17 +150,18 @@ class Rollout:
     def _step(self, env_steps: int, exploration: Mapping[str, float], last_slot: int) -> int:
         """Fill the trace until `env_steps` real steps were taken, or up to `last_slot`; return how many were real."""
         trace, env, act, rng, progress = self._trace, self._env, self.policy.act_recording, self._rng, self._progress
-        taken, resets, num_envs = 0, int(np.count_nonzero(trace.done[trace.end - 1])), env.num_envs
+        taken, resets, num_envs = 0, int(np.count_nonzero(trace.over[trace.end - 1])), env.num_envs
         enough = np.inf if self._rows.whole_slots else env_steps
         while taken < enough and trace.end < last_slot:
             actions, recorded = act(trace.observations[trace.end], exploration, rng)
-            observations, reward, terminated, truncated, _ = env.step(actions)
+            observations, reward, terminated, truncated, info = env.step(actions)
             stepped = num_envs - resets
             taken += stepped
             progress(stepped)
             if recorded:
                 trace.record(recorded)
-            resets = trace.append(actions, observations, reward, terminated, truncated)
+            life_lost = info.get(LIFE_LOST)
+            resets = trace.append(actions, observations, reward, terminated, truncated, life_lost=life_lost)
         return taken
 
     def _check(self) -> Bools:
@@ -164,7 +169,7 @@ class Rollout:
         trace = self._trace
         real = trace.real()
         reward, seen = trace.reward[trace.new], trace.observations[trace.kept + 1 : trace.end + 1]
-        self._refuse(trace.done[trace.new] & ~real, "ended an episode by its reset (not AutoresetMode.NEXT_STEP)")
+        self._refuse(trace.over[trace.new] & ~real, "ended an episode by its reset (not AutoresetMode.NEXT_STEP)")
         reward[~real] = 0.0
         self._refuse(~np.isfinite(reward), "returned a reward that is not finite")
         if seen.dtype.kind == "f":

@@ -13,9 +13,10 @@ from remuda.environments.spaces import Array, Space, column_layout
 class Trace:
     """Slots of time, each one step of the vector; the first `kept` slots are the end of the stretch before.
 
-    Slot t holds the action taken on observations[t], what it brought, and whether it ended an episode; observations[t
-    + 1] is what was seen then. After a slot that ended an episode, the environment's next slot is its reset: not a
-    real step. `pending` marks the real steps whose rows have not been given out.
+    Slot t holds the action taken on observations[t], what it brought, and whether it ended an episode (`done`, and
+    `terminated` where nothing comes after); observations[t + 1] is what was seen then. After a slot that ended a whole
+    game (`over`), the environment's next slot is its reset: not a real step. The two differ where a life lost ends an
+    episode. `pending` marks the real steps whose rows have not been given out.
     """
 
     def __init__(self, observation: Space, action: Space, *, num_envs: int, kept: int) -> None:
@@ -37,6 +38,7 @@ class Trace:
         self.reward: Floats = np.zeros(size)
         self.terminated: Bools = np.zeros(size, np.bool_)
         self.done: Bools = np.zeros(size, np.bool_)
+        self.over: Bools = np.zeros(size, np.bool_)
         self.pending: Bools = np.zeros(size, np.bool_)
 
     def begin(self, steps: int) -> None:
@@ -52,17 +54,31 @@ class Trace:
         for new, kept in zip(self._per_slot(), old, strict=True):
             new[: self.kept] = kept[: self.kept]
 
-    def append(self, action: Array, observation: Array, reward: Array, terminated: Array, truncated: Array) -> int:
-        """Fill the next slot with one step of the vector; return how many episodes it ended."""
+    def append(
+        self,
+        action: Array,
+        observation: Array,
+        reward: Array,
+        terminated: Array,
+        truncated: Array,
+        *,
+        life_lost: Array | None = None,
+    ) -> int:
+        """Fill the next slot with one step of the vector; return how many games it ended: so many resets come next."""
         t = self.end
         self.actions[t] = action
         self.observations[t + 1] = observation
         self.reward[t] = reward
-        self.terminated[t] = terminated
-        done = terminated | truncated
-        self.done[t] = done
+        over = terminated | truncated
+        self.over[t] = over
+        if life_lost is None:
+            self.terminated[t] = terminated
+            self.done[t] = over
+        else:
+            self.terminated[t] = terminated | life_lost
+            self.done[t] = over | life_lost
         self.end = t + 1
-        return int(np.count_nonzero(done))
+        return int(np.count_nonzero(over))
 
     def record(self, recorded: Mapping[str, Array]) -> None:
         """Keep what the policy says of the actions [env, …] of the slot that is filled next."""
@@ -73,11 +89,11 @@ class Trace:
 
     def append_reset(self, observation: Array) -> None:
         """Begin with a reset of all environments: episodes under way end with the last slot, as if truncated there."""
-        self.done[self.kept - 1] = True
+        self.done[self.kept - 1] = self.over[self.kept - 1] = True
         self.actions[self.kept] = 0
         self.observations[self.kept + 1] = observation
         self.reward[self.kept] = 0.0
-        self.terminated[self.kept] = self.done[self.kept] = False
+        self.terminated[self.kept] = self.done[self.kept] = self.over[self.kept] = False
         self.end = self.kept + 1
 
     @property
@@ -87,7 +103,7 @@ class Trace:
 
     def real(self) -> Bools:
         """Which of the new slots are steps of the environment and not its reset: [time, env]."""
-        return ~self.done[self.kept - 1 : self.end - 1]
+        return ~self.over[self.kept - 1 : self.end - 1]
 
     def shift(self) -> None:
         """Finish the stretch: its last `kept` slots become the first."""
@@ -98,4 +114,4 @@ class Trace:
         self.end = self.kept
 
     def _per_slot(self) -> tuple[Array, ...]:
-        return self.actions, self.reward, self.terminated, self.done, self.pending
+        return self.actions, self.reward, self.terminated, self.done, self.over, self.pending

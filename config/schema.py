@@ -175,6 +175,9 @@ class ImpalaConfig(Section):
     """Bring observations to running mean 0 and standard deviation 1, clipped at 10."""
     normalize_rewards: bool = True
     """Divide rewards by the running standard deviation of the discounted return, clipped at 10."""
+    anneal_env_steps: Positive | None = None
+    """Environment steps learned from over which the learning rate falls linearly to 0; null keeps it constant. At a
+    constant rate a policy that has solved its task can forget it again."""
 
 
 PolicyConfig = Annotated[DqnConfig | PpoConfig | ImpalaConfig, Field(discriminator="type")]

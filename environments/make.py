@@ -14,6 +14,7 @@ from gymnasium.envs.registration import EnvSpec, registry
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from remuda.config.schema import EnvConfig
+from remuda.environments.atari import NAMESPACE, AtariGame, AtariVector, atari_settings, is_atari, register_atari
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.spaces import Array, Space, UnsupportedSpaceError, column_layout
 from remuda.environments.user_module import user_function
@@ -38,7 +39,13 @@ def make_single(env: EnvConfig, *, source_dir: str | None, render_mode: str | No
 
     Raises EnvironmentBuildError where the id, the module or its function, or the spaces cannot be used.
     """
-    built = _from_id(env, render_mode) if env.id is not None else _from_function(env, source_dir, render_mode)
+    built: SingleEnv
+    if env.id is None:
+        built = _from_function(env, source_dir, render_mode)
+    elif _plays_atari(env):
+        built = _atari_game(env, render_mode)
+    else:
+        built = _from_id(env, render_mode)
     _check_spaces(built.observation_space, built.action_space)
     return built
 
@@ -84,6 +91,11 @@ def vectorization(vector: Vector) -> Vectorization:
             return "native"
 
 
+def clips_rewards(vector: Vector) -> bool:
+    """Whether the vector pays raw scores and learners shall see them clipped to [-1, 1]."""
+    return isinstance(vector, AtariVector) and vector.clips_rewards
+
+
 def single_spaces(vector: Vector) -> tuple[Space, Space]:
     """Return the observation and the action space of one environment of the vector."""
     untyped: Any = vector  # gymnasium leaves the spaces' element type open
@@ -93,17 +105,15 @@ def single_spaces(vector: Vector) -> tuple[Space, Space]:
 def reset_vector(vector: Vector, seeds: list[int] | None) -> Array:
     """Reset every environment and return the observations [num_envs, …].
 
-    `seeds` has one seed per environment. A native vector has one random stream for all its environments and is given
-    the first. None goes on with the random streams as they are.
+    `seeds` has one seed per environment. A native vector (but for Atari's) has one random stream for all its
+    environments and is given the first. None goes on with the random streams as they are.
     """
     if seeds is None:
         observations, _ = vector.reset()
-    elif vectorization(vector) == "native":
+    elif vectorization(vector) == "native" and not isinstance(vector, AtariVector):
         observations, _ = vector.reset(seed=seeds[0])
     else:
-        observations, _ = vector.reset(
-            seed=cast(int, seeds)
-        )  # gymnasium's base class forgets that these two take a list
+        observations, _ = vector.reset(seed=cast(int, seeds))  # gymnasium's base class forgets that these take a list
     return observations
 
 
@@ -142,12 +152,36 @@ def _from_function(env: EnvConfig, source_dir: str | None, render_mode: str | No
     return single
 
 
+def _plays_atari(env: EnvConfig) -> bool:
+    """Whether ale-py's own vector environment plays it: then single games are cut from the same cloth."""
+    return env.vectorization in ("auto", "native") and is_atari(_known_spec(env)) and _obstacle_to_native(env) is None
+
+
+def _atari_game(env: EnvConfig, render_mode: str | None) -> SingleEnv:
+    if render_mode is not None:
+        raise EnvironmentBuildError(f"{env.id} cannot be shown: its emulator has no window; evaluate without rendering")
+    settings = atari_settings(env, _known_spec(env))
+    try:
+        return AtariGame(settings)
+    except Exception as error:  # whatever the emulator makes of its settings
+        raise _unbuildable(env, error) from error
+
+
 def _native(env: EnvConfig, num_envs: int) -> Vector:
+    spec = _known_spec(env)
+    if is_atari(spec):
+        settings = atari_settings(env, spec)
+        try:
+            return _checked(AtariVector(settings, num_envs), env)
+        except EnvironmentBuildError:
+            raise
+        except Exception as error:  # whatever the emulator makes of its settings
+            raise _unbuildable(env, error) from error
     kwargs: dict[str, Any] = dict(env.kwargs)
     if env.max_episode_steps is not None:
         kwargs["max_episode_steps"] = env.max_episode_steps
     try:
-        vector = gymnasium.make_vec(_known_spec(env), num_envs, vectorization_mode="vector_entry_point", **kwargs)
+        vector = gymnasium.make_vec(spec, num_envs, vectorization_mode="vector_entry_point", **kwargs)
     except Exception as error:  # whatever the environment's constructor raises
         raise _unbuildable(env, error) from error
     return _checked(vector, env)
@@ -163,7 +197,7 @@ def _obstacle_to_native(env: EnvConfig) -> str | None:
     if spec.additional_wrappers:
         return f"{env.id} is registered with wrappers, which a vectorised class cannot have"
     wanted = {*spec.kwargs, *env.kwargs}
-    if env.max_episode_steps is not None or spec.max_episode_steps is not None:
+    if not is_atari(spec) and (env.max_episode_steps is not None or spec.max_episode_steps is not None):
         wanted.add("max_episode_steps")
     try:
         missing = _not_taken(_creator(spec.vector_entry_point), wanted)
@@ -188,6 +222,8 @@ def _not_taken(function: Callable[..., object], names: set[str]) -> list[str]:
 
 def _known_spec(env: EnvConfig) -> EnvSpec:
     assert env.id is not None, "EnvConfig holds exactly one of id and make"
+    if env.id.startswith(NAMESPACE):
+        register_atari(env.id)
     try:
         return gymnasium.spec(env.id)
     except (gymnasium.error.Error, ImportError) as error:

@@ -108,6 +108,13 @@ class ActorCritic(Algorithm):
             to_tensor(batch["log_prob"][valid], self._device),
         )
 
+    def _anneal(self) -> float:
+        """Set the learning rate for the next batch; return what is left of it, and of all that falls with it: 1 … 0."""
+        steps = self._shared.anneal_env_steps
+        remaining = 1.0 if steps is None else max(0.0, 1.0 - self._env_steps / steps)
+        self._optimizer.learning_rate = self._learner.learning_rate * remaining
+        return remaining
+
     def _as_drawn(self, actions: np.ndarray) -> np.ndarray:
         if self.action.n is not None:
             return actions.astype(np.int64) - self.action.start

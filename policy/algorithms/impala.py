@@ -25,6 +25,7 @@ class Impala(ActorCritic):
 
     def learn(self, batch: Arrays) -> LearnResult:
         """Take one step of Adam on the policy gradient, the value error and the entropy (section 4.2 of the paper)."""
+        self._anneal()
         segments = self._prepare(batch)
         valid = segments.outcome.valid
         if not valid.any():

@@ -51,8 +51,7 @@ class Ppo(ActorCritic):
 
     def learn(self, batch: Arrays) -> LearnResult:
         """Do a whole iteration: advantages, then `epochs` passes over `minibatches` shares of the batch."""
-        remaining = self._remaining()
-        self._optimizer.learning_rate = self._learner.learning_rate * remaining
+        remaining = self._anneal()
         steps, explained = self._valued(self._prepare(batch))
         order = np.random.default_rng((self._seed, self._updates))  # of the batch, so a resumed run goes on the same
         taken: list[_Losses] = []
@@ -113,16 +112,14 @@ class Ppo(ActorCritic):
     def _minibatches(self, steps: _Steps, rng: np.random.Generator) -> Iterator[_Steps]:
         """Every step once per epoch, in shares of equal size (but for one), shuffled anew each epoch."""
         n = len(steps.log_prob)
+        minibatches = min(self._policy.minibatches, n)
         for _ in range(self._policy.epochs if n else 0):
+            if minibatches == 1:  # the whole batch, in whatever order
+                yield steps
+                continue
             order = to_tensor(rng.permutation(n), self._device)
-            shares = [torch.tensor_split(column[order], min(self._policy.minibatches, n)) for column in steps]
+            shares = [torch.tensor_split(column[order], minibatches) for column in steps]
             yield from map(_Steps, *shares)
-
-    def _remaining(self) -> float:
-        """What is left of learning rate and clip at this point: 1 … 0."""
-        if self._policy.anneal_env_steps is None:
-            return 1.0
-        return max(0.0, 1.0 - self._env_steps / self._policy.anneal_env_steps)
 
 
 def _divergence(log_ratio: torch.Tensor) -> torch.Tensor:

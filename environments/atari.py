@@ -1,0 +1,169 @@
+"""Atari games by ale-py's own vector environment: emulated, scaled and stacked in its threads, outside Python.
+
+The emulator always pays raw scores and plays whole games here, so that the returns that are reported are the game's.
+What a learner sees instead is said beside: rewards that it shall clip, and lives lost that it shall take for the end of
+an episode although the game goes on (Mnih et al. 2015).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from remuda.config.schema import EnvConfig
+from remuda.environments.errors import EnvironmentBuildError
+from remuda.environments.spaces import Array
+
+NAMESPACE = "ALE/"
+LIFE_LOST = "life_lost"
+"""Key of a step's info, bool [num_envs]: for the learner an episode ended, though the game goes on."""
+
+_ENTRY_POINT = "ale_py.vector_env:AtariVectorEnv"
+_OURS_TO_SET = ("autoreset_mode", "batch_size", "game", "life_loss_info", "num_envs")
+
+
+@dataclass(frozen=True)
+class AtariSettings:
+    """How a game is emulated, and what a learner sees of it."""
+
+    emulator: dict[str, Any]
+    """Keyword arguments of AtariVectorEnv, all but num_envs."""
+    clips_rewards: bool
+    episodic_life: bool
+
+
+def register_atari(id: str) -> None:
+    """Make ids of Atari games known to gymnasium. Raises EnvironmentBuildError where ale-py is not installed."""
+    try:
+        import ale_py  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    except ImportError as error:
+        raise EnvironmentBuildError(
+            f"env.id = {id!r} needs the Atari emulator: pip install 'remuda[atari]' ({error})"
+        ) from error
+
+
+def is_atari(spec: EnvSpec) -> bool:
+    """Whether the id is stepped by ale-py's vector environment."""
+    return spec.vector_entry_point == _ENTRY_POINT
+
+
+def atari_settings(env: EnvConfig, spec: EnvSpec) -> AtariSettings:
+    """Take env.kwargs apart. Raises EnvironmentBuildError for settings that are not the user's."""
+    if taken := sorted(env.kwargs.keys() & set(_OURS_TO_SET)):
+        hint = "; episodic_life: true ends episodes with each life" if "life_loss_info" in taken else ""
+        raise EnvironmentBuildError(f"env.kwargs: {', '.join(taken)} cannot be set for {env.id}{hint}")
+    emulator: dict[str, Any] = {**spec.kwargs, **env.kwargs}
+    clips_rewards = _flag(emulator.pop("reward_clipping", True), "reward_clipping")
+    episodic_life = _flag(emulator.pop("episodic_life", False), "episodic_life")
+    if env.max_episode_steps is not None:
+        emulator["max_num_frames_per_episode"] = env.max_episode_steps * int(emulator["frameskip"])
+    emulator |= {"reward_clipping": False, "episodic_life": False, "life_loss_info": False}
+    emulator["autoreset_mode"] = AutoresetMode.NEXT_STEP
+    return AtariSettings(emulator, clips_rewards, episodic_life)
+
+
+class AtariVector(VectorEnv[Array, Array, Array]):
+    """A vector of one game: observations uint8 [num_envs, stack, height, width] and raw scores.
+
+    Resets in the step after the end of a game (AutoresetMode.NEXT_STEP); a game's seed and actions decide all of it.
+    """
+
+    def __init__(self, settings: AtariSettings, num_envs: int) -> None:
+        """Raises whatever ale-py does."""
+        self._ale: Any = _emulator(settings, num_envs)
+        self.num_envs = num_envs
+        self.clips_rewards = settings.clips_rewards
+        """The learner shall see rewards clipped to [-1, 1]."""
+        self._episodic_life = settings.episodic_life
+        self._lives: Array = np.zeros(num_envs, np.int32)
+        self._actions = _number_of_actions(self._ale)
+        self.metadata = dict(self._ale.metadata)
+        self.single_observation_space = self._ale.single_observation_space
+        self.single_action_space = self._ale.single_action_space
+        self.observation_space = self._ale.observation_space
+        self.action_space = self._ale.action_space
+
+    def reset(
+        self, *, seed: int | list[int] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
+        """Begin a new game everywhere; a list has one seed per environment."""
+        observations, info = self._ale.reset(seed=np.array(seed) if isinstance(seed, list) else seed)
+        self._lives = info["lives"]
+        return observations, info
+
+    def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
+        """Take one step everywhere. `info` has `lives`, and LIFE_LOST where lives are episodes.
+
+        Raises ValueError for an action that there is not: ale-py would wait for its outcome forever.
+        """
+        if self._actions is not None and not ((actions >= 0) & (actions < self._actions)).all():
+            raise ValueError(f"the actions {actions} are not all below {self._actions}")
+        observations, reward, terminated, truncated, info = self._ale.step(actions)
+        if self._episodic_life:
+            info[LIFE_LOST] = info["lives"] < self._lives
+            self._lives = info["lives"]
+        return observations, reward, terminated, truncated, info
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """End the emulator's threads."""
+        self._ale = None
+
+
+class AtariGame(gymnasium.Env[Array, Any]):
+    """One game, as evaluations play it: the same pictures as AtariVector's, whole games, raw scores."""
+
+    def __init__(self, settings: AtariSettings) -> None:
+        """Raises whatever ale-py does."""
+        self._settings = settings
+        self._ale: Any = _emulator(settings, 1)
+        self.observation_space = self._ale.single_observation_space
+        self.action_space = self._ale.single_action_space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        """Begin a new game."""
+        super().reset(seed=seed)
+        observations, info = self._ale.reset(seed=seed)
+        return observations[0], _first(info)
+
+    def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        """Take one step."""
+        if not self.action_space.contains(action):
+            raise ValueError(f"{action!r} is not an action of {self.action_space}")
+        observations, reward, terminated, truncated, info = self._ale.step(np.array([action]))
+        return observations[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), _first(info)
+
+    def close(self) -> None:
+        """End the emulator's thread."""
+        self._ale = None
+
+    def __reduce__(self) -> tuple[Callable[..., AtariGame], tuple[AtariSettings]]:
+        """A copy is built anew: the emulator's state stays here."""
+        return AtariGame, (self._settings,)
+
+
+def _emulator(settings: AtariSettings, num_envs: int) -> Any:
+    from ale_py.vector_env import AtariVectorEnv
+
+    create = cast("Callable[..., Any]", AtariVectorEnv)
+    return create(num_envs=num_envs, **settings.emulator)
+
+
+def _number_of_actions(emulator: Any) -> int | None:
+    space = emulator.single_action_space
+    return int(cast(Any, space).n) if isinstance(space, gymnasium.spaces.Discrete) else None
+
+
+def _first(info: dict[str, Array]) -> dict[str, Any]:
+    return {name: values[0] for name, values in info.items()}
+
+
+def _flag(value: object, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise EnvironmentBuildError(f"env.kwargs: {name} should be true or false, not {value!r}")
+    return value

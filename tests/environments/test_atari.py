@@ -1,0 +1,227 @@
+"""Atari games by ale-py's vector: the emulator's word against what collectors and evaluators are told."""
+
+from __future__ import annotations
+
+import json
+import pickle  # noqa: TID251 - vars.pkl is read as a user's tool reads it
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from remuda.config.schema import EnvConfig, ExperimentConfig
+from remuda.environments.atari import LIFE_LOST, AtariGame, AtariVector
+from remuda.environments.check import check_environment
+from remuda.environments.errors import EnvironmentBuildError
+from remuda.environments.make import (
+    Vector,
+    clips_rewards,
+    make_single,
+    make_vector,
+    reset_vector,
+    single_spaces,
+    vectorization,
+)
+from remuda.environments.record import record_environment
+from remuda.environments.spaces import Array
+from remuda.storage.run_folder import RunFolder
+
+PONG = EnvConfig(id="ALE/Pong-v5")
+
+
+def breakout(**kwargs: Any) -> EnvConfig:
+    return EnvConfig(id="ALE/Breakout-v5", kwargs={"repeat_action_probability": 0.0, **kwargs})
+
+
+def vector_of(env: EnvConfig, num_envs: int = 2) -> Vector:
+    return make_vector(env, num_envs=num_envs, source_dir=None)
+
+
+def played(env: EnvConfig, num_envs: int, steps: int) -> list[tuple[Array, Array, Array, Array, dict[str, Any]]]:
+    """Random steps, the same for every vector of that size."""
+    vector, rng = vector_of(env, num_envs), np.random.default_rng(0)
+    reset_vector(vector, list(range(num_envs)))
+    return [vector.step(rng.integers(4, size=num_envs)) for _ in range(steps)]
+
+
+def test_a_game_is_stepped_by_the_emulators_own_vector() -> None:
+    vector = vector_of(PONG)
+    assert isinstance(vector, AtariVector)
+    assert vectorization(vector) == "native"
+    observation, action = single_spaces(vector)
+    assert (observation.shape, str(observation.dtype), str(action)) == ((4, 84, 84), "uint8", "Discrete(6)")
+    assert clips_rewards(vector)
+    assert not clips_rewards(vector_of(EnvConfig(id="ALE/Pong-v5", kwargs={"reward_clipping": False})))
+    assert not clips_rewards(vector_of(EnvConfig(id="CartPole-v1")))
+
+
+def test_settings_reach_the_emulator() -> None:
+    kwargs = {"img_height": 64, "img_width": 32, "stack_num": 2, "grayscale": False, "full_action_space": True}
+    config = EnvConfig.model_validate({"id": "ALE/Pong-v5", "kwargs": kwargs})
+    observation, action = single_spaces(vector_of(config))
+    assert (observation.shape, str(action)) == ((2, 64, 32, 3), "Discrete(18)")
+    single = make_single(config, source_dir=None)
+    assert (single.observation_space, single.action_space) == (observation, action)
+
+
+def test_each_environment_plays_as_its_seed_says() -> None:
+    seeds, steps = [7, 8, 7], 30
+    vector = vector_of(PONG, 3)
+    observations = reset_vector(vector, seeds)
+    for row, seed in enumerate(seeds):
+        first, _ = make_single(PONG, source_dir=None).reset(seed=seed)
+        np.testing.assert_array_equal(observations[row], first)
+    for _ in range(steps):
+        observations = vector.step(np.full(3, 2))[0]
+    np.testing.assert_array_equal(observations[0], observations[2])
+    assert not np.array_equal(observations[0], observations[1])
+    again = reset_vector(vector, None)
+    assert not np.array_equal(again, reset_vector(vector, seeds)), "without seeds the random streams go on"
+
+
+def test_a_single_game_is_the_vectors_game_and_starts_anew_at_any_time() -> None:
+    game, vector = make_single(breakout(), source_dir=None), vector_of(breakout(), 1)
+    for _ in range(2):
+        observation, _ = game.reset(seed=5)
+        np.testing.assert_array_equal(observation, reset_vector(vector, [5])[0])
+        rng = np.random.default_rng(1)
+        ended = False
+        while not ended:
+            action = rng.integers(4)
+            observation, reward, terminated, truncated, _ = game.step(action)
+            seen, rewards, ends, cuts, _ = vector.step(np.array([action]))
+            np.testing.assert_array_equal(observation, seen[0])
+            assert (reward, terminated, truncated) == (rewards[0], ends[0], cuts[0])
+            ended = terminated or truncated
+
+
+def test_the_step_after_the_end_is_the_reset_and_nothing_else() -> None:
+    """NEXT_STEP, by the emulator's own frame counter: no frame is played in the reset but the no-ops before a game."""
+    steps = played(breakout(noop_max=1), 2, 600)
+    ended = np.array([terminated | truncated for _, _, terminated, truncated, _ in steps])
+    frames = np.array([info["episode_frame_number"] for *_, info in steps])
+    lives = np.array([info["lives"] for *_, info in steps])
+    assert ended.sum() >= 4
+    after = np.roll(ended, 1, axis=0)
+    after[0] = False
+    assert (np.diff(frames, axis=0)[~after[1:] & ~ended[1:]] == 4).all(), "four frames a step"
+    assert (frames[after] <= 1).all(), "a reset begins a game"
+    assert (lives[ended] == 0).all()
+    assert (lives[after] == 5).all()
+    assert not ended[after].any()
+    assert not np.array([reward for _, reward, *_ in steps])[after].any()
+
+
+def test_the_last_picture_of_a_game_is_shown_and_the_next_begins_with_an_empty_stack() -> None:
+    steps = played(breakout(), 1, 600)
+    end = next(t for t, (_, _, terminated, _, _) in enumerate(steps) if terminated[0])
+    before, last, first = (steps[t][0][0] for t in (end - 1, end, end + 1))
+    np.testing.assert_array_equal(last[:-1], before[1:], err_msg="the last observation goes on from the one before")
+    assert not first[:-1].any()
+    assert first[-1].any()
+
+
+def test_lives_can_be_episodes_for_the_learner_while_the_game_goes_on() -> None:
+    with_lives, whole = played(breakout(episodic_life=True), 2, 400), played(breakout(), 2, 400)
+    lives = np.array([info["lives"] for *_, info in with_lives])
+    lost = np.array([info[LIFE_LOST] for *_, info in with_lives])
+    fewer = np.diff(np.vstack([np.full(2, 5), lives]), axis=0) < 0
+    np.testing.assert_array_equal(lost, fewer)
+    assert lost.sum() > 10
+    assert LIFE_LOST not in whole[0][4]
+    for one, other in zip(with_lives, whole, strict=True):
+        for got, expected in zip(one[:4], other[:4], strict=True):
+            np.testing.assert_array_equal(got, expected, err_msg="the game itself is the same")
+
+
+def test_the_emulator_pays_raw_scores_whatever_the_learner_sees() -> None:
+    freeway = {"repeat_action_probability": 0.0}
+    for clipping in (True, False):
+        config = EnvConfig.model_validate(
+            {"id": "ALE/SpaceInvaders-v5", "kwargs": {**freeway, "reward_clipping": clipping}}
+        )
+        rewards = np.array([reward for _, reward, *_ in played(config, 2, 150)])
+        assert set(np.unique(rewards)) > {0, 5}, "an invader of the lowest row is worth 5"
+
+
+def test_the_longest_game_is_truncated() -> None:
+    config = breakout(noop_max=1).model_copy(update={"max_episode_steps": 6})
+    vector = vector_of(config, 1)
+    reset_vector(vector, [0])
+    endings = [(bool(s[2][0]), bool(s[3][0])) for s in (vector.step(np.zeros(1, int)) for _ in range(7))]
+    assert endings == [(False, False)] * 5 + [(False, True), (False, False)]
+
+
+def test_an_action_that_does_not_exist_is_an_error_and_not_a_wait_forever() -> None:
+    vector = vector_of(PONG)
+    reset_vector(vector, [0, 1])
+    for actions in ([0, 6], [-1, 0]):
+        with pytest.raises(ValueError, match="not all below 6"):
+            vector.step(np.array(actions))
+    game = make_single(PONG, source_dir=None)
+    game.reset(seed=0)
+    with pytest.raises(ValueError, match="6 is not an action"):
+        game.step(6)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"life_loss_info": True}, r"life_loss_info cannot be set for ALE/Pong-v5; episodic_life: true"),
+        ({"batch_size": 2, "autoreset_mode": "SameStep"}, "autoreset_mode, batch_size cannot be set"),
+        ({"reward_clipping": 1}, "reward_clipping should be true or false, not 1"),
+        ({"frameskip": 0}, "Invalid frameskip"),
+        ({"frame_skip": 4}, "frame_skip"),
+    ],
+)
+def test_settings_that_cannot_be_are_named(kwargs: dict[str, Any], message: str) -> None:
+    config = EnvConfig(id="ALE/Pong-v5", kwargs=kwargs)
+    for build in (lambda: vector_of(config), lambda: make_single(config, source_dir=None)):
+        with pytest.raises(EnvironmentBuildError, match=message):
+            build()
+
+
+def test_what_the_vector_does_not_know_is_gymnasiums_plain_game_in_both_places() -> None:
+    config = EnvConfig(id="ALE/Pong-v5", kwargs={"obs_type": "ram"})
+    vector, single = vector_of(config), make_single(config, source_dir=None)
+    assert vectorization(vector) == "sync"
+    assert single_spaces(vector)[0] == single.observation_space
+    plain = EnvConfig(id="ALE/Pong-v5", vectorization="sync")
+    assert make_single(plain, source_dir=None).observation_space.shape == (210, 160, 3)
+
+
+def test_without_the_emulator_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ale_py", None)
+    with pytest.raises(EnvironmentBuildError, match=r"'ALE/Pong-v5' needs .*pip install 'remuda\[atari\]'"):
+        check_environment(ExperimentConfig(name="pong", env=PONG))
+
+
+def test_an_unknown_game_names_the_nearest() -> None:
+    with pytest.raises(EnvironmentBuildError, match="did you mean ALE/Breakout-v5"):
+        vector_of(EnvConfig(id="ALE/Breakoutt-v5"))
+
+
+def test_a_game_cannot_be_shown_and_says_so() -> None:
+    with pytest.raises(EnvironmentBuildError, match="evaluate without rendering"):
+        make_single(PONG, source_dir=None, render_mode="human")
+
+
+def test_a_run_folder_describes_and_pickles_it(tmp_path: Path) -> None:
+    config = ExperimentConfig(name="pong", env=PONG)
+    assert check_environment(config)[0].shape == (4, 84, 84)
+    vector = vector_of(PONG)
+    assert record_environment(RunFolder(tmp_path), config, vector) is None
+    spec = json.loads((tmp_path / "env_spec.json").read_text())
+    assert (spec["vectorization"], spec["autoreset"]) == ("native", "NextStep")
+    with (tmp_path / "vars.pkl").open("rb") as file:
+        copy = pickle.load(file)["env"]  # noqa: S301
+    assert isinstance(copy, AtariGame)
+    np.testing.assert_array_equal(copy.reset(seed=3)[0], reset_vector(vector, [3, 4])[0])
+
+
+def test_closing_twice_does_no_harm() -> None:
+    vector, game = vector_of(PONG), make_single(PONG, source_dir=None)
+    for each in (vector, vector, game, game):
+        each.close()

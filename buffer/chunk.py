@@ -23,12 +23,13 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
+from remuda.buffer.frames import check_columns
 from remuda.storage.atomic import sweep_temporaries, write_bytes
 from remuda.wire.messages import ChunkId, ChunkMeta, PolicyRef
 
 Column = npt.NDArray[np.generic]
 Columns = dict[str, Column]
-"""Arrays by name, all with one row per training sample."""
+"""Arrays by name, all with one row per training sample; images may be stored as remuda.buffer.frames says."""
 
 ChunkFault = Literal[
     "missing", "unreadable", "wrong name", "wrong size", "wrong checksum", "malformed", "lying header", "pickle"
@@ -100,16 +101,16 @@ def write_chunk(
 ) -> ChunkMeta:
     """Write the columns, each [rows, …], to a payload file in `data_dir` and return what to announce.
 
-    `meta.payload_bytes` is the size of the whole file. Raises ValueError for columns of different length or a dtype
-    that safetensors does not know, and for numbers that are not finite; OSError when the disk does not take it.
+    `meta.payload_bytes` is the size of the whole file. Raises ValueError for columns that do not fit together or a
+    dtype that safetensors does not know, and for numbers that are not finite; OSError when the disk does not take it.
     """
-    stored = _in_file_order(columns)
+    rows, stored = check_columns(columns), _in_file_order(columns)
     if not math.isfinite(collect_s) or not np.isfinite(episode_returns).all():
         raise ValueError(f"chunk {chunk.sequence}: the episode returns {list(episode_returns)} are not all finite")
     meta = ChunkMeta(
         chunk=chunk,
         file=chunk_name(chunk),
-        rows=len(next(iter(stored.values()))),
+        rows=rows,
         env_steps=env_steps,
         payload_bytes=0,
         checksum=_checksum(stored),
@@ -126,10 +127,6 @@ def write_chunk(
 
 def _in_file_order(columns: Mapping[str, npt.NDArray[np.generic]]) -> Columns:
     """Return contiguous little-endian columns, widest dtype first so that each is aligned in the file."""
-    lengths = {column.shape[:1] for column in columns.values()}  # () for a scalar
-    if len(lengths) != 1 or () in lengths:
-        shapes = {name: column.shape for name, column in columns.items()}
-        raise ValueError(f"all columns must have the same number of rows, not {shapes}")
     stored: Columns = {}
     for name, column in sorted(columns.items(), key=lambda item: (-item[1].dtype.itemsize, item[0])):
         dtype = column.dtype.newbyteorder("<")
@@ -198,11 +195,14 @@ def read_chunk(path: Path, meta: ChunkMeta) -> Columns:
     if _meta_in(path, data[8 : 8 + _header_bytes(path, data[:8], len(data))]) != meta:
         raise ChunkError("lying header", path, "its metadata is not what was announced")
     columns = _columns_in(path, data)
-    if any(not column.ndim or len(column) != meta.rows for column in columns.values()):
-        shapes = {name: column.shape for name, column in columns.items()}
-        raise ChunkError("lying header", path, f"{meta.rows} rows announced, columns are {shapes}")
     if _checksum(columns) != meta.checksum:
         raise ChunkError("wrong checksum", path, "damaged on its way to or from the disk")
+    try:
+        rows = check_columns(columns)
+    except ValueError as error:
+        raise ChunkError("malformed", path, str(error)) from error
+    if rows != meta.rows:
+        raise ChunkError("lying header", path, f"{meta.rows} rows announced, {rows} in its columns")
     return columns
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from remuda.buffer.chunk import Columns
+from remuda.buffer.frames import FRAMES, FramePool, check_columns, stacks_name
 
 Rows = npt.NDArray[np.int64]
 
@@ -17,6 +18,8 @@ class RowsNotHeldError(LookupError):
 class ColumnRing:
     """Holds the newest capacity + slack rows of every column. The first chunk decides names, dtypes and shapes.
 
+    Stacks of images stay frames and indices in memory, and are built up when rows are gathered.
+
     `capacity` is the replay index's; `slack` is how many rows may come in between the drawing of a row and its
     gathering: a row drawn just before its eviction is still here.
     """
@@ -26,6 +29,8 @@ class ColumnRing:
             raise ValueError(f"capacity must be at least 1 and slack not negative, not {capacity} and {slack}")
         self._size = capacity + slack
         self._columns: Columns = {}
+        """[slots, …]; of stacks, where in the pool their frames are."""
+        self._pool: FramePool | None = None
         # Which row each slot holds, so that a gather notices every row that is not here, gaps included.
         self._rows: Rows = np.full(self._size, -1, np.int64)
         self.next_row = 0
@@ -33,8 +38,8 @@ class ColumnRing:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that the columns take when full."""
-        return sum(column.nbytes for column in self._columns.values())
+        """Bytes of memory that the columns take when full, and the frames take now."""
+        return sum(column.nbytes for column in self._columns.values()) + (self._pool.nbytes if self._pool else 0)
 
     def write(self, first_row: int, columns: Columns) -> None:
         """Put the rows first_row, first_row + 1 … in place of the oldest.
@@ -43,14 +48,17 @@ class ColumnRing:
         ValueError when they do, when there are more than the ring holds, or when a column is missing, unexpected, or of
         another dtype or shape than that of the first chunk.
         """
-        count = _row_count(columns)
+        count = check_columns(columns)
         if first_row < self.next_row:
             raise ValueError(f"rows from {first_row} on were written before; the next row is {self.next_row}")
         if count > self._size:
             raise ValueError(f"{count} rows do not fit a ring of {self._size}; make chunks smaller or the ring larger")
         if not self._columns:
-            self._columns = {name: np.empty((self._size, *c.shape[1:]), c.dtype) for name, c in columns.items()}
+            self._allocate(columns)
         self._check_fits(columns)
+        end_row = first_row + count
+        if self._pool is not None:
+            columns = self._pooled(self._pool, columns, end_row)
         start = first_row % self._size
         until_wrap = min(count, self._size - start)
         wrapped = count - until_wrap
@@ -59,8 +67,8 @@ class ColumnRing:
             kept[start : start + until_wrap] = column[:until_wrap]
             kept[:wrapped] = column[until_wrap:]
         self._rows[start : start + until_wrap] = np.arange(first_row, first_row + until_wrap)
-        self._rows[:wrapped] = np.arange(first_row + until_wrap, first_row + count)
-        self.next_row = first_row + count
+        self._rows[:wrapped] = np.arange(first_row + until_wrap, end_row)
+        self.next_row = end_row
 
     def gather(self, rows: Rows, out: Columns | None = None) -> Columns:
         """Return every column at `rows` int64 [b], as [b, …].
@@ -68,7 +76,7 @@ class ColumnRing:
         `out` takes the arrays of an earlier gather of as many rows and is returned. Raises RowsNotHeldError.
         """
         slots = rows % self._size
-        held = (self._rows.take(slots, mode="clip") == rows) & (rows >= 0)
+        held = (self._rows.take(slots, mode="clip") == rows) & (rows >= max(self.next_row - self._size, 0))
         if not held.all() or not self._columns:
             missing = rows[~held]
             raise RowsNotHeldError(
@@ -76,29 +84,59 @@ class ColumnRing:
                 f"it holds at most {self._size} rows below {self.next_row}"
             )
         if out is None:
-            out = {name: np.empty((len(rows), *c.shape[1:]), c.dtype) for name, c in self._columns.items()}
+            out = self._empty(len(rows))
         for name, column in self._columns.items():
-            # mode="clip" because "raise" would copy `out` once more; the slots are all in range.
-            column.take(slots, axis=0, out=out[name], mode="clip")
+            stacks = stacks_name(name)
+            if stacks is not None and self._pool is not None:
+                self._pool.gather(np.asarray(column.take(slots, axis=0), np.int32), out[stacks])
+            else:
+                # mode="clip" because "raise" would copy `out` once more; the slots are all in range.
+                column.take(slots, axis=0, out=out[name], mode="clip")
         return out
 
+    def _allocate(self, columns: Columns) -> None:
+        if FRAMES in columns:
+            self._pool = FramePool(columns[FRAMES])
+        self._columns = {
+            name: np.empty((self._size, *column.shape[1:]), column.dtype)
+            for name, column in columns.items()
+            if name != FRAMES
+        }
+
+    def _pooled(self, pool: FramePool, columns: Columns, end_row: int) -> Columns:
+        """Put the chunk's frames into the pool, and in the columns lead its indices there."""
+        pool.release(end_row - self._size)
+        slots = pool.add(columns[FRAMES], end_row=end_row)
+        return {
+            name: column if stacks_name(name) is None else slots.take(np.asarray(column, np.int32))
+            for name, column in columns.items()
+            if name != FRAMES
+        }
+
+    def _empty(self, rows: int) -> Columns:
+        """Arrays for so many gathered rows."""
+        arrays: Columns = {}
+        for name, column in self._columns.items():
+            stacks = stacks_name(name)
+            if stacks is not None and self._pool is not None:
+                arrays[stacks] = np.empty((rows, *column.shape[1:], *self._pool.frame_shape), self._pool.dtype)
+            else:
+                arrays[name] = np.empty((rows, *column.shape[1:]), column.dtype)
+        return arrays
+
     def _check_fits(self, columns: Columns) -> None:
-        if columns.keys() != self._columns.keys():
+        expected = {name: (column.dtype, column.shape[1:]) for name, column in self._columns.items()}
+        if self._pool is not None:
+            expected[FRAMES] = self._pool.dtype, self._pool.frame_shape
+        if columns.keys() != expected.keys():
             raise ValueError(
-                f"columns are {sorted(columns)}, the first chunk's were {sorted(self._columns)}: "
+                f"columns are {sorted(columns)}, the first chunk's were {sorted(expected)}: "
                 "do all collectors run the same config?"
             )
         for name, column in columns.items():
-            kept = self._columns[name]
-            if column.dtype != kept.dtype or column.shape[1:] != kept.shape[1:]:
+            dtype, shape = expected[name]
+            if column.dtype != dtype or column.shape[1:] != shape:
                 raise ValueError(
                     f"column {name!r} is {column.dtype}{list(column.shape[1:])} per row, "
-                    f"the first chunk's was {kept.dtype}{list(kept.shape[1:])}"
+                    f"the first chunk's was {dtype}{list(shape)}"
                 )
-
-
-def _row_count(columns: Columns) -> int:
-    counts = {len(column) for column in columns.values()}
-    if len(counts) != 1:
-        raise ValueError(f"all columns must have the same number of rows, not {sorted(counts)}")
-    return counts.pop()

@@ -6,6 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
+from remuda.collector.frames import observation_columns
 from remuda.collector.n_step import n_step_windows
 from remuda.collector.trace import Trace
 from remuda.environments.spaces import Array
@@ -34,7 +35,7 @@ class NStepRows:
 
     Columns: obs and next_obs [rows, …], action [rows, …], reward float32 [rows] (discounted sum over its m steps),
     discount float32 [rows] (discount^m, or 0 where the episode terminated): a value estimate is reward + discount *
-    value(next_obs). In order of time, then of environment.
+    value(next_obs). In order of time, then of environment. Images come as frames and indices (remuda.buffer.frames).
     """
 
     whole_slots = False
@@ -54,12 +55,10 @@ class NStepRows:
         length = windows.length.take(first)
         after = first + num_envs * length
         bootstraps = ~trace.terminated.take(after - num_envs)
-        seen = trace.observations.reshape(-1, *trace.observations.shape[2:])
         columns: dict[str, Array] = {
-            "obs": seen.take(first, axis=0),
+            **observation_columns(trace.observations, {"obs": first, "next_obs": after}),
             "action": trace.actions.reshape(-1, *trace.actions.shape[2:]).take(first, axis=0),
             "reward": windows.reward.take(first).astype(np.float32),
-            "next_obs": seen.take(after, axis=0),
             "discount": (self._powers.take(length) * bootstraps).astype(np.float32),
         }
         pending &= ~given
@@ -72,7 +71,7 @@ class SegmentRows:
     Columns: obs [rows, T + 1, …], action [rows, T, …], reward float32 [rows, T], terminated, done and valid bool
     [rows, T], and whatever the policy records of each action, such as log_prob [rows, T]. A slot that is not valid is
     the environment's reset: neither counted nor to be learned from. obs[:, t + 1] is the true last observation where
-    slot t ended an episode.
+    slot t ended an episode. Images come as frames and indices.
     """
 
     whole_slots = True
@@ -81,8 +80,9 @@ class SegmentRows:
     def take(self, trace: Trace, *, last: bool) -> tuple[dict[str, Array], int]:
         """See Rows. A segment is never left incomplete, so with `last` there is nothing to give."""
         new = trace.new
+        seen = np.arange(trace.kept * trace.num_envs, (trace.end + 1) * trace.num_envs)
         columns: dict[str, Array] = {
-            "obs": _by_env(trace.observations[trace.kept : trace.end + 1]),
+            **observation_columns(trace.observations, {"obs": seen.reshape(-1, trace.num_envs).T}),
             "action": _by_env(trace.actions[new]),
             "reward": _by_env(trace.reward[new]).astype(np.float32),
             "terminated": _by_env(trace.terminated[new]),

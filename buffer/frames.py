@@ -1,0 +1,116 @@
+"""Images that several stacks share are kept once: how such columns are named and checked, and the learner's pool.
+
+Neighbouring rows of Atari share all but one of their frames. So a chunk may hold, in place of a column `obs` of stacks,
+the distinct frames as the one column `frames` [frames, …] and which of them make up each stack as `frames:obs` int32
+[rows, depth] (or [rows, …] of any shape): obs = frames[frames:obs].
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+Column = npt.NDArray[np.generic]
+Slots = npt.NDArray[np.int32]
+
+FRAMES = "frames"
+_INDEX_PREFIX = "frames:"
+
+
+def index_name(name: str) -> str:
+    """Return under which name the indices of the stacks `name` are stored."""
+    return _INDEX_PREFIX + name
+
+
+def stacks_name(column: str) -> str | None:
+    """Return which stacks this stored column holds the indices of; None for every other column."""
+    return column.removeprefix(_INDEX_PREFIX) if column.startswith(_INDEX_PREFIX) else None
+
+
+def check_columns(columns: Mapping[str, Column]) -> int:
+    """Return the number of rows, which all columns but the frames have.
+
+    Raises ValueError when they differ, when indices lead outside the frames, or when there is one without the other.
+    """
+    rows: set[int] = {len(column) if column.ndim else -1 for name, column in columns.items() if name != FRAMES}
+    if len(rows) != 1 or -1 in rows:
+        shapes = {name: column.shape for name, column in columns.items()}
+        raise ValueError(f"all columns must have the same number of rows, not {shapes}")
+    stacks = {name: of for name in columns if (of := stacks_name(name)) is not None}
+    if (FRAMES in columns) != bool(stacks):
+        raise ValueError(f"column {FRAMES!r} and columns {_INDEX_PREFIX!r}… go together, not {sorted(columns)}")
+    for name, of in stacks.items():
+        if not of or of in columns:
+            raise ValueError(f"column {name!r} holds the stacks of {of!r}, which must be a name that is not taken")
+        _check_index(name, columns[name], columns[FRAMES])
+    return rows.pop()
+
+
+def _check_index(name: str, index: Column, frames: Column) -> None:
+    if index.dtype != np.int32 or not frames.ndim:
+        raise ValueError(f"column {name!r} must be int32 and lead to frames, not {index.dtype} to {frames.shape}")
+    if index.size and not 0 <= int(index.min()) <= int(index.max()) < len(frames):
+        raise ValueError(f"column {name!r} leads outside the {len(frames)} frames there are")
+
+
+class FramePool:
+    """The frames of the chunks whose rows are still wanted, in one array that grows to what they need.
+
+    How many frames a row brings depends on the episodes, so no size is known beforehand. A slot that is free again is
+    used for the next frame, wherever it lies.
+    """
+
+    def __init__(self, like: Column) -> None:
+        """`like` [frames, …] tells shape and dtype of a frame."""
+        self._frames: Column = np.empty((0, *like.shape[1:]), like.dtype)
+        self._free: Slots = np.empty(0, np.int32)
+        self._chunks: deque[tuple[int, Slots]] = deque()  # one above the last row, and where its frames are
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that the frames take now."""
+        return self._frames.nbytes
+
+    @property
+    def frame_shape(self) -> tuple[int, ...]:
+        """Shape of one frame."""
+        return self._frames.shape[1:]
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]:
+        """Dtype of the frames."""
+        return self._frames.dtype
+
+    def add(self, frames: Column, *, end_row: int) -> Slots:
+        """Keep a chunk's frames until `release(end_row)`; return the slot of each."""
+        if len(frames) > len(self._free):
+            self._grow(len(frames) - len(self._free))
+        left = len(self._free) - len(frames)
+        self._free, slots = self._free[:left].copy(), self._free[left:]
+        self._frames[slots] = frames
+        self._chunks.append((end_row, slots))
+        return slots
+
+    def release(self, below_row: int) -> None:
+        """Forget the frames of every chunk whose rows are all below `below_row`."""
+        released: list[Slots] = []
+        while self._chunks and self._chunks[0][0] <= below_row:
+            released.append(self._chunks.popleft()[1])
+        if released:
+            self._free = np.concatenate([self._free, *released])
+
+    def gather(self, slots: Slots, out: Column) -> None:
+        """Write the frames at `slots` […] to `out` […, frame]."""
+        # mode="clip" because "raise" would copy `out` once more; the slots are all in range.
+        self._frames.take(slots, axis=0, out=out, mode="clip")
+
+    def _grow(self, frames: int) -> None:
+        """Make room for so many more frames, and for some to come, so that growing stays rare."""
+        size = len(self._frames)
+        grown = size + max(frames, size // 16)
+        # Reallocation moves no byte where the system can remap pages. No view of the old memory was ever given out.
+        self._frames.resize((grown, *self.frame_shape), refcheck=False)
+        self._free = np.concatenate([self._free, np.arange(size, grown, dtype=np.int32)])

@@ -1,0 +1,225 @@
+"""Stacks whose frames are stored once come back as they were, from the disk and from the ring, whatever is evicted."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remuda.buffer.chunk import ChunkError, Columns, read_chunk, write_chunk
+from remuda.buffer.frames import FRAMES, FramePool, check_columns, index_name, stacks_name
+from remuda.buffer.ring import ColumnRing, RowsNotHeldError
+from remuda.tests.buffer.chunks import WORKER
+from remuda.tests.buffer.stacks import image_columns, unstacked
+from remuda.wire.messages import ChunkId, ChunkMeta, PolicyRef
+
+
+def write(data_dir: Path, columns: Columns) -> ChunkMeta:
+    chunk = ChunkId(worker=WORKER, incarnation=1, sequence=0)
+    return write_chunk(data_dir, chunk, columns, env_steps=1, policy=PolicyRef(), collect_s=0.1)
+
+
+# --- names and checks -----------------------------------------------------------------------------------------------
+
+
+@given(st.text())
+def test_the_name_of_an_index_tells_whose_stacks_it_holds(name: str) -> None:
+    assert stacks_name(index_name(name)) == name
+
+
+def test_other_columns_hold_no_stacks() -> None:
+    assert [stacks_name(name) for name in ("obs", FRAMES, "frame", "my frames:obs", "")] == [None] * 5
+
+
+def test_the_rows_are_those_of_every_column_but_the_frames() -> None:
+    assert check_columns(image_columns(5, frames=9)) == 5
+    assert check_columns(image_columns(0, frames=0)) == 0
+
+
+def damaged(**changes: np.ndarray | None) -> Columns:
+    """Columns of 5 rows and 9 frames, some of them replaced or (None) left out."""
+    columns = {**image_columns(5, frames=9), **changes}
+    return {name: column for name, column in columns.items() if column is not None}
+
+
+OBS = index_name("obs")
+NONSENSE: dict[str, tuple[Columns, str]] = {
+    "beyond the frames": (damaged(**{OBS: np.full((5, 4), 9, np.int32)}), "leads outside the 9 frames"),
+    "before the frames": (damaged(**{OBS: np.full((5, 4), -1, np.int32)}), "leads outside the 9 frames"),
+    "no frames at all": (damaged(frames=np.empty((0, 3, 3), np.uint8)), "leads outside the 0 frames"),
+    "other integers": (damaged(**{OBS: np.zeros((5, 4), np.int64)}), "must be int32"),
+    "frames left out": (damaged(frames=None), "go together"),
+    "frames for nobody": ({"id": np.arange(5), FRAMES: np.zeros((9, 3, 3), np.uint8)}, "go together"),
+    "frames of nothing": (damaged(frames=np.zeros((), np.uint8)), "leads? (to|outside)"),
+    "stored twice": (damaged(obs=np.zeros((5, 4))), "not taken"),
+    "nameless": (damaged(**{index_name(""): np.zeros((5, 4), np.int32)}), "not taken"),
+    "another length": (damaged(**{OBS: np.zeros((4, 4), np.int32)}), "same number of rows"),
+    "nothing else": ({FRAMES: np.zeros((9, 3, 3), np.uint8)}, "same number of rows"),
+}
+
+
+@pytest.mark.parametrize(("columns", "message"), NONSENSE.values(), ids=NONSENSE.keys())
+def test_nonsense_is_neither_written_nor_held(tmp_path: Path, columns: Columns, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check_columns(columns)
+    with pytest.raises(ValueError, match=message):
+        write(tmp_path, columns)
+    assert list(tmp_path.iterdir()) == []
+    ring = ColumnRing(10)
+    with pytest.raises(ValueError, match=message):
+        ring.write(0, columns)
+    assert (ring.next_row, ring.nbytes) == (0, 0)
+
+
+# --- on disk --------------------------------------------------------------------------------------------------------
+
+
+def test_a_payload_comes_back_as_it_was_stored_and_counts_its_rows(tmp_path: Path) -> None:
+    columns = image_columns(5, frames=9)
+    meta = write(tmp_path, columns)
+    assert meta.rows == 5
+    assert meta.payload_bytes == (tmp_path / meta.file).stat().st_size
+    back = read_chunk(tmp_path / meta.file, meta)
+    assert back.keys() == columns.keys()
+    for name, column in columns.items():
+        np.testing.assert_array_equal(back[name], column)
+
+
+@pytest.mark.parametrize(("columns", "message"), NONSENSE.values(), ids=NONSENSE.keys())
+def test_a_payload_of_nonsense_with_the_right_checksum_is_refused(
+    tmp_path: Path, columns: Columns, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def not_looking(columns: Columns) -> int:
+        return 5
+
+    monkeypatch.setattr("remuda.buffer.chunk.check_columns", not_looking)
+    meta = write(tmp_path, columns)
+    monkeypatch.undo()
+    with pytest.raises(ChunkError, match=message) as caught:
+        read_chunk(tmp_path / meta.file, meta)
+    assert caught.value.fault == "malformed"
+
+
+def test_a_damaged_index_is_noticed_even_where_it_leads_to_another_frame(tmp_path: Path) -> None:
+    columns = image_columns(1, frames=200, depth=1)
+    columns[OBS] = np.array([[64]], np.int32)
+    meta = write(tmp_path, columns)
+    path = tmp_path / meta.file
+    content = path.read_bytes()
+    assert content.count(columns[OBS].tobytes()) >= 1
+    path.write_bytes(content.replace(columns[OBS].tobytes(), np.array([[65]], np.int32).tobytes()))
+    with pytest.raises(ChunkError) as caught:
+        read_chunk(path, meta)
+    assert caught.value.fault == "wrong checksum"
+
+
+# --- in the ring ----------------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    capacity=st.integers(1, 12),
+    slack=st.integers(0, 5),
+    chunks=st.lists(
+        st.tuples(st.integers(0, 9), st.integers(1, 15), st.sampled_from([0, 0, 0, 1, 4, 30])), max_size=15
+    ),
+)
+def test_stacks_agree_with_a_dict_of_rows(capacity: int, slack: int, chunks: list[tuple[int, int, int]]) -> None:
+    ring, size = ColumnRing(capacity, slack), capacity + slack
+    naive = dict[int, tuple[np.ndarray, np.ndarray]]()
+    next_row = 0
+    for rows, frames, gap in chunks:
+        rows, first_row = min(rows, size), next_row + gap
+        columns = image_columns(rows, frames=frames, first_row=first_row)
+        ring.write(first_row, columns)
+        plain = unstacked(columns)
+        naive |= {first_row + i: (plain["obs"][i], plain["next_obs"][i]) for i in range(rows)}
+        next_row = first_row + rows
+    held = np.array([row for row in naive if row >= next_row - size], np.int64)
+    if len(held):
+        gathered = ring.gather(held)
+        assert sorted(gathered) == ["id", "next_obs", "obs"]
+        np.testing.assert_array_equal(gathered["id"], held)
+        np.testing.assert_array_equal(gathered["obs"], np.stack([naive[row][0] for row in held.tolist()]))
+        np.testing.assert_array_equal(gathered["next_obs"], np.stack([naive[row][1] for row in held.tolist()]))
+    for row in set(range(-2, next_row + 2)) - set(held.tolist()):
+        with pytest.raises(RowsNotHeldError):
+            ring.gather(np.array([row]))
+
+
+def test_out_is_filled_in_place() -> None:
+    ring = ColumnRing(10)
+    columns = image_columns(8)
+    ring.write(0, columns)
+    out = ring.gather(np.array([1, 1]))
+    stacks = out["obs"]
+    assert ring.gather(np.array([7, 0]), out) is out
+    assert out["obs"] is stacks
+    np.testing.assert_array_equal(stacks, unstacked(columns)["obs"][[7, 0]])
+
+
+@pytest.mark.parametrize("shape", [(), (4,), (5, 4)], ids=["single images", "stacks", "segments of stacks"])
+def test_indices_of_any_shape_are_replaced_by_frames(shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    frames = rng.integers(0, 256, (30, 2, 3), dtype=np.uint8)
+    index = rng.integers(0, 30, (6, *shape), dtype=np.int32)
+    ring = ColumnRing(6)
+    ring.write(0, {FRAMES: frames, OBS: index})
+    np.testing.assert_array_equal(ring.gather(np.arange(6))["obs"], frames[index])
+
+
+def test_memory_is_that_of_the_frames_in_use_and_does_not_grow_with_time() -> None:
+    ring = ColumnRing(100, slack=20)
+    sizes = list[int]()
+    for chunk in range(60):
+        ring.write(10 * chunk, image_columns(10, frames=14, side=32, first_row=10 * chunk))
+        sizes.append(ring.nbytes)
+    in_use = 12 * 14 * 32 * 32
+    columns = 120 * (4 * 4 * 2 + 8)
+    assert in_use + columns <= sizes[-1] <= 1.15 * in_use + columns
+    assert sizes[12:] == sizes[12:13] * 48
+
+
+def test_chunks_of_other_images_are_refused_and_change_nothing() -> None:
+    ring = ColumnRing(10)
+    columns = image_columns(4)
+    ring.write(0, columns)
+    before = ring.nbytes
+    wide = {**columns, FRAMES: np.zeros((12, 3, 4), np.uint8)}
+    floats = {**columns, FRAMES: np.zeros((12, 3, 3), np.float32)}
+    plain = unstacked(columns)
+    messages = (r"'frames' is uint8[3, 4]", r"'frames' is float32[3, 3]", "do all collectors run the same config")
+    for other, message in zip((wide, floats, plain), messages, strict=True):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            ring.write(4, other)
+    assert (ring.next_row, ring.nbytes) == (4, before)
+    np.testing.assert_array_equal(ring.gather(np.arange(4))["obs"], plain["obs"])
+
+
+# --- the pool -------------------------------------------------------------------------------------------------------
+
+
+def test_the_pool_gives_every_frame_a_slot_of_its_own_until_released() -> None:
+    pool = FramePool(np.empty((0, 1), np.int64))
+    first = pool.add(np.arange(5)[:, None], end_row=2)
+    second = pool.add(np.arange(5, 8)[:, None], end_row=4)
+    assert len({*first.tolist(), *second.tolist()}) == 8
+    pool.release(1)  # row 1 is still wanted
+    third = pool.add(np.array([[8]]), end_row=5)
+    assert not {*third.tolist()} & {*first.tolist(), *second.tolist()}
+    pool.release(2)
+    fourth = pool.add(np.arange(9, 14)[:, None], end_row=6)
+    assert {*fourth.tolist()} <= {*first.tolist()} | set(range(9, 20))
+    out = np.empty((9, 1), np.int64)
+    pool.gather(np.concatenate([second, third, fourth]), out)
+    assert out[:, 0].tolist() == list(range(5, 14))
+
+
+def test_a_chunk_without_frames_takes_no_slot() -> None:
+    pool = FramePool(np.empty((0, 2, 2), np.uint8))
+    assert len(pool.add(np.empty((0, 2, 2), np.uint8), end_row=0)) == 0
+    assert pool.nbytes == 0

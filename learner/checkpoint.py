@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import platform
 from collections.abc import Mapping
@@ -104,7 +105,7 @@ def save(
         "observation": asdict(algorithm.observation),
         "action": asdict(algorithm.action),
         "config": config.model_dump(mode="json"),
-        "versions": _versions(),
+        "versions": dict(_versions()),
     }
     with replacing(path, durable=True) as temporary:
         torch.save(content, temporary)
@@ -174,6 +175,8 @@ def _rng(generator: np.random.Generator) -> dict[str, object]:
     return state
 
 
-def _versions() -> dict[str, str]:
+@functools.cache
+def _versions() -> Mapping[str, str]:
+    """Of this process, looked up once: reading packages' metadata takes longer than writing a small checkpoint."""
     packages = {name: metadata.version(name) for name in ("remuda", "torch", "numpy")}
     return {**packages, "python": platform.python_version()}

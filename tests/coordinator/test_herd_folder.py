@@ -1,0 +1,120 @@
+"""A lasting coordinator owns its runs folder and finds what the one before it had in hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace as altered
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from remuda.coordinator.effects import CloseRun, PrepareRun, Remember
+from remuda.coordinator.events import Recovered, RunPrepared
+from remuda.coordinator.experiment import Experiment, Identity
+from remuda.coordinator.herd_folder import HerdFolder
+from remuda.coordinator.memory import FORMAT, RunMemory
+from remuda.coordinator.recollection import identity_memory
+from remuda.coordinator.run_books import RunBooks
+from remuda.storage.ownership import FolderOwnedError
+from remuda.tests.worker.leases import small_config
+from remuda.wire.messages import ExperimentState, Submit
+
+FIRST, SECOND = (f"eeeeeeee-0000-4000-8000-00000000000{number}" for number in (1, 2))
+
+
+def submitted(books: RunBooks, experiment: str, name: str) -> Remember:
+    """Make the run, as the service does, and return what it would journal."""
+    config = small_config()
+    prepared = books.prepare(PrepareRun(experiment, Submit(name, config.model_dump_json(), name)))
+    assert isinstance(prepared, RunPrepared)
+    identity = Identity(experiment, name, prepared.run_dir, prepared.policy_file, 0, 0)
+    memory = Experiment(identity, config, 0.0).memory(0.0)
+    return Remember(
+        experiment, RunMemory(FORMAT, identity_memory(identity, config.model_dump_json()), memory, [], leases=7)
+    )
+
+
+def in_state(turn: Remember, state: ExperimentState) -> Remember:
+    return altered(turn, memory=replace(turn.memory, experiment=replace(turn.memory.experiment, state=state)))
+
+
+def recover(runs: Path) -> list[Recovered]:
+    """What the next coordinator finds."""
+    herd, books = HerdFolder(runs), RunBooks(runs)
+    found = list(herd.recover(books))
+    books.close()
+    herd.close()
+    return found
+
+
+def test_runs_are_found_again_in_order_with_their_journals(tmp_path: Path) -> None:
+    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
+    turns = [submitted(books, FIRST, "one"), submitted(books, SECOND, "two")]
+    for turn in turns:
+        herd.note(turn)
+        books.journal(turn)
+    books.close()
+    herd.close()
+    assert [run.memory for run in recover(tmp_path)] == [turn.memory for turn in turns]
+    assert recover(tmp_path) == recover(tmp_path), "looking changes nothing"
+
+
+def test_a_run_that_is_over_is_shown_and_its_folder_left_alone(tmp_path: Path) -> None:
+    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
+    turn = submitted(books, FIRST, "one")
+    for state in ("running", "finished"):
+        turn = in_state(turn, state)  # type: ignore[arg-type]
+        herd.note(turn)
+        books.journal(turn)
+    books.carry_out(CloseRun(FIRST, frozenset()))
+    books.close()
+    herd.close()
+    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
+    assert [run.memory.experiment.state for run in herd.recover(books)] == ["finished"]
+    assert not (tmp_path / "one" / ".owner").exists(), "nobody has it in hand"
+    books.close()
+    herd.close()
+
+
+def test_one_damaged_run_does_not_keep_the_others_away(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
+    for experiment, name in (FIRST, "one"), (SECOND, "two"):
+        turn = submitted(books, experiment, name)
+        herd.note(turn)
+        books.journal(turn)
+    books.close()
+    herd.close()
+    (tmp_path / "one" / "journal.sqlite").write_bytes(b"no database at all" * 100)
+    assert [run.memory.identity.name for run in recover(tmp_path)] == ["two"]
+    assert "one cannot be taken up: " in capsys.readouterr().err
+
+
+def test_each_start_has_a_higher_epoch_and_knows_where_the_last_one_listened(tmp_path: Path) -> None:
+    epochs: list[int] = []
+    for port in range(3):
+        herd = HerdFolder(tmp_path)
+        assert herd.last_address == (f"tcp://127.0.0.1:{port - 1}" if port else None)
+        epochs.append(herd.begin(f"tcp://127.0.0.1:{port}"))
+        herd.close()
+    assert epochs == [1, 2, 3]
+
+
+def test_two_coordinators_cannot_own_one_runs_folder(tmp_path: Path) -> None:
+    first = HerdFolder(tmp_path)
+    with pytest.raises(FolderOwnedError, match=rf"{tmp_path} belongs to process \d+ on"):
+        HerdFolder(tmp_path)
+    first.close()
+    HerdFolder(tmp_path).close()
+
+
+def test_a_run_in_another_coordinators_hands_is_not_taken_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
+    turn = submitted(books, FIRST, "one")
+    herd.note(turn)
+    books.journal(turn)
+    herd.close()  # the folder is free, the run is not
+    assert recover(tmp_path) == []
+    assert "which is alive" in capsys.readouterr().err
+    books.close()

@@ -11,13 +11,15 @@ from typing import Any, Literal, TypeAlias, cast
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, registry
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from remuda.config.schema import EnvConfig
 from remuda.environments.atari import NAMESPACE, AtariGame, AtariVector, atari_settings, is_atari, register_atari
 from remuda.environments.errors import EnvironmentBuildError
+from remuda.environments.processes import ProcessVector
 from remuda.environments.spaces import Array, Space, UnsupportedSpaceError, column_layout
 from remuda.environments.user_module import user_function
+from remuda.environments.vectorizing import choose_processes
 
 __all__ = [
     "EnvironmentBuildError",
@@ -50,29 +52,37 @@ def make_single(env: EnvConfig, *, source_dir: str | None, render_mode: str | No
     return built
 
 
-def make_vector(env: EnvConfig, *, num_envs: int, source_dir: str | None) -> Vector:
+def make_vector(
+    env: EnvConfig,
+    *,
+    num_envs: int,
+    source_dir: str | None,
+    sharers: int = 1,
+    chosen: Callable[[str], None] = lambda why: None,
+) -> Vector:
     """Build `num_envs` environments that step together, the way `env.vectorization` says.
 
     A finished environment is reset by the step after (gymnasium's AutoresetMode.NEXT_STEP), whichever way it is
-    built: only so the last observation of an episode is seen, which a truncated episode bootstraps from.
+    built: only so the last observation of an episode is seen, which a truncated episode bootstraps from. Objects and
+    processes give the same numbers.
 
-    Raises EnvironmentBuildError as make_single, and where a native vector is asked for that does not exist, does not
-    take the settings, or resets in another way.
+    `auto` counts on `sharers` workers like this one sharing the cores. `chosen` hears in one line what was chosen and
+    why. Raises EnvironmentBuildError as make_single, and where a native vector is asked for that does not exist, does
+    not take the settings, or resets in another way.
     """
     if env.vectorization in ("native", "auto"):
         obstacle = _obstacle_to_native(env)
         if obstacle is None:
+            chosen(f"environments: native, the vectorised class of {env.id}")
             return _native(env, num_envs)
         if env.vectorization == "native":
             raise EnvironmentBuildError(f"env.vectorization = native: {obstacle}; set it to auto, sync or async")
     build = functools.partial(make_single, env, source_dir=source_dir)
     try:
-        vector: VectorEnv[Any, Any, Any]
-        if env.vectorization == "async":
-            # Fork would copy the worker's beat thread, sockets and torch's pools in whatever state they are.
-            vector = AsyncVectorEnv([build] * num_envs, context="spawn", autoreset_mode=AutoresetMode.NEXT_STEP)
-        else:
-            vector = SyncVectorEnv([build] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
+        processes, spaces = choose_processes(env, build, num_envs=num_envs, sharers=sharers, chosen=chosen)
+        if spaces is not None and processes:
+            return ProcessVector(env, num_envs=num_envs, processes=processes, source_dir=source_dir, spaces=spaces)
+        vector: VectorEnv[Any, Any, Any] = SyncVectorEnv([build] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
     except EnvironmentBuildError:
         raise
     except Exception as error:
@@ -85,7 +95,7 @@ def vectorization(vector: Vector) -> Vectorization:
     match vector:
         case SyncVectorEnv():
             return "sync"
-        case AsyncVectorEnv():
+        case ProcessVector():
             return "async"
         case _:
             return "native"

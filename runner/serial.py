@@ -89,8 +89,11 @@ def run(
     """
     bound_threads(1)
     with ExitStack() as stack:
+        said: list[str] = []  # before there is a log
         vector = stack.enter_context(
-            closing(make_vector(config.env, num_envs=config.env.num_envs, source_dir=config.source_dir))
+            closing(
+                make_vector(config.env, num_envs=config.env.num_envs, source_dir=config.source_dir, chosen=said.append)
+            )
         )
         num_players = min(config.env.num_envs, config.evaluator.episodes)
         player = stack.enter_context(closing(CheckpointPlayer(config, num_envs=num_players)))
@@ -103,6 +106,8 @@ def run(
         continued = _continue(checkpoints, algorithm) if start.on_exists == "resume" else None
         logbook = stack.enter_context(_open_logbook(config, folder, continued))
         resumed = _resumed(checkpoints, continued, logbook)
+        for line in said:
+            logbook.say("collector", line)
         _describe(config, start, folder, vector=vector, logbook=logbook)
         outputs = LearnerOutputs(folder, config, logbook)
         outputs.begin(algorithm)

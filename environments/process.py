@@ -1,0 +1,72 @@
+"""A process that steps a slice of a vector of environments: started by ProcessVector, with two descriptors."""
+
+from __future__ import annotations
+
+import functools
+import mmap
+import os
+import select
+import socket
+import sys
+import threading
+import time
+import traceback
+
+import msgspec
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from remuda.config.schema import EnvConfig
+from remuda.environments.make import Vector, make_single, reset_vector
+from remuda.environments.processes import DONE, RESET, ProcessStart, failure, receive_body
+from remuda.environments.shared_step import SharedStep
+
+GRACE_S = 1.0
+"""How long a step under way may take once the owner is gone."""
+
+
+def main(connection: int, shared_memory: int) -> None:
+    """Do as told until the owner is gone."""
+    owner = socket.socket(fileno=connection)
+    threading.Thread(target=_end_with_the_owner, args=(connection,), daemon=True).start()
+    try:
+        _serve(owner, shared_memory)
+    except (EOFError, ConnectionError):
+        return  # the owner has closed the vector, or died
+    except Exception:  # whatever an environment raises
+        owner.sendall(failure(traceback.format_exc()))
+
+
+def _serve(owner: socket.socket, shared_memory: int) -> None:
+    start = msgspec.json.decode(receive_body(owner.recv), type=ProcessStart)
+    build = functools.partial(make_single, EnvConfig.model_validate_json(start.env_json), source_dir=start.source_dir)
+    part = slice(start.first, start.first + start.count)
+    shared = SharedStep(start.layout, mmap.mmap(shared_memory, start.layout.nbytes))
+    os.close(shared_memory)
+    vector: Vector = SyncVectorEnv([build] * start.count, copy=False, autoreset_mode=AutoresetMode.NEXT_STEP)
+    try:
+        owner.sendall(DONE)
+        while command := owner.recv(1):
+            if command == RESET:
+                seeds = msgspec.json.decode(receive_body(owner.recv), type=list[int] | None)
+                shared.observations[part] = reset_vector(vector, seeds)
+            else:
+                observations, reward, terminated, truncated, _ = vector.step(shared.actions[part])
+                shared.observations[part], shared.reward[part] = observations, reward
+                shared.terminated[part], shared.truncated[part] = terminated, truncated
+            owner.sendall(DONE)
+    finally:
+        vector.close()
+
+
+def _end_with_the_owner(connection: int) -> None:
+    """Also in the middle of a step that never ends."""
+    poller = select.poll()
+    poller.register(connection, select.POLLHUP)
+    while not any(event & (select.POLLHUP | select.POLLERR | select.POLLNVAL) for _, event in poller.poll()):
+        pass
+    time.sleep(GRACE_S)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

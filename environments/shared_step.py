@@ -1,0 +1,73 @@
+"""Where the arrays of one step of a vector lie in memory that several processes share."""
+
+from __future__ import annotations
+
+import math
+from mmap import mmap
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from remuda.environments.spaces import Array, Space
+
+_ALIGNMENT = 64
+"""Bytes of a cache line: no two arrays share one."""
+
+
+class _Field(msgspec.Struct, frozen=True):
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        data_bytes = math.prod(self.shape) * np.dtype(self.dtype).itemsize
+        return -(-data_bytes // _ALIGNMENT) * _ALIGNMENT
+
+
+class StepLayout(msgspec.Struct, frozen=True):
+    """Dtypes and shapes [num_envs, …] of what goes in and out of a step."""
+
+    observations: _Field
+    actions: _Field
+    reward: _Field
+    terminated: _Field
+    truncated: _Field
+
+    @classmethod
+    def of(cls, observation: Space, action: Space, *, num_envs: int) -> StepLayout:
+        """For environments of these spaces, which column_layout has let pass."""
+        return cls(
+            _field(observation, num_envs),
+            _field(action, num_envs),
+            _Field("float64", (num_envs,)),
+            _Field("bool", (num_envs,)),
+            _Field("bool", (num_envs,)),
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all of them."""
+        fields = (self.observations, self.actions, self.reward, self.terminated, self.truncated)
+        return sum(field.nbytes for field in fields)
+
+
+class SharedStep:
+    """The arrays, as views into the memory."""
+
+    def __init__(self, layout: StepLayout, memory: mmap) -> None:
+        offset = 0
+
+        def view(field: _Field) -> Array:
+            nonlocal offset
+            array: Array = np.ndarray(field.shape, np.dtype(field.dtype), memory, offset)
+            offset += field.nbytes
+            return array
+
+        self.observations, self.actions = view(layout.observations), view(layout.actions)
+        self.reward, self.terminated, self.truncated = map(view, (layout.reward, layout.terminated, layout.truncated))
+
+
+def _field(space: Space, num_envs: int) -> _Field:
+    dtype: np.dtype[Any] = np.dtype(space.dtype)
+    return _Field(str(dtype), (num_envs, *(space.shape or ())))

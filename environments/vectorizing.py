@@ -1,0 +1,93 @@
+"""Whether environments shall be stepped as objects in one process or in several: timed, then decided by a rule."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+import gymnasium
+
+from remuda.config.schema import EnvConfig
+from remuda.environments.spaces import Array, Space
+
+ROUND_TRIP_S = 200e-6
+"""What telling processes to step and waiting for them costs a step of the vector (measured: 100 us)."""
+WORTH_IT = 1.3
+"""How much faster processes must promise to be: less is lost in the noise, and objects cost less memory."""
+
+_STEPS = 20
+_LONGEST_S = 1.0
+
+
+def choose_processes(
+    env: EnvConfig,
+    build: Callable[[], gymnasium.Env[Array, Any]],
+    *,
+    num_envs: int,
+    sharers: int,
+    chosen: Callable[[str], None],
+) -> tuple[int, tuple[Space, Space] | None]:
+    """Say how many processes shall step the environments, 0 for none, and the spaces that such need to know.
+
+    Where there is a choice, a copy is built, stepped and thrown away. Raises what that raises.
+    """
+    cores = usable_cores()
+    fair_share = max(cores // sharers, 1)
+    if env.vectorization == "sync" or (env.vectorization == "auto" and min(fair_share, num_envs) < 2):
+        chosen("environments: sync, objects in one process")
+        return 0, None
+    copy = build()
+    try:
+        spaces = cast("tuple[Space, Space]", (copy.observation_space, copy.action_space))
+        if env.vectorization == "async":
+            processes, why = min(cores, num_envs), "as the config says"
+        else:
+            step_s = time_step(copy)
+            processes = processes_for(step_s, num_envs=num_envs, cores=fair_share)
+            why = f"since a step takes {step_s * 1e6:.0f} us and {num_envs} may share {fair_share} cores"
+    finally:
+        copy.close()
+    how = f"async, {processes} processes" if processes else "sync, objects in one process"
+    chosen(f"environments: {how}, {why}")
+    return processes, spaces
+
+
+def processes_for(step_s: float, *, num_envs: int, cores: int) -> int:
+    """Return how many processes should step `num_envs` environments whose step takes `step_s`; 0 is none at all.
+
+    Objects in one process take num_envs steps in turn; processes share them out evenly and pay a round trip.
+    """
+    processes = min(cores, num_envs)
+    if processes < 2:
+        return 0
+    in_turn_s = num_envs * step_s
+    shared_out_s = -(-num_envs // processes) * step_s + ROUND_TRIP_S
+    return processes if in_turn_s >= WORTH_IT * shared_out_s else 0
+
+
+def time_step(env: gymnasium.Env[Array, Any], *, clock: Callable[[], float] = time.perf_counter) -> float:
+    """Return the median duration of a few random steps, in seconds; resets are not timed.
+
+    Ends early with an environment so slow that the steps it has made will do. Raises whatever it does.
+    """
+    env.action_space.seed(0)
+    env.reset(seed=0)
+    durations_s: list[float] = []
+    while len(durations_s) < _STEPS and sum(durations_s) < _LONGEST_S:
+        action = env.action_space.sample()
+        start_s = clock()
+        _, _, terminated, truncated, _ = env.step(action)
+        durations_s.append(clock() - start_s)
+        if terminated or truncated:
+            env.reset()
+    return statistics.median(durations_s)
+
+
+def usable_cores() -> int:
+    """Cores that the operating system lets this process use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,165 @@
+"""Environments in processes of their own do what objects do, and fail, stop and die in the open."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from remuda.config.schema import EnvConfig
+from remuda.environments.errors import EnvironmentBuildError
+from remuda.environments.make import make_single, make_vector, reset_vector
+from remuda.environments.processes import EnvironmentProcessError, ProcessVector
+
+pytestmark = pytest.mark.processes
+
+MODULE = """
+    import os, time
+    import numpy as np
+    from remuda.tests.environments.scripted import ScriptedEnv
+
+    class Env(ScriptedEnv):
+        '''Action 2 does `trouble`.'''
+        def __init__(self, trouble):
+            super().__init__(longest=5)
+            self.trouble = trouble
+        def step(self, action):
+            if action == 2 and self.trouble == "raise":
+                raise RuntimeError("the simulator broke")
+            if action == 2 and self.trouble == "die":
+                os._exit(7)
+            if action == 2 and self.trouble == "hang":
+                time.sleep(1000)
+            return super().step(action)
+
+    def make_env(trouble="none"):
+        return Env(trouble)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr(sys, "path", [*sys.path])  # users' folders are put in front
+    (tmp_path / "slice_env.py").write_text(textwrap.dedent(MODULE))
+    yield tmp_path
+    sys.modules.pop("slice_env", None)
+
+
+def vector_of(folder: Path, num_envs: int, processes: int, trouble: str = "none") -> ProcessVector:
+    config = EnvConfig(make="slice_env:make_env", kwargs={"trouble": trouble})
+    env = make_single(config, source_dir=str(folder))
+    return ProcessVector(
+        config,
+        num_envs=num_envs,
+        processes=processes,
+        source_dir=str(folder),
+        spaces=(env.observation_space, env.action_space),
+    )
+
+
+def children() -> list[psutil.Process]:
+    return [
+        child for child in psutil.Process().children(recursive=True) if "remuda.environments.process" in child.cmdline()
+    ]
+
+
+def test_slices_of_any_size_are_what_objects_in_one_process_are(folder: Path) -> None:
+    config = EnvConfig(make="slice_env:make_env", vectorization="sync")
+    sync = make_vector(config, num_envs=5, source_dir=str(folder))
+    vector = vector_of(folder, 5, 2)
+    try:
+        assert len(children()) == 2
+        for seeds in ([1, 2, 3, 4, 5], None):
+            np.testing.assert_array_equal(reset_vector(vector, seeds), reset_vector(sync, seeds))
+            for step in range(20):
+                actions = np.arange(5) % 2 + step % 2
+                for got, expected in zip(vector.step(actions)[:4], sync.step(actions)[:4], strict=True):
+                    assert got.dtype == expected.dtype
+                    np.testing.assert_array_equal(got, expected)
+    finally:
+        vector.close()
+    assert not children()
+
+
+def test_results_are_the_callers_to_keep(folder: Path) -> None:
+    vector = vector_of(folder, 2, 1)
+    reset_vector(vector, [1, 2])
+    kept = vector.step(np.zeros(2, int))[:4]
+    copies = [each.copy() for each in kept]
+    for _ in range(5):
+        vector.step(np.ones(2, int))
+    for each, copy in zip(kept, copies, strict=True):
+        np.testing.assert_array_equal(each, copy)
+    vector.close()
+
+
+def test_what_an_environment_raises_surfaces_with_its_traceback(folder: Path) -> None:
+    vector = vector_of(folder, 4, 2, "raise")
+    reset_vector(vector, [1, 2, 3, 4])
+    with pytest.raises(EnvironmentProcessError, match=r"(?s)environments 2 to 3.*slice_env.py.*the simulator broke"):
+        vector.step(np.array([0, 0, 0, 2]))
+    with pytest.raises(EnvironmentProcessError):
+        reset_vector(vector, None)  # beyond repair, and it says so at once
+    vector.close()
+    assert not children()
+
+
+@pytest.mark.parametrize("how", ["exit", "kill"])
+def test_a_process_that_ends_is_an_error_that_says_how(folder: Path, how: str) -> None:
+    vector = vector_of(folder, 4, 2, "die")
+    reset_vector(vector, [1, 2, 3, 4])
+    if how == "kill":
+        for child in children():
+            child.send_signal(signal.SIGKILL)
+    with pytest.raises(
+        EnvironmentProcessError, match=f"ended unexpectedly .({'signal 9' if how == 'kill' else 'exit code 7'})"
+    ):
+        vector.step(np.array([2, 0, 0, 0]))
+    vector.close()
+    assert not children()
+
+
+def test_an_environment_that_cannot_be_built_says_so_before_any_process(folder: Path) -> None:
+    config = EnvConfig(make="slice_env:make_envs", vectorization="async")
+    with pytest.raises(EnvironmentBuildError, match="has no function 'make_envs'"):
+        make_vector(config, num_envs=2, source_dir=str(folder))
+    assert not children()
+
+
+OWNER = """
+    import sys, time
+    import numpy as np
+    from remuda.config.schema import EnvConfig
+    from remuda.environments.make import make_vector, reset_vector
+    config = EnvConfig(make="slice_env:make_env", kwargs={"trouble": "hang"}, vectorization="async")
+    vector = make_vector(config, num_envs=2, source_dir=sys.argv[1])
+    reset_vector(vector, [1, 2])
+    print("ready", flush=True)
+    if sys.argv[2] == "step":
+        vector.step(np.full(2, 2))
+    time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("doing", ["step", "nothing"])
+def test_no_orphan_is_left_when_the_owner_is_killed(folder: Path, doing: str) -> None:
+    """Also in the middle of a step that never ends."""
+    arguments = [sys.executable, "-c", textwrap.dedent(OWNER), str(folder), doing]
+    with subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == b"ready\n"
+        orphans = psutil.Process(owner.pid).children(recursive=True)
+        assert orphans
+        owner.kill()
+    _, alive = psutil.wait_procs(orphans, timeout=20)
+    assert not alive

@@ -1,0 +1,122 @@
+"""Processes are chosen where they pay, by a rule that is the same everywhere, and it is said why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.config.schema import EnvConfig
+from remuda.environments import vectorizing
+from remuda.environments.spaces import Array
+from remuda.environments.vectorizing import (
+    ROUND_TRIP_S,
+    WORTH_IT,
+    choose_processes,
+    processes_for,
+    time_step,
+    usable_cores,
+)
+
+US = 1e-6
+
+
+@pytest.mark.parametrize(
+    ("step_s", "num_envs", "cores", "processes"),
+    [
+        (7 * US, 8, 2, 0),  # CartPole: 56 us in turn
+        (7 * US, 64, 2, 0),  # 448 us in turn, 424 us shared out: not worth it
+        (1_000 * US, 8, 2, 2),
+        (1_000 * US, 8, 64, 8),  # never more than environments
+        (1_000 * US, 1, 64, 0),
+        (1_000 * US, 8, 1, 0),
+        (1_000 * US, 3, 2, 2),  # 3 ms in turn; the larger share takes 2 ms
+        (400 * US, 3, 2, 0),  # 1.2 ms in turn, 1 ms shared out
+    ],
+)
+def test_processes_are_for_slow_steps_and_cores_that_are_there(
+    step_s: float, num_envs: int, cores: int, processes: int
+) -> None:
+    assert processes_for(step_s, num_envs=num_envs, cores=cores) == processes
+
+
+@given(step_s=st.floats(0, 1), num_envs=st.integers(1, 512), cores=st.integers(1, 512), slower=st.floats(1, 100))
+def test_the_slower_the_step_the_sooner_processes(step_s: float, num_envs: int, cores: int, slower: float) -> None:
+    chosen = processes_for(step_s, num_envs=num_envs, cores=cores)
+    assert chosen in (0, min(num_envs, cores))
+    assert processes_for(step_s * slower, num_envs=num_envs, cores=cores) >= chosen
+    if chosen:
+        promised = num_envs * step_s / (-(-num_envs // chosen) * step_s + ROUND_TRIP_S)
+        assert promised >= WORTH_IT
+
+
+class TickingEnv(gymnasium.Env[Array, Any]):
+    """Its clock goes on by `durations_s` in each step and by a minute in each reset."""
+
+    observation_space = spaces.Box(-1, 1, (1,))
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, durations_s: Iterator[float]) -> None:
+        self.now_s, self.steps, self.resets, self.closed = 0.0, 0, 0, False
+        self._durations_s = durations_s
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.now_s += 60
+        self.resets += 1
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        self.now_s += next(self._durations_s)
+        self.steps += 1
+        return np.zeros(1, np.float32), 0.0, self.steps % 5 == 0, False, {}
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_the_median_step_is_timed_without_resets() -> None:
+    env = TickingEnv(iter([0.5] + [0.001] * 100))  # the first step imports and compiles
+    assert time_step(env, clock=lambda: env.now_s) == pytest.approx(0.001)
+    assert (env.steps, env.resets) == (20, 5)
+
+
+def test_a_very_slow_environment_is_not_stepped_for_long() -> None:
+    env = TickingEnv(iter([3.0] * 100))
+    assert time_step(env, clock=lambda: env.now_s) == pytest.approx(3.0)
+    assert env.steps == 1
+
+
+def test_the_choice_and_its_reason_are_one_line_and_the_copy_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    env, said = TickingEnv(iter([])), list[str]()
+
+    def choice(mode: str, *, cores: int, sharers: int, step_s: float) -> int:
+        monkeypatch.setattr(vectorizing, "usable_cores", lambda: cores)
+        monkeypatch.setattr(vectorizing, "time_step", lambda copy: step_s)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+        config = EnvConfig.model_validate({"make": "m:f", "vectorization": mode})
+        processes, known = choose_processes(config, lambda: env, num_envs=8, sharers=sharers, chosen=said.append)
+        assert known == (env.observation_space, env.action_space) or not processes
+        return processes
+
+    assert choice("auto", cores=4, sharers=1, step_s=0.002) == 4
+    assert choice("auto", cores=4, sharers=2, step_s=0.002) == 2
+    assert choice("auto", cores=4, sharers=1, step_s=0.000_01) == 0
+    assert env.closed
+    assert choice("auto", cores=4, sharers=4, step_s=0.002) == 0
+    assert choice("sync", cores=4, sharers=1, step_s=0.002) == 0
+    assert choice("async", cores=4, sharers=4, step_s=0.000_01) == 4
+    assert said == [
+        "environments: async, 4 processes, since a step takes 2000 us and 8 may share 4 cores",
+        "environments: async, 2 processes, since a step takes 2000 us and 8 may share 2 cores",
+        "environments: sync, objects in one process, since a step takes 10 us and 8 may share 4 cores",
+        "environments: sync, objects in one process",
+        "environments: sync, objects in one process",
+        "environments: async, 4 processes, as the config says",
+    ]
+    assert usable_cores() >= 1

@@ -9,7 +9,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.memory import RunMemory
 from remuda.coordinator.resumed import Resumed
 from remuda.wire.channel import Envelope
-from remuda.wire.messages import IndexedChunk, Rejected
+from remuda.wire.messages import ChunkMeta, IndexedChunk, Rejected
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,8 @@ class RunPrepared:
     """Where a run that is resumed goes on."""
     recovered: Recovered | None = None
     """Its experience, as the journal of its former life has it."""
+    uncounted: tuple[ChunkMeta, ...] = ()
+    """Payloads of that life that nobody will announce any more: they are counted now."""
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from remuda.wire.messages import (
     Assign,
     BatchRequest,
     CheckpointSaved,
+    ChunkMeta,
     ChunkReady,
     ChunkUnreadable,
     CollectorReport,
@@ -412,6 +413,12 @@ class Experiment:
         self._supply.resume(memory.supply)
         self._lives_before = 0
         self._leases.remember(replace(memory.leases, leases=[]))
+
+    def count_late(self, metas: Sequence[ChunkMeta]) -> None:
+        """Chunks of a former life that were written and never announced, or announced and not counted any more."""
+        for meta in metas:
+            if self._experience.accept(meta).fresh:
+                self._progress.chunk(meta)
 
     def back(self, number: int, now_s: float) -> list[Step]:
         """The worker of this lease has outlived the coordinator: say again what may have been lost."""

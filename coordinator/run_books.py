@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Iterable
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from remuda.buffer.chunk import delete_chunks, sweep_orphans
+from remuda.buffer.chunk import ChunkError, delete_chunks, parse_name, read_meta, sweep_orphans
 from remuda.config.dump import write_configs
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import (
@@ -31,6 +32,7 @@ from remuda.coordinator.effects import (
 )
 from remuda.coordinator.events import Recovered, RunPrepared, RunRefused
 from remuda.coordinator.journal import JournalError, RunJournal
+from remuda.coordinator.ledger import Ledger
 from remuda.coordinator.memory import OVER, RunMemory
 from remuda.coordinator.resumed import Resumed
 from remuda.logbook.book import Logbook, commander_logbook
@@ -39,7 +41,7 @@ from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexErro
 from remuda.storage.git import record_git
 from remuda.storage.ownership import FolderOwnedError, Ownership
 from remuda.storage.run_folder import RunFolder, RunFolderError, prepare
-from remuda.wire.messages import CheckpointRecord, Counters, Rejected, Submit
+from remuda.wire.messages import CheckpointRecord, ChunkMeta, Counters, Rejected, Submit
 
 LONGEST_REASON = 10_000
 """Characters of what is wrong with a config: a thousand wrong keys need not all be told."""
@@ -121,11 +123,12 @@ class RunBooks:
             warning = record_git(folder.root, Path(submit.submitted_from))
             if warning is not None:
                 log.say("commander", warning, level="warning")
-        live = frozenset[str]() if recovered is None else _files(recovered)
+        uncounted = () if recovered is None else _uncounted(recovered, folder.data)
+        live = frozenset() if recovered is None else _files(recovered) | {meta.file for meta in uncounted}
         sweep_orphans(folder.data, live, older_than_s=0.0)  # what is left of a life before this one
         resumed = _resumed(checkpoints, log, counters)
         policy_file = str(_policy_file(folder, experiment))
-        return RunPrepared(experiment, config, str(folder.root), policy_file, resumed, recovered)
+        return RunPrepared(experiment, config, str(folder.root), policy_file, resumed, recovered, uncounted)
 
     def recover(self, run_dir: Path) -> Recovered | None:
         """Take a run up that a coordinator before this one had in hand; None where there is nothing to take up.
@@ -237,6 +240,19 @@ def _with_payloads(recovered: Recovered, data: Path) -> Recovered:
 
 def _files(recovered: Recovered) -> frozenset[str]:
     return frozenset(chunk.meta.file for chunk in recovered.chunks)
+
+
+def _uncounted(recovered: Recovered, data: Path) -> tuple[ChunkMeta, ...]:
+    """Payloads that were written and not counted any more, as their headers describe them: their workers are dead and
+    will not announce them again."""
+    counted = Ledger()
+    counted.remember(recovered.memory.experiment.experience.ledger)
+    found: list[ChunkMeta] = []
+    for name in sorted(os.listdir(data)):
+        with contextlib.suppress(ChunkError, ValueError):  # no payload, or a damaged one: swept
+            if parse_name(name) not in counted:
+                found.append(read_meta(data / name))
+    return tuple(sorted(found, key=lambda meta: meta.chunk))
 
 
 def _catch_up(checkpoints: CheckpointIndex, memory: RunMemory) -> None:

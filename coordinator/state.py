@@ -302,6 +302,7 @@ class Coordinator:
             experiment.resume(event.recovered.memory.experiment, event.recovered.chunks, now_s)
             if event.recovered.priorities is not None:
                 experiment.experience.remember_priorities(event.recovered.priorities)
+            experiment.count_late(event.uncounted)
         self._experiments[event.experiment] = experiment
         self._recollection.touch(event.experiment)
         steps: list[Step] = [

@@ -44,6 +44,8 @@ Float = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_no_bool)]
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_no_bool)]
 NonNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False), BeforeValidator(_no_bool)]
 Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator(_no_bool)]
+ConvolutionLayer = tuple[Positive, Positive, Positive]
+"""Filters, kernel and stride in pixels."""
 Discount = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False), BeforeValidator(_no_bool)]
 
 
@@ -67,7 +69,8 @@ class EnvConfig(Section):
     """Environments in each collector's vector."""
     vectorization: Literal["auto", "native", "sync", "async"] = "auto"
     """How the vector is stepped: `native` is the environment's own vectorised class, `sync` objects in one process,
-    `async` a process each. `auto` takes native where the id has one, else sync."""
+    `async` objects in a process per core. `auto` takes native where the id has one; else it times a few steps and takes
+    processes where a step is so slow that they win on the cores there are, were all collectors on one machine."""
     max_episode_steps: Positive | None = None
     """Longest episode in steps, truncated there; null keeps the environment's own limit."""
 
@@ -85,8 +88,13 @@ class DqnConfig(Section):
 
     type: Literal["dqn"] = "dqn"
     """Which algorithm."""
-    hidden: tuple[Positive, ...] = (128, 128, 64)
-    """Units of each hidden layer; a dueling head splits after the last but one."""
+    hidden: tuple[Positive, ...] | None = None
+    """Units of each hidden layer; a dueling head splits after the last but one. Null is [128, 128, 64], and [512] for
+    images."""
+    convolution: tuple[ConvolutionLayer, ...] | None = None
+    """Layers that read images (uint8 or boolean observations of three axes), each [filters, kernel, stride], before
+    the hidden layers. Null takes [[32, 8, 4], [64, 4, 2], [64, 3, 1]] (Mnih et al. 2015), and for images of less than
+    36 pixels [[16, 3, 1]] (Young and Tian 2019)."""
     dueling: bool = True
     """Separate value and advantage streams (Wang et al. 2016)."""
     double: bool = True
@@ -112,10 +120,15 @@ class PpoConfig(Section):
 
     type: Literal["ppo"] = "ppo"
     """Which algorithm."""
-    hidden: tuple[Positive, ...] = (64, 64)
-    """Units of each hidden layer; policy and value have such layers each."""
-    activation: Literal["tanh", "relu"] = "tanh"
-    """What follows each hidden layer."""
+    hidden: tuple[Positive, ...] | None = None
+    """Units of each hidden layer. Policy and value have such layers each; for images they share them. Null is
+    [64, 64], and [512] for images."""
+    convolution: tuple[ConvolutionLayer, ...] | None = None
+    """Layers that read images (uint8 or boolean observations of three axes), each [filters, kernel, stride], before
+    the hidden layers. Null takes [[32, 8, 4], [64, 4, 2], [64, 3, 1]] (Mnih et al. 2015), and for images of less than
+    36 pixels [[16, 3, 1]] (Young and Tian 2019)."""
+    activation: Literal["tanh", "relu"] | None = None
+    """What follows each hidden layer; null is tanh, and relu for images. Convolutions are followed by relu."""
     discount: Discount = 0.99
     """Discount per environment step."""
     gae_lambda: Fraction = 0.95
@@ -154,10 +167,15 @@ class ImpalaConfig(Section):
 
     type: Literal["impala"] = "impala"
     """Which algorithm."""
-    hidden: tuple[Positive, ...] = (64, 64)
-    """Units of each hidden layer; policy and value have such layers each."""
-    activation: Literal["tanh", "relu"] = "tanh"
-    """What follows each hidden layer."""
+    hidden: tuple[Positive, ...] | None = None
+    """Units of each hidden layer. Policy and value have such layers each; for images they share them. Null is
+    [64, 64], and [512] for images."""
+    convolution: tuple[ConvolutionLayer, ...] | None = None
+    """Layers that read images (uint8 or boolean observations of three axes), each [filters, kernel, stride], before
+    the hidden layers. Null takes [[32, 8, 4], [64, 4, 2], [64, 3, 1]] (Mnih et al. 2015), and for images of less than
+    36 pixels [[16, 3, 1]] (Young and Tian 2019)."""
+    activation: Literal["tanh", "relu"] | None = None
+    """What follows each hidden layer; null is tanh, and relu for images. Convolutions are followed by relu."""
     discount: Discount = 0.99
     """Discount per environment step."""
     horizon_steps: Positive = 32

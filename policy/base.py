@@ -100,7 +100,7 @@ class Algorithm(ABC):
     @property
     @abstractmethod
     def network(self) -> torch.nn.Module:
-        """The network that acts: float32 [n, features] -> one float32 tensor."""
+        """The network that acts: what ObservationSpec.encode gives, [n, …] -> one float32 tensor."""
 
     @abstractmethod
     def learn(self, batch: Arrays) -> LearnResult:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import cast
 
 import msgspec
+import numpy as np
 import torch
 
 from remuda.policy.base import Algorithm
@@ -24,7 +25,9 @@ MODEL, INFO = "model.pt", "model_info.json"
 
 def export(folder: Path, algorithm: Algorithm, *, algorithm_name: str, env: str, train_iter: int) -> None:
     """Write the acting network as TorchScript and describe its input and output. Replaces both files atomically."""
-    example = torch.zeros(2, algorithm.observation.features)
+    shape = algorithm.observation
+    rows = np.full((2, *shape.shape), shape.start, shape.dtype)
+    example = torch.from_numpy(shape.encode(rows))
     # A copy: tracing must not disturb the network in training, which may live on another device.
     network = copy.deepcopy(algorithm.network).to("cpu").eval()
     with torch.no_grad():
@@ -59,5 +62,5 @@ def _traced(network: torch.nn.Module, example: torch.Tensor) -> bytes:
 
 
 def _tensor_info(name: str, tensor: torch.Tensor) -> dict[str, object]:
-    """Batch size is free; observations are flattened (Box) or one-hot (Discrete)."""
+    """Batch size is free; observations are flattened (Box) or one-hot (Discrete), and images as they come."""
     return {"name": name, "dtype": str(tensor.dtype).removeprefix("torch."), "shape": ["batch", *tensor.shape[1:]]}

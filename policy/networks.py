@@ -12,19 +12,49 @@ from typing import Literal
 import torch
 from torch import nn
 
+from remuda.policy.images import ImageLayout
 from remuda.policy.normalisation import CLIP, Moments
+
+
+class ConvolutionTrunk(nn.Sequential):
+    """Convolutions, each followed by relu: an image uint8 or bool [n, …] -> float32 [n, layout.features].
+
+    Images stay bytes until they are here: a quarter of the memory and of the transfer.
+    """
+
+    def __init__(self, layout: ImageLayout) -> None:
+        layers: list[nn.Module] = []
+        for layer in layout.layers:
+            layers += [nn.Conv2d(layer.channels, layer.filters, layer.kernel, layer.stride), nn.ReLU()]
+        super().__init__(*layers)
+        self._channels_last, self._scale = layout.channels_last, layout.scale
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Read images as the environment gives them."""
+        hidden = input.float() * self._scale
+        if self._channels_last:
+            hidden = hidden.permute(0, 3, 1, 2)  # a view: the convolutions read it as it lies
+        for layer in self:
+            hidden = layer(hidden)
+        return hidden.flatten(1)
 
 
 class QNetwork(nn.Module):
     """Action values by a multilayer perceptron: float32 [n, features] -> float32 [n, actions].
+
+    With an `image` layout, convolutions come first: they read images [n, …].
 
     With `dueling` the last hidden layer is doubled, one half for the value of the state and one for the advantage of
     each action (Wang et al. 2016, equation 9). Both halves are one matrix product. Weights start as torch draws
     them: orthogonal ones (Saxe et al. 2014) solved CartPole no sooner over eight seeds.
     """
 
-    def __init__(self, features: int, actions: int, hidden: tuple[int, ...], *, dueling: bool) -> None:
+    def __init__(
+        self, features: int, actions: int, hidden: tuple[int, ...], *, dueling: bool, image: ImageLayout | None = None
+    ) -> None:
         super().__init__()
+        self.trunk = None if image is None else ConvolutionTrunk(image)
+        features = features if image is None else image.features
         self.torso = _layers((features, *hidden[:-1]), nn.ReLU)
         width, before = hidden[-1], (features, *hidden)[-2]
         self.dueling = dueling
@@ -34,6 +64,8 @@ class QNetwork(nn.Module):
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """Value the actions of each observation."""
+        if self.trunk is not None:
+            observations = self.trunk(observations)
         hidden: torch.Tensor = self.streams(self.torso(observations))
         if self.value is None:
             values: torch.Tensor = self.advantage(hidden)
@@ -46,6 +78,9 @@ class QNetwork(nn.Module):
 
 class ActorCriticNetwork(nn.Module):
     """A policy and a value by two perceptrons beside each other, on normalised observations.
+
+    With an `image` layout both are linear in what they share: convolutions and the hidden layers. Images are scaled by
+    the bound of their space and need no normalisation.
 
     Weights start orthogonal (Saxe et al. 2014), those of the policy's last layer small, so that it begins close to
     uniform: as good as torch's own on CartPole and Pendulum, six and three seeds, and the field's custom. The running
@@ -61,27 +96,42 @@ class ActorCriticNetwork(nn.Module):
         activation: Literal["tanh", "relu"],
         gaussian: bool,
         normalizes: bool,
+        image: ImageLayout | None = None,
     ) -> None:
         super().__init__()
         between = {"tanh": nn.Tanh, "relu": nn.ReLU}[activation]
+        self.trunk: nn.Module | None = None
+        self.observations: RunningMoments | None = None
+        if image is None:
+            self.observations = RunningMoments(features)
+        else:
+            self.trunk = nn.Sequential(ConvolutionTrunk(image), *_layers((image.features, *hidden), between))
+            _begin_orthogonal(self.trunk, last_gain=math.sqrt(2))
+            features, hidden = (image.features, *hidden)[-1], ()
         self.policy = _perceptron(features, outputs, hidden, between=between, gain=0.01)
         self.value = _perceptron(features, 1, hidden, between=between, gain=1.0)
         self.log_std = nn.Parameter(torch.zeros(outputs)) if gaussian else None
-        self.observations = RunningMoments(features)
         self.returns = RunningMoments(1)
         self._normalizes = normalizes
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
-        """What the policy says of observations [n, features] as they come: logits, or means, [n, outputs]."""
-        outputs: torch.Tensor = self.policy(self.normalised(observations))
+        """What the policy says of observations [n, …] as they come: logits, or means, [n, outputs]."""
+        outputs: torch.Tensor = self.policy(self.features(self.normalised(observations)))
         return outputs
 
     def normalised(self, observations: torch.Tensor) -> torch.Tensor:
-        """Bring observations [n, features] to the scale that both perceptrons are for."""
-        if not self._normalizes:
+        """Bring observations [n, features] to the scale that both perceptrons are for; images stay as they are."""
+        if self.observations is None or not self._normalizes:
             return observations
         mean, scale = self.observations.mean, (self.observations.variance + Moments.EPSILON).rsqrt()
         return ((observations - mean.float()) * scale.float()).clamp(-CLIP, CLIP)
+
+    def features(self, normalised: torch.Tensor) -> torch.Tensor:
+        """What policy and value both read: normalised observations, or what the shared layers make of images."""
+        if self.trunk is None:
+            return normalised
+        features: torch.Tensor = self.trunk(normalised)
+        return features
 
 
 class RunningMoments(nn.Module):
@@ -121,8 +171,13 @@ def _perceptron(
 ) -> nn.Sequential:
     widths = (features, *hidden)
     network = nn.Sequential(*_layers(widths, between), nn.Linear(widths[-1], outputs))
-    linear = [layer for layer in network if isinstance(layer, nn.Linear)]
-    for layer in linear:
-        nn.init.orthogonal_(layer.weight, gain if layer is linear[-1] else math.sqrt(2))
-        nn.init.zeros_(layer.bias)
+    _begin_orthogonal(network, last_gain=gain)
     return network
+
+
+def _begin_orthogonal(network: nn.Module, *, last_gain: float) -> None:
+    layers = [layer for layer in network.modules() if isinstance(layer, nn.Linear | nn.Conv2d)]
+    for layer in layers:
+        nn.init.orthogonal_(layer.weight, last_gain if layer is layers[-1] else math.sqrt(2))
+        if layer.bias is not None:
+            nn.init.zeros_(layer.bias)

@@ -56,15 +56,28 @@ class ObservationSpec:
         """Numbers that a network reads per observation."""
         return math.prod(self.shape) if self.n is None else self.n
 
-    def encode(self, observations: np.ndarray) -> np.ndarray:
-        """Turn [n, *shape] into what a network reads: float32 [n, features], flattened or one-hot.
+    @property
+    def is_image(self) -> bool:
+        """Read by convolutions: bytes or booleans of three axes."""
+        return self.n is None and self.dtype in ("uint8", "bool") and len(self.shape) == 3
 
-        float32 rows are not copied. Raises ValueError for another shape.
+    @property
+    def channels_last(self) -> bool:
+        """Of an image: its last axis is the channels (colours, say), not its first (stacked frames). The shorter is;
+        of equal ones the last, as in MinAtar's 10x10x10."""
+        return self.shape[2] <= self.shape[0]
+
+    def encode(self, observations: np.ndarray) -> np.ndarray:
+        """Turn [n, *shape] into what a network reads: float32 [n, features], flattened or one-hot; images as they are.
+
+        Neither float32 rows nor images are copied. Raises ValueError for another shape.
         """
         if observations.shape[1:] != self.shape:
             raise ValueError(
                 f"observations have shape {observations.shape}, not (n, {', '.join(map(str, self.shape))})"
             )
+        if self.is_image:
+            return observations
         if self.n is None:
             return observations.reshape(len(observations), self.features).astype(np.float32, copy=False)
         encoded = np.zeros((len(observations), self.n), np.float32)

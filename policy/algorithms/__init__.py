@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from remuda.config.schema import DqnConfig, ExperimentConfig, PpoConfig
 from remuda.policy.algorithms.actor_critic_policy import DECLARATION as ACTOR_CRITIC
 from remuda.policy.algorithms.actor_critic_policy import ActorCriticPolicy
@@ -29,11 +31,20 @@ def make_algorithm(config: ExperimentConfig, observation: ObservationSpec, actio
     return Impala(config, observation, action, seed)
 
 
-def make_policy(config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec) -> Policy:
-    """Build the acting side; it acts once a state is loaded. Raises UnsupportedSpaceError, as make_algorithm does."""
+def make_policy(
+    config: ExperimentConfig,
+    observation: ObservationSpec,
+    action: ActionSpec,
+    *,
+    chosen: Callable[[str], None] | None = None,
+) -> Policy:
+    """Build the acting side; it acts once a state is loaded. Raises UnsupportedSpaceError, as make_algorithm does.
+
+    With `chosen`, its inference may choose by timing, and says what it chose; without, it is the same every time.
+    """
     if isinstance(config.policy, DqnConfig):
-        return DqnPolicy(config.policy, observation, action)
-    return ActorCriticPolicy(config.policy, observation, action)
+        return DqnPolicy(config.policy, observation, action, chosen)
+    return ActorCriticPolicy(config.policy, observation, action, chosen)
 
 
 def declaration(config: ExperimentConfig) -> Declaration:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from remuda.config.schema import ExperimentConfig, ImpalaConfig, PpoConfig
 from remuda.policy.adam import Adam
-from remuda.policy.algorithms.actor_critic_policy import DECLARATION
+from remuda.policy.algorithms.actor_critic_policy import DECLARATION, network_shape
 from remuda.policy.base import Algorithm, Arrays, LearnResult, StateMismatchError
 from remuda.policy.distributions_torch import Categorical, Gaussian
 from remuda.policy.flat_parameters import FlatParameters
@@ -31,7 +31,7 @@ class Segments:
     """A batch of B segments of T slots, of which n are valid, ready to learn from."""
 
     observations: torch.Tensor
-    """float32 [B * (T + 1), features], normalised."""
+    """float32 [B * (T + 1), features], normalised; or images as they are, [B * (T + 1), …]."""
     outcome: Outcome
     """Each [B, T]; rewards scaled."""
     steps: torch.Tensor
@@ -98,8 +98,9 @@ class ActorCritic(Algorithm):
         self._updates += 1
         with torch.no_grad():
             observations = self._network.normalised(to_tensor(encoded, self._device))
-        if self._shared.normalize_observations:  # after they were used, see the class
-            self._network.observations.store(self._network.observations.load().including(encoded[steps]))
+        moments = self._network.observations
+        if self._shared.normalize_observations and moments is not None:  # after they were used, see the class
+            moments.store(moments.load().including(encoded[steps]))
         return Segments(
             observations,
             outcome,
@@ -120,14 +121,18 @@ class ActorCritic(Algorithm):
             return actions.astype(np.int64) - self.action.start
         return actions.reshape(len(actions), self.action.outputs).astype(np.float32, copy=False)
 
-    def _distribution(self, observations: torch.Tensor) -> Categorical | Gaussian:
-        """The policy's distribution for normalised observations [n, features]."""
-        outputs: torch.Tensor = self._network.policy(observations)
+    def _features(self, observations: torch.Tensor) -> torch.Tensor:
+        """What `_distribution` and `_value` read of normalised observations: of images once for both."""
+        return self._network.features(observations)
+
+    def _distribution(self, features: torch.Tensor) -> Categorical | Gaussian:
+        """The policy's distribution for features [n, …]."""
+        outputs: torch.Tensor = self._network.policy(features)
         return Categorical(outputs) if self._network.log_std is None else Gaussian(outputs, self._network.log_std)
 
-    def _value(self, observations: torch.Tensor) -> torch.Tensor:
-        """Values of normalised observations [n, features], in scaled rewards: float32 [n]."""
-        values: torch.Tensor = self._network.value(observations)
+    def _value(self, features: torch.Tensor) -> torch.Tensor:
+        """Values for features [n, …], in scaled rewards: float32 [n]."""
+        values: torch.Tensor = self._network.value(features)
         return values.squeeze(1)
 
     def _descend(self, loss: torch.Tensor) -> torch.Tensor:
@@ -184,13 +189,15 @@ class ActorCritic(Algorithm):
     def _make_network(self, seed: int) -> ActorCriticNetwork:
         with torch.random.fork_rng(devices=[]):  # the seed decides the weights and nothing else in the process
             torch.manual_seed(seed)
+            shape = network_shape(self._shared, self.observation)
             network = ActorCriticNetwork(
                 self.observation.features,
                 self.action.outputs,
-                self._shared.hidden,
-                activation=self._shared.activation,
+                shape.hidden,
+                activation=shape.activation,
                 gaussian=self.action.n is None,
                 normalizes=self._shared.normalize_observations,
+                image=shape.image,
             )
         return network.to(self._device)
 

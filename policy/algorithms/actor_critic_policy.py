@@ -1,4 +1,4 @@
-"""PPO and IMPALA, the acting side: draws from the policy's distribution, in numpy alone.
+"""PPO and IMPALA, the acting side: draws from the policy's distribution.
 
 A row of experience is a segment: T = policy.horizon_steps consecutive slots of time of one environment. A batch of B:
 
@@ -16,7 +16,9 @@ version     [B]            int64: that policy's version
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +26,11 @@ from numpy.typing import NDArray
 from remuda.config.schema import ImpalaConfig, PpoConfig
 from remuda.policy.base import Arrays, Declaration, Policy, StateMismatchError, misfits
 from remuda.policy.distributions import Categorical, Gaussian
+from remuda.policy.images import ImageLayout, units
+from remuda.policy.inference import Inference
 from remuda.policy.normalisation import CLIP, Moments
-from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.policy.spaces import ActionSpec, ObservationSpec, UnsupportedSpaceError
+from remuda.policy.weights import Dense, Weights, image_filters
 
 DECLARATION = Declaration(
     rows="segments",
@@ -59,41 +64,63 @@ DECLARATION = Declaration(
     },
 )
 
-_Layers = list[tuple[np.ndarray, np.ndarray]]
-"""Weights [inputs, outputs] and biases of a perceptron."""
+
+@dataclass(frozen=True)
+class NetworkShape:
+    """How an ActorCriticNetwork reads observations."""
+
+    image: ImageLayout | None
+    hidden: tuple[int, ...]
+    activation: Literal["tanh", "relu"]
+
+
+def network_shape(config: PpoConfig | ImpalaConfig, observation: ObservationSpec) -> NetworkShape:
+    """Fill in what the config leaves to the observations. Raises UnsupportedSpaceError."""
+    image = ImageLayout.of(observation, config.convolution)
+    if image is not None and config.normalize_observations:
+        raise UnsupportedSpaceError(
+            f"policy.normalize_observations is for numbers, and observations are images of shape {observation.shape}, "
+            "which are scaled by their bound: leave it out"
+        )
+    activation = config.activation or ("tanh" if image is None else "relu")
+    return NetworkShape(image, units(config.hidden, image, default=(64, 64)), activation)
 
 
 class ActorCriticPolicy(Policy):
     """Acts on the state of an ActorCriticNetwork."""
 
-    def __init__(self, config: PpoConfig | ImpalaConfig, observation: ObservationSpec, action: ActionSpec) -> None:
+    def __init__(
+        self,
+        config: PpoConfig | ImpalaConfig,
+        observation: ObservationSpec,
+        action: ActionSpec,
+        chosen: Callable[[str], None] | None = None,
+    ) -> None:
+        """`chosen` is Inference's."""
         self._config, self._observation, self._action = config, observation, action
-        self._shapes = _shapes(config, observation.features, action)
-        self._policy: _Layers = []
-        self._value: _Layers = []
+        self._network = network_shape(config, observation)
+        self._shapes = _shapes(self._network, observation.features, action)
+        self._policy, self._value = Inference(chosen), Inference()
+        self._mean, self._scale = np.zeros(1, np.float32), np.ones(1, np.float32)
 
     def load_state(self, state: Arrays) -> None:
         """Act with these weights from now on. Raises StateMismatchError, and the old ones stay."""
         problems = misfits(self._shapes, state, what="policy")
         if problems:
             raise StateMismatchError(problems)
-        self._policy, self._value = (
-            [
-                (state[name].T, state[name.replace("weight", "bias")])
-                for name in self._shapes
-                if name.startswith(part) and name.endswith("weight")
-            ]
-            for part in ("policy.", "value.")
-        )
+        self._policy.load(self._weights(state, "policy"))
+        self._value.load(self._weights(state, "value"))
         if self._action.n is None:
             self._log_std: NDArray[np.float32] = state["log_std"]
-        observations, returns = _moments(state, "observations"), _moments(state, "returns")
-        self._mean, self._scale = observations.mean.astype(np.float32), observations.scale.astype(np.float32)
-        self._return_std = np.float32(1.0 / returns.scale[0]) if self._config.normalize_rewards else np.float32(1.0)
+        if self._config.normalize_observations:
+            observations = _moments(state, "observations")
+            self._mean, self._scale = observations.mean.astype(np.float32), observations.scale.astype(np.float32)
+        scale = _moments(state, "returns").scale[0] if self._config.normalize_rewards else 1.0
+        self._return_std = np.float32(1.0 / scale)
 
     def outputs(self, observations: np.ndarray) -> NDArray[np.float32]:
         """What the policy says of observations [n, …]: logits, or means, float32 [n, outputs]."""
-        return self._through(self._policy, observations)
+        return self._policy(self._encoded(observations))
 
     def act(
         self,
@@ -124,39 +151,65 @@ class ActorCriticPolicy(Policy):
 
     def value(self, observations: np.ndarray) -> np.ndarray:
         """Estimate the return (in the environment's own rewards) from observations [n, …] on: float32 [n]."""
-        values: NDArray[np.float32] = self._through(self._value, observations)[:, 0]
+        values: NDArray[np.float32] = self._value(self._encoded(observations))[:, 0]
         return values * self._return_std
 
     def _distribution(self, observations: np.ndarray) -> Categorical | Gaussian:
         outputs = self.outputs(observations)
         return Gaussian(outputs, self._log_std) if self._action.n is None else Categorical(outputs)
 
-    def _through(self, layers: _Layers, observations: np.ndarray) -> NDArray[np.float32]:
-        if not layers:
-            raise RuntimeError("the policy has no weights yet: call load_state first")
-        hidden = self._observation.encode(observations)
+    def _encoded(self, observations: np.ndarray) -> np.ndarray:
+        encoded = self._observation.encode(observations)
         if self._config.normalize_observations:
-            hidden = ((hidden - self._mean) * self._scale).clip(-CLIP, CLIP)
-        for weight, bias in layers[:-1]:
-            hidden = hidden @ weight
-            hidden += bias
-            np.tanh(hidden, out=hidden) if self._config.activation == "tanh" else np.maximum(hidden, 0.0, out=hidden)
-        weight, bias = layers[-1]
-        outputs: NDArray[np.float32] = hidden @ weight + bias
-        return outputs
+            encoded = ((encoded - self._mean) * self._scale).clip(-CLIP, CLIP)
+        return encoded
+
+    def _weights(self, state: Arrays, part: Literal["policy", "value"]) -> Weights:
+        """What leads to the outputs of one of the two: of images, what they share comes first."""
+        image, activation = self._network.image, self._network.activation
+        names = [
+            name.removesuffix(".weight")
+            for name in self._shapes
+            if name.startswith((f"{part}.", _SHARED_HIDDEN)) and name.endswith(".weight")
+        ]
+        dense = tuple(Dense.of(state, name) for name in names if not name.startswith(_CONVOLUTIONS))
+        if image is None:
+            return Weights(dense, activation)
+        return Weights(dense, activation, image_filters(state, _CONVOLUTIONS, image), image.channels_last)
 
 
 def _moments(state: Arrays, name: str) -> Moments:
     return Moments(state[f"{name}.mean"], state[f"{name}.variance"], float(state[f"{name}.count"][0]))
 
 
-def _shapes(config: PpoConfig | ImpalaConfig, features: int, action: ActionSpec) -> dict[str, tuple[int, ...]]:
+_SHARED_HIDDEN = "trunk."
+_CONVOLUTIONS = "trunk.0"
+"""Names in an ActorCriticNetwork for images."""
+
+
+def _shapes(network: NetworkShape, features: int, action: ActionSpec) -> dict[str, tuple[int, ...]]:
     """The tensors of ActorCriticNetwork by name (a test compares the two)."""
     shapes: dict[str, tuple[int, ...]] = {} if action.n is not None else {"log_std": (action.outputs,)}
-    for part, outputs in (("policy", action.outputs), ("value", 1)):
-        widths = (features, *config.hidden, outputs)
-        for index, (before, after) in enumerate(itertools.pairwise(widths)):
-            shapes |= {f"{part}.{2 * index}.weight": (after, before), f"{part}.{2 * index}.bias": (after,)}
-    for part, size in (("observations", features), ("returns", 1)):
-        shapes |= {f"{part}.mean": (size,), f"{part}.variance": (size,), f"{part}.count": (1,)}
+    hidden, image = network.hidden, network.image
+    if image is None:
+        shapes |= _moments_shapes("observations", features)
+    else:
+        shapes |= image.shapes(_CONVOLUTIONS) | _dense_shapes(_SHARED_HIDDEN, 1, (image.features, *hidden))
+        features, hidden = (image.features, *hidden)[-1], ()
+    shapes |= _moments_shapes("returns", 1)
+    for part, outputs in (("policy.", action.outputs), ("value.", 1)):
+        shapes |= _dense_shapes(part, 0, (features, *hidden, outputs))
     return shapes
+
+
+def _dense_shapes(prefix: str, first: int, widths: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    """Of layers numbered from `first`, an activation after each."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for index, (before, after) in enumerate(itertools.pairwise(widths)):
+        name = f"{prefix}{first + 2 * index}"
+        shapes |= {f"{name}.weight": (after, before), f"{name}.bias": (after,)}
+    return shapes
+
+
+def _moments_shapes(name: str, size: int) -> dict[str, tuple[int, ...]]:
+    return {f"{name}.mean": (size,), f"{name}.variance": (size,), f"{name}.count": (1,)}

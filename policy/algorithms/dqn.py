@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from remuda.config.schema import DqnConfig, ExperimentConfig
 from remuda.policy.adam import Adam
-from remuda.policy.algorithms.dqn_policy import DECLARATION, number_of_actions
+from remuda.policy.algorithms.dqn_policy import DECLARATION, layout, number_of_actions
 from remuda.policy.base import Algorithm, Arrays, LearnResult, StateMismatchError
 from remuda.policy.flat_parameters import FlatParameters
 from remuda.policy.networks import QNetwork
@@ -138,5 +138,6 @@ class Dqn(Algorithm):
         with torch.random.fork_rng(devices=[]):  # the seed decides the weights and nothing else in the process
             torch.manual_seed(seed)
             actions = number_of_actions(self.action)
-            network = QNetwork(self.observation.features, actions, self._policy.hidden, dueling=self._policy.dueling)
+            image, hidden = layout(self._policy, self.observation)
+            network = QNetwork(self.observation.features, actions, hidden, dueling=self._policy.dueling, image=image)
         return network.to(self._device)

@@ -1,18 +1,17 @@
-"""Deep Q-learning, the acting side: epsilon-greedy actions, in numpy alone.
-
-For a small perceptron and a few environments numpy is up to three times faster than eager torch, and a collector
-that never imports torch starts a second and a half sooner.
-"""
+"""Deep Q-learning, the acting side: epsilon-greedy actions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from remuda.config.schema import DqnConfig
 from remuda.policy.base import Arrays, Declaration, Policy, StateMismatchError, misfits
+from remuda.policy.images import ImageLayout, units
+from remuda.policy.inference import Inference
 from remuda.policy.spaces import ActionSpec, ObservationSpec, UnsupportedSpaceError
+from remuda.policy.weights import Dense, Weights, image_filters
 
 DECLARATION = Declaration(
     rows="steps",
@@ -31,11 +30,19 @@ DECLARATION = Declaration(
 class DqnPolicy(Policy):
     """Acts on the weights of a QNetwork."""
 
-    def __init__(self, config: DqnConfig, observation: ObservationSpec, action: ActionSpec) -> None:
+    def __init__(
+        self,
+        config: DqnConfig,
+        observation: ObservationSpec,
+        action: ActionSpec,
+        chosen: Callable[[str], None] | None = None,
+    ) -> None:
+        """`chosen` is Inference's."""
         self._config, self._observation, self._action = config, observation, action
         self._choices = number_of_actions(action)
-        self._shapes = _shapes(config, observation.features, self._choices)
-        self._layers: list[tuple[np.ndarray, np.ndarray]] = []
+        self._image, hidden = layout(config, observation)
+        self._shapes = _shapes(config, self._image, hidden, observation.features, self._choices)
+        self._inference = Inference(chosen)
 
     def load_state(self, state: Arrays) -> None:
         """Act with these weights from now on. Raises StateMismatchError, and the old ones stay."""
@@ -45,21 +52,17 @@ class DqnPolicy(Policy):
         names = list(
             dict.fromkeys(key.rpartition(".")[0] for key in self._shapes if key.startswith(("torso", "streams")))
         )
-        self._layers = [(state[f"{name}.weight"].T, state[f"{name}.bias"]) for name in names]
-        self._layers.append(_head(state, dueling=self._config.dueling))
+        dense = [Dense.of(state, name) for name in names]
+        dense.append(_head(state, dueling=self._config.dueling))
+        if self._image is None:
+            self._inference.load(Weights(tuple(dense), "relu"))
+        else:
+            filters = image_filters(state, "trunk", self._image)
+            self._inference.load(Weights(tuple(dense), "relu", filters, self._image.channels_last))
 
     def q_values(self, observations: np.ndarray) -> np.ndarray:
         """Value the actions of observations [n, …]: float32 [n, actions]."""
-        if not self._layers:
-            raise RuntimeError("the policy has no weights yet: call load_state first")
-        hidden = self._observation.encode(observations)
-        for weight, bias in self._layers[:-1]:
-            hidden = hidden @ weight
-            hidden += bias
-            np.maximum(hidden, 0.0, out=hidden)
-        weight, bias = self._layers[-1]
-        values: np.ndarray = hidden @ weight + bias
-        return values
+        return self._inference(self._observation.encode(observations))
 
     def act(
         self,
@@ -91,27 +94,39 @@ def number_of_actions(action: ActionSpec) -> int:
     return action.n
 
 
-def _shapes(config: DqnConfig, features: int, actions: int) -> dict[str, tuple[int, ...]]:
+def layout(config: DqnConfig, observation: ObservationSpec) -> tuple[ImageLayout | None, tuple[int, ...]]:
+    """How a QNetwork reads these observations: its convolutions (of images) and the units of its hidden layers.
+
+    Raises UnsupportedSpaceError.
+    """
+    image = ImageLayout.of(observation, config.convolution)
+    return image, units(config.hidden, image, default=(128, 128, 64))
+
+
+def _shapes(
+    config: DqnConfig, image: ImageLayout | None, hidden: tuple[int, ...], features: int, actions: int
+) -> dict[str, tuple[int, ...]]:
     """The tensors of QNetwork by name, in its order (a test compares the two)."""
-    *torso, last = config.hidden
+    *torso, last = hidden
     streams = 2 * last if config.dueling else last
-    widths = [features, *torso, streams]
+    widths = [features if image is None else image.features, *torso, streams]
     names = [f"torso.{2 * index}" for index in range(len(torso))] + ["streams.0"]
     layers = list(zip(names, widths[:-1], widths[1:], strict=True))
     layers.append(("advantage", last, actions))
     if config.dueling:
         layers.append(("value", last, 1))
-    shapes: dict[str, tuple[int, ...]] = {}
+    shapes = {} if image is None else image.shapes("trunk")
     for name, inputs, outputs in layers:
         shapes |= {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
     return shapes
 
 
-def _head(state: Arrays, *, dueling: bool) -> tuple[np.ndarray, np.ndarray]:
+def _head(state: Arrays, *, dueling: bool) -> Dense:
     """The last layer as one matrix and bias. Value plus advantage less its mean is linear in both streams."""
-    weight, bias = state["advantage.weight"], state["advantage.bias"]
+    advantage = Dense.of(state, "advantage")
     if not dueling:
-        return weight.T, bias
-    weight, bias = weight - weight.mean(axis=0), bias - bias.mean()
-    of_state = np.broadcast_to(state["value.weight"], weight.shape)
-    return np.concatenate((of_state, weight), axis=1).T, bias + state["value.bias"]
+        return advantage
+    value, less_mean = Dense.of(state, "value"), advantage.weight - advantage.weight.mean(axis=0)
+    of_state = np.broadcast_to(value.weight, less_mean.shape)
+    bias = advantage.bias - advantage.bias.mean() + value.bias
+    return Dense(np.concatenate((of_state, less_mean), axis=1), bias)

@@ -31,9 +31,10 @@ class Impala(ActorCritic):
         if not valid.any():
             return self._result()
 
-        distribution = self._distribution(segments.observations[segments.steps])
+        features = self._features(segments.observations)
+        distribution = self._distribution(features[segments.steps])
         log_prob = distribution.log_prob(segments.actions)
-        all_values = self._value(segments.observations)
+        all_values = self._value(features)
         values = all_values[segments.steps]
 
         log_ratio = np.zeros(valid.shape, np.float32)

@@ -79,12 +79,13 @@ class Ppo(ActorCritic):
 
     def _losses(self, steps: _Steps, *, clip: float) -> _Losses:
         """Equations 7 and 9 of the paper."""
-        distribution = self._distribution(steps.observations)
+        features = self._features(steps.observations)
+        distribution = self._distribution(features)
         log_ratio = distribution.log_prob(steps.actions) - steps.log_prob
         ratio = log_ratio.exp()
         clipped = ratio.clamp(1.0 - clip, 1.0 + clip)
         policy = -torch.minimum(ratio * steps.advantages, clipped * steps.advantages).mean()
-        values = self._value(steps.observations)
+        values = self._value(features)
         errors = (values - steps.returns).square()
         if self._policy.value_clip is not None:
             moved = (values - steps.values).clamp(-self._policy.value_clip, self._policy.value_clip)
@@ -96,7 +97,7 @@ class Ppo(ActorCritic):
     def _valued(self, segments: Segments) -> tuple[_Steps, float]:
         """The valid slots with their advantages and returns, and what of the returns the values had explained."""
         with torch.no_grad():
-            values = segments.per_slot(self._value(segments.observations))
+            values = segments.per_slot(self._value(self._features(segments.observations)))
         advantages = generalized_advantages(
             segments.outcome, values, discount=self._policy.discount, gae_lambda=self._policy.gae_lambda
         )[segments.outcome.valid]

@@ -80,11 +80,40 @@ def test_specs_survive_json(spec: ObservationSpec | ActionSpec) -> None:
     seed=st.integers(0, 99),
 )
 def test_a_box_is_flattened_row_by_row(rows: int, shape: tuple[int, ...], seed: int) -> None:
-    observations = np.random.default_rng(seed).integers(0, 255, size=(rows, *shape), dtype=np.uint8)
-    encoded = ObservationSpec(shape, "uint8").encode(observations)
+    observations = np.random.default_rng(seed).integers(0, 255, size=(rows, *shape), dtype=np.int16)
+    encoded = ObservationSpec(shape, "int16").encode(observations)
     assert encoded.dtype == np.float32
     assert encoded.shape == (rows, np.prod(shape))
     assert [list(row) for row in encoded] == [list(row.reshape(-1).astype(float)) for row in observations]
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "bool"])
+def test_images_stay_bytes_and_are_not_copied(dtype: str) -> None:
+    images = np.zeros((5, 4, 10, 10), dtype)
+    assert ObservationSpec((4, 10, 10), dtype).encode(images) is images
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "is_image"),
+    [
+        ((4, 84, 84), "uint8", True),
+        ((10, 10, 4), "bool", True),
+        ((84, 84), "uint8", False),
+        ((2, 4, 84, 84), "uint8", False),
+        ((3, 84, 84), "float32", False),
+        ((3, 84, 84), "int64", False),
+    ],
+)
+def test_images_are_bytes_or_booleans_of_three_axes(shape: tuple[int, ...], dtype: str, is_image: bool) -> None:
+    assert ObservationSpec(shape, dtype).is_image == is_image
+
+
+@pytest.mark.parametrize(
+    ("shape", "channels_last"),
+    [((4, 84, 84), False), ((210, 160, 3), True), ((10, 10, 7), True), ((10, 10, 10), True), ((1, 84, 84), False)],
+)
+def test_the_shorter_end_is_the_channels(shape: tuple[int, ...], channels_last: bool) -> None:
+    assert ObservationSpec(shape, "uint8").channels_last == channels_last
 
 
 def test_float32_rows_are_not_copied() -> None:

@@ -1,0 +1,82 @@
+"""How images become numbers: which observations are images, and the convolutions that read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from remuda.policy.spaces import ObservationSpec, UnsupportedSpaceError
+
+ATARI = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+"""Filters, kernel and stride of each layer (Mnih et al. 2015)."""
+SMALL = ((16, 3, 1),)
+"""Of MinAtar's 10x10 pixels (Young and Tian 2019)."""
+_LEAST_FOR_ATARI = 36
+"""Pixels from which on ATARI leaves at least one."""
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """One layer: its image's channels, and filters of `kernel` x `kernel` pixels, `stride` apart."""
+
+    channels: int
+    filters: int
+    kernel: int
+    stride: int
+
+
+@dataclass(frozen=True)
+class ImageLayout:
+    """An image, the convolutions that read it, and what they leave."""
+
+    channels_last: bool
+    """Observations are [height, width, channels] instead of [channels, height, width]."""
+    scale: float
+    """What pixels are multiplied with, to lie between 0 and 1."""
+    layers: tuple[Convolution, ...]
+    features: int
+    """Numbers after the last layer, flattened as channels, height, width."""
+
+    @classmethod
+    def of(cls, observation: ObservationSpec, convolution: Sequence[tuple[int, int, int]] | None) -> ImageLayout | None:
+        """Lay out the convolutions for an observation; None where it is no image.
+
+        Raises UnsupportedSpaceError where it is none and layers were asked for, or is too small for them.
+        """
+        if not observation.is_image:
+            if convolution is not None:
+                raise UnsupportedSpaceError(
+                    f"policy.convolution reads images (uint8 or boolean, three axes), and observations are "
+                    f"{observation.dtype} of shape {observation.shape}: leave it out"
+                )
+            return None
+        channels_last = observation.channels_last
+        channels, *sides = (observation.shape[axis] for axis in ((2, 0, 1) if channels_last else (0, 1, 2)))
+        chosen = convolution or (ATARI if min(sides) >= _LEAST_FOR_ATARI else SMALL)
+        layers: list[Convolution] = []
+        for filters, kernel, stride in chosen:
+            if kernel > min(sides):
+                raise UnsupportedSpaceError(
+                    f"images of shape {observation.shape} are too small: a convolution of {kernel}x{kernel} pixels "
+                    f"finds {sides[0]}x{sides[1]}; set policy.convolution to smaller ones, or flatten the observations "
+                    "(gymnasium.wrappers.FlattenObservation)"
+                )
+            layers.append(Convolution(channels, filters, kernel, stride))
+            channels, sides = filters, [(side - kernel) // stride + 1 for side in sides]
+        return cls(channels_last, 1.0 / (observation.high or 1.0), tuple(layers), channels * sides[0] * sides[1])
+
+    def shapes(self, prefix: str) -> dict[str, tuple[int, ...]]:
+        """The tensors of a ConvolutionTrunk by name (a test compares the two)."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        for index, layer in enumerate(self.layers):
+            name = f"{prefix}.{2 * index}"
+            shapes[f"{name}.weight"] = (layer.filters, layer.channels, layer.kernel, layer.kernel)
+            shapes[f"{name}.bias"] = (layer.filters,)
+        return shapes
+
+
+def units(hidden: tuple[int, ...] | None, image: ImageLayout | None, *, default: tuple[int, ...]) -> tuple[int, ...]:
+    """Units of the hidden layers: those asked for, else `default`, and for images one wide layer."""
+    if hidden is not None:
+        return hidden
+    return default if image is None else (512,)

@@ -58,7 +58,12 @@ class CollectorWork:
         self._rollout = make_rollout(
             config,
             self._env,
-            make_policy(config, ObservationSpec.of(observation), ActionSpec.of(action)),
+            make_policy(
+                config,
+                ObservationSpec.of(observation),
+                ActionSpec.of(action),
+                chosen=lambda choice: self._log.say("collector", choice),
+            ),
             index=assign.index,
             life=assign.life,
             progress=self._stepped,

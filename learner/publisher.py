@@ -16,8 +16,12 @@ from remuda.wire.messages import PolicyRef
 
 RETRY_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 """Pauses after failed writes (a full disk, say); the last one repeats."""
-SHARE = 0.02
-"""Of the training thread's time that publishing may cost: the interpreter and the memory are shared with it."""
+SHARE = 0.015
+"""Of the training thread's time that publishing may cost, beside the copy that it makes itself: they share the
+interpreter and the memory."""
+AHEAD_S = 0.2
+"""Processor time that may be spent on publishing before it is earned: a run's first hundred policies are published as
+they come, when each is much better than the one before; and a run that is over in seconds never has to wait."""
 CLOSE_DEADLINE_S = 10.0
 """How long the thread may take to end; only a disk that hangs takes so long."""
 
@@ -35,10 +39,10 @@ class Write(Protocol):
 class Publisher:
     """Holds at most one policy that waits: a newer one replaces it, so publishing never falls behind training.
 
-    It says when it is `ready` for another one: not while it writes, and no more often than its share of the time
-    allows. Whatever is offered is published all the same. Versions count up from 0 with what is really published.
-    Weights that are not finite are reported and not published;
-    a disk that refuses is tried again; a newer epoch in the file (another learner has taken over) ends it for good.
+    It is `ready` for another one when it does not write and its share of the time allows it; what is offered sooner is
+    published all the same. Versions count up from 0 with what is really published. Weights that are not finite are
+    reported and not published; a disk that refuses is tried again; a newer epoch in the file (another learner has
+    taken over) ends it for good.
     """
 
     def __init__(
@@ -61,7 +65,7 @@ class Publisher:
         self._offered: tuple[Mapping[str, np.ndarray], int] | None = None
         self._busy = False
         self._retrying = False
-        self._pace = Pace(SHARE)
+        self._pace = Pace(SHARE, ahead_s=AHEAD_S)
         self._closing = False
         self._failure: Exception | None = None
         self.last: PolicyRef | None = None
@@ -112,7 +116,7 @@ class Publisher:
                     return
                 assert self._offered is not None
                 (state, train_iter), self._offered, self._busy = self._offered, None, True
-            begun_s, cpu_s = time.monotonic(), time.thread_time()
+            before_s = time.thread_time()
             try:
                 self._publish(state, train_iter)
             except Exception as error:  # handed to the training thread, which raises it
@@ -120,7 +124,7 @@ class Publisher:
                     self._failure = error
                     self._changed.notify_all()
                 return
-            self._pace.spent(time.thread_time() - cpu_s, begun_s)
+            self._pace.spent(time.thread_time() - before_s, time.monotonic())
             with self._changed:
                 self._busy = False
                 self._changed.notify_all()

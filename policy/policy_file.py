@@ -14,18 +14,18 @@ import errno
 import os
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 import numpy as np
-import safetensors.numpy
 from msgspec import Struct, field
-from safetensors import SafetensorError
 
+from remuda.policy.tensor_file import TensorFileError, parts, views
 from remuda.storage.atomic import replacing
 from remuda.storage.lock import LockTimeout, holding
 from remuda.wire.messages import Count, PolicyRef
@@ -99,11 +99,10 @@ def publish(
     on without.
     """
     _require_finite(state)
-    data = _serialise(state, policy)
+    content = _content(state, policy)
     with ExitStack() as lock, replacing(path, durable=False) as temporary:
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
+        with open(temporary, "wb", buffering=0) as file:
+            _write(file, content)
             os.fsync(file.fileno())  # before the lock, so that it is held for the check and the replace alone
         try:
             lock.enter_context(holding(lock_path(path), deadline_s=lock_deadline_s))
@@ -153,7 +152,7 @@ def _age(policy: PolicyRef) -> tuple[int, int]:
     return policy.epoch, policy.version
 
 
-def _serialise(state: Mapping[str, np.ndarray], policy: PolicyRef) -> bytes:
+def _content(state: Mapping[str, np.ndarray], policy: PolicyRef) -> list[bytes | memoryview]:
     tensors = {name: np.asarray(array, order="C") for name, array in state.items()}
     metadata = {
         "format": _FORMAT,
@@ -162,7 +161,14 @@ def _serialise(state: Mapping[str, np.ndarray], policy: PolicyRef) -> bytes:
         "train_iter": str(policy.train_iter),
         "checksum": str(_checksum(tensors, policy)),
     }
-    return safetensors.numpy.save(tensors, metadata)
+    return parts(tensors, metadata)
+
+
+def _write(file: FileIO, content: Sequence[bytes | memoryview]) -> None:
+    for part in content:
+        rest = memoryview(part)
+        while rest:
+            rest = rest[file.write(rest) :]
 
 
 def _checksum(tensors: Mapping[str, np.ndarray], policy: PolicyRef) -> int:
@@ -174,11 +180,11 @@ def _checksum(tensors: Mapping[str, np.ndarray], policy: PolicyRef) -> int:
     return crc
 
 
-def _reading(path: Path, read: Callable[[BinaryIO], _T], *, deadline_s: float) -> _T:
+def _reading(path: Path, read: Callable[[FileIO], _T], *, deadline_s: float) -> _T:
     give_up_s = time.monotonic() + deadline_s
     while True:
         try:
-            with open(path, "rb") as file:
+            with open(path, "rb", buffering=0) as file:
                 return read(file)
         except OSError as error:
             if error.errno not in _GONE or time.monotonic() >= give_up_s:
@@ -186,24 +192,29 @@ def _reading(path: Path, read: Callable[[BinaryIO], _T], *, deadline_s: float) -
         time.sleep(_RETRY_PAUSE_S)
 
 
-def _load(path: Path, file: BinaryIO, newer_than: PolicyRef | None) -> LoadedPolicy | None:
+def _load(path: Path, file: FileIO, newer_than: PolicyRef | None) -> LoadedPolicy | None:
     metadata = _metadata(path, file)
     if newer_than is not None and _age(metadata.ref) <= _age(newer_than):
         return None
     size = os.fstat(file.fileno()).st_size
     if size > _MAX_FILE_BYTES:
         raise PolicyFileError(f"{path}: {size} bytes are more than a policy file may have ({_MAX_FILE_BYTES})")
-    file.seek(0)
+    header_bytes = file.tell()
+    data = np.empty(size - header_bytes, np.uint8)  # the only copy: fresh memory costs more than reading into it
+    rest = data.data
+    while rest and (count := file.readinto(rest)):
+        rest = rest[count:]
     try:
-        state = safetensors.numpy.load(file.read(size))
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        file.seek(8)
+        state = views(file.read(header_bytes - 8), data)
+    except TensorFileError as error:
         raise PolicyFileError(f"{path}: damaged: {error}") from error
-    if _checksum(state, metadata.ref) != metadata.checksum:
+    if rest or _checksum(state, metadata.ref) != metadata.checksum:
         raise PolicyFileError(f"{path}: damaged: the checksum does not match the content")
     return LoadedPolicy(metadata.ref, state)
 
 
-def _metadata(path: Path, file: BinaryIO) -> _Metadata:
+def _metadata(path: Path, file: FileIO) -> _Metadata:
     """Read the header, at most _MAX_HEADER_BYTES of it, whatever length the file claims."""
     length = int.from_bytes(file.read(8), "little")
     if not 2 <= length <= _MAX_HEADER_BYTES:

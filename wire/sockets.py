@@ -68,10 +68,6 @@ class _EnvelopeSocket:
         self._socket.heartbeat_ivl = int(1_000 * PROBE_INTERVAL_S)
         self._socket.heartbeat_timeout = int(1_000 * PROBE_TIMEOUT_S)
 
-    def watch(self, descriptor: int) -> None:
-        """Let `wait` also return when this file descriptor becomes readable."""
-        self._poller.register(descriptor, zmq.POLLIN)
-
     def fileno(self) -> int:
         """A descriptor that becomes readable when something may have arrived.
 
@@ -81,7 +77,7 @@ class _EnvelopeSocket:
         return descriptor
 
     def wait(self, timeout_s: float) -> None:
-        """Return when something can be received, a watched descriptor is readable, or the time is over."""
+        """Return when something can be received, or the time is over."""
         self._poller.poll(max(0, math.ceil(1_000 * timeout_s)))
 
     def close(self) -> None:

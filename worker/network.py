@@ -278,11 +278,9 @@ class Network:
 
     def _pause(self, pause_s: float) -> None:
         self._arrivals.poll(max(0.0, 1_000 * pause_s))
-        try:
+        with contextlib.suppress(BlockingIOError):
             while self._wake_receiver.recv(4_096):
                 pass
-        except BlockingIOError:
-            pass
 
     def _end(self) -> None:
         if self._finished.is_set():

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from remuda.buffer.chunk import ChunkError, Columns
 from remuda.buffer.ring import ColumnRing, RowsNotHeldError
+from remuda.learner import prefetch
 from remuda.learner.loop import Batch, Priorities
 from remuda.learner.prefetch import NothingReadableError, Prefetch
 from remuda.wire.messages import Batches, ChunkId, ChunkMeta, Counters, IndexedChunk, PolicyRef
@@ -112,6 +113,31 @@ def test_nothing_arrived_is_no_batch() -> None:
     learner.ask()
     assert learner.prefetch.next_batch() is None
     assert learner.read == []
+
+
+@pytest.mark.parametrize("limit_bytes", [1, 24, 60, 1 << 20])
+def test_however_many_batches_are_gathered_at_once_they_are_the_same(
+    limit_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch has 24 bytes of columns: one, one, two and all at a time."""
+    monkeypatch.setattr(prefetch, "GATHER_BYTES", limit_bytes)
+    learner = Learner()
+    drawn = np.random.default_rng(0).integers(0, 2 * ROWS, (2, 7, 3)).tolist()
+    for request, rows in enumerate(drawn, start=1):
+        learner.ask()
+        learner.prefetch.arrived(reply(request, rows, new=[0, 1] if request == 1 else []))
+    assert [rows_of(learner.prefetch.next_batch()) for _ in range(14)] == drawn[0] + drawn[1]
+    assert learner.prefetch.next_batch() is None
+
+
+def test_a_batch_may_be_written_to() -> None:
+    """torch warns of memory that may not, and copies it."""
+    learner = Learner()
+    learner.ask()
+    learner.prefetch.arrived(reply(1, [[0, 1, 2], [3, 4, 5]], new=[0]))
+    batch = learner.prefetch.next_batch()
+    assert batch is not None
+    assert all(column.flags.writeable for column in batch.columns.values())
 
 
 def test_new_chunks_are_loaded_with_the_first_batch_and_not_before() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -111,6 +113,43 @@ def test_flush_gives_up_at_its_deadline(path: Path) -> None:
         assert one.publisher.flush(DEADLINE_S)
 
 
+def test_it_is_ready_again_when_it_has_written_and_paid_for_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred seconds of processor time per policy: one in so many that no test sees the second."""
+    processor_s = itertools.count(0.0, 100.0)
+    monkeypatch.setattr(time, "thread_time", lambda: next(processor_s))
+    ready: list[bool] = []
+    with publishing(path) as one:
+        ready.append(one.publisher.ready)
+        one.disk.may_write.clear()
+        one.offer(0, 0)
+        ready.append(one.publisher.ready)  # it writes
+        one.disk.may_write.set()
+        assert one.publisher.flush(DEADLINE_S)
+        ready.append(one.publisher.ready)  # it has cost too much
+        assert ready == [True, False, False]
+        one.offer(1, 10)  # and is published all the same
+        assert one.publisher.flush(DEADLINE_S)
+        assert one.in_file() == (PolicyRef(2, 1, 10), 1.0)
+
+
+def test_what_costs_nothing_may_be_done_again_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "thread_time", lambda: 1.0)
+    with publishing(path) as one:
+        for value in range(5):
+            one.offer(value, value)
+            assert one.publisher.flush(DEADLINE_S)
+            assert one.publisher.ready
+
+
+def test_it_is_ready_for_a_newer_policy_while_a_disk_refuses_the_older(path: Path) -> None:
+    with publishing(path) as one:
+        one.disk.failures = [OSError(28, "No space left on device")] * 1_000
+        one.offer(0, 0)
+        end_s = time.monotonic() + DEADLINE_S
+        while not one.publisher.ready:
+            assert time.monotonic() < end_s
+
+
 def test_weights_that_are_not_finite_stay_out_of_the_file(path: Path) -> None:
     with publishing(path) as one:
         for value, train_iter in ((1.0, 10), (np.nan, 20), (np.inf, 30)):
@@ -156,6 +195,7 @@ def test_another_learner_has_taken_over(path: Path) -> None:
         one.offer(1, 10)
         with pytest.raises(StaleEpoch):
             one.publisher.flush(DEADLINE_S)
+        assert one.publisher.ready  # or nobody would ever offer one and hear of it
         with pytest.raises(StaleEpoch):
             one.offer(1, 20)
         assert one.published == []

@@ -282,11 +282,11 @@ def test_a_file_replaced_under_a_readers_hands_is_opened_again(
 ) -> None:
     failures = [OSError(number, "gone")] * 3
 
-    def unlucky(path: Path, mode: str) -> IO[bytes]:
+    def unlucky(path: Path, mode: str, buffering: int) -> IO[bytes]:
         if failures:
             raise failures.pop()
         assert mode == "rb"
-        return builtins.open(path, "rb")
+        return builtins.open(path, "rb", buffering=buffering)
 
     monkeypatch.setattr(policy_file, "open", unlucky, raising=False)
     loaded = load(published, deadline_s=30.0)

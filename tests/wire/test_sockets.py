@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import select
 import socket
 from collections.abc import Callable, Generator
 from contextlib import closing
@@ -157,14 +157,22 @@ def test_the_same_identity_takes_over_from_its_broken_connection(router: RouterS
         assert next_of(again) == Arrival(b"", wrap(Leave("to the new one")))
 
 
-def test_waiting_ends_for_a_watched_descriptor(router: RouterSocket) -> None:
-    reading, writing = os.pipe()
-    router.watch(reading)
-    os.write(writing, b"x")
-    router.wait(DEADLINE_S)
-    assert router.receive() is None
-    os.close(reading)
-    os.close(writing)
+def test_its_descriptor_tells_of_arrivals_once_all_before_is_received(
+    router: RouterSocket, dealer: DealerSocket
+) -> None:
+    dealer.send(wrap(Ready(1)))
+    next_of(router)
+    arrivals = select.poll()
+    arrivals.register(dealer.fileno(), select.POLLIN)
+    for number in range(20):
+        while dealer.receive() is not None:
+            pass
+        router.send(WORKER, wrap(Ready(number)))
+        event = None
+        while event is None:  # it may also tell of something that is no message
+            assert arrivals.poll(1_000 * DEADLINE_S)
+            event = dealer.receive()
+        assert event == Arrival(b"", wrap(Ready(number)))
 
 
 def test_closing_twice_is_fine() -> None:

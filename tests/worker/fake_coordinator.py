@@ -51,6 +51,11 @@ class FakeCoordinator:
         self._stop = True
         self._thread.join()
 
+    @property
+    def unacknowledged(self) -> int:
+        """Messages sent that no worker has acknowledged yet."""
+        return sum(channel.unacknowledged for channel in self._channels.values())
+
     def until(self, condition: Callable[[], bool]) -> None:
         """Wait until `condition` holds; it is looked at whenever something has come in."""
         with self._changed:
@@ -102,7 +107,8 @@ class FakeCoordinator:
     def _send_unasked(self) -> None:
         now_s = time.monotonic()
         for peer, channel in self._channels.items():
-            messages, self.to_send = self.to_send, []
+            messages = self.to_send[:]
+            del self.to_send[: len(messages)]  # the list stays the same: a test may be about to add to it
             self._send(peer, [channel.post(message, now_s) for message in messages])
             self._send(peer, channel.due(now_s))
 

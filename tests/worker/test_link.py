@@ -232,6 +232,29 @@ def test_receiving_has_a_deadline_and_can_be_woken() -> None:
         assert receive(link) == Leave("shutdown")
 
 
+def test_while_the_main_thread_is_away_another_takes_what_comes_and_acknowledges_it() -> None:
+    with FakeCoordinator() as coordinator, linked(coordinator) as link:
+        coordinator.to_send.append(Leave("shutdown"))
+        coordinator.until(lambda: not coordinator.to_send and not coordinator.unacknowledged)
+        assert link.receive(0.0) == Leave("shutdown")
+
+
+def test_what_another_thread_s_sending_brings_in_ends_the_main_thread_s_waiting() -> None:
+    """Whoever sends also takes what has arrived; the main thread must hear of it, however often they meet."""
+    with FakeCoordinator() as coordinator, linked(coordinator) as link:
+        sent = 300
+        coordinator.answer = lambda message: StopTraining(message.lease) if isinstance(message, Ready) else None
+
+        def send_all() -> None:
+            for lease in range(sent):
+                link.send(Ready(lease))
+
+        sender = threading.Thread(target=send_all)
+        sender.start()
+        assert [receive(link) for _ in range(sent)] == [StopTraining(lease) for lease in range(sent)]
+        sender.join()
+
+
 # --- beats -----------------------------------------------------------------------------------------------------------
 
 

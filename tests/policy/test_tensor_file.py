@@ -1,0 +1,114 @@
+"""Tensors in the safetensors format: as the library reads and writes them, and nothing that does not fit."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from remuda.policy.tensor_file import TensorFileError, parts, views
+
+DTYPES = [np.dtype(code) for code in ("?", "u1", "i1", "<u2", "<i2", "<f2", "<u4", "<i4", "<f4", "<u8", "<i8", "<f8")]
+TENSORS = st.dictionaries(
+    st.text("abc.0", min_size=1, max_size=6),
+    st.sampled_from(DTYPES).flatmap(lambda dtype: arrays.arrays(dtype, arrays.array_shapes(min_dims=0, min_side=0))),
+    max_size=5,
+)
+
+
+def joined(tensors: dict[str, np.ndarray]) -> bytes:
+    return b"".join(parts(tensors, {"k": "v"}))
+
+
+def split(content: bytes) -> tuple[bytes, np.ndarray]:
+    length = int.from_bytes(content[:8], "little")
+    return content[8 : 8 + length], np.frombuffer(content, np.uint8, offset=8 + length)
+
+
+def assert_same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert (found[name].dtype, found[name].shape) == (tensor.dtype, tensor.shape)
+        assert found[name].tobytes() == tensor.tobytes()
+
+
+@given(TENSORS)
+def test_the_library_reads_what_is_written_and_so_do_we(tensors: dict[str, np.ndarray]) -> None:
+    content = joined(tensors)
+    assert_same(dict(safetensors.numpy.load(content)), tensors)
+    assert_same(views(*split(content)), tensors)
+
+
+@given(TENSORS)
+def test_what_the_library_writes_is_read(tensors: dict[str, np.ndarray]) -> None:
+    assert_same(views(*split(safetensors.numpy.save(tensors, {"k": "v"}))), tensors)
+
+
+def test_every_tensor_is_a_view_and_aligned() -> None:
+    tensors: dict[str, np.ndarray] = {
+        "a": np.ones(3, np.uint8),
+        "b": np.ones(5, np.float64),
+        "c": np.ones((2, 3), np.float32),
+    }
+    header, data = split(joined(tensors))
+    for tensor in views(header, data.copy()).values():
+        assert not tensor.flags.owndata
+        assert tensor.flags.aligned
+
+
+def test_what_lies_elsewhere_in_memory_is_written_by_value() -> None:
+    base = np.arange(12, dtype=np.float32).reshape(3, 4)
+    tensors: dict[str, np.ndarray] = {"t": base.T, "s": base[:, ::2], "b": base.astype(">f4")}
+    found = views(*split(joined(tensors)))
+    for name, tensor in tensors.items():
+        np.testing.assert_array_equal(found[name], tensor)
+
+
+@pytest.mark.parametrize("tensors", [{"a": np.ones(2, np.complex64)}, {"__metadata__": np.ones(2)}])
+def test_what_cannot_be_stored_is_named(tensors: dict[str, np.ndarray]) -> None:
+    with pytest.raises(TensorFileError, match="cannot be stored"):
+        parts(tensors, {})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dtype": "F31"}, "unknown dtype 'F31'"),
+        ({"shape": [3]}, "does not fit its bytes"),
+        ({"shape": [2, 2]}, "does not fit its bytes"),
+        ({"shape": [-1, -2]}, "has no shape"),
+        ({"data_offsets": [4, 12]}, "does not begin where the one before it ends"),
+        ({"data_offsets": [0, 4]}, "does not fit its bytes"),
+        ({"data_offsets": [0]}, "cannot be read"),
+        ({"data_offsets": [0, 8], "shape": [1]}, "does not fit its bytes"),
+        ({"shape": None}, "cannot be read"),
+    ],
+)
+def test_a_lying_header_is_refused(changes: dict[str, object], message: str) -> None:
+    entry: dict[str, object] = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8], **changes}
+    with pytest.raises(TensorFileError, match=message):
+        views(json.dumps({"a": entry}).encode(), np.zeros(8, np.uint8))
+
+
+@pytest.mark.parametrize("length", [0, 4, 7, 9])
+def test_data_of_another_length_is_refused(length: int) -> None:
+    header, _ = split(joined({"a": np.ones(2, np.float32)}))
+    with pytest.raises(TensorFileError, match=r"does not fit|in a file with"):
+        views(header, np.zeros(length, np.uint8))
+
+
+def test_tensors_that_share_bytes_are_refused() -> None:
+    entry = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+    with pytest.raises(TensorFileError, match="does not begin"):
+        views(json.dumps({"a": entry, "b": entry}).encode(), np.zeros(8, np.uint8))
+
+
+@pytest.mark.parametrize("header", [b"", b"{", b"[]", b'{"a": 3}', b"\xff\xff", b'{"a":' + b"[" * 10_000])
+def test_a_header_that_is_none_is_refused(header: bytes) -> None:
+    with pytest.raises(TensorFileError, match="header cannot be read"):
+        views(header, np.zeros(8, np.uint8))

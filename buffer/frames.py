@@ -7,6 +7,7 @@ the distinct frames as the one column `frames` [frames, …] and which of them m
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping
 
@@ -56,6 +57,38 @@ def _check_index(name: str, index: Column, frames: Column) -> None:
         raise ValueError(f"column {name!r} leads outside the {len(frames)} frames there are")
 
 
+class StackLayout:
+    """All stacks of a row side by side, as one array: its frames are gathered in one go, which is worth a third."""
+
+    def __init__(self, columns: Mapping[str, Column]) -> None:
+        """`columns` are a chunk's, whose indices may have any shape per row."""
+        self._shapes = {of: columns[name].shape[1:] for name in columns if (of := stacks_name(name)) is not None}
+        self.depth = sum(math.prod(shape) for shape in self._shapes.values())
+        """Frames per row, all stacks together."""
+
+    def join(self, columns: Mapping[str, Column]) -> Slots:
+        """Return the indices of all stacks, int32 [rows, depth]."""
+        indices = [np.asarray(columns[index_name(of)], np.int32) for of in self._shapes]
+        flat = [index.reshape(len(index), math.prod(index.shape[1:])) for index in indices]
+        return np.concatenate(flat, axis=1)
+
+    def split(self, frames: Column) -> dict[str, Column]:
+        """Return the stacks, by name, as views of the `frames` [rows, depth, …] that they are made of."""
+        stacks: dict[str, Column] = {}
+        first = 0
+        for of, shape in self._shapes.items():
+            end = first + math.prod(shape)
+            stacks[of] = frames[:, first:end].reshape(len(frames), *shape, *frames.shape[2:], copy=False)
+            first = end
+        return stacks
+
+    def whole(self, stacks: Mapping[str, Column]) -> Column:
+        """Return the array that `split` made these stacks of."""
+        frames = stacks[next(iter(self._shapes))].base
+        assert isinstance(frames, np.ndarray), "a view has an array that it is a view of"
+        return frames
+
+
 class FramePool:
     """The frames of the chunks whose rows are still wanted, in one array that grows to what they need.
 
@@ -73,16 +106,6 @@ class FramePool:
     def nbytes(self) -> int:
         """Bytes of memory that the frames take now."""
         return self._frames.nbytes
-
-    @property
-    def frame_shape(self) -> tuple[int, ...]:
-        """Shape of one frame."""
-        return self._frames.shape[1:]
-
-    @property
-    def dtype(self) -> np.dtype[np.generic]:
-        """Dtype of the frames."""
-        return self._frames.dtype
 
     def add(self, frames: Column, *, end_row: int) -> Slots:
         """Keep a chunk's frames until `release(end_row)`; return the slot of each."""
@@ -112,5 +135,5 @@ class FramePool:
         size = len(self._frames)
         grown = size + max(frames, size // 16)
         # Reallocation moves no byte where the system can remap pages. No view of the old memory was ever given out.
-        self._frames.resize((grown, *self.frame_shape), refcheck=False)
+        self._frames.resize((grown, *self._frames.shape[1:]), refcheck=False)
         self._free = np.concatenate([self._free, np.arange(size, grown, dtype=np.int32)])

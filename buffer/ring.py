@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from remuda.buffer.chunk import Columns
-from remuda.buffer.frames import FRAMES, FramePool, check_columns, stacks_name
+from remuda.buffer.frames import FRAMES, FramePool, StackLayout, check_columns, stacks_name
 
 Rows = npt.NDArray[np.int64]
 
@@ -29,8 +29,9 @@ class ColumnRing:
             raise ValueError(f"capacity must be at least 1 and slack not negative, not {capacity} and {slack}")
         self._size = capacity + slack
         self._columns: Columns = {}
-        """[slots, …]; of stacks, where in the pool their frames are."""
-        self._pool: FramePool | None = None
+        """[slots, …]; as FRAMES where in the pool each row's frames are, int32 [slots, frames per row]."""
+        self._frames: tuple[FramePool, StackLayout] | None = None
+        self._layout: dict[str, tuple[np.dtype[np.generic], tuple[int, ...]]] = {}  # of the first chunk's columns
         # Which row each slot holds, so that a gather notices every row that is not here, gaps included.
         self._rows: Rows = np.full(self._size, -1, np.int64)
         self.next_row = 0
@@ -39,7 +40,8 @@ class ColumnRing:
     @property
     def nbytes(self) -> int:
         """Bytes of memory that the columns take when full, and the frames take now."""
-        return sum(column.nbytes for column in self._columns.values()) + (self._pool.nbytes if self._pool else 0)
+        frames = self._frames[0].nbytes if self._frames else 0
+        return sum(column.nbytes for column in self._columns.values()) + frames
 
     def write(self, first_row: int, columns: Columns) -> None:
         """Put the rows first_row, first_row + 1 … in place of the oldest.
@@ -57,8 +59,7 @@ class ColumnRing:
             self._allocate(columns)
         self._check_fits(columns)
         end_row = first_row + count
-        if self._pool is not None:
-            columns = self._pooled(self._pool, columns, end_row)
+        columns = self._pooled(columns, end_row)
         start = first_row % self._size
         until_wrap = min(count, self._size - start)
         wrapped = count - until_wrap
@@ -73,7 +74,8 @@ class ColumnRing:
     def gather(self, rows: Rows, out: Columns | None = None) -> Columns:
         """Return every column at `rows` int64 [b], as [b, …].
 
-        `out` takes the arrays of an earlier gather of as many rows and is returned. Raises RowsNotHeldError.
+        `out` takes the arrays of an earlier gather of as many rows and is returned. Stacks are views of one array, but
+        no two of them overlap. Raises RowsNotHeldError.
         """
         slots = rows % self._size
         held = (self._rows.take(slots, mode="clip") == rows) & (rows >= max(self.next_row - self._size, 0))
@@ -86,55 +88,50 @@ class ColumnRing:
         if out is None:
             out = self._empty(len(rows))
         for name, column in self._columns.items():
-            stacks = stacks_name(name)
-            if stacks is not None and self._pool is not None:
-                self._pool.gather(np.asarray(column.take(slots, axis=0), np.int32), out[stacks])
-            else:
+            if name != FRAMES:
                 # mode="clip" because "raise" would copy `out` once more; the slots are all in range.
                 column.take(slots, axis=0, out=out[name], mode="clip")
+        if self._frames is not None:
+            pool, layout = self._frames
+            pool.gather(np.asarray(self._columns[FRAMES].take(slots, axis=0), np.int32), layout.whole(out))
         return out
-
-    def _allocate(self, columns: Columns) -> None:
-        if FRAMES in columns:
-            self._pool = FramePool(columns[FRAMES])
-        self._columns = {
-            name: np.empty((self._size, *column.shape[1:]), column.dtype)
-            for name, column in columns.items()
-            if name != FRAMES
-        }
-
-    def _pooled(self, pool: FramePool, columns: Columns, end_row: int) -> Columns:
-        """Put the chunk's frames into the pool, and in the columns lead its indices there."""
-        pool.release(end_row - self._size)
-        slots = pool.add(columns[FRAMES], end_row=end_row)
-        return {
-            name: column if stacks_name(name) is None else slots.take(np.asarray(column, np.int32))
-            for name, column in columns.items()
-            if name != FRAMES
-        }
 
     def _empty(self, rows: int) -> Columns:
         """Arrays for so many gathered rows."""
-        arrays: Columns = {}
-        for name, column in self._columns.items():
-            stacks = stacks_name(name)
-            if stacks is not None and self._pool is not None:
-                arrays[stacks] = np.empty((rows, *column.shape[1:], *self._pool.frame_shape), self._pool.dtype)
-            else:
-                arrays[name] = np.empty((rows, *column.shape[1:]), column.dtype)
+        plain = {name: column for name, column in self._columns.items() if name != FRAMES}
+        arrays: Columns = {name: np.empty((rows, *column.shape[1:]), column.dtype) for name, column in plain.items()}
+        if self._frames is not None:
+            layout, (dtype, shape) = self._frames[1], self._layout[FRAMES]
+            arrays |= layout.split(np.empty((rows, layout.depth, *shape), dtype))
         return arrays
 
+    def _allocate(self, columns: Columns) -> None:
+        self._layout = {name: (column.dtype, column.shape[1:]) for name, column in columns.items()}
+        kept = {name: column for name, column in columns.items() if name != FRAMES and stacks_name(name) is None}
+        if FRAMES in columns:
+            layout = StackLayout(columns)
+            self._frames = FramePool(columns[FRAMES]), layout
+            kept[FRAMES] = layout.join(columns)
+        self._columns = {name: np.empty((self._size, *c.shape[1:]), c.dtype) for name, c in kept.items()}
+
+    def _pooled(self, columns: Columns, end_row: int) -> Columns:
+        """Put the chunk's frames into the pool, and lead its rows there."""
+        if self._frames is None:
+            return columns
+        pool, layout = self._frames
+        pool.release(end_row - self._size)
+        slots = pool.add(columns[FRAMES], end_row=end_row)
+        kept = {name: column for name, column in columns.items() if name in self._columns}
+        return {**kept, FRAMES: slots.take(layout.join(columns))}
+
     def _check_fits(self, columns: Columns) -> None:
-        expected = {name: (column.dtype, column.shape[1:]) for name, column in self._columns.items()}
-        if self._pool is not None:
-            expected[FRAMES] = self._pool.dtype, self._pool.frame_shape
-        if columns.keys() != expected.keys():
+        if columns.keys() != self._layout.keys():
             raise ValueError(
-                f"columns are {sorted(columns)}, the first chunk's were {sorted(expected)}: "
+                f"columns are {sorted(columns)}, the first chunk's were {sorted(self._layout)}: "
                 "do all collectors run the same config?"
             )
         for name, column in columns.items():
-            dtype, shape = expected[name]
+            dtype, shape = self._layout[name]
             if column.dtype != dtype or column.shape[1:] != shape:
                 raise ValueError(
                     f"column {name!r} is {column.dtype}{list(column.shape[1:])} per row, "

@@ -172,6 +172,23 @@ def test_indices_of_any_shape_are_replaced_by_frames(shape: tuple[int, ...]) -> 
     np.testing.assert_array_equal(ring.gather(np.arange(6))["obs"], frames[index])
 
 
+def test_stacks_do_not_overlap_so_that_one_may_be_changed_in_place() -> None:
+    ring = ColumnRing(10)
+    columns = image_columns(8)
+    columns[index_name("next_obs")] = columns[OBS]
+    ring.write(0, columns)
+    batch = ring.gather(np.arange(8))
+    batch["obs"][:] = 0
+    np.testing.assert_array_equal(batch["next_obs"], unstacked(columns)["next_obs"])
+
+
+def test_out_of_another_number_of_rows_is_refused() -> None:
+    ring = ColumnRing(10)
+    ring.write(0, image_columns(8))
+    with pytest.raises(ValueError, match="output array does not match"):
+        ring.gather(np.arange(3), ring.gather(np.arange(4)))
+
+
 def test_memory_is_that_of_the_frames_in_use_and_does_not_grow_with_time() -> None:
     ring = ColumnRing(100, slack=20)
     sizes = list[int]()
@@ -179,7 +196,7 @@ def test_memory_is_that_of_the_frames_in_use_and_does_not_grow_with_time() -> No
         ring.write(10 * chunk, image_columns(10, frames=14, side=32, first_row=10 * chunk))
         sizes.append(ring.nbytes)
     in_use = 12 * 14 * 32 * 32
-    columns = 120 * (4 * 4 * 2 + 8)
+    columns = 120 * (2 * 4 * 4 + 8)
     assert in_use + columns <= sizes[-1] <= 1.15 * in_use + columns
     assert sizes[12:] == sizes[12:13] * 48
 

@@ -15,6 +15,7 @@ from remuda.cli.options import (
     Device,
     Force,
     OnExistsOption,
+    Profile,
     ResolvedRun,
     Resume,
     RunDir,
@@ -55,11 +56,14 @@ def launch(
     on_exists: OnExistsOption = None,
     resume: Resume = False,
     force: Force = False,
+    profile: Profile = False,
 ) -> None:
     """Run an experiment with a coordinator and a herd of workers, follow it to its end, and leave no process behind.
 
     A first Ctrl-C stops cleanly: the last checkpoint is saved and judged. A second one ends everything at once.
     """
+    from remuda.cli.profiles import kept_profiles
+
     counts = {"collector.count": collectors, "evaluator.count": evaluators}
     extra = [f"{key}={count}" for key, count in counts.items() if count is not None]
     resolved = resolve_run(
@@ -75,7 +79,9 @@ def launch(
         force=force,
     )
     _check(resolved)
-    status = _run(resolved)
+    with kept_profiles(profile) as keeping:
+        status = _run(resolved, keeping.folder)
+        keeping.keep_in(Path(status.run_dir))
     _tell(status)
 
 
@@ -95,7 +101,7 @@ def _check(resolved: ResolvedRun) -> None:
         raise InputError(f"{resolved.loaded.path}: {error}") from error
 
 
-def _run(resolved: ResolvedRun) -> ExperimentStatus:
+def _run(resolved: ResolvedRun, profile: Path | None) -> ExperimentStatus:
     from remuda.client.client import Client
     from remuda.deploy.launcher import Herd, LaunchError
     from remuda.deploy.local import LocalLauncher
@@ -105,7 +111,8 @@ def _run(resolved: ResolvedRun) -> ExperimentStatus:
     config = resolved.loaded.config
     herd = Herd(collectors=config.collector.count, evaluators=config.evaluator.count)
     try:
-        with Life(grace_s=INTERRUPT_GRACE_S) as life, LocalLauncher(resolved.run_dir.parent) as launcher:
+        launcher = LocalLauncher(resolved.run_dir.parent, profile=profile)
+        with Life(grace_s=INTERRUPT_GRACE_S) as life, launcher:
             life.on_forced_exit(launcher.kill)
             launcher.start(herd)
             with Client(launcher.connection_file) as client:

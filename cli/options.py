@@ -32,6 +32,9 @@ OnExistsOption = Annotated[
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Short for --on-exists resume: continue the run.")]
 Force = Annotated[bool, typer.Option("--force", help="Short for --on-exists force: start over.")]
+Profile = Annotated[
+    bool, typer.Option("--profile", help="Write where each process spends its time to log/profile/ (costs about 1 %).")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 DEFAULT_RUNS_DIR = Path("runs")

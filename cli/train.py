@@ -15,6 +15,7 @@ from remuda.cli.options import (
     Device,
     Force,
     OnExistsOption,
+    Profile,
     ResolvedRun,
     Resume,
     RunDir,
@@ -50,6 +51,7 @@ def train(
     resume: Resume = False,
     force: Force = False,
     initialize_from: InitializeFrom = None,
+    profile: Profile = False,
 ) -> None:
     """Train in this process, until a stop condition of the config is reached.
 
@@ -59,7 +61,9 @@ def train(
     What --resume brings back from the newest checkpoint: weights, optimizer, counters, exploration, best score, logs.
     What it does not: replay, which is filled anew to buffer.min_rows before updates go on, and the episodes under way.
     """
+    from remuda.cli.profiles import kept_profiles
     from remuda.worker.life import bound_threads
+    from remuda.worker.profile import profiled
 
     bound_threads(1)
     if initialize_from is not None and resume:
@@ -76,7 +80,11 @@ def train(
         resume=resume,
         force=force,
     )
-    _tell(_run(asked, initialize_from), asked)
+    with kept_profiles(profile) as keeping:
+        with profiled(keeping.folder, "serial"):
+            result = _run(asked, initialize_from)
+        keeping.keep_in(result.run_dir)
+    _tell(result, asked)
 
 
 def _run(asked: ResolvedRun, initialize_from: Path | None) -> RunResult:

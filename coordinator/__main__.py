@@ -7,6 +7,7 @@ from pathlib import Path
 
 from remuda.coordinator.service import Service, Settings
 from remuda.worker.life import Life
+from remuda.worker.profile import profiled
 
 GRACE_S = 900.0
 """An orderly end saves and judges a last checkpoint per experiment, each step with a deadline of its own; this is the
@@ -21,8 +22,9 @@ def main() -> None:
     parser.add_argument("--bind", default=None, help="address to listen on (default: a free port of this host alone)")
     parser.add_argument("--lasting", action="store_true", help="own the runs folder and take up what was left there")
     parser.add_argument("--lifeline", type=int, default=None, help="file descriptor whose end means: stop")
+    parser.add_argument("--profile", type=Path, default=None, help="folder for a profile of this process")
     arguments = parser.parse_args()
-    with Life(lifeline=arguments.lifeline, grace_s=GRACE_S) as life:
+    with Life(lifeline=arguments.lifeline, grace_s=GRACE_S) as life, profiled(arguments.profile, "coordinator"):
         settings = Settings(
             arguments.runs_dir.absolute(), arguments.connection_file, arguments.bind, lasting=arguments.lasting
         )

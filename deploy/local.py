@@ -33,8 +33,10 @@ class LocalLauncher:
     it ends, the pipe breaks and they end too.
     """
 
-    def __init__(self, runs_dir: Path) -> None:
+    def __init__(self, runs_dir: Path, *, profile: Path | None = None) -> None:
+        """With `profile`, the coordinator and every worker write a profile to that folder when they end."""
         self._runs_dir = runs_dir
+        self._profile = profile
         self._folder = Path(tempfile.mkdtemp(prefix="remuda-"))
         self._lifeline: tuple[int, int] | None = None
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -47,10 +49,12 @@ class LocalLauncher:
     def start(self, herd: Herd) -> None:
         """Start everything; returns once the coordinator can be reached."""
         self._lifeline = os.pipe()
-        connection = ("--connection-file", str(self.connection_file))
-        self._spawn("coordinator", "remuda.coordinator", *connection, "--runs-dir", str(self._runs_dir))
+        common = ["--connection-file", str(self.connection_file), "--lifeline", str(self._lifeline[0])]
+        if self._profile is not None:
+            common += ["--profile", str(self._profile)]
+        self._spawn("coordinator", "remuda.coordinator", *common, "--runs-dir", str(self._runs_dir))
         counts = ("--collectors", herd.collectors, "--evaluators", herd.evaluators, "--learners", herd.learners)
-        self._spawn("workers", "remuda.deploy.nanny", *connection, *map(str, counts))
+        self._spawn("workers", "remuda.deploy.nanny", *common, *map(str, counts))
         deadline_s = time.monotonic() + START_DEADLINE_S
         while not self.connection_file.exists():
             self.check()
@@ -120,7 +124,7 @@ class LocalLauncher:
         reading_end = self._lifeline[0]
         with (self._folder / f"{name}.log").open("wb") as output:
             self._processes[name] = subprocess.Popen(
-                [sys.executable, "-P", "-m", module, *arguments, "--lifeline", str(reading_end)],
+                [sys.executable, "-P", "-m", module, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

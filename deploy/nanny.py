@@ -8,6 +8,7 @@ is told to stop, it ends every child: in order first, by force after a grace per
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import select
 import signal
@@ -20,6 +21,7 @@ from types import FrameType
 from uuid import uuid4
 
 from remuda.deploy.supervision import EXIT_DONE, EXIT_FAILED, Slot, describe_exit
+from remuda.worker.identity import WorkerIdentity
 
 POLL_S = 0.05
 GRACE_S = 10.0
@@ -154,11 +156,16 @@ def main() -> None:
     parser.add_argument("--evaluators", type=int, default=0)
     parser.add_argument("--learners", type=int, default=0)
     parser.add_argument("--lifeline", type=int, default=None, help="file descriptor whose end means: stop")
+    parser.add_argument("--profile", type=Path, default=None, help="folder for a profile of each worker")
     arguments = parser.parse_args()
     from remuda.deploy.roles import run_worker  # here, and not in every child: it brings torch
 
+    gc.freeze()  # what is there now stays shared: a collection in a child would write to all of it
+
     def be_worker(slot: Slot) -> int:
-        return run_worker(slot.role, arguments.connection_file, slot.uuid, slot.incarnation, arguments.lifeline)
+        identity = WorkerIdentity(slot.uuid, slot.incarnation)
+        path, lifeline, profile = arguments.connection_file, arguments.lifeline, arguments.profile
+        return run_worker(slot.role, identity, path, lifeline=lifeline, profile=profile)
 
     counts = {"learner": arguments.learners, "collector": arguments.collectors, "evaluator": arguments.evaluators}
     sys.exit(Nanny(make_slots(counts), be_worker, lifeline=arguments.lifeline).run())

@@ -23,6 +23,7 @@ from remuda.worker.identity import WorkerIdentity
 from remuda.worker.life import Life, bound_threads
 from remuda.worker.link import Link
 from remuda.worker.network import CoordinatorLostError
+from remuda.worker.profile import profiled
 from remuda.worker.serve import Work, serve
 
 CONNECT_DEADLINE_S = 30.0
@@ -31,11 +32,16 @@ GRACE_S = 8.0
 """How long a worker that was asked to end may take; less than its nanny waits before it kills."""
 
 
-def run_worker(role: str, connection_file: Path, uuid: str, incarnation: int, lifeline: int | None) -> int:
-    """Be a worker until told to leave; returns the exit code that tells the nanny why it ended."""
+def run_worker(
+    role: str, identity: WorkerIdentity, connection_file: Path, *, lifeline: int | None, profile: Path | None = None
+) -> int:
+    """Be a worker until told to leave; returns the exit code that tells the nanny why it ended.
+
+    With `profile`, a profile of this life is written to that folder.
+    """
     bound_threads(1)
-    identity = WorkerIdentity(uuid, incarnation)
-    with Life(lifeline=lifeline, grace_s=GRACE_S) as life:
+    name = f"{role}_{identity.uuid}_{identity.incarnation:06d}"
+    with Life(lifeline=lifeline, grace_s=GRACE_S) as life, profiled(profile, name):
         try:
             link = Link(
                 wait_for(connection_file, deadline_s=CONNECT_DEADLINE_S),
@@ -46,10 +52,10 @@ def run_worker(role: str, connection_file: Path, uuid: str, incarnation: int, li
             life.on_end(link.wake)
             return _serve(link, life, role, identity)
         except RefusedError as error:
-            print(f"{role} {uuid}: refused: {error}", file=sys.stderr)
+            print(f"{role} {identity.uuid}: refused: {error}", file=sys.stderr)
             return EXIT_FAILED if error.code in ("unknown", "dismissed") else EXIT_REFUSED
         except (CoordinatorLostError, UnreachableError) as error:
-            print(f"{role} {uuid}: {error}", file=sys.stderr)
+            print(f"{role} {identity.uuid}: {error}", file=sys.stderr)
             return EXIT_ORPHANED
 
 

@@ -1,0 +1,36 @@
+"""Where `--profile` keeps what the processes of a run wrote: with the run's logs, once the run folder is known."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """A folder for profiles; None when none were asked for."""
+
+    folder: Path | None
+
+    def keep_in(self, run_dir: Path) -> None:
+        """Move the profiles to log/profile/ of this run, in place of those of a life before it, and say so."""
+        if self.folder is None:
+            return
+        target = run_dir / "log" / "profile"
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(self.folder, target)
+        print(f"profiles: {target}")
+
+
+@contextmanager
+def kept_profiles(asked: bool) -> Generator[Keeping]:
+    """A folder that lasts as long as the body: processes begin to write before the run folder is made."""
+    if not asked:
+        yield Keeping(None)
+        return
+    with tempfile.TemporaryDirectory(prefix="remuda-profile-") as folder:
+        yield Keeping(Path(folder))

@@ -1,0 +1,122 @@
+"""Profiles name what a process really did. In processes of their own: the timer is the process's, and pytest's too."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from remuda.worker.profile import Profile, profiled
+
+pytestmark = pytest.mark.processes
+
+PROGRAM = """
+import sys, threading, time
+from pathlib import Path
+from remuda.worker.profile import profiled
+
+def spin(seconds):
+    end_s = time.perf_counter() + seconds
+    number = 0
+    while time.perf_counter() < end_s:
+        number += 1
+
+def outer():
+    spin(0.3)
+
+done = threading.Event()
+waiting = threading.Thread(target=done.wait, name="patient")
+waiting.start()
+try:
+    with profiled(Path(sys.argv[1]), "worker"):
+        outer()
+        time.sleep(0.1)
+        if sys.argv[2:]:
+            raise KeyError("as asked")
+finally:
+    done.set()
+"""
+ROW = re.compile(r" *([0-9.]+) +([0-9.]+) +([0-9.]+) +([0-9.]+)  (\S+)  (\S+):(\d+)")
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", PROGRAM, str(folder), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def rows(text: str, thread: str) -> list[re.Match[str]]:
+    """Of the first table of a thread, which is sorted by own time."""
+    section = text.split(f"=== {thread}: ")[1].split("by all time:")[0]
+    return [match for line in section.splitlines() if (match := ROW.fullmatch(line))]
+
+
+def test_a_busy_function_is_the_top_entry_and_its_caller_is_charged_with_all_of_it(tmp_path: Path) -> None:
+    done = run(tmp_path)
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "worker.txt").read_text()
+    top = rows(text, "MainThread")[0]
+    assert top[5] == "spin"
+    assert top[6] == "<string>"
+    own_percent, all_percent = float(top[2]), float(top[4])
+    assert own_percent == all_percent  # it calls no other Python function
+    assert 50 < own_percent <= 100  # 0.3 s of 0.4 s, on a machine that may be busy
+    by_all = text.split("by all time:")[1]
+    outer = next(match for line in by_all.splitlines() if (match := ROW.fullmatch(line)) and match[5] == "outer")
+    assert float(outer[1]) == 0.0
+    assert float(outer[4]) == pytest.approx(all_percent, abs=5.0)
+
+
+def test_the_time_of_the_main_thread_adds_up(tmp_path: Path) -> None:
+    run(tmp_path)
+    text = (tmp_path / "worker.txt").read_text()
+    total_s = float(text.split("=== MainThread: ")[1].split(" s")[0])
+    assert total_s >= 0.3
+    assert sum(float(row[2]) for row in rows(text, "MainThread")) == pytest.approx(100.0, abs=1.0)
+
+
+def test_threads_are_told_apart_by_name(tmp_path: Path) -> None:
+    run(tmp_path)
+    text = (tmp_path / "worker.txt").read_text()
+    assert [line.split()[1] for line in text.splitlines() if line.startswith("===")] == ["MainThread:", "patient:"]
+    assert rows(text, "patient")[0][5] == "Condition.wait"
+
+
+def test_stacks_are_one_line_each_outermost_first_with_microseconds(tmp_path: Path) -> None:
+    run(tmp_path)
+    stacks = [line.rsplit(" ", 1) for line in (tmp_path / "worker.folded").read_text().splitlines()]
+    spinning = [(stack, int(value)) for stack, value in stacks if stack.endswith("spin (<string>)")]
+    assert [stack for stack, _ in spinning] == [
+        "MainThread;<module> (<string>);outer (<string>);spin (<string>)",
+    ]
+    assert spinning[0][1] >= 200_000
+
+
+def test_a_body_that_fails_leaves_its_profile_and_its_error(tmp_path: Path) -> None:
+    done = run(tmp_path, "fail")
+    assert done.returncode == 1
+    assert "as asked" in done.stderr
+    assert rows((tmp_path / "worker.txt").read_text(), "MainThread")[0][5] == "spin"
+
+
+def test_without_a_folder_nothing_happens(tmp_path: Path) -> None:
+    with profiled(None, "worker"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_profile_of_nothing_can_be_read() -> None:
+    assert Profile().text("worker").startswith("worker: 0.0 s, looked at 0 times")
+    assert Profile().folded() == ""
+
+
+def test_semicolons_in_a_name_do_not_part_a_stack() -> None:
+    profile, frame = Profile(), inspect.currentframe()
+    assert frame is not None
+    profile.note(frame, "odd;name", 0.25)
+    (line,) = profile.folded().splitlines()
+    assert line.startswith("odd,name;")
+    assert line.endswith(" 250000")

@@ -1,0 +1,202 @@
+"""Where a process spends its time: every few milliseconds a timer interrupts it, and what it was doing is added up."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import CodeType, FrameType
+
+from remuda.storage.atomic import write_text
+
+INTERVAL_S = 0.005
+"""On average. Each pause is drawn anew, lest it keep step with what the process does every so often."""
+ROWS = 25
+"""Functions shown in each table."""
+
+_EXPLANATION = """\
+own: in the function itself and in the C code that it calls, most of it at the line in the last column.
+all: also in the Python functions that it calls. Waiting counts like working. The other threads are looked at while
+the main thread has the interpreter: what they do then is wait, or compute in C code.
+The .folded file beside this one holds whole stacks, for speedscope.app or flamegraph.pl.
+"""
+
+Stack = tuple[CodeType, ...]
+"""Outermost function first."""
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What one thread was doing: in which functions, and at which line of the innermost."""
+
+    thread: str
+    stack: Stack
+    line: int
+
+
+@dataclass
+class Profile:
+    """Seconds by what was seen. Seconds of a thread add up to the time for which it was looked at."""
+
+    seconds: defaultdict[Sight, float] = field(default_factory=lambda: defaultdict(float))
+    looks: int = 0
+    looking_s: float = 0.0
+    """Time spent on looking."""
+
+    def note(self, frame: FrameType, thread: str, seconds: float) -> None:
+        """The thread was seen in `frame`, and stands for so many seconds."""
+        line, stack = frame.f_lineno, [frame.f_code]
+        caller = frame.f_back
+        while caller is not None:
+            stack.append(caller.f_code)
+            caller = caller.f_back
+        self.seconds[Sight(thread, tuple(reversed(stack)), line)] += seconds
+
+    def text(self, title: str) -> str:
+        """A page for people: for each thread, the functions that took most."""
+        by_thread: defaultdict[str, dict[Sight, float]] = defaultdict(dict)
+        for sight, seconds in self.seconds.items():
+            by_thread[sight.thread][sight] = seconds
+        longest_s = max((sum(seen.values()) for seen in by_thread.values()), default=0.0)
+        share = 100 * self.looking_s / longest_s if longest_s else 0.0
+        parts = [
+            f"{title}: {longest_s:.1f} s, looked at {self.looks} times; looking took {share:.1f} %\n",
+            _EXPLANATION,
+            *(_thread_text(thread, by_thread[thread]) for thread in sorted(by_thread, key=_main_first)),
+        ]
+        return "\n".join(parts)
+
+    def folded(self) -> str:
+        """One line per stack: its functions, outermost first, parted by semicolons, and microseconds."""
+        stacks: Counter[str] = Counter()
+        for sight, seconds in self.seconds.items():
+            names = [sight.thread, *(f"{code.co_qualname} ({_file(code)})" for code in sight.stack)]
+            stacks[";".join(name.replace(";", ",") for name in names)] += round(1e6 * seconds)
+        return "".join(f"{stack} {microseconds}\n" for stack, microseconds in sorted(stacks.items()))
+
+
+class Profiler:
+    """Looks at every thread of this process between `start` and `stop`, which only the main thread may call.
+
+    A timer interrupts the main thread. A thread that looked on from outside would have to wait for the interpreter, and
+    so see the others only where they let go of it: in system calls and in the libraries that do, never in between.
+    System calls that the timer interrupts go on by themselves; forked children have no timer.
+    """
+
+    def __init__(self, interval_s: float = INTERVAL_S) -> None:
+        self.profile = Profile()
+        self._interval_s = interval_s
+        self._pauses = random.Random(0)
+        self._names: dict[int, str] = {}
+        self._main = threading.get_ident()
+        self._last_s = 0.0
+        self._former: Callable[[int, FrameType | None], object] | int | None = None
+
+    def start(self) -> None:
+        """Begin. Takes SIGALRM, which the process must not use otherwise. Raises ValueError in another thread."""
+        self._last_s = time.perf_counter()
+        self._former = signal.signal(signal.SIGALRM, self._look)
+        signal.siginterrupt(signal.SIGALRM, False)
+        self._set_timer()
+
+    def stop(self) -> None:
+        """End: `profile` does not change any more."""
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, self._former)
+
+    def _set_timer(self) -> None:
+        signal.setitimer(signal.ITIMER_REAL, self._interval_s * self._pauses.uniform(0.5, 1.5))
+
+    def _look(self, number: int, frame: FrameType | None) -> None:
+        now_s = time.perf_counter()
+        seconds, self._last_s = now_s - self._last_s, now_s
+        frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage]  # documented, for uses such as this
+        if frame is not None:
+            frames[self._main] = frame  # and not this function
+        for ident, seen in frames.items():
+            self.profile.note(seen, self._name(ident), seconds)
+        self.profile.looks += 1
+        self.profile.looking_s += time.perf_counter() - now_s
+        self._set_timer()
+
+    def _name(self, ident: int) -> str:
+        if ident not in self._names:
+            self._names |= {thread.ident: thread.name for thread in threading.enumerate() if thread.ident is not None}
+            self._names.setdefault(ident, "a thread that Python did not start")
+        return self._names[ident]
+
+
+@contextmanager
+def profiled(folder: Path | None, name: str) -> Generator[None]:
+    """Profile this process while the body runs, and however it ends write `<name>.txt` and `<name>.folded`.
+
+    Does nothing when `folder` is None. Raises OSError when the files cannot be written.
+    """
+    if folder is None:
+        yield
+        return
+    profiler = Profiler()
+    profiler.start()
+    try:
+        yield
+    finally:
+        profiler.stop()
+        folder.mkdir(parents=True, exist_ok=True)
+        title = f"{name} (pid {os.getpid()})"
+        write_text(folder / f"{name}.txt", profiler.profile.text(title), durable=False)
+        write_text(folder / f"{name}.folded", profiler.profile.folded(), durable=False)
+
+
+# --- tables ---------------------------------------------------------------------------------------------------------
+
+
+def _main_first(thread: str) -> tuple[bool, str]:
+    return thread != "MainThread", thread
+
+
+def _thread_text(thread: str, seen: Mapping[Sight, float]) -> str:
+    own: defaultdict[CodeType, float] = defaultdict(float)
+    everything: defaultdict[CodeType, float] = defaultdict(float)
+    lines: defaultdict[CodeType, Counter[int]] = defaultdict(Counter)
+    for sight, seconds in seen.items():
+        leaf = sight.stack[-1]
+        own[leaf] += seconds
+        lines[leaf][sight.line] += round(1e6 * seconds)
+        for code in set(sight.stack):
+            everything[code] += seconds
+    total_s = sum(own.values())
+
+    def table(heading: str, by: Mapping[CodeType, float]) -> list[str]:
+        rows = [f"{heading}:", "  own s   own %   all s   all %  function"]
+        for code in sorted(by, key=lambda code: (-by[code], code.co_qualname))[:ROWS]:
+            at = f"{_file(code)}:{lines[code].most_common(1)[0][0] if code in lines else code.co_firstlineno}"
+            shares = f"{_cells(own.get(code, 0.0), total_s)} {_cells(everything[code], total_s)}"
+            rows.append(f"{shares}  {code.co_qualname}  {at}")
+        return rows
+
+    return "\n".join(
+        [
+            f"=== {thread}: {total_s:.1f} s ===",
+            *table("by own time", own),
+            "",
+            *table("by all time", everything),
+            "",
+        ]
+    )
+
+
+def _cells(seconds: float, total_s: float) -> str:
+    return f"{seconds:7.2f} {100 * seconds / total_s if total_s else 0.0:7.1f}"
+
+
+def _file(code: CodeType) -> str:
+    """The file's name and its folder's."""
+    return "/".join(Path(code.co_filename).parts[-2:])

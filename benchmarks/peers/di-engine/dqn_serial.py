@@ -1,4 +1,4 @@
-"""DI-engine, serial mode: DQN on CartPole-v0 with its own config, seconds from the start of training to the stop value."""
+"""DI-engine, serial mode: DQN on CartPole-v0 with its own config, seconds from start of training to a return of 195."""
 
 from __future__ import annotations
 

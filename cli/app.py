@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from remuda.cli import config, evaluate, launch, train
+from remuda.cli import config, evaluate, launch, service, status, submit, train
 from remuda.cli.options import epilog, new_group
 
 app = new_group(
@@ -20,6 +20,12 @@ app = new_group(
 app.command(epilog=epilog(train.EXAMPLE))(train.train)
 app.command(epilog=epilog(evaluate.EXAMPLE))(evaluate.evaluate)
 app.command(epilog=epilog("remuda launch examples/cartpole_dqn.yaml --collectors 2"))(launch.launch)
+app.command(epilog=epilog(service.COORDINATOR_EXAMPLE))(service.coordinator)
+app.command(epilog=epilog(service.WORKER_EXAMPLE))(service.worker)
+app.command(epilog=epilog(submit.EXAMPLE))(submit.submit)
+app.command(epilog=epilog(status.EXAMPLE))(status.status)
+app.command(epilog=epilog(submit.STOP_EXAMPLE))(submit.stop)
+app.command(epilog=epilog(submit.SHUTDOWN_EXAMPLE))(submit.shutdown)
 app.add_typer(config.group, name="config")
 
 

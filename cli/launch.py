@@ -28,6 +28,7 @@ from remuda.cli.options import (
 
 if TYPE_CHECKING:
     from remuda.client.client import Client
+    from remuda.config.load import LoadedConfig
     from remuda.deploy.local import LocalLauncher
     from remuda.wire.messages import ExperimentStatus, Submitted
     from remuda.worker.life import Life
@@ -87,18 +88,24 @@ def launch(
 
 def _check(resolved: ResolvedRun) -> None:
     """What can be wrong with the input is found before anything is started or written."""
+    from remuda.storage.run_folder import check
+
+    check(resolved.run_dir, resolved.on_exists, mode="parallel")
+    check_input(resolved.loaded)
+
+
+def check_input(loaded: LoadedConfig) -> None:
+    """Build the environment once and see that the algorithm can act in it. Raises InputError."""
     from remuda.environments.check import check_environment
     from remuda.environments.errors import EnvironmentBuildError
     from remuda.policy.algorithms import make_policy
     from remuda.policy.spaces import ActionSpec, ObservationSpec, UnsupportedSpaceError
-    from remuda.storage.run_folder import check
 
-    check(resolved.run_dir, resolved.on_exists, mode="parallel")
     try:
-        observation, action = check_environment(resolved.loaded.config)
-        make_policy(resolved.loaded.config, ObservationSpec.of(observation), ActionSpec.of(action))
+        observation, action = check_environment(loaded.config)
+        make_policy(loaded.config, ObservationSpec.of(observation), ActionSpec.of(action))
     except (EnvironmentBuildError, UnsupportedSpaceError) as error:
-        raise InputError(f"{resolved.loaded.path}: {error}") from error
+        raise InputError(f"{loaded.path}: {error}") from error
 
 
 def _run(resolved: ResolvedRun, profile: Path | None) -> ExperimentStatus:

@@ -83,6 +83,11 @@ class Service:
         self._next_complaint_s = 0.0
         self._next_confirm_s = 0.0
 
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        return self._socket.address
+
     def run(self) -> None:
         """Until told to end, and everything is saved and everybody gone."""
         self._recover()

@@ -51,7 +51,8 @@ class Nanny:
         self._stopping = False
 
     def run(self) -> int:
-        """Until told to stop, or until there is nothing left to supervise. 1 if a worker was given up as failing."""
+        """Until told to stop, or until there is nothing left to supervise. Returns what the worst of its workers ended
+        with: EXIT_FAILED where one was given up as failing, EXIT_REFUSED, EXIT_ORPHANED or EXIT_DONE."""
         for number in _SIGNALS:
             signal.signal(number, self._on_signal)
         while not self._stopping and not self._pointless:
@@ -62,7 +63,9 @@ class Nanny:
             self._wait()
             self._reap()
         self._end_all()
-        return EXIT_FAILED if any(slot.failed for slot in self._slots) else EXIT_DONE
+        if any(slot.failed for slot in self._slots):
+            return EXIT_FAILED
+        return max((slot.exit_code for slot in self._slots if slot.given_up), default=EXIT_DONE)
 
     @property
     def _pointless(self) -> bool:
@@ -148,6 +151,21 @@ def make_slots(counts: Mapping[str, int]) -> list[Slot]:
     return [Slot(role=role, uuid=str(uuid4())) for role, count in counts.items() for _ in range(count)]
 
 
+def supervise(
+    slots: Sequence[Slot], connection_file: Path, *, lifeline: int | None = None, profile: Path | None = None
+) -> int:
+    """Be the nanny of these workers, in this process and to its end; returns the exit code. See Nanny."""
+    from remuda.deploy.roles import run_worker  # here, and not in every child: it brings torch
+
+    gc.freeze()  # what is there now stays shared: a collection in a child would write to all of it
+
+    def be_worker(slot: Slot) -> int:
+        identity = WorkerIdentity(slot.uuid, slot.incarnation)
+        return run_worker(slot.role, identity, connection_file, lifeline=lifeline, profile=profile)
+
+    return Nanny(slots, be_worker, lifeline=lifeline).run()
+
+
 def main() -> None:
     """Entry point of `python -m remuda.deploy.nanny`."""
     parser = argparse.ArgumentParser(description="Supervise workers of one machine.")
@@ -158,17 +176,9 @@ def main() -> None:
     parser.add_argument("--lifeline", type=int, default=None, help="file descriptor whose end means: stop")
     parser.add_argument("--profile", type=Path, default=None, help="folder for a profile of each worker")
     arguments = parser.parse_args()
-    from remuda.deploy.roles import run_worker  # here, and not in every child: it brings torch
-
-    gc.freeze()  # what is there now stays shared: a collection in a child would write to all of it
-
-    def be_worker(slot: Slot) -> int:
-        identity = WorkerIdentity(slot.uuid, slot.incarnation)
-        path, lifeline, profile = arguments.connection_file, arguments.lifeline, arguments.profile
-        return run_worker(slot.role, identity, path, lifeline=lifeline, profile=profile)
-
     counts = {"learner": arguments.learners, "collector": arguments.collectors, "evaluator": arguments.evaluators}
-    sys.exit(Nanny(make_slots(counts), be_worker, lifeline=arguments.lifeline).run())
+    slots = make_slots(counts)
+    sys.exit(supervise(slots, arguments.connection_file, lifeline=arguments.lifeline, profile=arguments.profile))
 
 
 if __name__ == "__main__":

@@ -37,6 +37,9 @@ class Slot:
     given_up: str | None = None
     """Why it is not started again, as the end of a sentence; None while it is kept alive."""
 
+    exit_code: int = EXIT_DONE
+    """Of the newest life that has ended."""
+
     @property
     def failed(self) -> bool:
         """It is given up because it keeps dying."""
@@ -51,6 +54,7 @@ class Slot:
 
     def died(self, exit_code: int, now_s: float) -> None:
         """A life has ended; decides whether and when there is another."""
+        self.exit_code = exit_code
         if exit_code in _FINAL:
             self.given_up = _FINAL[exit_code]
             return

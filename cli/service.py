@@ -1,0 +1,94 @@
+"""`remuda coordinator` and `remuda worker`: the processes that a herd is made of, in the foreground."""
+
+from __future__ import annotations
+
+import ipaddress
+import sys
+from typing import Annotated, Literal
+
+import typer
+
+from remuda.cli.connecting import ConnectionPath, connection_path
+from remuda.cli.errors import FAILED, InputError, RunFailedError
+from remuda.cli.options import DEFAULT_RUNS_DIR, RunsDir
+
+COORDINATOR_EXAMPLE = "remuda coordinator --runs-dir runs"
+WORKER_EXAMPLE = "remuda worker collector --count 2 --runs-dir runs"
+
+Bind = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDR",
+        help="host:port to listen on (default: where it listened before, else a free port of this machine alone).",
+    ),
+]
+Insecure = Annotated[
+    bool, typer.Option("--insecure", help="Listen beyond this machine although anybody there could then give orders.")
+]
+RoleArgument = Annotated[Literal["collector", "evaluator", "learner"], typer.Argument(metavar="ROLE")]
+Count = Annotated[int, typer.Option(metavar="N", min=1, help="How many of them.")]
+
+
+def coordinator(
+    bind: Bind = None,
+    runs_dir: RunsDir = DEFAULT_RUNS_DIR,
+    connection_file: ConnectionPath = None,
+    insecure: Insecure = False,
+) -> None:
+    """Keep a herd and its experiments until told to end; started again after a crash, it continues every experiment.
+
+    A first Ctrl-C stops every experiment cleanly, saves, and ends. A second one ends at once: the next start goes on.
+    """
+    from remuda.coordinator.__main__ import GRACE_S
+    from remuda.coordinator.journal import JournalError
+    from remuda.coordinator.service import Service, Settings
+    from remuda.storage.ownership import FolderOwnedError
+    from remuda.worker.life import Life
+
+    address = None if bind is None else _address(bind, insecure=insecure)
+    file = connection_path(connection_file, runs_dir)
+    settings = Settings(runs_dir.absolute(), file, address, lasting=True)
+    try:
+        with Life(grace_s=GRACE_S) as life:
+            service = Service(settings, life)
+            print(f"coordinator listens on {service.address}; connection file {file}", file=sys.stderr)
+            print(f"workers join with: remuda worker collector --connection-file {file}", file=sys.stderr, flush=True)
+            service.run()
+    except FolderOwnedError as error:
+        raise InputError(f"{error}: two coordinators cannot share a runs folder") from error
+    except (JournalError, OSError) as error:
+        raise RunFailedError(str(error)) from error
+
+
+def worker(
+    role: RoleArgument,
+    count: Count = 1,
+    runs_dir: RunsDir = DEFAULT_RUNS_DIR,
+    connection_file: ConnectionPath = None,
+) -> None:
+    """Join a herd with workers of one role; those that crash are started again, after pauses that double."""
+    from remuda.deploy.nanny import make_slots, supervise
+
+    exit_code = supervise(make_slots({role: count}), connection_path(connection_file, runs_dir))
+    if exit_code:
+        raise typer.Exit(exit_code if exit_code in (FAILED, 3) else FAILED)
+
+
+def _address(bind: str, *, insecure: bool) -> str:
+    """The address in ZeroMQ's words. Raises InputError for what is none, or is open to others without being told so."""
+    host, _, port = bind.removeprefix("tcp://").rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        raise InputError(f"--bind {bind!r}: an address is host:port, such as 127.0.0.1:5555 (port 0: any free one)")
+    if not (insecure or _is_loopback(host)):
+        raise InputError(
+            f"--bind {bind}: whoever reaches {host} could give orders to this coordinator, since nobody has to show a "
+            "key; listen on 127.0.0.1 and reach it through an ssh tunnel, or say --insecure on a network you trust"
+        )
+    return f"tcp://{host}:{port}"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,140 @@
+"""`remuda status`: who is alive and what runs."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from remuda.cli.connecting import ConnectionPath, connected
+from remuda.cli.errors import InputError
+from remuda.cli.options import DEFAULT_RUNS_DIR, AsJson, RunsDir
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from remuda.client.client import Client
+    from remuda.wire.messages import ExperimentStatus, Status, WorkerStatus
+
+EXAMPLE = "remuda status --watch"
+WATCH_S = 1.0
+PLAIN_WIDTH = 160
+"""Characters per line where there is no terminal that says how many it has."""
+
+Which = Annotated[str | None, typer.Argument(metavar="EXPERIMENT", help="Id, beginning of an id, or name.")]
+Watch = Annotated[bool, typer.Option("--watch", help="Show it anew every second, until Ctrl-C.")]
+
+
+def status(
+    experiment: Which = None,
+    as_json: AsJson = False,
+    watch: Watch = False,
+    runs_dir: RunsDir = DEFAULT_RUNS_DIR,
+    connection_file: ConnectionPath = None,
+) -> None:
+    """Show the coordinator, its workers and its experiments, and why something waits."""
+    if as_json and watch:
+        raise InputError("give one of --json and --watch; for a program that watches, call --json again and again")
+    with connected(connection_file, runs_dir) as client:
+        if watch:
+            _watch(client, experiment)
+            return
+        found = client.status(experiment)
+    if as_json:
+        print(_json(found))
+    else:
+        from rich.console import Console
+
+        console = Console(highlight=False)
+        if not console.is_terminal:
+            console.width = PLAIN_WIDTH
+        console.print(picture(found))
+
+
+def _watch(client: Client, experiment: str | None) -> None:
+    from rich.live import Live
+
+    with Live(picture(client.status(experiment)), auto_refresh=False, screen=False) as live:
+        try:
+            while True:
+                time.sleep(WATCH_S)
+                live.update(picture(client.status(experiment)), refresh=True)
+        except KeyboardInterrupt:
+            return
+
+
+def picture(status: Status) -> RenderableType:
+    """The whole status as tables for a terminal."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from remuda.cli.progress import duration
+
+    known = status.coordinator
+    head = Text(f"coordinator {known.id[:8]} at {known.address}, pid {known.pid}, up {duration(known.uptime_s)}")
+    return Group(head, "", _experiments(status.experiments), "", _workers(status.workers, status.experiments))
+
+
+def _experiments(experiments: list[ExperimentStatus]) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    from remuda.cli.progress import duration, number
+
+    if not experiments:
+        return "no experiment"
+    table = _table("experiment", "name", "state", "env_step", "/s", "train_iter", "/s", "last", "best", "time")
+    for e in experiments:
+        table.add_row(
+            e.id[:8],
+            e.name,
+            e.state,
+            f"{e.env_step}",
+            f"{e.env_steps_per_s:.0f}",
+            f"{e.train_iter}",
+            f"{e.train_iters_per_s:.0f}",
+            number(e.last_return),
+            number(e.best_return),
+            duration(e.wall_s),
+        )
+    said = [f"{e.name} {e.state}: {e.waiting_for or e.reason}" for e in experiments if e.waiting_for or e.reason]
+    return Group(table, *(Text(line) for line in said))
+
+
+def _workers(workers: list[WorkerStatus], experiments: list[ExperimentStatus]) -> RenderableType:
+    if not workers:
+        return "no worker: start some with `remuda worker`"
+    names = {e.id: e.name for e in experiments}
+    table = _table("worker", "role", "state", "experiment", "doing", "heard", "memory", "process")
+    for w in sorted(workers, key=lambda w: (w.role, w.uuid)):
+        table.add_row(
+            f"{w.uuid[:8]}.{w.incarnation}",
+            w.role,
+            w.state,
+            "-" if w.experiment is None else names.get(w.experiment, w.experiment[:8]),
+            w.activity,
+            f"{w.beat_age_s:.1f} s",
+            f"{w.rss_bytes / 2**20:.0f} MiB",
+            f"{w.pid} on {w.host}",
+        )
+    return table
+
+
+def _table(*columns: str) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column in columns:
+        table.add_column(column, no_wrap=True, overflow="ellipsis")
+    return table
+
+
+def _json(status: Status) -> str:
+    import msgspec
+
+    plain = msgspec.to_builtins(status)
+    plain.pop("type", None)
+    return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode()

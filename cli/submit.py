@@ -1,0 +1,130 @@
+"""`remuda submit`, `remuda stop` and `remuda shutdown`: what a user asks of a coordinator that is there."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from remuda.cli.connecting import ConnectionPath, connected
+from remuda.cli.errors import RunFailedError
+from remuda.cli.options import (
+    DEFAULT_RUNS_DIR,
+    ConfigPath,
+    Device,
+    Force,
+    OnExistsOption,
+    Resume,
+    RunDir,
+    RunId,
+    RunsDir,
+    Seed,
+    Sets,
+    resolve_run,
+)
+
+if TYPE_CHECKING:
+    from remuda.client.client import Client
+    from remuda.config.schema import StopConfig
+    from remuda.wire.messages import ExperimentStatus
+
+EXAMPLE = "remuda submit examples/cartpole_dqn.yaml --set seed=3 --follow"
+STOP_EXAMPLE = "remuda stop cartpole_dqn"
+SHUTDOWN_EXAMPLE = "remuda shutdown"
+
+Name = Annotated[str | None, typer.Option(metavar="NAME", help="Short for --set name=NAME.")]
+Priority = Annotated[int, typer.Option(metavar="N", help="Higher goes first where workers are scarce.")]
+Follow = Annotated[
+    bool, typer.Option("--follow", help="Show progress until the run is over; Ctrl-C leaves it running.")
+]
+Which = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="Id, beginning of an id, or name.")]
+Now = Annotated[bool, typer.Option("--now", help="Skip the final evaluation.")]
+
+
+def submit(
+    config: ConfigPath,
+    name: Name = None,
+    priority: Priority = 0,
+    follow: Follow = False,
+    sets: Sets = None,
+    seed: Seed = None,
+    device: Device = None,
+    run_dir: RunDir = None,
+    run_id: RunId = None,
+    runs_dir: RunsDir = DEFAULT_RUNS_DIR,
+    on_exists: OnExistsOption = None,
+    resume: Resume = False,
+    force: Force = False,
+    connection_file: ConnectionPath = None,
+) -> None:
+    """Hand an experiment to a coordinator; prints its id alone on standard output.
+
+    The run folder lies in the coordinator's runs folder unless --run-dir says otherwise."""
+    from remuda.cli.launch import check_input
+
+    sets = [*(sets or ()), *([] if name is None else [f"name={name}"])]
+    resolved = resolve_run(
+        config,
+        sets=sets,
+        seed=seed,
+        device=device,
+        run_dir=run_dir,
+        run_id=run_id,
+        runs_dir=runs_dir,
+        on_exists=on_exists,
+        resume=resume,
+        force=force,
+    )
+    check_input(resolved.loaded)
+    loaded = resolved.loaded
+    with connected(connection_file, runs_dir) as client:
+        submitted = client.submit(
+            loaded.config,
+            run_dir=resolved.run_dir if run_dir is not None else (run_id or loaded.config.name),
+            on_exists=resolved.on_exists,
+            priority=priority,
+            provenance=loaded.provenance,
+        )
+        print(submitted.experiment, flush=True)
+        print(f"run folder: {submitted.run_dir}", file=sys.stderr)
+        if follow:
+            _follow(client, submitted.experiment, loaded.config.stop)
+
+
+def stop(
+    experiment: Which, now: Now = False, runs_dir: RunsDir = DEFAULT_RUNS_DIR, connection_file: ConnectionPath = None
+) -> None:
+    """Stop an experiment cleanly: its last checkpoint is saved and judged."""
+    with connected(connection_file, runs_dir) as client:
+        client.stop(experiment, now=now)
+
+
+def shutdown(runs_dir: RunsDir = DEFAULT_RUNS_DIR, connection_file: ConnectionPath = None) -> None:
+    """Stop every experiment cleanly, send the workers home and end the coordinator."""
+    with connected(connection_file, runs_dir) as client:
+        client.shutdown()
+
+
+def _follow(client: Client, experiment: str, budget: StopConfig) -> None:
+    from remuda.cli.progress import open_view
+
+    view = open_view(budget)
+    try:
+        status = client.follow(experiment, lambda status: view.update(status, time.monotonic()))
+    except KeyboardInterrupt:
+        view.close()
+        print(f"no longer followed, still running: remuda stop {experiment[:8]}", file=sys.stderr)
+        return
+    finally:
+        view.close()
+    _tell(status)
+
+
+def _tell(status: ExperimentStatus) -> None:
+    best = "none" if status.best_return is None else f"{status.best_return:.2f}"
+    text = f"{status.name} {status.state}: {status.reason}; best return {best}"
+    if status.state == "failed":
+        raise RunFailedError(f"{text}\nread why in {status.run_dir}/log/commander/commander_logger.txt")
+    print(text, file=sys.stderr)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 EXAMPLE = "remuda status --watch"
 WATCH_S = 1.0
+MAY_WRAP = ("name", "doing", "process")
+"""Columns that give way on a narrow terminal."""
 PLAIN_WIDTH = 160
 """Characters per line where there is no terminal that says how many it has."""
 
@@ -123,12 +125,11 @@ def _workers(workers: list[WorkerStatus], experiments: list[ExperimentStatus]) -
 
 
 def _table(*columns: str) -> Table:
-    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
-        table.add_column(column, no_wrap=True, overflow="ellipsis")
+        table.add_column(column, no_wrap=column not in MAY_WRAP, overflow="ellipsis")
     return table
 
 

@@ -121,8 +121,10 @@ class PpoConfig(Section):
     type: Literal["ppo"] = "ppo"
     """Which algorithm."""
     hidden: tuple[Positive, ...] | None = None
-    """Units of each hidden layer. Policy and value have such layers each; for images they share them. Null is
-    [64, 64], and [512] for images."""
+    """Units of each hidden layer; null is [64, 64], and [512] for images."""
+    shared_hidden: bool | None = None
+    """Whether policy and value share the hidden layers, which halves what an update costs, or have such layers each,
+    which keeps one from disturbing the other. Null shares them for images."""
     convolution: tuple[ConvolutionLayer, ...] | None = None
     """Layers that read images (uint8 or boolean observations of three axes), each [filters, kernel, stride], before
     the hidden layers. Null takes [[32, 8, 4], [64, 4, 2], [64, 3, 1]] (Mnih et al. 2015), and for images of less than
@@ -168,8 +170,10 @@ class ImpalaConfig(Section):
     type: Literal["impala"] = "impala"
     """Which algorithm."""
     hidden: tuple[Positive, ...] | None = None
-    """Units of each hidden layer. Policy and value have such layers each; for images they share them. Null is
-    [64, 64], and [512] for images."""
+    """Units of each hidden layer; null is [64, 64], and [512] for images."""
+    shared_hidden: bool | None = None
+    """Whether policy and value share the hidden layers, which halves what an update costs, or have such layers each,
+    which keeps one from disturbing the other. Null shares them for images."""
     convolution: tuple[ConvolutionLayer, ...] | None = None
     """Layers that read images (uint8 or boolean observations of three axes), each [filters, kernel, stride], before
     the hidden layers. Null takes [[32, 8, 4], [64, 4, 2], [64, 3, 1]] (Mnih et al. 2015), and for images of less than

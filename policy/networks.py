@@ -79,8 +79,8 @@ class QNetwork(nn.Module):
 class ActorCriticNetwork(nn.Module):
     """A policy and a value by two perceptrons beside each other, on normalised observations.
 
-    With an `image` layout both are linear in what they share: convolutions and the hidden layers. Images are scaled by
-    the bound of their space and need no normalisation.
+    With an `image` layout both read what the same convolutions make of it, and with `shared` both are linear in the
+    same hidden layers. Images are scaled by the bound of their space and need no normalisation.
 
     Weights start orthogonal (Saxe et al. 2014), those of the policy's last layer small, so that it begins close to
     uniform: as good as torch's own on CartPole and Pendulum, six and three seeds, and the field's custom. The running
@@ -96,18 +96,22 @@ class ActorCriticNetwork(nn.Module):
         activation: Literal["tanh", "relu"],
         gaussian: bool,
         normalizes: bool,
+        shared: bool = False,
         image: ImageLayout | None = None,
     ) -> None:
         super().__init__()
         between = {"tanh": nn.Tanh, "relu": nn.ReLU}[activation]
-        self.trunk: nn.Module | None = None
-        self.observations: RunningMoments | None = None
-        if image is None:
-            self.observations = RunningMoments(features)
-        else:
-            self.trunk = nn.Sequential(ConvolutionTrunk(image), *_layers((image.features, *hidden), between))
+        self.observations = RunningMoments(features) if image is None else None
+        trunk: list[nn.Module] = []
+        if image is not None:
+            trunk.append(ConvolutionTrunk(image))
+            features = image.features
+        if shared:
+            trunk += _layers((features, *hidden), between)
+            features, hidden = (features, *hidden)[-1], ()
+        self.trunk = nn.Sequential(*trunk) if trunk else None
+        if self.trunk is not None:
             _begin_orthogonal(self.trunk, last_gain=math.sqrt(2))
-            features, hidden = (image.features, *hidden)[-1], ()
         self.policy = _perceptron(features, outputs, hidden, between=between, gain=0.01)
         self.value = _perceptron(features, 1, hidden, between=between, gain=1.0)
         self.log_std = nn.Parameter(torch.zeros(outputs)) if gaussian else None
@@ -127,7 +131,7 @@ class ActorCriticNetwork(nn.Module):
         return ((observations - mean.float()) * scale.float()).clamp(-CLIP, CLIP)
 
     def features(self, normalised: torch.Tensor) -> torch.Tensor:
-        """What policy and value both read: normalised observations, or what the shared layers make of images."""
+        """What policy and value both read: normalised observations, or what the layers they share make of them."""
         if self.trunk is None:
             return normalised
         features: torch.Tensor = self.trunk(normalised)

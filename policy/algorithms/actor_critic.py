@@ -197,6 +197,7 @@ class ActorCritic(Algorithm):
                 activation=shape.activation,
                 gaussian=self.action.n is None,
                 normalizes=self._shared.normalize_observations,
+                shared=shape.shared,
                 image=shape.image,
             )
         return network.to(self._device)

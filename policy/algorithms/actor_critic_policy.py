@@ -71,6 +71,8 @@ class NetworkShape:
 
     image: ImageLayout | None
     hidden: tuple[int, ...]
+    shared: bool
+    """Policy and value have the hidden layers in common."""
     activation: Literal["tanh", "relu"]
 
 
@@ -83,7 +85,8 @@ def network_shape(config: PpoConfig | ImpalaConfig, observation: ObservationSpec
             "which are scaled by their bound: leave it out"
         )
     activation = config.activation or ("tanh" if image is None else "relu")
-    return NetworkShape(image, units(config.hidden, image, default=(64, 64)), activation)
+    shared = image is not None if config.shared_hidden is None else config.shared_hidden
+    return NetworkShape(image, units(config.hidden, image, default=(64, 64)), shared, activation)
 
 
 class ActorCriticPolicy(Policy):
@@ -165,16 +168,16 @@ class ActorCriticPolicy(Policy):
         return encoded
 
     def _weights(self, state: Arrays, part: Literal["policy", "value"]) -> Weights:
-        """What leads to the outputs of one of the two: of images, what they share comes first."""
+        """What leads to the outputs of one of the two; what they share comes first."""
         image, activation = self._network.image, self._network.activation
         names = [
             name.removesuffix(".weight")
             for name in self._shapes
-            if name.startswith((f"{part}.", _SHARED_HIDDEN)) and name.endswith(".weight")
+            if name.startswith((f"{part}.", _SHARED)) and name.endswith(".weight")
         ]
-        dense = tuple(Dense.of(state, name) for name in names if not name.startswith(_CONVOLUTIONS))
         if image is None:
-            return Weights(dense, activation)
+            return Weights(tuple(Dense.of(state, name) for name in names), activation)
+        dense = tuple(Dense.of(state, name) for name in names if not name.startswith(f"{_CONVOLUTIONS}."))
         return Weights(dense, activation, image_filters(state, _CONVOLUTIONS, image), image.channels_last)
 
 
@@ -182,9 +185,10 @@ def _moments(state: Arrays, name: str) -> Moments:
     return Moments(state[f"{name}.mean"], state[f"{name}.variance"], float(state[f"{name}.count"][0]))
 
 
-_SHARED_HIDDEN = "trunk."
+_SHARED = "trunk."
+"""Names in an ActorCriticNetwork of what policy and value share."""
 _CONVOLUTIONS = "trunk.0"
-"""Names in an ActorCriticNetwork for images."""
+"""Among them, for images, those of the convolutions."""
 
 
 def _shapes(network: NetworkShape, features: int, action: ActionSpec) -> dict[str, tuple[int, ...]]:
@@ -194,8 +198,11 @@ def _shapes(network: NetworkShape, features: int, action: ActionSpec) -> dict[st
     if image is None:
         shapes |= _moments_shapes("observations", features)
     else:
-        shapes |= image.shapes(_CONVOLUTIONS) | _dense_shapes(_SHARED_HIDDEN, 1, (image.features, *hidden))
-        features, hidden = (image.features, *hidden)[-1], ()
+        shapes |= image.shapes(_CONVOLUTIONS)
+        features = image.features
+    if network.shared:
+        shapes |= _dense_shapes(_SHARED, 0 if image is None else 1, (features, *hidden))
+        features, hidden = (features, *hidden)[-1], ()
     shapes |= _moments_shapes("returns", 1)
     for part, outputs in (("policy.", action.outputs), ("value.", 1)):
         shapes |= _dense_shapes(part, 0, (features, *hidden, outputs))

@@ -32,10 +32,10 @@ class Impala(ActorCritic):
             return self._result()
 
         features = self._features(segments.observations)
-        distribution = self._distribution(features[segments.steps])
+        distribution = self._distribution(features.index_select(0, segments.steps))
         log_prob = distribution.log_prob(segments.actions)
         all_values = self._value(features)
-        values = all_values[segments.steps]
+        values = all_values.index_select(0, segments.steps)
 
         log_ratio = np.zeros(valid.shape, np.float32)
         log_ratio[valid] = (log_prob.detach() - segments.log_prob).cpu().numpy()

@@ -29,8 +29,9 @@ from remuda.wire.messages import PolicyRef
 POLICIES = [
     PpoConfig(hidden=(16, 8), epochs=2, minibatches=3, normalize_observations=True, normalize_rewards=True),
     ImpalaConfig(hidden=(16, 8), normalize_observations=True),
+    ImpalaConfig(hidden=(16, 8), shared_hidden=True, normalize_observations=True),
 ]
-both = pytest.mark.parametrize("policy", POLICIES, ids=["ppo", "impala"])
+both = pytest.mark.parametrize("policy", POLICIES, ids=["ppo", "impala", "shared"])
 actions = pytest.mark.parametrize("action", [ActionSpec(3, start=5), PUSH], ids=["discrete", "box"])
 
 OnPolicy = PpoConfig | ImpalaConfig
@@ -61,15 +62,24 @@ def same(first: Algorithm, second: Algorithm) -> bool:
 @given(
     hidden=st.lists(st.integers(1, 40), max_size=3).map(tuple),
     activation=st.sampled_from(["tanh", "relu"]),
-    normalize=st.booleans(),
+    how=st.tuples(st.booleans(), st.booleans()),
     action=st.sampled_from([ActionSpec(1), ActionSpec(4), PUSH]),
     seed=st.integers(0, 1000),
 )
 def test_numpy_and_torch_agree(
-    hidden: tuple[int, ...], activation: Literal["tanh", "relu"], normalize: bool, action: ActionSpec, seed: int
+    hidden: tuple[int, ...],
+    activation: Literal["tanh", "relu"],
+    how: tuple[bool, bool],
+    action: ActionSpec,
+    seed: int,
 ) -> None:
+    shared, normalize = how
     policy = ImpalaConfig(
-        hidden=hidden, activation=activation, normalize_observations=normalize, normalize_rewards=False
+        hidden=hidden,
+        shared_hidden=shared,
+        activation=activation,
+        normalize_observations=normalize,
+        normalize_rewards=False,
     )
     algorithm = trained(policy, action, seed=seed, batches=2)
     observations = np.random.default_rng(seed).normal(size=(20, 4)).astype(np.float32) * 3
@@ -148,7 +158,10 @@ def test_both_sides_name_the_same_tensors_and_a_policy_file_carries_them(
     assert declaration(experiment(policy)) == algorithm.declaration
     assert algorithm.declaration.rows == "segments"
     other = on_policy(policy.model_copy(update={"hidden": (16, 9)}), action=action)
-    with pytest.raises(StateMismatchError, match=r"policy: policy\.2\.weight has shape \(9, 16\), needed is \(8, 16\)"):
+    part = "trunk" if policy.shared_hidden else "policy"
+    with pytest.raises(
+        StateMismatchError, match=rf"policy: {part}\.2\.weight has shape \(9, 16\), needed is \(8, 16\)"
+    ):
         acts.load_state(other.acting_state())
 
 
@@ -259,16 +272,18 @@ def test_everything_that_does_not_fit_is_named_and_nothing_is_changed(policy: On
     algorithm, untouched = on_policy(policy), on_policy(policy)
     state = trained(policy).state()
     model = dict(cast("dict[str, torch.Tensor]", state["model"]))
-    del model["value.0.bias"]
-    model["policy.4.bias"] = torch.zeros(5)
+    last = 0 if policy.shared_hidden else 4
+    del model[f"value.{last}.bias"]
+    model[f"policy.{last}.bias"] = torch.zeros(5)
     optimizer = dict(cast("dict[str, object]", state["optimizer"]), exp_avg=torch.zeros(3))
     wrong = {"model": model, "optimizer": optimizer, "schedules": {"updates": 1}}
     with pytest.raises(StateMismatchError) as caught:
         algorithm.load_state(wrong)
     told = "; ".join(caught.value.problems)
-    for named in ("missing value.0.bias", "policy.4.bias has shape (5,)", "exp_avg has shape (3,)", "env_steps"):
+    missing = f"missing value.{last}.bias"
+    for named in (missing, f"policy.{last}.bias has shape (5,)", "exp_avg has shape (3,)", "env_steps"):
         assert named in told
-    with pytest.raises(StateMismatchError, match=r"missing value\.0\.bias"):
+    with pytest.raises(StateMismatchError, match=missing):
         algorithm.load_weights(wrong)
     with pytest.raises(StateMismatchError, match="model: missing; optimizer: missing; schedules: missing updates"):
         algorithm.load_state({})
@@ -387,3 +402,17 @@ def test_cartpole_with_gymnasiums_own_vector(kind: str) -> None:
     while not (len(loop.returns) >= 20 and np.mean(loop.returns[-20:]) > 400):
         loop.iterate()
         assert loop.env_steps < 100_000
+
+
+@pytest.mark.parametrize(("shared", "first"), [(False, "policy.0.weight"), (True, "trunk.0.weight")])
+def test_shared_layers_learn_from_the_value_too(shared: bool, first: str) -> None:
+    """With the policy's last layer at 0 nothing comes to the layers before through it: what moves them is the value."""
+    algorithm = on_policy(ImpalaConfig(hidden=(8,), shared_hidden=shared), LearnerConfig(learning_rate=0.1))
+    algorithm.network.get_parameter("policy.0.weight" if shared else "policy.2.weight").data.zero_()
+    before = algorithm.acting_state()
+    algorithm.learn(batch(np.random.default_rng(0)))
+    after = algorithm.acting_state()
+    assert np.array_equal(before[first], after[first]) != shared
+    assert {name for name in after if name.startswith("trunk")} == (
+        {"trunk.0.weight", "trunk.0.bias"} if shared else set()
+    )

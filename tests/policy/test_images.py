@@ -34,8 +34,9 @@ POLICIES = [
     DqnConfig(hidden=(16, 8), dueling=False),
     PpoConfig(epochs=2, minibatches=2),
     ImpalaConfig(hidden=(), convolution=((4, 3, 2), (6, 2, 1))),
+    ImpalaConfig(hidden=(16, 8), shared_hidden=False),
 ]
-policies = pytest.mark.parametrize("policy", POLICIES, ids=["dueling", "plain", "ppo", "impala"])
+policies = pytest.mark.parametrize("policy", POLICIES, ids=["dueling", "plain", "ppo", "impala", "apart"])
 images = pytest.mark.parametrize("observation", [FRAMES, MINATAR], ids=["frames", "minatar"])
 
 AnyPolicy = DqnConfig | PpoConfig | ImpalaConfig

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from remuda.cli import config, evaluate, launch, service, status, submit, train
+from remuda.cli import config, evaluate, launch, logs, service, status, submit, train
 from remuda.cli.options import epilog, new_group
 
 app = new_group(
@@ -24,6 +24,7 @@ app.command(epilog=epilog(service.COORDINATOR_EXAMPLE))(service.coordinator)
 app.command(epilog=epilog(service.WORKER_EXAMPLE))(service.worker)
 app.command(epilog=epilog(submit.EXAMPLE))(submit.submit)
 app.command(epilog=epilog(status.EXAMPLE))(status.status)
+app.command(epilog=epilog(logs.EXAMPLE))(logs.logs)
 app.command(epilog=epilog(submit.STOP_EXAMPLE))(submit.stop)
 app.command(epilog=epilog(submit.SHUTDOWN_EXAMPLE))(submit.shutdown)
 app.add_typer(config.group, name="config")

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Literal
 from uuid import uuid4
 
 from remuda.config.schema import ExperimentConfig
-from remuda.wire.connection_file import read
+from remuda.wire.connection_file import ConnectionFileError, read
 from remuda.wire.conversation import Conversation, UnreachableError
 from remuda.wire.messages import (
     AnyMessage,
     ClientMessage,
     Done,
     ExperimentStatus,
+    LogPiece,
+    LogPlace,
+    LogRequest,
+    LogText,
     Origin,
     Shutdown,
     Status,
@@ -31,6 +36,8 @@ ANSWER_DEADLINE_S = 10.0
 SUBMIT_DEADLINE_S = 60.0
 """Making a run folder and recording git may take a while on a network file system."""
 POLL_S = 0.2
+RETURN_DEADLINE_S = 60.0
+"""How long a coordinator that is gone is waited for while its logs are followed."""
 OVER = ("finished", "stopped", "failed")
 
 
@@ -43,7 +50,8 @@ class Client:
     def __init__(self, connection_file: str | Path, *, answer_deadline_s: float = ANSWER_DEADLINE_S) -> None:
         """Raises ConnectionFileError when the file is missing, malformed or open to others."""
         self._answer_deadline_s = answer_deadline_s
-        self._conversation = Conversation(read(Path(connection_file)))
+        self._connection_file = Path(connection_file)
+        self._conversation = Conversation(read(self._connection_file))
 
     def submit(
         self,
@@ -104,6 +112,31 @@ class Client:
             check()
             time.sleep(POLL_S)
 
+    def logs(
+        self, experiment: str, source: str = "commander", *, last_lines: int | None = None, follow: bool = False
+    ) -> Iterator[LogPiece]:
+        """Pieces of an experiment's log as they come: all that is there, and with `follow` what is written until the
+        experiment is over. A coordinator that is started again meanwhile is waited for, and nothing is shown twice."""
+        reader = LogReader(self, experiment, source, last_lines=last_lines)
+        while True:
+            pieces = reader.read()
+            yield from pieces
+            if not pieces:
+                if reader.over or not follow:
+                    return
+                time.sleep(POLL_S)
+
+    def read_log(self, request: LogRequest) -> LogText:
+        """One step of `logs`."""
+        answer = self._ask(request)
+        assert isinstance(answer, LogText), f"the coordinator answered LogRequest with {type(answer).__name__}"
+        return answer
+
+    def reconnect(self) -> None:
+        """Begin a new conversation with the coordinator that the connection file names now."""
+        self._conversation.close()
+        self._conversation = Conversation(read(self._connection_file))
+
     def stop(self, experiment: str, *, now: bool = False) -> None:
         """Stop an experiment cleanly; `now` skips its final evaluation. Returns at once."""
         answer = self._ask(StopExperiment(experiment, now))
@@ -128,3 +161,37 @@ class Client:
 
     def _ask(self, message: ClientMessage, deadline_s: float | None = None) -> AnyMessage:
         return self._conversation.ask(message, self._answer_deadline_s if deadline_s is None else deadline_s)
+
+
+class LogReader:
+    """Reads one source of one experiment's logs, step by step, over restarts of the coordinator."""
+
+    def __init__(self, client: Client, experiment: str, source: str, *, last_lines: int | None) -> None:
+        self._client = client
+        self._experiment = experiment
+        self._source = source
+        self._last_lines = last_lines
+        self._places: dict[str, LogPlace] = {}
+        self.over = False
+        """The experiment is over and everything was read."""
+
+    def read(self) -> list[LogPiece]:
+        """What is new, if anything. Raises UnreachableError when no coordinator answers for RETURN_DEADLINE_S."""
+        end_s = time.monotonic() + RETURN_DEADLINE_S
+        while True:
+            try:
+                answer = self._client.read_log(self._request())
+                break
+            except (UnreachableError, ConnectionFileError):
+                if time.monotonic() > end_s:
+                    raise
+                time.sleep(POLL_S)
+                with contextlib.suppress(ConnectionFileError):  # it is being started
+                    self._client.reconnect()
+        self._places |= {piece.place.file: piece.place for piece in answer.pieces}
+        self._last_lines = None if self._places else self._last_lines  # logs that come later are shown whole
+        self.over = answer.over
+        return [piece for piece in answer.pieces if piece.text]
+
+    def _request(self) -> LogRequest:
+        return LogRequest(self._experiment, self._source, self._last_lines, list(self._places.values()))

@@ -10,7 +10,7 @@ from remuda.coordinator.memory import RunMemory
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.reports import Report
 from remuda.wire.channel import Envelope
-from remuda.wire.messages import AnyMessage, CheckpointRecord, IndexedChunk, Submit
+from remuda.wire.messages import AnyMessage, CheckpointRecord, IndexedChunk, LogRequest, Submit
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,18 @@ class PrepareRun:
 
     experiment: str
     submit: Submit
+
+
+@dataclass(frozen=True)
+class ReadLog:
+    """Read what a client wants to see of an experiment's logs; answer with LogRead."""
+
+    peer: bytes
+    message_id: int
+    run_dir: str
+    request: LogRequest
+    is_over: bool
+    """Nobody writes these logs any more."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +126,7 @@ class Exit:
 
 
 DiskEffect = DeleteChunks | RecordCheckpoint | RecordReward | Emit | WriteProgress | Say | CloseRun
-Effect = Send | PrepareRun | DiskEffect | Exit
+Effect = Send | PrepareRun | ReadLog | DiskEffect | Remember | Exit
 
 
 @dataclass(frozen=True)

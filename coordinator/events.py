@@ -9,7 +9,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.memory import RunMemory
 from remuda.coordinator.resumed import Resumed
 from remuda.wire.channel import Envelope
-from remuda.wire.messages import ChunkMeta, IndexedChunk, Rejected
+from remuda.wire.messages import ChunkMeta, IndexedChunk, LogText, Rejected
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,15 @@ class RunRefused:
 
 
 @dataclass(frozen=True)
+class LogRead:
+    """What a client wanted to see has been read."""
+
+    peer: bytes
+    message_id: int
+    answer: LogText | Rejected
+
+
+@dataclass(frozen=True)
 class Tick:
     """Time has passed."""
 
@@ -66,4 +75,4 @@ class ShutdownRequested:
     reason: str
 
 
-Event = Received | RunPrepared | RunRefused | Tick | ShutdownRequested
+Event = Received | RunPrepared | RunRefused | LogRead | Tick | ShutdownRequested

@@ -1,5 +1,4 @@
-"""The runs folder of a lasting coordinator: owned by one at a time, with a list of the runs that it has in hand, where
-it listened, and how often it was started."""
+"""The runs folder of a lasting coordinator: owned by one at a time, with a list of the runs it has in hand."""
 
 from __future__ import annotations
 

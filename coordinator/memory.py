@@ -1,5 +1,4 @@
-"""What of an experiment outlives the coordinator's process: plain structs, written to the journal before anybody is
-answered, and read when a coordinator is started again.
+"""What of an experiment outlives the coordinator's process: plain structs, in the journal before anybody is answered.
 
 Each object of the state machine that has such a memory gives it out with `memory()` and takes it with `remember()`.
 """

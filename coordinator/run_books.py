@@ -23,6 +23,7 @@ from remuda.coordinator.effects import (
     Emit,
     Exit,
     PrepareRun,
+    ReadLog,
     RecordCheckpoint,
     RecordReward,
     Remember,
@@ -168,7 +169,7 @@ class RunBooks:
         match effect:
             case Say():
                 self._say(effect)
-            case Send() | PrepareRun() | Remember() | Exit():
+            case Send() | PrepareRun() | ReadLog() | Remember() | Exit():
                 pass
             case CloseRun():
                 self._close(effect)

@@ -14,10 +14,11 @@ from uuid import uuid4
 
 import zmq
 
-from remuda.coordinator.effects import Effect, Exit, PrepareRun, Remember, Send
+from remuda.coordinator.effects import Effect, Exit, PrepareRun, ReadLog, Remember, Send
 from remuda.coordinator.events import Event, Received, ShutdownRequested, Tick
 from remuda.coordinator.herd_folder import HerdFolder
 from remuda.coordinator.journal import JournalError
+from remuda.coordinator.log_reader import read_log
 from remuda.coordinator.registry import Limits
 from remuda.coordinator.run_books import RunBooks
 from remuda.coordinator.state import Coordinator
@@ -156,10 +157,13 @@ class Service:
 
     def _handle(self, event: Event) -> None:
         for effect in self._coordinator.handle(event, time.monotonic()):
-            if isinstance(effect, PrepareRun):
-                self._handle(self._books.prepare(effect))
-            else:
-                self._effects.append(effect)
+            match effect:
+                case PrepareRun():
+                    self._handle(self._books.prepare(effect))
+                case ReadLog():
+                    self._handle(read_log(effect))
+                case _:
+                    self._effects.append(effect)
 
     def _carry_out(self, now_s: float) -> None:
         """Journal what this turn has changed, then do what it asks for. A disk that refuses is tried again at the next

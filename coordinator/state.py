@@ -11,8 +11,29 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.effects import Answer, Effect, Emit, Exit, PrepareRun, Release, Remember, Say, Step, Tell
-from remuda.coordinator.events import Event, Received, Recovered, RunPrepared, RunRefused, ShutdownRequested, Tick
+from remuda.coordinator.effects import (
+    Answer,
+    Effect,
+    Emit,
+    Exit,
+    PrepareRun,
+    ReadLog,
+    Release,
+    Remember,
+    Say,
+    Step,
+    Tell,
+)
+from remuda.coordinator.events import (
+    Event,
+    LogRead,
+    Received,
+    Recovered,
+    RunPrepared,
+    RunRefused,
+    ShutdownRequested,
+    Tick,
+)
 from remuda.coordinator.experiment import Experiment, Identity
 from remuda.coordinator.peers import Peers
 from remuda.coordinator.recollection import Recollection, identity_of
@@ -27,9 +48,11 @@ from remuda.wire.messages import (
     Bye,
     ChunkAccepted,
     ChunkReady,
+    ClientMessage,
     CoordinatorStatus,
     Done,
     Leave,
+    LogRequest,
     Register,
     Registered,
     Rejected,
@@ -99,6 +122,8 @@ class Coordinator:
                 return self._run_prepared(event, now_s)
             case RunRefused():
                 return self._run_refused(event, now_s)
+            case LogRead():
+                return [*self._peers.answer(event.peer, event.answer, now_s, to=event.message_id)]
             case ShutdownRequested():
                 return self._shut_down(event.reason, now_s)
             case Tick():
@@ -162,16 +187,21 @@ class Coordinator:
             return effects
         steps = self._dispatch(event.peer, received.message, received.id, now_s)
         effects += self._perform(steps, now_s, peer=event.peer, message_id=received.id)
-        question = (event.peer, received.id)
-        if not any((pending.peer, pending.message_id) == question for pending in self._pending.values()):
-            effects += self._peers.acknowledge(*question)
+        if not self._answers_later(event.peer, received.id, effects):
+            effects += self._peers.acknowledge(event.peer, received.id)
         return effects
+
+    def _answers_later(self, peer: bytes, message_id: int, effects: list[Effect]) -> bool:
+        """Whether the answer to this message waits for the disk."""
+        if any((pending.peer, pending.message_id) == (peer, message_id) for pending in self._pending.values()):
+            return True
+        return any(isinstance(effect, ReadLog) for effect in effects)
 
     def _dispatch(self, peer: bytes, message: AnyMessage, message_id: int, now_s: float) -> list[Step]:
         match message:
             case Register():
                 return self._register(peer, message, now_s)
-            case Submit() | StatusRequest() | StopExperiment() | Shutdown():
+            case Submit() | StatusRequest() | StopExperiment() | LogRequest() | Shutdown():
                 return self._client_message(peer, message, message_id, now_s)
             case Ack():
                 return []
@@ -262,9 +292,7 @@ class Coordinator:
 
     # --- clients ---
 
-    def _client_message(
-        self, peer: bytes, message: Submit | StatusRequest | StopExperiment | Shutdown, message_id: int, now_s: float
-    ) -> list[Step]:
+    def _client_message(self, peer: bytes, message: ClientMessage, message_id: int, now_s: float) -> list[Step]:
         match message:
             case Submit():
                 if self._closing is not None:
@@ -283,6 +311,11 @@ class Coordinator:
                     return [Answer(found)]
                 self._recollection.touch(found.identity.id)
                 return [Answer(Done()), *found.stop(now=message.now, explanation="a client asked to stop", now_s=now_s)]
+            case LogRequest():
+                found = self._find_experiment(message.experiment)
+                if isinstance(found, Rejected):
+                    return [Answer(found)]
+                return [ReadLog(peer, message_id, found.identity.run_dir, message, found.over)]
             case Shutdown():
                 return [Answer(Done()), *self._begin_shutdown(message.reason, now_s)]
 

@@ -441,6 +441,47 @@ class StopExperiment(Message, frozen=True):
     """Skip the final evaluation."""
 
 
+class LogPlace(Part, frozen=True):
+    """How far a log has been read."""
+
+    file: PathText
+    """Relative to the run's log/."""
+    inode: Count = 0
+    """Tells a file that was put in place of another."""
+    offset: Count = 0
+
+
+class LogRequest(Message, frozen=True):
+    """Some lines of an experiment's logs. Answered by LogText or Rejected."""
+
+    experiment: ShortText
+    source: ShortText = "commander"
+    """commander, learner, collector …, or the beginning of a worker's UUID."""
+    last_lines: Count | None = None
+    """Of logs that `places` does not name: begin so many lines before their ends; null begins at their starts."""
+    places: list[LogPlace] = field(default_factory=list[LogPlace])
+    """Where the last answer ended."""
+
+
+class LogPiece(Part, frozen=True):
+    """Whole lines of one log (or a part of a very long one)."""
+
+    place: LogPlace
+    """Where the next piece begins."""
+    label: ShortText
+    """Whose lines these are, where several files make up a source."""
+    text: LongText
+
+
+class LogText(Message, frozen=True):
+    """Answer to LogRequest."""
+
+    pieces: list[LogPiece]
+    """One for each file of the source, without text where nothing is new."""
+    over: bool
+    """The experiment is over and everything was read."""
+
+
 class Shutdown(Message, frozen=True):
     """Stop every experiment, let every worker go, end the coordinator. Answered by Done at once."""
 
@@ -547,6 +588,7 @@ CoordinatorMessage = (
     | Submitted
     | Status
     | Done
+    | LogText
 )
-ClientMessage = Submit | StatusRequest | StopExperiment | Shutdown
+ClientMessage = Submit | StatusRequest | StopExperiment | LogRequest | Shutdown
 AnyMessage = WorkerMessage | CoordinatorMessage | ClientMessage | Ack

@@ -21,7 +21,7 @@ from remuda.buffer.index import Prioritized
 from remuda.buffer.ring import ColumnRing
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator import effects as fx
-from remuda.coordinator.events import Event, Received, Recovered, RunPrepared, Tick
+from remuda.coordinator.events import Event, LogRead, Received, Recovered, RunPrepared, Tick
 from remuda.coordinator.memory import RunMemory
 from remuda.coordinator.registry import Limits
 from remuda.coordinator.state import Coordinator
@@ -54,6 +54,7 @@ from remuda.wire.messages import (
     IndexedChunk,
     LearnerReport,
     Leave,
+    LogText,
     PolicyAvailable,
     PolicyPublished,
     PolicyRef,
@@ -480,6 +481,8 @@ class World:
             if isinstance(effect, fx.PrepareRun):
                 run_dir = effect.submit.run_dir
                 effects += self._handle(RunPrepared(effect.experiment, self.config, run_dir, run_dir + "/policy/p"))
+            elif isinstance(effect, fx.ReadLog):
+                effects += self._handle(LogRead(effect.peer, effect.message_id, LogText([], effect.is_over)))
             else:
                 effects.append(effect)
         return effects
@@ -591,7 +594,7 @@ class World:
             match effect:
                 case fx.Send():
                     self._fly("down", effect.peer, effect.envelope)
-                case fx.PrepareRun() | fx.Remember():
+                case fx.PrepareRun() | fx.ReadLog() | fx.Remember():
                     raise AssertionError("handled before")
                 case fx.Exit():
                     self.exited = True

@@ -19,6 +19,7 @@ from remuda.wire.messages import (
     Beat,
     BeatHeard,
     ClientMessage,
+    LogRequest,
     Message,
     Ready,
     Register,
@@ -62,6 +63,8 @@ def test_a_whole_run_is_answered_as_the_table_says() -> None:
     world.ask(StatusRequest())
     world.ask(StopExperiment("nonsense"))
     world.run()
+    world.ask(LogRequest("x"))
+    world.ask(LogRequest("nobody"))
     world.ask(StopExperiment("x"))
     world.ask(Shutdown())
     for _ in range(20):

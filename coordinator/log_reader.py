@@ -1,0 +1,37 @@
+"""Reads an experiment's logs for clients, who need not see the run folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from remuda.coordinator.effects import ReadLog
+from remuda.coordinator.events import LogRead
+from remuda.logbook import tail
+from remuda.logbook.tail import NoSuchSourceError, Place
+from remuda.storage.run_folder import RunFolder
+from remuda.wire.messages import LogPiece, LogPlace, LogText, Rejected
+
+PIECES = 16
+"""Most files that one answer has text of; the others follow with the next."""
+
+
+def read_log(effect: ReadLog) -> LogRead:
+    """Read on from where the client is."""
+    log, request = RunFolder(Path(effect.run_dir)).log, effect.request
+    known = {place.file: Place(place.file, place.inode, place.offset) for place in request.places}
+    try:
+        files = tail.find(log, request.source)
+        pieces = [_piece(log, file, known.get(file), request.last_lines, effect.is_over) for file in files]
+    except NoSuchSourceError as error:
+        return LogRead(effect.peer, effect.message_id, Rejected("unknown", str(error)))
+    except OSError as error:
+        return LogRead(effect.peer, effect.message_id, Rejected("invalid", f"the log cannot be read: {error}"))
+    told = sorted(pieces, key=lambda piece: not piece.text)[:PIECES]
+    over = effect.is_over and not any(piece.text for piece in pieces)
+    return LogRead(effect.peer, effect.message_id, LogText(told, over))
+
+
+def _piece(log: Path, file: str, known: Place | None, last_lines: int | None, is_over: bool) -> LogPiece:
+    piece = tail.read(log, known or tail.begin(log, file, last_lines), to_the_end=is_over)
+    place = LogPlace(piece.place.file, piece.place.inode, piece.place.offset)
+    return LogPiece(place, tail.label(file), piece.text)

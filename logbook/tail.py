@@ -1,0 +1,141 @@
+"""Reads text logs while others write them: from any byte, over rotation and truncation, in bounded memory.
+
+Nothing that stands in them can harm the terminal on which it is shown.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+PIECE_BYTES = 64 << 10
+"""Most that is read at once; a longer line comes in several pieces."""
+_BLOCK_BYTES = 8 << 10
+_FILES = {
+    "commander": "commander/commander_logger.txt",
+    "commander_collector": "commander/commander_collector_logger.txt",
+    "commander_evaluator": "commander/commander_evaluator_logger.txt",
+    "coordinator": "coordinator_logger.txt",
+    "learner": "learner/learner_logger.txt",
+    "buffer": "buffer/buffer_logger.txt",
+}
+_FOLDERS = ("collector", "evaluator")
+SOURCES = (*_FILES, *_FOLDERS)
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+class NoSuchSourceError(Exception):
+    """No log goes by that name; the text says which ones there are."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """How far a log has been read. The inode tells a file that was put in place of another."""
+
+    file: str
+    """Relative to the run's log/."""
+    inode: int = 0
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some lines, and the place after them."""
+
+    place: Place
+    text: str
+
+
+def find(log: Path, source: str) -> list[str]:
+    """The files of a source, relative to `log`: by name, or by the beginning of a worker's UUID.
+
+    A log that nobody has written yet is not there. Raises NoSuchSourceError."""
+    if source in _FILES:
+        return [_FILES[source]] if (log / _FILES[source]).exists() else []
+    if source in _FOLDERS:
+        return [f"{source}/{name}" for name in _logs(log / source)]
+    by_worker = [f"{role}/{name}" for role in _FOLDERS for name in _logs(log / role) if name.startswith(source)]
+    if not re.fullmatch(r"[0-9a-f][0-9a-f-]{3,35}", source) or not by_worker:
+        raise NoSuchSourceError(
+            f"no log is called {source!r}: say {', '.join(SOURCES)}, or the first four letters or more of the UUID of "
+            "a collector or evaluator of this run"
+        )
+    return by_worker
+
+
+def label(file: str) -> str:
+    """Whose lines these are, where several files are read at once: `collector 01234567.1`."""
+    role, _, name = file.rpartition("/")
+    match = re.match(r"([0-9a-f]{8})[0-9a-f-]*_(\d{6})_", name)
+    return f"{role} {match[1]}.{int(match[2])}" if match else role or name
+
+
+def begin(log: Path, file: str, last_lines: int | None) -> Place:
+    """Where to read from, so that the last so many lines are shown; None shows everything."""
+    with open(log / file, "rb") as opened:
+        status = os.fstat(opened.fileno())
+        if last_lines is None:
+            return Place(file, status.st_ino, 0)
+        return Place(file, status.st_ino, _before_last(opened.fileno(), status.st_size, last_lines))
+
+
+def read(log: Path, place: Place, *, to_the_end: bool = False) -> Piece:
+    """The next whole lines from `place` on; none is an empty text.
+
+    A line that is still being written waits, unless it is longer than a piece or nobody writes any more (`to_the_end`).
+    A file that was truncated, or replaced by another, is read from its start."""
+    with open(log / place.file, "rb") as opened:
+        status = os.fstat(opened.fileno())
+        replaced = status.st_ino != place.inode or status.st_size < place.offset
+        offset = 0 if replaced else place.offset
+        block = os.pread(opened.fileno(), PIECE_BYTES, offset)
+    whole = block.rfind(b"\n") + 1
+    if not whole and len(block) == PIECE_BYTES:
+        whole = _whole_characters(block)
+    elif not whole and to_the_end:
+        whole = len(block)
+    return Piece(Place(place.file, status.st_ino, offset + whole), harmless(block[:whole].decode(errors="replace")))
+
+
+def harmless(text: str) -> str:
+    """Without what would move a terminal's cursor, colour it or break a line unseen."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def _logs(folder: Path) -> Sequence[str]:
+    try:
+        return sorted(name for name in os.listdir(folder) if name.endswith("_logger.txt"))
+    except FileNotFoundError:
+        return ()
+
+
+def _before_last(descriptor: int, size: int, lines: int) -> int:
+    """The offset after which `lines` lines follow (a last one without its end counts)."""
+    if lines == 0:
+        return size
+    position, wanted = size, lines
+    if size and os.pread(descriptor, 1, size - 1) == b"\n":
+        wanted += 1  # the end of the last line is not the end of the one before
+    while position > 0:
+        start = max(0, position - _BLOCK_BYTES)
+        block = os.pread(descriptor, position - start, start)
+        while (end := block.rfind(b"\n")) >= 0:
+            wanted -= 1
+            if wanted == 0:
+                return start + end + 1
+            block = block[:end]
+        position = start
+    return 0
+
+
+def _whole_characters(block: bytes) -> int:
+    """How many bytes of `block` end with a whole UTF-8 character."""
+    for cut in range(min(4, len(block))):
+        byte = block[-1 - cut]
+        if byte & 0xC0 != 0x80:  # where the last character begins
+            length = 1 if byte < 0xC0 else 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            return len(block) if length <= cut + 1 else len(block) - cut - 1
+    return len(block)

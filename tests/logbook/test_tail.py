@@ -1,0 +1,138 @@
+"""Logs are read as they grow, in whole lines, each byte once, whatever happens to the file meanwhile."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.logbook import tail
+from remuda.logbook.tail import PIECE_BYTES, NoSuchSourceError, Place, begin, find, label, read
+
+FILE = "coordinator_logger.txt"
+WORKER = "01234567-89ab-4def-8123-456789abcdef"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    for folder in ("commander", "collector", "evaluator", "learner"):
+        (tmp_path / folder).mkdir()
+    return tmp_path
+
+
+def write(log: Path, content: bytes, *, file: str = FILE) -> None:
+    with open(log / file, "ab") as opened:
+        opened.write(content)
+
+
+def everything(log: Path, place: Place, *, to_the_end: bool = False) -> tuple[str, Place]:
+    text = ""
+    while (piece := read(log, place, to_the_end=to_the_end)).text:
+        text += piece.text
+        place = piece.place
+    return text, piece.place
+
+
+@given(chunks=st.lists(st.binary(max_size=40), max_size=30))
+def test_every_byte_is_read_once_however_it_was_written(
+    chunks: list[bytes], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    log = tmp_path_factory.mktemp("log")
+    write(log, b"")
+    place, text = begin(log, FILE, None), ""
+    for chunk in chunks:
+        write(log, chunk)
+        piece = read(log, place)
+        assert piece.text == "" or piece.text.endswith("\n")
+        text, place = text + piece.text, piece.place
+    rest, _ = everything(log, place, to_the_end=True)
+    assert text + rest == tail.harmless(b"".join(chunks).decode(errors="replace"))
+
+
+def test_a_line_that_is_still_being_written_waits(log: Path) -> None:
+    write(log, b"whole\nhalf")
+    piece = read(log, begin(log, FILE, None))
+    assert piece.text == "whole\n"
+    assert read(log, piece.place).text == ""
+    write(log, b" of it\n")
+    assert read(log, piece.place).text == "half of it\n"
+
+
+def test_what_a_dead_writer_left_is_shown_at_the_end(log: Path) -> None:
+    write(log, b"whole\ntorn in the mid")
+    assert everything(log, begin(log, FILE, None), to_the_end=True)[0] == "whole\ntorn in the mid"
+
+
+@pytest.mark.parametrize("lines", [0, 1, 2, 5, 999, 1_000, 5_000])
+@pytest.mark.parametrize("ended", [True, False])
+def test_the_last_lines(log: Path, lines: int, ended: bool) -> None:
+    written = [f"line {number}\n" for number in range(1_000)]
+    content = "".join(written) if ended else "".join(written)[:-1]
+    write(log, content.encode())
+    text, _ = everything(log, begin(log, FILE, lines), to_the_end=True)
+    assert text == "".join(written[len(written) - min(lines, 1_000) :])[: None if ended else -1]
+
+
+def test_a_line_longer_than_a_piece_comes_in_pieces_of_whole_characters(log: Path) -> None:
+    line = "ä€😀" * 40_000 + "\n"
+    write(log, line.encode())
+    place, text = begin(log, FILE, None), ""
+    while (piece := read(log, place)).text:
+        assert len(piece.text.encode()) <= PIECE_BYTES
+        text, place = text + piece.text, piece.place
+    assert text == line
+
+
+def test_a_file_in_place_of_another_is_read_from_its_start(log: Path) -> None:
+    write(log, b"old\n" * 10)
+    _, place = everything(log, begin(log, FILE, None))
+    os.rename(log / FILE, log / f"{FILE}.1")
+    write(log, b"new, and longer than the old one ever was\n" * 10)
+    assert read(log, place).text.startswith("new")
+
+
+def test_a_truncated_file_is_read_from_its_start(log: Path) -> None:
+    write(log, b"much of it\n" * 10)
+    _, place = everything(log, begin(log, FILE, None))
+    os.truncate(log / FILE, 0)
+    write(log, b"again\n")
+    assert read(log, place).text == "again\n"
+
+
+def test_nothing_reaches_the_terminal_but_text(log: Path) -> None:
+    write(log, b"\x1b[2J\x1b]0;title\x07 \xff\xfe \x00 tab\tkept \r over \xc2\x9b31m \xe2\x80\xa8\n")
+    text = read(log, begin(log, FILE, None)).text
+    assert text.endswith("\n")
+    assert "\t" in text
+    assert all(character.isprintable() or character in "\t\n" for character in text)
+
+
+def test_sources_are_found_by_name_and_by_worker(log: Path) -> None:
+    for number in (1, 2):
+        write(log, b"", file=f"collector/{WORKER}_{number:06d}_logger.txt")
+    write(log, b"", file="collector/fedcba98-89ab-4def-8123-456789abcdef_000001_logger.txt")
+    write(log, b"", file="evaluator/76543210-89ab-4def-8123-456789abcdef_000001_logger.txt")
+    assert len(find(log, "collector")) == 3
+    assert find(log, WORKER[:6]) == [f"collector/{WORKER}_{number:06d}_logger.txt" for number in (1, 2)]
+    assert find(log, "7654") == ["evaluator/76543210-89ab-4def-8123-456789abcdef_000001_logger.txt"]
+    assert find(log, "learner") == [], "not written yet"
+    assert [label(file) for file in find(log, WORKER)] == ["collector 01234567.1", "collector 01234567.2"]
+    assert label("commander/commander_logger.txt") == "commander"
+
+
+@pytest.mark.parametrize("source", ["comander", "012", "9999", "../../etc/passwd", "", "collector/x", "0123\n"])
+def test_what_is_no_source_is_refused_with_those_there_are(log: Path, source: str) -> None:
+    write(log, b"", file=f"collector/{WORKER}_000001_logger.txt")
+    with pytest.raises(NoSuchSourceError, match="commander, commander_collector"):
+        find(log, source)
+
+
+@given(block=st.text(min_size=1).map(str.encode), cut=st.integers(min_value=1))
+def test_no_character_is_cut_in_two(block: bytes, cut: int) -> None:
+    part = block[: cut % len(block) + 1]
+    whole = tail._whole_characters(part)
+    part[:whole].decode()
+    assert len(part) - whole < 4

@@ -30,8 +30,9 @@ CONFIG = ExperimentConfig.model_validate(
 )
 """The defaults (batches of 64, prioritized, a row used 8 times, a policy every 10 updates): the learner is what limits
 such a run, the collector waits for credit. No evaluation and no checkpoint, whose cost is not the data path's."""
-WARM_UP_ITERS = 1_000
-WINDOW_S = 5.0
+WARM_UP_ITERS = 4_000
+"""The first policies of a run are published as they come, more often than later; see learner/publisher.py."""
+WINDOW_S = 6.0
 START_DEADLINE_S = 60.0
 POLL_S = 0.05
 ROWS_IN_MEMORY = 50_000
@@ -124,7 +125,7 @@ def bare_loop() -> float:
         for number in range(count):
             algorithm.learn({**ring.gather(rows[number % DRAWN_BATCHES]), "weights": weights})
 
-    updates(WARM_UP_ITERS)
+    updates(1_000)
     done, begin_s = 0, time.perf_counter()
     while (elapsed_s := time.perf_counter() - begin_s) < WINDOW_S:
         updates(100)

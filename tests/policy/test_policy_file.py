@@ -17,7 +17,7 @@ from typing import IO
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from remuda.policy import policy_file
@@ -192,6 +192,44 @@ def test_no_flipped_bit_goes_unnoticed(published: Path, data: st.DataObject) -> 
     damaged.write_bytes(content)
     with pytest.raises(PolicyFileError, match="damaged"):
         load(damaged, deadline_s=0.0)
+
+
+LARGE: dict[str, np.ndarray] = {"w": np.arange(5_000, dtype=np.float32), "v": np.zeros(2_048, np.float32)}
+"""Tensors of several rows of 4 KiB, which are condensed before they are summed up, and of a bit more than that."""
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_nothing_overwritten_in_a_large_tensor_goes_unnoticed(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Up to 4 KiB of other bytes in one place, as a bad sector or page has."""
+    path = tmp_path_factory.mktemp("large") / "policy"
+    publish(path, LARGE, REF, warn=never)
+    content = bytearray(path.read_bytes())
+    body = 8 + int.from_bytes(content[:8], "little")
+    start = data.draw(st.integers(body, len(content) - 1))
+    junk = data.draw(st.binary(min_size=1, max_size=64)) * data.draw(st.integers(1, 64))
+    junk = junk[: len(content) - start]
+    assume(bytes(content[start : start + len(junk)]) != junk)
+    content[start : start + len(junk)] = junk
+    path.write_bytes(content)
+    with pytest.raises(PolicyFileError, match="damaged"):
+        load(path, deadline_s=0.0)
+
+
+@pytest.mark.parametrize("unit_bytes", [4, 8, 512, 4_096])
+def test_parts_that_changed_places_are_noticed(path: Path, unit_bytes: int) -> None:
+    publish(path, LARGE, REF, warn=never)
+    content = path.read_bytes()
+    start = 8 + int.from_bytes(content[:8], "little") + 4_096
+    one, other = content[start : start + unit_bytes], content[start + 8_192 : start + 8_192 + unit_bytes]
+    assert one != other
+    swapped = bytearray(content)
+    swapped[start : start + unit_bytes], swapped[start + 8_192 : start + 8_192 + unit_bytes] = other, one
+    path.write_bytes(swapped)
+    with pytest.raises(PolicyFileError, match="damaged"):
+        load(path, deadline_s=0.0)
 
 
 def test_every_truncation_is_noticed(published: Path) -> None:

@@ -75,13 +75,18 @@ class CreditBook:
         grown: set[int] = set()
         free = allowance - self._outstanding
         while free > 0 and self._wanting:
-            lease = min(self._wanting, key=lambda key: (self._accounts[key].outstanding, key))
+            lease = min(self._wanting, key=self._turn)
             account = self._accounts[lease]
             granted = max(account.granted, account.arrived) + self._chunk
             self._change(lease, account, granted=granted, arrived=account.arrived)
             free -= self._chunk
             grown.add(lease)
         return sorted(grown)
+
+    def _turn(self, lease: int) -> tuple[int, int, int]:
+        """Who has least in the works goes first, then who was given least in all: work is shared evenly."""
+        account = self._accounts[lease]
+        return account.outstanding, account.granted, lease
 
     def memory(self) -> list[AccountMemory]:
         """What a restarted coordinator has to know."""

@@ -80,3 +80,16 @@ def test_grants_never_shrink_and_exceed_the_allowance_by_less_than_a_chunk(
         for each, granted in before.items():
             assert book.granted(each) >= granted
             before[each] = book.granted(each)
+
+
+def test_what_little_there_is_goes_round() -> None:
+    """Held back by a slow learner, every collector gets its turn, not always the one with the lowest lease."""
+    book = CreditBook(64)
+    for lease in (3, 1, 2):
+        book.open(lease)
+    turns: list[int] = []
+    for _ in range(9):
+        (lease,) = book.extend(64)
+        turns.append(lease)
+        book.arrived(lease, 64)
+    assert turns == [1, 2, 3] * 3

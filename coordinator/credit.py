@@ -16,6 +16,8 @@ class _Account:
     """Environment steps it may take under its lease, in all."""
     arrived: int = 0
     """Environment steps of it that were counted under its lease."""
+    granted_as: int = 0
+    """Which grant of all was its last."""
 
     @property
     def outstanding(self) -> int:
@@ -36,6 +38,7 @@ class CreditBook:
         self._wanting: set[int] = set()
         """Leases that have less in the works than they may have."""
         self._outstanding = 0
+        self._grants = 0
 
     def open(self, lease: int) -> None:
         """A collector has become ready under this lease."""
@@ -79,14 +82,16 @@ class CreditBook:
             account = self._accounts[lease]
             granted = max(account.granted, account.arrived) + self._chunk
             self._change(lease, account, granted=granted, arrived=account.arrived)
+            self._grants += 1
+            account.granted_as = self._grants
             free -= self._chunk
             grown.add(lease)
         return sorted(grown)
 
     def _turn(self, lease: int) -> tuple[int, int, int]:
-        """Who has least in the works goes first, then who was given least in all: work is shared evenly."""
+        """Who has least in the works goes first, then whose last grant is longest ago: work is shared evenly."""
         account = self._accounts[lease]
-        return account.outstanding, account.granted, lease
+        return account.outstanding, account.granted_as, lease
 
     def memory(self) -> list[AccountMemory]:
         """What a restarted coordinator has to know."""

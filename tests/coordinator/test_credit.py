@@ -93,3 +93,9 @@ def test_what_little_there_is_goes_round() -> None:
         turns.append(lease)
         book.arrived(lease, 64)
     assert turns == [1, 2, 3] * 3
+    book.open(4)
+    for _ in range(5):
+        (lease,) = book.extend(64)
+        turns.append(lease)
+        book.arrived(lease, 64)
+    assert turns[9:] == [4, 1, 2, 3, 4], "a late comer does not have to catch up"

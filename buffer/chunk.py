@@ -20,11 +20,9 @@ from typing import Annotated, BinaryIO, Literal
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from safetensors import SafetensorError
-from safetensors.numpy import load
 
 from remuda.buffer.frames import check_columns
-from remuda.storage.atomic import sweep_temporaries, write_bytes
+from remuda.storage.atomic import sweep_temporaries, write_buffers
 from remuda.wire.messages import ChunkId, ChunkMeta, PolicyRef
 
 Column = npt.NDArray[np.generic]
@@ -45,6 +43,8 @@ _DTYPE_NAMES: dict[np.dtype[np.generic], str] = {
         *(("U32", "<u4"), ("I32", "<i4"), ("F32", "<f4"), ("U64", "<u8"), ("I64", "<i8"), ("F64", "<f8")),
     )
 }
+_DTYPES = {name: dtype for dtype, name in _DTYPE_NAMES.items()}
+_Length = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 _PICKLE_STARTS = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK\x03\x04")
 
 
@@ -62,9 +62,28 @@ class _Metadata(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Header(msgspec.Struct):
-    """The part of a safetensors header that is ours; the tensors in it are the library's to check."""
+    """The part of a safetensors header that tells of the chunk."""
 
     metadata: _Metadata = msgspec.field(name="__metadata__")
+
+
+class _Tensor(msgspec.Struct, forbid_unknown_fields=True):
+    """What a safetensors header says of one column."""
+
+    dtype: str
+    shape: list[_Length]
+    data_offsets: tuple[_Length, _Length]
+    """Begin and end among the bytes after the header."""
+
+    def view(self, data: bytes, begin: int, expected: int) -> Column:
+        """The column in `data`, whose columns begin at `begin`. Raises ValueError unless it lies at `expected` and is
+        as long as its shape says, and KeyError for an unknown dtype."""
+        dtype = _DTYPES[self.dtype]
+        first, end = self.data_offsets
+        size = math.prod(self.shape)
+        if begin + first != expected or end - first != size * dtype.itemsize or begin + end > len(data):
+            raise ValueError(f"{self.dtype} of shape {self.shape} at bytes {first} to {end}")
+        return np.frombuffer(data, dtype, size, expected).reshape(self.shape)
 
 
 # --- names ----------------------------------------------------------------------------------------------------------
@@ -120,8 +139,7 @@ def write_chunk(
         episode_lengths=[int(value) for value in episode_lengths],
     )
     meta, header = _sized_header(meta, stored)
-    payload = b"".join([header, *(column.tobytes() for column in stored.values())])
-    write_bytes(data_dir / meta.file, payload, durable=False)
+    write_buffers(data_dir / meta.file, (header, *map(_bytes_of, stored.values())), durable=False)
     return meta
 
 
@@ -171,8 +189,13 @@ def _checksum(columns: Columns) -> int:
     checksum = 0
     for name, column in sorted(columns.items()):
         checksum = zlib.crc32(f"{name} {_DTYPE_NAMES[column.dtype]} {column.shape}".encode(), checksum)
-        checksum = zlib.crc32(column.data, checksum)
+        checksum = zlib.crc32(_bytes_of(column), checksum)
     return checksum
+
+
+def _bytes_of(column: Column) -> memoryview:
+    """The column's own memory, not a copy."""
+    return column.reshape(-1).view(np.uint8).data
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -258,13 +281,20 @@ def _meta_in(path: Path, header: bytes) -> ChunkMeta:
 
 
 def _columns_in(path: Path, data: bytes) -> Columns:
+    """Return views of `data`; safetensors itself would copy every column."""
+    end = 8 + _header_bytes(path, data[:8], len(data))
+    columns: Columns = {}
     try:
-        columns: Columns = dict(load(data))
-    except (SafetensorError, KeyError) as error:  # KeyError: a dtype that numpy does not have
+        tensors = msgspec.json.decode(data[8:end], type=dict[str, msgspec.Raw])
+        del tensors["__metadata__"]  # looked at before
+        described = {name: msgspec.json.decode(raw, type=_Tensor) for name, raw in tensors.items()}
+        begin = end
+        for name, tensor in sorted(described.items(), key=lambda item: item[1].data_offsets):
+            columns[name], end = tensor.view(data, begin, end), begin + tensor.data_offsets[1]
+    except (KeyError, ValueError, RecursionError) as error:  # KeyError: a dtype that numpy does not have
         raise ChunkError("malformed", path, f"not a safetensors file of numpy columns: {error}") from error
-    for name, column in columns.items():
-        if column.dtype not in _DTYPE_NAMES:
-            raise ChunkError("malformed", path, f"column {name!r} has the unknown dtype {column.dtype}")
+    if end != len(data):
+        raise ChunkError("malformed", path, f"{len(data) - end} bytes belong to no column")
     return columns
 
 

@@ -21,6 +21,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from remuda.buffer.checksum import checksum
 from remuda.buffer.frames import check_columns
 from remuda.storage.atomic import sweep_temporaries, write_buffers
 from remuda.wire.messages import ChunkId, ChunkMeta, PolicyRef
@@ -182,15 +183,15 @@ def _header(meta: ChunkMeta, columns: Columns) -> bytes:
 
 
 def _checksum(columns: Columns) -> int:
-    """crc32 over each column's name, dtype, shape and bytes, in sorted order of name.
+    """Over each column's name, dtype, shape and bytes, in sorted order of name; see remuda.buffer.checksum.
 
     Name, dtype and shape are in it because a flipped bit in the header can make other rows of the same bytes.
     """
-    checksum = 0
+    total = 0
     for name, column in sorted(columns.items()):
-        checksum = zlib.crc32(f"{name} {_DTYPE_NAMES[column.dtype]} {column.shape}".encode(), checksum)
-        checksum = zlib.crc32(_bytes_of(column), checksum)
-    return checksum
+        total = zlib.crc32(f"{name} {_DTYPE_NAMES[column.dtype]} {column.shape}".encode(), total)
+        total = checksum(column, total)
+    return total
 
 
 def _bytes_of(column: Column) -> memoryview:

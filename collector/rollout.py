@@ -97,9 +97,15 @@ class Rollout:
         self._must_reset = True
 
     def collect(
-        self, env_steps: int, exploration: Mapping[str, float], *, policy_ref: PolicyRef | None = None
+        self,
+        env_steps: int,
+        exploration: Mapping[str, float],
+        *,
+        policy_ref: PolicyRef | None = None,
+        longest_s: float | None = None,
     ) -> Collected:
-        """Take at least `env_steps` steps, rounded up to whole steps of the vector; `policy_ref` says who acts.
+        """Take at least `env_steps` steps, rounded up to whole steps of the vector; `policy_ref` says who acts. Rows of
+        single steps are given out sooner when `longest_s` has passed, then with at least one step of the vector.
 
         Raises CorruptExperienceError, and whatever the environments or the policy raise (see the class)."""
         if env_steps < 1:
@@ -112,7 +118,8 @@ class Rollout:
         if must_reset:
             self._reset()
         try:
-            taken = self._step(env_steps, exploration, self._trace.kept + slots)
+            end_s = np.inf if longest_s is None or self._rows.whole_slots else started_s + longest_s
+            taken = self._step(env_steps, exploration, self._trace.kept + slots, end_s)
         except Exception:
             self._check()  # names the environment whose broken numbers the policy may have choked on
             raise
@@ -147,12 +154,13 @@ class Rollout:
         self._trace.append_reset(observations)
         self._episodes.abandon()
 
-    def _step(self, env_steps: int, exploration: Mapping[str, float], last_slot: int) -> int:
-        """Fill the trace until `env_steps` real steps were taken, or up to `last_slot`; return how many were real."""
+    def _step(self, env_steps: int, exploration: Mapping[str, float], last_slot: int, end_s: float) -> int:
+        """Fill the trace until `env_steps` real steps were taken, up to `last_slot` and `end_s`; return how many."""
         trace, env, act, rng, progress = self._trace, self._env, self.policy.act_recording, self._rng, self._progress
         taken, resets, num_envs = 0, int(np.count_nonzero(trace.over[trace.end - 1])), env.num_envs
         enough = np.inf if self._rows.whole_slots else env_steps
-        while taken < enough and trace.end < last_slot:
+        clock = self._clock if end_s < np.inf else lambda: 0.0
+        while taken < enough and trace.end < last_slot and (clock() < end_s or not taken):
             actions, recorded = act(trace.observations[trace.end], exploration, rng)
             observations, reward, terminated, truncated, info = env.step(actions)
             stepped = num_envs - resets

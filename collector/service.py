@@ -51,7 +51,14 @@ class CollectorWork:
         self._data = folder.data
         self._log = collector_logbook(folder, identity.uuid, identity.incarnation)
         self._summary = CollectSummary(config.log.interval_train_iters)
-        self._env = make_vector(config.env, num_envs=config.env.num_envs, source_dir=config.source_dir)
+        said: list[str] = []
+        self._env = make_vector(
+            config.env,
+            num_envs=config.env.num_envs,
+            source_dir=config.source_dir,
+            sharers=config.collector.count,
+            chosen=said.append,
+        )
         if assign.index == 0:  # one collector describes it for all
             self._describe_environment(folder, config)
         observation, action = single_spaces(self._env)
@@ -79,7 +86,7 @@ class CollectorWork:
         self._log.say(
             "collector",
             f"collector {identity.uuid} (index {assign.index}) of {assign.name}: "
-            f"n_sample: {self._plan.chunk_slots}, env_num: {config.env.num_envs}",
+            f"n_sample: {self._plan.chunk_slots}, env_num: {config.env.num_envs}; {' '.join(said)}",
         )
 
     def handle(self, message: AnyMessage) -> None:
@@ -113,7 +120,10 @@ class CollectorWork:
             return False
         self._link.activity("collecting")
         acting = self._refresh_policy()
-        self._announce(self._rollout.collect(self._plan.chunk_slots, self._exploration, policy_ref=acting))
+        collected = self._rollout.collect(
+            self._plan.chunk_slots, self._exploration, policy_ref=acting, longest_s=self._plan.longest_chunk_s
+        )
+        self._announce(collected)
         return True
 
     def drain(self) -> None:

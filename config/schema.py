@@ -230,9 +230,11 @@ class CollectorConfig(Section):
 
     count: Positive = 2
     """Collector workers the experiment asks for (serial mode has one)."""
-    chunk_env_steps: Positive = 64
+    chunk_env_steps: Positive | None = None
     """Environment steps per chunk, rounded up to whole steps of the vector. Small chunks hear of new policies sooner;
-    large ones cost less control traffic."""
+    large ones cost less control traffic. Null is 64; but in parallel mode without buffer.samples_per_insert, where
+    collectors run as fast as they can, 512 steps of the whole vector or 0.1 s, whichever is less. On-policy chunks are
+    policy.horizon_steps long."""
 
 
 class EvaluatorConfig(Section):

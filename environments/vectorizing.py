@@ -32,7 +32,7 @@ def choose_processes(
 ) -> tuple[int, tuple[Space, Space] | None]:
     """Say how many processes shall step the environments, 0 for none, and the spaces that such need to know.
 
-    Where there is a choice, a copy is built, stepped and thrown away. Raises what that raises.
+    Where there is a choice, a copy is built, stepped and thrown away. Raises what building raises.
     """
     cores = usable_cores()
     fair_share = max(cores // sharers, 1)
@@ -45,14 +45,22 @@ def choose_processes(
         if env.vectorization == "async":
             processes, why = min(cores, num_envs), "as the config says"
         else:
-            step_s = time_step(copy)
-            processes = processes_for(step_s, num_envs=num_envs, cores=fair_share)
-            why = f"since a step takes {step_s * 1e6:.0f} us and {num_envs} may share {fair_share} cores"
+            processes, why = _timed(copy, num_envs, fair_share)
     finally:
         copy.close()
     how = f"async, {processes} processes" if processes else "sync, objects in one process"
     chosen(f"environments: {how}, {why}")
     return processes, spaces
+
+
+def _timed(copy: gymnasium.Env[Array, Any], num_envs: int, cores: int) -> tuple[int, str]:
+    """How many processes, and why."""
+    try:
+        step_s = time_step(copy)
+    except Exception as error:  # the environments themselves will fail where it is seen and counted
+        return 0, f"since a copy could not be timed: {type(error).__name__}: {error}"
+    processes = processes_for(step_s, num_envs=num_envs, cores=cores)
+    return processes, f"since a step takes {step_s * 1e6:.0f} us and {num_envs} may share {cores} cores"
 
 
 def processes_for(step_s: float, *, num_envs: int, cores: int) -> int:

@@ -15,6 +15,8 @@ class RowPlan:
     on_policy: bool
     chunk_slots: int
     """Environment steps per chunk; on-policy the resets among them count, so that every chunk has the same shape."""
+    longest_chunk_s: float | None
+    """A chunk ends sooner when so much time has passed; None where that is left to its steps."""
     slots_per_row: int
     """Slots of time in a row: 1, or the horizon of a segment."""
     rows_per_update: int
@@ -33,9 +35,13 @@ class RowPlan:
 def row_plan(config: ExperimentConfig, *, collectors: int | None = None) -> RowPlan:
     """Derive the sizes from the config; `collectors` is 1 in serial mode."""
     if isinstance(config.policy, DqnConfig):
+        serial = collectors is not None
+        free = config.collector.chunk_env_steps is None and config.buffer.samples_per_insert is None and not serial
         return RowPlan(
             on_policy=False,
-            chunk_slots=config.collector.chunk_env_steps,
+            chunk_slots=config.collector.chunk_env_steps
+            or (_free_chunk_env_steps(config) if free else HELD_BACK_CHUNK_ENV_STEPS),
+            longest_chunk_s=FREE_CHUNK_S if free else None,
             slots_per_row=1,
             rows_per_update=config.learner.batch_size,
             capacity=config.buffer.capacity,
@@ -49,6 +55,7 @@ def row_plan(config: ExperimentConfig, *, collectors: int | None = None) -> RowP
     return RowPlan(
         on_policy=True,
         chunk_slots=horizon * num_envs,
+        longest_chunk_s=None,
         slots_per_row=horizon,
         rows_per_update=rows_per_update,
         capacity=waiting_updates * rows_per_update + 2 * num_envs * (collectors or config.collector.count),
@@ -56,6 +63,17 @@ def row_plan(config: ExperimentConfig, *, collectors: int | None = None) -> RowP
         requests_in_flight=2 if lag is None else 1,
     )
 
+
+def _free_chunk_env_steps(config: ExperimentConfig) -> int:
+    """A chunk costs a collector some 0.7 ms: 2 % of so many steps of the fastest vectors."""
+    return max(1, min(FREE_CHUNK_VECTOR_STEPS * config.env.num_envs, config.buffer.capacity // CHUNKS_IN_A_BUFFER))
+
+
+HELD_BACK_CHUNK_ENV_STEPS = 64
+FREE_CHUNK_VECTOR_STEPS = 512
+FREE_CHUNK_S = 0.1
+CHUNKS_IN_A_BUFFER = 8
+"""At least: a chunk takes no larger share of the buffer."""
 
 UNBOUNDED_LAG = 8
 """Updates' worth of rows that may wait where no lag is asked for: memory stays bounded all the same."""

@@ -28,6 +28,7 @@ from remuda.logbook.book import Logbook, serial_logbook
 from remuda.policy.algorithms import declaration, make_policy
 from remuda.policy.base import Algorithm
 from remuda.policy.loading import find_checkpoint
+from remuda.policy.row_plan import row_plan
 from remuda.runner.loop import SerialLoop
 from remuda.runner.parts import Parts, StopRequest, Watch
 from remuda.storage.checkpoint_index import CheckpointIndex
@@ -106,9 +107,9 @@ def run(
         continued = _continue(checkpoints, algorithm) if start.on_exists == "resume" else None
         logbook = stack.enter_context(_open_logbook(config, folder, continued))
         resumed = _resumed(checkpoints, continued, logbook)
+        _describe(config, start, folder, vector=vector, logbook=logbook)
         for line in said:
             logbook.say("collector", line)
-        _describe(config, start, folder, vector=vector, logbook=logbook)
         outputs = LearnerOutputs(folder, config, logbook)
         outputs.begin(algorithm)
         if weights is not None:
@@ -173,7 +174,7 @@ def _resumed(checkpoints: CheckpointIndex, continued: _Continued | None, logbook
 def _describe(config: ExperimentConfig, start: Start, folder: RunFolder, *, vector: Vector, logbook: Logbook) -> None:
     """Write what says how the run was made."""
     write_configs(folder.root, config, start.provenance or {})
-    logbook.say("collector", f"n_sample: {config.collector.chunk_env_steps}, env_num: {config.env.num_envs}")
+    logbook.say("collector", f"n_sample: {row_plan(config, collectors=1).chunk_slots}, env_num: {config.env.num_envs}")
     for warning in (record_git(folder.root, Path.cwd()), record_environment(folder, config, vector)):
         if warning is not None:
             logbook.say("commander", warning, level="warning")

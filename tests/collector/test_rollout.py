@@ -320,6 +320,23 @@ def test_progress_hears_of_every_step_and_the_clock_is_the_one_given() -> None:
     assert chunk.collect_s == 2.5
 
 
+def test_a_chunk_may_end_by_the_clock_and_loses_no_step_by_it() -> None:
+    """Each step of the vector takes a second here."""
+    now_s = [0.0]
+
+    def stepped(env_steps: int) -> None:
+        now_s[0] += 1
+
+    envs = [ScriptedEnv(i, longest=5) for i in range(2)]
+    rollout = rollout_of(envs, n_step=3, progress=stepped, clock=lambda: now_s[0])
+    chunks = [rollout.collect(1_000, {}, longest_s=longest_s) for longest_s in (4.0, 0.5, 7.0)]
+    assert [chunk.collect_s for chunk in chunks] == [4.0, 1.0, 7.0], "with at least one step, however slow"
+    assert all(0 < chunk.env_steps < 20 for chunk in chunks)
+    chunks += [rollout.collect(30, {}), rollout.flush()]
+    assert sum(chunk.env_steps for chunk in chunks) == sum(len(env.log) for env in envs)
+    assert_same_rows(rows_of(chunks), [row for env in envs for row in naive_rows(env.log, [], 3)])
+
+
 def test_a_chunk_names_the_oldest_policy_that_acted_in_it() -> None:
     env = ScriptedEnv(longest=1000)
     rollout = rollout_of([env], n_step=3)

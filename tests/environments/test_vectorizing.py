@@ -120,3 +120,13 @@ def test_the_choice_and_its_reason_are_one_line_and_the_copy_is_closed(monkeypat
         "environments: async, 4 processes, as the config says",
     ]
     assert usable_cores() >= 1
+
+
+def test_a_copy_that_fails_leaves_the_failure_to_the_environments_themselves() -> None:
+    said: list[str] = []
+    env = TickingEnv(iter([]))  # its first step raises StopIteration
+    chosen = choose_processes(EnvConfig(make="m:f"), lambda: env, num_envs=8, sharers=1, chosen=said.append)
+    assert chosen[0] == 0
+    assert env.closed or usable_cores() == 1
+    assert said[0].startswith("environments: sync, objects in one process")
+    assert "could not be timed: StopIteration" in said[0] or usable_cores() == 1

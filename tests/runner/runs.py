@@ -60,7 +60,7 @@ def make(fails_at=None):
 TINY: dict[str, Any] = {
     "name": "tiny",
     "seed": 3,
-    "env": {"make": "walk:make", "num_envs": NUM_ENVS},
+    "env": {"make": "walk:make", "num_envs": NUM_ENVS, "vectorization": "sync"},  # no copy is stepped
     "policy": {"type": "dqn", "hidden": [8, 8], "epsilon_decay_env_steps": 300, "target_update_iters": 10},
     "learner": {"batch_size": 8, "publish_interval_iters": 5, "prefetch_batches": 4},
     "collector": {"chunk_env_steps": 12},

@@ -1,0 +1,142 @@
+"""One collector's steps/s inside a parallel run, against the bare loop of the same vector environment and network."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from remuda.benchmarks.figure import Figure, compare, main
+from remuda.client.client import Client
+from remuda.config.schema import ExperimentConfig
+from remuda.deploy.launcher import Herd
+from remuda.deploy.local import ONE_THREAD, LocalLauncher
+
+CONFIG = ExperimentConfig.model_validate(
+    {
+        "name": "collector-in-run",
+        "env": {"id": "CartPole-v1"},
+        "collector": {"count": 1},
+        "buffer": {"samples_per_insert": None},
+        "evaluator": {"interval_env_steps": 1_000_000_000},
+        "checkpoint": {"interval_env_steps": 1_000_000_000},
+        "stop": {"max_env_steps": 1_000_000_000},
+    }
+)
+"""The defaults (8 environments, gymnasium's own vector, layers of 128, 128 and 64 units, n-step 3), but nothing holds
+collector and learner back from each other, so that each takes a core. No evaluation and no checkpoint."""
+EXPLORATION = {"epsilon": 0.05}
+WARM_UP_ENV_STEPS = 200_000
+WINDOW_S = 5.0
+START_DEADLINE_S = 60.0
+POLL_S = 0.05
+
+
+def in_run() -> float:
+    """Steps/s of a real herd's only collector, by what the coordinator has accepted."""
+    herd = Herd(collectors=1, evaluators=CONFIG.evaluator.count)
+    with tempfile.TemporaryDirectory() as folder, LocalLauncher(Path(folder)) as launcher:
+        launcher.start(herd)
+        with Client(launcher.connection_file) as client:
+            experiment = client.submit(CONFIG, run_dir=Path(folder) / "run").experiment
+            begin, begin_s = _reached(client, experiment, WARM_UP_ENV_STEPS)
+            time.sleep(WINDOW_S)
+            end, end_s = _reached(client, experiment, begin + 1)
+            client.stop(experiment, now=True)
+            client.shutdown()
+    return (end - begin) / (end_s - begin_s)
+
+
+def _reached(client: Client, experiment: str, at_least: int) -> tuple[int, float]:
+    give_up_s = time.monotonic() + START_DEADLINE_S
+    while time.monotonic() < give_up_s:
+        env_step = client.experiment(experiment).env_step
+        if env_step >= at_least:
+            return env_step, time.monotonic()
+        time.sleep(POLL_S)
+    raise TimeoutError(f"the collector did not come to step {at_least} within {START_DEADLINE_S:g} s")
+
+
+def bare_alone() -> float:
+    """The same environments and network and nothing else, the other core idle."""
+    return _bare()
+
+
+def bare_beside_a_busy_core() -> float:
+    """As above while another process keeps the other core busy, as the learner does in a run."""
+    busy = subprocess.Popen([sys.executable, "-c", "while True: sum(range(10_000))"])
+    try:
+        return _bare()
+    finally:
+        busy.kill()
+        busy.wait()
+
+
+def _bare() -> float:
+    """In a process of its own, under the environment that the workers get."""
+    done = subprocess.run(
+        [sys.executable, "-m", __spec__.name if __spec__ else "remuda.benchmarks.collector_in_run", "--bare"],
+        env={**ONE_THREAD, **os.environ},
+        stdout=subprocess.PIPE,
+        timeout=START_DEADLINE_S,
+        check=True,
+    )
+    return float(json.loads(done.stdout))
+
+
+def bare_loop() -> float:
+    """Steps/s of acting and stepping; a reset of an environment is no step."""
+    from remuda.environments.make import make_vector, reset_vector, single_spaces
+    from remuda.learner.start import new_algorithm
+    from remuda.policy.algorithms import make_policy
+    from remuda.worker.life import bound_threads
+
+    bound_threads(1)
+    num_envs = CONFIG.env.num_envs
+    vector = make_vector(CONFIG.env, num_envs=num_envs, source_dir=None)
+    algorithm = new_algorithm(CONFIG, *single_spaces(vector))
+    policy = make_policy(CONFIG, algorithm.observation, algorithm.action)
+    policy.load_state(algorithm.acting_state())
+    rng = np.random.default_rng(0)
+    observations = reset_vector(vector, list(range(num_envs)))
+    ended = np.zeros(num_envs, np.bool_)
+
+    def steps(count: int) -> int:
+        nonlocal observations, ended
+        taken = 0
+        for _ in range(count):
+            actions = policy.act(observations, EXPLORATION, rng, deterministic=False)
+            observations, _, terminated, truncated, _ = vector.step(actions)
+            taken += num_envs - int(np.count_nonzero(ended))
+            ended = terminated | truncated
+        return taken
+
+    steps(2_000)
+    done, begin_s = 0, time.perf_counter()
+    while (elapsed_s := time.perf_counter() - begin_s) < WINDOW_S:
+        done += steps(100)
+    return done / elapsed_s
+
+
+def figures(peers: bool) -> list[Figure]:
+    """No peer's collector is measured alone; both references are the limit of this machine."""
+    return compare(
+        "collector_in_run",
+        unit="steps/s",
+        goal=">= 0.85",
+        ours=in_run,
+        references={"bare loop, other core idle": bare_alone, "bare loop, other core busy": bare_beside_a_busy_core},
+    )
+
+
+if __name__ == "__main__":
+    if "--bare" in sys.argv[1:]:
+        print(json.dumps(bare_loop()))
+    else:
+        main(figures)

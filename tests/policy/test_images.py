@@ -1,5 +1,8 @@
 """What is promised of images: convolutions fit or are refused, are learned through, and act as they were learned."""
 
+# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 import subprocess
@@ -156,6 +159,24 @@ def test_the_order_of_channels_makes_no_difference() -> None:
     torch.testing.assert_close(one(seen), other(seen.permute(0, 2, 3, 1).contiguous()))
 
 
+def test_many_images_are_read_in_parts_with_the_same_outcome() -> None:
+    layout = ImageLayout.of(MINATAR, None)
+    assert layout is not None
+    trunk, seen = ConvolutionTrunk(layout), torch.from_numpy(some(MINATAR, 300))
+    with torch.no_grad():
+        torch.testing.assert_close(trunk(seen), torch.cat([trunk(seen[:7]), trunk(seen[7:50]), trunk(seen[50:])]))
+    features = trunk(seen)
+    assert features.shape == (300, layout.features)
+    torch.autograd.backward(features.square().mean())
+    whole = [parameter.grad.clone() for parameter in trunk.parameters() if parameter.grad is not None]
+    trunk.zero_grad()
+    for part in torch.split(seen, 50):
+        torch.autograd.backward(trunk(part).square().sum() / features.numel())
+    parts = [parameter.grad for parameter in trunk.parameters()]
+    for one, other in zip(whole, parts, strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_pixels_are_scaled_to_at_most_one() -> None:
     layout = ImageLayout.of(ObservationSpec((1, 3, 3), "uint8", 0.0, 255.0), ((1, 3, 1),))
     assert layout is not None
@@ -230,7 +251,7 @@ def test_the_artefact_takes_images_as_they_come(
 ) -> None:
     algorithm = algorithm_of(policy, observation)
     export(tmp_path, algorithm, algorithm_name=policy.type, env="Game-v0", train_iter=0)
-    seen = some(observation, 6)
+    seen = some(observation, 150)
     np.save(tmp_path / "seen.npy", seen)
     elsewhere = (
         "import numpy, torch; model = torch.jit.load('model.pt'); "

@@ -17,7 +17,7 @@ from remuda.policy import inference
 from remuda.policy.inference import Inference, fastest
 from remuda.policy.plain_forward import plain_forward
 from remuda.policy.torch_forward import torch_forward
-from remuda.policy.weights import Dense, Filters, Weights
+from remuda.policy.weights import Dense, Filters, Forward, Weights
 
 Activation = Literal["relu", "tanh"]
 
@@ -130,7 +130,11 @@ def test_torch_must_be_clearly_faster(
     plain_s: float, torch_s: float, taken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times = iter([plain_s, torch_s])
-    monkeypatch.setattr(inference, "_seconds_per_call", lambda forward, observations: next(times))
+
+    def seconds_per_call(forward: Forward, observations: np.ndarray) -> float:
+        return next(times)
+
+    monkeypatch.setattr(inference, "_seconds_per_call", seconds_per_call)
     make, explanation = fastest(convolutional(layers=TWO), frames(2))
     assert explanation.endswith(f"{taken} taken")
     assert (make is plain_forward) == (taken == "plain arrays are")

@@ -63,7 +63,7 @@ def test_a_run_that_is_over_is_shown_and_its_folder_left_alone(tmp_path: Path) -
     herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
     turn = submitted(books, FIRST, "one")
     for state in ("running", "finished"):
-        turn = in_state(turn, state)  # type: ignore[arg-type]
+        turn = in_state(turn, state)
         herd.note(turn)
         books.journal(turn)
     books.carry_out(CloseRun(FIRST, frozenset()))

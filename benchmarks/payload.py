@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from uuid import uuid4
 
+import msgspec
 import numpy as np
 
 from remuda.benchmarks.figure import Figure, compare, main
@@ -28,19 +29,21 @@ IN_FLIGHT = 8
 WARM_UP = 64
 """So that every page of the ring has been touched."""
 COUNT = 512
-DEADLINE_S = 60.0
 
-Write = Callable[[int], ChunkMeta | str]
+Write = Callable[[int], bytes]
+"""Writes the chunk of this number and returns what the reader must be told."""
+Read = Callable[[Path, bytes], None]
 
 
 def ours() -> float:
     """GB/s with the real writer, its checksum, the real reader and the real ring."""
     ring = ColumnRing(RING_CHUNKS * ROWS)
+    decoder = msgspec.msgpack.Decoder(ChunkMeta)
 
-    def read(folder: Path, told: ChunkMeta | str) -> None:
-        assert isinstance(told, ChunkMeta)
-        path = folder / told.file
-        ring.write(ring.next_row, read_chunk(path, told))
+    def read(folder: Path, told: bytes) -> None:
+        meta = decoder.decode(told)
+        path = folder / meta.file
+        ring.write(ring.next_row, read_chunk(path, meta))
         path.unlink()
 
     return _transfer(_write_chunks, read)
@@ -51,33 +54,33 @@ def plain() -> float:
     ring = np.zeros((RING_CHUNKS, sum(column.nbytes for column in _columns().values())), np.uint8)
     number = 0
 
-    def read(folder: Path, told: ChunkMeta | str) -> None:
+    def read(folder: Path, told: bytes) -> None:
         nonlocal number
-        assert isinstance(told, str)
-        with (folder / told).open("rb", buffering=0) as file:
+        path = folder / told.decode()
+        with path.open("rb", buffering=0) as file:
             ring[number % RING_CHUNKS] = np.frombuffer(file.read(), np.uint8)
-        (folder / told).unlink()
+        path.unlink()
         number += 1
 
     return _transfer(_write_plain, read)
 
 
-def _transfer(write: Callable[[str], Write], read: Callable[[Path, ChunkMeta | str], None]) -> float:
+def _transfer(write: Callable[[str], Write], read: Read) -> float:
     """A process of its own writes; this one reads. Returns GB/s of columns."""
     with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder)
         spawn = multiprocessing.get_context("spawn")
         here, there = spawn.Pipe()
         writer = spawn.Process(target=_serve, args=(there, write, folder), daemon=True)
         writer.start()
+        there.close()  # so that a writer that dies is an EOFError here
         try:
             for count in (WARM_UP, COUNT):
                 begin_s = time.perf_counter()
                 here.send(count)
                 for _ in range(count):
-                    if not here.poll(DEADLINE_S):
-                        raise TimeoutError(f"the writer wrote nothing for {DEADLINE_S:g} s")
-                    read(Path(folder), here.recv())
-                    here.send(None)
+                    read(data, here.recv_bytes())
+                    here.send_bytes(b"")
                 elapsed_s = time.perf_counter() - begin_s
             return COUNT * sum(column.nbytes for column in _columns().values()) / elapsed_s / 1e9
         finally:
@@ -91,24 +94,24 @@ def _serve(pipe: Connection, write: Callable[[str], Write], folder: str) -> None
     number = 0
     while True:
         count: int = pipe.recv()
-        unread = 0
-        for _ in range(count):
-            pipe.send(one(number))
+        for ahead in range(count):
+            pipe.send_bytes(one(number))
             number += 1
-            unread += 1
-            while unread and (unread >= IN_FLIGHT or pipe.poll()):
-                pipe.recv()
-                unread -= 1
-        for _ in range(unread):
-            pipe.recv()
+            if ahead >= IN_FLIGHT:
+                pipe.recv_bytes()
+        for _ in range(min(count, IN_FLIGHT)):
+            pipe.recv_bytes()
 
 
 def _write_chunks(folder: str) -> Write:
     columns, worker = _columns(), str(uuid4())
 
-    def write(number: int) -> ChunkMeta:
+    data = Path(folder)
+
+    def write(number: int) -> bytes:
         chunk = ChunkId(worker, 1, number)
-        return write_chunk(Path(folder), chunk, columns, env_steps=ROWS, policy=PolicyRef(), collect_s=0.1)
+        meta = write_chunk(data, chunk, columns, env_steps=ROWS, policy=PolicyRef(), collect_s=0.1)
+        return msgspec.msgpack.encode(meta)
 
     return write
 
@@ -116,13 +119,13 @@ def _write_chunks(folder: str) -> Write:
 def _write_plain(folder: str) -> Write:
     columns = list(_columns().values())
 
-    def write(number: int) -> str:
+    def write(number: int) -> bytes:
         temporary = os.path.join(folder, f"{number}.tmp")
         with open(temporary, "wb", buffering=0) as file:
             for column in columns:
                 file.write(column.data.cast("B"))
         os.replace(temporary, os.path.join(folder, str(number)))
-        return str(number)
+        return str(number).encode()
 
     return write
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from remuda.coordinator.registry import Limits
 from remuda.coordinator.service import Service, Settings
 from remuda.worker.life import Life
 from remuda.worker.profile import profiled
@@ -21,14 +22,25 @@ def main() -> None:
     parser.add_argument("--connection-file", type=Path, required=True)
     parser.add_argument("--bind", default=None, help="address to listen on (default: a free port of this host alone)")
     parser.add_argument("--lasting", action="store_true", help="own the runs folder and take up what was left there")
+    parser.add_argument("--limits", type=_limits, default=Limits(), metavar="NAME=SECONDS,…", help="see Limits")
     parser.add_argument("--lifeline", type=int, default=None, help="file descriptor whose end means: stop")
     parser.add_argument("--profile", type=Path, default=None, help="folder for a profile of this process")
     arguments = parser.parse_args()
     with Life(lifeline=arguments.lifeline, grace_s=GRACE_S) as life, profiled(arguments.profile, "coordinator"):
         settings = Settings(
-            arguments.runs_dir.absolute(), arguments.connection_file, arguments.bind, lasting=arguments.lasting
+            arguments.runs_dir.absolute(),
+            arguments.connection_file,
+            arguments.bind,
+            lasting=arguments.lasting,
+            limits=arguments.limits,
         )
         Service(settings, life).run()
+
+
+def _limits(text: str) -> Limits:
+    """Other limits than the usual ones, such as `lost_after_s=2,death_timeout_s=5`."""
+    pairs = (part.split("=", 1) for part in text.split(","))
+    return Limits(**{name: float(seconds) for name, seconds in pairs})
 
 
 if __name__ == "__main__":

@@ -210,8 +210,8 @@ class Experiment:
         if isinstance(message, ChunkReady):
             return self._chunk(message, now_s)
         lease = self._leases.find(getattr(message, "lease", 0))
-        if lease is None:
-            return []  # late news of a lease that is over
+        if lease is None:  # late news of a lease that is over
+            return self._hung(message, now_s) if isinstance(message, WorkerFailed) else []
         match message:
             case Ready():
                 return self._ready(lease, now_s)
@@ -289,6 +289,11 @@ class Experiment:
         text = f"{lease.role} {lease.worker} failed: {message.error}\n{message.traceback}"
         steps: list[Step] = [self._say(text, "error"), *self.worker_gone(lease.number, "it failed", now_s)]
         return steps + self._count_failure(f"workers fail: {message.error}", now_s)
+
+    def _hung(self, message: WorkerFailed, now_s: float) -> list[Step]:
+        """A worker that was given up says what it was doing all the time."""
+        steps: list[Step] = [self._say(f"lease {message.lease}: {message.error}\n{message.traceback}", "error")]
+        return steps if self.over else steps + self._count_failure(f"workers hang: {message.error}", now_s)
 
     def _count_failure(self, what: str, now_s: float) -> list[Step]:
         """Give the experiment up when it fails again and again without anything counted or learned in between."""

@@ -63,6 +63,7 @@ from remuda.wire.messages import (
     StopExperiment,
     Submit,
     Submitted,
+    WorkerFailed,
     WorkerStatus,
 )
 
@@ -263,7 +264,7 @@ class Coordinator:
     def _worker_message(self, peer: bytes, message: AnyMessage, now_s: float) -> list[Step]:
         worker = self._worker_of(peer)
         if worker is None:
-            if isinstance(message, ChunkReady):
+            if isinstance(message, ChunkReady | WorkerFailed):
                 return self._lease_message(message, now_s)  # what a lost life collected still counts, once
             return [Answer(Rejected("unknown", "not registered here (any more): register first"))]
         worker.heard_s = now_s

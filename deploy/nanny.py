@@ -154,16 +154,25 @@ def make_slots(counts: Mapping[str, int]) -> list[Slot]:
 def supervise(
     slots: Sequence[Slot], connection_file: Path, *, lifeline: int | None = None, profile: Path | None = None
 ) -> int:
-    """Be the nanny of these workers, in this process and to its end; returns the exit code. See Nanny."""
+    """Be the nanny of these workers, in this process and to its end; returns the exit code. See Nanny.
+
+    Each worker has a lifeline that only this process holds, so none outlives it, however it ends."""
     from remuda.deploy.roles import run_worker  # here, and not in every child: it brings torch
 
     gc.freeze()  # what is there now stays shared: a collection in a child would write to all of it
 
-    def be_worker(slot: Slot) -> int:
-        identity = WorkerIdentity(slot.uuid, slot.incarnation)
-        return run_worker(slot.role, identity, connection_file, lifeline=lifeline, profile=profile)
+    children_end, nannys_end = os.pipe()
 
-    return Nanny(slots, be_worker, lifeline=lifeline).run()
+    def be_worker(slot: Slot) -> int:
+        os.close(nannys_end)
+        identity = WorkerIdentity(slot.uuid, slot.incarnation)
+        return run_worker(slot.role, identity, connection_file, lifeline=children_end, profile=profile)
+
+    try:
+        return Nanny(slots, be_worker, lifeline=lifeline).run()
+    finally:
+        os.close(children_end)
+        os.close(nannys_end)
 
 
 def main() -> None:

@@ -51,6 +51,9 @@ def run_worker(
             )
             life.on_end(link.wake)
             return _serve(link, life, role, identity)
+        except ConnectionFileError as error:
+            print(f"{role} {identity.uuid}: {error}", file=sys.stderr)
+            return EXIT_REFUSED if connection_file.exists() else EXIT_ORPHANED
         except RefusedError as error:
             print(f"{role} {identity.uuid}: refused: {error}", file=sys.stderr)
             return EXIT_FAILED if error.code in ("unknown", "dismissed") else EXIT_REFUSED

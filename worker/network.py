@@ -22,7 +22,7 @@ import psutil
 from msgspec.structs import replace
 
 from remuda.wire.channel import Channel
-from remuda.wire.codec import ProtocolMismatchError
+from remuda.wire.codec import CodecError, ProtocolMismatchError
 from remuda.wire.conversation import RefusedError
 from remuda.wire.messages import (
     Ack,
@@ -33,10 +33,12 @@ from remuda.wire.messages import (
     Register,
     Registered,
     Rejected,
+    WorkerFailed,
     WorkerMessage,
 )
 from remuda.wire.sockets import Malformed
 from remuda.worker.connector import Connector
+from remuda.worker.stacks import stacks
 
 _log = logging.getLogger(__name__)
 
@@ -47,6 +49,7 @@ FINISH_PAUSE_S = 0.02
 """Longest pause between two looks at what is acknowledged, which the other thread may have heard of."""
 SILENT_BEATS = 3
 """After so many beats without an answer the worker looks whether its coordinator has moved."""
+LONGEST_STACKS = 100_000
 JOIN_S = 2.0
 """How long the thread that stands in may take to end; it never waits."""
 
@@ -226,6 +229,8 @@ class Network:
                 self._forgotten = True
                 return
             case Rejected():
+                if message.code == "dismissed" and self._pulse.lease:
+                    self._say_where_it_hangs(message.reason, now_s)
                 raise RefusedError(message)
             case Registered():
                 self._registered, self._joined = message, True
@@ -235,6 +240,12 @@ class Network:
             case _:
                 pass
         self._inbox.append(message)
+
+    def _say_where_it_hangs(self, reason: str, now_s: float) -> None:
+        """Said once, and as well as can be: the main thread is lost, and the process ends in any case."""
+        failed = WorkerFailed(self._pulse.lease, f"dismissed: {reason}"[:1_000], stacks()[-LONGEST_STACKS:])
+        with contextlib.suppress(CodecError):
+            self._link.send(self._channel.post(failed, now_s))
 
     def _beat_and_listen(self, now_s: float) -> None:
         if self._registered is None:

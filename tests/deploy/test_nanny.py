@@ -179,7 +179,7 @@ def test_workers_that_leave_are_not_started_again_and_then_it_is_done() -> None:
 def test_a_refused_worker_is_not_started_again() -> None:
     with nanny("Slot('collector', 'c1')", "return 3") as running:
         assert [running.hear().role, running.hear().role] == ["collector", "nanny"]
-        assert running.end() == (0, "collector c1 is not started again: it was refused\n")
+        assert running.end() == (3, "collector c1 is not started again: it was refused\n")
 
 
 def test_without_a_role_the_others_do_not_wait_for_ever() -> None:

@@ -1,0 +1,18 @@
+"""What every thread of this process is doing, as text: what a worker says of itself when it hangs."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+
+
+def stacks() -> str:
+    """The stacks of all threads, that of the main thread first."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    main = threading.main_thread().ident
+    found = sorted(sys._current_frames().items(), key=lambda item: item[0] != main)
+    return "\n".join(
+        f"thread {names.get(ident, ident)}:\n{''.join(traceback.format_stack(frame)).rstrip()}"
+        for ident, frame in found
+    )

@@ -128,10 +128,14 @@ def test_what_was_acknowledged_survives_sigkill(tmp_path: Path, remembered: list
     memory = tmp_path / "memory"
     memory.write_bytes(msgspec.msgpack.encode(remembered[-1].memory))
     path = tmp_path / "journal.sqlite"
+    typing = Path(__file__).parents[2] / ".typing"
     acknowledged = -10
     for kill_after in (3, 40, 200):
         with subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(path), str(memory)], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", WRITER, str(path), str(memory)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(typing)},
         ) as writer:
             assert writer.stdout is not None
             for _ in range(kill_after):

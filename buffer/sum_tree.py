@@ -13,7 +13,8 @@ _TOP_NODES = 1024
 
 Measured with 10^6 slots on a 2-core machine, microseconds for batches of 256 and 16 x 256 (find; set):
 binary to the root 62; 104 and 217; 333; binary under 1024 cumulative sums 33; 41 and 155; 185 (512 to 4096 alike);
-blocks of 32 searched by cumsum 98; 28 and 1330; 200; blocks of 128 290; 30 and 4800; 300.
+blocks of 32 searched by cumsum 98; 28 and 1330; 200; blocks of 128 290; 30 and 4800; 300. Blocks of 16 searched by a
+product with a triangular matrix are 30 % faster for one batch and 30 % slower for 16.
 """
 
 _FEW = 16
@@ -104,9 +105,13 @@ class SumTree:
                 np.add(below[0::2], below[1::2], out=level)
         elif self._changed:
             nodes = self._changed[0] if len(self._changed) == 1 else np.concatenate(self._changed)
+            in_runs = True
             for below, level in above:
-                nodes = _without_neighbours_alike(nodes)
-                level[nodes] = below[0::2][nodes] + below[1::2][nodes]
+                if in_runs:  # rows of one chunk; rows that were drawn are rarely neighbours, at no level but the last
+                    before, nodes = len(nodes), _without_neighbours_alike(nodes)
+                    in_runs = len(nodes) < 0.75 * before
+                children = below.reshape(-1, 2).take(nodes, axis=0)
+                level[nodes] = children[:, 0] + children[:, 1]
                 nodes = nodes >> 1
         self._changed.clear()
         self._changed_slots = 0

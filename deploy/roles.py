@@ -40,11 +40,12 @@ def run_worker(
     With `profile`, a profile of this life is written to that folder.
     """
     bound_threads(1)
+    again = identity.incarnation > 1
     name = f"{role}_{identity.uuid}_{identity.incarnation:06d}"
     with Life(lifeline=lifeline, grace_s=GRACE_S) as life, profiled(profile, name):
         try:
             link = Link(
-                wait_for(connection_file, deadline_s=CONNECT_DEADLINE_S),
+                wait_for(connection_file, deadline_s=0.0 if again else CONNECT_DEADLINE_S),
                 _register(cast("Role", role), identity),
                 look_again=lambda: _look_again(connection_file),
                 on_failure=lambda: life.end("the coordinator is lost or refuses this worker"),
@@ -53,7 +54,9 @@ def run_worker(
             return _serve(link, life, role, identity)
         except ConnectionFileError as error:
             print(f"{role} {identity.uuid}: {error}", file=sys.stderr)
-            return EXIT_REFUSED if connection_file.exists() else EXIT_ORPHANED
+            if connection_file.exists():
+                return EXIT_REFUSED
+            return EXIT_DONE if again else EXIT_ORPHANED  # a coordinator that ends in order takes its file along
         except RefusedError as error:
             print(f"{role} {identity.uuid}: refused: {error}", file=sys.stderr)
             return EXIT_FAILED if error.code in ("unknown", "dismissed") else EXIT_REFUSED

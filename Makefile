@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PEERS := $(patsubst benchmarks/peers/%/requirements.txt,.venv-peers/%/.ready,$(wildcard benchmarks/peers/*/requirements.txt))
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test learning bench bench-peers docs lint types unit clean
+.PHONY: help setup demo test learning bench bench-peers soak docs lint types unit clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -37,6 +37,9 @@ learning: setup  ## the demo's config solves CartPole for 9 of 10 seeds, in both
 
 bench: setup  ## measure every figure beside the machine's raw limits (minutes; see benchmarks/README.md)
 	$(BIN)/python -m remuda.benchmarks
+
+soak: setup  ## half an hour of training: does it keep its pace and its memory?
+	$(BIN)/python -m remuda.benchmarks.soak --minutes 30
 
 bench-peers: setup  ## install each peer in an environment of its own and measure every figure beside it (hours)
 	-$(MAKE) --keep-going $(PEERS)

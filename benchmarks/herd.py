@@ -21,7 +21,8 @@ END_DEADLINE_S = 60.0
 def launched(config: str, run_dir: Path, *arguments: str) -> Generator[subprocess.Popen[bytes]]:
     """Launch a config, named relative to the repository, into `run_dir`; ended in order, or else by force."""
     command = [*REMUDA, "launch", config, "--run-dir", str(run_dir), *arguments]
-    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    none = subprocess.DEVNULL
+    process = subprocess.Popen(command, cwd=ROOT, stdin=none, stdout=none, stderr=none)
     try:
         yield process
     finally:

@@ -14,6 +14,7 @@ import stat
 import time
 import zlib
 from collections.abc import Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, BinaryIO, Literal
 
@@ -304,9 +305,11 @@ def _columns_in(path: Path, data: bytes) -> Columns:
 
 def delete_chunks(data_dir: Path, files: Iterable[str]) -> None:
     """Delete payload files that nobody needs; one that is gone already is fine. Raises ChunkError for foreign names."""
+    folder = os.fspath(data_dir)
     for file in files:
         parse_name(file)
-        (data_dir / file).unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(f"{folder}/{file}")
 
 
 def sweep_orphans(data_dir: Path, keep: Set[str], *, older_than_s: float, now_s: float | None = None) -> list[str]:

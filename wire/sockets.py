@@ -19,6 +19,8 @@ BACKLOG_CONNECTIONS = 1_024
 PROBE_INTERVAL_S = 2.0
 PROBE_TIMEOUT_S = 6.0
 """A connection that answers no probe for so long is dropped and made anew (the other host vanished without a word)."""
+_NOBLOCK = int(zmq.NOBLOCK)
+_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)  # plain numbers: putting pyzmq's flags together takes longer than sending
 RECONNECT_S = 0.1
 RECONNECT_MAX_S = 5.0
 
@@ -103,7 +105,10 @@ class _EnvelopeSocket:
         frames = [*route, *encode(envelope, protocol=protocol)]
         try:
             # copy=False: pyzmq still copies frames below its threshold (64 KiB), where that is faster
-            self._socket.send_multipart(frames, zmq.NOBLOCK, copy=len(frames) == len(route) + 2)
+            copy = len(frames) == len(route) + 2
+            for frame in frames[:-1]:
+                self._socket.send(frame, _MORE, copy=copy)
+            self._socket.send(frames[-1], _NOBLOCK, copy=copy)
         except zmq.ZMQError as error:
             if error.errno not in (zmq.EAGAIN, zmq.EHOSTUNREACH):
                 raise

@@ -93,7 +93,7 @@ def _replayed_per_s() -> float:
 
     def one_update() -> None:
         nonlocal done
-        rows, _, _ = replay.sample(BATCH_SIZE)
+        rows = replay.sample(BATCH_SIZE)
         replay.update(rows, errors[done % 1024])
         done += 1
 

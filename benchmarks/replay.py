@@ -40,11 +40,12 @@ class Replay:
         """Take in one chunk, as the coordinator does when it is announced and the learner when it has read it."""
         self._ring.write(self._index.insert(meta).first_row, columns)
 
-    def sample(self, batch_size: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32], Columns]:
-        """Draw one batch and return its rows, importance weights and columns."""
-        sampled = self._index.sample(1, batch_size, train_iter=0, beta=BETA)
-        self._out = self._ring.gather(sampled.rows[0], self._out)
-        return sampled.rows[0], sampled.weights[0], self._out
+    def sample(self, batch_size: int, batches: int = 1) -> npt.NDArray[np.int64]:
+        """Draw batches and gather the columns of one after the other; return all their rows."""
+        sampled = self._index.sample(batches, batch_size, train_iter=0, beta=BETA)
+        for rows in sampled.rows:
+            self._out = self._ring.gather(rows, self._out)
+        return sampled.rows.ravel()
 
     def update(self, rows: npt.NDArray[np.int64], priorities: npt.NDArray[np.float64]) -> None:
         """Pass on the errors that a learner saw."""

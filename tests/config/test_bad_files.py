@@ -204,7 +204,9 @@ checkpoint, stop, log, source_dir"""
 
     def test_a_setting_of_another_algorithm_is_not_suggested(self, tmp_path: Path) -> None:
         text = problem(write(tmp_path, f"{SMALL}policy: {{type: dqn, epochs: 3}}\n"))
-        assert text.startswith(":3: policy.epochs: no such setting of dqn; valid here: type, hidden, convolution, dueling")
+        assert text.startswith(
+            ":3: policy.epochs: no such setting of dqn; valid here: type, hidden, convolution, dueling"
+        )
 
     def test_an_override_is_blamed_in_any_algorithm(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError) as caught:

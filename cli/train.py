@@ -58,8 +58,8 @@ def train(
     The same seed gives the same numbers twice. Ctrl-C saves a checkpoint and ends with exit code 0; a second one ends
     at once.
 
-    What --resume brings back from the newest checkpoint: weights, optimizer, counters, exploration, best score, logs.
-    What it does not: replay, which is filled anew to buffer.min_rows before updates go on, and the episodes under way.
+    What --resume brings back from the newest checkpoint: weights, optimizer, counters, exploration, replay, best score,
+    logs. What it does not: the episodes under way, which are abandoned; new ones begin.
     """
     from remuda.cli.profiles import kept_profiles
     from remuda.worker.life import bound_threads
@@ -89,6 +89,7 @@ def train(
 
 def _run(asked: ResolvedRun, initialize_from: Path | None) -> RunResult:
     from remuda.cli.progress import open_view
+    from remuda.coordinator.journal import JournalError
     from remuda.environments.errors import EnvironmentBuildError
     from remuda.learner.start import DeviceError
     from remuda.policy.checkpoint_file import CheckpointError
@@ -107,7 +108,9 @@ def _run(asked: ResolvedRun, initialize_from: Path | None) -> RunResult:
                 stop=life,
                 on_progress=lambda status: view.update(status, time.monotonic()),
             )
-    except (EnvironmentBuildError, UnsupportedSpaceError, DeviceError, CheckpointError, CheckpointIndexError) as error:
+    except (
+        EnvironmentBuildError, UnsupportedSpaceError, DeviceError, CheckpointError, CheckpointIndexError, JournalError
+    ) as error:  # fmt: skip
         raise InputError(str(error)) from error
     finally:
         view.close()

@@ -6,6 +6,7 @@ runner uses the same object.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -70,11 +71,13 @@ class Experience:
         self.plan = row_plan(config, collectors=collectors)
         self._on_policy = _on_policy_limiter(config, self.plan)
         replay = self._on_policy or _replay_limiter(config, self.plan, collectors, batches_in_flight)
+        life = 0 if resumed is None else resumed.life
+        self._rng = generator(config.seed, "coordinator", 0, "replay", incarnation=life)
         self._index = ReplayIndex(
             self.plan.capacity,
             FifoSampler() if self.plan.on_policy else _sampler(buffer),
             limiter=replay,
-            rng=generator(config.seed, "coordinator", 0, "replay", incarnation=0 if resumed is None else resumed.life),
+            rng=self._rng,
             quota_bytes=buffer.quota_bytes,
             on_retire=self._note_gone if journaled else lambda chunk: None,
         )
@@ -181,6 +184,11 @@ class Experience:
         """Rows below are evicted."""
         return self._index.first_live_row
 
+    @property
+    def live_rows(self) -> int:
+        """Rows that can be sampled."""
+        return self._index.rows
+
     def live_files(self) -> frozenset[str]:
         """Payload files the index still refers to."""
         return frozenset(self._index.files())
@@ -197,6 +205,7 @@ class Experience:
             dropped_rows=self.dropped_rows,
             settled_rows=0 if limiter is None else limiter.settled_rows,
             limiter_dropped_rows=0 if limiter is None else limiter.dropped_rows,
+            random_state=json.dumps(self._rng.bit_generator.state),
         )
 
     def remember(self, memory: ExperienceMemory, chunks: Sequence[IndexedChunk], now_s: float) -> None:
@@ -208,6 +217,8 @@ class Experience:
         self._monitor = self._new_monitor(now_s)
         self._newest_chunk_policy = memory.newest_chunk_policy
         self.dropped_rows = memory.dropped_rows
+        if memory.random_state:
+            self._rng.bit_generator.state = json.loads(memory.random_state)
         if self._on_policy is not None:
             self._on_policy.settle(memory.settled_rows)
             self._on_policy.drop(memory.limiter_dropped_rows)

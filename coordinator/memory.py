@@ -63,6 +63,8 @@ class ExperienceMemory(Memory, frozen=True):
     dropped_rows: int
     settled_rows: int
     limiter_dropped_rows: int
+    random_state: str = ""
+    """Of the generator that draws rows, as JSON: its numbers have 128 bits."""
 
 
 class AccountMemory(Memory, frozen=True):

@@ -31,7 +31,7 @@ class ProgressRows:
         self._lengths: list[int] = []
         self._test: EvaluationResult | None = None
         self._losses: Mapping[str, float] = {}
-        if resumed is not None and resumed.counters.env_step > 0:
+        if resumed is not None and (resumed.counters.env_step > 0 or resumed.progress_rows > 0):
             self._epoch = max(resumed.progress_rows, 1)
             self._shown_env_step = resumed.counters.env_step
             self._next_env_step = next_boundary(resumed.counters.env_step, self._interval)

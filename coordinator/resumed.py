@@ -9,7 +9,7 @@ from remuda.wire.messages import CheckpointRecord, Counters, PolicyRef
 
 @dataclass(frozen=True)
 class Resumed:
-    """What was and stays counted. Replay starts empty; random streams are those of a new life (`life`)."""
+    """What was and stays counted. Random streams that no journal has are those of a new life (`life`)."""
 
     record: CheckpointRecord
     """The checkpoint that is continued from."""

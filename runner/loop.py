@@ -8,6 +8,7 @@ from remuda.buffer.ring import ColumnRing
 from remuda.collector.summary import CollectSummary
 from remuda.coordinator.commander import Commander, Decision, End, Save, StartEvaluation
 from remuda.coordinator.evaluation import EvaluationResult, Judged
+from remuda.coordinator.events import Recovered
 from remuda.coordinator.experience import Experience
 from remuda.coordinator.progress import ProgressRows
 from remuda.coordinator.rate import Rate
@@ -19,12 +20,12 @@ from remuda.learner.checkpoint import Progress
 from remuda.learner.loop import LearnerLoop
 from remuda.logbook.progress import ProgressRow
 from remuda.policy.schedules import exploration
+from remuda.runner.keeping import SERIAL_WORKER, Keeper, sweep
 from remuda.runner.memory import Memory
 from remuda.runner.parts import Parts, Watch
+from remuda.runner.payloads import Payloads
 from remuda.wire.messages import CheckpointRecord, Counters, ExperimentState, ExperimentStatus, PolicyRef
 
-SERIAL_WORKER = "00000000-0000-4000-8000-000000000000"
-"""Names the one worker and the one experiment of a serial run, which register with nobody."""
 STATUS_INTERVAL_S = 0.2
 
 
@@ -35,7 +36,8 @@ class _InterruptedError(Exception):
 class SerialLoop:
     """One run. `work` until the commander ends it, then `finish`; after an exception, `fail` instead."""
 
-    def __init__(self, parts: Parts, watch: Watch, resumed: Resumed | None) -> None:
+    def __init__(self, parts: Parts, watch: Watch, resumed: Resumed | None, recovered: Recovered | None = None) -> None:
+        """`recovered` is the replay of a resumed run."""
         config = parts.config
         start = Counters() if resumed is None else resumed.counters
         life = 0 if resumed is None else resumed.life
@@ -43,10 +45,11 @@ class SerialLoop:
         self._parts, self._config, self._watch = parts, config, watch
         self._logbook = parts.logbook
         self._started_s = now_s - start.wall_s
-        self._experience = Experience(config, now_s, collectors=1, batches_in_flight=1, resumed=resumed)
+        self._experience = Experience(config, now_s, collectors=1, batches_in_flight=1, resumed=resumed, journaled=True)
         self._plan = self._experience.plan
         ring = ColumnRing(self._plan.capacity)
-        self._memory = Memory(self._experience, ring, worker=SERIAL_WORKER, life=life)
+        payloads = Payloads(parts.folder.data)
+        self._memory = Memory(self._experience, ring, payloads, worker=SERIAL_WORKER, life=life)
         self._learner = LearnerLoop(
             parts.algorithm,
             self._memory,
@@ -56,12 +59,29 @@ class SerialLoop:
         )
         self._commander = Commander(config, resumed)
         self._progress = ProgressRows(config, resumed)
+        self._keeper = Keeper(
+            parts.folder, config, parts.journal, self._experience, payloads, self._commander, self._progress
+        )
         self._summary = CollectSummary(config.log.interval_train_iters, before=start)
         self._policy = PolicyRef(life, start.policy_version, start.train_iter)
         self._untrained_chunk = False
         self._rates = (Rate(), Rate())
         self._shown_s = float("-inf")
         self._state: ExperimentState = "running"
+        if recovered is not None:
+            self._recover(recovered, now_s, rows=0 if resumed is None else resumed.progress_rows)
+        sweep(parts.folder, self._experience)
+
+    def _recover(self, recovered: Recovered, now_s: float, *, rows: int) -> None:
+        """Go on with the replay of the checkpoint that the run goes on from; progress.txt has so many `rows`."""
+        memory = recovered.memory.experiment
+        self._experience.remember(memory.experience, recovered.chunks, now_s)
+        self._memory.load(self._parts.folder.data, lambda text: self._say(text, level="warning"))
+        if recovered.priorities is not None:
+            self._experience.remember_priorities(recovered.priorities)
+        if memory.progress.epoch == rows:  # else one was written after the commit, and says all
+            self._progress.remember(memory.progress)
+        self._say(f"replay is back: {self._experience.live_rows} rows")
 
     # --- the run ---
 
@@ -188,11 +208,11 @@ class SerialLoop:
                     self._say(f"the run ends: {decision.explanation}")
 
     def _save(self, save: Save) -> None:
-        counters, best = self.counters(), self.best
-        progress = Progress(counters, self._policy, self._exploration(), None if best is None else best.reward_mean)
-        record = self._parts.outputs.save(self._parts.algorithm, progress, save.reason)
-        checkpoints, end = self._parts.checkpoints, self._commander.ending
+        counters, end = self.counters(), self._commander.ending
+        record = self._parts.outputs.save(self._parts.algorithm, self._reached(counters), save.reason)
+        checkpoints = self._parts.checkpoints
         decisions = self._commander.saved(save.reason, record)
+        self._commit(counters)
         checkpoints.add(record)
         checkpoints.prune(self._config.checkpoint.keep, in_use=self._commander.in_use)
         if save.reason == "final" and end is not None and end.reason == "stopped":
@@ -222,8 +242,18 @@ class SerialLoop:
         self._parts.checkpoints.set_reward(record.train_iter, result.reward_mean)
         if verdict.best:
             self._parts.checkpoints.mark_best(record.train_iter)
+        self._commit(self.counters())
         self._say(verdict_line(result, is_best=verdict.best, best=self.best))
         self._carry_out(verdict.decisions)
+
+    def _reached(self, counters: Counters) -> Progress:
+        best = self.best
+        return Progress(counters, self._policy, self._exploration(), None if best is None else best.reward_mean)
+
+    def _commit(self, counters: Counters) -> None:
+        priorities = self._learner.take_priorities()
+        self._experience.update_priorities(priorities.rows, priorities.errors)
+        self._keeper.commit(self._reached(counters), self._state)
 
     def _evaluation_goes_on(self, env_steps: int) -> None:
         if self._watch.stop.ending:

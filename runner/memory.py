@@ -1,13 +1,17 @@
-"""Serial mode's data path: chunks stay in memory, and batches come straight from the replay index."""
+"""Serial mode's data path: chunks go into the ring, and batches come straight from the replay index."""
 
 from __future__ import annotations
 
-from remuda.buffer.chunk import chunk_name
+from collections.abc import Callable
+from pathlib import Path
+
+from remuda.buffer.chunk import ChunkError, chunk_name, read_chunk
 from remuda.buffer.index import Sampled
 from remuda.buffer.ring import ColumnRing
 from remuda.collector.rollout import Collected
 from remuda.coordinator.experience import Experience
 from remuda.learner.loop import Batch, Priorities
+from remuda.runner.payloads import Payloads
 from remuda.wire.messages import ChunkId, ChunkMeta
 
 
@@ -18,10 +22,11 @@ class ChunkRefusedError(Exception):
 class Memory:
     """Between the one collector and the one learner; also the learner's source of batches."""
 
-    def __init__(self, experience: Experience, ring: ColumnRing, *, worker: str, life: int) -> None:
+    def __init__(self, experience: Experience, ring: ColumnRing, payloads: Payloads, *, worker: str, life: int) -> None:
         """`worker` and `life` name the chunks."""
         self._experience = experience
         self._ring = ring
+        self._payloads = payloads
         self._worker = worker
         self._life = life
         self._sequence = 0
@@ -47,10 +52,22 @@ class Memory:
         if accepted.rejected is not None:
             raise ChunkRefusedError(accepted.rejected)
         self._sequence += 1
+        self._payloads.add(meta, collected.columns)
+        self._payloads.retire(accepted.deletable)
         for indexed in self._experience.hand_out_new():
             self._ring.write(indexed.first_row, collected.columns)
-        self._experience.confirm_loaded(self._ring.next_row)
+        self._payloads.retire(self._experience.confirm_loaded(self._ring.next_row))
         return meta
+
+    def load(self, data: Path, damaged: Callable[[str], None]) -> None:
+        """Read what a former life of the run left in `data`; a file that cannot be read is left out and said."""
+        for chunk in self._experience.hand_out_new():
+            try:
+                self._ring.write(chunk.first_row, read_chunk(data / chunk.meta.file, chunk.meta))
+            except ChunkError as error:
+                self._payloads.retire(self._experience.quarantine(chunk.meta.file, str(error)))
+                damaged(f"payload {chunk.meta.file} is left out: {error}")
+        self._payloads.retire(self._experience.confirm_loaded(self._ring.next_row))
 
     def sample(self, batches: int, batch_size: int, *, train_iter: int, priorities: Priorities) -> None:
         """Give priorities back and draw the batches that `next_batch` is going to hand over."""

@@ -16,6 +16,8 @@ from remuda.config.dump import write_configs
 from remuda.config.load import Origin
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.evaluation import Judged
+from remuda.coordinator.events import Recovered
+from remuda.coordinator.journal import RunJournal
 from remuda.coordinator.resumed import Resumed
 from remuda.environments.make import Vector, make_vector, single_spaces
 from remuda.environments.record import record_environment
@@ -29,6 +31,7 @@ from remuda.policy.algorithms import declaration, make_policy
 from remuda.policy.base import Algorithm
 from remuda.policy.loading import find_checkpoint
 from remuda.policy.row_plan import row_plan
+from remuda.runner.keeping import catch_up, replay_of
 from remuda.runner.loop import SerialLoop
 from remuda.runner.parts import Parts, StopRequest, Watch
 from remuda.storage.checkpoint_index import CheckpointIndex
@@ -81,12 +84,12 @@ def run(
 ) -> RunResult:
     """Train until a stop condition is reached or `stop` is set; an exception on the way ends it as failed.
 
-    The same config gives the same numbers twice, to the last digit. A resumed run gets back its weights, optimizer,
-    counters, best score and torch's random state; replay starts empty and is filled to `min_rows` before updates go on,
-    and environments start new episodes with seeds of their own.
+    The same config gives the same numbers twice, to the last digit. A resumed run gets back what its newest checkpoint
+    had: weights, optimizer, counters, best score, replay with its priorities, and random states but for those of
+    environments, which start new episodes with seeds of their own. What came after that checkpoint did not happen.
 
     Raises, before anything is written: EnvironmentBuildError, UnsupportedSpaceError, DeviceError, CheckpointError,
-    CheckpointIndexError, RunFolderError.
+    CheckpointIndexError, JournalError (also while another process has the run), RunFolderError.
     """
     bound_threads(1)
     with ExitStack() as stack:
@@ -104,6 +107,9 @@ def run(
             take_weights(weights, algorithm)
         folder = prepare(start.run_dir, start.on_exists, mode="serial", now=datetime.now().astimezone())
         checkpoints = CheckpointIndex(folder.ckpt)
+        journal = stack.enter_context(closing(RunJournal(folder.journal)))
+        found = journal.read()
+        catch_up(found, checkpoints)
         continued = _continue(checkpoints, algorithm) if start.on_exists == "resume" else None
         logbook = stack.enter_context(_open_logbook(config, folder, continued))
         resumed = _resumed(checkpoints, continued, logbook)
@@ -117,8 +123,9 @@ def run(
         if continued is not None:
             outputs.loaded(folder.ckpt / continued.record.file, continued.warnings)
         rollout = _rollout(config, vector, algorithm, life=0 if resumed is None else resumed.life, clock=clock)
-        parts = Parts(config, folder, logbook, algorithm, rollout, player, outputs, checkpoints)
-        return _run_to_the_end(SerialLoop(parts, Watch(stop, on_progress, clock), resumed), folder)
+        parts = Parts(config, folder, logbook, algorithm, rollout, player, outputs, checkpoints, journal)
+        recovered = _recovered(found, continued, parts)
+        return _run_to_the_end(SerialLoop(parts, Watch(stop, on_progress, clock), resumed, recovered), folder)
 
 
 def _run_to_the_end(loop: SerialLoop, folder: RunFolder) -> RunResult:
@@ -130,6 +137,16 @@ def _run_to_the_end(loop: SerialLoop, folder: RunFolder) -> RunResult:
         failed = True
         end = loop.fail(error, traceback.format_exc())
     return RunResult(end.reason, end.explanation, failed, loop.counters(), loop.best, folder.root)
+
+
+def _recovered(found: Recovered | None, continued: _Continued | None, parts: Parts) -> Recovered | None:
+    """The replay of a resumed run; None where there is none that fits its checkpoint."""
+    recovered = None if continued is None else replay_of(found, continued.progress)
+    if continued is not None and recovered is None:
+        text = f"no replay was kept with {continued.record.file}: it starts empty"
+        parts.logbook.say("commander", text, level="warning")
+        parts.journal.clear()
+    return recovered
 
 
 def _rollout(

@@ -15,11 +15,10 @@ OnExists = Literal["error", "resume", "force", "rename"]
 REPLACED = ".replaced"
 """Inside the run folder: where `force` puts what was there before, one dated folder each time."""
 
-_COMMON_FOLDERS = ("ckpt", "model", "log/buffer", "log/collector", "log/evaluator", "log/learner")
+_COMMON_FOLDERS = ("ckpt", "data", "model", "log/buffer", "log/collector", "log/evaluator", "log/learner")
 _OWN_FOLDERS: dict[Mode, tuple[str, ...]] = {
     "serial": ("log/serial",),
     "parallel": (
-        "data",
         "policy",
         "log/buffer/buffer_tb_logger",
         "log/learner/learner_tb_logger",
@@ -110,7 +109,7 @@ class RunFolder:
         """A record per checkpoint."""
         return self.ckpt / "index.json"
 
-    # --- what crosses between workers (parallel mode)
+    # --- experience, and what crosses between workers
     @property
     def data(self) -> Path:
         """Folder of the payload files."""
@@ -118,7 +117,7 @@ class RunFolder:
 
     @property
     def journal(self) -> Path:
-        """What a coordinator must know to go on (parallel mode)."""
+        """What a run must know to go on after its process has died."""
         return self.root / "journal.sqlite"
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +14,10 @@ from remuda.collector.rollout import Collected
 from remuda.config.schema import BufferConfig, CollectorConfig, EnvConfig, ExperimentConfig, LearnerConfig
 from remuda.coordinator.experience import Experience
 from remuda.learner.loop import Priorities
-from remuda.runner.loop import SERIAL_WORKER
+from remuda.runner.keeping import SERIAL_WORKER
 from remuda.runner.memory import ChunkRefusedError, Memory
-from remuda.wire.messages import PolicyRef
+from remuda.runner.payloads import Payloads
+from remuda.wire.messages import IndexedChunk, PolicyRef
 
 NONE = Priorities(np.empty(0, np.int64), np.empty(0, np.float32))
 
@@ -26,7 +29,7 @@ def collected(first: int, rows: int) -> Collected:
     return Collected(columns, rows + 1, PolicyRef(0, 2, 20), [1.0], [rows], 0.5)
 
 
-def memory(capacity: int = 20) -> tuple[Memory, Experience]:
+def memory(capacity: int = 20, payloads: Payloads | None = None) -> tuple[Memory, Experience]:
     config = ExperimentConfig(
         name="memory",
         env=EnvConfig(id="CartPole-v1"),
@@ -34,8 +37,9 @@ def memory(capacity: int = 20) -> tuple[Memory, Experience]:
         collector=CollectorConfig(chunk_env_steps=8),
         buffer=BufferConfig(capacity=capacity, min_rows=8, samples_per_insert=None),
     )
-    experience = Experience(config, 0.0, collectors=1, batches_in_flight=1)
-    return Memory(experience, ColumnRing(capacity), worker=SERIAL_WORKER, life=0), experience
+    experience = Experience(config, 0.0, collectors=1, batches_in_flight=1, journaled=True)
+    payloads = payloads or Payloads(Path("nothing-is-written-here"))
+    return Memory(experience, ColumnRing(capacity), payloads, worker=SERIAL_WORKER, life=0), experience
 
 
 def test_batches_hold_the_rows_that_were_drawn_and_their_weights() -> None:
@@ -82,3 +86,95 @@ def test_a_chunk_that_cannot_be_held_is_refused_with_advice() -> None:
     path, _ = memory(capacity=10)
     with pytest.raises(ChunkRefusedError, match=r"raise buffer\.capacity or lower collector\.chunk_env_steps"):
         path.insert(collected(0, 11))
+
+
+def test_what_was_written_is_read_back_and_the_same_rows_are_drawn_next(tmp_path: Path) -> None:
+    payloads = Payloads(tmp_path)
+    path, experience = memory(payloads=payloads)
+    for first in (0, 8, 16, 24):
+        path.insert(collected(first, 8))
+    path.sample(2, 4, train_iter=1, priorities=NONE)
+    written = payloads.written()
+    added, gone = experience.news()
+    live = [IndexedChunk(chunk.first_row, written[chunk.meta.file]) for chunk in added if chunk.first_row not in gone]
+    again, remembered = memory(payloads=Payloads(tmp_path))
+    remembered.remember(experience.memory(), live, 0.0)
+    damage: list[str] = []
+    again.load(tmp_path, damage.append)
+    assert damage == []
+    assert remembered.live_rows == 20
+    for one in (path, again):
+        one.sample(5, 4, train_iter=2, priorities=NONE)
+    while (batch := path.next_batch()) is not None:
+        other = again.next_batch()
+        assert other is not None
+        assert (batch.rows == other.rows).all()
+        assert all((batch.columns[name] == other.columns[name]).all() for name in batch.columns)
+
+
+def test_a_damaged_payload_is_left_out_and_said(tmp_path: Path) -> None:
+    payloads = Payloads(tmp_path)
+    path, experience = memory(payloads=payloads)
+    for first in (0, 8):
+        path.insert(collected(first, 8))
+    written = payloads.written()
+    live = [IndexedChunk(chunk.first_row, written[chunk.meta.file]) for chunk in experience.news()[0]]
+    (tmp_path / live[0].meta.file).write_bytes(b"torn")
+    again, remembered = memory(payloads=Payloads(tmp_path))
+    remembered.remember(experience.memory(), live, 0.0)
+    damage: list[str] = []
+    again.load(tmp_path, damage.append)
+    assert len(damage) == 1
+    assert "wrong size" in damage[0]
+    assert remembered.live_rows == 8
+    again.sample(1, 4, train_iter=0, priorities=NONE)
+    batch = again.next_batch()
+    assert batch is not None
+    assert (batch.rows >= 8).all()
+
+
+def test_only_live_chunks_are_ever_written(tmp_path: Path) -> None:
+    payloads = Payloads(tmp_path)
+    path, experience = memory(payloads=payloads)
+    for first in range(0, 80, 8):
+        path.insert(collected(first, 8))
+    assert list(tmp_path.iterdir()) == []
+    payloads.written()
+    assert {file.name for file in tmp_path.iterdir()} == experience.live_files()
+
+
+def test_files_of_the_checkpoint_before_stay_until_the_next_one_stands(tmp_path: Path) -> None:
+    payloads = Payloads(tmp_path)
+    path, experience = memory(payloads=payloads)
+    path.insert(collected(0, 8))
+    before = set(payloads.written())
+    payloads.sweep()
+    for first in range(8, 40, 8):
+        path.insert(collected(first, 8))
+    payloads.written()
+    assert before < {file.name for file in tmp_path.iterdir()}
+    payloads.sweep()
+    assert {file.name for file in tmp_path.iterdir()} == experience.live_files()
+
+
+def test_chunks_that_take_too_much_memory_are_written_before_their_checkpoint(tmp_path: Path) -> None:
+    payloads = Payloads(tmp_path, waiting_bytes=150)  # one chunk has 96 bytes
+    path, experience = memory(payloads=payloads)
+    path.insert(collected(0, 8))
+    assert list(tmp_path.iterdir()) == []
+    path.insert(collected(8, 8))
+    assert len(list(tmp_path.iterdir())) == 2
+    path.insert(collected(16, 4))
+    assert set(payloads.written()) == experience.live_files()  # also what had been written before
+
+
+def test_a_disk_that_refuses_loses_nothing_that_waits(tmp_path: Path) -> None:
+    payloads = Payloads(tmp_path / "missing")
+    path, experience = memory(payloads=payloads)
+    meta = path.insert(collected(0, 8))
+    with pytest.raises(OSError, match="missing"):
+        payloads.written()
+    (tmp_path / "missing").mkdir()
+    known = payloads.written()[meta.file]
+    assert replace(collected(0, 8), env_steps=known.env_steps).rows == known.rows == 8
+    assert experience.live_files() == {meta.file}

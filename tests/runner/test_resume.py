@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from remuda.coordinator import journal
+from remuda.coordinator.journal import JournalError, RunJournal
+from remuda.learner import checkpoint
 from remuda.learner.checkpoint import CheckpointError, load
+from remuda.logbook.progress import ProgressFile
+from remuda.runner import payloads
 from remuda.runner.serial import RunResult, Start
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.run_folder import RunFolder, RunFolderError
@@ -56,12 +66,127 @@ def test_weights_and_optimizer_come_back_before_the_first_update(user: Path, tmp
     assert torch.equal(before["rng"]["torch"], after["rng"]["torch"])
 
 
-def test_replay_is_filled_anew_before_updates_go_on(user: Path, tmp_path: Path) -> None:
+def test_updates_go_on_from_the_replay_there_was(user: Path, tmp_path: Path) -> None:
     first = interrupted(user, tmp_path / "run")
     limit = first.counters.env_step + 30  # fewer than min_rows
     second = run_tiny(tiny_config(user, f"stop.max_env_steps={limit}"), Start(tmp_path / "run", "resume"))
     assert second.counters.env_step >= limit
+    assert second.counters.train_iter > first.counters.train_iter
+    assert "replay is back: " in RunFolder(second.run_dir).serial_evaluator_log.read_text()
+
+
+def test_without_a_journal_replay_is_filled_anew(user: Path, tmp_path: Path) -> None:
+    """As in a run of a Remuda that kept none."""
+    first = interrupted(user, tmp_path / "run")
+    folder = RunFolder(first.run_dir)
+    folder.journal.unlink()
+    limit = first.counters.env_step + 30  # fewer than min_rows
+    second = run_tiny(tiny_config(user, f"stop.max_env_steps={limit}"), Start(tmp_path / "run", "resume"))
     assert second.counters.train_iter == first.counters.train_iter
+    assert "no replay was kept with iteration_" in folder.serial_evaluator_log.read_text()
+
+
+def test_a_finished_run_goes_on_with_a_larger_budget(user: Path, tmp_path: Path) -> None:
+    first = run_tiny(tiny_config(user), Start(tmp_path / "run"))
+    second = run_tiny(tiny_config(user, "stop.max_env_steps=700"), Start(tmp_path / "run", "resume"))
+    assert second.reason == "max_env_steps"
+    assert 700 <= second.counters.env_step < 720
+    assert second.counters.train_iter > first.counters.train_iter
+    shown = rows(RunFolder(second.run_dir).progress)
+    assert [row["Epoch"] for row in shown] == list(range(len(shown)))
+    steps = [int(row["TotalEnvInteracts"]) for row in shown]
+    assert steps == sorted(set(steps))
+
+
+class Killed(BaseException):
+    """What no handler of the product catches, as nothing catches a SIGKILL."""
+
+
+@dataclass
+class Killer:
+    """Wraps functions whose work a kill may come before or after; the n-th of those moments is deadly."""
+
+    at: int
+    moments: int = 0
+
+    def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*given: Any, **named: Any) -> Any:
+            self.pass_by()
+            result = function(*given, **named)
+            self.pass_by()
+            return result
+
+        return wrapped
+
+    def pass_by(self) -> None:
+        self.moments += 1
+        if self.moments == self.at:
+            raise Killed
+
+
+def run_to_its_death(user: Path, root: Path, killer: Killer, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        for where, name in (
+            (RunJournal, "write"), (CheckpointIndex, "add"), (CheckpointIndex, "set_reward"), (ProgressFile, "row"),
+            (payloads, "write_chunk"), (payloads, "delete_chunks"), (checkpoint, "save"),
+        ):  # fmt: skip
+            patch.setattr(where, name, killer.wrap(getattr(where, name)))
+        with contextlib.suppress(Killed):
+            run_tiny(tiny_config(user, "stop.max_env_steps=200"), Start(root))
+
+
+def test_killed_at_any_moment_of_a_save_a_run_goes_on_without_a_gap(
+    user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = Killer(at=0)
+    run_to_its_death(user, tmp_path / "whole", life, monkeypatch)
+    assert life.moments > 60
+    moments = [2, 5, *range(8, 24, 2), *range(25, life.moments, 11)]
+    lost = 0
+    for at in moments:
+        root = tmp_path / f"killed-{at}"
+        run_to_its_death(user, root, Killer(at), monkeypatch)
+        folder = RunFolder(root)
+        try:
+            result = run_tiny(tiny_config(user, "stop.max_env_steps=300"), Start(root, "resume"))
+        except CheckpointError:  # there was none yet
+            lost += 1
+            assert not (folder.ckpt / "index.json").exists()
+            continue
+        assert result.reason == "max_env_steps", at
+        assert "starts empty" not in folder.serial_evaluator_log.read_text(), at
+        shown = rows(folder.progress)
+        assert [row["Epoch"] for row in shown] == list(range(len(shown))), at
+        steps = [int(row["TotalEnvInteracts"]) for row in shown]
+        assert steps == sorted(set(steps)), at
+        assert steps[-1] == result.counters.env_step, at
+        journal = RunJournal(folder.journal)
+        found = journal.read()
+        journal.close()
+        assert found is not None
+        assert {chunk.meta.file for chunk in found.chunks} == {file.name for file in folder.data.iterdir()}, at
+        assert found.memory.counters.env_step == result.counters.env_step, at
+    assert 0 < lost < len(moments) / 2
+
+
+def test_the_same_checkpoint_resumed_twice_gives_the_same_numbers_twice(user: Path, tmp_path: Path) -> None:
+    first = interrupted(user, tmp_path / "one")
+    shutil.copytree(first.run_dir, tmp_path / "two")
+    ends = [run_tiny(tiny_config(user), Start(tmp_path / name, "resume")) for name in ("one", "two")]
+    assert ends[0].counters.train_iter == ends[1].counters.train_iter
+    saved = [torch.load(RunFolder(end.run_dir).checkpoint(end.counters.train_iter), weights_only=True) for end in ends]
+    for part in ("model", "target_model"):
+        assert all(torch.equal(saved[0][part][name], saved[1][part][name]) for name in saved[0][part])
+
+
+def test_a_run_in_the_hands_of_another_process_is_not_resumed(
+    user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = interrupted(user, tmp_path / "run").run_dir
+    monkeypatch.setattr(journal, "BUSY_S", 0.05)
+    held = RunJournal(RunFolder(root).journal)
+    with contextlib.closing(held), pytest.raises(JournalError, match="locked"):
+        run_tiny(tiny_config(user), Start(root, "resume"))
 
 
 def test_the_best_score_survives(user: Path, tmp_path: Path) -> None:
@@ -114,5 +239,6 @@ def test_what_cannot_be_resumed_says_why(user: Path, tmp_path: Path) -> None:
         run_tiny(tiny_config(user, "policy.hidden=[16, 8]"), Start(root, "resume"))
     assert "16" not in (root / "config.json").read_text()
     (root / "ckpt" / "index.json").unlink()
+    (root / "journal.sqlite").unlink()
     with pytest.raises(CheckpointError, match="no checkpoint yet; start over with --force"):
         run_tiny(tiny_config(user), Start(root, "resume"))

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 import torch
 
+from remuda.buffer.chunk import chunk_name, parse_name
 from remuda.config.load import load_config
 from remuda.learner.checkpoint import load
 from remuda.policy import load_policy
@@ -24,7 +25,7 @@ PROMISED = {
     "config.json", "total_config.py", "formatted_total_config.py", "progress.txt", "vars.pkl", "env_spec.json",
     "model/model.pt", "model/model_info.json", "ckpt/index.json", "ckpt/ckpt_best.pth.tar",
     "log/buffer/buffer_logger.txt", "log/collector/collector_logger.txt", "log/evaluator/evaluator_logger.txt",
-    "log/learner/learner_logger.txt", "log/serial/events.out.tfevents",
+    "log/learner/learner_logger.txt", "log/serial/events.out.tfevents", "journal.sqlite",
 }  # fmt: skip
 WHERE_THERE_IS_GIT = {"git_log.txt", "git_diff.txt"}
 
@@ -41,9 +42,10 @@ def rows(path: Path) -> list[dict[str, float]]:
 def test_the_tree_is_the_promised_one(finished: Finished) -> None:
     found = {re.sub(r"(tfevents)\..*", r"\1", name) for name in files_in(finished.folder.root)}
     checkpoints = {f"ckpt/{record.file}" for record in CheckpointIndex(finished.folder.ckpt).records}
+    found -= {name for name in found if name.startswith("data/") and chunk_name(parse_name(name[5:])) == name[5:]}
     assert found - WHERE_THERE_IS_GIT == (PROMISED | checkpoints) - {"vars.pkl"} | (found & {"vars.pkl"})
     folders = {path.name for path in finished.folder.root.iterdir() if path.is_dir()}
-    assert folders == {"ckpt", "log", "model"}
+    assert folders == {"ckpt", "data", "log", "model"}
 
 
 def test_an_environment_that_cannot_be_pickled_is_warned_of_and_described_all_the_same(finished: Finished) -> None:

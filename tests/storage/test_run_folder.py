@@ -30,6 +30,7 @@ def test_the_folders_of_a_serial_run(tmp_path: Path) -> None:
     prepare(tmp_path / "a" / "run", "error", mode="serial", now=NOW)
     assert tree(tmp_path / "a" / "run") == [
         "ckpt",
+        "data",
         "log",
         "log/buffer",
         "log/collector",
@@ -182,7 +183,7 @@ def test_force_starts_over_and_loses_nothing(tmp_path: Path) -> None:
     was = tree(run.root)
     prepare(run.root, "force", mode="serial", now=NOW)
     assert not run.config_json.exists()
-    assert not run.data.exists()
+    assert list(run.data.iterdir()) == []
     assert run.serial_tb.is_dir()
     assert tree(run.root / ".replaced" / "260821_112624") == was
     assert (run.root / ".replaced" / "260821_112624" / "data" / "chunk").read_bytes() == b"x"

@@ -1,0 +1,66 @@
+"""The replay of a serial run on disk: payload files that are written when a checkpoint is, not before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from remuda.buffer.chunk import Columns, delete_chunks, write_chunk
+from remuda.wire.messages import ChunkMeta
+
+WAITING_BYTES = 64 << 20
+"""Chunks that wait for a checkpoint take no more memory than this; what is beyond it is written sooner."""
+
+
+class Payloads:
+    """What has to be in data/ for the next checkpoint, and what may go once that one stands.
+
+    The files of the checkpoint before stay until then: a killed run goes on from there."""
+
+    def __init__(self, data: Path, *, waiting_bytes: int = WAITING_BYTES) -> None:
+        self._data = data
+        self._most_bytes = waiting_bytes
+        self._waiting: dict[str, tuple[ChunkMeta, Columns]] = {}
+        self._waiting_bytes = 0
+        self._written: dict[str, ChunkMeta] = {}
+        self._retired: list[str] = []
+
+    def add(self, meta: ChunkMeta, columns: Columns) -> None:
+        """A chunk was counted. Raises OSError when it has to be written at once and the disk does not take it."""
+        self._waiting[meta.file] = meta, columns
+        self._waiting_bytes += meta.payload_bytes
+        if self._waiting_bytes > self._most_bytes:
+            self._write()
+
+    def retire(self, files: Iterable[str]) -> None:
+        """No row of these is live any more. What was not written yet never is."""
+        for file in files:
+            waiting = self._waiting.pop(file, None)
+            if waiting is None:
+                self._retired.append(file)
+            else:
+                self._waiting_bytes -= waiting[0].payload_bytes
+
+    def written(self) -> dict[str, ChunkMeta]:
+        """Write what waits; returns by file name what was written since the last `sweep`. Raises OSError."""
+        self._write()
+        return self._written
+
+    def sweep(self) -> None:
+        """The checkpoint stands: delete what only the one before it needed."""
+        delete_chunks(self._data, self._retired)
+        self._retired, self._written = [], {}
+
+    def _write(self) -> None:
+        for meta, columns in self._waiting.values():
+            self._written[meta.file] = write_chunk(
+                self._data,
+                meta.chunk,
+                columns,
+                env_steps=meta.env_steps,
+                policy=meta.policy,
+                collect_s=meta.collect_s,
+                episode_returns=meta.episode_returns,
+                episode_lengths=meta.episode_lengths,
+            )
+        self._waiting, self._waiting_bytes = {}, 0

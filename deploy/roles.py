@@ -31,6 +31,9 @@ FAREWELL_DEADLINE_S = 5.0
 GRACE_S = 8.0
 """How long a worker that was asked to end may take; less than its nanny waits before it kills."""
 
+_AFTER_REFUSAL = {"unknown": EXIT_FAILED, "dismissed": EXIT_FAILED, "closing": EXIT_DONE}
+"""Exit codes by what the coordinator said; any other word than these is final."""
+
 
 def run_worker(
     role: str, identity: WorkerIdentity, connection_file: Path, *, lifeline: int | None, profile: Path | None = None
@@ -59,7 +62,7 @@ def run_worker(
             return EXIT_DONE if again else EXIT_ORPHANED  # a coordinator that ends in order takes its file along
         except RefusedError as error:
             print(f"{role} {identity.uuid}: refused: {error}", file=sys.stderr)
-            return EXIT_FAILED if error.code in ("unknown", "dismissed") else EXIT_REFUSED
+            return _AFTER_REFUSAL.get(error.code, EXIT_REFUSED)
         except (CoordinatorLostError, UnreachableError) as error:
             print(f"{role} {identity.uuid}: {error}", file=sys.stderr)
             return EXIT_ORPHANED

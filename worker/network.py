@@ -30,6 +30,7 @@ from remuda.wire.messages import (
     BatchRequest,
     Beat,
     BeatHeard,
+    Bye,
     Register,
     Registered,
     Rejected,
@@ -99,6 +100,8 @@ class Network:
         self._next_beat_s = 0.0
         self._turned_s = time.monotonic()
         self._main_waits = False
+        self._leaving = False
+        """Goodbye was said: a beat after it would be answered as a stranger's, and this worker would join again."""
         self._failed = False
         self._finished = threading.Event()
         self._stand_in = threading.Thread(target=self._be_stand_in, name="remuda-network", daemon=True)
@@ -108,6 +111,7 @@ class Network:
     def post(self, message: WorkerMessage) -> None:
         """Send `message` now, and again until it is acknowledged."""
         with self._lock:
+            self._leaving = self._leaving or isinstance(message, Bye)
             if not self._joined:
                 self._waiting.append(message)
                 return
@@ -226,7 +230,7 @@ class Network:
             case Ack() | BeatHeard():
                 return
             case Rejected(code="unknown") if self._registered is not None:
-                self._forgotten = True
+                self._forgotten = not self._leaving or self._channel.unacknowledged > 0
                 return
             case Rejected():
                 if message.code == "dismissed" and self._pulse.lease:
@@ -258,7 +262,7 @@ class Network:
             )
         if now_s >= self._next_beat_s:
             self._next_beat_s = now_s + self._registered.beat_interval_s
-            if self._joined:
+            if self._joined and not self._leaving:
                 self._link.send(self._channel.post(self._beat(), now_s))
             if silence_s > SILENT_BEATS * self._registered.beat_interval_s and self._connector.coordinator_moved():
                 self._reconnect()

@@ -11,7 +11,8 @@ def stacks() -> str:
     """The stacks of all threads, that of the main thread first."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     main = threading.main_thread().ident
-    found = sorted(sys._current_frames().items(), key=lambda item: item[0] != main)
+    frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage]: documented for this use, whatever its name
+    found = sorted(frames.items(), key=lambda item: item[0] != main)
     return "\n".join(
         f"thread {names.get(ident, ident)}:\n{''.join(traceback.format_stack(frame)).rstrip()}"
         for ident, frame in found

@@ -1,0 +1,253 @@
+"""A herd of real processes in one folder: started, killed and watched, and at the end nothing of it may be left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from remuda.buffer.chunk import read_meta
+from remuda.client.client import Client
+from remuda.config.load import load_config
+from remuda.coordinator.memory import RunMemory
+from remuda.tests.parallel.command import REMUDA, wait_until
+from remuda.tests.parallel.reading import Joined, index, joined, texts
+from remuda.tests.parallel.user_folder import CONFIG, UserFolder
+from remuda.wire.conversation import UnreachableError
+from remuda.wire.messages import ExperimentStatus, IndexedChunk, Role, Status, WorkerStatus
+
+OVER = ("finished", "stopped", "failed")
+LEFTOVERS = ("*.lock", ".owner", ".coordinator", "connection.json", "*.tmp*", ".*.tmp*", "*-wal", "*-shm", "*-journal")
+"""Files that nobody needs once everybody is gone."""
+ENV = {name: value for name, value in os.environ.items() if not name.startswith("REMUDA_")}
+
+
+@dataclass
+class Herd:
+    """One runs folder with its coordinator and its workers; each process can be told by the folder in its command."""
+
+    root: Path
+    limits: str | None = None
+    """What `python -m remuda.coordinator --limits` takes; None: the verb, with the limits users have."""
+    env: dict[str, str] = field(default_factory=dict[str, str])
+    """Environment variables of every process, beside those of the test."""
+    runs: Path = field(init=False)
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list[subprocess.Popen[bytes]])
+
+    def __post_init__(self) -> None:
+        self.root.mkdir(parents=True, exist_ok=True)
+        self.runs = self.root / "runs"
+
+    # --- processes ---
+
+    @property
+    def connection_file(self) -> Path:
+        return self.runs / "connection.json"
+
+    def coordinator(self) -> subprocess.Popen[bytes]:
+        """Start one, by the same command every time; returns once it answers."""
+        verb = [REMUDA, "coordinator"]
+        if self.limits is not None:
+            verb = [sys.executable, "-m", "remuda.coordinator", "--lasting", "--limits", self.limits]
+        process = self.start("coordinator", *verb, "--runs-dir", self.runs, "--connection-file", self.connection_file)
+        wait_until(lambda: process.poll() is not None or self._answers(process.pid), 20, "the coordinator answers")
+        assert process.poll() is None, self.said()
+        return process
+
+    def workers(self, *, collectors: int = 2, evaluators: int = 1, learners: int = 1) -> subprocess.Popen[bytes]:
+        """Start a nanny with workers of several roles: as three `remuda worker`, with torch imported once."""
+        counts = ("--collectors", collectors, "--evaluators", evaluators, "--learners", learners)
+        return self.start(
+            "nanny", sys.executable, "-m", "remuda.deploy.nanny", *counts, "--connection-file", self.connection_file
+        )
+
+    def worker(self, role: Role, count: int = 1) -> subprocess.Popen[bytes]:
+        """Start `remuda worker`."""
+        return self.start(role, REMUDA, "worker", role, "--count", count, "--connection-file", self.connection_file)
+
+    def start(self, name: str, *command: object) -> subprocess.Popen[bytes]:
+        """Start a process of this herd; what it says goes to `<number>-<name>.err`."""
+        with (self.root / f"{len(self.started)}-{name}.err").open("wb") as err:
+            process = subprocess.Popen(
+                [os.fspath(part) if isinstance(part, Path) else str(part) for part in command],
+                cwd=self.root,
+                stdin=subprocess.DEVNULL,
+                stdout=err,
+                stderr=err,
+                env={**ENV, **self.env, "TMPDIR": str(self.root), "COLUMNS": "200"},
+            )
+        self.started.append(process)
+        return process
+
+    def said(self) -> str:
+        """What all its processes have printed."""
+        logs = sorted(self.root.glob("*.err"), key=lambda path: int(path.name.split("-")[0]))
+        return "\n".join(f"--- {path.name} ---\n{path.read_text(errors='replace')}" for path in logs)
+
+    def family(self) -> list[psutil.Process]:
+        """Every process of it that lives."""
+        return [process for process in psutil.process_iter() if _told_of(process, str(self.runs))]
+
+    # --- what it is asked ---
+
+    def client(self) -> Client:
+        return Client(self.connection_file)
+
+    def status(self) -> Status:
+        with self.client() as client:
+            return client.status()
+
+    def experiment(self, name: str) -> ExperimentStatus:
+        with self.client() as client:
+            return client.experiment(name)
+
+    def members(self, role: Role | None = None) -> list[WorkerStatus]:
+        """The registered workers."""
+        return [worker for worker in self.status().workers if role in (None, worker.role)]
+
+    def worker_of(self, role: Role, name: str) -> WorkerStatus:
+        """The first worker of a role that works for an experiment."""
+        experiment = self.experiment(name).id
+        return next(worker for worker in self.members(role) if worker.experiment == experiment)
+
+    def submit(self, user: UserFolder, name: str = "horse", priority: int = 0) -> Path:
+        """Hand the user's config in under this name; returns the run folder."""
+        loaded = load_config(user.config, overrides=[f"name={name}"])
+        with self.client() as client:
+            return Path(client.submit(loaded.config, run_dir=name, priority=priority).run_dir)
+
+    def wait_members(self, count: int, deadline_s: float = 30) -> None:
+        wait_until(lambda: len(self.members()) == count, deadline_s, f"{count} workers are there\n{self.said()}")
+
+    def wait_env_step(self, name: str, env_step: int, deadline_s: float = 30) -> None:
+        wait_until(
+            lambda: self.experiment(name).env_step >= env_step, deadline_s, f"{name} is at {env_step}\n{self.said()}"
+        )
+
+    def wait_over(self, name: str, state: str = "finished", deadline_s: float = 60) -> ExperimentStatus:
+        """Wait until an experiment is over; it must have ended so."""
+        end_s = time.monotonic() + deadline_s
+        while (status := self.experiment(name)).state not in OVER:
+            assert time.monotonic() < end_s, f"{name} is not over after {deadline_s} s: {status}\n{self.said()}"
+            time.sleep(0.05)
+        assert status.state == state, f"{status.state}: {status.reason}\n{self.said()}"
+        return status
+
+    # --- the end ---
+
+    def shut_down(self) -> None:
+        """End it as a user would; all that live must go, with the exit code of success, and nothing may be left."""
+        living = [process for process in self.started if process.poll() is None]
+        with self.client() as client:
+            client.shutdown()
+        for process in living:
+            assert process.wait(45) == 0, self.said()
+        self.nothing_left()
+
+    def lives(self, role: Role | None = None) -> list[Joined]:
+        """Every life of a worker that its coordinators have told of."""
+        logs = sorted(self.root.glob("*-coordinator.err"), key=lambda path: int(path.name.split("-")[0]))
+        by_pid = {life.pid: life for log in logs for life in joined(log)}
+        return [life for life in by_pid.values() if role in (None, life.role)]
+
+    def nothing_left(self) -> None:
+        """No process, and no file that only living ones need."""
+        wait_until(lambda: not self.family(), 15, "every process is gone")
+        left = [path for pattern in LEFTOVERS for path in self.root.rglob(pattern)]
+        assert left == [], left
+
+    def end(self) -> None:
+        """Whatever a test has left running."""
+        for process in self.family():
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        for started in self.started:
+            started.kill()
+            started.wait()
+
+    def _answers(self, pid: int) -> bool:
+        try:
+            return bool(json.loads(self.connection_file.read_text())["pid"] == pid)
+        except (OSError, ValueError):
+            return False
+
+
+def make_user(root: Path, changes: Mapping[str, Mapping[str, object]] | None = None) -> UserFolder:
+    """A user whose environments are never stepped for the sake of timing them, so every step is one of the run."""
+    env = {"vectorization": "sync", **(changes or {}).get("env", {})}
+    return UserFolder.make(root, {**(changes or {}), "env": {**CONFIG["env"], **env}})
+
+
+def commander(run: Path, start: str = "") -> list[str]:
+    """What the commander's log says."""
+    return texts(run / "log" / "commander" / "commander_logger.txt", start)
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
+    """Send a signal to a process that must be there."""
+    os.kill(pid, number)
+
+
+@dataclass(frozen=True)
+class Journal:
+    """A run's journal, read while no coordinator has it."""
+
+    memory: RunMemory
+    chunks: Sequence[IndexedChunk]
+
+    @classmethod
+    def of(cls, run: Path) -> Journal:
+        db = sqlite3.connect(run / "journal.sqlite")
+        try:
+            memory = db.execute("select body from memory").fetchone()[0]
+            chunks = db.execute("select body from chunk order by first_row").fetchall()
+        finally:
+            db.close()
+        decode = msgspec.msgpack.decode
+        return cls(decode(memory, type=RunMemory), [decode(body, type=IndexedChunk) for (body,) in chunks])
+
+
+def assert_exact(herd: Herd, run: Path, user: UserFolder, *, lost_at_most: int = 0, all_kept: bool = True) -> int:
+    """Counters are the unique accepted chunks, and nothing else lies in data/; returns env_step.
+
+    `lost_at_most`: environment steps that killed collectors may have taken without announcing them. `all_kept`: no
+    chunk of the run was evicted, so the headers of the payload files say what was collected in all. Once the herd is
+    shut down."""
+    env_step = index(run)["checkpoints"][-1]["env_step"]
+    journal = Journal.of(run)
+    ledger = journal.memory.experiment.experience.ledger
+    assert ledger.env_steps == env_step
+    assert all(life.gaps == [] for life in ledger.lives), "chunks between others are missing"
+    assert sum(life.high_water + 1 for life in ledger.lives) == ledger.chunks
+    files = {path.name for path in (run / "data").iterdir()}
+    listed = [chunk.meta.file for chunk in journal.chunks]
+    assert len(listed) == len(set(listed))
+    assert files == set(listed), "data/ holds what the journal lists"
+    if all_kept:
+        metas = [read_meta(run / "data" / file) for file in files]
+        assert len({meta.chunk for meta in metas}) == len(metas) == ledger.chunks
+        assert sum(meta.env_steps for meta in metas) == env_step
+    taken = sum(user.steps(life.pid) for life in herd.lives("collector"))
+    assert env_step <= taken <= env_step + lost_at_most, f"{env_step} counted, {taken} taken"
+    return env_step
+
+
+def _told_of(process: psutil.Process, place: str) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE and any(place in part for part in process.cmdline())
+    except psutil.NoSuchProcess:
+        return False
+
+
+__all__ = ["Herd", "Journal", "UnreachableError", "assert_exact", "commander", "kill", "make_user", "wait_until"]

@@ -1,0 +1,317 @@
+"""Processes of a herd die or hang in the midst of a run: it goes on, and no step is lost or counted twice."""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+import time
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from remuda.policy.policy_file import read_ref
+from remuda.tests.faults.conftest import Herds
+from remuda.tests.faults.herd import Herd, assert_exact, commander, kill, make_user, wait_until
+from remuda.tests.parallel.reading import UUID, Joined, progress, texts
+from remuda.tests.parallel.user_folder import CONFIG, HELD, UserFolder
+from remuda.wire.messages import PolicyRef
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(150)]
+
+CHUNK, VECTOR = 32, 4
+IN_WORK = 2 * CHUNK + VECTOR
+"""What a killed collector may have taken and not announced: a chunk being filled, one being written."""
+LONG: dict[str, dict[str, object]] = {
+    "stop": {"max_env_steps": 6_000},
+    "evaluator": {**CONFIG["evaluator"], "interval_env_steps": 3_000},
+}
+ENDLESS: dict[str, dict[str, object]] = {
+    "stop": {"max_env_steps": 10_000_000},
+    "evaluator": {**CONFIG["evaluator"], "interval_env_steps": 20_000},
+    "buffer": {**CONFIG["buffer"], "capacity": 500_000},
+}
+LOST_AFTER_S, BEAT_S = 2.0, 1.0
+
+
+def test_coordinator_killed_with_eight_workers_and_started_again(tmp_path: Path, herds: Herds) -> None:
+    """13. Everybody is back within 10 s; nothing is lost or counted twice; the same experiment ends by itself."""
+    user, herd = make_user(tmp_path / "user", {**LONG, "collector": {**CONFIG["collector"], "count": 5}}), herds()
+    coordinator = herd.coordinator()
+    herd.workers(collectors=5, evaluators=2, learners=1)
+    herd.wait_members(8)
+    run = herd.submit(user)
+    herd.wait_env_step("horse", 1_000)
+    coordinator.kill()
+    coordinator.wait()
+    time.sleep(5.0)  # chunks pile up, beats go unanswered
+    begin_s = time.monotonic()
+    herd.coordinator()
+    herd.wait_members(8, deadline_s=10)
+    print(f"13: all eight were back {time.monotonic() - begin_s:.1f} s after the start")
+    herd.wait_over("horse")
+    herd.shut_down()
+    assert assert_exact(herd, run, user) >= 6_000
+    rows = [(int(row["Epoch"]), int(row["TotalEnvInteracts"])) for row in progress(run)]
+    assert [epoch for epoch, _ in rows] == list(range(len(rows)))
+    assert [env_step for _, env_step in rows] == sorted(env_step for _, env_step in rows)
+    assert {life.incarnation for life in herd.lives()} == {1}, "no worker had to start anew"
+
+
+@dataclass
+class PolicyWatch:
+    """A reader that looks at the policy file all the time."""
+
+    folder: Path
+    seen: list[PolicyRef] = field(default_factory=list[PolicyRef])
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def __enter__(self) -> PolicyWatch:
+        self.thread = threading.Thread(target=self._watch)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.over.set()
+        self.thread.join()
+
+    def _watch(self) -> None:
+        while not self.over.wait(0.005):
+            for path in self.folder.glob("policy_*"):
+                ref = None if path.suffix == ".lock" else read_ref(path)
+                if ref is not None and (not self.seen or self.seen[-1] != ref):
+                    self.seen.append(ref)
+
+
+@dataclass(frozen=True)
+class Survived:
+    """A run in which a collector was killed, another and the learner were frozen for long, and woke up again."""
+
+    herd: Herd
+    user: UserFolder
+    run: Path
+    killed: Joined
+    frozen: tuple[Joined, Joined]
+    back_s: float
+    lost_s: float
+    policies: list[PolicyRef]
+    env_steps: tuple[int, int]
+    """When the two were frozen, and when they were woken."""
+
+
+@pytest.fixture(scope="module")
+def survived(tmp_path_factory: pytest.TempPathFactory) -> Survived:
+    place = tmp_path_factory.mktemp("survived")
+    user, herd = make_user(place / "user", ENDLESS), Herd(place / "herd", f"lost_after_s={LOST_AFTER_S}")
+    try:
+        herd.coordinator()
+        herd.workers(collectors=2, evaluators=1, learners=2)
+        herd.wait_members(5)
+        run = herd.submit(user)
+        herd.wait_env_step("horse", 500)
+        with PolicyWatch(run / "policy") as watch:
+            killed, back_s = _kill_collector(herd)
+            frozen, lost_s, env_steps = _freeze(herd, run, killed)
+            wait_until(lambda: watch.seen and watch.seen[-1].epoch == 2, 20, "the next learner has published")
+            for life in frozen:
+                kill(life.pid, signal.SIGCONT)
+            herd.wait_members(5)
+            after = herd.experiment("horse").env_step
+            herd.wait_env_step("horse", after + 1_000)
+        with herd.client() as client:
+            client.stop("horse")
+        herd.wait_over("horse", "stopped")
+        herd.shut_down()
+        return Survived(herd, user, run, killed, frozen, back_s, lost_s, watch.seen, env_steps)
+    finally:
+        herd.end()
+
+
+def _joined(herd: Herd, role: str, uuid: str) -> Joined:
+    worker = next(member for member in herd.members() if member.uuid == uuid)
+    return Joined(role, worker.uuid, worker.incarnation, worker.pid)
+
+
+def _kill_collector(herd: Herd) -> tuple[Joined, float]:
+    """Returns the life that was killed, and how long it took until its next one worked."""
+    worker = herd.worker_of("collector", "horse")
+    killed = _joined(herd, "collector", worker.uuid)
+    kill(killed.pid)
+    begin_s = time.monotonic()
+
+    def works() -> bool:
+        found = [member for member in herd.members("collector") if member.uuid == killed.uuid]
+        return bool(found) and found[0].incarnation == 2 and found[0].state == "busy"
+
+    wait_until(works, 20, "the collector works again")
+    return killed, time.monotonic() - begin_s
+
+
+def _freeze(herd: Herd, run: Path, killed: Joined) -> tuple[tuple[Joined, Joined], float, tuple[int, int]]:
+    """Freeze the other collector and the learner for three times the limit."""
+    other = next(worker for worker in herd.members("collector") if worker.uuid != killed.uuid)
+    frozen = (
+        _joined(herd, "collector", other.uuid),
+        _joined(herd, "learner", herd.worker_of("learner", "horse").uuid),
+    )
+    env_step = herd.experiment("horse").env_step
+    for life in frozen:
+        kill(life.pid, signal.SIGSTOP)
+    begin_s = time.monotonic()
+    wait_until(lambda: len(herd.members()) == 3, 10, "both are lost")
+    lost_s = time.monotonic() - begin_s
+    herd.wait_env_step("horse", env_step + 500)
+    time.sleep(max(0.0, 3 * LOST_AFTER_S - (time.monotonic() - begin_s)))
+    return frozen, lost_s, (env_step, herd.experiment("horse").env_step)
+
+
+group = pytest.mark.xdist_group("a herd with deaths")
+
+
+@group
+def test_killed_and_frozen_workers_leave_the_counters_exact(survived: Survived) -> None:
+    """6, 7. What the frozen one had collected is counted once."""
+    assert_exact(survived.herd, survived.run, survived.user, lost_at_most=2 * IN_WORK)
+
+
+@group
+def test_a_killed_collector_serves_again_soon(survived: Survived) -> None:
+    """2. Under the same UUID, as its next incarnation: one second of the nanny's pause, and one to begin."""
+    print(f"2: served again after {survived.back_s:.2f} s")
+    assert survived.back_s < 5.0  # the machine may be busy
+
+
+@group
+def test_a_silent_worker_is_lost_within_the_limit_and_the_run_goes_on_meanwhile(survived: Survived) -> None:
+    """6, 7."""
+    print(f"7: lost after {survived.lost_s:.2f} s with a limit of {LOST_AFTER_S} s")
+    assert LOST_AFTER_S - BEAT_S <= survived.lost_s <= LOST_AFTER_S + 2 * BEAT_S
+    before, after = survived.env_steps
+    assert after >= before + 500
+    said = survived.herd.said()
+    for life in survived.frozen:
+        assert f"{life.role} {life.uuid} is lost: silent for" in said
+
+
+@group
+def test_a_learner_that_was_replaced_cannot_publish(survived: Survived) -> None:
+    """21. No reader ever sees an older policy after a newer one."""
+    seen = [(ref.epoch, ref.version) for ref in survived.policies]
+    assert {epoch for epoch, _ in seen} >= {1, 2}
+    assert seen == sorted(set(seen))
+    networks = texts(survived.run / "log" / "learner" / "learner_logger.txt", "[RANK0]")
+    assert len(networks) >= 2
+
+
+BROKEN = """
+
+class Lame(Horse):
+    def reset(self, *, seed=None, options=None):
+        raise RuntimeError("the horse does not get up")
+
+
+def make_lame():
+    return Lame(None, None)
+"""
+
+
+def test_an_environment_that_never_resets_fails_its_run_and_no_other(tmp_path: Path, herds: Herds) -> None:
+    """9. Workers are started again after pauses that double; the traceback is in the commander's log."""
+    small = {"collector": {**CONFIG["collector"], "count": 1}}
+    user = make_user(tmp_path / "user", {**LONG, **small})
+    lame = make_user(tmp_path / "lame", {**small, "env": {"make": "my_envs:make_lame"}})
+    with (lame.root / "my_envs.py").open("a") as module:
+        module.write(BROKEN)
+    herd = herds()
+    herd.coordinator()
+    herd.workers(collectors=2, evaluators=2, learners=2)
+    herd.wait_members(6)
+    good = herd.submit(user, "good")
+    wait_until(lambda: herd.experiment("good").state == "running", 20, "the good run has its workers")
+    of_good = {worker.uuid for worker in herd.members() if worker.experiment}
+    bad = herd.submit(lame, "bad")
+    herd.wait_over("good")
+    failed = herd.wait_over("bad", "failed")
+    assert "the horse does not get up" in (failed.reason or "")
+    herd.shut_down()
+    told = [text for text in commander(bad) if "Traceback (most recent call last)" in text]
+    assert len(told) >= 5
+    assert all("my_envs.py" in text and "does not get up" in text for text in told)
+    assert assert_exact(herd, good, user) >= 6_000
+    assert {life.incarnation for life in herd.lives() if life.uuid in of_good} == {1}
+    pauses = _pauses(herd, bad)
+    assert all(pause >= 2.0 ** (life.incarnation - 2) - 1.0 for life, pause in pauses), pauses
+
+
+def _pauses(herd: Herd, run: Path) -> list[tuple[Joined, float]]:
+    """Each later life of a worker, with the seconds (as exact as a log's clock) since its former one failed."""
+    failed: dict[str, datetime] = {}
+    found: list[tuple[Joined, float]] = []
+    later = {(life.uuid, life.incarnation): life for life in herd.lives() if life.incarnation > 1}
+    for log in ("commander/commander_logger.txt", "coordinator_logger.txt"):
+        for line in (run / "log" / log).read_text().splitlines():
+            if match := re.match(rf"\[(.*?)\].*\w+ ({UUID}) (failed:|incarnation (\d+) joins)", line):
+                when = datetime.fromisoformat(match[1])
+                if match[3] == "failed:":
+                    failed.setdefault(match[2], when)
+                elif life := later.get((match[2], int(match[4]))):
+                    found.append((life, (when - failed[match[2]]).total_seconds()))
+    assert found
+    return found
+
+
+def test_an_environment_that_hangs_is_named_with_its_stack_and_started_anew(tmp_path: Path, herds: Herds) -> None:
+    """8. Stuck, then hopeless: the commander's log shows where it hung, and the next life of the collector works."""
+    user = make_user(
+        tmp_path / "user",
+        {**LONG, **HELD, "collector": {**CONFIG["collector"], "count": 1}},
+    )
+    user.hold()
+    herd = herds("stuck_after_s=1,hopeless_after_s=3")
+    herd.coordinator()
+    herd.workers(collectors=1)
+    herd.wait_members(3)
+    run = herd.submit(user)
+    wait_until(lambda: "stuck" in {w.state for w in herd.members("collector")}, 30, "the collector is named stuck")
+    wait_until(lambda: commander(run, "lease"), 15, "its stacks are in the log")
+    user.release()
+    herd.wait_over("horse")
+    herd.shut_down()
+    (told,) = commander(run, "lease")
+    assert "dismissed: stuck, no progress" in told
+    assert "in step" in told
+    assert "my_envs.py" in told
+    assert any("is stuck: beats, but no progress" in text for text in commander(run))
+    assert [life.incarnation for life in herd.lives("collector")] == [1, 2]
+    assert assert_exact(herd, run, user, lost_at_most=IN_WORK) >= 6_000
+
+
+def test_without_their_coordinator_workers_end_by_themselves(tmp_path: Path, herds: Herds) -> None:
+    """15. Each exits, and says so by its exit code, within the death timeout and 5 s; no process stays."""
+    user, herd = make_user(tmp_path / "user", ENDLESS), herds("death_timeout_s=3")
+    coordinator = herd.coordinator()
+    nannies = [herd.worker("collector", 2), herd.worker("evaluator"), herd.worker("learner")]
+    herd.wait_members(4)
+    herd.submit(user)
+    herd.wait_env_step("horse", 300)
+    coordinator.kill()
+    coordinator.wait()
+    begin_s = time.monotonic()
+    codes = [nanny.wait(3 + 5) for nanny in nannies]
+    print(f"15: all had gone after {time.monotonic() - begin_s:.1f} s with a death timeout of 3 s")
+    assert all(codes)
+    assert herd.family() == []
+
+
+def test_workers_do_not_outlive_a_killed_nanny(herds: Herds) -> None:
+    """No orphan."""
+    herd = herds()
+    herd.coordinator()
+    nanny = herd.worker("collector", 2)
+    herd.wait_members(2)
+    nanny.kill()
+    nanny.wait()
+    wait_until(lambda: len(herd.members()) == 0, 15, "both have left")
+    herd.shut_down()

@@ -1,0 +1,173 @@
+"""Who wants to join: twins, five hundred at once, nonsense, a flood ahead of the beats, a wall clock that jumps."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import numpy as np
+import psutil
+import pytest
+from msgspec.structs import replace as changed
+
+from remuda.tests.faults.conftest import Herds
+from remuda.tests.faults.herd import Herd, assert_exact, make_user, wait_until
+from remuda.tests.faults.test_processes import LONG
+from remuda.wire.channel import Channel
+from remuda.wire.connection_file import read
+from remuda.wire.conversation import RefusedError
+from remuda.wire.messages import PROTOCOL_VERSION, Register, Registered
+from remuda.wire.sockets import Arrival, DealerSocket, worker_identity
+from remuda.worker.link import Link
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(100)]
+
+TWINS = int(os.environ.get("REMUDA_FAULTS_TWINS", "10"))
+FLOOD_S = float(os.environ.get("REMUDA_FAULTS_FLOOD_S", "5"))
+
+
+def register(uuid: str, incarnation: int = 1) -> Register:
+    return Register(uuid, incarnation, "collector", "here", os.getpid(), PROTOCOL_VERSION, "0", 1, 1)
+
+
+@contextmanager
+def link(herd: Herd, message: Register) -> Generator[Link]:
+    made = Link(read(herd.connection_file), message)
+    try:
+        yield made
+    finally:
+        made.close("it was a test", 5.0)
+
+
+def test_of_two_processes_with_one_uuid_one_stays(herds: Herds) -> None:
+    """1. The second is told so within a second; one with a higher incarnation takes over. The registry holds one."""
+    herd = herds()
+    herd.coordinator()
+    for _ in range(TWINS):
+        uuid = str(uuid4())
+        with link(herd, register(uuid)) as first, link(herd, changed(register(uuid), pid=1)) as second:
+            first.start(10.0)
+            begin_s = time.monotonic()
+            with pytest.raises(RefusedError, match="already here as incarnation 1") as refused:
+                second.start(10.0)
+            assert refused.value.code == "superseded"
+            assert time.monotonic() - begin_s < 1.0
+            with link(herd, register(uuid, 2)) as third:
+                third.start(10.0)
+                (member,) = herd.members()
+                assert (member.uuid, member.incarnation) == (uuid, 2)
+        wait_until(lambda: not herd.members(), 5, "all have left")
+    herd.shut_down()
+
+
+def test_five_hundred_at_once(herds: Herds) -> None:
+    """3. All within five seconds, 99 of 100 within half a second, and 50 MiB."""
+    herd = herds()
+    coordinator = psutil.Process(herd.coordinator().pid)
+    before = coordinator.memory_info().rss
+    address = read(herd.connection_file).address
+    with ExitStack() as closing:
+        waiting: dict[DealerSocket, tuple[Channel, float]] = {}
+        took_s: list[float] = []
+        for number in range(500):
+            message = register(f"00000000-0000-4000-8000-{number:012x}")
+            socket = DealerSocket(address, worker_identity(message.worker, 1, "a" * 8, 0))
+            closing.callback(socket.close)
+            waiting[socket] = (Channel(), time.monotonic())
+            socket.send(waiting[socket][0].post(message, time.monotonic()))
+        end_s = time.monotonic() + 20.0
+        while waiting and time.monotonic() < end_s:
+            for socket, (_, sent_s) in list(waiting.items()):
+                event = socket.receive()
+                if isinstance(event, Arrival) and isinstance(event.envelope.message, Registered):
+                    took_s.append(time.monotonic() - sent_s)
+                    del waiting[socket]
+        assert not waiting
+        grown = coordinator.memory_info().rss - before
+        print(f"3: p99 {np.quantile(took_s, 0.99):.3f} s, the last {max(took_s):.3f} s, {grown / 2**20:.1f} MiB")
+        assert max(took_s) < 5.0
+        assert grown < 50 * 2**20
+        assert len(herd.members()) == 500
+
+
+@pytest.mark.parametrize(
+    "wrong", [b"overseer", b"no-uuid", b"garbage"], ids=["bad role", "bad uuid", "not a message at all"]
+)
+def test_nonsense_is_counted_and_changes_nothing(herds: Herds, wrong: bytes) -> None:
+    """5."""
+    import zmq
+
+    from remuda.wire.codec import encode
+    from remuda.wire.envelope import Envelope
+
+    herd = herds()
+    herd.coordinator()
+    uuid = str(uuid4())
+    frames = [bytes(frame) for frame in encode(Envelope(1, 0, 1, register(uuid)))]
+    swap = {b"overseer": (b"collector", b"overseers"), b"no-uuid": (uuid.encode(), b"x" * 36)}
+    old, new = swap.get(wrong, (frames[-1], b"\xc1" * 9))
+    context = zmq.Context()
+    socket = context.socket(zmq.DEALER)
+    socket.linger = 1_000
+    socket.identity = worker_identity(uuid, 1, "a" * 8, 0)
+    socket.connect(read(herd.connection_file).address)
+    socket.send_multipart([frame.replace(old, new) for frame in frames])
+    try:
+        wait_until(lambda: "(the 1. in all)" in herd.said(), 5, "it is counted")
+    finally:
+        socket.close()
+        context.term()
+    assert herd.members() == []
+    herd.shut_down()
+
+
+def test_a_flood_ahead_of_the_beats_is_no_reason_to_die(herds: Herds) -> None:
+    """11. Ten thousand messages a turn and more, for a while: workers that beat are not lost."""
+    herd = herds("lost_after_s=2")
+    herd.coordinator()
+    address = read(herd.connection_file).address
+    with ExitStack() as closing:
+        for _ in range(4):
+            closing.enter_context(link(herd, register(str(uuid4())))).start(10.0)
+        flooder = DealerSocket(address, worker_identity(str(uuid4()), 1, "a" * 8, 0))
+        closing.callback(flooder.close)
+        channel, sent, end_s = Channel(), 0, time.monotonic() + FLOOD_S
+        from remuda.wire.messages import Beat
+
+        while time.monotonic() < end_s:
+            for _ in range(10_000):
+                flooder.send(channel.post(Beat(0, "", 0, 0, 0.0), time.monotonic()))
+                sent += 1
+            flooder.receive()
+        wait_until(lambda: len(herd.members()) == 4, 10, "all four are there")
+        print(f"11: {sent} messages in {FLOOD_S:g} s")
+    assert "is lost" not in herd.said()
+    herd.shut_down()
+
+
+JUMPS = """
+import time
+real, begin = time.time, time.monotonic()
+time.time = lambda: real() + 3600.0 * (-1) ** int(time.monotonic() - begin)
+"""
+
+
+def test_a_wall_clock_that_jumps_kills_nobody(tmp_path: Path, herds: Herds) -> None:
+    """10. An hour to and fro, each second, in every process."""
+    (tmp_path / "clock").mkdir()
+    (tmp_path / "clock" / "sitecustomize.py").write_text(JUMPS)
+    user = make_user(tmp_path / "user", LONG)
+    herd = herds("lost_after_s=3,death_timeout_s=5", env={"PYTHONPATH": str(tmp_path / "clock")})
+    herd.coordinator()
+    herd.workers()
+    herd.wait_members(4)
+    run = herd.submit(user)
+    herd.wait_over("horse")
+    herd.shut_down()
+    assert "is lost" not in herd.said()
+    assert {life.incarnation for life in herd.lives()} == {1}
+    assert assert_exact(herd, run, user) >= 6_000

@@ -23,7 +23,7 @@ ENDLESS = (
     *("--set", "buffer.capacity=20000", "--set", "log.progress_interval_env_steps=1000"),
     *("--set", "evaluator.interval_env_steps=1000000000"),
 )
-"""No evaluations: they take longer the better the policy plays, which is no loss of pace. The buffer is full within the first seconds or minutes, whatever is measured later is measured with a full one."""
+"""No evaluations: they take longer the better the policy plays, which is no loss of pace."""
 SHORT_MINUTES = 2.0
 SAMPLES = 60
 """In all, evenly spread."""
@@ -31,10 +31,10 @@ EDGE = 1 / 6
 """Share of the time at the start and at the end whose paces are compared: five minutes of thirty."""
 LEAST_PACE = 0.95
 MOST_GROWTH = 1.05
-"""Memory at the end against memory once the buffer is full: what `flat` means to a measurement with noise."""
-WARM_UP_ENV_STEPS = 5_000
-"""Until the learner has begun, collectors run freely."""
-START_DEADLINE_S = 60.0
+"""Memory at the end against memory at first, the buffer being full: what `flat` means to a measurement with noise."""
+WARM_UP_ENV_STEPS = 20_000
+"""The buffer is full by then, and actions are chosen by the network, no longer at random, which takes less."""
+START_DEADLINE_S = 120.0
 
 
 @dataclass
@@ -52,26 +52,24 @@ class Watched:
         return self._pace(-1 - edge, -1) / self._pace(0, edge)
 
     def memory_growth(self) -> float:
-        """Memory of the last sixth of the time against that after the first third: the buffer is full by then."""
+        """Memory of the last stretch against that of the first."""
         edge = max(1, round(EDGE * len(self.pss_mib)))
-        return statistics.median(self.pss_mib[-edge:]) / statistics.median(self.pss_mib[2 * edge : 3 * edge])
+        return statistics.median(self.pss_mib[-edge:]) / statistics.median(self.pss_mib[:edge])
 
     def memory_mib_per_hour(self) -> float:
-        """Slope of a line through the samples after the first third."""
-        begin = len(self.at_s) // 3
-        hours = [at_s / 3600 for at_s in self.at_s[begin:]]
-        return statistics.linear_regression(hours, self.pss_mib[begin:]).slope
+        """Slope of a line through all samples."""
+        return statistics.linear_regression([at_s / 3600 for at_s in self.at_s], self.pss_mib).slope
 
     def _pace(self, begin: int, end: int) -> float:
         return (self.env_steps[end] - self.env_steps[begin]) / (self.at_s[end] - self.at_s[begin])
 
 
 def watch(minutes: float) -> Watched:
-    """Launch, wait for the first progress, then look at steps and memory in even distances."""
+    """Launch, wait until the buffer is full, then look at steps and memory in even distances."""
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder) / "run"
         with launched(CONFIG, run_dir, *ENDLESS) as process:
-            until(lambda: _env_step(run_dir) >= WARM_UP_ENV_STEPS, "the first progress", deadline_s=START_DEADLINE_S)
+            until(lambda: _env_step(run_dir) >= WARM_UP_ENV_STEPS, "a full buffer", deadline_s=START_DEADLINE_S)
             seen, begin_s = Watched(), time.monotonic()
             for number in range(SAMPLES + 1):
                 time.sleep(max(0.0, begin_s + 60 * minutes * number / SAMPLES - time.monotonic()))

@@ -293,7 +293,8 @@ class Experiment:
     def _hung(self, message: WorkerFailed, now_s: float) -> list[Step]:
         """A worker that was given up says what it was doing all the time."""
         steps: list[Step] = [self._say(f"lease {message.lease}: {message.error}\n{message.traceback}", "error")]
-        return steps if self.over else steps + self._count_failure(f"workers hang: {message.error}", now_s)
+        hung = message.error.startswith("dismissed: ")  # else it had been replaced, and failed at that
+        return steps if self.over or not hung else steps + self._count_failure(f"workers hang: {message.error}", now_s)
 
     def _count_failure(self, what: str, now_s: float) -> list[Step]:
         """Give the experiment up when it fails again and again without anything counted or learned in between."""

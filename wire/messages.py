@@ -81,7 +81,7 @@ class ChunkMeta(Part, frozen=True):
     """Environment steps really taken for this chunk (resets not counted)."""
     payload_bytes: Count
     checksum: Count
-    """crc32 over the columns' bytes, columns in sorted order of name."""
+    """Over the columns' names and bytes, in sorted order of name; see buffer/checksum.py."""
     policy: PolicyRef
     """The oldest policy that acted in it."""
     collect_s: float

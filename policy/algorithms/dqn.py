@@ -10,7 +10,6 @@ from typing import cast
 
 import numpy as np
 import torch
-from torch.nn import functional
 
 from remuda.config.schema import DqnConfig, ExperimentConfig
 from remuda.policy.adam import Adam
@@ -18,6 +17,7 @@ from remuda.policy.algorithms.dqn_policy import DECLARATION, layout, number_of_a
 from remuda.policy.base import Algorithm, Arrays, LearnResult, StateMismatchError
 from remuda.policy.flat_parameters import FlatParameters
 from remuda.policy.networks import QNetwork
+from remuda.policy.q_values import q_values
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.policy.tensors import model_misfits, to_tensor
 
@@ -39,6 +39,8 @@ class Dqn(Algorithm):
         self._device = torch.device(config.learner.device)
         self._online, self._target = self._make_network(seed), self._make_network(seed)
         self._parameters, self._target_parameters = FlatParameters(self._online), FlatParameters(self._target)
+        self._online_values = q_values(self._online, self._parameters)
+        self._target_values = q_values(self._target, self._target_parameters)
         self._optimizer = Adam(
             self._parameters.vector.detach(),
             self._parameters.gradient,
@@ -53,6 +55,7 @@ class Dqn(Algorithm):
 
     # --- the update rule
 
+    @torch.no_grad()
     def learn(self, batch: Arrays) -> LearnResult:
         """Take one step of Adam on the weighted Huber loss of the temporal difference errors."""
         obs, next_obs = (to_tensor(self.observation.encode(batch[name]), self._device) for name in ("obs", "next_obs"))
@@ -60,23 +63,25 @@ class Dqn(Algorithm):
         reward, discount, weights = (to_tensor(batch[name], self._device) for name in ("reward", "discount", "weights"))
 
         target = reward + discount * self._bootstrap(next_obs)
-        q_value = self._online(obs).gather(1, action).squeeze(1)
-        loss = (weights * functional.smooth_l1_loss(q_value, target, reduction="none")).mean()
+        values = self._online_values.forward_to_learn(obs)
+        q_value = values.gather(1, action).squeeze(1)
+        error = q_value - target
+        slope = error.clamp(-1.0, 1.0)  # of the Huber loss, which is slope * (error - slope / 2)
+        loss = (weights * slope * (error - slope / 2)).mean()
 
-        self._parameters.gradient.zero_()
-        torch.autograd.backward(loss)
+        gradient = (weights * slope / len(error)).unsqueeze(1)
+        self._online_values.backward(torch.zeros_like(values).scatter_(1, action, gradient))
         grad_norm = self._parameters.clip_gradient(self._learner.max_grad_norm)
         self._optimizer.step()
 
         self._updates += 1
         if self._updates % self._policy.target_update_iters == 0:
-            self._target_parameters.vector.data.copy_(self._parameters.vector.data)
+            self._target_parameters.vector.copy_(self._parameters.vector)
 
-        q_value = q_value.detach()
-        td_error = (target - q_value).abs()
+        td_error = error.abs()
         metrics: dict[str, float | torch.Tensor] = {
             "cur_lr": self._learner.learning_rate,
-            "total_loss": loss.detach(),
+            "total_loss": loss,
             "q_value": q_value.mean(),
             "target_q_value": target.mean(),
             "td_error": td_error.mean(),
@@ -84,13 +89,12 @@ class Dqn(Algorithm):
         }
         return LearnResult(metrics, td_error)
 
-    @torch.no_grad()
     def _bootstrap(self, next_obs: torch.Tensor) -> torch.Tensor:
-        """Value next observations [n, features] by the target network: [n]."""
-        values: torch.Tensor = self._target(next_obs)
+        """Value next observations [n, …] by the target network: [n]."""
+        values = self._target_values.forward(next_obs)
         if not self._policy.double:
             return values.amax(dim=1)
-        best = self._online(next_obs).argmax(dim=1, keepdim=True)
+        best = self._online_values.forward(next_obs).argmax(dim=1, keepdim=True)
         return values.gather(1, best).squeeze(1)
 
     # --- state

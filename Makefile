@@ -2,8 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PEERS := $(patsubst benchmarks/peers/%/requirements.txt,.venv-peers/%/.ready,$(wildcard benchmarks/peers/*/requirements.txt))
+SOAK_S ?= 1800
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test learning bench bench-peers soak docs lint types unit clean
+.PHONY: help setup demo test faults learning bench bench-peers soak docs lint types unit clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -31,6 +32,10 @@ types: setup  ## mypy strict and pyright strict
 
 unit: setup  ## the tests alone
 	$(BIN)/pytest -n 2 --dist loadgroup
+
+faults: setup  ## the faults of docs/failure-model.md with real processes, in their long form (an hour)
+	REMUDA_FAULTS_SOAK_S=$(SOAK_S) REMUDA_FAULTS_MEAN_S=20 REMUDA_FAULTS_TWINS=100 REMUDA_FAULTS_FLOOD_S=60 REMUDA_FAULTS_QUOTA_S=600 \
+		$(BIN)/pytest tests/faults -s -o faulthandler_timeout=7200 -o timeout=7200
 
 learning: setup  ## the demo's config solves CartPole for 9 of 10 seeds, in both modes (about ten minutes)
 	$(BIN)/pytest tests/learning -m learning -s -o faulthandler_timeout=600

@@ -24,10 +24,10 @@ from remuda.wire.messages import PROTOCOL_VERSION, Register, Registered
 from remuda.wire.sockets import Arrival, DealerSocket, worker_identity
 from remuda.worker.link import Link
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(100)]
-
 TWINS = int(os.environ.get("REMUDA_FAULTS_TWINS", "10"))
-FLOOD_S = float(os.environ.get("REMUDA_FAULTS_FLOOD_S", "5"))
+FLOOD_S = float(os.environ.get("REMUDA_FAULTS_FLOOD_S", "4"))
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(int(FLOOD_S) + TWINS + 100)]
 
 
 def register(uuid: str, incarnation: int = 1) -> Register:

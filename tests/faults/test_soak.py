@@ -16,7 +16,7 @@ from remuda.tests.faults.test_processes import ENDLESS, IN_WORK
 from remuda.tests.parallel.reading import progress
 from remuda.wire.messages import Role
 
-SOAK_S = float(os.environ.get("REMUDA_FAULTS_SOAK_S", "12"))
+SOAK_S = float(os.environ.get("REMUDA_FAULTS_SOAK_S", "10"))
 MEAN_S = float(os.environ.get("REMUDA_FAULTS_MEAN_S", "4"))
 """Between two kills."""
 

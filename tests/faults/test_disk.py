@@ -65,7 +65,7 @@ def _fill(path: Path) -> None:
 
 
 def test_data_stays_within_its_quota_and_no_file_goes_that_is_needed(tmp_path: Path, herds: Herds) -> None:
-    """26. At all times at most the quota and what collectors have in the works, four chunks each; the learner never misses a file."""
+    """26. At most the quota and four chunks per collector, always; the learner never misses a file."""
     quota = 1 << 18
     user = make_user(tmp_path / "user", {**ENDLESS, "buffer": {**CONFIG["buffer"], "quota_bytes": quota}})
     herd = herds()

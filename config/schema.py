@@ -230,11 +230,20 @@ class CollectorConfig(Section):
 
     count: Positive = 2
     """Collector workers the experiment asks for (serial mode has one)."""
+    minimum: Positive = 1
+    """It starts once so many are free. Those beyond it are lent to experiments of the same or a higher priority that
+    wait for their own minimum."""
     chunk_env_steps: Positive | None = None
     """Environment steps per chunk, rounded up to whole steps of the vector. Small chunks hear of new policies sooner;
     large ones cost less control traffic. Null is 64; but in parallel mode without buffer.samples_per_insert, where
     collectors run as fast as they can, 512 steps of the whole vector or 0.1 s, whichever is less. On-policy chunks are
     policy.horizon_steps long."""
+
+    @model_validator(mode="after")
+    def _minimum_is_within_count(self) -> CollectorConfig:
+        if self.minimum > self.count:
+            raise ValueError(f"minimum ({self.minimum}) is more than count ({self.count}): it would never start")
+        return self
 
 
 class EvaluatorConfig(Section):

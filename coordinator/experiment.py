@@ -5,6 +5,7 @@ Pure: every method takes what happened and a clock reading and returns steps to 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -21,7 +22,7 @@ from remuda.coordinator.memory import OVER, ExperimentMemory
 from remuda.coordinator.progress import ProgressRows
 from remuda.coordinator.reporting import collector_report
 from remuda.coordinator.resumed import Resumed
-from remuda.coordinator.scheduler import ROLES, Demand
+from remuda.coordinator.scheduler import ROLES, Demand, Holding
 from remuda.coordinator.supply import Supply
 from remuda.wire.messages import (
     AnyMessage,
@@ -49,10 +50,15 @@ from remuda.wire.messages import (
 
 FAILURES_IN_A_ROW = 5
 """Worker failures without any chunk counted or update done in between, after which an experiment is given up."""
+FIRST_REST_S = 1.0
+"""How long an experiment takes no workers after a failure; twice as long after each further one in a row."""
 STAGE_DEADLINE_S = 60.0
 """Longest that draining the collectors, and letting go of everybody else, may take when a run ends."""
 SETTLE_DEADLINE_S = 600.0
 """Longest that saving and judging the last checkpoint may take."""
+PATIENCE_S = 3.0
+"""How long an experiment waits for workers that come by themselves before others have to give some back: long enough
+for a herd to assemble, or for a nanny to start a worker anew."""
 LIVES_PER_RUN = 1_000
 """Seeds of replacements: those of a resumed run begin beyond what any run before it can have used."""
 NATURAL_ENDS = ("stop_value", "max_env_steps", "max_train_iters", "max_wall_s")
@@ -82,6 +88,8 @@ class Experiment:
         self.state: ExperimentState = "queued"
         self.reason: str | None = None
         self.waiting_for: str | None = None
+        """What it lacks, and since when."""
+        self._waits_since_s = now_s
         self._config = config
         self._config_json = config.model_dump_json()
         self._experience = Experience(config, now_s, resumed=resumed, journaled=True)
@@ -95,6 +103,10 @@ class Experiment:
         self._started_s = now_s
         self._ended_wall_s: float | None = None
         self._failures = 0
+        """In a row."""
+        self._failures_of: Counter[str] = Counter()
+        """In all, by worker."""
+        self._rests_until_s = now_s
         self._stage: Stage = "working"
         self._stage_deadline_s = 0.0
 
@@ -105,21 +117,59 @@ class Experiment:
         """Nothing more will happen."""
         return self.state in OVER
 
-    def demand(self) -> Demand | None:
+    def demand(self, now_s: float) -> Demand | None:
         """Workers it still needs; None when it wants none."""
-        if self.over or self._commander.ending is not None:
+        if self.over or self._commander.ending is not None or now_s < self._rests_until_s:
             return None
-        wanted: dict[Role, int] = {
-            "learner": 1,
-            "collector": self._config.collector.count,
-            "evaluator": self._config.evaluator.count,
-        }
+        collector, evaluator = self._config.collector, self._config.evaluator
+        wanted: dict[Role, int] = {"learner": 1, "collector": collector.count, "evaluator": evaluator.count}
         missing: dict[Role, int] = {role: max(count - len(self._leases.of(role)), 0) for role, count in wanted.items()}
         if not any(missing.values()):
             return None
-        least = 1 if self.state == "queued" else 0
-        minimum: dict[Role, int] = {role: least for role in ROLES}
-        return Demand(self.identity.id, self.identity.priority, self.identity.submitted, minimum, missing)
+        at_work = {role: len(self._leases.staying(role)) for role in ROLES}
+        lacking = {role: min(max(self._minimum[role] - at_work[role], 0), missing[role]) for role in ROLES}
+        return Demand(
+            self.identity.id,
+            self.identity.priority,
+            self.identity.submitted,
+            lacking,
+            missing,
+            started=self.state != "queued",
+            patient=self.waiting_for is None or now_s - self._waits_since_s < PATIENCE_S,
+        )
+
+    def holding(self) -> Holding:
+        """Workers that it could spare, and those it is giving back."""
+        keeps = self.over or self._commander.ending is not None
+        surplus: dict[Role, list[int]] = {}
+        for role in ROLES:
+            staying = self._leases.staying(role)
+            surplus[role] = [] if keeps else [lease.number for lease in reversed(staying[self._minimum[role] :])]
+        leaving = {role: len(self._leases.of(role)) - len(self._leases.staying(role)) for role in ROLES}
+        identity = self.identity
+        return Holding(identity.id, identity.name, identity.priority, identity.submitted, surplus, leaving)
+
+    def wait(self, reason: str | None, now_s: float) -> list[Step]:
+        """What the scheduler says it lacks; None for nothing."""
+        news = reason is not None and self.waiting_for is None
+        if news:
+            self._waits_since_s = now_s
+        self.waiting_for = reason
+        return [self._say(reason)] if news and reason else []
+
+    def lend(self, number: int, to: str) -> list[Step]:
+        """Give a worker back for another experiment that lacks it."""
+        lease = self._leases.find(number)
+        assert lease is not None, "only what it holds is asked back"
+        lease.draining = True
+        reason = f"{to} waits for a {lease.role}"
+        text = f"{lease.role} {lease.worker} goes back to the herd: {reason}"
+        return [self._say(text), Tell(number, Drain(number, reason[:1_000]))]
+
+    @property
+    def _minimum(self) -> dict[Role, int]:
+        """Without these nothing goes on."""
+        return {"learner": 1, "collector": self._config.collector.minimum, "evaluator": 1}
 
     def counters(self, now_s: float) -> Counters:
         """The one set of counters, as of now."""
@@ -151,7 +201,7 @@ class Experiment:
             train_iters_per_s=self._supply.train_rate.per_s(),
             policy_lag=self._experience.policy_lag(self._supply.policy),
             samples_per_insert=self._experience.samples_per_insert,
-            waiting_for=self.waiting_for,
+            waiting_for=self.waiting_for or self._missing(),
         )
 
     # --- workers come and go ---
@@ -160,7 +210,7 @@ class Experiment:
         """A worker was drawn from the herd for it."""
         lease = self._leases.open(number, role, worker)
         if self.state == "queued":
-            self.state, self.waiting_for, self._started_s = "starting", None, now_s
+            self.state, self._started_s = "starting", now_s
         record = self._commander.last_record
         replay: list[IndexedChunk] = []
         steps: list[Step] = []
@@ -285,9 +335,12 @@ class Experiment:
         return self._moved([], now_s)
 
     def _worker_failed(self, lease: Lease, message: WorkerFailed, now_s: float) -> list[Step]:
-        """An exception has ended its work; it exits by itself."""
-        text = f"{lease.role} {lease.worker} failed: {message.error}\n{message.traceback}"
-        steps: list[Step] = [self._say(text, "error"), *self.worker_gone(lease.number, "it failed", now_s)]
+        """An exception has ended its work. It says next that it has let go, or leaves the herd."""
+        self._failures_of[lease.worker] += 1
+        which = f"{_ordinal(self._failures_of[lease.worker])} failure of {lease.role} {lease.worker}"
+        steps: list[Step] = [self._say(f"{which}: {message.error}\n{message.traceback}", "error")]
+        lease.ready, lease.draining = False, True
+        steps += self._forget(lease)
         return steps + self._count_failure(f"workers fail: {message.error}", now_s)
 
     def _hung(self, message: WorkerFailed, now_s: float) -> list[Step]:
@@ -299,6 +352,7 @@ class Experiment:
     def _count_failure(self, what: str, now_s: float) -> list[Step]:
         """Give the experiment up when it fails again and again without anything counted or learned in between."""
         self._failures += 1
+        self._rests_until_s = now_s + FIRST_REST_S * 2 ** (self._failures - 1)
         if self._failures < FAILURES_IN_A_ROW:
             return []
         reason = f"{self._failures} failures in a row; {what}"
@@ -373,7 +427,7 @@ class Experiment:
         end = self._commander.ending
         assert end is not None, "an experiment finishes only because something ended it"
         self._ended_wall_s = self._wall_s(now_s)
-        self.reason = end.reason
+        self.reason, self.waiting_for = end.reason, None
         self.state = "finished" if end.reason in NATURAL_ENDS else "stopped" if end.reason == "stopped" else "failed"
         dropped = self._experience.dropped_rows
         return [
@@ -435,7 +489,7 @@ class Experiment:
         if lease.role == "learner":
             self._supply.learner_back()
         if lease.draining:
-            return [*steps, Tell(number, Drain(number, "the run is over"))]
+            return [*steps, Tell(number, Drain(number, "as it was told before"))]
         if not lease.ready:
             return steps
         if lease.role == "collector":
@@ -470,6 +524,11 @@ class Experiment:
 
     # --- inside ---
 
+    def _missing(self) -> str | None:
+        """A run goes on with fewer workers than it asked for."""
+        held, wanted = len(self._leases.staying("collector")), self._config.collector.count
+        return f"runs with {held} of {wanted} collectors" if self.state == "running" and held < wanted else None
+
     def _wall_s(self, now_s: float) -> float:
         if self._ended_wall_s is not None:
             return self._ended_wall_s
@@ -500,3 +559,9 @@ class Experiment:
 
     def _say(self, text: str, level: Literal["info", "warning", "error"] = "info") -> Say:
         return Say(self.identity.id, text, level)
+
+
+def _ordinal(count: int) -> str:
+    """1st, 2nd, 3rd, 4th …"""
+    teen = 10 < count % 100 < 14
+    return f"{count}{'th' if teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(count % 10, 'th')}"

@@ -64,6 +64,10 @@ class LeaseBook:
         """Open leases of a role, in order of index."""
         return sorted((lease for lease in self if lease.role == role), key=lambda lease: lease.index)
 
+    def staying(self, role: Role) -> list[Lease]:
+        """Those of a role that are not about to end."""
+        return [lease for lease in self.of(role) if not lease.draining]
+
     def ready(self, role: Role) -> list[Lease]:
         """Those of a role that can work now."""
         return [lease for lease in self.of(role) if lease.ready and not lease.draining]

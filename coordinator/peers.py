@@ -11,6 +11,8 @@ from remuda.wire.messages import AnyMessage
 
 EXPIRES_S = 120.0
 """A peer that is no worker (any more) and has been silent for so long is forgotten."""
+EXPIRY_INTERVAL_S = 5.0
+"""Between two looks for such peers."""
 
 
 @dataclass
@@ -24,6 +26,9 @@ class Peers:
 
     def __init__(self) -> None:
         self._peers: dict[bytes, _Peer] = {}
+        self._pending: dict[bytes, Channel] = {}
+        """Those that have something to acknowledge: few of many, since nobody is told much while he only beats."""
+        self._expiry_due_s = 0.0
 
     def __contains__(self, peer: bytes) -> bool:
         return peer in self._peers
@@ -37,15 +42,15 @@ class Peers:
 
     def post(self, peer: bytes, message: AnyMessage, now_s: float) -> list[Send]:
         """Say something to a peer; to one that is not known (any more) nothing is said."""
-        known = self._peers.get(peer)
-        return [] if known is None else [Send(peer, known.channel.post(message, now_s))]
+        return self._post(peer, message, now_s)
 
     def answer(self, peer: bytes, message: AnyMessage, now_s: float, *, to: int) -> list[Send]:
         """Answer a message by its id; the answer to one that is never resent (id 0) is not resent either."""
-        known = self._peers.get(peer)
-        if known is None:
-            return []
-        return [Send(peer, known.channel.post(message, now_s, reply_to=to, once=to == 0))]
+        return self._post(peer, message, now_s, reply_to=to, once=to == 0)
+
+    def say_once(self, peer: bytes, message: AnyMessage, now_s: float) -> list[Send]:
+        """Say something that is not resent, and acknowledges nothing."""
+        return self._post(peer, message, now_s, once=True)
 
     def acknowledge(self, peer: bytes, message_id: int) -> list[Send]:
         """Confirm a message that has no answer."""
@@ -54,14 +59,32 @@ class Peers:
 
     def due(self, now_s: float) -> list[Send]:
         """What has to be sent again."""
-        return [Send(peer, envelope) for peer, known in self._peers.items() for envelope in known.channel.due(now_s)]
+        done = [peer for peer, channel in self._pending.items() if channel.next_due_s() is None]
+        for peer in done:
+            del self._pending[peer]
+        return [Send(peer, envelope) for peer, channel in self._pending.items() for envelope in channel.due(now_s)]
 
     def forget(self, peer: bytes) -> None:
         """This connection will not be used again."""
         self._peers.pop(peer, None)
+        self._pending.pop(peer, None)
 
     def expire(self, now_s: float, *, keep: Callable[[bytes], bool]) -> None:
         """Forget those that have long been silent, but none that is to be kept."""
+        if now_s < self._expiry_due_s:
+            return
+        self._expiry_due_s = now_s + EXPIRY_INTERVAL_S
         gone = [peer for peer, known in self._peers.items() if now_s - known.heard_s > EXPIRES_S and not keep(peer)]
         for peer in gone:
-            del self._peers[peer]
+            self.forget(peer)
+
+    def _post(
+        self, peer: bytes, message: AnyMessage, now_s: float, *, reply_to: int = 0, once: bool = False
+    ) -> list[Send]:
+        known = self._peers.get(peer)
+        if known is None:
+            return []
+        envelope = known.channel.post(message, now_s, reply_to=reply_to, once=once)
+        if envelope.id:
+            self._pending[peer] = known.channel
+        return [Send(peer, envelope)]

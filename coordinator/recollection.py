@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from remuda.coordinator.effects import Remember
+from remuda.coordinator.effects import DeleteChunks, Emit, Remember, Step, Tell
 from remuda.coordinator.experiment import Experiment, Identity
 from remuda.coordinator.memory import FORMAT, HolderMemory, IdentityMemory, RunMemory
 from remuda.coordinator.registry import Worker
-from remuda.wire.messages import AnyMessage, Beat, CollectorReport, LearnerReport
+from remuda.wire.messages import AnyMessage, Batches, CollectorReport, LearnerReport
 
 SOFT_S = 1.0
 """What may be forgotten for so long: updates done, rows sampled, the wall clock."""
@@ -33,9 +33,11 @@ class Recollection:
         """Whether anything was touched since the last `take`."""
         return bool(self._touched)
 
-    def heard(self, experiment: Experiment, message: AnyMessage) -> None:
-        """A worker's message was handled; some change nothing that would be missed, or nothing that does not keep."""
-        if not isinstance(message, Beat | CollectorReport | LearnerReport) and not experiment.is_soft(message):
+    def heard(self, experiment: Experiment, message: AnyMessage, steps: Sequence[Step]) -> None:
+        """A worker's message was handled; some change nothing that would be missed, or nothing that does not keep,
+        unless they led to something: credit, a save, a row of progress, the end."""
+        soft = isinstance(message, CollectorReport | LearnerReport) or experiment.is_soft(message)
+        if not (soft and all(_leaves_no_trace(step) for step in steps)):
             self.touch(experiment.identity.id)
 
     def ticked(self, experiments: Iterable[Experiment], now_s: float) -> None:
@@ -63,6 +65,10 @@ class Recollection:
             FORMAT, identity_memory(experiment.identity, experiment.config_json), experiment.memory(now_s), held, leases
         )
         return Remember(id, memory, added, gone, experiment.experience.priorities() if due else None)
+
+
+def _leaves_no_trace(step: Step) -> bool:
+    return isinstance(step, Emit | DeleteChunks) or (isinstance(step, Tell) and isinstance(step.message, Batches))
 
 
 def identity_memory(identity: Identity, config_json: str) -> IdentityMemory:

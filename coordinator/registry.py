@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -80,6 +81,9 @@ class Registry:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._workers: dict[str, Worker] = {}
+        self._free: dict[Role, dict[str, None]] = {}
+        """Workers without a lease, longest free first."""
+        self._counts: Counter[Role] = Counter()
 
     def __len__(self) -> int:
         return len(self._workers)
@@ -90,6 +94,35 @@ class Registry:
     def find(self, uuid: str) -> Worker | None:
         """The worker in its present life, or None."""
         return self._workers.get(uuid)
+
+    def count(self, role: Role) -> int:
+        """How many workers of this role there are."""
+        return self._counts[role]
+
+    def free(self, role: Role) -> list[str]:
+        """Those of this role that hold no lease, the longest free first."""
+        return list(self._free.get(role, ()))
+
+    def give(self, worker: Worker, lease: int) -> None:
+        """A lease for a worker; 0 for none any more."""
+        worker.lease = lease
+        if self._workers.get(worker.uuid) is worker:
+            self._note_free(worker)
+
+    def _put(self, worker: Worker) -> None:
+        former = self._workers.get(worker.uuid)
+        if former is not None:
+            self.remove(former)
+        self._workers[worker.uuid] = worker
+        self._counts[worker.role] += 1
+        self._note_free(worker)
+
+    def _note_free(self, worker: Worker) -> None:
+        free = self._free.setdefault(worker.role, {})
+        if worker.lease:
+            free.pop(worker.uuid, None)
+        else:
+            free[worker.uuid] = None
 
     def admit(self, message: Register, peer: bytes, now_s: float) -> Admission:
         """Take a worker in; a higher incarnation replaces the life before it, and of two processes that claim the same
@@ -114,28 +147,32 @@ class Registry:
             heard_s=now_s,
             progressed_s=now_s,
         )
-        self._workers[message.worker] = worker
+        self._put(worker)
         return Admission(worker=worker, superseded=known)
 
     def expect(self, holder: HolderMemory, now_s: float) -> None:
         """A worker that held a lease when the coordinator's process ended: it has the usual time to be heard of."""
-        self._workers[holder.worker] = Worker(
-            uuid=holder.worker,
-            incarnation=holder.incarnation,
-            role=holder.role,
-            host=holder.host,
-            pid=holder.pid,
-            peer=b"",
-            heard_s=now_s,
-            progressed_s=now_s,
-            activity="not heard of since the coordinator was started again",
-            lease=holder.lease,
+        self._put(
+            Worker(
+                uuid=holder.worker,
+                incarnation=holder.incarnation,
+                role=holder.role,
+                host=holder.host,
+                pid=holder.pid,
+                peer=b"",
+                heard_s=now_s,
+                progressed_s=now_s,
+                activity="not heard of since the coordinator was started again",
+                lease=holder.lease,
+            )
         )
 
     def remove(self, worker: Worker) -> None:
         """Forget a worker that left or was lost."""
         if self._workers.get(worker.uuid) is worker:
             del self._workers[worker.uuid]
+            self._counts[worker.role] -= 1
+            self._free.get(worker.role, {}).pop(worker.uuid, None)
 
     def beat(self, worker: Worker, message: Beat, now_s: float) -> bool:
         """Note a beat. True when the worker had been stuck and moves again."""

@@ -1,9 +1,17 @@
-"""Which workers an experiment draws from the herd, and why one that waits is waiting."""
+"""Which workers an experiment draws from the herd, who gives some of its own back for one that waits, and why one that
+waits is waiting.
+
+Promised: an experiment that waits gets its minimum all at once; what a running one has beyond its minimum is lent to
+one of the same or a higher priority that lacks its minimum, and what it has within its minimum is never taken away; so
+nobody gives a worker back twice for the same need, and one whose minimum the herd has is not overtaken for ever by
+later ones that need less.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from remuda.wire.messages import Role
 
@@ -19,9 +27,27 @@ class Demand:
     submitted: int
     """Order of submission; the earlier goes first among equal priorities."""
     minimum: Mapping[Role, int]
-    """Without these it does not start; zero for an experiment that runs already."""
+    """Without these it cannot work."""
     wanted: Mapping[Role, int]
     """It takes up to so many; at least `minimum`."""
+    started: bool = False
+    """It has begun, and so takes what there is; one that has not takes its minimum at once or nothing."""
+    patient: bool = False
+    """It has not waited long enough yet for others to give workers back."""
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What a running experiment could give back."""
+
+    experiment: str
+    name: str
+    priority: int
+    submitted: int
+    surplus: Mapping[Role, Sequence[int]]
+    """Leases beyond its minimum, the ones to go first first."""
+    leaving: Mapping[Role, int] = field(default_factory=dict[Role, int])
+    """How many it is giving back already."""
 
 
 @dataclass(frozen=True)
@@ -34,47 +60,129 @@ class Grant:
 
 
 @dataclass(frozen=True)
+class Return:
+    """A lease is to end, for the sake of an experiment that waits."""
+
+    lease: int
+    holder: str
+    waiting: str
+
+
+@dataclass(frozen=True)
 class Plan:
-    """What to assign now, and a sentence for each experiment that has to wait."""
+    """What to assign now, what to ask back, and a sentence for each experiment that lacks something."""
 
     grants: tuple[Grant, ...]
     waiting: Mapping[str, str]
+    returns: tuple[Return, ...] = ()
 
 
-def plan(demands: Sequence[Demand], free: Mapping[Role, Sequence[str]]) -> Plan:
-    """Deal free workers out: highest priority first, then first come first served.
+def plan(
+    demands: Sequence[Demand],
+    free: Mapping[Role, Sequence[str]],
+    holdings: Sequence[Holding] = (),
+    herd: Mapping[Role, int] | None = None,
+) -> Plan:
+    """Deal free workers out: highest priority first, among equals those that run already, then first come first served.
 
-    Every experiment first gets its minimum, all or nothing, so that one cannot hold half of what it needs while another
-    starves; what is left over goes round to those that want more. An experiment whose minimum is not to be had does
-    not block a later one that fits.
+    Every experiment first gets its minimum; what is left over goes to those that want more. `herd` is how many
+    workers of each role there are, held ones included (default: the free ones).
     """
-    left: dict[Role, list[str]] = {role: list(free.get(role, ())) for role in ROLES}
-    grants: list[Grant] = []
-    waiting: dict[str, str] = {}
-    served: list[Demand] = []
-    for demand in sorted(demands, key=lambda d: (-d.priority, d.submitted)):
-        missing: dict[Role, int] = {role: demand.minimum.get(role, 0) - len(left[role]) for role in ROLES}
+    dealing = _Dealing(free, holdings, herd or {role: len(free.get(role, ())) for role in ROLES})
+    order = sorted(demands, key=lambda d: (-d.priority, not d.started, d.submitted))
+    for demand in order:
+        dealing.deal_minimum(demand)
+    for demand in dealing.served:
+        dealing.deal_more(demand)
+    return Plan(tuple(dealing.grants), dealing.waiting, tuple(dealing.returns))
+
+
+class _Dealing:
+    """One round of `plan`: a pool of workers per role, from which everybody in turn takes or has something kept."""
+
+    def __init__(
+        self, free: Mapping[Role, Sequence[str]], holdings: Sequence[Holding], herd: Mapping[Role, int]
+    ) -> None:
+        self._herd = herd
+        self._holdings = sorted(holdings, key=lambda h: (h.priority, -h.submitted))
+        self._free = {role: list(free.get(role, ())) for role in ROLES}
+        self._leaving = {r: [h for h in holdings for _ in range(h.leaving.get(r, 0))] for r in ROLES}
+        """Who is giving workers back that nobody else counts on yet."""
+        self._surplus = {(h.experiment, r): list(h.surplus.get(r, ())) for h in holdings for r in ROLES}
+        self._claimed: Counter[Role] = Counter()
+        """Free ones that are not for those who come later."""
+        self._reserved: Counter[Role] = Counter()
+        """Those of them that nobody may have in the meantime: the rest of somebody's minimum is on its way."""
+        self.grants: list[Grant] = []
+        self.returns: list[Return] = []
+        self.waiting: dict[str, str] = {}
+        self.served: list[Demand] = []
+
+    def deal_minimum(self, demand: Demand) -> None:
+        """Give it its minimum; else see who can help out, and say what it waits for."""
+        there = {role: len(self._free[role]) - self._claimed[role] for role in ROLES}
+        missing: dict[Role, int] = {role: demand.minimum.get(role, 0) - there[role] for role in ROLES}
         short: dict[Role, int] = {role: count for role, count in missing.items() if count > 0}
         if short:
-            waiting[demand.experiment] = _explain(short, demand, left)
-            continue
-        served.append(demand)
-        for role in ROLES:
-            grants.extend(_take(demand, role, demand.minimum.get(role, 0), left[role]))
-    for demand in served:
+            self.waiting[demand.experiment] = self._call_in(demand, short)
+        if demand.started or not short:
+            self.served.append(demand)
+            for role in ROLES:
+                self._take(demand, role, min(demand.minimum.get(role, 0), there[role]))
+
+    def deal_more(self, demand: Demand) -> None:
+        """Give it what it wants beyond its minimum, of what nobody waits for."""
         for role in ROLES:
             more = demand.wanted.get(role, 0) - demand.minimum.get(role, 0)
-            grants.extend(_take(demand, role, min(more, len(left[role])), left[role]))
-    return Plan(tuple(grants), waiting)
+            self._take(demand, role, min(more, len(self._free[role]) - self._reserved[role]))
+
+    def _take(self, demand: Demand, role: Role, count: int) -> None:
+        for _ in range(count):
+            self.grants.append(Grant(demand.experiment, role, self._free[role].pop(0)))
+
+    def _call_in(self, demand: Demand, short: Mapping[Role, int]) -> str:
+        """Have what it lacks given back, if that helps; returns what it waits for."""
+        free = {role: len(self._free[role]) for role in short}
+        if any(self._herd.get(role, 0) < demand.minimum[role] for role in short):
+            return _explain(demand, free, {})  # the herd is too small: nobody is held up for its sake
+        coming = {role: self._on_their_way(role, count) for role, count in short.items()}
+        lent = {role: self._lent(demand, role, count - len(coming[role])) for role, count in short.items()}
+        suffices = all(len(coming[role]) + len(lent[role]) >= count for role, count in short.items())
+        if not demand.started:
+            for role in ROLES:
+                kept = min(demand.minimum.get(role, 0), len(self._free[role]) - self._claimed[role])
+                self._claimed[role] += kept
+                self._reserved[role] += kept if suffices else 0
+        if (suffices or demand.started) and not demand.patient:
+            for role, leases in lent.items():
+                coming[role] += [holding for holding, _ in leases]
+                self.returns += [Return(lease, holding.experiment, demand.experiment) for holding, lease in leases]
+        return _explain(demand, free, coming)
+
+    def _on_their_way(self, role: Role, count: int) -> list[Holding]:
+        coming, self._leaving[role] = self._leaving[role][:count], self._leaving[role][count:]
+        return coming
+
+    def _lent(self, demand: Demand, role: Role, count: int) -> list[tuple[Holding, int]]:
+        """Leases that others of no higher priority can spare: the least important first, the latest among equals, and
+        of those the one that has most to spare."""
+        lent: list[tuple[Holding, int]] = []
+        lenders = [h for h in self._holdings if h.priority <= demand.priority and h.experiment != demand.experiment]
+        while len(lent) < count:
+            able = [h for h in lenders if self._surplus[h.experiment, role]]
+            if not able:
+                break
+            lender = min(able, key=lambda h: (h.priority, -len(self._surplus[h.experiment, role])))
+            lent.append((lender, self._surplus[lender.experiment, role].pop(0)))
+        return lent
 
 
-def _take(demand: Demand, role: Role, count: int, pool: list[str]) -> list[Grant]:
-    return [Grant(demand.experiment, role, pool.pop(0)) for _ in range(max(count, 0))]
-
-
-def _explain(short: Mapping[Role, int], demand: Demand, left: Mapping[Role, Sequence[str]]) -> str:
-    parts = [
-        f"{demand.minimum[role]} {role}{'s' if demand.minimum[role] != 1 else ''} ({len(left[role])} free)"
-        for role in short
-    ]
+def _explain(demand: Demand, free: Mapping[Role, int], coming: Mapping[Role, Sequence[Holding]]) -> str:
+    parts: list[str] = []
+    for role, there in free.items():
+        count = demand.minimum[role]
+        kept = ", kept for those before it" if there >= count else ""
+        names = ", ".join(sorted({holding.name for holding in coming.get(role, ())}))
+        back = f", {len(coming[role])} coming back from {names}" if names else ""
+        parts.append(f"{count} {role}{'s' if count != 1 else ''} ({there} free{kept}{back})")
     return "waits for " + " and ".join(parts)

@@ -38,7 +38,7 @@ from remuda.coordinator.experiment import Experiment, Identity
 from remuda.coordinator.peers import Peers
 from remuda.coordinator.recollection import Recollection, identity_of
 from remuda.coordinator.registry import Limits, Registry, Worker
-from remuda.coordinator.scheduler import ROLES, plan
+from remuda.coordinator.scheduler import ROLES, Grant, Plan, plan
 from remuda.wire.messages import (
     PROTOCOL_VERSION,
     Ack,
@@ -56,7 +56,6 @@ from remuda.wire.messages import (
     Register,
     Registered,
     Rejected,
-    Role,
     Shutdown,
     Status,
     StatusRequest,
@@ -69,6 +68,9 @@ from remuda.wire.messages import (
 
 FAREWELL_S = 5.0
 """How long a coordinator that shuts down waits for its workers to say goodbye."""
+
+HERD_INTERVAL_S = 0.25
+"""Between two looks through the whole herd for those that are lost or stuck."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,7 @@ class Coordinator:
         self._leases = 0
         self._recollection = Recollection()
         self._pending: dict[str, _Pending] = {}
+        self._herd_due_s = 0.0
         self._closing: str | None = None
         self._farewell_s: float | None = None
 
@@ -186,11 +189,21 @@ class Coordinator:
         effects: list[Effect] = [*answers]
         if received.message is None:
             return effects
+        if self._is_strangers(event.peer, received.message):
+            unknown = Rejected("unknown", "not registered here (any more): register first")
+            return effects + self._peers.say_once(event.peer, unknown, now_s)
         steps = self._dispatch(event.peer, received.message, received.id, now_s)
         effects += self._perform(steps, now_s, peer=event.peer, message_id=received.id)
         if not self._answers_later(event.peer, received.id, effects):
             effects += self._peers.acknowledge(event.peer, received.id)
         return effects
+
+    def _is_strangers(self, peer: bytes, message: AnyMessage) -> bool:
+        """Whether this means nothing to anybody here. It is not acknowledged: a worker that has outlived a coordinator
+        says it again once it is registered. What a lost life collected or failed at counts all the same, once."""
+        if isinstance(message, Register | ClientMessage | ChunkReady | WorkerFailed | Bye | Ack):
+            return False
+        return self._worker_of(peer) is None
 
     def _answers_later(self, peer: bytes, message_id: int, effects: list[Effect]) -> bool:
         """Whether the answer to this message waits for the disk."""
@@ -264,9 +277,7 @@ class Coordinator:
     def _worker_message(self, peer: bytes, message: AnyMessage, now_s: float) -> list[Step]:
         worker = self._worker_of(peer)
         if worker is None:
-            if isinstance(message, ChunkReady | WorkerFailed):
-                return self._lease_message(message, now_s)  # what a lost life collected still counts, once
-            return [Answer(Rejected("unknown", "not registered here (any more): register first"))]
+            return [] if isinstance(message, Bye) else self._lease_message(message, now_s)
         worker.heard_s = now_s
         match message:
             case Beat():
@@ -288,7 +299,7 @@ class Coordinator:
                 return [Answer(answer)]
             return []
         steps = experiment.receive(message, now_s)
-        self._recollection.heard(experiment, message)
+        self._recollection.heard(experiment, message, steps)
         return steps
 
     # --- clients ---
@@ -373,34 +384,41 @@ class Coordinator:
     def _schedule(self, now_s: float) -> list[Step]:
         if self._closing is not None:
             return []
-        demands = [demand for e in self._experiments.values() if (demand := e.demand()) is not None]
-        if not demands:
-            return []
-        free: dict[Role, list[str]] = {
-            role: [worker.uuid for worker in self._registry if worker.role == role and not worker.lease]
-            for role in ROLES
-        }
-        decided = plan(demands, free)
-        for experiment, reason in decided.waiting.items():
-            self._experiments[experiment].waiting_for = reason
+        going_on = [experiment for experiment in self._experiments.values() if not experiment.over]
+        demands = [demand for experiment in going_on if (demand := experiment.demand(now_s)) is not None]
+        decided = Plan((), {})
+        if demands:
+            herd = {role: self._registry.count(role) for role in ROLES}
+            free = {role: self._registry.free(role) for role in ROLES}
+            decided = plan(demands, free, [experiment.holding() for experiment in going_on], herd)
         steps: list[Step] = []
+        for experiment in going_on:
+            steps += experiment.wait(decided.waiting.get(experiment.identity.id), now_s)
         for grant in decided.grants:
-            self._leases += 1
-            worker = self._registry.find(grant.worker)
-            assert worker is not None
-            worker.lease, worker.progressed_s = self._leases, now_s
-            self._lease_holders[self._leases] = (grant.experiment, grant.worker)
-            self._lease_experiments[self._leases] = grant.experiment
-            self._recollection.touch(grant.experiment)
-            steps += self._experiments[grant.experiment].assign(self._leases, grant.role, grant.worker, now_s)
+            steps += self._assign(grant, now_s)
+        for lent in decided.returns:
+            self._recollection.touch(lent.holder)
+            steps += self._experiments[lent.holder].lend(lent.lease, self._experiments[lent.waiting].identity.name)
         return steps
+
+    def _assign(self, grant: Grant, now_s: float) -> list[Step]:
+        self._leases += 1
+        worker = self._registry.find(grant.worker)
+        assert worker is not None
+        self._registry.give(worker, self._leases)
+        worker.progressed_s = now_s
+        self._lease_holders[self._leases] = (grant.experiment, grant.worker)
+        self._lease_experiments[self._leases] = grant.experiment
+        self._recollection.touch(grant.experiment)
+        return self._experiments[grant.experiment].assign(self._leases, grant.role, grant.worker, now_s)
 
     def _release(self, release: Release, now_s: float) -> list[Step]:
         _, uuid = self._lease_holders.pop(release.lease, ("", ""))
         worker = self._registry.find(uuid)
         if worker is None or worker.lease != release.lease:
             return []
-        worker.lease, worker.stuck = 0, False
+        self._registry.give(worker, 0)
+        worker.stuck = False
         if release.dismiss:
             return self._give_up(worker, "it did not let go when its experiment ended", now_s)
         return []
@@ -408,7 +426,8 @@ class Coordinator:
     def _end_lease_of(self, worker: Worker, why: str, now_s: float) -> list[Step]:
         experiment_id, _ = self._lease_holders.pop(worker.lease, ("", ""))
         experiment = self._experiments.get(experiment_id)
-        lease, worker.lease = worker.lease, 0
+        lease = worker.lease
+        self._registry.give(worker, 0)
         if experiment is None:
             return []
         self._recollection.touch(experiment_id)
@@ -458,6 +477,17 @@ class Coordinator:
     # --- time and the end ---
 
     def _tick(self, now_s: float) -> list[Effect]:
+        steps = self._look_after_the_herd(now_s) if now_s >= self._herd_due_s else []
+        for experiment in self._experiments.values():
+            steps += self._ticked(experiment, now_s)
+        self._recollection.ticked(self._experiments.values(), now_s)
+        effects = self._perform(steps + self._schedule(now_s), now_s)
+        self._peers.expire(now_s, keep=lambda peer: self._worker_of(peer) is not None)
+        return [*effects, *self._peers.due(now_s), *self._say_farewell(now_s)]
+
+    def _look_after_the_herd(self, now_s: float) -> list[Step]:
+        """Who is lost, and who does not move."""
+        self._herd_due_s = now_s + HERD_INTERVAL_S
         steps: list[Step] = []
         for worker in self._registry.lost(now_s):
             steps.append(Say(None, f"{worker.role} {worker.uuid} is lost: silent for {now_s - worker.heard_s:.1f} s"))
@@ -468,12 +498,7 @@ class Coordinator:
             steps.append(Say(self._experiment_id_of(worker), text, "warning"))
         for worker in self._registry.hopeless(now_s):
             steps += self._give_up(worker, f"stuck, no progress for {now_s - worker.progressed_s:.0f} s", now_s)
-        for experiment in self._experiments.values():
-            steps += self._ticked(experiment, now_s)
-        self._recollection.ticked(self._experiments.values(), now_s)
-        effects = self._perform(steps + self._schedule(now_s), now_s)
-        self._peers.expire(now_s, keep=lambda peer: self._worker_of(peer) is not None)
-        return [*effects, *self._peers.due(now_s), *self._say_farewell(now_s)]
+        return steps
 
     def _ticked(self, experiment: Experiment, now_s: float) -> list[Step]:
         steps = experiment.tick(now_s)

@@ -38,6 +38,7 @@ from remuda.wire.messages import (
     BatchRequest,
     Beat,
     BeatHeard,
+    Bye,
     CheckpointRecord,
     CheckpointSaved,
     ChunkAccepted,
@@ -186,6 +187,11 @@ class Worker:
             self.say(Beat(progress=progress, activity="working", lease=self.lease))
         for envelope in self.channel.due(self.world.now_s):
             self.world.to_coordinator(self.peer, envelope)
+
+    def leave(self) -> None:
+        """As after SIGTERM: what is in hand is announced already, and its payload stays; then it says goodbye."""
+        self.say(Bye("asked to end"))
+        self.work = None
 
     def drained(self) -> None:
         self.say(Drained(self.lease))
@@ -389,8 +395,19 @@ class Journaled:
 class World:
     """The coordinator, the network, the disk and everybody on it."""
 
-    def __init__(self, config: ExperimentConfig, *, seed: int = 0, faults: Faults | None = None) -> None:
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        *,
+        seed: int = 0,
+        faults: Faults | None = None,
+        limits: Limits | None = None,
+        turn_messages: int = 1,
+    ) -> None:
         self.config = config
+        self.limits = limits or Limits(lost_after_s=5.0)
+        self.turn_messages = turn_messages
+        """The coordinator handles up to so many messages before it writes its journal and answers."""
         self.rng = random.Random(seed)
         self.faults = faults or Faults()
         self.now_s = 1_000.0
@@ -404,8 +421,8 @@ class World:
         self.journal: dict[str, Journaled] = {}
         """What the coordinator has to know after a crash, by experiment."""
         self.crash_at: Callable[[], bool] = lambda: False
-        """Asked at every point at which the coordinator's process may die: before and after each turn's journal is
-        written, and between any two of its effects."""
+        """Asked at every point at which the coordinator's process may die: before each journal that a turn writes,
+        after the last one, and between any two of its effects."""
         self.crashes = 0
         self.down_until_s = 0.0
         self.downtime_s = 1.0
@@ -416,6 +433,8 @@ class World:
         """Share of payloads that cannot be read."""
         self.written: dict[ChunkId, ChunkMeta] = {}
         self.accepted: set[ChunkId] = set()
+        self.owner: dict[ChunkId, str] = {}
+        """For which experiment each was collected."""
         self.sequences: dict[tuple[str, int], int] = {}
         self.said: list[tuple[str | None, str]] = []
         self.reports: list[object] = []
@@ -429,6 +448,9 @@ class World:
         self._flying: list[tuple[float, int, str, bytes, Envelope]] = []
         self._order = 0
         self.check: Callable[[], None] = lambda: None
+        """Called after each turn of the coordinator."""
+        self.noted: Callable[[fx.DiskEffect], None] = lambda effect: None
+        """Called with all that is done to the disk and the logs."""
 
     def _new_coordinator(self) -> Coordinator:
         return Coordinator(
@@ -436,7 +458,7 @@ class World:
             address="sim",
             pid=1,
             now_s=self.now_s,
-            limits=Limits(lost_after_s=5.0),
+            limits=self.limits,
             new_id=lambda: str(UUID(int=self.rng.getrandbits(128), version=4)),
         )
 
@@ -459,12 +481,12 @@ class World:
         if commander.best is not None:
             self.rewards[commander.best[0].train_iter] = (commander.best[1], True)
 
-    def _turn(self, event: Event) -> None:
-        """One event through the coordinator, as the service does it: journal first, then everything else."""
+    def _turn(self, *events: Event) -> None:
+        """Events through the coordinator, as the service does it: journal first, then everything else."""
         try:
-            effects = self._handle(event)
-            self._may_crash()
+            effects = [effect for event in events for effect in self._handle(event)]
             for remember in self.coordinator.remember(self.now_s):
+                self._may_crash()
                 self.journal.setdefault(remember.experiment, Journaled()).write(remember)
             for effect in effects:
                 if isinstance(effect, fx.Send):
@@ -550,6 +572,8 @@ class World:
             [env_steps],
         )
         self.written[meta.chunk] = meta
+        assert isinstance(worker.work, CollectorWork)
+        self.owner[meta.chunk] = worker.work.assign.experiment
         return meta
 
     def skill(self, env_step: int) -> float:
@@ -574,12 +598,12 @@ class World:
             if not due:
                 return
             self._flying = [item for item in self._flying if item[0] > self.now_s]
+            heard: list[Event] = []
             for _, _, way, peer, envelope in due:
                 if way == "up":
-                    if self.now_s < self.down_until_s:
-                        continue  # nobody is there
-                    self._turn(Received(peer, envelope))
-                    self.check()
+                    heard.append(Received(peer, envelope))
+                    if len(heard) == self.turn_messages:
+                        self._hear(heard)
                 elif peer == CLIENT:
                     received = self.client.receive(envelope, self.now_s)
                     if received.message is not None:
@@ -588,6 +612,14 @@ class World:
                     uuid = peer.split(b":")[0].decode()
                     if uuid in self.workers and self.workers[uuid].peer == peer:
                         self.workers[uuid].receive(envelope)
+            self._hear(heard)
+
+    def _hear(self, heard: list[Event]) -> None:
+        """A turn of the coordinator, if it is up."""
+        if heard and self.now_s >= self.down_until_s:
+            self._turn(*heard)
+            self.check()
+        heard.clear()
 
     def apply(self, effects: list[fx.Effect]) -> None:
         for effect in effects:
@@ -606,6 +638,7 @@ class World:
             self.accepted.add(message.chunk)
 
     def _note_effect(self, effect: fx.DiskEffect) -> None:
+        self.noted(effect)
         match effect:
             case fx.DeleteChunks():
                 self.disk -= set(effect.files)
@@ -654,9 +687,13 @@ class World:
     def experiment(self, position: int = 0) -> ExperimentStatus:
         return self.status().experiments[position]
 
-    def unique_env_steps(self) -> int:
-        """What env_step has to be: the steps of every different chunk that was acknowledged."""
-        return sum(self.written[chunk].env_steps for chunk in self.accepted)
+    def unique_env_steps(self, experiment: str | None = None) -> int:
+        """What env_step has to be: the steps of every different chunk that was acknowledged (for this experiment)."""
+        return sum(
+            self.written[chunk].env_steps
+            for chunk in self.accepted
+            if experiment is None or self.owner[chunk] == experiment
+        )
 
 
 def hash_role(role: str) -> int:

@@ -1,0 +1,170 @@
+"""What has to hold after every turn of the coordinator, whoever has died so far."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+
+import msgspec
+
+from remuda.coordinator import effects as fx
+from remuda.coordinator.experiment import Experiment
+from remuda.coordinator.memory import OVER, ExperimentMemory
+from remuda.tests.coordinator.simulation import CollectorWork, World
+from remuda.wire.messages import ExperimentState, IndexedChunk, PolicyRef
+
+ORDER: dict[str, int] = {"queued": 0, "starting": 1, "running": 2, "stopping": 3, **dict.fromkeys(OVER, 4)}
+
+
+@dataclass
+class Seen:
+    """How far one experiment was when it was looked at last."""
+
+    state: ExperimentState = "queued"
+    counted: tuple[int, ...] = (0, 0, 0, 0)
+    policy: PolicyRef = field(default_factory=PolicyRef)
+    epoch: int = 0
+    train_iter: int = 0
+    crashes: int = 0
+    granted: dict[int, int] = field(default_factory=dict[int, int])
+    rows: list[int] = field(default_factory=list[int])
+    """Epochs of progress.txt."""
+    row_env_step: int = -1
+    best: float | None = None
+    """The largest reward that was recorded."""
+    records: set[int] = field(default_factory=set[int])
+    chunk_files: dict[bytes, str] = field(default_factory=dict[bytes, str])
+    over: fx.CloseRun | None = None
+
+
+class Invariants:
+    """Watches a World; raises AssertionError at the first step after which something does not hold."""
+
+    def __init__(self, world: World) -> None:
+        self.checks = 0
+        self._world = world
+        self._seen: defaultdict[str, Seen] = defaultdict(Seen)
+        world.check, world.noted = self.check, self.note
+
+    # --- what is done to disk and logs ---
+
+    def note(self, effect: fx.DiskEffect) -> None:
+        """Progress goes on row by row, the best is the best, and nothing is said of a run that is over."""
+        if isinstance(effect, fx.Say):
+            return
+        seen = self._seen[effect.experiment]
+        assert seen.over is None or isinstance(effect, fx.DeleteChunks), f"{effect} after the run's end"
+        match effect:
+            case fx.WriteProgress():
+                assert not seen.rows or effect.row.epoch > seen.rows[-1], "a row of progress came twice"
+                assert effect.row.env_step >= seen.row_env_step, "progress goes back"
+                seen.rows.append(effect.row.epoch)
+                seen.row_env_step = effect.row.env_step
+            case fx.RecordCheckpoint():
+                seen.records.add(effect.record.train_iter)
+            case fx.RecordReward():
+                assert effect.best == (seen.best is None or effect.reward > seen.best), "not the best"
+                seen.best = effect.reward if effect.best else seen.best
+            case fx.DeleteChunks():
+                live = self._experiment(effect.experiment).experience.live_files()
+                assert not live & set(effect.files), "a live payload is deleted"
+            case fx.CloseRun():
+                assert effect.keep <= self._world.disk, "a payload the index refers to was deleted"
+                seen.over = effect
+            case fx.Emit():
+                pass
+
+    # --- after every turn ---
+
+    def check(self) -> None:
+        """Everything, now."""
+        self.checks += 1
+        held = self._leases_of_workers()
+        for experiment in self._world.coordinator.experiments:
+            id, seen = experiment.identity.id, self._seen[experiment.identity.id]
+            memory = experiment.memory(self._world.now_s)
+            self._counts_exactly(id, seen, memory)
+            self._never_goes_back(seen, memory)
+            self._keeps_its_promises(seen, memory)
+            self._matches_the_journal(experiment, seen)
+            for lease in memory.leases.leases:
+                assert held.pop(lease.number, None) == lease.worker, f"lease {lease.number} is not {lease.worker}'s"
+            seen.crashes = self._world.crashes
+        assert not held, f"leases {held} belong to no experiment"
+
+    def _leases_of_workers(self) -> dict[int, str]:
+        """Who holds which lease, as the registry has it: nobody shares one."""
+        held = [(worker.lease, worker.uuid) for worker in self._world.coordinator.registry if worker.lease]
+        claimed = Counter(worker.lease for worker in self._world.workers.values() if worker.alive and worker.lease)
+        assert len(dict(held)) == len(held), "two workers hold one lease"
+        assert max(claimed.values(), default=1) == 1, "two workers believe they hold one lease"
+        return dict(held)
+
+    def _counts_exactly(self, id: str, seen: Seen, memory: ExperimentMemory) -> None:
+        """env_step is what was collected, to the step; nothing that was counted is forgotten."""
+        ledger = memory.experience.ledger
+        assert ledger.env_steps == self._world.unique_env_steps(id), "env_step is not what was collected"
+        counted = (ledger.env_steps, ledger.rows, ledger.episodes, ledger.chunks)
+        assert all(now >= before for now, before in zip(counted, seen.counted, strict=True)), "a counter falls"
+        seen.counted = counted
+
+    def _never_goes_back(self, seen: Seen, memory: ExperimentMemory) -> None:
+        supply = memory.supply
+        assert ORDER[memory.state] >= ORDER[seen.state], f"{memory.state} after {seen.state}"
+        assert memory.state == seen.state or seen.state not in OVER, f"{memory.state} after {seen.state}"
+        assert supply.policy >= seen.policy, "the policy goes back"
+        assert supply.epoch >= seen.epoch, "the epoch goes back"
+        assert supply.policy.epoch <= supply.epoch, "a policy of a learner to come"
+        if supply.epoch == seen.epoch and self._world.crashes == seen.crashes:
+            assert supply.train_iter >= seen.train_iter, "train_iter falls under one learner"
+        seen.state, seen.policy = memory.state, supply.policy
+        seen.epoch, seen.train_iter = supply.epoch, supply.train_iter
+
+    def _keeps_its_promises(self, seen: Seen, memory: ExperimentMemory) -> None:
+        """Credit never falls, nobody was told of more than is known here, and the best stays the best."""
+        granted = {account.lease: account.granted for account in memory.supply.accounts}
+        for lease, steps in granted.items():
+            assert steps >= seen.granted.get(lease, 0), f"the credit of lease {lease} falls"
+        seen.granted = granted
+        for worker in self._world.workers.values():
+            if isinstance(worker.work, CollectorWork) and worker.lease in granted:
+                assert worker.work.credit <= granted[worker.lease], "a collector was promised more than is known"
+        best = memory.judging.commander.best
+        assert seen.best is None or (best is not None and best[1] >= seen.best), "the best is forgotten"
+        seen.best = None if best is None else best[1]
+
+    def _matches_the_journal(self, experiment: Experiment, seen: Seen) -> None:
+        """After a crash it would find the very chunks that are live now, and each payload is still there."""
+        journal = self._world.journal[experiment.identity.id]
+        files = experiment.experience.live_files()
+        journaled = {self._file_of(chunk, seen) for chunk in journal.chunks.values()}
+        assert journaled <= files, "the journal has chunks that are not live"
+        if experiment.over:
+            return
+        assert files <= self._world.disk, "a payload the index refers to was deleted"
+        rows = {chunk for chunk in files - journaled if self._is_live(experiment, chunk)}
+        assert not rows, f"the journal lacks {rows}"
+
+    def _is_live(self, experiment: Experiment, file: str) -> bool:
+        """A file that is only kept for a learner that has not loaded it yet is not."""
+        index = experiment.experience._index  # pyright: ignore[reportPrivateUsage]  # looked at, not used
+        return any(chunk.meta.file == file for chunk in index._chunks)  # pyright: ignore[reportPrivateUsage]
+
+    def _file_of(self, encoded: bytes, seen: Seen) -> str:
+        if encoded not in seen.chunk_files:
+            seen.chunk_files[encoded] = msgspec.msgpack.decode(encoded, type=IndexedChunk).meta.file
+        return seen.chunk_files[encoded]
+
+    def _experiment(self, id: str) -> Experiment:
+        return next(e for e in self._world.coordinator.experiments if e.identity.id == id)
+
+    # --- at the end ---
+
+    def finish(self) -> None:
+        """Every experiment is over: all of it is accounted for, and everybody is free."""
+        self.check()
+        for experiment in self._world.coordinator.experiments:
+            assert experiment.over
+            ledger = experiment.memory(self._world.now_s).experience.ledger
+            assert ledger.env_steps == self._world.unique_env_steps(experiment.identity.id)
+        assert all(not worker.lease for worker in self._world.coordinator.registry)

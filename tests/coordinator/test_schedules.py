@@ -1,0 +1,203 @@
+"""Whole experiments in which anybody may die between any two messages: thousands of schedules, each run to its end with
+every invariant checked after every turn of the coordinator.
+
+Each schedule has a number, which is its seed: `run_schedule(number)` plays it again. A few hundred run by default, more
+than ten thousand with `make faults`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.registry import Limits
+from remuda.tests.coordinator.invariants import Invariants
+from remuda.tests.coordinator.simulation import Faults, Worker, World
+from remuda.wire.messages import StopExperiment
+
+SHORT, LONG, SLICES = 240, 12_000, 8
+
+REPLAY: dict[str, object] = {
+    "name": "x",
+    "env": {"id": "CartPole-v1", "num_envs": 4},
+    "learner": {"batch_size": 8, "prefetch_batches": 2},
+    "collector": {"count": 2, "chunk_env_steps": 16},
+    "evaluator": {"count": 1, "episodes": 3, "interval_env_steps": 90},
+    "buffer": {"capacity": 120, "min_rows": 32, "samples_per_insert": 2.0},
+    "checkpoint": {"interval_env_steps": 70},
+    "log": {"progress_interval_env_steps": 50},
+    "stop": {"max_env_steps": 240},
+}
+ON_POLICY: dict[str, object] = {
+    "name": "x",
+    "env": {"id": "CartPole-v1", "num_envs": 2},
+    "policy": {"type": "ppo", "horizon_steps": 8},
+    "collector": {"count": 2},
+    "evaluator": {"count": 1, "episodes": 2, "interval_env_steps": 90},
+    "log": {"progress_interval_env_steps": 50},
+    "stop": {"max_env_steps": 240},
+}
+
+
+def settings(kind: str) -> ExperimentConfig:
+    match kind:
+        case "replay":
+            return ExperimentConfig.model_validate(REPLAY)
+        case "prioritized":
+            buffer = {"capacity": 120, "min_rows": 32, "prioritized": True}
+            return ExperimentConfig.model_validate({**REPLAY, "buffer": buffer})
+        case _:
+            return ExperimentConfig.model_validate({**ON_POLICY, "buffer": {"max_policy_lag": int(kind[-1])}})
+
+
+CONFIGS = {kind: settings(kind) for kind in ("replay", "prioritized", "lag 0", "lag 2")}
+
+
+@dataclass
+class Plan:
+    """What happens in one schedule. Points are those where the coordinator's process may die, turns are its turns."""
+
+    config: ExperimentConfig
+    experiments: int = 1
+    herd: tuple[int, int, int] = (2, 1, 1)
+    """Collectors, evaluators, learners."""
+    faults: Faults = field(default_factory=Faults)
+    turn_messages: int = 1
+    downtime_s: float = 0.3
+    crash_points: frozenset[int] = frozenset()
+    crash_chance: float = 0.0
+    killed: tuple[tuple[int, str, float], ...] = ()
+    """Turn, role, and after how long its nanny starts it anew (at infinity: a fresh worker comes in its place)."""
+    kill_chance: float = 0.0
+    stop_turn: int | None = None
+    stop_now: bool = False
+
+
+def plan_of(number: int) -> Plan:
+    """Every kind of trouble in turn; within each, the number moves on through its points (and then begins anew, with
+    other sizes of chunks)."""
+    chance = random.Random(number)
+    kind, place = number % 8, number // 8
+    config = CONFIGS[list(CONFIGS)[place % 4]]
+    point, role = place // 4, chance.choice(("collector", "learner", "evaluator"))
+    back_s = chance.choice((0.0, 0.0, 0.4, float("inf")))
+    late = Plan(config, faults=Faults(delay_s=chance.choice((0.0, 0.1))), turn_messages=chance.choice((1, 1, 4)))
+    match kind:
+        case 0 | 1:  # the coordinator, at every point
+            late.crash_points = frozenset({2 * point % 400 + kind})
+        case 2:  # a worker, at every turn
+            late.killed = ((point % 250, role, back_s),)
+        case 3:  # a worker, and the coordinator at about the same time, or while it recovers
+            turn = point % 200
+            late.killed = ((turn, role, back_s),)
+            late.crash_points = frozenset({turn + chance.randrange(-20, 60), turn + chance.randrange(0, 200)})
+        case 4:  # everybody, again and again, on a bad network
+            late.faults = Faults(loss=0.05, repeat=0.1, delay_s=0.2)
+            late.crash_chance, late.kill_chance = 0.003, 0.002
+        case 5:  # several experiments on one herd
+            late.experiments, late.herd = 3, chance.choice(((3, 2, 2), (2, 1, 1), (5, 2, 3)))
+            late.crash_chance, late.kill_chance = 0.002, 0.001
+        case 6:  # two deaths of the coordinator, the second perhaps while it recovers
+            late.crash_points = frozenset({point % 350, point % 350 + chance.randrange(1, 80)})
+            late.downtime_s = chance.choice((0.05, 0.3, 1.0))
+        case _:  # a client stops it
+            late.stop_turn, late.stop_now = point % 200, chance.random() < 0.5
+            late.crash_points = frozenset({late.stop_turn + chance.randrange(0, 60)})
+            late.kill_chance = 0.001
+    return late
+
+
+def run_schedule(number: int) -> tuple[int, int]:
+    """Play it to its end; returns how often everything was checked and how often the coordinator died."""
+    plan, chance = plan_of(number), random.Random(number + 1)
+    limits = Limits(lost_after_s=2.0)
+    world = World(plan.config, seed=number, faults=plan.faults, limits=limits, turn_messages=plan.turn_messages)
+    invariants = Invariants(world)
+    world.downtime_s = plan.downtime_s
+    world.crash_at = crashes(plan, chance)
+    world.check = trouble(plan, world, invariants, chance)
+    world.herd(*plan.herd)
+    for position in range(plan.experiments):
+        world.submit(f"x{position}")
+    run(world, plan.experiments)
+    invariants.finish()
+    for status in world.status().experiments:
+        ends = ("finished", "stopped") if plan.stop_turn is not None else ("finished",)
+        assert status.state in ends, status.reason
+        assert status.state == "stopped" or status.env_step >= 240
+    return invariants.checks, world.crashes
+
+
+def run(world: World, experiments: int) -> None:
+    """Until as many experiments are over, and whoever they let go of has heard so."""
+    end_s = world.now_s + 600.0
+    while len(world.closed) < experiments and world.now_s < end_s:
+        world.step()
+        known = list(world.coordinator.experiments)
+        if len(known) == experiments and all(experiment.over for experiment in known):
+            return
+    raise AssertionError(f"not over: {world.status().experiments}; said: {world.said[-10:]}")
+
+
+def crashes(plan: Plan, chance: random.Random) -> Callable[[], bool]:
+    passed = iter(range(10**9))
+    return lambda: next(passed) in plan.crash_points or chance.random() < plan.crash_chance
+
+
+def trouble(plan: Plan, world: World, invariants: Invariants, chance: random.Random) -> Callable[[], None]:
+    """Check, then kill whom the plan kills in this turn; nannies and clients do their part."""
+    turns = iter(range(10**9))
+    returning: list[tuple[float, Worker]] = []
+
+    def kill(victim: Worker, back_s: float) -> None:
+        if back_s == float("inf"):
+            world.kill(victim)
+            world.add(victim.role, 100 + len(world.workers))
+        else:
+            world.kill(victim)
+            returning.append((world.now_s + back_s, victim))
+
+    def check() -> None:
+        invariants.check()
+        turn = next(turns)
+        for due_s, victim in [*returning]:
+            if due_s <= world.now_s:
+                returning.remove((due_s, victim))
+                world.restart(victim)
+        alive = [worker for worker in world.workers.values() if worker.alive]
+        for when, role, back_s in plan.killed:
+            victims = [worker for worker in alive if worker.role == role]
+            if when == turn and victims:
+                kill(chance.choice(victims), back_s)
+        if alive and chance.random() < plan.kill_chance:
+            kill(chance.choice(alive), chance.choice((0.0, 0.4)))
+        if turn == plan.stop_turn:
+            world.ask(StopExperiment("x0", now=plan.stop_now))
+
+    return check
+
+
+def play(numbers: range) -> None:
+    """Run schedules; one that fails says which it was."""
+    for number in numbers:
+        try:
+            run_schedule(number)
+        except BaseException as error:
+            error.add_note(f"schedule {number}: {plan_of(number)}")
+            raise
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_anybody_may_die_between_any_two_messages(part: int) -> None:
+    play(range(part * SHORT // 4 * 29, (part + 1) * SHORT // 4 * 29, 29))
+
+
+@pytest.mark.faults_long
+@pytest.mark.timeout(1_200)
+@pytest.mark.parametrize("part", range(SLICES))
+def test_ten_thousand_schedules(part: int) -> None:
+    play(range(part * LONG // SLICES, (part + 1) * LONG // SLICES))

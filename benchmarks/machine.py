@@ -33,7 +33,7 @@ def facts() -> Machine:
         "cores": len(os.sched_getaffinity(0)),
         "cpu": _cpu_model(Path("/proc/cpuinfo")),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
-        "system": f"{platform.system()} {platform.release()}",
+        "system": platform.system(),
         "python": platform.python_version(),
         "versions": {name: found for name in _PACKAGES if (found := _version(name))},
         "peers": versions(),

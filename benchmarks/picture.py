@@ -58,7 +58,8 @@ def draw(records: Sequence[Record], path: Path) -> None:
 def _numbers(record: Record) -> str:
     if record.ratio is None:
         return f"not measured (goal {record.goal})"
-    return f"ratio {record.ratio:.3g} (goal {record.goal}); {record.ours:.4g} {record.unit}"
+    goal = f"goal {record.goal}" if Goal.parse(record.goal).bound else "no goal"
+    return f"ratio {record.ratio:.3g} ({goal}); {record.ours:.4g} {record.unit}"
 
 
 def _times(value: float, _position: object) -> str:

@@ -16,7 +16,7 @@ from remuda.benchmarks.figure import Measure, ReferenceFailedError
 
 ROOT = Path(__file__).resolve().parents[2]
 
-_REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_PINNED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?==")
 
 
 class _Line(msgspec.Struct):
@@ -35,15 +35,15 @@ def peer(name: str, script: str, *args: str, deadline_s: float = 600.0, root: Pa
 
 
 def versions(root: Path = ROOT) -> dict[str, dict[str, str]]:
-    """Return of each installed peer the versions of what its requirements.txt names."""
+    """Return of each installed peer the versions of what it pins: itself and what its speed depends on."""
     found: dict[str, dict[str, str]] = {}
-    for file in sorted((root / "benchmarks" / "peers").glob("*/requirements.txt")):
-        name = file.parent.name
-        packages = [str(path) for path in (root / ".venv-peers" / name).glob("lib/python*/site-packages")]
-        wanted = {_normal(match[0]) for line in file.read_text().splitlines() if (match := _REQUIREMENT.match(line))}
+    for folder in sorted((root / "benchmarks" / "peers").iterdir()):
+        lines = [line for file in folder.glob("*.txt") for line in file.read_text(encoding="utf-8").splitlines()]
+        pinned = {_normal(match[1]) for line in lines if (match := _PINNED.match(line))}
+        packages = [str(path) for path in (root / ".venv-peers" / folder.name).glob("lib/python*/site-packages")]
         installed = {_normal(package.name): package.version for package in distributions(path=packages)}
-        if installed.keys() & wanted:
-            found[name] = {package: installed[package] for package in sorted(installed.keys() & wanted)}
+        if here := sorted(installed.keys() & pinned):
+            found[folder.name] = {package: installed[package] for package in here}
     return found
 
 

@@ -114,11 +114,14 @@ def test_a_peer_that_fails_does_not_sink_the_rest(root: Path) -> None:
     assert good.met
 
 
-def test_versions_of_what_the_requirements_name(root: Path) -> None:
+def test_versions_of_what_the_requirements_pin(root: Path) -> None:
     folder = root / "benchmarks" / "peers" / "dummy"
-    (folder / "requirements.txt").write_text("# why\nFast_Thing[gpu]==1.2\nother>=3\nnot-there\n", encoding="utf-8")
+    (folder / "requirements.txt").write_text(
+        "# why x==1\nFast_Thing[gpu]==1.2\nloose>=3\nnot-there==1\n", encoding="utf-8"
+    )
+    (folder / "no-deps.txt").write_text("other==3.0\n", encoding="utf-8")
     packages = root / ".venv-peers" / "dummy" / "lib" / "python3.11" / "site-packages"
-    for name, version in (("fast.thing", "1.2.1"), ("other", "3.0"), ("unasked", "9")):
+    for name, version in (("fast.thing", "1.2.1"), ("other", "3.0"), ("loose", "3"), ("unasked", "9")):
         info = packages / f"{name.replace('.', '_')}-{version}.dist-info"
         info.mkdir(parents=True)
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", encoding="utf-8")

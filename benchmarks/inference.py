@@ -4,6 +4,9 @@ The networks are plain feed-forward ones with random weights: an MLP such as Car
 Atari's images go through. Ours is whatever `policy.inference.fastest` takes for them on this machine.
 """
 
+# torch's annotations are partial: pyright does not know what from_numpy returns.
+# pyright: reportUnknownMemberType=false
+
 from __future__ import annotations
 
 import time

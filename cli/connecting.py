@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -31,7 +31,7 @@ def connection_path(given: Path | None, runs_dir: Path) -> Path:
 
 
 @contextmanager
-def connected(given: Path | None, runs_dir: Path) -> Iterator[Client]:
+def connected(given: Path | None, runs_dir: Path) -> Generator[Client, None, None]:
     """A client of the coordinator. What goes wrong in the block leads to the exit code that says so."""
     from remuda.client.client import Client
     from remuda.wire import conversation

@@ -127,7 +127,9 @@ class Experiment:
         if not any(missing.values()):
             return None
         at_work = {role: len(self._leases.staying(role)) for role in ROLES}
-        lacking = {role: min(max(self._minimum[role] - at_work[role], 0), missing[role]) for role in ROLES}
+        lacking: dict[Role, int] = {
+            role: min(max(self._minimum[role] - at_work[role], 0), missing[role]) for role in ROLES
+        }
         return Demand(
             self.identity.id,
             self.identity.priority,
@@ -145,7 +147,9 @@ class Experiment:
         for role in ROLES:
             staying = self._leases.staying(role)
             surplus[role] = [] if keeps else [lease.number for lease in reversed(staying[self._minimum[role] :])]
-        leaving = {role: len(self._leases.of(role)) - len(self._leases.staying(role)) for role in ROLES}
+        leaving: dict[Role, int] = {
+            role: len(self._leases.of(role)) - len(self._leases.staying(role)) for role in ROLES
+        }
         identity = self.identity
         return Holding(identity.id, identity.name, identity.priority, identity.submitted, surplus, leaving)
 

@@ -84,7 +84,7 @@ class LeaseBook:
             LeaseMemory(lease.number, lease.role, lease.worker, lease.index, lease.life, lease.ready, lease.draining)
             for lease in self
         ]
-        lives = [(role, index, held) for (role, index), held in self._lives.items()]
+        lives: list[tuple[Role, int, int]] = [(role, index, held) for (role, index), held in self._lives.items()]
         return LeaseBookMemory(leases, lives, list(self.numbers))
 
     def remember(self, memory: LeaseBookMemory) -> None:

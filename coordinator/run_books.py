@@ -125,7 +125,7 @@ class RunBooks:
             if warning is not None:
                 log.say("commander", warning, level="warning")
         uncounted = () if recovered is None else _uncounted(recovered, folder.data)
-        live = frozenset() if recovered is None else _files(recovered) | {meta.file for meta in uncounted}
+        live = frozenset[str]() if recovered is None else _files(recovered) | {meta.file for meta in uncounted}
         sweep_orphans(folder.data, live, older_than_s=0.0)  # what is left of a life before this one
         resumed = _resumed(checkpoints, log, counters)
         policy_file = str(_policy_file(folder, experiment))

@@ -1,5 +1,4 @@
-"""Which workers an experiment draws from the herd, who gives some of its own back for one that waits, and why one that
-waits is waiting.
+"""Which workers an experiment draws from the herd, who gives some back for others, and why one that waits does so.
 
 Promised: an experiment that waits gets its minimum all at once; what a running one has beyond its minimum is lent to
 one of the same or a higher priority that lacks its minimum, and what it has within its minimum is never taken away; so
@@ -142,10 +141,10 @@ class _Dealing:
 
     def _call_in(self, demand: Demand, short: Mapping[Role, int]) -> str:
         """Have what it lacks given back, if that helps; returns what it waits for."""
-        free = {role: len(self._free[role]) for role in short}
+        free: dict[Role, int] = {role: len(self._free[role]) for role in short}
         if any(self._herd.get(role, 0) < demand.minimum[role] for role in short):
             return _explain(demand, free, {})  # the herd is too small: nobody is held up for its sake
-        coming = {role: self._on_their_way(role, count) for role, count in short.items()}
+        coming: dict[Role, list[Holding]] = {role: self._on_their_way(role, count) for role, count in short.items()}
         lent = {role: self._lent(demand, role, count - len(coming[role])) for role, count in short.items()}
         suffices = all(len(coming[role]) + len(lent[role]) >= count for role, count in short.items())
         if not demand.started:

@@ -388,8 +388,8 @@ class Coordinator:
         demands = [demand for experiment in going_on if (demand := experiment.demand(now_s)) is not None]
         decided = Plan((), {})
         if demands:
-            herd = {role: self._registry.count(role) for role in ROLES}
-            free = {role: self._registry.free(role) for role in ROLES}
+            herd: dict[Role, int] = {role: self._registry.count(role) for role in ROLES}
+            free: dict[Role, list[str]] = {role: self._registry.free(role) for role in ROLES}
             decided = plan(demands, free, [experiment.holding() for experiment in going_on], herd)
         steps: list[Step] = []
         for experiment in going_on:

@@ -145,7 +145,9 @@ class _Dealing:
         if any(self._herd.get(role, 0) < demand.minimum[role] for role in short):
             return _explain(demand, free, {})  # the herd is too small: nobody is held up for its sake
         coming: dict[Role, list[Holding]] = {role: self._on_their_way(role, count) for role, count in short.items()}
-        lent = {role: self._lent(demand, role, count - len(coming[role])) for role, count in short.items()}
+        lent: dict[Role, list[tuple[Holding, int]]] = {
+            role: self._lent(demand, role, count - len(coming[role])) for role, count in short.items()
+        }
         suffices = all(len(coming[role]) + len(lent[role]) >= count for role, count in short.items())
         if not demand.started:
             for role in ROLES:

@@ -56,6 +56,7 @@ from remuda.wire.messages import (
     Register,
     Registered,
     Rejected,
+    Role,
     Shutdown,
     Status,
     StatusRequest,

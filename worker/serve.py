@@ -15,6 +15,8 @@ from remuda.worker.network import CoordinatorLostError
 
 IDLE_WAIT_S = 0.2
 """Longest a worker with nothing to do sleeps before it looks whether it has been asked to end."""
+_DOUBTS = ("CUDA", "cuDNN", "CUBLAS", "can't allocate memory")
+"""Errors that say so leave more behind than the work they ended."""
 
 
 class AskedToEndError(Exception):
@@ -50,7 +52,9 @@ def serve(link: Link, life: Life, begin: Callable[[Assign], Work]) -> str:
     """Work until told to leave or asked to end; returns why.
 
     A process that is asked to end hands in what it has collected or learned first. An exception in the work is
-    reported, with its traceback, and raised. Raises CoordinatorLostError and RefusedError as the link does.
+    reported, with its traceback, and ends the lease, not the process: the worker is free for others. It is raised
+    where the process may be the worse for it: memory or the GPU has failed, or the work does not let go. Raises
+    CoordinatorLostError and RefusedError as the link does.
     """
     desk = _Desk(link, begin)
     try:
@@ -61,11 +65,6 @@ def serve(link: Link, life: Life, begin: Callable[[Assign], Work]) -> str:
         _raise_failure(link)
         desk.hand_in()
         return life.reason
-    except (CoordinatorLostError, RefusedError):
-        raise  # nobody is there to be told
-    except Exception as error:
-        desk.report(error)
-        raise
     finally:
         desk.close()
 
@@ -81,6 +80,32 @@ class _Desk:
 
     def turn(self) -> str | None:
         """Do a bit of work and hear what was said; returns why to leave, once told to."""
+        try:
+            return self._turn()
+        except (CoordinatorLostError, RefusedError):
+            raise  # nobody is there to be told
+        except Exception as error:
+            self._fail(error)
+            return None
+
+    def hand_in(self) -> None:
+        """Finish what is in hand; nobody waits here for the coordinator to acknowledge it."""
+        if self._work is not None:
+            try:
+                self._work.drain()
+            except (CoordinatorLostError, RefusedError):
+                raise
+            except Exception as error:
+                self._report(error)
+                raise
+
+    def close(self) -> None:
+        """Let go of the work."""
+        work, self._work = self._work, None
+        if work is not None:
+            work.close()
+
+    def _turn(self) -> str | None:
         busy = self._work is not None and self._work.step()
         if self._work is not None and self._work.drained:
             self.close()
@@ -105,21 +130,17 @@ class _Desk:
                     self._work.handle(message)
         return None
 
-    def hand_in(self) -> None:
-        """Finish what is in hand; nobody waits here for the coordinator to acknowledge it."""
-        if self._work is not None:
-            self._work.drain()
+    def _fail(self, error: Exception) -> None:
+        """Tell of the exception and go back to the herd. Raises it where this process had better end."""
+        self._report(error)
+        if self._lease == 0 or _leaves_doubt(error):
+            raise error
+        self.close()
+        self._link.end_lease(self._lease)
 
-    def report(self, error: Exception) -> None:
-        """Tell the coordinator what ended the lease's work."""
+    def _report(self, error: Exception) -> None:
         text = f"{type(error).__name__}: {error}"[:1_000]
         self._link.send(WorkerFailed(self._lease, _sendable(text), _sendable(traceback.format_exc()[-100_000:])))
-
-    def close(self) -> None:
-        """Let go of the work."""
-        work, self._work = self._work, None
-        if work is not None:
-            work.close()
 
     def _carry_on(self, registered: Registered) -> None:
         """The worker had lost touch and is registered again; if its lease is over, so is the work."""
@@ -143,6 +164,11 @@ def _raise_failure(link: Link) -> None:
     """A link that failed also asks the process to end: then that is why, and the exit code must say so."""
     while link.receive(0.0) is not None:
         pass
+
+
+def _leaves_doubt(error: Exception) -> bool:
+    """Whether the next lease of this process might suffer from what has happened."""
+    return isinstance(error, MemoryError) or any(doubt in str(error) for doubt in _DOUBTS)
 
 
 def _sendable(text: str) -> str:

@@ -1,0 +1,138 @@
+"""Workers whose work fails: told of with a count, free again after a rest, and five in a row end the run."""
+
+from __future__ import annotations
+
+import pytest
+
+from remuda.tests.coordinator.simulation import Worker, World
+from remuda.tests.coordinator.test_state import config, finished
+from remuda.wire.messages import Bye, WorkerFailed
+
+
+def fail(worker: Worker) -> None:
+    """As a worker does whose user code has raised: it tells, then lets go."""
+    worker.say(WorkerFailed(worker.lease, "RuntimeError: the floor gave way", "Traceback: in step, my_envs.py"))
+    worker.drained()
+
+
+def running(collectors: int = 2) -> World:
+    world = World(config(collector={"count": collectors, "chunk_env_steps": 64}))
+    world.herd(collectors=collectors)
+    world.submit()
+    world.step()
+    while world.experiment().env_step < 300:
+        world.step()
+    return world
+
+
+def of(world: World, role: str) -> list[Worker]:
+    return [worker for worker in world.workers.values() if worker.role == role]
+
+
+def told(world: World, part: str) -> list[str]:
+    return [text for _, text in world.said if part in text]
+
+
+@pytest.mark.parametrize("role", ["collector", "evaluator", "learner"])
+def test_a_worker_that_failed_serves_again_in_the_same_life(role: str) -> None:
+    world = running()
+    victim = of(world, role)[0]
+    lease = victim.lease
+    fail(victim)
+    finished(world)
+    assert victim.alive
+    assert victim.incarnation == 1
+    assert len(victim.assignments) == 2
+    assert victim.assignments[0] == lease
+    [text] = told(world, "failure of")
+    assert text.startswith(f"1st failure of {role} {victim.uuid}: RuntimeError: the floor gave way")
+    assert "my_envs.py" in text
+
+
+def test_failures_are_counted_by_worker() -> None:
+    world = running()
+    first, second = of(world, "collector")
+    for victim in (first, second, first):
+        fail(victim)
+        before = world.experiment().env_step
+        while not (victim.lease and world.experiment().env_step > before):
+            world.step()
+    finished(world)
+    counted = [text.split(":")[0] for text in told(world, "failure of")]
+    assert counted == [
+        f"1st failure of collector {first.uuid}",
+        f"1st failure of collector {second.uuid}",
+        f"2nd failure of collector {first.uuid}",
+    ]
+
+
+def test_one_that_always_fails_rests_longer_each_time_and_ends_the_run_at_the_fifth() -> None:
+    world = running(collectors=1)
+    [victim] = of(world, "collector")
+    victim.hung = True  # from now on it comes to no chunk
+    for _ in range(5):
+        world.step()
+    rests: list[float] = []
+    for _ in range(4):
+        fail(victim)
+        failed_s = world.now_s
+        while not victim.lease:
+            world.step()
+        rests.append(world.now_s - failed_s)
+    fail(victim)
+    world.run()
+    status = world.experiment()
+    assert [round(rest) for rest in rests] == [1, 2, 4, 8]
+    assert status.state == "failed"
+    assert status.reason is not None
+    assert "5 failures in a row; workers fail: RuntimeError: the floor gave way" in status.reason
+    assert all(worker.alive and not worker.lease for worker in world.workers.values())
+    assert len(told(world, "5th failure of collector")) == 1
+
+
+def test_progress_in_between_wipes_the_record() -> None:
+    world = running(collectors=1)
+    [victim] = of(world, "collector")
+    for _ in range(7):
+        fail(victim)
+        before = world.experiment().env_step
+        while not (victim.lease and world.experiment().env_step > before):
+            world.step()
+    finished(world)
+    assert len(told(world, "7th failure of collector")) == 1
+
+
+def test_a_worker_in_doubt_of_itself_leaves_and_its_next_life_serves() -> None:
+    world = running()
+    victim = of(world, "collector")[0]
+    victim.say(WorkerFailed(victim.lease, "MemoryError: ", "Traceback: in step"))
+    victim.say(Bye("it failed"))
+    victim.work = None
+    for _ in range(10):
+        world.step()
+    again = world.restart(victim)
+    finished(world)
+    assert len(again.assignments) == 1
+    assert told(world, "is gone: it left (it failed)")
+
+
+def test_another_experiment_of_the_herd_goes_on_undisturbed() -> None:
+    world = World(config(collector={"count": 1, "chunk_env_steps": 64}, stop={"max_env_steps": 40_000}))
+    world.herd(collectors=2, evaluators=2, learners=2)
+    world.submit("good")
+    world.submit("bad")
+    while not all(worker.lease for worker in world.workers.values()):
+        world.step()
+    bad = next(e for e in world.coordinator.experiments if e.identity.name == "bad")
+    [victim] = [w for w in of(world, "collector") if w.lease in bad.lease_numbers]
+    victim.hung = True  # it comes to no chunk
+    for _ in range(2_000):
+        if victim.lease:
+            fail(victim)
+        world.step()
+        if bad.over:
+            break
+    world.run(3_000)
+    assert {e.identity.name: e.state for e in world.coordinator.experiments} == {"good": "finished", "bad": "failed"}
+    of_good = [w for w in world.workers.values() if w is not victim and len(w.assignments) == 1]
+    assert len(of_good) >= 3, "nobody of the good one had to begin again"

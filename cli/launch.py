@@ -14,6 +14,8 @@ from remuda.cli.options import (
     ConfigPath,
     Device,
     Force,
+    Inference,
+    InitializeFrom,
     OnExistsOption,
     Profile,
     ResolvedRun,
@@ -28,7 +30,6 @@ from remuda.cli.options import (
 
 if TYPE_CHECKING:
     from remuda.client.client import Client
-    from remuda.config.load import LoadedConfig
     from remuda.deploy.local import LocalLauncher
     from remuda.wire.messages import ExperimentStatus, Submitted
     from remuda.worker.life import Life
@@ -57,6 +58,8 @@ def launch(
     on_exists: OnExistsOption = None,
     resume: Resume = False,
     force: Force = False,
+    initialize_from: InitializeFrom = None,
+    inference: Inference = False,
     profile: Profile = False,
 ) -> None:
     """Run an experiment with a coordinator and a herd of workers, follow it to its end, and leave no process behind.
@@ -78,6 +81,8 @@ def launch(
         on_exists=on_exists,
         resume=resume,
         force=force,
+        initialize_from=initialize_from,
+        inference=inference,
     )
     _check(resolved)
     with kept_profiles(profile) as keeping:
@@ -91,21 +96,34 @@ def _check(resolved: ResolvedRun) -> None:
     from remuda.storage.run_folder import check
 
     check(resolved.run_dir, resolved.on_exists, mode="parallel")
-    check_input(resolved.loaded)
+    check_input(resolved)
 
 
-def check_input(loaded: LoadedConfig) -> None:
-    """Build the environment once and see that the algorithm can act in it. Raises InputError."""
+def check_input(resolved: ResolvedRun) -> None:
+    """Build the environment once and see that the algorithm can act in it, with the weights that the run is to begin
+    with. Raises InputError."""
     from remuda.environments.check import check_environment
     from remuda.environments.errors import EnvironmentBuildError
+    from remuda.learner.start import new_algorithm, take_weights
     from remuda.policy.algorithms import make_policy
+    from remuda.policy.checkpoint_file import CheckpointError
     from remuda.policy.spaces import ActionSpec, ObservationSpec, UnsupportedSpaceError
 
+    config, path = resolved.loaded.config, resolved.loaded.path
     try:
-        observation, action = check_environment(loaded.config)
-        make_policy(loaded.config, ObservationSpec.of(observation), ActionSpec.of(action))
-    except (EnvironmentBuildError, UnsupportedSpaceError) as error:
-        raise InputError(f"{loaded.path}: {error}") from error
+        observation, action = check_environment(config)
+        make_policy(config, ObservationSpec.of(observation), ActionSpec.of(action))
+        weights = config.learner.initialize_from
+        if weights is not None and resolved.on_exists != "resume":
+            on_cpu = config.model_copy(update={"learner": config.learner.model_copy(update={"device": "cpu"})})
+            take_weights(Path(weights), new_algorithm(on_cpu, observation, action))
+    except (EnvironmentBuildError, UnsupportedSpaceError, CheckpointError) as error:
+        raise InputError(f"{path}: {error}") from error
+    if weights is not None and resolved.on_exists == "force" and Path(weights).is_relative_to(resolved.run_dir):
+        raise InputError(
+            f"the weights {weights} lie in the folder that --force moves away: copy the file, or choose another run "
+            "folder (--on-exists rename)"
+        )
 
 
 def _run(resolved: ResolvedRun, profile: Path | None) -> ExperimentStatus:

@@ -32,6 +32,16 @@ OnExistsOption = Annotated[
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Short for --on-exists resume: continue the run.")]
 Force = Annotated[bool, typer.Option("--force", help="Short for --on-exists force: start over.")]
+InitializeFrom = Annotated[
+    Path | None,
+    typer.Option(metavar="RUN_OR_FILE", help="Start from the weights of a checkpoint (of a run: its best)."),
+]
+Inference = Annotated[
+    bool,
+    typer.Option(
+        "--inference", help="No learning: a trained policy (--initialize-from or --resume) acts and is judged."
+    ),
+]
 Profile = Annotated[
     bool, typer.Option("--profile", help="Write where each process spends its time to log/profile/ (costs about 1 %).")
 ]
@@ -90,12 +100,46 @@ def resolve_run(
     on_exists: OnExists | None = None,
     resume: bool = False,
     force: bool = False,
+    initialize_from: Path | None = None,
+    inference: bool = False,
 ) -> ResolvedRun:
     """Make one request of the shared options. Raises InputError for options that contradict, ConfigError."""
     choice = resolve_on_exists(on_exists, resume=resume, force=force)
-    loaded = load(config, sets=sets, seed=seed, device=device)
+    beginning = resolve_beginning(initialize_from, inference=inference, resume=choice == "resume")
+    loaded = load(config, sets=[*(sets or ()), *beginning], seed=seed, device=device)
     folder = resolve_run_dir(run_dir, run_id, runs_dir=runs_dir, name=loaded.config.name)
     return ResolvedRun(loaded, folder, choice)
+
+
+def resolve_beginning(initialize_from: Path | None, *, inference: bool, resume: bool) -> list[str]:
+    """The settings that say which weights a run begins with. Raises InputError."""
+    import json
+
+    if initialize_from is not None and resume:
+        raise InputError("give one of --resume (go on) and --initialize-from (a new run from old weights)")
+    if inference and not resume and initialize_from is None:
+        raise InputError(
+            "--inference has a trained policy act: say which by --initialize-from RUN_OR_FILE, or --resume"
+        )
+    settings = ["learner.inference=true"] if inference else []
+    if initialize_from is None:
+        return settings
+    weights = _weights_file(initialize_from)
+    return [*settings, f"learner.initialize_from={json.dumps(os.path.abspath(weights))}"]
+
+
+def _weights_file(source: Path) -> Path:
+    from remuda.policy.checkpoint_file import CheckpointError
+    from remuda.policy.loading import find_checkpoint
+    from remuda.storage.checkpoint_index import CheckpointIndexError
+
+    try:
+        weights = find_checkpoint(source, "best") if source.is_dir() else source
+    except (CheckpointError, CheckpointIndexError) as error:
+        raise InputError(f"--initialize-from: {error}") from error
+    if not weights.is_file():
+        raise InputError(f"--initialize-from: {source} is neither a run folder nor a checkpoint file")
+    return weights.resolve()
 
 
 def resolve_run_dir(run_dir: Path | None, run_id: str | None, *, runs_dir: Path, name: str) -> Path:

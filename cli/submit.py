@@ -15,6 +15,8 @@ from remuda.cli.options import (
     ConfigPath,
     Device,
     Force,
+    Inference,
+    InitializeFrom,
     OnExistsOption,
     Resume,
     RunDir,
@@ -57,6 +59,8 @@ def submit(
     on_exists: OnExistsOption = None,
     resume: Resume = False,
     force: Force = False,
+    initialize_from: InitializeFrom = None,
+    inference: Inference = False,
     connection_file: ConnectionPath = None,
 ) -> None:
     """Hand an experiment to a coordinator; prints its id alone on standard output.
@@ -76,8 +80,10 @@ def submit(
         on_exists=on_exists,
         resume=resume,
         force=force,
+        initialize_from=initialize_from,
+        inference=inference,
     )
-    check_input(resolved.loaded)
+    check_input(resolved)
     loaded = resolved.loaded
     with connected(connection_file, runs_dir) as client:
         submitted = client.submit(

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from remuda.cli.errors import InputError, RunFailedError
 from remuda.cli.options import (
@@ -14,6 +11,8 @@ from remuda.cli.options import (
     ConfigPath,
     Device,
     Force,
+    Inference,
+    InitializeFrom,
     OnExistsOption,
     Profile,
     ResolvedRun,
@@ -33,11 +32,6 @@ EXAMPLE = "remuda train examples/cartpole_dqn.yaml --seed 1 --run-id first"
 GRACE_S = 60.0
 """Seconds after Ctrl-C or SIGTERM within which the last checkpoint must be saved."""
 
-InitializeFrom = Annotated[
-    Path | None,
-    typer.Option(metavar="RUN_OR_FILE", help="Start from the weights of a checkpoint (of a run: its best)."),
-]
-
 
 def train(
     config: ConfigPath,
@@ -51,6 +45,7 @@ def train(
     resume: Resume = False,
     force: Force = False,
     initialize_from: InitializeFrom = None,
+    inference: Inference = False,
     profile: Profile = False,
 ) -> None:
     """Train in this process, until a stop condition of the config is reached.
@@ -66,8 +61,6 @@ def train(
     from remuda.worker.profile import profiled
 
     bound_threads(1)
-    if initialize_from is not None and resume:
-        raise InputError("give one of --resume (go on) and --initialize-from (a new run from old weights)")
     asked = resolve_run(
         config,
         sets=sets,
@@ -79,15 +72,17 @@ def train(
         on_exists=on_exists,
         resume=resume,
         force=force,
+        initialize_from=initialize_from,
+        inference=inference,
     )
     with kept_profiles(profile) as keeping:
         with profiled(keeping.folder, "serial"):
-            result = _run(asked, initialize_from)
+            result = _run(asked)
         keeping.keep_in(result.run_dir)
     _tell(result, asked)
 
 
-def _run(asked: ResolvedRun, initialize_from: Path | None) -> RunResult:
+def _run(asked: ResolvedRun) -> RunResult:
     from remuda.cli.progress import open_view
     from remuda.coordinator.journal import JournalError
     from remuda.environments.errors import EnvironmentBuildError
@@ -98,7 +93,7 @@ def _run(asked: ResolvedRun, initialize_from: Path | None) -> RunResult:
     from remuda.storage.checkpoint_index import CheckpointIndexError
     from remuda.worker.life import Life
 
-    start = Start(asked.run_dir, asked.on_exists, initialize_from, asked.loaded.provenance)
+    start = Start(asked.run_dir, asked.on_exists, asked.loaded.provenance)
     view = open_view(asked.loaded.config.stop)
     try:
         with Life(grace_s=GRACE_S) as life:

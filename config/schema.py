@@ -223,6 +223,12 @@ class LearnerConfig(Section):
     """Batches asked for in one request; the next request is in flight while these are trained on."""
     device: str = "cpu"
     """A torch device: cpu, cuda, cuda:1."""
+    initialize_from: str | None = None
+    """Checkpoint file whose weights a new run begins with; nothing else of it is taken. --initialize-from RUN fills in
+    that run's best."""
+    inference: bool = False
+    """No updates: the policy that a run begins with (or is resumed with) acts, exploring as little as it ever would,
+    and is judged."""
 
 
 class CollectorConfig(Section):

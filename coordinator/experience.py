@@ -127,6 +127,8 @@ class Experience:
 
     def sampleable_batches(self, batch_size: int) -> int:
         """How many batches may be drawn now."""
+        if self._config.learner.inference:
+            return 0
         return self._index.sampleable_rows() // batch_size
 
     def settle(self, newest: PolicyRef) -> None:
@@ -297,7 +299,7 @@ class Experience:
 
 
 def _on_policy_limiter(config: ExperimentConfig, plan: RowPlan) -> OnPolicyLimiter | None:
-    if not plan.on_policy:
+    if not plan.on_policy or config.learner.inference:
         return None
     lag = config.buffer.max_policy_lag
     return OnPolicyLimiter(plan.rows_per_update, updates_ahead=UNBOUNDED_LAG if lag is None else lag)
@@ -309,7 +311,7 @@ def _replay_limiter(
     batches = batches_in_flight or REQUESTS_IN_FLIGHT * plan.batches_per_request
     chunk_rows = plan.chunk_slots + config.env.num_envs
     return SamplesPerInsertLimiter(
-        config.buffer.samples_per_insert,
+        None if config.learner.inference else config.buffer.samples_per_insert,
         config.buffer.min_rows,
         request_rows=batches * plan.rows_per_update,
         chunk_rows=chunk_rows * (config.collector.count if collectors is None else collectors),

@@ -17,7 +17,7 @@ from remuda.learner.loop import LearnerLoop
 from remuda.learner.outputs import LearnerOutputs
 from remuda.learner.prefetch import Prefetch
 from remuda.learner.publisher import Publisher
-from remuda.learner.start import continue_from, new_algorithm
+from remuda.learner.start import continue_from, new_algorithm, take_weights
 from remuda.logbook.book import learner_logbook
 from remuda.policy.row_plan import row_plan
 from remuda.policy.schedules import exploration
@@ -170,6 +170,10 @@ class LearnerWork:
         self._outputs = LearnerOutputs(self._folder, self._config, self._log)
         self._outputs.begin(self._algorithm)
         if path is None or progress is None:
+            weights = self._config.learner.initialize_from
+            if weights is not None:
+                take_weights(Path(weights), self._algorithm)
+                self._say(f"loaded weights {weights}")
             return 0
         self._outputs.loaded(path, warnings)
         return progress.counters.train_iter

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from remuda.config.schema import BufferConfig, DqnConfig, PolicyConfig
+import sys
+
+from remuda.config.schema import BufferConfig, DqnConfig, ExperimentConfig, PolicyConfig
 
 
 def linear(start: float, end: float, *, duration: int, at: int) -> float:
@@ -23,6 +25,13 @@ def exploration(policy: PolicyConfig, *, env_step: int, train_iter: int) -> dict
         return {}
     decay = policy.epsilon_decay_env_steps
     return {"epsilon": linear(policy.epsilon_start, policy.epsilon_end, duration=decay, at=env_step)}
+
+
+def exploration_of(config: ExperimentConfig, *, env_step: int, train_iter: int) -> dict[str, float]:
+    """`exploration` of a run; where nothing is learned it is what schedules end at."""
+    if config.learner.inference:
+        env_step = train_iter = sys.maxsize
+    return exploration(config.policy, env_step=env_step, train_iter=train_iter)
 
 
 def importance_beta(buffer: BufferConfig, train_iter: int) -> float:

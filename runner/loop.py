@@ -19,7 +19,7 @@ from remuda.evaluator.player import episode_report
 from remuda.learner.checkpoint import Progress
 from remuda.learner.loop import LearnerLoop
 from remuda.logbook.progress import ProgressRow
-from remuda.policy.schedules import exploration
+from remuda.policy.schedules import exploration_of
 from remuda.runner.keeping import SERIAL_WORKER, Keeper, sweep
 from remuda.runner.memory import Memory
 from remuda.runner.parts import Parts, Watch
@@ -305,7 +305,7 @@ class SerialLoop:
 
     def _exploration(self) -> dict[str, float]:
         counters = (self._experience.env_step, self._learner.train_iter)
-        return exploration(self._config.policy, env_step=counters[0], train_iter=counters[1])
+        return exploration_of(self._config, env_step=counters[0], train_iter=counters[1])
 
     def _say(self, text: str, *, level: str = "info") -> None:
         self._logbook.say("commander", text, level="error" if level == "error" else "info")

@@ -29,7 +29,6 @@ from remuda.learner.start import continue_from, new_algorithm, take_weights
 from remuda.logbook.book import Logbook, serial_logbook
 from remuda.policy.algorithms import declaration, make_policy
 from remuda.policy.base import Algorithm
-from remuda.policy.loading import find_checkpoint
 from remuda.policy.row_plan import row_plan
 from remuda.runner.keeping import catch_up, replay_of
 from remuda.runner.loop import SerialLoop
@@ -57,12 +56,10 @@ class RunResult:
 
 @dataclass(frozen=True)
 class Start:
-    """Where the run's files go and what its weights are at first."""
+    """Where the run's files go."""
 
     run_dir: Path
     on_exists: OnExists = "error"
-    initialize_from: Path | None = None
-    """A checkpoint file, or a run folder, whose best weights are taken; counters start at 0."""
     provenance: Mapping[str, Origin] | None = None
     """Where each setting came from, for formatted_total_config.py."""
 
@@ -102,9 +99,9 @@ def run(
         num_players = min(config.env.num_envs, config.evaluator.episodes)
         player = stack.enter_context(closing(CheckpointPlayer(config, num_envs=num_players)))
         algorithm = new_algorithm(config, *single_spaces(vector))
-        weights = None if start.initialize_from is None else _weights_file(start.initialize_from)
+        weights = None if start.on_exists == "resume" else config.learner.initialize_from
         if weights is not None:
-            take_weights(weights, algorithm)
+            take_weights(Path(weights), algorithm)
         folder = prepare(start.run_dir, start.on_exists, mode="serial", now=datetime.now().astimezone())
         checkpoints = CheckpointIndex(folder.ckpt)
         journal = stack.enter_context(closing(RunJournal(folder.journal)))
@@ -154,10 +151,6 @@ def _rollout(
 ) -> Rollout:
     policy = make_policy(config, algorithm.observation, algorithm.action)
     return make_rollout(config, vector, policy, index=0, life=life, clock=clock)
-
-
-def _weights_file(source: Path) -> Path:
-    return find_checkpoint(source, "best") if source.is_dir() else source
 
 
 def _continue(checkpoints: CheckpointIndex, algorithm: Algorithm) -> _Continued:

@@ -99,6 +99,31 @@ def test_options_that_contradict_each_other(terminal: Terminal, config: Path, tm
     assert "--initialize-from" in ended.err
 
 
+def test_inference_needs_a_trained_policy(terminal: Terminal, config: Path, tmp_path: Path) -> None:
+    for verb in ("train", "launch"):
+        ended = terminal.remuda(verb, config, "--run-dir", tmp_path / "run", "--inference")
+        assert ended.code == 2
+        assert "--inference has a trained policy act: say which by --initialize-from" in ended.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_weights_that_are_not_there(terminal: Terminal, config: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for source, why in ((tmp_path / "nothing", "neither a run folder nor"), (tmp_path / "empty", "no checkpoint is")):
+        ended = terminal.remuda("train", config, "--run-dir", tmp_path / "run", "--initialize-from", source)
+        assert ended.code == 2
+        assert why in ended.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_trained_policy_acts_without_learning(terminal: Terminal, config: Path, tmp_path: Path) -> None:
+    assert terminal.remuda("train", config, "--run-dir", tmp_path / "old", *SHORT).code == 0
+    new = ("train", config, "--run-dir", tmp_path / "new", "--initialize-from", tmp_path / "old", "--inference")
+    ended = terminal.remuda(*new, *SHORT)
+    assert ended.code == 0, ended.err
+    assert "train_iter 0, " in ended.out
+
+
 def test_weights_that_do_not_fit_are_named(terminal: Terminal, config: Path, tmp_path: Path) -> None:
     assert terminal.remuda("train", config, "--run-dir", tmp_path / "old", *SHORT).code == 0
     new = ("train", config, "--run-dir", tmp_path / "new", "--initialize-from", tmp_path / "old")

@@ -145,7 +145,7 @@ def test_what_cannot_be_run_leaves_no_folder(user: Path, tmp_path: Path) -> None
         with pytest.raises(error):
             run_tiny(tiny_config(user, override), start)
     with pytest.raises(CheckpointError, match="no such checkpoint"):
-        run_tiny(tiny_config(user), Start(tmp_path / "run", initialize_from=tmp_path / "nothing.pth.tar"))
+        run_tiny(tiny_config(user, "learner.initialize_from=nothing.pth.tar"), Start(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 
@@ -165,23 +165,51 @@ def test_an_existing_run_is_never_mixed_with_a_new_one(user: Path, tmp_path: Pat
 
 def test_a_new_run_from_old_weights_starts_at_0_with_the_best_of_them(user: Path, tmp_path: Path) -> None:
     old = RunFolder(run_tiny(tiny_config(user), Start(tmp_path / "old")).run_dir)
-    config = tiny_config(user, "stop.max_train_iters=1", "seed=9")
-    for name, source in (("of_run", old.root), ("of_file", old.best)):
-        new = RunFolder(run_tiny(config, Start(tmp_path / name, initialize_from=source)).run_dir)
-        assert load(new.checkpoint(0)).progress.counters.env_step == 0
-        ours = torch.load(new.checkpoint(0), weights_only=True)
-        best = torch.load(old.best, weights_only=True)
-        for name, tensor in best["model"].items():
-            assert torch.equal(ours["model"][name], tensor)
-            assert torch.equal(ours["target_model"][name], tensor)
-        assert ours["optimizer"]["step"] == 0
-        assert "loaded weights " in new.learner_log.read_text()
+    config = tiny_config(user, "stop.max_train_iters=1", "seed=9", f"learner.initialize_from={old.best}")
+    new = RunFolder(run_tiny(config, Start(tmp_path / "new")).run_dir)
+    assert load(new.checkpoint(0)).progress.counters.env_step == 0
+    ours = torch.load(new.checkpoint(0), weights_only=True)
+    best = torch.load(old.best, weights_only=True)
+    for name, tensor in best["model"].items():
+        assert torch.equal(ours["model"][name], tensor)
+        assert torch.equal(ours["target_model"][name], tensor)
+    assert ours["optimizer"]["step"] == 0
+    assert "loaded weights " in new.learner_log.read_text()
+
+
+def test_a_run_that_began_with_old_weights_is_resumed_with_its_own(user: Path, tmp_path: Path) -> None:
+    old = RunFolder(run_tiny(tiny_config(user), Start(tmp_path / "old")).run_dir)
+    config = tiny_config(user, f"learner.initialize_from={old.best}")
+    first = run_tiny(config, Start(tmp_path / "new"), stop=Flag(looks=100))
+    again = run_tiny(config, Start(tmp_path / "new", "resume"), stop=Flag(looks=0))
+    assert again.counters.train_iter == first.counters.train_iter > 0
+    said = RunFolder(again.run_dir).learner_log.read_text()
+    assert said.count("loaded weights ") == 1
+
+
+@pytest.mark.parametrize("policy", ["dqn", "ppo"])
+def test_inference_learns_nothing_and_explores_as_little_as_it_ever_would(
+    policy: str, user: Path, tmp_path: Path
+) -> None:
+    settings = ["policy={type: ppo, hidden: [8]}", "buffer.samples_per_insert=null"] if policy == "ppo" else []
+    trained = RunFolder(run_tiny(tiny_config(user, *settings), Start(tmp_path / "old")).run_dir)
+    config = tiny_config(user, *settings, f"learner.initialize_from={trained.best}", "learner.inference=true")
+    result = run_tiny(config, Start(tmp_path / "new"))
+    assert result.reason == "max_env_steps"
+    assert result.counters.env_step >= 400
+    assert result.counters.train_iter == result.counters.policy_version == 0
+    assert result.counters.episode > 0
+    assert result.best is not None
+    saved = load(RunFolder(result.run_dir).checkpoint(0))
+    if policy == "dqn":
+        assert saved.progress.exploration == {"epsilon": config.policy.epsilon_end}  # type: ignore[union-attr]
 
 
 def test_a_run_may_start_over_from_its_own_best_weights(user: Path, tmp_path: Path) -> None:
     old = RunFolder(run_tiny(tiny_config(user), Start(tmp_path / "run")).run_dir)
     best = torch.load(old.best, weights_only=True)["model"]
-    run_tiny(tiny_config(user, "stop.max_env_steps=30"), Start(old.root, "force", initialize_from=old.root))
+    weights = f"learner.initialize_from={old.best}"
+    run_tiny(tiny_config(user, "stop.max_env_steps=30", weights), Start(old.root, "force"))
     assert torch.equal(models(old)["iteration_0.pth.tar"]["torso.0.weight"], best["torso.0.weight"])
 
 

@@ -23,6 +23,7 @@ class ProgressRows:
 
     def __init__(self, config: ExperimentConfig, resumed: Resumed | None = None) -> None:
         self._interval = config.log.progress_interval_env_steps
+        self._budget_env_steps = config.stop.max_env_steps
         self._columns = declaration(config).loss_columns
         self._next_env_step = 0
         self._epoch = 0
@@ -70,6 +71,8 @@ class ProgressRows:
         """The row that is due now, if any. The `last` row is due wherever the run ends, unless it stands already."""
         if self._epoch == 0 and not last:
             return None  # row 0 comes first
+        if counters.env_step >= self._budget_env_steps and not last:
+            return None  # the last row stands there, and shows how the last checkpoint was judged
         news = counters.env_step > self._shown_env_step or self._test is not None
         if not (counters.env_step >= self._next_env_step or (last and news)):
             return None

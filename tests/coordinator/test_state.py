@@ -76,6 +76,17 @@ def test_progress_rows_begin_at_zero_and_follow_the_boundaries() -> None:
     assert sum(len(row.returns) for row in world.progress) == status.episode
 
 
+def test_the_last_row_is_the_only_one_where_the_budget_ends_the_run() -> None:
+    world = World(config())
+    world.herd(collectors=2)
+    world.submit()
+    status = finished(world)
+    steps = [row.env_step for row in world.progress]
+    assert steps == sorted(set(steps))
+    assert steps[-1] == status.env_step
+    assert world.progress[-1].test_returns, "how the last checkpoint was judged"
+
+
 def test_reaching_the_stop_value_ends_the_run_with_that_file_as_best() -> None:
     world = World(config(stop={"stop_value": 150.0, "max_env_steps": 100_000}))
     world.herd(collectors=2)

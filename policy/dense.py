@@ -1,55 +1,46 @@
-"""Fully connected layers in plain arrays, forward and backward."""
+"""Fully connected layers, forward and backward, without modules and without a graph."""
+
+# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
+# pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
-Floats = NDArray[np.float32]
+import torch
 
 
 @dataclass(frozen=True)
 class DenseLayer:
-    """A fully connected layer and where its gradient goes."""
+    """A fully connected layer and where its gradient goes. Nothing here is recorded: call it under `no_grad`."""
 
-    weight: Floats
-    """[outputs, inputs], as torch has it."""
-    bias: Floats
-    weight_gradient: Floats
-    bias_gradient: Floats
+    weight: torch.Tensor
+    """[outputs, inputs]."""
+    bias: torch.Tensor
+    weight_gradient: torch.Tensor
+    bias_gradient: torch.Tensor
 
     @classmethod
-    def of(cls, parameters: Mapping[str, Floats], gradients: Mapping[str, Floats], name: str) -> DenseLayer:
-        """Take a torch layer out of a network's named parameters; whatever is a view stays one."""
+    def of(cls, parameters: Mapping[str, torch.Tensor], gradients: Mapping[str, torch.Tensor], name: str) -> DenseLayer:
+        """Take a layer out of a network's named parameters; whatever is a view stays one."""
         weight, bias = f"{name}.weight", f"{name}.bias"
         return cls(parameters[weight], parameters[bias], gradients[weight], gradients[bias])
 
-    def forward(self, inputs: Floats) -> Floats:
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """[n, inputs] -> [n, outputs]."""
-        outputs: Floats = inputs @ self.weight.T
-        outputs += self.bias
-        return outputs
+        return torch.addmm(self.bias, inputs, self.weight.t())
 
-    def backward(self, inputs: Floats, gradient: Floats) -> None:
+    def backward(self, inputs: torch.Tensor, gradient: torch.Tensor) -> None:
         """Write the gradient of weight and bias, given that of the outputs that `inputs` led to, [n, outputs]."""
-        np.matmul(gradient.T, inputs, out=self.weight_gradient)
-        np.add.reduce(gradient, axis=0, out=self.bias_gradient)
+        torch.mm(gradient.t(), inputs, out=self.weight_gradient)
+        torch.sum(gradient, 0, out=self.bias_gradient)
 
-    def input_gradient(self, gradient: Floats) -> Floats:
+    def input_gradient(self, gradient: torch.Tensor) -> torch.Tensor:
         """Of the outputs, [n, outputs] -> of the inputs, [n, inputs]."""
-        inputs: Floats = gradient @ self.weight
-        return inputs
+        return gradient @ self.weight
 
 
-def relu(inputs: Floats) -> Floats:
-    """In place."""
-    return np.maximum(inputs, 0.0, out=inputs)
-
-
-def relu_input_gradient(outputs: Floats, gradient: Floats) -> Floats:
-    """In place of `gradient`, which is that of relu's outputs."""
-    gradient *= outputs > 0.0
-    return gradient
+def relu_backward(outputs: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    """The gradient of relu's inputs, in place of that of its outputs."""
+    return gradient.mul_(outputs.sign())

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-import numpy as np
 import torch
 
-from remuda.policy.dense import DenseLayer, Floats, relu, relu_input_gradient
+from remuda.policy.dense import DenseLayer, relu_backward
 from remuda.policy.flat_parameters import FlatParameters
 from remuda.policy.networks import QNetwork
 
@@ -34,11 +33,11 @@ class QValues(ABC):
 def q_values(network: QNetwork, parameters: FlatParameters) -> QValues:
     """Choose how, for good.
 
-    A perceptron on the CPU is written out: at the sizes of reinforcement learning, torch's modules and its graph take
-    longer than the products between them, and an update half as long without. Convolutions keep torch's kernels, which
-    plain arrays do not match, and other devices have nothing else.
+    A perceptron is written out: at the sizes of reinforcement learning, torch's modules and its graph take as long as
+    the products between them, and an update half as long without. Convolutions are slow themselves; what their graph
+    costs does not count.
     """
-    if network.trunk is not None or parameters.vector.device.type != "cpu":
+    if network.trunk is not None:
         return AutogradQValues(network, parameters)
     return DenseQValues(parameters)
 
@@ -71,69 +70,62 @@ class AutogradQValues(QValues):
 
 
 class DenseQValues(QValues):
-    """The layers of a perceptron one by one, in arrays that share the parameters' memory."""
+    """The layers of a perceptron one by one."""
 
     def __init__(self, parameters: FlatParameters) -> None:
         weights, gradients = (
-            {name: view.numpy() for name, view in parameters.by_name(vector).items()}
-            for vector in (parameters.vector.detach(), parameters.gradient)
+            parameters.by_name(vector) for vector in (parameters.vector.detach(), parameters.gradient)
         )
         names = dict.fromkeys(name.rpartition(".")[0] for name in weights)
         layers = {name: DenseLayer.of(weights, gradients, name) for name in names}
         self._advantage, self._value = layers.pop("advantage"), layers.pop("value", None)
         self._hidden = tuple(layers.values())
-        actions = len(self._advantage.bias)
-        self._less_mean: Floats = (np.eye(actions) - 1.0 / actions).astype(np.float32)
-        self._kept: list[Floats] = []
+        self._kept: list[torch.Tensor] = []
 
+    @torch.no_grad()
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """See QValues."""
-        return torch.from_numpy(self._head(self._layers(observations)[-1]))
+        return self._head(self._layers(observations)[-1])
 
+    @torch.no_grad()
     def forward_to_learn(self, observations: torch.Tensor) -> torch.Tensor:
         """See QValues."""
         self._kept = self._layers(observations)
-        return torch.from_numpy(self._head(self._kept[-1]))
+        return self._head(self._kept[-1])
 
+    @torch.no_grad()
     def backward(self, gradient: torch.Tensor) -> None:
         """See QValues."""
-        *inputs, last = self._kept
-        of_outputs = self._head_backward(last, gradient.numpy())
+        of_outputs = self._head_backward(self._kept[-1], gradient)
         for index in reversed(range(len(self._hidden))):
-            layer = self._hidden[index]
-            of_outputs = relu_input_gradient(self._kept[index + 1], of_outputs)
-            layer.backward(inputs[index], of_outputs)
+            layer, inputs, outputs = self._hidden[index], self._kept[index], self._kept[index + 1]
+            of_outputs = relu_backward(outputs, of_outputs)
+            layer.backward(inputs, of_outputs)
             if index > 0:
                 of_outputs = layer.input_gradient(of_outputs)
 
-    def _layers(self, observations: torch.Tensor) -> list[Floats]:
+    def _layers(self, observations: torch.Tensor) -> list[torch.Tensor]:
         """The observations, and what each hidden layer makes of them."""
-        outputs: list[Floats] = [observations.numpy()]
+        outputs = [observations]
         for layer in self._hidden:
-            outputs.append(relu(layer.forward(outputs[-1])))
+            outputs.append(layer.forward(outputs[-1]).relu_())
         return outputs
 
-    @staticmethod
-    def _streams(hidden: Floats) -> tuple[Floats, Floats]:
-        width = hidden.shape[1] // 2
-        return hidden[:, :width], hidden[:, width:]
-
-    def _head(self, hidden: Floats) -> Floats:
+    def _head(self, hidden: torch.Tensor) -> torch.Tensor:
         if self._value is None:
             return self._advantage.forward(hidden)
-        of_state, of_actions = self._streams(hidden)
-        values: Floats = self._advantage.forward(of_actions) @ self._less_mean
-        values += self._value.forward(of_state)
-        return values
+        of_state, of_actions = hidden.chunk(2, dim=1)
+        advantage = self._advantage.forward(of_actions)
+        return advantage.sub_(advantage.mean(dim=1, keepdim=True)).add_(self._value.forward(of_state))
 
-    def _head_backward(self, hidden: Floats, gradient: Floats) -> Floats:
+    def _head_backward(self, hidden: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
         """Write the gradient of the last layers, and return that of what they read."""
         if self._value is None:
             self._advantage.backward(hidden, gradient)
             return self._advantage.input_gradient(gradient)
-        of_state, of_actions = self._streams(hidden)
-        value = np.add.reduce(gradient, axis=1, keepdims=True)
-        advantage: Floats = gradient @ self._less_mean
+        of_state, of_actions = hidden.chunk(2, dim=1)
+        value = gradient.sum(dim=1, keepdim=True)
+        advantage = gradient - value / gradient.shape[1]
         self._value.backward(of_state, value)
         self._advantage.backward(of_actions, advantage)
-        return np.concatenate((self._value.input_gradient(value), self._advantage.input_gradient(advantage)), axis=1)
+        return torch.cat((self._value.input_gradient(value), self._advantage.input_gradient(advantage)), dim=1)

@@ -218,9 +218,7 @@ def _write(book: _Book, effect: Emit | WriteProgress | DeleteChunks | RecordChec
             if effect.interrupted:
                 book.checkpoints.link_interrupt(effect.record.train_iter)
         case RecordReward():
-            book.checkpoints.set_reward(effect.train_iter, effect.reward)
-            if effect.best:
-                book.checkpoints.mark_best(effect.train_iter)
+            book.checkpoints.set_reward(effect.train_iter, effect.reward, best=effect.best)
 
 
 def _counters(record: CheckpointRecord | None, recovered: Recovered | None) -> Counters | None:
@@ -265,8 +263,7 @@ def _catch_up(checkpoints: CheckpointIndex, memory: RunMemory) -> None:
     if commander.best is not None:
         record, reward = commander.best
         if checkpoints.best is None or checkpoints.best.reward != reward:
-            checkpoints.set_reward(record.train_iter, reward)
-            checkpoints.mark_best(record.train_iter)
+            checkpoints.set_reward(record.train_iter, reward, best=True)
 
 
 def _resumed(checkpoints: CheckpointIndex, log: Logbook, counters: Counters | None) -> Resumed | None:

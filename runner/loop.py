@@ -239,9 +239,7 @@ class SerialLoop:
         verdict = self._commander.evaluated(result)
         self._write_row(self._progress.evaluated(result))
         self._logbook.emit(evaluation_report(result))
-        self._parts.checkpoints.set_reward(record.train_iter, result.reward_mean)
-        if verdict.best:
-            self._parts.checkpoints.mark_best(record.train_iter)
+        self._parts.checkpoints.set_reward(record.train_iter, result.reward_mean, best=verdict.best)
         self._commit(self.counters())
         self._say(verdict_line(result, is_best=verdict.best, best=self.best))
         self._carry_out(verdict.decisions)

@@ -107,15 +107,15 @@ class CheckpointIndex:
         if self._state.best == record.train_iter:
             self._link(record.train_iter, _BEST)
 
-    def set_reward(self, train_iter: int, reward: float) -> None:
-        """Note the mean evaluation return of a checkpoint; one that is not finite counts as not evaluated."""
-        known = self.record(train_iter)
-        self._write(checkpoints=self._with(structs.replace(known, reward=reward if math.isfinite(reward) else None)))
+    def set_reward(self, train_iter: int, reward: float, *, best: bool = False) -> None:
+        """Note the mean evaluation return of a checkpoint; one that is not finite counts as not evaluated.
 
-    def mark_best(self, train_iter: int) -> None:
-        """Make ckpt_best.pth.tar this checkpoint's very file."""
-        self._link(train_iter, _BEST)
-        self._write(best=train_iter)
+        The `best` so far becomes ckpt_best.pth.tar, the very file.
+        """
+        judged = structs.replace(self.record(train_iter), reward=reward if math.isfinite(reward) else None)
+        if best:
+            self._link(train_iter, _BEST)
+        self._write(checkpoints=self._with(judged), best=train_iter if best else None)
 
     def link_interrupt(self, train_iter: int) -> None:
         """Make ckpt_interrupt.pth.tar this checkpoint's very file."""

@@ -47,7 +47,7 @@ def best_actions(algorithm: Dqn) -> list[int]:
 
 def test_each_checkpoint_acts_as_its_network(run: tuple[Path, list[Dqn]]) -> None:
     folder, algorithms = run
-    CheckpointIndex(folder / "ckpt").mark_best(1)
+    CheckpointIndex(folder / "ckpt").set_reward(1, 9.0, best=True)
     expected = {0: 0, 1: 1, 2: 2, "best": 1, "last": 2}
     for which, index in expected.items():
         get_action = load_policy(folder, which)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

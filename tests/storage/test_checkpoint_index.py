@@ -82,8 +82,7 @@ def test_whatever_the_history_the_promises_hold(iters: list[int], keep: int, see
 
 def test_saving_the_best_iteration_again_keeps_it_the_best_and_its_link_the_very_file(tmp_path: Path) -> None:
     index = saved(tmp_path, 0, 100)
-    index.set_reward(100, 195.5)
-    index.mark_best(100)
+    index.set_reward(100, 195.5, best=True)
     again = tmp_path / "again"
     again.write_bytes(b"same weights, later counters")
     again.replace(tmp_path / "iteration_100.pth.tar")
@@ -95,8 +94,7 @@ def test_saving_the_best_iteration_again_keeps_it_the_best_and_its_link_the_very
 
 def test_the_layout_of_the_file(tmp_path: Path) -> None:
     index = saved(tmp_path, 0, 100)
-    index.set_reward(100, 195.5)
-    index.mark_best(100)
+    index.set_reward(100, 195.5, best=True)
     assert json.loads((tmp_path / "index.json").read_text()) == {
         "format": 1,
         "best": 100,
@@ -140,7 +138,7 @@ def test_every_change_is_read_back_by_another(tmp_path: Path) -> None:
     reader = CheckpointIndex(tmp_path)
     for change in (
         lambda: index.set_reward(10, 3.0),
-        lambda: index.mark_best(10),
+        lambda: index.set_reward(10, 4.0, best=True),
         lambda: index.add(record(30)),
         lambda: index.prune(1),
     ):
@@ -179,7 +177,7 @@ def test_a_wall_time_that_json_cannot_hold_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("method", ["set_reward", "mark_best", "link_interrupt", "record"])
+@pytest.mark.parametrize("method", ["set_reward", "link_interrupt", "record"])
 def test_a_checkpoint_that_is_not_listed_is_a_typed_error(tmp_path: Path, method: str) -> None:
     index = saved(tmp_path, 0)
     arguments = (7, 1.0) if method == "set_reward" else (7,)
@@ -243,15 +241,30 @@ def test_a_record_listed_twice_or_pointing_elsewhere_is_damage(tmp_path: Path) -
 def test_best_is_that_very_file_and_follows_it(tmp_path: Path) -> None:
     index = saved(tmp_path, 0, 10)
     for train_iter in (0, 10, 10):
-        index.mark_best(train_iter)
+        index.set_reward(train_iter, 9.0, best=True)
         assert (tmp_path / "ckpt_best.pth.tar").samefile(tmp_path / f"iteration_{train_iter}.pth.tar")
-        assert index.best == record(train_iter)
+        assert index.best == record(train_iter, reward=9.0)
     assert sorted(os.listdir(tmp_path)) == [
         "ckpt_best.pth.tar",
         "index.json",
         "iteration_0.pth.tar",
         "iteration_10.pth.tar",
     ]
+
+
+def test_a_judged_checkpoint_is_one_change_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = saved(tmp_path, 0)
+    written: list[bytes] = []
+
+    def write(path: Path, data: bytes, *, durable: bool) -> None:
+        assert durable
+        written.append(data)
+
+    monkeypatch.setattr(checkpoint_index, "write_bytes", write)
+    index.set_reward(0, 9.0, best=True)
+    (text,) = written
+    assert json.loads(text)["best"] == 0
+    assert json.loads(text)["checkpoints"][0]["reward"] == 9.0
 
 
 def test_the_interrupted_one_is_linked_and_is_not_best(tmp_path: Path) -> None:
@@ -267,23 +280,24 @@ def test_best_is_a_copy_where_links_fail(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(os, "link", refuse)
     index = saved(tmp_path, 0)
-    index.mark_best(0)
+    index.set_reward(0, 9.0, best=True)
     assert (tmp_path / "ckpt_best.pth.tar").read_text() == "weights 0"
 
 
 def test_best_stays_what_it_was_when_the_file_is_gone(tmp_path: Path) -> None:
     index = saved(tmp_path, 0, 10)
-    index.mark_best(0)
+    index.set_reward(0, 9.0, best=True)
     (tmp_path / "iteration_10.pth.tar").unlink()
     with pytest.raises(CheckpointIndexError, match="missing"):
-        index.mark_best(10)
-    assert index.best == record(0)
+        index.set_reward(10, 10.0, best=True)
+    assert index.records == (record(0, reward=9.0), record(10))
+    assert index.best == record(0, reward=9.0)
     assert (tmp_path / "ckpt_best.pth.tar").read_text() == "weights 0"
 
 
 def test_pruning_removes_files_and_records_alike(tmp_path: Path) -> None:
     index = saved(tmp_path, 0, 10, 20, 30, 40)
-    index.mark_best(10)
+    index.set_reward(10, 9.0, best=True)
     assert [r.train_iter for r in index.prune(1)] == [20, 30]
     assert sorted(p.name for p in tmp_path.glob("iteration_*")) == [r.file for r in index.records]
     assert [r.train_iter for r in index.records] == [0, 10, 40]

@@ -56,8 +56,12 @@ def coordinator(
             service.run()
     except FolderOwnedError as error:
         raise InputError(f"{error}: two coordinators cannot share a runs folder") from error
-    except (JournalError, OSError) as error:
+    except JournalError as error:
         raise RunFailedError(str(error)) from error
+    except OSError as error:
+        if error.filename is None:
+            raise RunFailedError(str(error)) from error
+        raise InputError(f"{error.filename} cannot be written: {error.strerror}; choose another --runs-dir") from error
 
 
 def worker(

@@ -372,6 +372,9 @@ class Coordinator:
             for experiment in self._experiments.values()
             if experiment.identity.id.startswith(query) or experiment.identity.name == query
         ]
+        namesakes = [experiment for experiment in matches if experiment.identity.name == query]
+        if matches == namesakes:  # lives of one run: the one that goes on, else the newest
+            matches = [experiment for experiment in matches if not experiment.over] or matches[-1:]
         if len(matches) == 1:
             return matches[0]
         if not matches:

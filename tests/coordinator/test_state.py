@@ -240,6 +240,24 @@ def test_stopping_what_does_not_exist_names_what_does() -> None:
     assert refusal.reason.startswith("no experiment is called 'nonsense'; known are: x (")
 
 
+def test_a_name_means_the_experiment_that_goes_on_else_the_newest_that_had_it() -> None:
+    world = World(config())
+    world.herd(collectors=2)
+    for _ in range(2):
+        world.submit()
+        world.run()
+    first, second = world.status().experiments
+    status = world.coordinator.status("x", world.now_s)
+    assert isinstance(status, Status)
+    assert [experiment.id for experiment in status.experiments] == [second.id] != [first.id]
+    for _ in range(2):
+        world.submit()
+    world.step()
+    going = world.coordinator.status("x", world.now_s)
+    assert isinstance(going, Rejected), "two go on: which one is meant?"
+    assert "fits several experiments" in going.reason
+
+
 def test_status_is_answered() -> None:
     world = World(config())
     world.herd(collectors=2)

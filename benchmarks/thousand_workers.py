@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -51,6 +52,8 @@ PHASE_DEADLINE_S = 120.0
 FILES_PER_SOCKET = 3
 """Of a simulated worker; the coordinator has one for each."""
 SPARE_FILES = 500
+LOOK_S = 0.02
+"""Between two looks at who has something to send."""
 
 
 @dataclass
@@ -66,6 +69,13 @@ class _Worker:
     next_beat_s: float = math.inf
     hurried: int = 0
     """Beats that follow each other as fast as they are answered, before it settles down."""
+
+    def register(self, address: str) -> None:
+        """Connect, and say so."""
+        self.began_s = time.monotonic()
+        self.socket.connect(address)
+        message = Register(self.uuid, 1, "collector", "benchmark", os.getpid(), PROTOCOL_VERSION, "benchmark")
+        self.say(message, self.began_s)
 
     def say(self, message: AnyMessage, now_s: float) -> None:
         self._send(encode(self.channel.post(message, now_s)))
@@ -87,16 +97,15 @@ class _Worker:
                     self.hurried -= 1
                     self._beat(now_s)
 
-    def beat_if_due(self, now_s: float) -> None:
-        """Send a beat, and listen: sending may have swallowed the sign that something has come."""
+    def look(self, now_s: float) -> None:
+        """Send what is due, and listen: sending may have swallowed the sign that something has come."""
         if now_s >= self.next_beat_s:
             self._beat(now_s)
             self.hear(now_s)
-
-    def resend(self, now_s: float) -> None:
-        """Say again what was not acknowledged."""
-        for envelope in self.channel.due(now_s):
-            self._send(encode(envelope))
+        elif self.channel.unacknowledged:
+            for envelope in self.channel.due(now_s):
+                self._send(encode(envelope))
+            self.hear(now_s)
 
     def _beat(self, now_s: float) -> None:
         self.next_beat_s = now_s + self.beat_interval_s
@@ -106,7 +115,7 @@ class _Worker:
         self.socket.send_multipart(frames, zmq.NOBLOCK)
 
 
-def simulate(address: str, count: int, hurried: int, pipe: Connection) -> None:
+def simulate(address: str, count: int, hurried: int, over_s: float, pipe: Connection) -> None:
     """Be so many workers: register all at once, say how long each waited, then beat until the pipe is closed."""
     with zmq.Context() as context, ExitStack() as stack, select.epoll() as epoll:
         context.max_sockets = count + 1
@@ -119,12 +128,14 @@ def simulate(address: str, count: int, hurried: int, pipe: Connection) -> None:
             epoll.register(socket.fileno(), select.EPOLLIN | select.EPOLLET)
         pipe.send([])
         pipe.recv()
-        for worker in workers.values():
-            worker.socket.connect(address)
-            worker.began_s = time.monotonic()
-            message = Register(worker.uuid, 1, "collector", "benchmark", os.getpid(), PROTOCOL_VERSION, "benchmark")
-            worker.say(message, worker.began_s)
-        _exchange(workers, epoll, lambda now_s: all(w.registered_s >= 0 for w in workers.values()))
+        began_s, arriving = time.monotonic(), deque(workers.values())
+
+        def all_registered(now_s: float) -> bool:
+            while arriving and (count - len(arriving)) * over_s <= (now_s - began_s) * count:
+                arriving.popleft().register(address)
+            return all(worker.registered_s >= 0 for worker in workers.values())
+
+        _exchange(workers, epoll, all_registered)
         pipe.send([worker.registered_s - worker.began_s for worker in workers.values()])
         _exchange(workers, epoll, lambda now_s: not any(w.hurried for w in workers.values()))
         pipe.send([])
@@ -137,19 +148,16 @@ def _exchange(
     """Beat and listen until it is done."""
     end_s, next_look_s = time.monotonic() + deadline_s, 0.0
     while True:
-        for descriptor, _ in epoll.poll(0.01):
+        for descriptor, _ in epoll.poll(0.005):
             workers[descriptor].hear(time.monotonic())
         now_s = time.monotonic()
         if now_s < next_look_s:
             continue
-        next_look_s = now_s + 0.02
-        for worker in workers.values():
-            worker.beat_if_due(now_s)
-            if math.isnan(worker.registered_s):
-                worker.hear(now_s)
-                worker.resend(now_s)
+        next_look_s = now_s + LOOK_S
         if done(now_s):
             return
+        for worker in workers.values():
+            worker.look(now_s)
         if now_s > end_s:
             raise TimeoutError("the herd did not get together in time")
 
@@ -168,13 +176,13 @@ class Seen:
     status_s: float
 
 
-def watch(workers: int, watched_s: float) -> Seen:
+def watch(workers: int, watched_s: float, over_s: float = 0.0) -> Seen:
     """Start a coordinator and a herd, and look at them for a while."""
     _raise_file_limit(SPARE_FILES + max(workers, FILES_PER_SOCKET * min(workers, PER_PROCESS)))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         process, file = stack.enter_context(_coordinator(folder))
-        pipes = stack.enter_context(_herd(connection_file.read(file).address, workers))
+        pipes = stack.enter_context(_herd(connection_file.read(file).address, workers, over_s))
         for pipe in pipes:
             pipe.send("go")
         waits_s = sorted(wait_s for pipe in pipes for wait_s in _receive(pipe))
@@ -201,7 +209,7 @@ def _receive(pipe: Connection) -> list[float]:
 
 
 @contextmanager
-def _herd(address: str, workers: int) -> Generator[list[Connection]]:
+def _herd(address: str, workers: int, over_s: float) -> Generator[list[Connection]]:
     processes = math.ceil(workers / PER_PROCESS)
     hurried = HURRIED_BEATS * min(WORKERS, workers) // workers
     spawn = multiprocessing.get_context("spawn")
@@ -210,7 +218,7 @@ def _herd(address: str, workers: int) -> Generator[list[Connection]]:
         for number in range(processes):
             ours, theirs = spawn.Pipe()
             count = workers // processes + (number < workers % processes)
-            process = spawn.Process(target=simulate, args=(address, count, hurried, theirs), daemon=True)
+            process = spawn.Process(target=simulate, args=(address, count, hurried, over_s, theirs), daemon=True)
             process.start()
             stack.callback(process.join)
             stack.callback(process.kill)
@@ -277,11 +285,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, default=WORKERS)
     parser.add_argument("--seconds", type=float, default=WATCHED_S, help="how long beats are watched")
+    parser.add_argument(
+        "--over-s", type=float, default=0.0, help="they arrive one by one in so long (default: at once)"
+    )
     parser.add_argument("--peers", action="store_true", help="nothing to compare with")
     options = parser.parse_args()
     if options.peers:
         return
-    seen = watch(options.workers, options.seconds)
+    seen = watch(options.workers, options.seconds, options.over_s)
     print(json.dumps(vars(seen)), file=sys.stderr)
     for figure in figures_of(seen, options.workers):
         print(to_json(figure), flush=True)

@@ -103,6 +103,7 @@ class Worker:
     """Beats, but takes nothing in."""
     work: object | None = None
     session: int = 0
+    next_beat_s: float = 0.0
     held: list[AnyMessage] = field(default_factory=list[AnyMessage])
     """To be said once it is registered."""
     forgotten: int = 0
@@ -182,7 +183,8 @@ class Worker:
             return
         if self.work is not None and not self.hung:
             self.work.step()  # type: ignore[attr-defined]
-        if self.registered:
+        if self.registered and self.world.now_s >= self.next_beat_s:
+            self.next_beat_s = self.world.now_s + self.world.beat_interval_s - STEP_S / 2
             progress = 0 if self.hung else int(self.world.now_s * 1_000)
             self.say(Beat(progress=progress, activity="working", lease=self.lease))
         for envelope in self.channel.due(self.world.now_s):
@@ -412,6 +414,7 @@ class World:
         self.faults = faults or Faults()
         self.now_s = 1_000.0
         self.updates_per_step = 40
+        self.beat_interval_s = STEP_S
         self.plan = row_plan(config)
         self.used: list[tuple[int, int, np.ndarray]] = []
         """Of each update: the epoch and version of the policy it improved, and its rows."""

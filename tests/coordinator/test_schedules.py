@@ -119,7 +119,7 @@ def run_schedule(number: int) -> tuple[int, int]:
     limits = Limits(lost_after_s=2.0)
     world = World(plan.config, seed=number, faults=plan.faults, limits=limits, turn_messages=plan.turn_messages)
     invariants = Invariants(world)
-    world.downtime_s = plan.downtime_s
+    world.downtime_s, world.beat_interval_s = plan.downtime_s, 0.25
     world.crash_at = crashes(plan, chance)
     world.check = trouble(plan, world, invariants, chance)
     world.herd(*plan.herd)

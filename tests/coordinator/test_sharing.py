@@ -39,7 +39,7 @@ class Job:
         return Demand(self.name, self.priority, self.order, lacking, missing, started=self.started)
 
     def holding(self) -> Holding:
-        surplus = {role: self.staying(role)[self.minimum[role] :][::-1] for role in ROLES}
+        surplus: dict[Role, list[int]] = {role: self.staying(role)[self.minimum[role] :][::-1] for role in ROLES}
         leaving = Counter(self.held[lease] for lease in self.leaving)
         return Holding(self.name, self.name, self.priority, self.order, surplus, leaving)
 

@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PEERS := $(patsubst benchmarks/peers/%/requirements.txt,.venv-peers/%/.ready,$(wildcard benchmarks/peers/*/requirements.txt))
 SOAK_S ?= 1800
+BENCHMARKS := PYTHONPATH=$(CURDIR)/.typing $(BIN)/python -m remuda.benchmarks
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test faults learning bench bench-peers soak docs lint types unit clean
 
@@ -41,14 +42,14 @@ learning: setup  ## the demo's config solves CartPole for 9 of 10 seeds, in both
 	$(BIN)/pytest tests/learning -m learning -s -o faulthandler_timeout=600
 
 bench: setup  ## measure every figure beside the machine's raw limits (minutes; see benchmarks/README.md)
-	$(BIN)/python -m remuda.benchmarks
+	$(BENCHMARKS)
 
 soak: setup  ## half an hour of training: does it keep its pace and its memory?
-	$(BIN)/python -m remuda.benchmarks.soak --minutes 30
+	REMUDA_SOAK_MINUTES=30 $(BENCHMARKS) soak
 
 bench-peers: setup  ## install each peer in an environment of its own and measure every figure beside it (hours)
 	-$(MAKE) --keep-going $(PEERS)
-	$(BIN)/python -m remuda.benchmarks --peers
+	$(BENCHMARKS) --peers
 
 .venv-peers/%/.ready: benchmarks/peers/%/requirements.txt
 	test -x $(@D)/bin/python || $(BIN)/python -m venv $(@D)

@@ -1,11 +1,11 @@
 """Whether a run keeps its pace and its memory: `remuda launch` for a while, watched from outside.
 
-`make soak` runs it for half an hour and shows every sample; without `--minutes` it is a short form for `make bench`.
+`make soak` runs it for half an hour (`REMUDA_SOAK_MINUTES`); `make bench` has a short form.
 """
 
 from __future__ import annotations
 
-import argparse
+import os
 import re
 import statistics
 import sys
@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from remuda.benchmarks.figure import Figure, compare, to_json
+from remuda.benchmarks.figure import Figure, compare, main
 from remuda.benchmarks.herd import launched, pss_bytes, until
 
 CONFIG = "examples/cartpole_dqn.yaml"
@@ -100,12 +100,13 @@ def _show(seen: Watched) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def figures(peers: bool, minutes: float = SHORT_MINUTES) -> list[Figure]:
+def figures(peers: bool) -> list[Figure]:
     """Against limits that were set. One run gives all of them."""
+    minutes = float(os.environ.get("REMUDA_SOAK_MINUTES", SHORT_MINUTES))
     seen = watch(minutes)
     print(f"memory grows by {seen.memory_mib_per_hour():.1f} MiB an hour", file=sys.stderr)
     pace = compare(
-        "soak_pace",
+        f"soak_pace, {minutes:g} min",
         unit="last/first steps/s",
         goal=f">= {LEAST_PACE}",
         ours=seen.pace_ratio,
@@ -113,7 +114,7 @@ def figures(peers: bool, minutes: float = SHORT_MINUTES) -> list[Figure]:
         n=1,
     )
     memory = compare(
-        "soak_memory",
+        f"soak_memory, {minutes:g} min",
         unit="last/full MiB",
         goal=f"<= {MOST_GROWTH}",
         ours=seen.memory_growth,
@@ -124,9 +125,4 @@ def figures(peers: bool, minutes: float = SHORT_MINUTES) -> list[Figure]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--peers", action="store_true", help="there are none")
-    parser.add_argument("--minutes", type=float, default=SHORT_MINUTES)
-    arguments = parser.parse_args()
-    for figure in figures(arguments.peers, arguments.minutes):
-        print(to_json(figure), flush=True)
+    main(figures)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import sys
 from collections.abc import Iterator
@@ -57,10 +58,11 @@ class HerdFolder:
     def recover(self, books: RunBooks) -> Iterator[Recovered]:
         """Open the books of every run in hand, oldest first, and show the newest of those that are over. What cannot
         be taken up is said and left as it is."""
+        newest = "from run where rowid in (select max(rowid) from run group by run_dir)"
         over = self._db.execute(
-            "select rowid, run_dir from run where is_over order by rowid desc limit ?", (FINISHED_SHOWN,)
+            f"select rowid, run_dir {newest} and is_over order by rowid desc limit ?", (FINISHED_SHOWN,)
         ).fetchall()
-        in_hand = self._db.execute("select rowid, run_dir from run where not is_over").fetchall()
+        in_hand = self._db.execute(f"select rowid, run_dir {newest} and not is_over").fetchall()
         for _, run_dir in sorted([*over, *in_hand]):
             try:
                 recovered = books.recover(Path(run_dir))
@@ -71,16 +73,23 @@ class HerdFolder:
                 yield recovered
 
     def note(self, remember: Remember) -> None:
-        """A run is new, or over. Raises JournalError when the disk does not take it."""
+        """A run is new, or over. A folder has one run: one that is resumed takes the place of the life before it.
+
+        Raises JournalError when the disk does not take it."""
         is_over = remember.memory.experiment.state in OVER
         if self._known.get(remember.experiment) == is_over:
             return
         values = (remember.experiment, remember.memory.identity.run_dir, is_over)
         try:
+            self._db.execute("begin")
+            self._db.execute("delete from run where run_dir = ? and experiment != ?", (values[1], values[0]))
             self._db.execute(
                 "insert into run values (?, ?, ?) on conflict do update set is_over = excluded.is_over", values
             )
+            self._db.execute("commit")
         except sqlite3.Error as error:
+            with contextlib.suppress(sqlite3.Error):
+                self._db.execute("rollback")
             raise JournalError(f"{self._path} cannot be written: {error}") from error
         self._known[remember.experiment] = is_over
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from dataclasses import replace as altered
 from pathlib import Path
 
@@ -15,23 +17,32 @@ from remuda.coordinator.herd_folder import HerdFolder
 from remuda.coordinator.memory import FORMAT, RunMemory
 from remuda.coordinator.recollection import identity_memory
 from remuda.coordinator.run_books import RunBooks
+from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.ownership import FolderOwnedError
+from remuda.storage.run_folder import OnExists, RunFolder
 from remuda.tests.worker.leases import small_config
-from remuda.wire.messages import ExperimentState, Submit
+from remuda.wire.messages import CheckpointRecord, ExperimentState, Submit
 
-FIRST, SECOND = (f"eeeeeeee-0000-4000-8000-00000000000{number}" for number in (1, 2))
+FIRST, SECOND, OTHER = (f"eeeeeeee-0000-4000-8000-00000000000{number}" for number in (1, 2, 3))
 
 
-def submitted(books: RunBooks, experiment: str, name: str) -> Remember:
+def submitted(books: RunBooks, experiment: str, name: str, on_exists: OnExists = "error") -> Remember:
     """Make the run, as the service does, and return what it would journal."""
     config = small_config()
-    prepared = books.prepare(PrepareRun(experiment, Submit(name, config.model_dump_json(), name)))
+    prepared = books.prepare(PrepareRun(experiment, Submit(name, config.model_dump_json(), name, on_exists)))
     assert isinstance(prepared, RunPrepared)
     identity = Identity(experiment, name, prepared.run_dir, prepared.policy_file, 0, 0)
     memory = Experiment(identity, config, 0.0).memory(0.0)
     return Remember(
         experiment, RunMemory(FORMAT, identity_memory(identity, config.model_dump_json()), memory, [], leases=7)
     )
+
+
+def save(run: RunFolder) -> None:
+    """A checkpoint to resume from."""
+    path = run.checkpoint(0)
+    path.touch()
+    CheckpointIndex(run.ckpt).add(CheckpointRecord(0, 0, 0.0, None, path.name, "0" * 64, "2026-01-01T00:00:00+00:00"))
 
 
 def in_state(turn: Remember, state: ExperimentState) -> Remember:
@@ -74,6 +85,38 @@ def test_a_run_that_is_over_is_shown_and_its_folder_left_alone(tmp_path: Path) -
     assert not (tmp_path / "one" / ".owner").exists(), "nobody has it in hand"
     books.close()
     herd.close()
+
+
+def test_a_folder_that_was_resumed_is_taken_up_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By its newest life: the journal in it is that one's."""
+    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
+    first = in_state(submitted(books, FIRST, "one"), "finished")
+    herd.note(first)
+    books.journal(first)
+    other = submitted(books, OTHER, "other")
+    herd.note(other)
+    books.journal(other)
+    save(RunFolder(tmp_path / "one"))
+    books.carry_out(CloseRun(FIRST, frozenset()))
+    second = submitted(books, SECOND, "one", on_exists="resume")
+    herd.note(second)
+    books.journal(second)
+    books.close()
+    herd.close()
+    for state in ("queued", "finished"):
+        found = recover(tmp_path)
+        assert [run.memory.identity.id for run in found] == [OTHER, SECOND]
+        assert found[1].memory.experiment.state == state
+        assert capsys.readouterr().err == ""
+        herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
+        assert len(list(herd.recover(books))) == 2
+        herd.note(in_state(second, "finished"))
+        books.journal(in_state(second, "finished"))
+        books.close()
+        herd.close()
+        with closing(sqlite3.connect(tmp_path / "coordinator.sqlite")) as db:
+            listed = db.execute("select experiment, is_over from run order by rowid").fetchall()
+        assert listed == [(OTHER, 0), (SECOND, 1)]
 
 
 def test_one_damaged_run_does_not_keep_the_others_away(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

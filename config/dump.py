@@ -12,8 +12,8 @@ from typing import cast
 from pydantic import JsonValue
 
 from remuda.config.document import Loc, dotted
-from remuda.config.load import Origin
-from remuda.config.plain import plain
+from remuda.config.load import EXP_NAME, Origin
+from remuda.config.plain import json_text, plain
 from remuda.config.python_source import VARIABLE
 from remuda.config.schema import ExperimentConfig
 from remuda.config.suggest import section_at
@@ -32,8 +32,12 @@ def write_configs(run_dir: Path, config: ExperimentConfig, provenance: Mapping[s
 
 
 def config_json_text(config: ExperimentConfig) -> str:
-    """Every setting, sorted and indented. Never fails, even for a config that was made without validation."""
-    return json.dumps(_settings(config), indent=4, sort_keys=True) + "\n"
+    """Every setting, sorted and indented. Never fails, even for a config that was made without validation.
+
+    The name stands there a second time as `exp_name`, under which Spinning Up's plotting groups and labels runs.
+    """
+    settings = _settings(config)
+    return json_text({**settings, EXP_NAME: settings.get("name")})
 
 
 def total_config_text(config: ExperimentConfig) -> str:

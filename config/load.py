@@ -24,6 +24,9 @@ __all__ = ["ConfigError", "LoadedConfig", "Origin", "load_config"]
 
 Origin = Literal["file", "command line", "default"]
 
+EXP_NAME = "exp_name"
+"""Key of a run folder's config.json, no setting: what Spinning Up's tools call `name`, written there beside it."""
+
 _READERS: dict[str, Callable[[str], Document]] = {
     ".yaml": read_yaml,
     ".yml": read_yaml,
@@ -70,10 +73,13 @@ def _read(path: Path) -> Document:
     text = _text(path)
     assert reader is not None  # a folder has been refused by now
     try:
-        return reader(text)
+        document = reader(text)
     except UnreadableError as problem:
         where = f"{path}:{problem.line}" if problem.line is not None else str(path)
         raise ConfigError([f"{where}: {problem.text}"]) from None
+    if path.suffix.lower() == ".json" and "name" in document.values:
+        document.values.pop(EXP_NAME, None)
+    return document
 
 
 def _text(path: Path) -> str:

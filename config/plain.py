@@ -2,55 +2,107 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from enum import Enum
 from typing import cast
 
 from pydantic import BaseModel, JsonValue
 
-_MAX_DEPTH = 32
+MAX_DEPTH = 32
+MAX_VALUES = 50_000
+"""A record of what was run, and no copy of it: an object that drags a whole library along is cut off here."""
+MAX_TEXT = 2_000
+"""Characters of the text that stands for an object."""
+_MAX_ARRAY = 1_000
+"""Numbers of an array that are written out; a larger one is described."""
+_MAX_BITS = 4_096
+"""Python refuses to write much larger integers in decimal."""
+
+
+def json_text(value: object) -> str:
+    """Write anything down as strict JSON, sorted and indented; never fails. See `plain`."""
+    return json.dumps(plain(value), indent=4, sort_keys=True, allow_nan=False) + "\n"
 
 
 def plain(value: object) -> JsonValue:
-    """Return `value` for JSON; never fails.
+    """Return `value` for JSON; never fails, and always ends.
 
-    What JSON holds stays as it is. Mappings, lists, tuples and sets are followed. Something with a `__name__` (a
-    class, a function, but no lambda) becomes that name; an object with attributes `{str(object): attributes}`; all
-    else, NaN and infinity included, its text.
+    What JSON holds stays as it is. Mappings, lists, tuples and sets (in the order of their text) are followed, numpy's
+    numbers and small arrays become numbers. Something with a `__name__` (a class, a function, but no lambda) becomes
+    that name; an object with attributes `{str(object): attributes}`; all else, NaN, infinity and what holds itself
+    included, its text.
     """
-    return _plain(value, depth=0)
+    return _Plainly().of(value)
 
 
-def _plain(value: object, *, depth: int) -> JsonValue:
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float) and math.isfinite(value):
-        return value
-    if depth >= _MAX_DEPTH:  # an object that holds itself
+class _Plainly:
+    """One conversion: how much is written already, and what it is inside of."""
+
+    def __init__(self) -> None:
+        self._left = MAX_VALUES
+        self._around: list[int] = []
+        """Identities of the collections and objects around the value at hand."""
+
+    def of(self, value: object) -> JsonValue:
+        self._left -= 1
+        if value is None or isinstance(value, bool | str) or (isinstance(value, float) and math.isfinite(value)):
+            return value
+        if isinstance(value, int):
+            return value if value.bit_length() <= _MAX_BITS else hex(value)
+        if self._left < 0 or len(self._around) >= MAX_DEPTH or id(value) in self._around:
+            return _name(value)
+        self._around.append(id(value))
+        try:
+            return self._followed(value)
+        except Exception:  # somebody else's __iter__, __getattr__ or __str__; the promise is never to fail
+            return _text(value)
+        finally:
+            self._around.pop()
+
+    def _followed(self, value: object) -> JsonValue:
+        if isinstance(value, list | tuple):
+            return [self.of(item) for item in cast("Collection[object]", value)]
+        if isinstance(value, set | frozenset):
+            return [self.of(item) for item in sorted(cast("Collection[object]", value), key=_text)]
+        if isinstance(value, BaseModel):
+            return {name: self.of(getattr(value, name)) for name in type(value).model_fields}
+        if isinstance(value, Mapping):
+            mapping = cast("Mapping[object, object]", value)
+            return {_text(key): self.of(item) for key, item in mapping.items()}
+        if isinstance(value, float | Enum):  # not a finite number; an Enum's attributes say less than its name
+            return _text(value)
+        if not isinstance(value, type) and hasattr(value, "tolist") and hasattr(value, "dtype"):
+            return self._array(value)
+        return self._object(value)
+
+    def _array(self, value: object) -> JsonValue:
+        """A number or an array of numpy's, or a tensor."""
+        shape: tuple[int, ...] = tuple(getattr(value, "shape", ()))
+        if math.prod(shape) > _MAX_ARRAY:
+            return f"{getattr(value, 'dtype', None)} array of shape {shape}"
+        listed: object = getattr(value, "tolist")()  # noqa: B009  (nothing is known of its type)
+        return _text(listed) if id(listed) == id(value) else self.of(listed)
+
+    def _object(self, value: object) -> JsonValue:
+        name = getattr(value, "__name__", None)
+        if isinstance(name, str) and name != "<lambda>":
+            return name
+        attributes = getattr(value, "__dict__", None)
+        if isinstance(attributes, dict) and attributes:
+            return {_text(value): self.of(cast("dict[object, object]", attributes))}
         return _text(value)
-    if isinstance(value, list | tuple | set | frozenset):
-        items = cast(list[object], value)
-        return [_plain(item, depth=depth + 1) for item in items]
-    if isinstance(value, BaseModel):
-        return {name: _plain(getattr(value, name), depth=depth + 1) for name in type(value).model_fields}
-    if isinstance(value, Mapping):
-        mapping = cast(Mapping[object, object], value)
-        return {_text(key): _plain(item, depth=depth + 1) for key, item in mapping.items()}
-    return _object(value, depth=depth)
 
 
-def _object(value: object, *, depth: int) -> JsonValue:
-    name = getattr(value, "__name__", None)
-    if isinstance(name, str) and name != "<lambda>":
-        return name
-    attributes = getattr(value, "__dict__", None)
-    if isinstance(attributes, dict) and attributes:
-        return {_text(value): _plain(cast(dict[object, object], attributes), depth=depth + 1)}
-    return _text(value)
+def _name(value: object) -> str:
+    """What stands for something that is not followed any further: never its content, which may have no end."""
+    return f"<{type(value).__name__}>"
 
 
 def _text(value: object) -> str:
     try:
-        return str(value)
-    except Exception:  # somebody else's __str__; the promise is never to fail
-        return object.__repr__(value)
+        text = str(value)
+    except Exception:  # somebody else's __str__
+        text = object.__repr__(value)
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"

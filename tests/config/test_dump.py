@@ -16,6 +16,7 @@ from remuda.config.dump import (
     write_configs,
     yaml_text,
 )
+from remuda.config.errors import ConfigError
 from remuda.config.load import load_config
 from remuda.config.schema import EnvConfig, ExperimentConfig
 from remuda.config.suggest import all_keys
@@ -56,6 +57,7 @@ def test_config_json_is_sorted_and_complete(tmp_path: Path) -> None:
     text = config_json_text(load_config(write(tmp_path, SMALL)).config)
     settings = json.loads(text)
     assert list(settings) == sorted(settings)
+    assert settings.pop("exp_name") == settings["name"]
     assert len(all_keys()) == sum(len(value) if key not in ("name", "seed", "source_dir") else 1
                                   for key, value in settings.items())  # fmt: skip
 
@@ -110,6 +112,16 @@ def test_config_json_of_a_config_nobody_validated() -> None:
         name="odd",
         env=EnvConfig.model_construct(make=EnvConfig, kwargs={"object": object, 3: {1}, "nan": float("nan")}),
     )
-    env = json.loads(config_json_text(config))["env"]
+    written = json.loads(config_json_text(config))
+    assert (written["name"], written["exp_name"]) == ("odd", "odd")
+    env = written["env"]
     assert env["make"] == "EnvConfig"
     assert env["kwargs"] == {"object": "object", "3": [1], "nan": "nan"}
+
+
+def test_exp_name_is_no_setting_elsewhere(tmp_path: Path) -> None:
+    """Only a run folder's config.json says the name twice, for tools of others."""
+    with pytest.raises(ConfigError, match="exp_name"):
+        load_config(write(tmp_path, SMALL + "exp_name: small\n"))
+    with pytest.raises(ConfigError, match="exp_name"):
+        load_config(write(tmp_path, '{"exp_name": "a", "env": {"id": "E"}}', "config.json"))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from remuda.config.load import ConfigError, load_config
-from remuda.config.schema import ExperimentConfig
+from remuda.config.schema import EnvConfig, ExperimentConfig
 from remuda.tests.config.files import SMALL, write
 
 DOCUMENTED = """\
@@ -228,3 +231,22 @@ def test_a_config_is_frozen_and_compares_by_value(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="frozen"):
         setattr(one, "seed", 3)  # noqa: B010  # as an attribute the type checkers refuse it too
     assert isinstance(one, ExperimentConfig)
+
+
+def test_kwargs_may_be_written_as_people_write_python(tmp_path: Path) -> None:
+    kwargs: dict[str, Any] = {"size": (3, [4, (5,)]), "speed": np.float32(0.5), "map": {"cells": np.eye(2)}}
+    kwargs["n"] = np.int64(7)
+    env = EnvConfig(id="E", kwargs=kwargs)
+    assert env.kwargs == {"size": [3, [4, [5]]], "speed": 0.5, "map": {"cells": [[1.0, 0.0], [0.0, 1.0]]}, "n": 7}
+    text = "exp_config = {'name': 'a', 'env': {'id': 'E', 'kwargs': {'size': (3, 4)}}}"
+    assert load_config(write(tmp_path, text, "total_config.py")).config.env.kwargs == {"size": [3, 4]}
+
+
+_LOOP: list[object] = []
+_LOOP.append(_LOOP)
+
+
+@pytest.mark.parametrize("value", [_LOOP, len, object(), np.nan, np.array([1.0, np.inf]), np.array([1j])])
+def test_kwargs_that_a_worker_elsewhere_could_not_be_given_are_refused(value: Any) -> None:
+    with pytest.raises(ValidationError, match=r"kwargs"):
+        EnvConfig(id="E", kwargs={"x": value})

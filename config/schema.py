@@ -27,6 +27,23 @@ def _no_bool(value: object) -> object:
     return value
 
 
+_MAX_DEPTH = 32
+"""Of what is followed into kwargs; what holds itself is left for the validation to refuse."""
+
+
+def _as_json(value: object, depth: int = 0) -> object:
+    """Read tuples as lists, and numpy's numbers and arrays as what they hold: in Python, people write those."""
+    if depth > _MAX_DEPTH:
+        return value
+    if isinstance(value, dict):
+        return {key: _as_json(item, depth + 1) for key, item in cast("dict[object, object]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_as_json(item, depth + 1) for item in cast("list[object]", value)]
+    if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
+        return cast("object", getattr(value, "tolist")())  # noqa: B009  (nothing is known of its type)
+    return value
+
+
 def _all_finite(value: JsonValue) -> JsonValue:
     """Keep out NaN and infinity, which JSON cannot hold."""
     if isinstance(value, dict):
@@ -63,7 +80,9 @@ class EnvConfig(Section):
     make: str | None = None
     """Your own environment: `module:function`, imported with the directory of the config file on the path; the
     function is called with `kwargs` and returns a gymnasium.Env."""
-    kwargs: Annotated[dict[str, JsonValue], AfterValidator(_all_finite)] = {}
+    kwargs: Annotated[
+        dict[str, JsonValue], BeforeValidator(lambda value: _as_json(value)), AfterValidator(_all_finite)
+    ] = {}
     """Keyword arguments for the environment's constructor (or for your own function)."""
     num_envs: Positive = 8
     """Environments in each collector's vector."""

@@ -134,7 +134,8 @@ def _run(resolved: ResolvedRun, profile: Path | None) -> ExperimentStatus:
     from remuda.worker.life import Life
 
     config = resolved.loaded.config
-    herd = Herd(collectors=config.collector.count, evaluators=config.evaluator.count)
+    evaluators = config.evaluator.count if config.evaluator.episodes else 0
+    herd = Herd(collectors=config.collector.count, evaluators=evaluators)
     try:
         launcher = LocalLauncher(resolved.run_dir.parent, profile=profile)
         with Life(grace_s=INTERRUPT_GRACE_S) as life, launcher:

@@ -276,10 +276,15 @@ class EvaluatorConfig(Section):
 
     count: Positive = 1
     """Evaluator workers the experiment asks for (serial mode has one)."""
-    episodes: Positive = 5
-    """Episodes per evaluation, shared between the evaluators; their seeds are the same at every evaluation."""
+    episodes: NonNegative = 5
+    """Episodes per evaluation, shared between the evaluators; their seeds are the same at every evaluation. 0 plays
+    none: checkpoints are judged by how the training episodes before them went."""
     interval_env_steps: Positive = 5_000
-    """Environment steps between evaluations. The first evaluation plays the initial policy at env_step 0."""
+    """Environment steps between evaluations (or judgements). The first evaluation plays the initial policy at
+    env_step 0."""
+    window_episodes: Positive = 100
+    """Only where `episodes` is 0: so many of the newest training episodes, which explore, judge a checkpoint by their
+    mean return, `best` and stop.stop_value included. Nothing is judged before there are so many."""
 
 
 class BufferConfig(Section):
@@ -310,8 +315,11 @@ class BufferConfig(Section):
 class CheckpointConfig(Section):
     """When checkpoints are saved and how many stay."""
 
-    interval_env_steps: Positive = 50_000
-    """Environment steps between checkpoints (evaluations save theirs besides)."""
+    interval_env_steps: Positive | None = 50_000
+    """Environment steps between checkpoints, saved at multiples of it (evaluations save theirs besides); null saves
+    none by steps."""
+    interval_s: PositiveFloat | None = None
+    """Longest time in seconds from one checkpoint to the next; null saves none by time."""
     keep: NonNegative = 5
     """Checkpoints kept, the oldest pruned first; 0 keeps all. Initial, best and last are never pruned."""
 
@@ -335,7 +343,8 @@ class LogConfig(Section):
     interval_train_iters: Positive = 100
     """Gradient updates between tables of the learner's log, and at most between reports of a collector."""
     progress_interval_env_steps: Positive = 1_000
-    """Environment steps between rows of progress.txt."""
+    """Environment steps between rows of progress.txt; in serial mode rounded down to whole chunks, at least one, so
+    that rows stand at its multiples."""
     buffer_interval_samples: Positive = 200
     """Batches drawn between tables of the buffer's log."""
     buffer_interval_s: PositiveFloat = 60.0

@@ -31,6 +31,13 @@ class StartEvaluation:
 
 
 @dataclass(frozen=True)
+class JudgeByTraining:
+    """Nothing is played: the newest training episodes shall stand for how good this checkpoint is."""
+
+    record: CheckpointRecord
+
+
+@dataclass(frozen=True)
 class End:
     """The run shall end."""
 
@@ -40,7 +47,7 @@ class End:
     """For people: which condition, its value and its bound."""
 
 
-Decision = Save | StartEvaluation | End
+Decision = Save | StartEvaluation | JudgeByTraining | End
 
 
 @dataclass(frozen=True)
@@ -103,7 +110,7 @@ class Commander:
             return []
         if counters.env_step >= self._next_evaluation and not self._busy_evaluating:
             return self._save("evaluation")
-        if counters.env_step >= self._next_checkpoint:
+        if self._checkpoint_is_due(counters):
             return self._save("interval")
         return []
 
@@ -112,7 +119,7 @@ class Commander:
         self.last_record = record
         if self._saving == reason:
             self._saving = None
-        self._next_checkpoint = next_boundary(record.env_step, self.config.checkpoint.interval_env_steps)
+        self._next_checkpoint = self._boundary_after(record.env_step)
         if reason in ("initial", "evaluation") and self._end is None:
             return self._evaluate(record)
         if reason == "final":
@@ -137,6 +144,10 @@ class Commander:
             if self._end is None or self._wants_final_evaluation(record):
                 decisions += self._evaluate(record)
         return Verdict(best, tuple(decisions))
+
+    def not_judged(self) -> None:
+        """Too few training episodes have ended to judge the checkpoint by."""
+        self._evaluating = None
 
     def end(self, end: End, *, skip_final_evaluation: bool = False) -> list[Decision]:
         """End the run. The first reason stands; a later call can only make it hurry."""
@@ -223,7 +234,7 @@ class Commander:
     def _resume(self, resumed: Resumed) -> None:
         env_step, reward = resumed.counters.env_step, resumed.record.reward
         self._next_evaluation = next_boundary(env_step, self.config.evaluator.interval_env_steps)
-        self._next_checkpoint = next_boundary(env_step, self.config.checkpoint.interval_env_steps)
+        self._next_checkpoint = self._boundary_after(env_step)
         self.last_record = resumed.record
         if reward is not None:
             self._evaluated_train_iter = resumed.record.train_iter
@@ -245,6 +256,17 @@ class Commander:
         """Nothing was learned since the last checkpoint: what is due waits until something is."""
         return self.last_record is not None and self.last_record.train_iter == train_iter
 
+    def _boundary_after(self, env_step: int) -> int | None:
+        interval = self.config.checkpoint.interval_env_steps
+        return None if interval is None else next_boundary(env_step, interval)
+
+    def _checkpoint_is_due(self, counters: Counters) -> bool:
+        """By steps or by time, whichever comes first."""
+        if self._next_checkpoint is not None and counters.env_step >= self._next_checkpoint:
+            return True
+        interval_s, last = self.config.checkpoint.interval_s, self.last_record
+        return interval_s is not None and last is not None and counters.wall_s >= last.wall_s + interval_s
+
     @property
     def _busy_evaluating(self) -> bool:
         return self._evaluating is not None or self._to_evaluate is not None
@@ -259,7 +281,7 @@ class Commander:
             self._to_evaluate = record
             return []
         self._evaluating = record
-        return [StartEvaluation(record)]
+        return [StartEvaluation(record) if self.config.evaluator.episodes else JudgeByTraining(record)]
 
     def _wants_final_evaluation(self, record: CheckpointRecord) -> bool:
         if self._skip_final_evaluation or self._end is None or self._end.reason == "stop_value":

@@ -122,7 +122,8 @@ class Experiment:
         if self.over or self._commander.ending is not None or now_s < self._rests_until_s:
             return None
         collector, evaluator = self._config.collector, self._config.evaluator
-        wanted: dict[Role, int] = {"learner": 1, "collector": collector.count, "evaluator": evaluator.count}
+        evaluators = evaluator.count if evaluator.episodes else 0
+        wanted: dict[Role, int] = {"learner": 1, "collector": collector.count, "evaluator": evaluators}
         missing: dict[Role, int] = {role: max(count - len(self._leases.of(role)), 0) for role, count in wanted.items()}
         if not any(missing.values()):
             return None
@@ -173,7 +174,8 @@ class Experiment:
     @property
     def _minimum(self) -> dict[Role, int]:
         """Without these nothing goes on."""
-        return {"learner": 1, "collector": self._config.collector.minimum, "evaluator": 1}
+        evaluators = 1 if self._config.evaluator.episodes else 0
+        return {"learner": 1, "collector": self._config.collector.minimum, "evaluator": evaluators}
 
     def counters(self, now_s: float) -> Counters:
         """The one set of counters, as of now."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from remuda.coordinator.commander import Commander, Decision, End, Save, StartEvaluation
+from remuda.coordinator.commander import Commander, Decision, End, JudgeByTraining, Save, StartEvaluation
 from remuda.coordinator.effects import Emit, RecordCheckpoint, RecordReward, Say, Step, Tell, WriteProgress
 from remuda.coordinator.evaluation import Evaluation, Share
 from remuda.coordinator.leases import Lease, LeaseBook
 from remuda.coordinator.memory import JudgingMemory
 from remuda.coordinator.progress import ProgressRows
-from remuda.coordinator.reporting import evaluation_report, evaluator_report, verdict_line
+from remuda.coordinator.reporting import evaluation_report, evaluator_report, training_verdict_line, verdict_line
 from remuda.wire.messages import (
     CheckpointReason,
+    CheckpointRecord,
     CheckpointSaved,
     Counters,
     Evaluate,
@@ -51,6 +52,8 @@ class Judging:
                     episodes = self.commander.config.evaluator.episodes
                     self._evaluation = Evaluation(self._evaluations, decision.record, episodes, now_s)
                     steps += self.deal()
+                case JudgeByTraining():
+                    steps += self._judge_by_training(decision.record, counters, now_s)
                 case End():
                     pass
         return steps
@@ -88,6 +91,19 @@ class Judging:
         if row is not None:
             steps.append(WriteProgress(self._experiment, row))
         return steps + self.carry_out(verdict.decisions, counters, now_s)
+
+    def _judge_by_training(self, record: CheckpointRecord, counters: Counters, now_s: float) -> list[Step]:
+        result = self._progress.judged_by_training(record)
+        if result is None:
+            self.commander.not_judged()
+            return []
+        verdict = self.commander.evaluated(result)
+        line = training_verdict_line(result, is_best=verdict.best, best=self.commander.best)
+        return [
+            RecordReward(self._experiment, record.train_iter, result.reward_mean, verdict.best),
+            Say(self._experiment, line),
+            *self.carry_out(verdict.decisions, counters, now_s),
+        ]
 
     def deal(self) -> list[Step]:
         """Give idle evaluators their share of the evaluation under way."""

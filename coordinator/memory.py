@@ -122,7 +122,7 @@ class CommanderMemory(Memory, frozen=True):
     """See Commander."""
 
     next_evaluation: int
-    next_checkpoint: int
+    next_checkpoint: int | None
     saving: CheckpointReason | None
     evaluating: CheckpointRecord | None
     to_evaluate: CheckpointRecord | None
@@ -168,6 +168,8 @@ class ProgressMemory(Memory, frozen=True):
     lengths: list[int]
     test: ResultMemory | None
     losses: dict[str, float]
+    newest: list[tuple[float, int]] = []
+    """Returns and lengths of the newest training episodes, where they judge checkpoints."""
 
 
 class ExperimentMemory(Memory, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 
 from remuda.config.schema import ExperimentConfig
@@ -10,22 +11,29 @@ from remuda.coordinator.evaluation import EvaluationResult
 from remuda.coordinator.memory import ProgressMemory
 from remuda.coordinator.resumed import Resumed
 from remuda.logbook.progress import ProgressRow
+from remuda.logbook.rounds import Rounds
 from remuda.policy.algorithms import declaration
-from remuda.wire.messages import ChunkMeta, Counters
+from remuda.wire.messages import CheckpointRecord, ChunkMeta, Counters
 
 
 class ProgressRows:
     """Gathers episodes, evaluations and losses between two rows.
 
     Row 0 stands at env_step 0 and shows how the initial policy was judged; then one row per multiple of
-    `progress_interval_env_steps`, and one for a stretch that crosses several.
+    `progress_interval_env_steps`, and one for a stretch that crosses several. Without evaluations there is no row 0.
     """
 
-    def __init__(self, config: ExperimentConfig, resumed: Resumed | None = None) -> None:
-        self._interval = config.log.progress_interval_env_steps
+    def __init__(
+        self, config: ExperimentConfig, resumed: Resumed | None = None, *, round_env_steps: int | None = None
+    ) -> None:
+        """`round_env_steps`: where collecting and learning take turns, the steps of a turn. The interval is rounded
+        down to whole turns then, so that rows stand at its multiples."""
+        self._interval = _interval_env_steps(config, round_env_steps)
         self._budget_env_steps = config.stop.max_env_steps
         self._columns = declaration(config).loss_columns
-        self._next_env_step = 0
+        self._evaluates = config.evaluator.episodes > 0
+        self._newest: deque[tuple[float, int]] = deque(maxlen=config.evaluator.window_episodes)
+        self._next_env_step = 0 if self._evaluates else self._interval
         self._epoch = 0
         self._shown_env_step = -1
         self._returns: list[float] = []
@@ -41,6 +49,15 @@ class ProgressRows:
         """Episodes that ended in a counted chunk."""
         self._returns += meta.episode_returns
         self._lengths += meta.episode_lengths
+        if not self._evaluates:
+            self._newest.extend(zip(meta.episode_returns, meta.episode_lengths, strict=True))
+
+    def judged_by_training(self, record: CheckpointRecord) -> EvaluationResult | None:
+        """What the newest training episodes say of a checkpoint; None while there are too few."""
+        if len(self._newest) < (self._newest.maxlen or 1):
+            return None
+        returns, lengths = zip(*self._newest, strict=True)
+        return EvaluationResult(record, returns, lengths, duration_s=0.0)
 
     def evaluated(self, result: EvaluationResult) -> ProgressRow | None:
         """The newest evaluation; shown in the next row. That of the initial policy is a row of its own, the first."""
@@ -69,7 +86,7 @@ class ProgressRows:
 
     def due(self, counters: Counters, *, last: bool = False) -> ProgressRow | None:
         """The row that is due now, if any. The `last` row is due wherever the run ends, unless it stands already."""
-        if self._epoch == 0 and not last:
+        if self._epoch == 0 and self._evaluates and not last:
             return None  # row 0 comes first
         if counters.env_step >= self._budget_env_steps and not last:
             return None  # the last row stands there, and shows how the last checkpoint was judged
@@ -103,6 +120,7 @@ class ProgressRows:
             lengths=list(self._lengths),
             test=None if self._test is None else self._test.memory(),
             losses=dict(self._losses),
+            newest=list(self._newest),
         )
 
     def remember(self, memory: ProgressMemory) -> None:
@@ -112,3 +130,16 @@ class ProgressRows:
         self._returns, self._lengths = list(memory.returns), list(memory.lengths)
         self._test = None if memory.test is None else EvaluationResult.of(memory.test)
         self._losses = memory.losses
+        self._newest.extend(memory.newest)
+
+
+def _interval_env_steps(config: ExperimentConfig, round_env_steps: int | None) -> int:
+    interval_env_steps = config.log.progress_interval_env_steps
+    if round_env_steps is None:
+        return interval_env_steps
+    rounds = Rounds.of(
+        budget_env_steps=config.stop.max_env_steps,
+        interval_env_steps=interval_env_steps,
+        round_env_steps=round_env_steps,
+    )
+    return rounds.interval_env_steps

@@ -64,11 +64,22 @@ def evaluation_report(result: EvaluationResult) -> EvaluationReport:
 
 def verdict_line(result: EvaluationResult, *, is_best: bool, best: Judged | None) -> str:
     """What the commander says of an evaluation."""
-    comparison = "the best so far" if is_best else "no best yet" if best is None else f"best is {best.reward_mean:.6g}"
     return (
         f"evaluation of {result.record.file} at env_step {result.record.env_step}: mean return "
-        f"{result.reward_mean:.6g} over {len(result.returns)} episodes ({comparison})"
+        f"{result.reward_mean:.6g} over {len(result.returns)} episodes ({_comparison(is_best, best)})"
     )
+
+
+def training_verdict_line(result: EvaluationResult, *, is_best: bool, best: Judged | None) -> str:
+    """What the commander says of a checkpoint that was judged by the training episodes before it."""
+    return (
+        f"{result.record.file} at env_step {result.record.env_step}: mean return {result.reward_mean:.6g} over the "
+        f"newest {len(result.returns)} training episodes ({_comparison(is_best, best)})"
+    )
+
+
+def _comparison(is_best: bool, best: Judged | None) -> str:
+    return "the best so far" if is_best else "no best yet" if best is None else f"best is {best.reward_mean:.6g}"
 
 
 def collector_report(message: CollectorReport, worker: str, env_step: int) -> WorkerReport:

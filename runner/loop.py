@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from remuda.buffer.ring import ColumnRing
 from remuda.collector.summary import CollectSummary
-from remuda.coordinator.commander import Commander, Decision, End, Save, StartEvaluation
+from remuda.coordinator.commander import Commander, Decision, End, JudgeByTraining, Save, StartEvaluation, Verdict
 from remuda.coordinator.evaluation import EvaluationResult, Judged
 from remuda.coordinator.events import Recovered
 from remuda.coordinator.experience import Experience
 from remuda.coordinator.progress import ProgressRows
 from remuda.coordinator.rate import Rate
-from remuda.coordinator.reporting import evaluation_report, verdict_line
+from remuda.coordinator.reporting import evaluation_report, training_verdict_line, verdict_line
 from remuda.coordinator.resumed import Resumed
 from remuda.evaluator.evaluate import Episode
 from remuda.evaluator.player import episode_report
@@ -58,7 +58,7 @@ class SerialLoop:
             train_iter=start.train_iter,
         )
         self._commander = Commander(config, resumed)
-        self._progress = ProgressRows(config, resumed)
+        self._progress = ProgressRows(config, resumed, round_env_steps=self._plan.chunk_slots)
         self._keeper = Keeper(
             parts.folder, config, parts.journal, self._experience, payloads, self._commander, self._progress
         )
@@ -203,6 +203,8 @@ class SerialLoop:
                     self._save(decision)
                 case StartEvaluation():
                     self._evaluate(decision.record)
+                case JudgeByTraining():
+                    self._judge_by_training(decision.record)
                 case End():
                     self._state = "stopping"
                     self._say(f"the run ends: {decision.explanation}")
@@ -239,9 +241,20 @@ class SerialLoop:
         verdict = self._commander.evaluated(result)
         self._write_row(self._progress.evaluated(result))
         self._logbook.emit(evaluation_report(result))
-        self._parts.checkpoints.set_reward(record.train_iter, result.reward_mean, best=verdict.best)
+        self._keep_verdict(result, verdict, verdict_line(result, is_best=verdict.best, best=self.best))
+
+    def _judge_by_training(self, record: CheckpointRecord) -> None:
+        result = self._progress.judged_by_training(record)
+        if result is None:
+            self._commander.not_judged()
+            return
+        verdict = self._commander.evaluated(result)
+        self._keep_verdict(result, verdict, training_verdict_line(result, is_best=verdict.best, best=self.best))
+
+    def _keep_verdict(self, result: EvaluationResult, verdict: Verdict, line: str) -> None:
+        self._parts.checkpoints.set_reward(result.record.train_iter, result.reward_mean, best=verdict.best)
         self._commit(self.counters())
-        self._say(verdict_line(result, is_best=verdict.best, best=self.best))
+        self._say(line)
         self._carry_out(verdict.decisions)
 
     def _reached(self, counters: Counters) -> Progress:

@@ -21,7 +21,7 @@ from remuda.config.suggest import all_keys, as_written, kinds_at, nearest_settin
         (("learner", "lr"), "did you mean learner.learning_rate?"),
         (("gamma",), "did you mean policy.discount?"),
         (("stop", "max_steps"), "did you mean stop.max_env_steps?"),
-        (("checkpoint", "qqq"), "valid here: interval_env_steps, keep"),
+        (("checkpoint", "qqq"), "valid here: interval_env_steps, interval_s, keep"),
         (("env", "kwargs", "anything"), ""),
     ],
 )

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from remuda.cli import config, doctor, evaluate, launch, logs, service, status, submit, train
+from remuda.cli import config, doctor, evaluate, launch, logs, plot, service, status, submit, train
 from remuda.cli.options import epilog, new_group
 
 app = new_group(
@@ -19,6 +19,7 @@ app = new_group(
 )
 app.command(epilog=epilog(train.EXAMPLE))(train.train)
 app.command(epilog=epilog(evaluate.EXAMPLE))(evaluate.evaluate)
+app.command(epilog=epilog(plot.EXAMPLE))(plot.plot)
 app.command(epilog=epilog("remuda launch examples/cartpole_dqn.yaml --collectors 2"))(launch.launch)
 app.command(epilog=epilog(service.COORDINATOR_EXAMPLE))(service.coordinator)
 app.command(epilog=epilog(service.WORKER_EXAMPLE))(service.worker)

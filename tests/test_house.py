@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 LAYERS = (
     {"wire", "storage", "config"},
-    {"policy", "buffer", "logbook", "environments"},
+    {"policy", "buffer", "logbook", "environments", "plotting"},
     {"worker"},
     {"client", "collector", "evaluator", "learner", "coordinator"},
     {"deploy", "runner"},

@@ -1,0 +1,149 @@
+"""`remuda plot`: learning curves."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from remuda.cli.errors import InputError
+
+if TYPE_CHECKING:
+    from remuda.plotting.groups import Group
+    from remuda.plotting.panels import Axes, Panel
+
+EXAMPLE = "remuda plot runs/cartpole_dqn runs/cartpole_ppo --smooth 3 -o curves.png"
+
+Folders = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="RUN_DIR",
+        help="Run folders, folders that hold some, or the beginning (or any part) of their names.",
+    ),
+]
+X = Annotated[str, typer.Option("-x", "--xaxis", metavar="COLUMN", help="Drawn over this column of progress.txt.")]
+Y = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-y",
+        "--value",
+        metavar="COLUMN",
+        help="What is drawn (default: Performance, the evaluation return where there is one); repeatable.",
+    ),
+]
+Smooth = Annotated[
+    int, typer.Option("-s", "--smooth", min=1, metavar="ROWS", help="Each run averaged over so many rows.")
+]
+Legend = Annotated[
+    list[str] | None,
+    typer.Option("-l", "--legend", metavar="LABEL", help="Once per RUN_DIR: all runs in it make one curve."),
+]
+Select = Annotated[list[str] | None, typer.Option(metavar="TEXT", help="Only runs whose path holds it; repeatable.")]
+Exclude = Annotated[list[str] | None, typer.Option(metavar="TEXT", help="No run whose path holds it; repeatable.")]
+EstimatorOption = Annotated[
+    Literal["mean", "median", "max", "min"], typer.Option(help="What seeds come to, at each position.")
+]
+Count = Annotated[bool, typer.Option("--count", help="A curve for every run, rather than for every experiment.")]
+Output = Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="A .png, .pdf or .svg file.")]
+AsCurves = Annotated[bool, typer.Option("--json", help="Print the curves as JSON instead of drawing them.")]
+
+
+def plot(
+    folders: Folders,
+    x: X = "TotalEnvInteracts",
+    y: Y = None,
+    smooth: Smooth = 1,
+    legend: Legend = None,
+    select: Select = None,
+    exclude: Exclude = None,
+    estimator: EstimatorOption = "mean",
+    count: Count = False,
+    output: Output = Path("plot.png"),
+    as_json: AsCurves = False,
+) -> None:
+    """Draw learning curves from progress.txt of one or many runs.
+
+    Runs that differ in nothing but the seed make one curve: their mean, and a band of one standard deviation. Runs
+    need not have rows at the same positions. Where not all of them have a value any more (or yet), the curve is faint.
+    """
+    from remuda.plotting.errors import PlotError
+    from remuda.plotting.panels import PERFORMANCE, Axes, make_panels
+
+    axes = Axes(x, y or [PERFORMANCE], smooth, estimator)
+    if legend and count:
+        raise InputError("give one of --legend (a curve per RUN_DIR) and --count (a curve per run)")
+    try:
+        groups = _groups(folders, legend or [], select or [], exclude or [], count=count)
+        panels = make_panels(groups, axes)
+    except PlotError as error:
+        raise InputError(str(error)) from error
+    for panel in panels:
+        for run in panel.missing:
+            print(f"{run.root} has no value of {panel.y} yet and is left out", file=sys.stderr)
+    if as_json:
+        print(_json(panels, axes))
+    else:
+        _draw(panels, output, axes)
+
+
+def _groups(
+    folders: Sequence[str], legend: Sequence[str], select: Sequence[str], exclude: Sequence[str], *, count: bool
+) -> list[Group]:
+    from remuda.plotting.groups import by_experiment, by_legend, one_by_one
+    from remuda.plotting.runs import expand, find_runs
+
+    expanded = expand(folders)
+    runs = find_runs(expanded, select=select, exclude=exclude)
+    if legend:
+        return by_legend(runs, legend, len(expanded))
+    return one_by_one(runs) if count else by_experiment(runs)
+
+
+def _draw(panels: Sequence[Panel], output: Path, axes: Axes) -> None:
+    from remuda.plotting.picture import FORMATS, draw
+
+    if output.suffix.lower() not in FORMATS:
+        raise InputError(f"{output}: the name of a picture ends in one of {', '.join(FORMATS)}")
+    try:
+        draw(panels, output, estimator=axes.estimator)
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("matplotlib"):
+            raise
+        raise InputError("drawing needs matplotlib: pip install 'remuda[plot]' (--json prints the curves)") from error
+    except OSError as error:
+        raise InputError(f"{output} cannot be written: {error.strerror}") from error
+    for panel in panels:
+        told = ", ".join(f"{curve.label} ({curve.runs})" for curve in panel.curves)
+        print(f"{panel.y} over {panel.x}: {told}", file=sys.stderr)
+    print(output)
+
+
+def _json(panels: Sequence[Panel], axes: Axes) -> str:
+    content = {
+        "estimator": axes.estimator,
+        "smooth": axes.smooth,
+        "panels": [
+            {
+                "x": panel.x,
+                "y": panel.y,
+                "curves": [
+                    {
+                        "label": curve.label,
+                        "runs": curve.runs,
+                        **{
+                            name: [value if math.isfinite(value) else None for value in getattr(curve, name).tolist()]
+                            for name in ("x", "y", "low", "high", "count")
+                        },
+                    }
+                    for curve in panel.curves
+                ],
+            }
+            for panel in panels
+        ],
+    }
+    return json.dumps(content)

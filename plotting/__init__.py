@@ -1,0 +1,1 @@
+"""Learning curves from run folders: reading, grouping by seed, averaging, drawing."""

@@ -1,0 +1,96 @@
+"""From the rows of several seeds to one curve with its band."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from remuda.plotting.progress_table import FloatArray
+
+Estimator = Literal["mean", "median", "max", "min"]
+
+MAX_POSITIONS = 1_000
+"""Positions of one curve: more than a picture has columns of dots."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One run's values: x rises strictly, and both are finite."""
+
+    x: FloatArray
+    y: FloatArray
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The runs of a group as one line; every array has one element per position."""
+
+    label: str
+    x: FloatArray
+    y: FloatArray
+    low: FloatArray
+    """The band around y; nan where it has none."""
+    high: FloatArray
+    count: FloatArray
+    """How many of `runs` reach over the position."""
+    runs: int
+
+
+def line(x: FloatArray, y: FloatArray, *, smooth: int = 1) -> Line:
+    """The rows that have both values, in order of x and the last where an x comes twice, smoothed."""
+    there = np.isfinite(x) & np.isfinite(y)
+    x, y = x[there], y[there]
+    positions, last = np.unique(x[::-1], return_index=True)
+    return Line(positions, smoothed(y[::-1][last], smooth))
+
+
+def smoothed(y: FloatArray, window: int) -> FloatArray:
+    """Each value's mean over the `window` values around it, fewer at both ends; 1 changes nothing."""
+    if window < 1:
+        raise ValueError(f"a window of {window} values")
+    sums = np.concatenate([[0.0], np.cumsum(y)])
+    at = np.arange(len(y))
+    begin = np.maximum(at - window // 2, 0)
+    end = np.minimum(at + (window - 1) // 2 + 1, len(y))
+    return y if window == 1 else (sums[end] - sums[begin]) / (end - begin)
+
+
+def combined(label: str, lines: Sequence[Line], estimator: Estimator = "mean") -> Curve:
+    """One curve of several lines, whose positions may be different ones.
+
+    Between its own positions a line is straight; before its first and after its last it has no value, so that a run
+    that ended early neither counts further on nor cuts the others short. The band is one standard deviation of the
+    values to each side of the mean, the middle half of them around the median, and none around max and min.
+    """
+    lines = [one for one in lines if len(one.x)]
+    x = _positions(lines)
+    values = np.array([np.interp(x, one.x, one.y, left=np.nan, right=np.nan) for one in lines])
+    count = np.isfinite(values).sum(axis=0).astype(np.float64)
+    with warnings.catch_warnings():  # of positions that no line reaches: nan is what they should be
+        warnings.simplefilter("ignore", RuntimeWarning)
+        y, low, high = _estimated(values, estimator)
+    alone = count < 2
+    low[alone] = high[alone] = np.nan
+    return Curve(label, x, y, low, high, count, len(lines))
+
+
+def _positions(lines: Sequence[Line]) -> FloatArray:
+    """Every position of any line; of too many as many as are wanted, evenly spread."""
+    union = np.unique(np.concatenate([one.x for one in lines]))
+    return union if len(union) <= MAX_POSITIONS else np.linspace(union[0], union[-1], MAX_POSITIONS)
+
+
+def _estimated(values: FloatArray, estimator: Estimator) -> tuple[FloatArray, FloatArray, FloatArray]:
+    nothing = np.full(values.shape[1], np.nan)
+    if estimator == "mean":
+        mean, std = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
+        return mean, mean - std, mean + std
+    if estimator == "median":
+        low, median, high = np.nanpercentile(values, [25, 50, 75], axis=0)
+        return median, low, high
+    reduce = np.nanmax if estimator == "max" else np.nanmin
+    return reduce(values, axis=0), nothing, nothing.copy()

@@ -1,0 +1,79 @@
+"""Which runs make one curve: those that differ in nothing but the seed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from remuda.plotting.errors import PlotError
+from remuda.plotting.runs import Run
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that are averaged, and what their curve is called."""
+
+    label: str
+    runs: tuple[Run, ...]
+
+
+def by_experiment(runs: Sequence[Run]) -> list[Group]:
+    """One group per experiment. Runs of one name that learned with different settings are different experiments, and
+    their labels say in which settings they differ."""
+    groups: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        groups.setdefault((run.name, _settings_text(run)), []).append(run)
+    named: dict[str, list[Run]] = {}
+    for (name, _), members in groups.items():
+        named.setdefault(name, []).append(members[0])
+    return [Group(name + _difference(members[0], named[name]), tuple(members)) for (name, _), members in groups.items()]
+
+
+def by_legend(runs: Sequence[Run], legend: Sequence[str], places: int) -> list[Group]:
+    """One group per folder that was given, under the label given for it; folders with the same label are one group.
+    Raises PlotError unless there are as many labels as folders."""
+    if len(legend) != places:
+        raise PlotError(f"{len(legend)} times --legend for {places} folders: give one for each")
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(legend[run.place], []).append(run)
+    return [Group(label, tuple(members)) for label, members in groups.items()]
+
+
+def one_by_one(runs: Sequence[Run]) -> list[Group]:
+    """A group per run, under the end of its path that no other has."""
+    paths = [run.root.resolve().parts for run in runs]
+    for length in range(1, max(map(len, paths), default=0) + 1):
+        labels = ["/".join(parts[-length:]) for parts in paths]
+        if len(set(labels)) == len(labels):
+            break
+    else:
+        labels = []
+    return [Group(label, (run,)) for label, run in zip(labels, runs, strict=True)]
+
+
+def _settings_text(run: Run) -> str:
+    return json.dumps(run.settings, sort_keys=True)
+
+
+def _difference(run: Run, others: Sequence[Run]) -> str:
+    """What sets a run apart from others of its name, as a legend says it."""
+    keys = [key for key in run.settings if any(key not in one.settings for one in others)]
+    keys += [
+        key
+        for key, value in run.settings.items()
+        if key not in keys and any(one.settings[key] != value for one in others)
+    ]
+    told = ", ".join(f"{_short(key, run)}={_text(run.settings[key])}" for key in run.settings if key in keys)
+    return f" ({told})" if told else ""
+
+
+def _short(key: str, run: Run) -> str:
+    """The last part of a key where no other key ends so."""
+    last = key.rpartition(".")[2]
+    return last if sum(one.rpartition(".")[2] == last for one in run.settings) == 1 else key
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

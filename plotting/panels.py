@@ -1,0 +1,79 @@
+"""What a picture shows: a panel per quantity, a curve per group of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+import numpy as np
+
+from remuda.plotting.curves import Curve, Estimator, combined, line
+from remuda.plotting.errors import PlotError
+from remuda.plotting.groups import Group
+from remuda.plotting.runs import Run
+
+ENV_STEP = "TotalEnvInteracts"
+PERFORMANCE = "Performance"
+"""Stands for the evaluations' mean return where every run has one, and for that of training episodes elsewhere."""
+_EVALUATION, _TRAINING = "AverageTestEpRet", "AverageEpRet"
+
+
+@dataclass(frozen=True)
+class Axes:
+    """What is drawn over what, and how the runs of a group become one line."""
+
+    x: str = ENV_STEP
+    y: Sequence[str] = (PERFORMANCE,)
+    smooth: int = 1
+    """Rows of a run that are averaged before runs are."""
+    estimator: Estimator = "mean"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One quantity."""
+
+    x: str
+    y: str
+    curves: tuple[Curve, ...]
+    missing: tuple[Run, ...]
+    """Runs with no value of it yet, which are in no curve."""
+
+
+def make_panels(groups: Sequence[Group], axes: Axes) -> list[Panel]:
+    """Raises PlotError for a column that a run does not have, and where no run has a value."""
+    runs = [run for group in groups for run in group.runs]
+    columns = [_performance(runs) if name == PERFORMANCE else name for name in axes.y]
+    for run in runs:
+        for name in (axes.x, *columns):
+            _check_column(run, name)
+    return [_panel(groups, column, axes) for column in dict.fromkeys(columns)]
+
+
+def _panel(groups: Sequence[Group], y: str, axes: Axes) -> Panel:
+    curves: list[Curve] = []
+    missing: list[Run] = []
+    for group in groups:
+        lines = {run.root: line(run.columns[axes.x], run.columns[y], smooth=axes.smooth) for run in group.runs}
+        missing += [run for run in group.runs if not len(lines[run.root].x)]
+        if any(len(one.x) for one in lines.values()):
+            curves.append(combined(group.label, list(lines.values()), axes.estimator))
+    if not curves:
+        raise PlotError(f"{y} has no value over {axes.x} yet in {', '.join(str(run.root) for run in missing)}")
+    return Panel(axes.x, y, tuple(curves), tuple(missing))
+
+
+def _performance(runs: Sequence[Run]) -> str:
+    """One quantity for all runs: a return with exploration and one without are not to be compared."""
+    evaluated = all(_EVALUATION in run.columns and np.isfinite(run.columns[_EVALUATION]).any() for run in runs)
+    return _EVALUATION if evaluated else _TRAINING
+
+
+def _check_column(run: Run, name: str) -> None:
+    if name in run.columns:
+        return
+    near = get_close_matches(name, run.columns, n=1)
+    meant = f"did you mean {near[0]}? " if near else ""
+    known = ", ".join(run.columns)
+    raise PlotError(f"{run.root / 'progress.txt'} has no column {name}; {meant}There are: {known}, {PERFORMANCE}")

@@ -1,0 +1,137 @@
+"""Which runs a user means, and what each says about itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+from remuda.plotting.errors import PlotError
+from remuda.plotting.progress_table import FloatArray, read_progress
+from remuda.storage.run_folder import REPLACED, RunFolder
+
+_NOT_LEARNED_FROM = ("name", "seed", "source_dir", "stop", "log", "checkpoint")
+"""Settings in which repetitions of one experiment may differ."""
+_SEED_SUFFIX = re.compile(r"_s[0-9]+")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run folder, read."""
+
+    root: Path
+    """As found below the path that was given."""
+    name: str
+    """What the experiment is called, without `_s<seed>`."""
+    columns: Mapping[str, FloatArray]
+    """Of progress.txt; see `read_progress`."""
+    settings: Mapping[str, object] = field(default_factory=dict[str, object])
+    """What the run learned with, by dotted key; empty where another program wrote the folder."""
+    place: int = 0
+    """Below which of the folders that were given."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows the table has."""
+        return len(next(iter(self.columns.values())))
+
+
+def expand(given: Sequence[str]) -> list[Path]:
+    """The folders that are meant: one that is there is meant itself; else all beside it whose names hold the last part.
+
+    So `runs/ppo` means runs/ppo where it exists, and otherwise runs/cartpole_ppo and runs/ppo_s1. Raises PlotError
+    where there is none.
+    """
+    folders: list[Path] = []
+    for text in given:
+        path = Path(text)
+        found = [path] if path.is_dir() else _holding(path)
+        if not found:
+            raise PlotError(f"{text}: no folder of this name, and none in {path.parent} whose name holds {path.name!r}")
+        folders += found
+    return folders
+
+
+def find_runs(folders: Sequence[Path], *, select: Sequence[str] = (), exclude: Sequence[str] = ()) -> list[Run]:
+    """Every run in and below `folders`, once each, in natural order; what `--force` has put aside is none.
+
+    Only those whose path holds all of `select` and none of `exclude`. Raises PlotError where none is left.
+    """
+    known: set[Path] = set()
+    roots: list[tuple[int, Path]] = []
+    for place, folder in enumerate(folders):
+        for root in sorted(_roots(folder), key=_natural):
+            if root.resolve() not in known:
+                known.add(root.resolve())
+                roots.append((place, root))
+    if not roots:
+        raise PlotError(f"no progress.txt in or below {', '.join(map(str, folders))}: is that a run folder?")
+    chosen = [(place, root) for place, root in roots if _chosen(str(root), select, exclude)]
+    if not chosen:
+        raise PlotError(f"--select and --exclude leave none of {len(roots)} runs, such as {roots[0][1]}")
+    return [_read(root, place) for place, root in chosen]
+
+
+def _holding(path: Path) -> list[Path]:
+    if not path.name or not path.parent.is_dir():
+        return []
+    return sorted((one for one in path.parent.iterdir() if path.name in one.name and one.is_dir()), key=_natural)
+
+
+def _roots(folder: Path) -> Iterator[Path]:
+    for root, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name != REPLACED]
+        if RunFolder(Path(root)).progress.name in files:
+            yield Path(root)
+
+
+def _chosen(path: str, select: Sequence[str], exclude: Sequence[str]) -> bool:
+    return all(part in path for part in select) and not any(part in path for part in exclude)
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """Order `_s2` before `_s10`."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"([0-9]+)", str(path))]
+
+
+def _read(root: Path, place: int) -> Run:
+    folder = RunFolder(root)
+    columns = read_progress(folder.progress)
+    config = _config(folder.config_json)
+    name = config.get("name", config.get("exp_name"))
+    if not isinstance(name, str):
+        name = root.resolve().name
+    ours = isinstance(config.get("env"), dict) and isinstance(config.get("seed"), int)
+    settings = _flat({key: value for key, value in config.items() if key not in _NOT_LEARNED_FROM}) if ours else {}
+    return Run(root, _without_seed(name, config.get("seed")), columns, settings, place)
+
+
+def _config(path: Path) -> Mapping[str, object]:
+    try:
+        content: object = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise PlotError(f"{path} cannot be read: {error}") from None
+    return cast("Mapping[str, object]", content) if isinstance(content, dict) else {}
+
+
+def _without_seed(name: str, seed: object) -> str:
+    if isinstance(seed, int):
+        return name.removesuffix(f"_s{seed}") or name
+    suffix = _SEED_SUFFIX.search(name, max(name.rfind("_"), 0))
+    return name[: suffix.start()] or name if suffix and suffix.end() == len(name) else name
+
+
+def _flat(values: Mapping[str, object], above: str = "") -> dict[str, object]:
+    flat: dict[str, object] = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            flat |= _flat(cast("dict[str, object]", value), f"{above}{key}.")
+        else:
+            flat[f"{above}{key}"] = value
+    return flat

@@ -1,0 +1,129 @@
+"""`remuda plot`: what it prints and writes, and what it says where there is nothing to draw."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.tests.cli.terminal import Terminal
+from remuda.tests.plotting.folders import make_run, ours, points
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two seeds of one experiment and one of another, seen from the folder they stand in."""
+    make_run(tmp_path / "runs" / "dqn_s0", points((0, 10.0), (100, 20.0)), ours("dqn_s0", 0))
+    make_run(tmp_path / "runs" / "dqn_s1", points((0, 20.0), (50, 30.0), (100, 40.0)), ours("dqn_s1", 1))
+    make_run(tmp_path / "runs" / "ppo_s0", points((0, 5.0), (100, 6.0)), ours("ppo_s0", 0))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_picture_and_where_it_is(terminal: Terminal, runs: Path) -> None:
+    ended = terminal.remuda("plot", "runs")
+    assert (ended.code, ended.out) == (0, "plot.png\n")
+    assert ended.err == "AverageTestEpRet over TotalEnvInteracts: dqn (2), ppo (1)\n"
+    assert (runs / "plot.png").read_bytes().startswith(b"\x89PNG")
+    assert sorted(path.name for path in (runs / "runs" / "dqn_s0").iterdir()) == ["config.json", "progress.txt"]
+
+
+def test_all_options_at_once(terminal: Terminal, runs: Path) -> None:
+    ended = terminal.remuda(
+        "plot", "runs/dqn", "runs/ppo_s0/", "-x", "Time", "-y", "Performance", "-y", "LossQ", "--smooth", 2,
+        "--legend", "mine", "--legend", "mine", "--legend", "theirs", "--select", "runs", "--exclude", "s1",
+        "--estimator", "median", "-o", "a.pdf",
+    )  # fmt: skip
+    assert ended.code == 0, ended.err
+    assert ended.out == "a.pdf\n"
+    assert ended.err == "AverageTestEpRet over Time: mine (1), theirs (1)\nLossQ over Time: mine (1), theirs (1)\n"
+    assert (runs / "a.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_a_curve_per_run(terminal: Terminal, runs: Path) -> None:
+    assert "dqn_s0 (1), dqn_s1 (1), ppo_s0 (1)\n" in terminal.remuda("plot", "runs", "--count").err
+
+
+def test_the_curves_as_json_draw_nothing(terminal: Terminal, runs: Path) -> None:
+    ended = terminal.remuda("plot", "runs/dqn", "--json")
+    assert ended.code == 0
+    assert json.loads(ended.out) == {
+        "estimator": "mean",
+        "smooth": 1,
+        "panels": [
+            {
+                "x": "TotalEnvInteracts",
+                "y": "AverageTestEpRet",
+                "curves": [
+                    {
+                        "label": "dqn",
+                        "runs": 2,
+                        "x": [0.0, 50.0, 100.0],
+                        "y": [15.0, 22.5, 30.0],
+                        "low": [10.0, 15.0, 20.0],
+                        "high": [20.0, 30.0, 40.0],
+                        "count": [2.0, 2.0, 2.0],
+                    }
+                ],
+            }
+        ],
+    }
+    assert not (runs / "plot.png").exists()
+
+
+def test_a_single_run_has_no_band_in_json_either(terminal: Terminal, runs: Path) -> None:
+    (curve,) = json.loads(terminal.remuda("plot", "runs/ppo_s0", "--json").out)["panels"][0]["curves"]
+    assert curve["low"] == curve["high"] == [None, None]
+
+
+def test_a_run_without_values_is_named(terminal: Terminal, runs: Path) -> None:
+    make_run(runs / "runs" / "young", [], ours("young", 0))
+    ended = terminal.remuda("plot", "runs", "-y", "LossQ")
+    assert ended.code == 0
+    assert "runs/young has no value of LossQ yet and is left out\n" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("nowhere",), "nowhere: no folder of this name"),
+        (("runs", "-y", "LosQ"), "did you mean LossQ?"),
+        (("runs", "-l", "a", "-l", "b"), "2 times --legend for 1 folders"),
+        (("runs", "-l", "a", "--count"), "give one of --legend"),
+        (("runs", "--select", "xyz"), "leave none of 3 runs"),
+        (("runs", "-o", "plot.jpg"), ".png, .pdf, .svg"),
+        (("runs", "-o", "missing/plot.png"), "missing/plot.png cannot be written: No such file or directory"),
+        (("runs", "--smooth", "0"), "--smooth"),
+        (("runs", "--estimator", "mode"), "median"),
+        ((), "RUN_DIR"),
+    ],
+)
+def test_wrong_input_is_one_message_and_no_picture(
+    terminal: Terminal, runs: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    ended = terminal.remuda("plot", *arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert said in ended.err
+    assert "Traceback" not in ended.err
+    assert [path.name for path in runs.iterdir()] == ["runs"]
+
+
+def test_without_matplotlib(terminal: Terminal, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    really = builtins.__import__
+
+    def without(name: str, *arguments: Any, **options: Any) -> Any:
+        if name.partition(".")[0] == "matplotlib":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return really(name, *arguments, **options)
+
+    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(builtins, "__import__", without)
+    ended = terminal.remuda("plot", "runs")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err == "drawing needs matplotlib: pip install 'remuda[plot]' (--json prints the curves)\n"
+    assert terminal.remuda("plot", "runs", "--json").code == 0

@@ -31,6 +31,7 @@ from remuda.cli.options import (
 if TYPE_CHECKING:
     from remuda.client.client import Client
     from remuda.deploy.local import LocalLauncher
+    from remuda.environments.spaces import Space
     from remuda.wire.messages import ExperimentStatus, Submitted
     from remuda.worker.life import Life
 
@@ -104,22 +105,32 @@ def check_input(resolved: ResolvedRun) -> None:
     with. Raises InputError."""
     from remuda.environments.check import check_environment
     from remuda.environments.errors import EnvironmentBuildError
-    from remuda.learner.start import new_algorithm, take_weights
     from remuda.policy.algorithms import make_policy
-    from remuda.policy.checkpoint_file import CheckpointError
     from remuda.policy.spaces import ActionSpec, ObservationSpec, UnsupportedSpaceError
 
     config, path = resolved.loaded.config, resolved.loaded.path
     try:
         observation, action = check_environment(config)
         make_policy(config, ObservationSpec.of(observation), ActionSpec.of(action))
-        weights = config.learner.initialize_from
-        if weights is not None and resolved.on_exists != "resume":
-            on_cpu = config.model_copy(update={"learner": config.learner.model_copy(update={"device": "cpu"})})
-            take_weights(Path(weights), new_algorithm(on_cpu, observation, action))
-    except (EnvironmentBuildError, UnsupportedSpaceError, CheckpointError) as error:
+    except (EnvironmentBuildError, UnsupportedSpaceError) as error:
         raise InputError(f"{path}: {error}") from error
-    if weights is not None and resolved.on_exists == "force" and Path(weights).is_relative_to(resolved.run_dir):
+    if config.learner.initialize_from is not None:
+        _check_weights(Path(config.learner.initialize_from), resolved, observation, action)
+
+
+def _check_weights(weights: Path, resolved: ResolvedRun, observation: Space, action: Space) -> None:
+    """In a function of its own, as it takes the import of torch: over a second that other runs need not wait."""
+    from remuda.learner.start import new_algorithm, take_weights
+    from remuda.policy.checkpoint_file import CheckpointError
+
+    config = resolved.loaded.config
+    if resolved.on_exists != "resume":
+        on_cpu = config.model_copy(update={"learner": config.learner.model_copy(update={"device": "cpu"})})
+        try:
+            take_weights(weights, new_algorithm(on_cpu, observation, action))
+        except CheckpointError as error:
+            raise InputError(f"{resolved.loaded.path}: {error}") from error
+    if resolved.on_exists == "force" and weights.is_relative_to(resolved.run_dir):
         raise InputError(
             f"the weights {weights} lie in the folder that --force moves away: copy the file, or choose another run "
             "folder (--on-exists rename)"

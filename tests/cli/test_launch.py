@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import NoReturn
@@ -139,3 +140,12 @@ def test_a_failed_run_says_why_and_where_to_read(capsys: pytest.CaptureFixture[s
     with pytest.raises(RunFailedError, match=r"workers failed 5 times in a row\n.*commander_logger\.txt"):
         _tell(failed)
     assert "best return none" in capsys.readouterr().out
+
+
+def test_nobody_waits_for_torch_before_a_run_with_new_weights_starts(tmp_path: Path) -> None:
+    (tmp_path / "good.yaml").write_text(GOOD)
+    program = (
+        "import sys; from pathlib import Path; from remuda.cli import launch, options;"
+        "launch.check_input(options.resolve_run(Path('good.yaml'))); assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, timeout=60)

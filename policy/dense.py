@@ -5,10 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
+
+from remuda.policy.flat_parameters import FlatParameters
+
+Activation = Literal["tanh", "relu"]
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,50 @@ class DenseLayer:
         return gradient @ self.weight
 
 
-def relu_backward(outputs: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
-    """The gradient of relu's inputs, in place of that of its outputs."""
-    return gradient.mul_(outputs.sign())
+def dense_layers(parameters: FlatParameters) -> dict[str, DenseLayer]:
+    """The layers of a network that has no others, by name, in its order."""
+    weights, gradients = (parameters.by_name(vector) for vector in (parameters.vector.detach(), parameters.gradient))
+    names = [name.removesuffix(".weight") for name in weights if name.endswith(".weight")]
+    return {name: DenseLayer.of(weights, gradients, name) for name in names}
+
+
+class Perceptron:
+    """Layers one after the other with an activation between them; or none at all."""
+
+    def __init__(self, layers: Sequence[DenseLayer], activation: Activation, *, activates_last: bool = False) -> None:
+        self._layers = tuple(layers)
+        self._tanh = activation == "tanh"
+        self._activated = len(layers) if activates_last else len(layers) - 1
+
+    def forward(self, inputs: torch.Tensor) -> list[torch.Tensor]:
+        """The inputs [n, inputs], and what each layer makes of them: the last is [n, outputs]."""
+        outputs = [inputs]
+        for index, layer in enumerate(self._layers):
+            made = layer.forward(outputs[-1])
+            if index < self._activated:
+                made = made.tanh_() if self._tanh else made.relu_()
+            outputs.append(made)
+        return outputs
+
+    def backward(self, outputs: Sequence[torch.Tensor], gradient: torch.Tensor) -> torch.Tensor:
+        """Write the gradient of every layer, given what `forward` returned and the gradient of the last of it.
+
+        Returns that of what the first layer makes of the inputs, before its activation; `gradient` may be overwritten.
+        """
+        for index in reversed(range(len(self._layers))):
+            if index < self._activated:
+                gradient = self._before_activation(outputs[index + 1], gradient)
+            self._layers[index].backward(outputs[index], gradient)
+            if index > 0:
+                gradient = self._layers[index].input_gradient(gradient)
+        return gradient
+
+    def input_gradient(self, gradient: torch.Tensor) -> torch.Tensor:
+        """What `backward` returned -> of the inputs, [n, inputs]."""
+        return self._layers[0].input_gradient(gradient)
+
+    def _before_activation(self, outputs: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+        """The gradient of an activation's inputs, in place of that of its outputs."""
+        if self._tanh:
+            return gradient.addcmul_(gradient * outputs, outputs, value=-1.0)  # the slope is 1 - tanh²
+        return gradient.mul_(outputs.sign())

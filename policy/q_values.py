@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 
 import torch
 
-from remuda.policy.dense import DenseLayer, relu_backward
+from remuda.policy.dense import Perceptron, dense_layers
 from remuda.policy.flat_parameters import FlatParameters
 from remuda.policy.networks import QNetwork
 
@@ -73,43 +73,26 @@ class DenseQValues(QValues):
     """The layers of a perceptron one by one."""
 
     def __init__(self, parameters: FlatParameters) -> None:
-        weights, gradients = (
-            parameters.by_name(vector) for vector in (parameters.vector.detach(), parameters.gradient)
-        )
-        names = dict.fromkeys(name.rpartition(".")[0] for name in weights)
-        layers = {name: DenseLayer.of(weights, gradients, name) for name in names}
+        layers = dense_layers(parameters)
         self._advantage, self._value = layers.pop("advantage"), layers.pop("value", None)
-        self._hidden = tuple(layers.values())
+        self._hidden = Perceptron(list(layers.values()), "relu", activates_last=True)
         self._kept: list[torch.Tensor] = []
 
     @torch.no_grad()
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """See QValues."""
-        return self._head(self._layers(observations)[-1])
+        return self._head(self._hidden.forward(observations)[-1])
 
     @torch.no_grad()
     def forward_to_learn(self, observations: torch.Tensor) -> torch.Tensor:
         """See QValues."""
-        self._kept = self._layers(observations)
+        self._kept = self._hidden.forward(observations)
         return self._head(self._kept[-1])
 
     @torch.no_grad()
     def backward(self, gradient: torch.Tensor) -> None:
         """See QValues."""
-        of_outputs = self._head_backward(self._kept[-1], gradient)
-        for index in reversed(range(len(self._hidden))):
-            layer, inputs, outputs = self._hidden[index], self._kept[index], self._kept[index + 1]
-            of_outputs = relu_backward(outputs, of_outputs)
-            layer.backward(inputs, of_outputs)
-            if index > 0:
-                of_outputs = layer.input_gradient(of_outputs)
-
-    def _layers(self, observations: torch.Tensor) -> list[torch.Tensor]:
-        """The observations, and what each hidden layer makes of them."""
-        outputs = [observations]
-        for layer in self._hidden:
-            outputs.append(layer.forward(outputs[-1]).relu_())
-        return outputs
+        self._hidden.backward(self._kept, self._head_backward(self._kept[-1], gradient))
 
     def _head(self, hidden: torch.Tensor) -> torch.Tensor:
         if self._value is None:

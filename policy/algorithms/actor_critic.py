@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from remuda.config.schema import ExperimentConfig, ImpalaConfig, PpoConfig
+from remuda.policy.actor_critic_outputs import Outputs, actor_critic_outputs
 from remuda.policy.adam import Adam
 from remuda.policy.algorithms.actor_critic_policy import DECLARATION, network_shape
 from remuda.policy.base import Algorithm, Arrays, LearnResult, StateMismatchError
@@ -21,6 +22,7 @@ from remuda.policy.distributions_torch import Categorical, Gaussian
 from remuda.policy.flat_parameters import FlatParameters
 from remuda.policy.networks import ActorCriticNetwork
 from remuda.policy.normalisation import CLIP, running_returns
+from remuda.policy.portable import PortableActorCritic
 from remuda.policy.returns import Outcome
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.policy.tensors import model_misfits, to_tensor
@@ -46,6 +48,21 @@ class Segments:
         array: NDArray[np.float32] = values.detach().cpu().numpy()
         return array.reshape(len(self.outcome.valid), -1)
 
+    def per_observation(self, of_steps: torch.Tensor) -> torch.Tensor:
+        """Numbers [n, …] of the valid slots as [B * (T + 1), …] of all observations, 0 for the others."""
+        return of_steps.new_zeros(len(self.observations), *of_steps.shape[1:]).index_copy_(0, self.steps, of_steps)
+
+
+class Slopes(NamedTuple):
+    """The gradient of a loss by what an update rule makes it of."""
+
+    log_prob: torch.Tensor
+    """By the log probability of each action: float32 [n]."""
+    values: torch.Tensor
+    """By each value: float32 [n]."""
+    entropy: float
+    """By the entropy of each distribution."""
+
 
 class ActorCritic(Algorithm):
     """Network, optimizer, normalisation and counters; a subclass has `learn`.
@@ -59,11 +76,16 @@ class ActorCritic(Algorithm):
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
         assert isinstance(config.policy, PpoConfig | ImpalaConfig), config.policy.type
         self.observation, self.action = observation, action
-        self.output_name = "logits" if action.n is not None else "action_mean"
         self._shared, self._learner = config.policy, config.learner
         self._device = torch.device(config.learner.device)
         self._network = self._make_network(seed)
         self._parameters = FlatParameters(self._network)
+        activation = network_shape(config.policy, observation).activation
+        self._outputs = actor_critic_outputs(self._network, self._parameters, activation)
+        self._log_std, self._log_std_gradient = (
+            self._parameters.by_name(vector).get("log_std")
+            for vector in (self._parameters.vector.detach(), self._parameters.gradient)
+        )
         self._optimizer = Adam(
             self._parameters.vector.detach(),
             self._parameters.gradient,
@@ -77,6 +99,12 @@ class ActorCritic(Algorithm):
     def network(self) -> torch.nn.Module:
         """The network; its forward is the policy, normalisation included."""
         return self._network
+
+    def portable(self) -> PortableActorCritic:
+        """See Algorithm."""
+        return PortableActorCritic(
+            self._network, self.observation, self.action, scaled_rewards=self._shared.normalize_rewards
+        )
 
     # --- parts of an update
 
@@ -121,24 +149,26 @@ class ActorCritic(Algorithm):
             return actions.astype(np.int64) - self.action.start
         return actions.reshape(len(actions), self.action.outputs).astype(np.float32, copy=False)
 
-    def _features(self, observations: torch.Tensor) -> torch.Tensor:
-        """What `_distribution` and `_value` read of normalised observations: of images once for both."""
-        return self._network.features(observations)
+    def _distribution(self, outputs: torch.Tensor) -> Categorical | Gaussian:
+        """The policy's distribution, given what the network says: [n, outputs]."""
+        return Categorical(outputs) if self._log_std is None else Gaussian(outputs, self._log_std)
 
-    def _distribution(self, features: torch.Tensor) -> Categorical | Gaussian:
-        """The policy's distribution for features [n, …]."""
-        outputs: torch.Tensor = self._network.policy(features)
-        return Categorical(outputs) if self._network.log_std is None else Gaussian(outputs, self._network.log_std)
+    def _descend(
+        self,
+        distribution: Categorical | Gaussian,
+        actions: torch.Tensor,
+        slopes: Slopes,
+        segments: Segments | None = None,
+    ) -> torch.Tensor:
+        """Take one step down a loss of the outputs made last to learn; return the gradient's norm before clipping.
 
-    def _value(self, features: torch.Tensor) -> torch.Tensor:
-        """Values for features [n, …], in scaled rewards: float32 [n]."""
-        values: torch.Tensor = self._network.value(features)
-        return values.squeeze(1)
-
-    def _descend(self, loss: torch.Tensor) -> torch.Tensor:
-        """Take one step down the loss; return the gradient's norm from before clipping."""
-        self._parameters.gradient.zero_()
-        torch.autograd.backward(loss)
+        Those outputs were of the observations of the actions, or of all observations of `segments`.
+        """
+        gradient = Outputs(distribution.gradient(actions, slopes.log_prob, slopes.entropy), slopes.values)
+        self._outputs.backward(gradient if segments is None else Outputs(*map(segments.per_observation, gradient)))
+        if isinstance(distribution, Gaussian):
+            assert self._log_std_gradient is not None
+            self._log_std_gradient.copy_(distribution.log_std_gradient(actions, slopes.log_prob, slopes.entropy))
         norm = self._parameters.clip_gradient(self._learner.max_grad_norm)
         self._optimizer.step()
         return norm

@@ -17,6 +17,7 @@ from remuda.policy.algorithms.dqn_policy import DECLARATION, layout, number_of_a
 from remuda.policy.base import Algorithm, Arrays, LearnResult, StateMismatchError
 from remuda.policy.flat_parameters import FlatParameters
 from remuda.policy.networks import QNetwork
+from remuda.policy.portable import PortableQ
 from remuda.policy.q_values import q_values
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.policy.tensors import model_misfits, to_tensor
@@ -30,7 +31,6 @@ class Dqn(Algorithm):
     """
 
     declaration = DECLARATION
-    output_name = "q_values"
 
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
         assert isinstance(config.policy, DqnConfig), config.policy.type
@@ -52,6 +52,10 @@ class Dqn(Algorithm):
     def network(self) -> torch.nn.Module:
         """The online network."""
         return self._online
+
+    def portable(self) -> PortableQ:
+        """See Algorithm."""
+        return PortableQ(self._online, self.observation, self.action, epsilon=self._policy.epsilon_end)
 
     # --- the update rule
 

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
 from remuda.config.schema import ExperimentConfig, ImpalaConfig
-from remuda.policy.algorithms.actor_critic import ActorCritic, explained_variance
+from remuda.policy.algorithms.actor_critic import ActorCritic, Slopes, explained_variance
 from remuda.policy.base import Arrays, LearnResult
 from remuda.policy.returns import vtrace
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -23,6 +24,7 @@ class Impala(ActorCritic):
         assert isinstance(config.policy, ImpalaConfig), config.policy.type
         self._policy = config.policy
 
+    @torch.no_grad()
     def learn(self, batch: Arrays) -> LearnResult:
         """Take one step of Adam on the policy gradient, the value error and the entropy (section 4.2 of the paper)."""
         self._anneal()
@@ -31,17 +33,16 @@ class Impala(ActorCritic):
         if not valid.any():
             return self._result()
 
-        features = self._features(segments.observations)
-        distribution = self._distribution(features.index_select(0, segments.steps))
+        outputs = self._outputs.forward_to_learn(segments.observations)
+        distribution = self._distribution(outputs.policy.index_select(0, segments.steps))
         log_prob = distribution.log_prob(segments.actions)
-        all_values = self._value(features)
-        values = all_values.index_select(0, segments.steps)
+        values = outputs.values.index_select(0, segments.steps)
 
         log_ratio = np.zeros(valid.shape, np.float32)
-        log_ratio[valid] = (log_prob.detach() - segments.log_prob).cpu().numpy()
+        log_ratio[valid] = (log_prob - segments.log_prob).cpu().numpy()
         trace = vtrace(
             segments.outcome,
-            segments.per_slot(all_values),
+            segments.per_slot(outputs.values),
             log_ratio,
             discount=self._policy.discount,
             rho_clip=self._policy.rho_clip,
@@ -49,20 +50,26 @@ class Impala(ActorCritic):
         )
         advantages, targets = (to_tensor(column[valid], self._device) for column in trace)
 
+        n, errors = len(log_prob), values - targets
         policy_loss = -(advantages * log_prob).mean()
-        value_loss = (values - targets).square().mean()
+        value_loss = errors.square().mean()
         entropy = distribution.entropy().mean()
         loss = policy_loss + self._policy.value_coefficient * value_loss - self._policy.entropy_coefficient * entropy
-        grad_norm = self._descend(loss)
+        slopes = Slopes(
+            log_prob=-advantages / n,  # the weights in them are constants
+            values=2.0 * self._policy.value_coefficient / n * errors,
+            entropy=-self._policy.entropy_coefficient / n,
+        )
+        grad_norm = self._descend(distribution, segments.actions, slopes, segments)
 
         moved = log_ratio[valid]
         return self._result(
-            total_loss=loss.detach(),
-            policy_loss=policy_loss.detach(),
-            value_loss=value_loss.detach(),
-            entropy=entropy.detach(),
+            total_loss=loss,
+            policy_loss=policy_loss,
+            value_loss=value_loss,
+            entropy=entropy,
             approx_kl=float((np.exp(-moved) - 1.0 + moved).mean()),  # of the newest policy from the one that acted
             clip_fraction=float((np.exp(moved) > self._policy.rho_clip).mean()),
-            explained_variance=explained_variance(values.detach().cpu().numpy(), targets.cpu().numpy()),
+            explained_variance=explained_variance(values.cpu().numpy(), targets.cpu().numpy()),
             grad_norm=grad_norm,
         )

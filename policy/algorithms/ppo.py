@@ -12,8 +12,9 @@ import numpy as np
 import torch
 
 from remuda.config.schema import ExperimentConfig, PpoConfig
-from remuda.policy.algorithms.actor_critic import ActorCritic, Segments, explained_variance
+from remuda.policy.algorithms.actor_critic import ActorCritic, Segments, Slopes, explained_variance
 from remuda.policy.base import Arrays, LearnResult
+from remuda.policy.distributions_torch import Categorical, Gaussian
 from remuda.policy.returns import generalized_advantages
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.policy.tensors import to_tensor
@@ -49,6 +50,7 @@ class Ppo(ActorCritic):
         assert isinstance(config.policy, PpoConfig), config.policy.type
         self._policy, self._seed = config.policy, seed
 
+    @torch.no_grad()
     def learn(self, batch: Arrays) -> LearnResult:
         """Do a whole iteration: advantages, then `epochs` passes over `minibatches` shares of the batch."""
         remaining = self._anneal()
@@ -57,11 +59,13 @@ class Ppo(ActorCritic):
         taken: list[_Losses] = []
         norms: list[torch.Tensor] = []
         for minibatch in self._minibatches(steps, order):
-            losses = self._losses(minibatch, clip=self._policy.clip * remaining)
+            outputs = self._outputs.forward_to_learn(minibatch.observations)
+            distribution = self._distribution(outputs.policy)
+            losses, slopes = self._losses(minibatch, distribution, outputs.values, clip=self._policy.clip * remaining)
             if self._policy.target_kl is not None and _divergence(losses.log_ratio) > 1.5 * self._policy.target_kl:
                 break
-            norms.append(self._descend(losses.total))
-            taken.append(_Losses(*(part.detach() for part in losses)))
+            norms.append(self._descend(distribution, minibatch.actions, slopes))
+            taken.append(losses)
         if not taken:
             return self._result(updates=0)
         log_ratio = torch.cat([losses.log_ratio for losses in taken])
@@ -77,27 +81,35 @@ class Ppo(ActorCritic):
             grad_norm=torch.stack(norms).mean(),
         )
 
-    def _losses(self, steps: _Steps, *, clip: float) -> _Losses:
-        """Equations 7 and 9 of the paper."""
-        features = self._features(steps.observations)
-        distribution = self._distribution(features)
+    def _losses(
+        self, steps: _Steps, distribution: Categorical | Gaussian, values: torch.Tensor, *, clip: float
+    ) -> tuple[_Losses, Slopes]:
+        """Equations 7 and 9 of the paper, and their gradient."""
+        policy, n = self._policy, len(values)
         log_ratio = distribution.log_prob(steps.actions) - steps.log_prob
         ratio = log_ratio.exp()
-        clipped = ratio.clamp(1.0 - clip, 1.0 + clip)
-        policy = -torch.minimum(ratio * steps.advantages, clipped * steps.advantages).mean()
-        values = self._value(features)
-        errors = (values - steps.returns).square()
-        if self._policy.value_clip is not None:
-            moved = (values - steps.values).clamp(-self._policy.value_clip, self._policy.value_clip)
-            errors = torch.maximum(errors, (steps.values + moved - steps.returns).square())
-        value, entropy = errors.mean(), distribution.entropy().mean()
-        total = policy + self._policy.value_coefficient * value - self._policy.entropy_coefficient * entropy
-        return _Losses(total, policy, value, entropy, log_ratio)
+        gain = ratio * steps.advantages
+        bound = ratio.clamp(1.0 - clip, 1.0 + clip) * steps.advantages
+        policy_loss = -torch.minimum(gain, bound).mean()
+        by_log_prob = torch.where(gain <= bound, gain, 0.0) / -n  # the slope of exp is exp; the bound has none
+
+        errors = values - steps.returns
+        squares = errors.square()
+        if policy.value_clip is not None:
+            moved = values - steps.values
+            held = moved.clamp(-policy.value_clip, policy.value_clip)
+            held_squares = (steps.values + held - steps.returns).square()
+            errors = torch.where((held != moved) & (held_squares > squares), 0.0, errors)
+            squares = torch.maximum(squares, held_squares)
+        value_loss, entropy = squares.mean(), distribution.entropy().mean()
+
+        total = policy_loss + policy.value_coefficient * value_loss - policy.entropy_coefficient * entropy
+        slopes = Slopes(by_log_prob, 2.0 * policy.value_coefficient / n * errors, -policy.entropy_coefficient / n)
+        return _Losses(total, policy_loss, value_loss, entropy, log_ratio), slopes
 
     def _valued(self, segments: Segments) -> tuple[_Steps, float]:
         """The valid slots with their advantages and returns, and what of the returns the values had explained."""
-        with torch.no_grad():
-            values = segments.per_slot(self._value(self._features(segments.observations)))
+        values = segments.per_slot(self._outputs.values(segments.observations))
         advantages = generalized_advantages(
             segments.outcome, values, discount=self._policy.discount, gae_lambda=self._policy.gae_lambda
         )[segments.outcome.valid]
@@ -125,4 +137,4 @@ class Ppo(ActorCritic):
 
 def _divergence(log_ratio: torch.Tensor) -> torch.Tensor:
     """Estimate the Kullback-Leibler divergence of the new policy from the old without bias and never below 0."""
-    return (log_ratio.exp() - 1.0 - log_ratio).detach().mean()
+    return (log_ratio.exp() - 1.0 - log_ratio).mean()

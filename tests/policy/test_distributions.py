@@ -92,9 +92,9 @@ def test_drawn_numbers_have_the_mean_and_deviation() -> None:
 
 
 def test_impossible_actions_leave_entropy_and_gradient_finite() -> None:
-    logits = torch.tensor([[0.0, -float("inf")], [-1e9, 0.0]], requires_grad=True)
-    entropy = distributions_torch.Categorical(logits).entropy()
-    np.testing.assert_allclose(entropy.detach(), 0.0, atol=1e-6)
+    learning = distributions_torch.Categorical(torch.tensor([[0.0, -float("inf")], [-1e9, 0.0]]))
+    np.testing.assert_allclose(learning.entropy(), 0.0, atol=1e-6)
+    np.testing.assert_allclose(learning.gradient(torch.tensor([0, 1]), torch.ones(2), 0.5), 0.0, atol=1e-6)
     ours = distributions.Categorical(np.array([[0.0, -1e9], [-1e9, 0.0]], np.float32))
     np.testing.assert_allclose(ours.entropy(), 0.0, atol=1e-6)
 
@@ -102,9 +102,30 @@ def test_impossible_actions_leave_entropy_and_gradient_finite() -> None:
 @settings(max_examples=30, deadline=None)
 @given(n=st.integers(2, 5), seed=seeds)
 def test_the_gradient_of_a_log_probability_is_one_hot_less_probabilities(n: int, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    logits = torch.tensor(rng.normal(size=(1, n)).astype(np.float32), requires_grad=True)
-    torch.autograd.backward(distributions_torch.Categorical(logits).log_prob(torch.tensor([1])).sum())
-    assert logits.grad is not None
+    logits = torch.tensor(np.random.default_rng(seed).normal(size=(1, n)).astype(np.float32))
+    gradient = distributions_torch.Categorical(logits).gradient(torch.tensor([1]), torch.ones(1), 0.0)
     expected = torch.nn.functional.one_hot(torch.tensor([1]), n) - torch.softmax(logits, 1)
-    np.testing.assert_allclose(logits.grad, expected.detach(), atol=1e-6)
+    np.testing.assert_allclose(gradient, expected, atol=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=st.integers(1, 30), n=st.integers(1, 8), by_entropy=st.sampled_from([0.0, -0.7]), seed=seeds)
+def test_gradients_are_those_of_autograd(rows: int, n: int, by_entropy: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    outputs, drawn, by_log_prob, log_std = (
+        torch.tensor(rng.normal(size=shape)) for shape in ((rows, n), (rows, n), (rows,), (n,))
+    )
+    indices = torch.tensor(rng.integers(0, n, rows))
+    logits, mean, std = (tensor.clone().requires_grad_() for tensor in (outputs, outputs, log_std))
+    choice, normal = torch.distributions.Categorical(logits=logits), torch.distributions.Normal(mean, std.exp())
+    loss = (by_log_prob * choice.log_prob(indices)).sum() + by_entropy * choice.entropy().sum()
+    loss += (by_log_prob * normal.log_prob(drawn).sum(dim=1)).sum() + by_entropy * normal.entropy().sum()
+    expected = torch.autograd.grad(loss, (logits, mean, std))
+
+    gaussian = distributions_torch.Gaussian(outputs, log_std)
+    got = (
+        distributions_torch.Categorical(outputs).gradient(indices, by_log_prob, by_entropy),
+        gaussian.gradient(drawn, by_log_prob, by_entropy),
+        gaussian.log_std_gradient(drawn, by_log_prob, by_entropy),
+    )
+    torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-9)

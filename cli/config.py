@@ -2,24 +2,49 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from remuda.cli.errors import InputError
 from remuda.cli.options import AsJson, ConfigPath, Seed, Sets, epilog, load, new_group
+
+WithSources = Annotated[
+    bool, typer.Option("--sources", help="A line per setting, with its source; of a run folder: as it was started.")
+]
 
 group = new_group("Show, check and describe configs.", example="remuda config check examples/cartpole_dqn.yaml")
 
 
 @group.command(epilog=epilog("remuda config show examples/cartpole_dqn.yaml --set learner.batch_size=128"))
-def show(config: ConfigPath, sets: Sets = None, seed: Seed = None, as_json: AsJson = False) -> None:
-    """Print every setting as a run would use it, and where it comes from unless it is the default."""
+def show(
+    config: ConfigPath, sets: Sets = None, seed: Seed = None, with_sources: WithSources = False, as_json: AsJson = False
+) -> None:
+    """Print every setting as a run would use it, and where it comes from unless it is the default.
+
+    The command line beats the file, and the file beats the default. With --sources CONFIG may be a run folder."""
     from remuda.config.dump import config_json_text, yaml_text
 
+    if with_sources:
+        print(_sources(config, sets, seed, as_json=as_json), end="")
+        return
     loaded = load(config, sets=sets, seed=seed)
     text = config_json_text(loaded.config) if as_json else yaml_text(loaded.config, loaded.provenance)
     print(text, end="")
+
+
+def _sources(config: Path, sets: list[str] | None, seed: int | None, *, as_json: bool) -> str:
+    from remuda.config.sources import recorded, sources, sources_text
+
+    if not config.is_dir():
+        loaded = load(config, sets=sets, seed=seed)
+    elif sets or seed is not None:
+        raise InputError(f"{config} is a run folder, whose settings are what they were: leave --set and --seed out")
+    else:
+        loaded = recorded(config)
+    return json.dumps(sources(loaded), indent=2) + "\n" if as_json else sources_text(loaded)
 
 
 @group.command(epilog=epilog("remuda config check examples/*.yaml"))

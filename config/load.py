@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from remuda.config.document import MAX_BYTES, Document, Loc, UnreadableError
 from remuda.config.errors import ConfigError
@@ -59,11 +60,27 @@ def load_config(path: str | Path, *, overrides: Sequence[str] = (), seed: int | 
     path = path.parent.resolve() / path.name
     if isinstance(stored := values.get("source_dir") or "", str):
         values = values | {"source_dir": str(path.parent / stored)}
+    values = _with_absolute_weights(values, path.parent, given)
     try:
         config = ExperimentConfig.model_validate(values)
     except ValidationError as error:
         raise ConfigError(explain(error, path=shown, document=document, overrides=given)) from None
     return LoadedConfig(config, path, _provenance(config, document, given))
+
+
+def _with_absolute_weights(
+    values: dict[str, JsonValue], folder: Path, overrides: Sequence[Override]
+) -> dict[str, JsonValue]:
+    """learner.initialize_from is meant from where it was written: the file's folder, or the command line's. The learner
+    that opens it may run elsewhere."""
+    loc = ("learner", "initialize_from")
+    learner = values.get(loc[0])
+    weights = learner.get(loc[1]) if isinstance(learner, dict) else None
+    if not isinstance(learner, dict) or not isinstance(weights, str):
+        return values
+    typed = any(_sets(override, loc) for override in overrides if override.loc == loc[: len(override.loc)])
+    absolute = os.path.abspath(weights if typed else folder / weights)
+    return values | {loc[0]: learner | {loc[1]: absolute}}
 
 
 def _read(path: Path) -> Document:

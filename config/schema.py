@@ -243,8 +243,8 @@ class LearnerConfig(Section):
     device: str = "cpu"
     """A torch device: cpu, cuda, cuda:1."""
     initialize_from: str | None = None
-    """Checkpoint file whose weights a new run begins with; nothing else of it is taken. --initialize-from RUN fills in
-    that run's best."""
+    """Checkpoint file whose weights a new run begins with; nothing else of it is taken. A relative path is meant from
+    the config file's folder. --initialize-from RUN fills in that run's best."""
     inference: bool = False
     """No updates: the policy that a run begins with (or is resumed with) acts, exploring as little as it ever would,
     and is judged."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from remuda.config.dump import write_configs
 from remuda.config.load import load_config
 from remuda.config.reference import json_schema_text, markdown_text
+from remuda.config.suggest import all_keys
 from remuda.tests.cli.terminal import Terminal
 from remuda.tests.config.files import SMALL, write
 
@@ -61,3 +63,44 @@ def test_check_looks_at_overrides(tmp_path: Path, terminal: Terminal) -> None:
 def test_schema(terminal: Terminal) -> None:
     assert terminal.remuda("config", "schema").out == json_schema_text()
     assert terminal.remuda("config", "schema", "--markdown").out == markdown_text()
+
+
+def test_show_sources_says_of_every_setting_where_it_comes_from(tmp_path: Path, terminal: Terminal) -> None:
+    path = write(tmp_path, SMALL)
+    ended = terminal.remuda("config", "show", path, "--sources", "--set", "learner.batch_size=128", "--seed", 7)
+    assert (ended.code, ended.err) == (0, "")
+    lines = ended.out.splitlines()
+    assert lines[0] == 'file          name = "small"'
+    assert lines[1] == "command line  seed = 7"
+    assert lines[2] == 'file          env.id = "CartPole-v1"'
+    assert "command line  learner.batch_size = 128" in lines
+    assert "default       learner.learning_rate = 0.001" in lines
+    assert [line[14:].partition(" = ")[0] for line in lines] == list(all_keys("dqn"))
+
+
+def test_a_run_folder_has_recorded_where_its_settings_came_from(tmp_path: Path, terminal: Terminal) -> None:
+    loaded = load_config(write(tmp_path, SMALL), overrides=["learner.batch_size=128"], seed=7)
+    run = tmp_path / "run"
+    run.mkdir()
+    write_configs(run, loaded.config, loaded.provenance)
+    shown = terminal.remuda("config", "show", run, "--sources")
+    again = terminal.remuda(
+        "config", "show", tmp_path / "c.yaml", "--sources", "--set", "learner.batch_size=128", "--seed", 7
+    )
+    assert (shown.code, shown.out) == (0, again.out)
+    sources = json.loads(terminal.remuda("config", "show", run, "--sources", "--json").out)
+    assert sources["seed"] == {"value": 7, "source": "command line"}
+    assert sources["env.id"] == {"value": "CartPole-v1", "source": "file"}
+    assert sources["buffer.capacity"] == {"value": 100_000, "source": "default"}
+
+
+def test_what_a_run_was_told_cannot_be_changed_afterwards(tmp_path: Path, terminal: Terminal) -> None:
+    ended = terminal.remuda("config", "show", tmp_path, "--sources", "--seed", 7)
+    assert (ended.code, ended.out) == (2, "")
+    assert "settings are what they were: leave --set and --seed out" in ended.err
+
+
+def test_sources_of_a_folder_that_is_no_run(tmp_path: Path, terminal: Terminal) -> None:
+    ended = terminal.remuda("config", "show", tmp_path, "--sources")
+    assert (ended.code, ended.out) == (2, "")
+    assert "formatted_total_config.py: cannot be read: No such file or directory" in ended.err

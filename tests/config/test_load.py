@@ -250,3 +250,18 @@ _LOOP.append(_LOOP)
 def test_kwargs_that_a_worker_elsewhere_could_not_be_given_are_refused(value: Any) -> None:
     with pytest.raises(ValidationError, match=r"kwargs"):
         EnvConfig(id="E", kwargs={"x": value})
+
+
+def test_weights_are_meant_from_where_they_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, elsewhere = tmp_path / "configs", tmp_path / "elsewhere"
+    folder.mkdir()
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    path = write(folder, SMALL + "learner: {initialize_from: ../old/ckpt/best}\n")
+    assert load_config(path).config.learner.initialize_from == str(tmp_path / "old" / "ckpt" / "best")
+    typed = load_config(path, overrides=["learner.initialize_from=mine"]).config.learner
+    assert typed.initialize_from == str(elsewhere / "mine")
+    section = load_config(path, overrides=["learner={initialize_from: mine}"]).config.learner
+    assert section.initialize_from == str(elsewhere / "mine")
+    assert load_config(path, overrides=["learner={batch_size: 3}"]).config.learner.initialize_from is None
+    assert load_config(write(folder, SMALL)).config.learner.initialize_from is None

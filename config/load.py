@@ -45,15 +45,17 @@ class LoadedConfig:
     provenance: Mapping[str, Origin]
 
 
-def load_config(path: str | Path, *, overrides: Sequence[str] = (), seed: int | None = None) -> LoadedConfig:
+def load_config(
+    path: str | Path, *, overrides: Sequence[str | Override] = (), seed: int | None = None
+) -> LoadedConfig:
     """Load a .yaml, .yml or .json file, or one of a run folder's own (config.json, formatted_total_config.py).
 
     `overrides` are `a.b=value` with the value in YAML; `seed` is one more. Both beat the file. `source_dir` becomes the
     file's absolute folder unless the file names one. Raises ConfigError with every problem of the file at once.
     """
     path = shown = Path(path)
-    document = _read(path)
-    given = [parse_override(text) for text in overrides]
+    document = read_document(path)
+    given = [one if isinstance(one, Override) else parse_override(one) for one in overrides]
     if seed is not None:
         given.append(Override(("seed",), seed, f"--seed {seed}"))
     values = apply_overrides(document.values, given)
@@ -79,11 +81,12 @@ def _with_absolute_weights(
     if not isinstance(learner, dict) or not isinstance(weights, str):
         return values
     typed = any(_sets(override, loc) for override in overrides if override.loc == loc[: len(override.loc)])
-    absolute = os.path.abspath(weights if typed else folder / weights)
-    return values | {loc[0]: learner | {loc[1]: absolute}}
+    absolute: dict[str, JsonValue] = {loc[1]: os.path.abspath(weights if typed else folder / weights)}
+    return {**values, loc[0]: learner | absolute}
 
 
-def _read(path: Path) -> Document:
+def read_document(path: Path) -> Document:
+    """What a file says, unjudged. Raises ConfigError where it cannot be read as what its name says."""
     reader = _READERS.get(path.suffix.lower())
     if reader is None and not path.is_dir():
         raise ConfigError([f"{path}: a config is a .yaml, .json or .py file, and this is none of them"])

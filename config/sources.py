@@ -27,7 +27,7 @@ def recorded(run_dir: Path) -> LoadedConfig:
     text = loaded.path.read_text("utf-8")
     lines = text.splitlines()
     written = {dotted(loc): lines[line - 1] for loc, line in read_python(text).lines.items()}
-    origins = {key: _behind(written.get(key, "")) for key in loaded.provenance}
+    origins: dict[str, Origin] = {key: _behind(written.get(key, "")) for key in loaded.provenance}
     return LoadedConfig(loaded.config, loaded.path, origins)
 
 
@@ -54,7 +54,8 @@ def sources(loaded: LoadedConfig) -> dict[str, dict[str, JsonValue]]:
 
 def _behind(line: str) -> Origin:
     """A setting's line ends with a comma, or behind that with a comment that is its origin."""
-    for origin in get_args(Origin):
+    origins: tuple[Origin, ...] = get_args(Origin)
+    for origin in origins:
         if line.endswith(f",  # {origin}"):
             return origin
     return "default"

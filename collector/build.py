@@ -10,6 +10,7 @@ from remuda.collector.rows import NStepRows, Rows, SegmentRows
 from remuda.config.schema import DqnConfig, ExperimentConfig
 from remuda.environments.make import Vector
 from remuda.environments.seeding import environment_seeds, generator
+from remuda.logbook.timers import Timers
 from remuda.policy.base import Policy
 
 
@@ -22,6 +23,7 @@ def make_rollout(
     life: int,
     clock: Callable[[], float] = time.monotonic,
     progress: Callable[[int], None] = lambda env_steps: None,
+    timers: Timers | None = None,
 ) -> Rollout:
     """`index` and `life` say whose random numbers it uses: which collector, and which to hold that place."""
     return Rollout(
@@ -32,6 +34,7 @@ def make_rollout(
         seeds=environment_seeds(config.seed, "collector", index, config.env.num_envs, incarnation=life),
         clock=clock,
         progress=progress,
+        timers=timers,
     )
 
 

@@ -15,6 +15,7 @@ from remuda.collector.trace import Trace
 from remuda.environments.atari import LIFE_LOST
 from remuda.environments.make import Vector, clips_rewards, reset_vector, single_spaces
 from remuda.environments.spaces import Array
+from remuda.logbook.timers import Timers
 from remuda.policy.base import Policy
 from remuda.wire.messages import PolicyRef
 
@@ -76,6 +77,7 @@ class Rollout:
         seeds: Sequence[int],
         clock: Callable[[], float] = time.monotonic,
         progress: Callable[[int], None] = lambda env_steps: None,
+        timers: Timers | None = None,
     ) -> None:
         """`rng` is for exploration; `seeds` has one per environment; `progress` hears of the steps as they are taken;
         `clock` returns seconds."""
@@ -88,6 +90,7 @@ class Rollout:
         self._seeds: list[int] | None = list(seeds)
         self._clock = clock
         self._progress = progress
+        self._timers = timers or Timers()
         observation, action = single_spaces(vector_env)
         self._trace = Trace(observation, action, num_envs=vector_env.num_envs, kept=rows.kept)
         self._acted = [PolicyRef()] * rows.kept  # which policy acted, per kept slot
@@ -160,9 +163,12 @@ class Rollout:
         taken, resets, num_envs = 0, int(np.count_nonzero(trace.over[trace.end - 1])), env.num_envs
         enough = np.inf if self._rows.whole_slots else env_steps
         clock = self._clock if end_s < np.inf else lambda: 0.0
+        acting, stepping = self._timers("act"), self._timers("step environments")
         while taken < enough and trace.end < last_slot and (clock() < end_s or not taken):
-            actions, recorded = act(trace.observations[trace.end], exploration, rng)
-            observations, reward, terminated, truncated, info = env.step(actions)
+            with acting:
+                actions, recorded = act(trace.observations[trace.end], exploration, rng)
+            with stepping:
+                observations, reward, terminated, truncated, info = env.step(actions)
             stepped = num_envs - resets
             taken += stepped
             progress(stepped)

@@ -14,6 +14,7 @@ from remuda.environments.record import record_environment
 from remuda.logbook.book import collector_logbook
 from remuda.logbook.reports import CollectReport
 from remuda.logbook.spread import Spread
+from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import make_policy
 from remuda.policy.policy_file import load
 from remuda.policy.row_plan import row_plan
@@ -42,6 +43,7 @@ class CollectorWork:
 
     def __init__(self, assign: Assign, identity: WorkerIdentity, link: Link) -> None:
         config = ExperimentConfig.model_validate_json(assign.config_json)
+        self.timers = Timers()
         self._assign = assign
         self._identity = identity
         self._link = link
@@ -74,6 +76,7 @@ class CollectorWork:
             index=assign.index,
             life=assign.life,
             progress=self._stepped,
+            timers=self.timers,
         )
         self._taken = 0
         self._used_credit = 0
@@ -119,11 +122,14 @@ class CollectorWork:
             self._link.activity("waiting for acknowledgements")
             return False
         self._link.activity("collecting")
-        acting = self._refresh_policy()
-        collected = self._rollout.collect(
-            self._plan.chunk_slots, self._exploration, policy_ref=acting, longest_s=self._plan.longest_chunk_s
-        )
-        self._announce(collected)
+        with self.timers("load policy"):
+            acting = self._refresh_policy()
+        with self.timers("collect"):
+            collected = self._rollout.collect(
+                self._plan.chunk_slots, self._exploration, policy_ref=acting, longest_s=self._plan.longest_chunk_s
+            )
+        with self.timers("hand in"):
+            self._announce(collected)
         return True
 
     def drain(self) -> None:

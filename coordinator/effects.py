@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -89,6 +90,14 @@ class WriteProgress:
 
 
 @dataclass(frozen=True)
+class WriteTimers:
+    """Write timers.json anew."""
+
+    experiment: str
+    document: Mapping[str, object]
+
+
+@dataclass(frozen=True)
 class Say:
     """One line in the commander's log, or in the coordinator's own where `experiment` is None."""
 
@@ -125,7 +134,7 @@ class Exit:
     """The coordinator's work is done."""
 
 
-DiskEffect = DeleteChunks | RecordCheckpoint | RecordReward | Emit | WriteProgress | Say | CloseRun
+DiskEffect = DeleteChunks | RecordCheckpoint | RecordReward | Emit | WriteProgress | WriteTimers | Say | CloseRun
 Effect = Send | PrepareRun | ReadLog | DiskEffect | Remember | Exit
 
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.commander import Commander, End
-from remuda.coordinator.effects import CloseRun, Emit, Release, Say, Step, Tell, WriteProgress
+from remuda.coordinator.effects import CloseRun, Emit, Release, Say, Step, Tell, WriteProgress, WriteTimers
 from remuda.coordinator.experience import Experience
 from remuda.coordinator.judging import Judging
 from remuda.coordinator.leases import Lease, LeaseBook
@@ -24,6 +24,7 @@ from remuda.coordinator.reporting import collector_report
 from remuda.coordinator.resumed import Resumed
 from remuda.coordinator.scheduler import ROLES, Demand, Holding
 from remuda.coordinator.supply import Supply
+from remuda.coordinator.vitals import Vitals
 from remuda.wire.messages import (
     AnyMessage,
     Assign,
@@ -46,6 +47,7 @@ from remuda.wire.messages import (
     Role,
     StopTraining,
     WorkerFailed,
+    WorkerVitals,
 )
 
 FAILURES_IN_A_ROW = 5
@@ -98,6 +100,7 @@ class Experiment:
         self._commander = Commander(config, resumed)
         self._supply = Supply(identity.id, config, self._experience, resumed)
         self._judging = Judging(identity.id, identity.run_dir, self._commander, self._leases, self._progress)
+        self._vitals = Vitals(config.log.buffer_interval_s, now_s)
         self._lives_before = 0 if resumed is None else resumed.life * LIVES_PER_RUN
         self._before_s = 0.0 if resumed is None else resumed.counters.wall_s
         self._started_s = now_s
@@ -279,6 +282,9 @@ class Experiment:
             case CollectorReport():
                 report = collector_report(message, lease.worker, self._experience.env_step)
                 return [Emit(self.identity.id, report)]
+            case WorkerVitals():
+                self._vitals.told(lease.role, lease.worker, message)
+                return []
             case EvaluationDone():
                 steps = self._judging.played(message, lease.worker, self.counters(now_s), now_s)
                 return steps + self._begin_ending_if_due(now_s) + self.tick(now_s)
@@ -376,6 +382,7 @@ class Experiment:
         if self.state == "queued":
             return steps
         self._supply.note_rates(now_s)
+        steps += self._vital_signs(now_s)
         return steps + (self._moved([], now_s) if self._stage == "working" else self._advance_ending(now_s))
 
     def stop(self, *, now: bool, explanation: str, now_s: float) -> list[Step]:
@@ -421,6 +428,8 @@ class Experiment:
         if self._stage == "settling" and (late or self._commander.settled or not self._judging.can_settle):
             if not self._commander.settled:
                 steps.append(self._say("the last checkpoint or its evaluation could not be had", "warning"))
+            elif (given_up := self._commander.evaluating) is not None:
+                steps.append(self._say(f"the evaluation of {given_up.file} is given up"))
             self._enter("releasing", now_s, STAGE_DEADLINE_S)
             steps += self._drain("learner", "the run is over") + self._drain("evaluator", "the run is over")
         if self._stage == "releasing" and (late or not len(self._leases)):
@@ -438,6 +447,7 @@ class Experiment:
         dropped = self._experience.dropped_rows
         return [
             *self._progress_rows(self.counters(now_s), last=True),
+            *self._vital_signs(now_s, last=True),
             *([self._say(f"{dropped} rows were dropped: too old for the policy")] if dropped else []),
             self._say(f"the run is over after {self._ended_wall_s:.1f} s: {end.reason}; {end.explanation}"),
             CloseRun(self.identity.id, keep=self._experience.live_files()),
@@ -543,6 +553,13 @@ class Experiment:
     def _progress_rows(self, counters: Counters, *, last: bool = False) -> list[Step]:
         row = self._progress.due(counters, last=last)
         return [] if row is None else [WriteProgress(self.identity.id, row)]
+
+    def _vital_signs(self, now_s: float, *, last: bool = False) -> list[Step]:
+        report = self._vitals.due(self.counters(now_s), now_s, last=last)
+        if report is None:
+            return []
+        id = self.identity.id
+        return [Emit(id, report), WriteTimers(id, self._vitals.document(report.wall_s))]
 
     def _drain(self, role: Role, reason: str) -> list[Step]:
         leases = self._leases.of(role)

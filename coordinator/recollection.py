@@ -8,7 +8,7 @@ from remuda.coordinator.effects import DeleteChunks, Emit, Remember, Step, Tell
 from remuda.coordinator.experiment import Experiment, Identity
 from remuda.coordinator.memory import FORMAT, HolderMemory, IdentityMemory, RunMemory
 from remuda.coordinator.registry import Worker
-from remuda.wire.messages import AnyMessage, Batches, CollectorReport, LearnerReport
+from remuda.wire.messages import AnyMessage, Batches, CollectorReport, LearnerReport, WorkerVitals
 
 SOFT_S = 1.0
 """What may be forgotten for so long: updates done, rows sampled, the wall clock."""
@@ -36,7 +36,7 @@ class Recollection:
     def heard(self, experiment: Experiment, message: AnyMessage, steps: Sequence[Step]) -> None:
         """A worker's message was handled; some change nothing that would be missed, or nothing that does not keep,
         unless they led to something: credit, a save, a row of progress, the end."""
-        soft = isinstance(message, CollectorReport | LearnerReport) or experiment.is_soft(message)
+        soft = isinstance(message, CollectorReport | LearnerReport | WorkerVitals) or experiment.is_soft(message)
         if not (soft and all(_leaves_no_trace(step) for step in steps)):
             self.touch(experiment.identity.id)
 

@@ -30,6 +30,7 @@ from remuda.coordinator.effects import (
     Say,
     Send,
     WriteProgress,
+    WriteTimers,
 )
 from remuda.coordinator.events import Recovered, RunPrepared, RunRefused
 from remuda.coordinator.journal import JournalError, RunJournal
@@ -37,6 +38,7 @@ from remuda.coordinator.ledger import Ledger
 from remuda.coordinator.memory import OVER, RunMemory
 from remuda.coordinator.resumed import Resumed
 from remuda.logbook.book import Logbook, commander_logbook
+from remuda.logbook.timers import write_timers
 from remuda.policy.algorithms import declaration
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.storage.git import record_git
@@ -204,12 +206,16 @@ class RunBooks:
         book.close()
 
 
-def _write(book: _Book, effect: Emit | WriteProgress | DeleteChunks | RecordCheckpoint | RecordReward) -> None:
+def _write(
+    book: _Book, effect: Emit | WriteProgress | WriteTimers | DeleteChunks | RecordCheckpoint | RecordReward
+) -> None:
     match effect:
         case Emit():
             book.log.emit(effect.report)
         case WriteProgress():
             book.log.progress(effect.row)
+        case WriteTimers():
+            write_timers(book.folder.timers, effect.document)
         case DeleteChunks():
             delete_chunks(book.folder.data, effect.files)
         case RecordCheckpoint():

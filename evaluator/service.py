@@ -10,6 +10,7 @@ from remuda.evaluator.evaluate import Episode
 from remuda.evaluator.player import CheckpointPlayer, episode_report
 from remuda.logbook.book import evaluator_logbook
 from remuda.logbook.reports import EvaluationReport
+from remuda.logbook.timers import Timers
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import AnyMessage, Assign, Evaluate, EvaluationDone
 from remuda.worker.identity import WorkerIdentity
@@ -19,11 +20,12 @@ from remuda.worker.serve import AskedToEndError
 
 
 class EvaluatorWork:
-    """Evaluates for one experiment. When the process is to end, the evaluation under way is given up; the coordinator
-    deals it to another evaluator."""
+    """Evaluates for one experiment. When the process or the lease is to end, the evaluation under way is given up; the
+    coordinator deals it to another evaluator, if it is still wanted."""
 
     def __init__(self, assign: Assign, identity: WorkerIdentity, link: Link, life: Life) -> None:
         config = ExperimentConfig.model_validate_json(assign.config_json)
+        self.timers = Timers()
         self._assign = assign
         self._link = link
         self._life = life
@@ -34,17 +36,19 @@ class EvaluatorWork:
         self._newest = (0, 0)
         """Evaluation and first episode of the newest share; after a break the coordinator repeats itself."""
         self._draining = False
+        link.activity("waiting for an evaluation")
         self._log.say(
             "evaluator",
             f"evaluator {identity.uuid} (index {assign.index}) of {assign.name}: {num_envs} environments",
         )
 
     def handle(self, message: AnyMessage) -> None:
-        """Play what is asked for. Raises AskedToEndError."""
+        """Play what is asked for. Raises AskedToEndError when that is given up."""
         if isinstance(message, Evaluate) and (message.evaluation, message.first_episode) != self._newest:
             self._newest = message.evaluation, message.first_episode
             self._link.activity(f"evaluating {Path(message.checkpoint).name}")
-            self._evaluate(message)
+            with self.timers("evaluate"):
+                self._evaluate(message)
             self._link.activity("waiting for an evaluation")
 
     def step(self) -> bool:
@@ -102,5 +106,5 @@ class EvaluatorWork:
 
     def _stepped(self, env_steps: int) -> None:
         self._link.progress(self._link.progressed + env_steps)
-        if self._life.ending:
+        if self._life.ending or self._link.drain_arrived(self._assign.lease):
             raise AskedToEndError("the evaluation is given up")

@@ -10,7 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from remuda.logbook.timers import Timers
 from remuda.policy.base import Algorithm
+from remuda.policy.denormals import denormals_are_zero
 
 
 @dataclass(frozen=True)
@@ -65,10 +67,12 @@ class LearnerLoop:
         publish_interval_iters: int,
         report_interval_iters: int,
         train_iter: int = 0,
+        timers: Timers | None = None,
     ) -> None:
         self.algorithm = algorithm
         self.train_iter = train_iter
         self._source = source
+        self._timers = timers or Timers()
         self._publish_interval_iters = publish_interval_iters
         self._report_interval_iters = report_interval_iters
         self._metrics: dict[str, list[float | torch.Tensor]] = {}
@@ -77,10 +81,12 @@ class LearnerLoop:
 
     def step(self) -> Step:
         """Train on one batch, if there is one."""
-        batch = self._source.next_batch()
+        with self._timers("gather"):
+            batch = self._source.next_batch()
         if batch is None:
             return Step(trained=False)
-        result = self.algorithm.learn(batch.columns)
+        with self._timers("update"), denormals_are_zero():
+            result = self.algorithm.learn(batch.columns)
         before, self.train_iter = self.train_iter, self.train_iter + result.updates
         for name, value in result.metrics.items():
             self._metrics.setdefault(name, []).append(value)

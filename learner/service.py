@@ -19,6 +19,7 @@ from remuda.learner.prefetch import Prefetch
 from remuda.learner.publisher import Publisher
 from remuda.learner.start import continue_from, new_algorithm, take_weights
 from remuda.logbook.book import learner_logbook
+from remuda.logbook.timers import Timers
 from remuda.policy.row_plan import row_plan
 from remuda.policy.schedules import exploration
 from remuda.storage.atomic import sweep_temporaries
@@ -52,6 +53,7 @@ class LearnerWork:
 
     def __init__(self, assign: Assign, identity: WorkerIdentity, link: Link) -> None:
         config = ExperimentConfig.model_validate_json(assign.config_json)
+        self.timers = Timers()
         self._config = config
         self._assign = assign
         self._link = link
@@ -79,6 +81,7 @@ class LearnerWork:
             publish_interval_iters=1 if plan.on_policy else config.learner.publish_interval_iters,
             report_interval_iters=config.log.interval_train_iters,
             train_iter=train_iter,
+            timers=self.timers,
         )
         self._warnings: SimpleQueue[str] = SimpleQueue()
         """What the publishing thread has to say; the log belongs to this one."""
@@ -107,7 +110,8 @@ class LearnerWork:
             case SaveCheckpoint():
                 if message.request > self._saved:  # after a break the coordinator repeats itself
                     self._saved = message.request
-                    self._save(message)
+                    with self.timers("save"):
+                        self._save(message)
             case Registered():
                 for request in self._prefetch.repeat():
                     self._link.send(request)
@@ -122,8 +126,9 @@ class LearnerWork:
         if not self._training:
             return False
         while self._prefetch.wants_request:
-            self._told_train_iter = self._loop.train_iter
-            self._link.send(self._prefetch.request(self._loop.train_iter, self._loop.take_priorities()))
+            with self.timers("request batches"):
+                self._told_train_iter = self._loop.train_iter
+                self._link.send(self._prefetch.request(self._loop.train_iter, self._loop.take_priorities()))
         step = self._loop.step()
         if not step.trained:
             self._ran_dry()
@@ -135,7 +140,8 @@ class LearnerWork:
         if self._publish_due:
             self._publish()
         if step.report_due:
-            self._report()
+            with self.timers("report"):
+                self._report()
         return True
 
     def drain(self) -> None:
@@ -181,10 +187,12 @@ class LearnerWork:
     def _publish(self) -> None:
         """Unless too little time has passed since the last one: then it stays due."""
         if self._on_policy:  # what is asked for next is collected with this policy
-            self._offer()
-            self._publisher.flush(PUBLISH_DEADLINE_S)
+            with self.timers("publish policy"):
+                self._offer()
+                self._publisher.flush(PUBLISH_DEADLINE_S)
         elif self._publisher.ready:
-            self._offer()
+            with self.timers("hand policy over"):
+                self._offer()
 
     def _offer(self) -> None:
         self._publish_due = False

@@ -20,6 +20,7 @@ Topic = Literal[
     "buffer_throughput",
     "collector_worker",
     "evaluator_worker",
+    "vitals",
 ]
 """What a report is about; a logbook has a list of views for each."""
 

@@ -9,6 +9,7 @@ from typing import Protocol
 from remuda.logbook.lines import TextLog
 from remuda.logbook.reports import BufferThroughputReport, Report
 from remuda.logbook.tensorboard import EventWriter
+from remuda.logbook.vitals import VitalsReport
 
 
 class View(Protocol):
@@ -53,8 +54,8 @@ class CurveView:
         return self.writer.path
 
     def show(self, report: Report) -> None:
-        """Add a point per value and axis; throughput has the seconds as its one axis."""
-        if isinstance(report, BufferThroughputReport):
+        """Add a point per value and axis; throughput and vitals have the seconds as their one axis."""
+        if isinstance(report, BufferThroughputReport | VitalsReport):
             self.writer.throughput(self.prefix, report.fields(), wall_s=report.wall_s)
         else:
             self.writer.scalars(self.prefix, report.fields(), train_iter=report.train_iter, env_step=report.env_step)

@@ -145,6 +145,11 @@ class RunFolder:
         return self.root / "log"
 
     @property
+    def timers(self) -> Path:
+        """Where each process spent its time, as a tree."""
+        return self.log / "timers.json"
+
+    @property
     def buffer_log(self) -> Path:
         """Both modes."""
         return self.log / "buffer" / "buffer_logger.txt"

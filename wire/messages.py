@@ -176,6 +176,29 @@ class CollectorReport(Message, frozen=True):
     reward_std: float
 
 
+class TimedBlock(Part, frozen=True):
+    """What a process spends time on."""
+
+    path: ShortText
+    """`collect/act` is the block `act` inside `collect`."""
+    count: Count
+    """How often it was entered."""
+    total_s: float
+
+
+class WorkerVitals(Message, frozen=True):
+    """How a lease's time has been spent so far: totals, which replace those sent before. Sent every few seconds, and
+    when the lease ends."""
+
+    lease: Count
+    elapsed_s: float
+    """Since the lease began."""
+    cpu_s: float
+    """Processor time since then, of all threads."""
+    rss_bytes: Count
+    blocks: list[TimedBlock]
+
+
 class BatchRequest(Message, frozen=True):
     """The learner asks for batches and gives priorities back. Answered by Batches once there are enough rows."""
 
@@ -561,6 +584,7 @@ WorkerMessage = (
     | Ready
     | ChunkReady
     | CollectorReport
+    | WorkerVitals
     | BatchRequest
     | ChunkUnreadable
     | PolicyPublished

@@ -10,9 +10,9 @@ from remuda.wire.codec import check
 from remuda.wire.connection_file import ConnectionFile
 from remuda.wire.conversation import no_answer
 from remuda.wire.envelope import Envelope
-from remuda.wire.messages import AnyMessage, Bye, Drained, Register, Registered, WorkerMessage
+from remuda.wire.messages import AnyMessage, Bye, Drain, Drained, Register, Registered, WorkerMessage
 from remuda.worker.connector import Connector
-from remuda.worker.network import Inbox, Network, Pulse
+from remuda.worker.network import IDLE, Inbox, Network, Pulse
 
 
 class Link:
@@ -95,6 +95,13 @@ class Link:
             raise item
         return item
 
+    def drain_arrived(self, lease: int) -> bool:
+        """Whether this lease is told to end by a message that `receive` has yet to return: for work that takes long.
+
+        Heard of within a tenth of a second, though nobody receives."""
+        arrived = [*self._early, *self._inbox]  # a copy: another thread adds to it
+        return any(isinstance(message, Drain) and message.lease == lease for message in arrived)
+
     def _wait(self, network: Network, timeout_s: float) -> None:
         end_s = time.monotonic() + timeout_s
         while not self._inbox and (left_s := end_s - time.monotonic()) > 0:
@@ -120,17 +127,22 @@ class Link:
         """Say, for people, what the worker is doing. Beats carry it."""
         self._pulse.activity = text
 
+    @property
+    def doing(self) -> str:
+        """What was last said of that."""
+        return self._pulse.activity
+
     def begin_lease(self, lease: int) -> None:
         """Beats name this lease from now on."""
         self._pulse.lease = lease
 
     def forget_lease(self) -> None:
         """The coordinator says that the lease is over; beats name none from now on."""
-        self._pulse.lease = 0
+        self._pulse.lease, self._pulse.activity = 0, IDLE
 
     def end_lease(self, lease: int) -> None:
         """Report the lease as Drained; beats name none from now on."""
-        self._pulse.lease = 0
+        self.forget_lease()
         self.send(Drained(lease))
 
     @property

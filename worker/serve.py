@@ -7,11 +7,13 @@ import traceback
 from collections.abc import Callable
 from typing import Protocol
 
+from remuda.logbook.timers import Timers
 from remuda.wire.conversation import RefusedError
 from remuda.wire.messages import AnyMessage, Assign, Drain, Leave, Ready, Registered, WorkerFailed
 from remuda.worker.life import Life
 from remuda.worker.link import Link
 from remuda.worker.network import CoordinatorLostError
+from remuda.worker.vitals import VitalSigns
 
 IDLE_WAIT_S = 0.2
 """Longest a worker with nothing to do sleeps before it looks whether it has been asked to end."""
@@ -28,6 +30,11 @@ class Work(Protocol):
 
     def handle(self, message: AnyMessage) -> None:
         """Something about this lease was said. Raises AskedToEndError."""
+        ...
+
+    @property
+    def timers(self) -> Timers:
+        """What the lease's time is spent on."""
         ...
 
     def step(self) -> bool:
@@ -76,6 +83,7 @@ class _Desk:
         self._link = link
         self._begin = begin
         self._work: Work | None = None
+        self._vitals: VitalSigns | None = None
         self._lease = 0
 
     def turn(self) -> str | None:
@@ -101,17 +109,19 @@ class _Desk:
 
     def close(self) -> None:
         """Let go of the work."""
-        work, self._work = self._work, None
+        work, self._work, self._vitals = self._work, None, None
         if work is not None:
             work.close()
 
     def _turn(self) -> str | None:
         busy = self._work is not None and self._work.step()
         if self._work is not None and self._work.drained:
+            self._tell_vitals(last=True)
             self.close()
             self._link.end_lease(self._lease)
             return None
-        message = self._link.receive(0.0 if busy else IDLE_WAIT_S)
+        self._tell_vitals()
+        message = self._receive(busy)
         match message:
             case None:
                 return None
@@ -129,6 +139,19 @@ class _Desk:
                 with contextlib.suppress(AskedToEndError):
                     self._work.handle(message)
         return None
+
+    def _receive(self, busy: bool) -> AnyMessage | None:
+        """What was said, if anything was; without work at hand wait a moment for it."""
+        if self._work is None:
+            return self._link.receive(IDLE_WAIT_S)
+        with self._work.timers("messages" if busy else self._link.doing):
+            return self._link.receive(0.0 if busy else IDLE_WAIT_S)
+
+    def _tell_vitals(self, *, last: bool = False) -> None:
+        if self._vitals is not None:
+            vitals = self._vitals.now() if last else self._vitals.due()
+            if vitals is not None:
+                self._link.send(vitals)
 
     def _fail(self, error: Exception) -> None:
         """Tell of the exception and go back to the herd. Raises it where this process had better end."""
@@ -157,6 +180,7 @@ class _Desk:
         self._lease = assign.lease
         self._link.begin_lease(assign.lease)
         self._work = self._begin(assign)
+        self._vitals = VitalSigns(assign.lease, self._work.timers)
         self._link.send(Ready(assign.lease))
 
 

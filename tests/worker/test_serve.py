@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from remuda.logbook.timers import Timers
 from remuda.tests.worker.recording_link import COORDINATOR, WORKER, RecordingLink
 from remuda.wire.conversation import RefusedError
 from remuda.wire.messages import (
@@ -21,6 +22,7 @@ from remuda.wire.messages import (
     Ready,
     Rejected,
     WorkerFailed,
+    WorkerVitals,
 )
 from remuda.worker.identity import WorkerIdentity
 from remuda.worker.life import Life
@@ -39,6 +41,7 @@ class ScriptedWork:
         self.on_drain: Callable[[], object] = lambda: None
         self.drained = False
         self.steps_to_drain = 0
+        self.timers = Timers()
 
     def handle(self, message: AnyMessage) -> None:
         self.handled.append(message)
@@ -89,11 +92,15 @@ def credit(lease: int, steps: int) -> Credit:
 ACCEPTED = ChunkAccepted(ChunkId(WORKER, 1, 0), 10, PolicyRef(), {})
 
 
+def kinds(office: Office) -> list[type]:
+    return [type(message) for message in office.link.sent]
+
+
 def test_a_lease_from_its_assignment_to_its_end() -> None:
     office = Office(assign(7), credit(7, 64), Drain(7, "over"))
     assert office.serve() == "the script is over"
     [work] = office.works
-    assert office.link.sent == [Ready(7), Drained(7)]
+    assert kinds(office) == [Ready, WorkerVitals, Drained]
     assert work.handled == [credit(7, 64)]
     assert work.calls.count("drain") == work.calls.count("close") == 1
     assert work.calls[-1] == "close"
@@ -128,7 +135,7 @@ def test_it_goes_on_stepping_until_drained() -> None:
     [work] = office.works
     after = work.calls[work.calls.index("drain") :]
     assert after == ["drain", "step", "step", "step", "close"]
-    assert office.link.sent == [Ready(1), Drained(1)]
+    assert kinds(office) == [Ready, WorkerVitals, Drained]
 
 
 def test_what_concerns_another_lease_never_reaches_the_present_work() -> None:
@@ -138,7 +145,28 @@ def test_what_concerns_another_lease_never_reaches_the_present_work() -> None:
     assert first.handled == []  # it came when the lease had ended
     assert second.handled == [ACCEPTED]  # names no lease: the chunk says whose it is
     assert "drain" not in second.calls[:-2]  # the old Drain drained nothing; the end of the process does
-    assert office.link.sent == [Ready(1), Drained(1), Ready(2)]
+    assert kinds(office) == [Ready, WorkerVitals, Drained, Ready]
+
+
+def test_a_lease_ends_with_how_its_time_was_spent() -> None:
+    office = Office(assign(7), Drain(7, "over"))
+
+    def work_a_while() -> ScriptedWork:
+        work = ScriptedWork()
+        with work.timers("collect"):
+            pass
+        office.link.activity("waiting for credit")
+        return work
+
+    office.make = work_a_while
+    office.serve()
+    [vitals] = office.link.sent_of(WorkerVitals)
+    assert vitals.lease == 7
+    assert vitals.elapsed_s > 0
+    assert vitals.rss_bytes > 1_000_000
+    counts = {block.path: block.count for block in vitals.blocks}
+    assert counts["collect"] == 1
+    assert counts["waiting for credit"] >= 1  # what it said it was doing is what it waits for
 
 
 def test_what_comes_before_any_lease_is_ignored() -> None:

@@ -1,0 +1,145 @@
+"""Timers: blocks inside blocks, seconds by an injected clock, and the tree that timers.json holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.logbook.timers import Flat, Timers, add, tree, write_timers
+
+
+class Clock:
+    """Moves when told."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_blocks_count_and_add_up() -> None:
+    clock = Clock()
+    timers = Timers(clock)
+    for _ in range(3):
+        with timers("collect"):
+            clock.now_s += 1.0
+            with timers("act"):
+                clock.now_s += 0.25
+        with timers("wait"):
+            clock.now_s += 2.0
+    assert timers.flat() == {"collect": (3, 3.75), "collect/act": (3, 0.75), "wait": (3, 6.0)}
+    assert timers.elapsed_s == 9.75
+
+
+def test_the_same_name_elsewhere_is_another_block() -> None:
+    clock = Clock()
+    timers = Timers(clock)
+    with timers("save"), timers("save"):
+        clock.now_s += 1.0
+    assert timers.flat() == {"save": (1, 1.0), "save/save": (1, 1.0)}
+
+
+def test_blocks_under_way_count_with_what_they_took_so_far() -> None:
+    clock = Clock()
+    timers = Timers(clock)
+    with timers("evaluate"):
+        clock.now_s += 4.0
+        assert timers.flat() == {"evaluate": (1, 4.0)}
+
+
+def test_an_exception_leaves_the_block() -> None:
+    clock = Clock()
+    timers = Timers(clock)
+    with pytest.raises(ZeroDivisionError), timers("collect"), timers("step"):
+        clock.now_s += 1.0
+        raise ZeroDivisionError
+    with timers("after"):
+        clock.now_s += 1.0
+    assert timers.flat() == {"collect": (1, 1.0), "collect/step": (1, 1.0), "after": (1, 1.0)}
+
+
+def test_a_name_cannot_pass_for_a_path() -> None:
+    timers = Timers(Clock())
+    with timers("a/b"):
+        pass
+    assert list(timers.flat()) == ["a|b"]
+
+
+def test_a_block_may_be_kept_and_entered_again_and_again() -> None:
+    clock = Clock()
+    timers = Timers(clock)
+    with timers("collect"):
+        acting = timers("act")
+        for _ in range(5):
+            with acting:
+                clock.now_s += 0.5
+    assert timers.flat()["collect/act"] == (5, 2.5)
+
+
+def test_tree_gives_shares_and_own_time() -> None:
+    flat: Flat = {"collect": (2, 6.0), "collect/act": (8, 1.5), "waiting for credit": (1, 2.0)}
+    assert tree(flat, 10.0) == {
+        "total_s": 10.0,
+        "self_s": 2.0,
+        "blocks": {
+            "collect": {
+                "count": 2,
+                "share": 0.6,
+                "total_s": 6.0,
+                "self_s": 4.5,
+                "blocks": {"act": {"count": 8, "share": 0.25, "total_s": 1.5, "self_s": 1.5}},
+            },
+            "waiting for credit": {"count": 1, "share": 0.2, "total_s": 2.0, "self_s": 2.0},
+        },
+    }
+
+
+def test_nothing_timed_is_a_tree_too() -> None:
+    assert tree({}, 0.0) == {"total_s": 0.0, "self_s": 0.0}
+
+
+names = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=3)
+
+
+@given(st.lists(st.tuples(names, st.floats(0, 10)), max_size=20))
+def test_own_times_of_all_blocks_add_up_to_the_whole(calls: list[tuple[list[str], float]]) -> None:
+    clock = Clock()
+    timers = Timers(clock)
+
+    def enter(path: list[str], seconds: float) -> None:
+        if not path:
+            clock.now_s += seconds
+            return
+        with timers(path[0]):
+            enter(path[1:], seconds)
+
+    for path, seconds in calls:
+        enter(path, seconds)
+
+    def own(node: dict[str, object]) -> float:
+        blocks = node.get("blocks", {})
+        assert isinstance(blocks, dict)
+        self_s = node["self_s"]
+        assert isinstance(self_s, float)
+        return self_s + sum(own(block) for block in blocks.values())
+
+    assert own(tree(timers.flat(), timers.elapsed_s)) == pytest.approx(timers.elapsed_s, abs=1e-3)
+
+
+def test_two_processes_add_up() -> None:
+    left: Flat = {"collect": (1, 1.0), "collect/act": (2, 0.5)}
+    right: Flat = {"collect": (3, 2.0), "wait": (1, 1.0)}
+    assert add(left, right) == {"collect": (4, 3.0), "collect/act": (2, 0.5), "wait": (1, 1.0)}
+    assert left == {"collect": (1, 1.0), "collect/act": (2, 0.5)}
+
+
+def test_the_file_is_json(tmp_path: Path) -> None:
+    path = tmp_path / "timers.json"
+    write_timers(path, {"wall_s": 1.5, "roles": {"learner": {"w": tree({"update": (2, 1.0)}, 1.5)}}})
+    written = json.loads(path.read_text())
+    assert written["roles"]["learner"]["w"]["blocks"]["update"]["share"] == 0.6667

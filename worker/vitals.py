@@ -1,0 +1,43 @@
+"""Tells the coordinator now and then how a lease's time is spent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import psutil
+
+from remuda.logbook.timers import Timers
+from remuda.wire.messages import TimedBlock, WorkerVitals
+
+INTERVAL_S = 5.0
+
+
+class VitalSigns:
+    """Totals of one lease so far; the coordinator keeps the newest."""
+
+    def __init__(self, lease: int, timers: Timers, clock: Callable[[], float] = time.monotonic) -> None:
+        self._lease = lease
+        self._timers = timers
+        self._clock = clock
+        self._process = psutil.Process()
+        self._cpu_before_s = time.process_time()
+        self._due_s = clock() + INTERVAL_S
+
+    def due(self) -> WorkerVitals | None:
+        """A message every INTERVAL_S seconds, else None."""
+        now_s = self._clock()
+        if now_s < self._due_s:
+            return None
+        self._due_s = now_s + INTERVAL_S
+        return self.now()
+
+    def now(self) -> WorkerVitals:
+        """As of now."""
+        return WorkerVitals(
+            lease=self._lease,
+            elapsed_s=self._timers.elapsed_s,
+            cpu_s=time.process_time() - self._cpu_before_s,
+            rss_bytes=self._process.memory_info().rss,
+            blocks=[TimedBlock(path, *seen) for path, seen in self._timers.flat().items()],
+        )

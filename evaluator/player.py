@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from remuda.config.schema import ExperimentConfig
@@ -10,6 +10,7 @@ from remuda.environments.make import make_single
 from remuda.environments.seeding import episode_seed, generator
 from remuda.evaluator.evaluate import Episode, evaluate
 from remuda.logbook.reports import EpisodeReport
+from remuda.policy.base import Policy
 from remuda.policy.loading import load_checkpoint_policy
 
 
@@ -36,6 +37,17 @@ class CheckpointPlayer:
         """
         policy = load_checkpoint_policy(checkpoint).policy
         numbers = range(first_episode, first_episode + episodes)
+        return self.play_policy(policy, numbers, progress=progress, finished=finished)
+
+    def play_policy(
+        self,
+        policy: Policy,
+        numbers: Sequence[int],
+        *,
+        progress: Callable[[int], None] = lambda env_steps: None,
+        finished: Callable[[Episode, int], None] = lambda episode, count: None,
+    ) -> list[Episode]:
+        """Let a policy play, greedily, the episodes of these numbers. Raises EvaluationError and as the environment."""
         return evaluate(
             self._envs,
             policy,

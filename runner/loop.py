@@ -19,7 +19,9 @@ from remuda.evaluator.player import episode_report
 from remuda.learner.checkpoint import Progress
 from remuda.learner.loop import LearnerLoop
 from remuda.logbook.progress import ProgressRow
+from remuda.policy.algorithms import make_policy
 from remuda.policy.schedules import exploration_of
+from remuda.runner.clocked import Clocked
 from remuda.runner.keeping import SERIAL_WORKER, Keeper, sweep
 from remuda.runner.memory import Memory
 from remuda.runner.parts import Parts, Watch
@@ -43,7 +45,8 @@ class SerialLoop:
         life = 0 if resumed is None else resumed.life
         now_s = watch.clock()
         self._parts, self._config, self._watch = parts, config, watch
-        self._logbook = parts.logbook
+        self._logbook, self._timers = parts.logbook, parts.timers
+        self._clocked = Clocked(parts, now_s)
         self._started_s = now_s - start.wall_s
         self._experience = Experience(config, now_s, collectors=1, batches_in_flight=1, resumed=resumed, journaled=True)
         self._plan = self._experience.plan
@@ -56,6 +59,7 @@ class SerialLoop:
             publish_interval_iters=1 if self._plan.on_policy else config.learner.publish_interval_iters,
             report_interval_iters=config.log.interval_train_iters,
             train_iter=start.train_iter,
+            timers=parts.timers,
         )
         self._commander = Commander(config, resumed)
         self._progress = ProgressRows(config, resumed, round_env_steps=self._plan.chunk_slots)
@@ -64,6 +68,7 @@ class SerialLoop:
         )
         self._summary = CollectSummary(config.log.interval_train_iters, before=start)
         self._policy = PolicyRef(life, start.policy_version, start.train_iter)
+        self._judged = make_policy(config, parts.algorithm.observation, parts.algorithm.action)
         self._untrained_chunk = False
         self._rates = (Rate(), Rate())
         self._shown_s = float("-inf")
@@ -122,6 +127,7 @@ class SerialLoop:
     def _close_books(self, end: End, state: ExperimentState) -> None:
         self._state = state
         self._write_row(self._progress.due(self.counters(), last=True))
+        self._clocked.report(self.counters(), self._watch.clock(), last=True)
         self._say(f"the run is over after {self.counters().wall_s:.1f} s: {end.reason}; {end.explanation}")
         self._watch.on_progress(self.status())
 
@@ -141,10 +147,12 @@ class SerialLoop:
 
     def _collect(self) -> None:
         slots, left = self._plan.chunk_slots, self._config.stop.max_env_steps - self._experience.env_step
-        collected = self._parts.rollout.collect(
-            slots if self._plan.on_policy else min(slots, left), self._exploration(), policy_ref=self._policy
-        )
-        self._progress.chunk(self._memory.insert(collected))
+        with self._timers("collect"):
+            collected = self._parts.rollout.collect(
+                slots if self._plan.on_policy else min(slots, left), self._exploration(), policy_ref=self._policy
+            )
+        with self._timers("insert"):
+            self._progress.chunk(self._memory.insert(collected))
         self._untrained_chunk = True
         self._summary.add(collected)
         report = self._summary.due(train_iter=self._policy.train_iter, env_step=self._experience.env_step)
@@ -154,12 +162,13 @@ class SerialLoop:
     def _learn(self, batches: int) -> None:
         learner = self._learner
         self._untrained_chunk = False
-        self._memory.sample(
-            batches,
-            self._plan.rows_per_update,
-            train_iter=learner.train_iter,
-            priorities=learner.take_priorities(),
-        )
+        with self._timers("sample"):
+            self._memory.sample(
+                batches,
+                self._plan.rows_per_update,
+                train_iter=learner.train_iter,
+                priorities=learner.take_priorities(),
+            )
         while (step := learner.step()).trained:
             if step.publish_due:
                 self._policy = PolicyRef(self._policy.epoch, self._policy.version + 1, learner.train_iter)
@@ -184,6 +193,7 @@ class SerialLoop:
             self._logbook.emit(report)
         if self._commander.ending is None:  # the last row waits for the evaluation of the last checkpoint
             self._write_row(self._progress.due(self.counters()))
+        self._clocked.report(self.counters(), now_s)
         if now_s - self._shown_s >= STATUS_INTERVAL_S:
             self._shown_s = now_s
             for rate, value in zip(self._rates, (self._experience.env_step, self._learner.train_iter), strict=True):
@@ -202,7 +212,8 @@ class SerialLoop:
                 case Save():
                     self._save(decision)
                 case StartEvaluation():
-                    self._evaluate(decision.record)
+                    with self._timers("evaluate"):
+                        self._evaluate(decision.record)
                 case JudgeByTraining():
                     self._judge_by_training(decision.record)
                 case End():
@@ -222,12 +233,14 @@ class SerialLoop:
         self._carry_out(decisions)
 
     def _evaluate(self, record: CheckpointRecord) -> None:
+        """Judge a checkpoint by the weights in memory, which nothing has changed since they were saved or loaded."""
+        assert record.train_iter == self._learner.train_iter, "the learner has gone on"
         started_s = self._watch.clock()
+        self._judged.load_state(self._parts.algorithm.acting_state())
         try:
-            episodes = self._parts.player.play(
-                self._parts.folder.ckpt / record.file,
-                first_episode=0,
-                episodes=self._config.evaluator.episodes,
+            episodes = self._parts.player.play_policy(
+                self._judged,
+                range(self._config.evaluator.episodes),
                 progress=self._evaluation_goes_on,
                 finished=lambda episode, count: self._episode_finished(record, episode, count),
             )

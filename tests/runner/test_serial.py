@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import torch
 
 from remuda.environments.errors import EnvironmentBuildError
+from remuda.evaluator.player import CheckpointPlayer
 from remuda.learner.checkpoint import CheckpointError, load
 from remuda.learner.start import DeviceError
 from remuda.runner.serial import Start
@@ -44,6 +46,17 @@ def test_on_policy_runs_give_the_same_numbers_twice_too(user: Path, tmp_path: Pa
     assert len(one) >= 3
     for file, weights in one.items():
         assert all(torch.equal(weights[name], two[file][name]) for name in weights)
+
+
+def test_a_checkpoint_is_judged_by_what_its_file_holds(user: Path, tmp_path: Path) -> None:
+    config = tiny_config(user)
+    folder = RunFolder(run_tiny(config, Start(tmp_path / "run")).run_dir)
+    judged = [record for record in CheckpointIndex(folder.ckpt).records if record.reward is not None]
+    assert len(judged) >= 3
+    with closing(CheckpointPlayer(config, num_envs=2)) as player:
+        for record in judged:
+            episodes = player.play(folder.ckpt / record.file, first_episode=0, episodes=config.evaluator.episodes)
+            assert record.reward == pytest.approx(sum(episode.return_ for episode in episodes) / len(episodes))
 
 
 def test_another_seed_gives_other_numbers(user: Path, tmp_path: Path) -> None:

@@ -64,8 +64,9 @@ class ReplayIndex:
 
     Row ids count up from 0 over the whole run and are never reused; a row's slot is its id modulo the capacity.
     Rows are evicted singly, oldest first, when newer ones need their slots, and by whole chunks when the payload files
-    exceed `quota_bytes`. A file may be deleted once no row in it is live and the learner has either loaded it or was
-    never told of it; each is reported exactly once, by whichever call made it so.
+    leave no room within `quota_bytes` for those that are on their way. A file may be deleted once no row in it is live
+    and the learner has either loaded it or was never told of it; each is reported exactly once, by whichever call made
+    it so.
 
     Opens no file and knows no clock. A restarted coordinator makes a new one and has it `restore` the live chunks.
     """
@@ -78,9 +79,11 @@ class ReplayIndex:
         limiter: Limiter,
         rng: np.random.Generator,
         quota_bytes: int,
+        chunks_ahead: int = 0,
         on_retire: Callable[[IndexedChunk], None] = lambda chunk: None,
     ) -> None:
-        """`on_retire` hears of every chunk that has no live row any more."""
+        """`chunks_ahead` is how many payload files may be written before they are inserted here; `on_retire` hears of
+        every chunk that has no live row any more."""
         if capacity < 1 or quota_bytes < 1:
             raise ValueError(f"capacity and quota_bytes must be at least 1, not {capacity} and {quota_bytes}")
         self.capacity = capacity
@@ -88,6 +91,8 @@ class ReplayIndex:
         self._limiter = limiter
         self._rng = rng
         self._quota_bytes = quota_bytes
+        self._chunks_ahead = chunks_ahead
+        self._largest_bytes = 0  # of all payload files
         self._on_retire = on_retire
         self._row_of_slot: Rows = np.full(capacity, _DEAD, np.int64)
         self._uses: Rows = np.zeros(capacity, np.int64)
@@ -133,16 +138,16 @@ class ReplayIndex:
         self._chunks.append(IndexedChunk(first_row=first_row, meta=meta))
         self.next_row = end_row
         self.rows += meta.rows
-        self.payload_bytes += meta.payload_bytes
+        self._note_payload(meta)
         return InsertResult(first_row, deletable + self._keep_quota())
 
     def insertable_rows(self) -> int:
         """How many more rows may come in.
 
-        The limiter's word; but none while data/ is over its quota, which happens only when the learner is behind with
-        loading. A learner that itself waits for rows is not waited for.
+        The limiter's word; but none while data/ has no room for more, which happens only when the learner is behind
+        with loading. A learner that itself waits for rows is not waited for.
         """
-        if self.payload_bytes > self._quota_bytes and self.sampleable_rows() >= self._limiter.request_rows:
+        if self._is_full and self.sampleable_rows() >= self._limiter.request_rows:
             return 0
         return self._limiter.insertable_rows(self.next_row, self.sampled_rows)
 
@@ -210,7 +215,7 @@ class ReplayIndex:
         self._sampler.on_insert(slots)
         self._chunks.append(chunk)
         self.rows += len(rows)
-        self.payload_bytes += chunk.meta.payload_bytes
+        self._note_payload(chunk.meta)
 
     def priorities(self) -> Prioritized:
         """Every live row's newest priority."""
@@ -314,6 +319,15 @@ class ReplayIndex:
                 "raise buffer.quota_bytes or lower collector.chunk_env_steps"
             )
 
+    def _note_payload(self, meta: ChunkMeta) -> None:
+        self.payload_bytes += meta.payload_bytes
+        self._largest_bytes = max(self._largest_bytes, meta.payload_bytes)
+
+    @property
+    def _is_full(self) -> bool:
+        """No room is left within the quota for the payload files that are on their way."""
+        return self.payload_bytes > self._quota_bytes - self._chunks_ahead * self._largest_bytes
+
     def _kill(self, rows: Rows) -> None:
         """Take those of `rows` that are live out of the sampler."""
         slots = rows % self.capacity
@@ -338,9 +352,9 @@ class ReplayIndex:
         return [file for chunk in waiting for file in self._retire(chunk)]
 
     def _keep_quota(self) -> list[str]:
-        """Evict the oldest chunks while data/ is over its quota and that frees their files at once."""
+        """Evict the oldest chunks while data/ is full and that frees their files at once."""
         deletable: list[str] = []
-        while self.payload_bytes > self._quota_bytes and len(self._chunks) > 1:
+        while self._is_full and len(self._chunks) > 1:
             if self._may_be_read(self._chunks[0]):
                 break
             deletable += self.consume(_end_row(self._chunks[0]))

@@ -19,6 +19,7 @@ from remuda.buffer.limiter import OnPolicyLimiter, SamplesPerInsertLimiter
 from remuda.buffer.monitor import BufferMonitor
 from remuda.buffer.samplers import FifoSampler, PrioritizedSampler, Sampler, UniformSampler
 from remuda.config.schema import BufferConfig, ExperimentConfig
+from remuda.coordinator.credit import CHUNKS_AHEAD
 from remuda.coordinator.ledger import Ledger
 from remuda.coordinator.memory import ExperienceMemory, IndexMemory
 from remuda.coordinator.reporting import sample_report, throughput_report
@@ -79,6 +80,7 @@ class Experience:
             limiter=replay,
             rng=self._rng,
             quota_bytes=buffer.quota_bytes,
+            chunks_ahead=0 if collectors is not None else CHUNKS_AHEAD * config.collector.count,
             on_retire=self._note_gone if journaled else lambda chunk: None,
         )
         self._monitor = self._new_monitor(now_s)

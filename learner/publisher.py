@@ -15,7 +15,7 @@ from remuda.policy.policy_file import NotFinite, publish
 from remuda.wire.messages import PolicyRef
 
 RETRY_S = (0.1, 0.2, 0.5, 1.0, 2.0)
-"""Pauses after failed writes (a full disk, say); the last one repeats."""
+"""Pauses after failed writes in a row (a full disk, say), of whichever policies; the last one repeats."""
 SHARE = 0.015
 """Of the training thread's time that publishing may cost, beside the copy that it makes itself: they share the
 interpreter and the memory."""
@@ -65,6 +65,7 @@ class Publisher:
         self._offered: tuple[Mapping[str, np.ndarray], int] | None = None
         self._busy = False
         self._retrying = False
+        self._refusals = 0
         self._pace = Pace(SHARE, ahead_s=AHEAD_S)
         self._closing = False
         self._failure: Exception | None = None
@@ -131,7 +132,6 @@ class Publisher:
 
     def _publish(self, state: Mapping[str, np.ndarray], train_iter: int) -> None:
         ref = PolicyRef(self._epoch, self._next_version, train_iter)
-        attempt = 0
         while True:
             try:
                 self._write(self._path, state, ref, warn=self._say)
@@ -140,10 +140,11 @@ class Publisher:
                 return
             except OSError as error:
                 self._say(f"policy of iteration {train_iter} cannot be written: {error}; trying again")
-                if self._give_way(RETRY_S[min(attempt, len(RETRY_S) - 1)]):
+                self._refusals += 1
+                if self._give_way(RETRY_S[min(self._refusals, len(RETRY_S)) - 1]):
                     return
-                attempt += 1
             else:
+                self._refusals = 0
                 self._next_version += 1
                 self.last = ref
                 self._published(ref)
@@ -154,6 +155,7 @@ class Publisher:
         with self._changed:
             self._retrying = True
             try:
-                return self._changed.wait_for(lambda: self._offered is not None or self._closing, pause_s)
+                self._changed.wait_for(lambda: self._closing, pause_s)
+                return self._offered is not None or self._closing
             finally:
                 self._retrying = False

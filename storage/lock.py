@@ -10,6 +10,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+_KERNEL_LOCKS = Path("/proc/locks")
 _POLL_S = 0.005
 """Holders hold for about a millisecond, so the wait between two attempts is of that order."""
 
@@ -18,11 +19,11 @@ class LockTimeout(Exception):  # noqa: N818  (it says what happened, as queue.Em
     """The lock was not free before the deadline."""
 
     def __init__(self, path: Path, deadline_s: float, holder: str | None) -> None:
-        by = f"; it was last taken by {holder} (host:pid)" if holder else ""
+        by = f"; it is held by {holder} (host:pid)" if holder else ""
         super().__init__(f"{path} was still locked after {deadline_s:g} s{by}")
         self.path = path
         self.holder = holder
-        """`host:pid` of whoever took the lock last; None where it left no name."""
+        """`host:pid` of whoever holds the lock, or at least took it last; None where that cannot be told."""
 
 
 @contextmanager
@@ -36,7 +37,7 @@ def holding(path: Path, *, deadline_s: float) -> Generator[None, None, None]:
     try:
         lock.acquire(timeout=deadline_s)
     except Timeout:
-        raise LockTimeout(path, deadline_s, _read_holder(path)) from None
+        raise LockTimeout(path, deadline_s, _of_this_host(path) or _read_holder(path)) from None
     try:
         yield
     finally:
@@ -50,6 +51,20 @@ def _sign(descriptor: int) -> None:
         os.ftruncate(descriptor, len(name))
     except OSError:
         return  # the name is a courtesy to whoever waits: a full disk must not cost the lock
+
+
+def _of_this_host(path: Path) -> str | None:
+    """The holder as the kernel knows it (Linux): a reader with a lock of its own making has left no name."""
+    try:
+        status = os.stat(path)
+        locks = _KERNEL_LOCKS.read_text().splitlines()
+    except OSError:
+        return None
+    file = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    for fields in map(str.split, locks):  # 1: FLOCK ADVISORY WRITE 1234 fe:00:56 0 EOF
+        if fields[1] == "FLOCK" and fields[5] == file and fields[4].isdecimal() and fields[4] != "0":
+            return f"{socket.gethostname()}:{fields[4]}"
+    return None
 
 
 def _read_holder(path: Path) -> str | None:

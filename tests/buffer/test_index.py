@@ -288,6 +288,20 @@ def test_the_quota_evicts_whole_chunks_oldest_first() -> None:
     assert (index.rows, index.first_live_row, index.payload_bytes) == (10, 10, 200)
 
 
+def test_within_the_quota_there_is_room_for_what_is_on_its_way() -> None:
+    """Two collectors may each have two payloads in data/ that are not announced yet."""
+    limiter = SamplesPerInsertLimiter(None, 1)
+    rng = np.random.default_rng(0)
+    index = ReplayIndex(1000, UniformSampler(1000), limiter=limiter, rng=rng, quota_bytes=700, chunks_ahead=4)
+    for sequence in range(20):
+        index.insert(meta_of(sequence, 5))
+        assert index.payload_bytes + 4 * 100 <= 700
+    assert index.payload_bytes == 300
+    index.hand_out_new()  # its learner does not load: nobody may go on once the room is used up
+    index.insert(meta_of(20, 5))
+    assert index.insertable_rows() == 0
+
+
 def test_the_quota_waits_for_a_learner_that_loads_slowly_instead_of_dropping_everything() -> None:
     index = index_of(1000, quota_bytes=250)
     for sequence in range(2):

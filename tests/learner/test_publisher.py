@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from remuda.learner.publisher import Publisher
+from remuda.learner.publisher import RETRY_S, Publisher
 from remuda.policy.policy_file import StaleEpoch, load, publish, read_ref
 from remuda.wire.messages import PolicyRef
 
@@ -187,6 +187,19 @@ def test_while_a_disk_refuses_a_newer_policy_takes_the_place_of_the_older(path: 
         one.disk.may_write.set()
         assert one.publisher.flush(DEADLINE_S)
         assert one.published == [PolicyRef(2, 0, 20)]
+
+
+def test_pauses_grow_though_newer_policies_come_all_the_time(path: Path) -> None:
+    with publishing(path) as one:
+        one.disk.failures = [OSError(28, "No space left on device")] * 3
+        begin_s, offered = time.monotonic(), 0
+        while not one.published:
+            one.offer(offered, offered)
+            offered += 1
+            time.sleep(0.001)
+        assert time.monotonic() - begin_s >= sum(RETRY_S[:3])
+        assert len(one.said) == 3
+        assert one.published[0].train_iter > 0, "the newest, not the one that was refused"
 
 
 def test_another_learner_has_taken_over(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from remuda.storage import lock
 from remuda.storage.lock import LockTimeout, holding
 
 _HOLD = (
@@ -77,9 +79,8 @@ def test_threads_take_turns(tmp_path: Path) -> None:
     assert overlaps == [0]
 
 
-def test_a_signature_that_is_not_text_is_not_shown(tmp_path: Path) -> None:
-    import fcntl
-
+def test_a_signature_that_is_not_text_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "_KERNEL_LOCKS", tmp_path / "of another system")
     (tmp_path / "l").write_bytes(b"\x1b[31mevil\n\xff")
     with open(tmp_path / "l", "rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -87,6 +88,16 @@ def test_a_signature_that_is_not_text_is_not_shown(tmp_path: Path) -> None:
             pass
     assert caught.value.holder is None
     assert "\x1b" not in str(caught.value)
+
+
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="only Linux tells who holds a lock")
+def test_a_reader_with_a_lock_of_its_own_making_is_named_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "l").write_text("elsewhere:1\n")  # who took it last has signed
+    with open(tmp_path / "l", "rb") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        with pytest.raises(LockTimeout) as caught, holding(tmp_path / "l", deadline_s=0):
+            pass
+    assert caught.value.holder == f"{socket.gethostname()}:{os.getpid()}"
 
 
 def test_a_shorter_signature_replaces_a_longer_one(tmp_path: Path) -> None:
@@ -98,15 +109,15 @@ def test_a_shorter_signature_replaces_a_longer_one(tmp_path: Path) -> None:
 
 @pytest.mark.processes
 def test_a_stopped_process_is_named_and_a_killed_one_frees_the_lock(tmp_path: Path) -> None:
-    lock = tmp_path / "l"
-    with subprocess.Popen([sys.executable, "-c", _HOLD, str(lock)], stdout=subprocess.PIPE, text=True) as holder:
+    path = tmp_path / "l"
+    with subprocess.Popen([sys.executable, "-c", _HOLD, str(path)], stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         holder.send_signal(signal.SIGSTOP)
-        with pytest.raises(LockTimeout, match=f":{holder.pid} ") as caught, holding(lock, deadline_s=0.05):
+        with pytest.raises(LockTimeout, match=f":{holder.pid} ") as caught, holding(path, deadline_s=0.05):
             pass
         assert caught.value.holder == f"{socket.gethostname()}:{holder.pid}"
         holder.send_signal(signal.SIGKILL)
         holder.wait(timeout=30)
-    with holding(lock, deadline_s=5):
+    with holding(path, deadline_s=5):
         pass

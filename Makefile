@@ -12,7 +12,7 @@ help:  ## list the targets
 
 setup: .venv/.ready  ## make .venv with pinned versions (does nothing the second time)
 
-.venv/.ready: pyproject.toml constraints.txt
+.venv/.ready: pyproject.toml constraints.txt setup.py buffer/_sum_tree.c
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Remuda needs Python 3.11 or newer; set PYTHON=/path/to/python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,plot,atari]'
@@ -34,8 +34,10 @@ types: setup  ## mypy strict and pyright strict
 unit: setup  ## the tests alone
 	$(BIN)/pytest -n 2 --dist loadgroup
 
-faults: setup  ## the faults of docs/failure-model.md with real processes, in their long form (an hour)
-	REMUDA_FAULTS_SOAK_S=$(SOAK_S) REMUDA_FAULTS_MEAN_S=20 REMUDA_FAULTS_TWINS=100 REMUDA_FAULTS_FLOOD_S=60 REMUDA_FAULTS_QUOTA_S=600 \
+faults: setup  ## the faults of docs/failure-model.md in their long form: schedules, then real processes (an hour)
+	$(BIN)/pytest tests/coordinator/test_schedules.py tests/coordinator/test_recovery.py -m "faults_long or not learning" \
+		-n 2 -s -o faulthandler_timeout=7200
+	REMUDA_FAULTS=long REMUDA_FAULTS_SOAK_S=$(SOAK_S) \
 		$(BIN)/pytest tests/faults -s -o faulthandler_timeout=7200 -o timeout=7200
 
 learning: setup  ## the demo's config solves CartPole for 9 of 10 seeds, in both modes (about ten minutes)
@@ -62,4 +64,4 @@ docs: setup  ## write docs/configuration.md and docs/protocol.md anew, from the 
 	$(BIN)/python -m remuda.wire.reference > docs/protocol.md
 
 clean:  ## remove the virtual environments and caches (never runs/)
-	rm -rf .venv .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info build
+	rm -rf .venv .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info build buffer/*.so

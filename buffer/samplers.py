@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from remuda.buffer.sum_tree import Slots, SumTree, Values
+from remuda.buffer.sum_tree import Slots, Values, new_sum_tree
 
 UNLIMITED_ROWS = 2**53
 """Stands for `as many rows as you like`; the largest count a message may carry."""
@@ -106,7 +106,7 @@ class PrioritizedSampler:
             raise ValueError(f"alpha must be in [0, 1] and epsilon positive, not {alpha} and {epsilon}")
         self._alpha = alpha
         self._epsilon = epsilon
-        self._tree = SumTree(capacity)
+        self._tree = new_sum_tree(capacity)
         self._priorities: Values = np.zeros(capacity)
         self._largest = 1.0
         self._rows = 0
@@ -135,8 +135,8 @@ class PrioritizedSampler:
             raise ValueError("there is no row to sample")
         total = self._tree.total
         points = (np.arange(batch_size) + rng.random((batches, batch_size))) * (total / batch_size)
-        slots = self._tree.find(points.ravel()).reshape(batches, batch_size)
-        return slots, self._tree.get(slots) / total
+        slots, values = self._tree.find(points)
+        return slots, values / total
 
     def update(self, slots: Slots, priorities: npt.NDArray[np.floating]) -> None:
         """Set the priorities of `slots`; where a slot occurs twice, the last wins. Those not finite are refused."""

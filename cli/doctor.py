@@ -37,6 +37,7 @@ def doctor(runs_dir: RunsDir = DEFAULT_RUNS_DIR, as_json: AsJson = False) -> Non
     folder = _nearest_existing(runs_dir.absolute())
     findings = [
         *_packages(),
+        _sum_tree(),
         _cores(),
         _memory(),
         _gpus(),
@@ -72,6 +73,15 @@ def _packages() -> Iterator[Finding]:
             yield Finding(package, "ok", version(package))
         except PackageNotFoundError:
             yield Finding(package, "note", f"not installed; what needs it comes with pip install 'remuda[{extra}]'")
+
+
+def _sum_tree() -> Finding:
+    from remuda.buffer.sum_tree import COMPILED
+
+    if COMPILED:
+        return Finding("sum tree", "ok", "compiled")
+    said = "in numpy, as there was no C compiler; installed again with one, prioritized batches take half the time"
+    return Finding("sum tree", "note", said)
 
 
 def _cores() -> Finding:

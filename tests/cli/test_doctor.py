@@ -45,6 +45,16 @@ def test_a_file_system_without_locks_is_a_finding_and_no_traceback(
     assert found == Finding("locks", "wrong", "OSError: [Errno 95] Operation not supported")
 
 
+@pytest.mark.parametrize(("compiled", "verdict", "said"), [(True, "ok", "compiled"), (False, "note", "no C compiler")])
+def test_which_sum_tree_prioritized_replay_runs_on(
+    compiled: bool, verdict: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("remuda.buffer.sum_tree.COMPILED", compiled)
+    found = doctor._sum_tree()
+    assert (found.what, found.verdict) == ("sum tree", verdict)
+    assert said in found.said
+
+
 @pytest.mark.parametrize(("content", "cores"), [("max 100000\n", None), ("150000 100000\n", 1.5), ("nonsense", None)])
 def test_a_limit_of_the_control_group(
     content: str, cores: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

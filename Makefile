@@ -5,7 +5,7 @@ PEERS := $(patsubst benchmarks/peers/%/requirements.txt,.venv-peers/%/.ready,$(w
 SOAK_S ?= 1800
 BENCHMARKS := PYTHONPATH=$(CURDIR)/.typing $(BIN)/python -m remuda.benchmarks
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test faults learning bench bench-peers soak docs lint types unit clean
+.PHONY: help setup demo test faults learning sinks bench bench-peers soak docs lint types unit clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -42,6 +42,10 @@ faults: setup  ## the faults of docs/failure-model.md in their long form: schedu
 
 learning: setup  ## the demo's config solves CartPole for 9 of 10 seeds, in both modes (about ten minutes)
 	$(BIN)/pytest tests/learning -m learning -s -o faulthandler_timeout=600
+
+sinks: setup  ## Weights & Biases and MLflow into .venv, and the tests that need them (offline)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,wandb,mlflow]'
+	$(BIN)/pytest tests/logbook/test_services.py
 
 bench: setup  ## measure every figure beside the machine's raw limits (minutes; see benchmarks/README.md)
 	$(BENCHMARKS)

@@ -66,6 +66,9 @@ ConvolutionLayer = tuple[Positive, Positive, Positive]
 Discount = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False), BeforeValidator(_no_bool)]
 
 
+SinkName = Literal["csv", "jsonl", "wandb", "mlflow"]
+
+
 class Section(BaseModel):
     """A frozen part of the config that refuses keys it does not know."""
 
@@ -345,10 +348,21 @@ class LogConfig(Section):
     progress_interval_env_steps: Positive = 1_000
     """Environment steps between rows of progress.txt; in serial mode rounded down to whole chunks, at least one, so
     that rows stand at its multiples."""
+    sinks: tuple[SinkName, ...] = ()
+    """Where each row of progress.txt goes besides, with medians and all that the algorithm monitors: `csv` and `jsonl`
+    are files beside it; `wandb` (Weights & Biases) and `mlflow` are packages of their own, which stay offline unless
+    their environment variables say otherwise. A sink that fails is warned of once, and the run goes on."""
     buffer_interval_samples: Positive = 200
     """Batches drawn between tables of the buffer's log."""
     buffer_interval_s: PositiveFloat = 60.0
     """Seconds between throughput tables of the buffer's log."""
+
+    @field_validator("sinks")
+    @classmethod
+    def _each_once(cls, value: tuple[SinkName, ...]) -> tuple[SinkName, ...]:
+        if len(set(value)) < len(value):
+            raise ValueError(f"should name each sink once, not {list(value)}")
+        return value
 
 
 class ExperimentConfig(Section):

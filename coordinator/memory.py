@@ -167,7 +167,7 @@ class ProgressMemory(Memory, frozen=True):
     returns: list[float]
     lengths: list[int]
     test: ResultMemory | None
-    losses: dict[str, float]
+    metrics: dict[str, float]
     newest: list[tuple[float, int]] = []
     """Returns and lengths of the newest training episodes, where they judge checkpoints."""
 

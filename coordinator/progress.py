@@ -39,7 +39,7 @@ class ProgressRows:
         self._returns: list[float] = []
         self._lengths: list[int] = []
         self._test: EvaluationResult | None = None
-        self._losses: Mapping[str, float] = {}
+        self._metrics: Mapping[str, float] = {}
         if resumed is not None and (resumed.counters.env_step > 0 or resumed.progress_rows > 0):
             self._epoch = max(resumed.progress_rows, 1)
             self._shown_env_step = resumed.counters.env_step
@@ -68,7 +68,12 @@ class ProgressRows:
 
     def learned(self, metrics: Mapping[str, float]) -> None:
         """The newest averages of what the algorithm monitors; shown until there are newer ones."""
-        self._losses = {column: metrics[metric] for column, metric in self._columns.items() if metric in metrics}
+        self._metrics = dict(metrics)
+
+    @property
+    def _losses(self) -> dict[str, float]:
+        metrics = self._metrics
+        return {column: metrics[metric] for column, metric in self._columns.items() if metric in metrics}
 
     def _initial(self, result: EvaluationResult) -> ProgressRow:
         """Row 0: how the policy did before training; what was collected meanwhile waits for the row after it."""
@@ -80,6 +85,7 @@ class ProgressRows:
             env_step=0,
             test_returns=result.returns,
             test_lengths=result.lengths,
+            episode=result.record.episode,
             losses={},
             wall_s=result.record.wall_s,
         )
@@ -101,7 +107,10 @@ class ProgressRows:
             lengths=self._lengths,
             test_returns=() if test is None else test.returns,
             test_lengths=() if test is None else test.lengths,
+            train_iter=counters.train_iter,
+            episode=counters.episode,
             losses=self._losses,
+            metrics=self._metrics,
             wall_s=counters.wall_s,
         )
         self._epoch += 1
@@ -119,7 +128,7 @@ class ProgressRows:
             returns=list(self._returns),
             lengths=list(self._lengths),
             test=None if self._test is None else self._test.memory(),
-            losses=dict(self._losses),
+            metrics=dict(self._metrics),
             newest=list(self._newest),
         )
 
@@ -129,7 +138,7 @@ class ProgressRows:
         self._shown_env_step = memory.shown_env_step
         self._returns, self._lengths = list(memory.returns), list(memory.lengths)
         self._test = None if memory.test is None else EvaluationResult.of(memory.test)
-        self._losses = memory.losses
+        self._metrics = memory.metrics
         self._newest.extend(memory.newest)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -37,8 +38,8 @@ from remuda.coordinator.journal import JournalError, RunJournal
 from remuda.coordinator.ledger import Ledger
 from remuda.coordinator.memory import OVER, RunMemory
 from remuda.coordinator.resumed import Resumed
-from remuda.logbook.book import Logbook, commander_logbook
-from remuda.logbook.timers import write_timers
+from remuda.logbook.book import SERVICES_END_S, Logbook, commander_logbook
+from remuda.logbook.row_sinks import attach_configured
 from remuda.policy.algorithms import declaration
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.storage.git import record_git
@@ -70,6 +71,8 @@ class RunBooks:
     def __init__(self, runs_dir: Path) -> None:
         self._runs_dir = runs_dir
         self._books: dict[str, _Book] = {}
+        self._ended: list[Logbook] = []
+        """Of experiments that are over, with services that may not have come to an end."""
 
     def prepare(self, effect: PrepareRun) -> RunPrepared | RunRefused:
         """Check the config, make the run folder and open its logs; on refusal nothing is left behind."""
@@ -120,6 +123,7 @@ class RunBooks:
             counters = _counters(checkpoints.last, recovered) if resume else None
             write_configs(folder.root, config, submit.provenance)
             log = commander_logbook(folder, tuple(declaration(config).loss_columns), resumed=counters)
+            attach_configured(log, config, folder, counters)
             undo.pop_all()
         self._books[experiment] = _Book(folder, log, checkpoints, journal, ownership)
         if submit.submitted_from is not None:
@@ -151,6 +155,7 @@ class RunBooks:
             _catch_up(checkpoints, recovered.memory)
             counters = recovered.memory.counters
             log = commander_logbook(folder, tuple(declaration(config).loss_columns), resumed=counters)
+            attach_configured(log, config, folder, counters)
             undo.pop_all()
         self._books[recovered.memory.identity.id] = _Book(folder, log, checkpoints, journal, ownership)
         return _with_payloads(recovered, folder.data)
@@ -183,10 +188,14 @@ class RunBooks:
                 )
 
     def close(self) -> None:
-        """Close every book that is still open."""
+        """Close every book that is still open, and see the services to an end that log sinks write to."""
         for book in self._books.values():
             book.close()
+        self._ended += [book.log for book in self._books.values()]
         self._books.clear()
+        deadline_s = time.monotonic() + SERVICES_END_S
+        for log in self._ended:
+            log.finish(deadline_s)
 
     def _say(self, effect: Say) -> None:
         """One line in the commander's log; what concerns the herd goes to every open run's coordinator log."""
@@ -204,6 +213,7 @@ class RunBooks:
         sweep_orphans(book.folder.data, effect.keep, older_than_s=0.0)
         _remove_locks(book.folder.policy.glob("*.lock"))
         book.close()
+        self._ended = [log for log in (*self._ended, book.log) if log.busy]
 
 
 def _write(
@@ -215,7 +225,7 @@ def _write(
         case WriteProgress():
             book.log.progress(effect.row)
         case WriteTimers():
-            write_timers(book.folder.timers, effect.document)
+            book.log.timers(effect.document)
         case DeleteChunks():
             delete_chunks(book.folder.data, effect.files)
         case RecordCheckpoint():

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
+from typing import Literal, Protocol
 
+from remuda.logbook.background import BackgroundSink
 from remuda.logbook.lines import TextLog
 from remuda.logbook.progress import ProgressFile, ProgressRow
 from remuda.logbook.reports import Report, Topic
 from remuda.logbook.sinks import CurveView, TextView, View
 from remuda.logbook.tensorboard import EventWriter
+from remuda.logbook.timers import write_timers
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import Counters
 
@@ -31,7 +34,27 @@ Source = Literal[
 ]
 """Who speaks in a plain line; the names that `remuda logs --source` takes."""
 
+SERVICES_END_S = 30.0
+"""How long the services that some sinks write to may take to come to an end."""
+
 _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+class RowSink(Protocol):
+    """Takes the rows of progress.txt, as ProgressRow.record has them."""
+
+    @property
+    def path(self) -> Path:
+        """The file or folder that is its own."""
+        ...
+
+    def row(self, record: Mapping[str, float]) -> None:
+        """Take a row. What it raises costs the run nothing but this sink."""
+        ...
+
+    def close(self) -> None:
+        """No more rows come."""
+        ...
 
 
 @dataclass
@@ -46,7 +69,10 @@ class Logbook:
     views: Mapping[Topic, Sequence[View]]
     writers: Sequence[EventWriter] = ()
     progress_file: ProgressFile | None = None
-    _failed: set[Path] = field(default_factory=set[Path])
+    timers_file: Path | None = None
+    sinks: list[RowSink] = field(default_factory=list["RowSink"])
+    """Where the rows of progress.txt go besides; see attach_sinks."""
+    _failed: dict[Path, str] = field(default_factory=dict[Path, str])
 
     def emit(self, report: Report) -> None:
         """Show a report in every view of its topic. Raises KeyError where this role has none for it."""
@@ -61,16 +87,39 @@ class Logbook:
             self._attempt(log.path, partial(log.write, _LEVELS[level], text))
 
     def progress(self, row: ProgressRow) -> None:
-        """Append a row to progress.txt, where this role writes it."""
+        """Append a row to progress.txt, where this role writes it, and pass it to every sink."""
         file = self.progress_file
         if file is not None and file.path not in self._failed:
             self._attempt(file.path, partial(file.row, row))
+        working = [sink for sink in self.sinks if sink.path not in self._failed]
+        for sink in working:
+            self._attempt(sink.path, partial(sink.row, row.record()))
+            if sink.path in self._failed:
+                warning = f"{sink.path} is given up, and the run goes on: {self._failed[sink.path]}"
+                self.say("commander", warning, level="warning")
+
+    def timers(self, document: Mapping[str, object]) -> None:
+        """Write timers.json anew, where this role writes it."""
+        path = self.timers_file
+        if path is not None and path not in self._failed:
+            self._attempt(path, partial(write_timers, path, document))
 
     def close(self) -> None:
         """Close every file, those given up too."""
         progress = () if self.progress_file is None else (self.progress_file,)
-        for file in (*self.logs.values(), *self.writers, *progress):
+        for file in (*self.sinks, *self.logs.values(), *self.writers, *progress):
             self._attempt(file.path, file.close)
+
+    @property
+    def busy(self) -> bool:
+        """Services are still at work for some sinks, also after `close`."""
+        return any(isinstance(sink, BackgroundSink) and sink.busy for sink in self.sinks)
+
+    def finish(self, deadline_s: float) -> None:
+        """After `close`, wait until then (time.monotonic) for the services that some sinks write to."""
+        for sink in self.sinks:
+            if isinstance(sink, BackgroundSink) and sink.path not in self._failed:
+                self._attempt(sink.path, partial(sink.finish, deadline_s))
 
     def __enter__(self) -> Logbook:
         return self
@@ -79,6 +128,7 @@ class Logbook:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+        self.finish(time.monotonic() + SERVICES_END_S)
 
     def _attempt(self, path: Path, action: Callable[[], None]) -> None:
         try:
@@ -86,7 +136,7 @@ class Logbook:
         except Exception as error:
             if path not in self._failed:
                 print(f"remuda: {path} cannot be written and is given up: {error}", file=sys.stderr)
-            self._failed.add(path)
+            self._failed.setdefault(path, str(error))
 
 
 def serial_logbook(run: RunFolder, loss_columns: Sequence[str], *, resumed: Counters | None = None) -> Logbook:
@@ -116,6 +166,7 @@ def serial_logbook(run: RunFolder, loss_columns: Sequence[str], *, resumed: Coun
         },
         writers=(curves,),
         progress_file=_progress(run, loss_columns, resumed),
+        timers_file=run.timers,
     )
 
 
@@ -165,6 +216,7 @@ def commander_logbook(run: RunFolder, loss_columns: Sequence[str], *, resumed: C
         },
         writers=(curves, buffer_curves),
         progress_file=_progress(run, loss_columns, resumed),
+        timers_file=run.timers,
     )
 
 

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from remuda.logbook.spread import Spread
-from remuda.storage.atomic import write_text
+from remuda.logbook.table import Table
 
 _STEP_COLUMN = "TotalEnvInteracts"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProgressRow:
-    """What happened since the last row, raw; the file shows it as averages, nan where there was nothing."""
+    """What happened since the last row, raw; the views of it show averages, nan where there was nothing."""
 
     epoch: int
     """Counts the rows, from 0 or 1 as the run likes."""
     env_step: int
     """Shown as TotalEnvInteracts."""
+    train_iter: int = 0
+    """Gradient updates done."""
+    episode: int = 0
+    """Training episodes that have ended since the run began."""
     returns: Sequence[float] = ()
     """Undiscounted returns of the training episodes that ended."""
     lengths: Sequence[int] = ()
@@ -30,12 +33,15 @@ class ProgressRow:
     test_lengths: Sequence[int] = ()
     losses: Mapping[str, float]
     """Averages under the file's loss columns; others are left out, missing ones are nan."""
+    metrics: Mapping[str, float] = field(default_factory=dict[str, float])
+    """All that the algorithm monitors, under its own names."""
     wall_s: float
     """Seconds since the run began, shown as Time."""
 
     def values(self) -> dict[str, float]:
-        """List the fixed columns with their values."""
+        """List the columns of progress.txt with their values, but for the losses."""
         train, test = Spread.of(self.returns), Spread.of(self.test_returns)
+        length, test_length = Spread.of(self.lengths), Spread.of(self.test_lengths)
         return {
             "Epoch": self.epoch,
             "AverageEpRet": train.mean,
@@ -46,41 +52,56 @@ class ProgressRow:
             "StdTestEpRet": test.std,
             "MaxTestEpRet": test.max,
             "MinTestEpRet": test.min,
-            "EpLen": Spread.of(self.lengths).mean,
-            "TestEpLen": Spread.of(self.test_lengths).mean,
+            "EpLen": length.mean,
+            "TestEpLen": test_length.mean,
             _STEP_COLUMN: self.env_step,
             "Time": self.wall_s,
         }
+
+    def record(self) -> dict[str, float]:
+        """The row as the sinks take it: Remuda's own names, by who reports it, five statistics per quantity."""
+        counters = {
+            "env_step": self.env_step,
+            "train_iter": self.train_iter,
+            "episode": self.episode,
+            "wall_s": self.wall_s,
+        }
+        quantities = {
+            "collector": {"reward": self.returns, "length": self.lengths},
+            "evaluator": {"reward": self.test_returns, "length": self.test_lengths},
+        }
+        statistics = {
+            f"{role}/{name}": value
+            for role, of_role in quantities.items()
+            for quantity, values in of_role.items()
+            for name, value in Spread.of(values).named(quantity).items()
+        }
+        return {**counters, **statistics, **{f"learner/{name}": value for name, value in self.metrics.items()}}
 
 
 class ProgressFile:
     """Appends rows to progress.txt, each flushed at once.
 
-    A file that is there already is continued under its own columns: a line a killed writer left unfinished goes, and
-    so do rows beyond `resumed_env_step` (None keeps all), both before anything is added. Raises ValueError for a file
-    that is something else.
+    A file that is there already is continued as Table says. Raises ValueError for a file that is something else.
     """
 
     def __init__(self, path: Path, loss_columns: Sequence[str], *, resumed_env_step: int | None = None) -> None:
+        columns = _columns(loss_columns)
+        self._table = Table(path, columns, separator="\t", step_column=_STEP_COLUMN, resumed_step=resumed_env_step)
         self.path = path
-        kept = _rows_to_keep(path, math.inf if resumed_env_step is None else resumed_env_step)
-        if not kept:
-            kept = ["\t".join(_columns(loss_columns)) + "\n"]
-        write_text(path, "".join(kept), durable=True)
-        self._columns = kept[0].rstrip("\n").split("\t")
-        self.rows = len(kept) - 1
+
+    @property
+    def rows(self) -> int:
         """Rows in the file."""
-        self._file = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115  (stays open for the run)
+        return self._table.rows
 
     def row(self, row: ProgressRow) -> None:
         """Append one row."""
-        values: dict[str, float] = {**row.losses, **row.values()}
-        self._file.write("\t".join(str(values.get(column, math.nan)) for column in self._columns) + "\n")
-        self.rows += 1
+        self._table.append({**row.losses, **row.values()})
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        self._table.close()
 
 
 def _columns(loss_columns: Sequence[str]) -> list[str]:
@@ -89,18 +110,3 @@ def _columns(loss_columns: Sequence[str]) -> list[str]:
     if len(set(columns)) < len(columns) or not all(column.isidentifier() for column in loss_columns):
         raise ValueError(f"loss columns must be distinct identifiers, not {list(loss_columns)}")
     return columns
-
-
-def _rows_to_keep(path: Path, last_env_step: float) -> list[str]:
-    """Read the header and the whole rows up to `last_env_step`; nothing where there is no whole header."""
-    if not path.exists():
-        return []
-    whole = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
-    if not whole:
-        return []
-    header, *rows = whole
-    try:
-        step = header.rstrip("\n").split("\t").index(_STEP_COLUMN)
-        return [header, *(row for row in rows if float(row.split("\t")[step]) <= last_env_step)]
-    except (ValueError, IndexError) as error:
-        raise ValueError(f"{path} cannot be continued ({error}): mend it, or move it away") from None

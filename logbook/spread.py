@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean, population standard deviation, largest and smallest; all nan where there was no value."""
+    """Mean, population standard deviation, largest, smallest and median; all nan where there was no value."""
 
     mean: float = math.nan
     std: float = math.nan
     max: float = math.nan
     min: float = math.nan
+    median: float = math.nan
 
     @classmethod
     def of(cls, values: Sequence[float] | NDArray[np.generic]) -> Spread:
@@ -26,7 +27,12 @@ class Spread:
         if array.size == 0:
             return cls()
         with np.errstate(all="ignore"):  # an infinite reward is the user's; it must not end a log
-            return cls(float(array.mean()), float(array.std()), float(array.max()), float(array.min()))
+            mean, std, median = float(array.mean()), float(array.std()), float(np.median(array))
+            return cls(mean, std, float(array.max()), float(array.min()), median)
+
+    def named(self, quantity: str) -> dict[str, float]:
+        """The five under `<quantity>_mean` and so on."""
+        return {f"{quantity}_{statistic}": value for statistic, value in vars(self).items()}
 
 
 def ratio(total: float, count: float) -> float:

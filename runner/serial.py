@@ -27,6 +27,7 @@ from remuda.learner.checkpoint import Progress as LearnerProgress
 from remuda.learner.outputs import LearnerOutputs
 from remuda.learner.start import continue_from, new_algorithm, take_weights
 from remuda.logbook.book import Logbook, serial_logbook
+from remuda.logbook.row_sinks import attach_configured
 from remuda.policy.algorithms import declaration, make_policy
 from remuda.policy.base import Algorithm
 from remuda.policy.row_plan import row_plan
@@ -164,8 +165,10 @@ def _continue(checkpoints: CheckpointIndex, algorithm: Algorithm) -> _Continued:
 
 
 def _open_logbook(config: ExperimentConfig, folder: RunFolder, continued: _Continued | None) -> Logbook:
-    losses = tuple(declaration(config).loss_columns)
-    return serial_logbook(folder, losses, resumed=None if continued is None else continued.progress.counters)
+    resumed = None if continued is None else continued.progress.counters
+    logbook = serial_logbook(folder, tuple(declaration(config).loss_columns), resumed=resumed)
+    attach_configured(logbook, config, folder, resumed)
+    return logbook
 
 
 def _resumed(checkpoints: CheckpointIndex, continued: _Continued | None, logbook: Logbook) -> Resumed | None:

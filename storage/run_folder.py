@@ -81,6 +81,16 @@ class RunFolder:
         return self.root / "progress.txt"
 
     @property
+    def progress_csv(self) -> Path:
+        """The rows of the sink `csv`."""
+        return self.root / "progress.csv"
+
+    @property
+    def progress_jsonl(self) -> Path:
+        """The rows of the sink `jsonl`."""
+        return self.root / "progress.jsonl"
+
+    @property
     def model(self) -> Path:
         """Folder of the newest policy, loadable without the experiment's code."""
         return self.root / "model"

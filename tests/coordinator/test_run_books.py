@@ -201,6 +201,18 @@ def test_reports_and_rows_are_written(books: RunBooks, run: RunFolder) -> None:
     assert len(run.progress.read_text().splitlines()) == 2  # a header and a row
 
 
+def test_rows_go_to_the_sinks_of_the_config_too(books: RunBooks, tmp_path: Path) -> None:
+    config = small_config()
+    log = config.log.model_copy(update={"sinks": ("csv", "jsonl")})
+    submit = replace(SUBMIT, config_json=config.model_copy(update={"log": log}).model_dump_json())
+    assert isinstance(books.prepare(PrepareRun(EXPERIMENT, submit)), RunPrepared)
+    books.carry_out(WriteProgress(EXPERIMENT, ProgressRow(epoch=0, env_step=40, losses={}, wall_s=1.0)))
+    run = RunFolder(tmp_path / "runs" / "mine")
+    assert run.progress_csv.read_text().splitlines()[1].startswith("40,0,0,1.0,")
+    assert json.loads(run.progress_jsonl.read_text())["env_step"] == 40
+    books.carry_out(CloseRun(EXPERIMENT, frozenset()))
+
+
 def test_chunks_are_deleted_by_name(books: RunBooks, run: RunFolder) -> None:
     names = write_chunks(run, 3)
     books.carry_out(DeleteChunks(EXPERIMENT, (names[0], names[2])))

@@ -1,0 +1,66 @@
+"""Sinks in files of the run folder: progress.csv and progress.jsonl."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from remuda.logbook.table import Table
+from remuda.storage.atomic import write_text
+
+_FIRST_COLUMNS = ("env_step", "train_iter", "episode", "wall_s")
+
+
+class CsvSink:
+    """A comma-separated table whose header grows: what is first reported in the middle of a run (losses, say) becomes a
+    column at the end, with nan above."""
+
+    def __init__(self, path: Path, *, resumed_env_step: int | None = None) -> None:
+        """Goes on with a file that is there, without its rows beyond `resumed_env_step`. Raises ValueError, OSError."""
+        self.path = path
+        self._table = Table(path, _FIRST_COLUMNS, separator=",", step_column="env_step", resumed_step=resumed_env_step)
+
+    def row(self, record: Mapping[str, float]) -> None:
+        """Append a row. Raises ValueError for a name that no column can have, OSError."""
+        new = [name for name in record if name not in self._table.columns]
+        if new:
+            self._table.widen(new)
+        self._table.append(record)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._table.close()
+
+
+class JsonLinesSink:
+    """A JSON object per line; null where there is no number."""
+
+    def __init__(self, path: Path, *, resumed_env_step: int | None = None) -> None:
+        """Goes on with a file that is there, without its lines beyond `resumed_env_step`, or torn. Raises ValueError
+        for a file that is something else, OSError."""
+        self.path = path
+        kept = _lines_to_keep(path, math.inf if resumed_env_step is None else resumed_env_step)
+        write_text(path, "".join(kept), durable=True)
+        self._file = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115  (stays open for the run)
+
+    def row(self, record: Mapping[str, float]) -> None:
+        """Append a line. Raises OSError."""
+        values = {name: value if math.isfinite(value) else None for name, value in record.items()}
+        self._file.write(json.dumps(values) + "\n")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _lines_to_keep(path: Path, last_env_step: float) -> list[str]:
+    if not os.path.lexists(path):
+        return []
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
+    try:
+        return [line for line in lines if float(json.loads(line)["env_step"]) <= last_env_step]
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{path} cannot be continued ({error}): mend it, or move it away") from None

@@ -1,0 +1,74 @@
+"""Where else the rows of progress.txt go: the sinks that `log.sinks` names, none of which may disturb a run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from remuda.config.schema import ExperimentConfig, SinkName
+from remuda.logbook.background import BackgroundSink, Service
+from remuda.logbook.book import Logbook, RowSink
+from remuda.logbook.file_sinks import CsvSink, JsonLinesSink
+from remuda.logbook.services import mlflow_run, require, wandb_run
+from remuda.storage.run_folder import RunFolder
+from remuda.wire.messages import Counters
+
+
+@dataclass(frozen=True)
+class SinkContext:
+    """What a sink is told of its run."""
+
+    run: RunFolder
+    name: str
+    settings: Mapping[str, JsonValue]
+    """The config, as trackers show it."""
+    resumed_env_step: int | None = None
+    """Where a resumed run goes on; rows beyond are cut off where a sink can."""
+
+
+def attach_configured(book: Logbook, config: ExperimentConfig, run: RunFolder, resumed: Counters | None) -> None:
+    """Attach what `log.sinks` names."""
+    settings: dict[str, JsonValue] = config.model_dump(mode="json")
+    step = None if resumed is None else resumed.env_step
+    attach_sinks(book, config.log.sinks, SinkContext(run, config.name, settings, step))
+
+
+def attach_sinks(book: Logbook, names: Sequence[SinkName], context: SinkContext) -> None:
+    """Open these sinks and let `book` write to them; one that cannot be opened is warned of, once, and left out."""
+    for name in names:
+        try:
+            book.sinks.append(_OPENERS[name](context))
+        except Exception as error:  # whatever a file or a package may raise
+            warning = f"sink {name} is left out, and the run goes on: {error}"
+            print(f"remuda: {warning}", file=sys.stderr)
+            book.say("commander", warning, level="warning")
+
+
+def _csv(context: SinkContext) -> RowSink:
+    return CsvSink(context.run.progress_csv, resumed_env_step=context.resumed_env_step)
+
+
+def _jsonl(context: SinkContext) -> RowSink:
+    return JsonLinesSink(context.run.progress_jsonl, resumed_env_step=context.resumed_env_step)
+
+
+def _service(
+    module: str, connect: Callable[[Path, str, Mapping[str, JsonValue]], Service], context: SinkContext
+) -> RowSink:
+    require(module, module)
+    folder = context.run.log / module
+    folder.mkdir(exist_ok=True)
+    return BackgroundSink(folder, partial(connect, folder, context.name, context.settings))
+
+
+_OPENERS: dict[SinkName, Callable[[SinkContext], RowSink]] = {
+    "csv": _csv,
+    "jsonl": _jsonl,
+    "wandb": partial(_service, "wandb", wandb_run),
+    "mlflow": partial(_service, "mlflow", mlflow_run),
+}

@@ -1,0 +1,128 @@
+"""Experiment trackers: Weights & Biases and MLflow, both offline unless their own variables say otherwise."""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import JsonValue
+
+from remuda.logbook.background import Service
+from remuda.storage.atomic import write_text
+
+PROJECT = "remuda"
+_RUN_ID = "run_id"
+"""File in the service's folder: a resumed run goes on under the same id."""
+_LONGEST_PARAMETER = 500
+_PARAMETERS_AT_ONCE = 100
+
+
+def require(module: str, extra: str) -> None:
+    """Raise ModuleNotFoundError, which says what to install, where a module is missing."""
+    if find_spec(module) is None:
+        raise ModuleNotFoundError(f"{module} is not installed: pip install 'remuda[{extra}]'")
+
+
+def wandb_run(folder: Path, name: str, settings: Mapping[str, JsonValue]) -> Service:
+    """A run of Weights & Biases: written to `folder`, to be sent with `wandb sync`; where $WANDB_MODE is `online`, sent
+    at once. $WANDB_PROJECT and the like hold. Raises whatever wandb does."""
+    wandb: Any = import_module("wandb")  # its annotations are partial
+    id = _known_id(folder) or secrets.token_hex(4)
+    _remember_id(folder, id)
+    run = wandb.init(
+        project=os.environ.get("WANDB_PROJECT", PROJECT),
+        name=name,
+        id=id,
+        resume="allow",
+        dir=str(folder),
+        config=dict(settings),
+        mode=os.environ.get("WANDB_MODE", "offline"),
+        reinit="create_new",  # a coordinator has many runs
+        settings=wandb.Settings(silent=True, console="off"),
+    )
+    return _Wandb(run)
+
+
+class _Wandb:
+    def __init__(self, run: Any) -> None:
+        self._run = run
+
+    def log(self, record: Mapping[str, float]) -> None:
+        self._run.log(_finite(record), step=int(record["env_step"]))
+
+    def finish(self) -> None:
+        self._run.finish()
+
+
+def mlflow_run(folder: Path, name: str, settings: Mapping[str, JsonValue]) -> Service:
+    """A run of MLflow, in a database of its own in `folder` unless $MLFLOW_TRACKING_URI names a server.
+
+    $MLFLOW_EXPERIMENT_NAME holds. Raises whatever mlflow does.
+    """
+    mlflow: Any = import_module("mlflow")  # its annotations are partial
+    uri = os.environ.get("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'mlflow.db'}")
+    client = mlflow.MlflowClient(tracking_uri=uri)
+    id = _known_id(folder)
+    if id is None:
+        experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
+        known = client.get_experiment_by_name(experiment)
+        place = client.create_experiment(experiment) if known is None else known.experiment_id
+        id = cast(str, client.create_run(place, run_name=name).info.run_id)
+        _remember_id(folder, id)
+        _log_parameters(client, id, settings)
+    else:
+        client.update_run(id, status="RUNNING")
+    return _Mlflow(client, id)
+
+
+class _Mlflow:
+    def __init__(self, client: Any, id: str) -> None:
+        self._client = client
+        self._id = id
+        self._metric: Any = import_module("mlflow.entities").Metric
+
+    def log(self, record: Mapping[str, float]) -> None:
+        now_ms, step = int(time.time() * 1000), int(record["env_step"])
+        values = [self._metric(name, value, now_ms, step) for name, value in _finite(record).items()]
+        self._client.log_batch(self._id, metrics=values)
+
+    def finish(self) -> None:
+        self._client.set_terminated(self._id)
+
+
+def _log_parameters(client: Any, id: str, settings: Mapping[str, JsonValue]) -> None:
+    parameter: Any = import_module("mlflow.entities").Param
+    all_ = [parameter(name, str(value)[:_LONGEST_PARAMETER]) for name, value in _flat(settings)]
+    for first in range(0, len(all_), _PARAMETERS_AT_ONCE):
+        client.log_batch(id, params=all_[first : first + _PARAMETERS_AT_ONCE])
+
+
+def _flat(settings: Mapping[str, JsonValue], prefix: str = "") -> Sequence[tuple[str, JsonValue]]:
+    """Dotted names and values."""
+    flat: list[tuple[str, JsonValue]] = []
+    for name, value in settings.items():
+        if isinstance(value, dict) and value:
+            flat += _flat(value, f"{prefix}{name}.")
+        else:
+            flat.append((f"{prefix}{name}", value))
+    return flat
+
+
+def _finite(record: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in record.items() if math.isfinite(value)}
+
+
+def _known_id(folder: Path) -> str | None:
+    path = folder / _RUN_ID
+    return path.read_text("utf-8").strip() if path.exists() else None
+
+
+def _remember_id(folder: Path, id: str) -> None:
+    write_text(folder / _RUN_ID, id + "\n", durable=False)

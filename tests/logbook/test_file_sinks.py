@@ -1,0 +1,107 @@
+"""progress.csv and progress.jsonl: readable by anybody, growing, and continued without doubled rows."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from remuda.logbook.file_sinks import CsvSink, JsonLinesSink
+from remuda.logbook.progress import ProgressRow
+
+FIRST = ProgressRow(epoch=0, env_step=0, test_returns=[9.0, 11.0], test_lengths=[9, 11], losses={}, wall_s=0.5)
+SECOND = ProgressRow(
+    epoch=1,
+    env_step=1_000,
+    train_iter=60,
+    episode=3,
+    returns=[9.0, 11.0, 40.0],
+    lengths=[9, 11, 40],
+    losses={"LossQ": 0.5},
+    metrics={"total_loss": 0.5, "cur_lr": 0.001},
+    wall_s=2.5,
+)
+STATISTICS = ("mean", "std", "max", "min", "median")
+COLUMNS = [
+    "env_step", "train_iter", "episode", "wall_s",
+    *(f"{role}/{quantity}_{statistic}" for role in ("collector", "evaluator") for quantity in ("reward", "length")
+      for statistic in STATISTICS),
+]  # fmt: skip
+
+
+def test_a_row_as_the_sinks_take_it() -> None:
+    record = SECOND.record()
+    assert list(record) == [*COLUMNS, "learner/total_loss", "learner/cur_lr"]
+    assert {name: record[name] for name in ("env_step", "train_iter", "episode", "wall_s")} == {
+        "env_step": 1_000, "train_iter": 60, "episode": 3, "wall_s": 2.5,
+    }  # fmt: skip
+    assert [record[f"collector/reward_{statistic}"] for statistic in STATISTICS] == [
+        20.0, pytest.approx(math.sqrt((121 + 81 + 400) / 3)), 40.0, 9.0, 11.0,
+    ]  # fmt: skip
+    assert math.isnan(record["evaluator/length_median"])
+    assert FIRST.record()["evaluator/length_median"] == 10.0
+
+
+def test_the_csv_to_the_letter(tmp_path: Path) -> None:
+    sink = CsvSink(tmp_path / "progress.csv")
+    sink.row(FIRST.record())
+    sink.row(SECOND.record())
+    sink.close()
+    header, first, second = (tmp_path / "progress.csv").read_text().splitlines()
+    assert header == ",".join([*COLUMNS, "learner/total_loss", "learner/cur_lr"])
+    assert first == "0,0,0,0.5," + "nan," * 10 + "10.0,1.0,11.0,9.0,10.0," * 2 + "nan,nan"
+    assert second.startswith("1000,60,3,2.5,20.0,")
+    assert second.endswith(",nan,0.5,0.001")
+
+
+def test_the_header_grows_with_what_is_reported_later(tmp_path: Path) -> None:
+    sink = CsvSink(tmp_path / "progress.csv")
+    assert (tmp_path / "progress.csv").read_text() == "env_step,train_iter,episode,wall_s\n"
+    for step, extra in enumerate([{}, {"loss": 1.0}, {"kl": 2.0}, {"loss": 3.0}]):
+        sink.row({"env_step": step, **extra})
+    sink.close()
+    with open(tmp_path / "progress.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["loss"] for row in rows] == ["nan", "1.0", "nan", "3.0"]
+    assert [row["kl"] for row in rows] == ["nan", "nan", "2.0", "nan"]
+
+
+def test_a_line_of_json_per_row_with_null_where_there_is_no_number(tmp_path: Path) -> None:
+    sink = JsonLinesSink(tmp_path / "progress.jsonl")
+    sink.row(FIRST.record())
+    sink.row(SECOND.record())
+    first, second = map(json.loads, (tmp_path / "progress.jsonl").read_text().splitlines())
+    assert (first["env_step"], first["evaluator/reward_mean"], first["collector/reward_mean"]) == (0, 10.0, None)
+    assert second["learner/total_loss"] == 0.5
+    assert list(second) == list(SECOND.record())
+    sink.close()
+
+
+@pytest.mark.parametrize("kind", [CsvSink, JsonLinesSink])
+def test_a_resumed_run_repeats_no_row(kind: type[CsvSink | JsonLinesSink], tmp_path: Path) -> None:
+    path = tmp_path / "progress"
+    sink = kind(path)
+    for step in (0, 10, 20, 30):
+        sink.row({"env_step": step, "old": 1.0})
+    sink.close()
+    with open(path, "a") as file:
+        file.write('{"env_step": 4')  # torn
+    again = kind(path, resumed_env_step=20)
+    again.row({"env_step": 30, "old": 2.0})
+    again.close()
+    text = path.read_text().splitlines()
+    if kind is CsvSink:
+        assert text[1:] == ["0,nan,nan,nan,1.0", "10,nan,nan,nan,1.0", "20,nan,nan,nan,1.0", "30,nan,nan,nan,2.0"]
+    else:
+        assert [(row["env_step"], row["old"]) for row in map(json.loads, text)] == [(0, 1), (10, 1), (20, 1), (30, 2)]
+
+
+@pytest.mark.parametrize("kind", [CsvSink, JsonLinesSink])
+def test_a_file_that_is_something_else_is_left_alone(kind: type[CsvSink | JsonLinesSink], tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("my notes\n")
+    with pytest.raises(ValueError, match="cannot be continued"):
+        kind(tmp_path / "mine")
+    assert (tmp_path / "mine").read_text() == "my notes\n"

@@ -86,8 +86,18 @@ def read(log: Path, place: Place, *, to_the_end: bool = False) -> Piece:
     """The next whole lines from `place` on; none is an empty text.
 
     A line that is still being written waits, unless it is longer than a piece or nobody writes any more (`to_the_end`).
-    A file that was truncated, or replaced by another, is read from its start."""
-    with open(log / place.file, "rb") as opened:
+    Of a file that was renamed and replaced by another (rotated), the rest comes first; one that was truncated is read
+    from its start."""
+    renamed = _renamed(log, place)
+    if renamed is not None:
+        rest = _read(renamed, place, to_the_end=True)
+        if rest.text:
+            return rest
+    return _read(log / place.file, place, to_the_end=to_the_end)
+
+
+def _read(path: Path, place: Place, *, to_the_end: bool) -> Piece:
+    with open(path, "rb") as opened:
         status = os.fstat(opened.fileno())
         replaced = status.st_ino != place.inode or status.st_size < place.offset
         offset = 0 if replaced else place.offset
@@ -98,6 +108,16 @@ def read(log: Path, place: Place, *, to_the_end: bool = False) -> Piece:
     elif not whole and to_the_end:
         whole = len(block)
     return Piece(Place(place.file, status.st_ino, offset + whole), harmless(block[:whole].decode(errors="replace")))
+
+
+def _renamed(log: Path, place: Place) -> Path | None:
+    """Where the file that was read so far lies now, if another one has its name: `x.txt.1`, say."""
+    path = log / place.file
+    if not place.inode or (path.exists() and path.stat().st_ino == place.inode):
+        return None
+    with os.scandir(path.parent) as entries:
+        found = (entry for entry in entries if entry.name.startswith(f"{path.name}."))
+        return next((Path(entry) for entry in found if entry.inode() == place.inode), None)
 
 
 def harmless(text: str) -> str:

@@ -94,6 +94,18 @@ def test_a_file_in_place_of_another_is_read_from_its_start(log: Path) -> None:
     assert read(log, place).text.startswith("new")
 
 
+def test_of_a_rotated_file_the_rest_comes_first(log: Path) -> None:
+    write(log, b"old\n" * 3)
+    _, place = everything(log, begin(log, FILE, None))
+    write(log, b"last of it\ncut in the mid")
+    os.rename(log / FILE, log / f"{FILE}.1")
+    write(log, b"new\n")
+    text, place = everything(log, place)
+    assert text == "last of it\ncut in the midnew\n"
+    write(log, b"newer\n")
+    assert everything(log, place)[0] == "newer\n"
+
+
 def test_a_truncated_file_is_read_from_its_start(log: Path) -> None:
     write(log, b"much of it\n" * 10)
     _, place = everything(log, begin(log, FILE, None))

@@ -8,6 +8,8 @@ more than that (the file itself stays whole).
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import sqlite3
 from pathlib import Path
 
@@ -22,6 +24,9 @@ from remuda.wire.messages import IndexedChunk
 
 BUSY_S = 2.0
 """How long another process may hold the file before it counts as somebody else's."""
+
+_SQLITE_SHARED_FIRST, _SQLITE_SHARED_BYTES = 0x40000002, 510
+"""The bytes that SQLite locks for reading, part of its file format: somebody has them all while a journal is open."""
 
 _TABLES = """
 create table if not exists chunk (first_row integer primary key, body blob not null);
@@ -51,6 +56,23 @@ def open_database(path: Path, tables: str) -> sqlite3.Connection:
     except sqlite3.Error as error:
         raise JournalError(f"{path} cannot be opened: {error}") from error
     return db
+
+
+def is_open(path: Path) -> bool:
+    """Whether a process, wherever it is, has the journal open, and so goes on with the run. Changes nothing.
+
+    Not to be asked by the process that has it open: its locks would be gone (POSIX has it so).
+    """
+    try:
+        with path.open("rb") as file:
+            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB, _SQLITE_SHARED_BYTES, _SQLITE_SHARED_FIRST)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EAGAIN):
+            return True
+        raise
+    return False
 
 
 class RunJournal:

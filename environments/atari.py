@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import gymnasium
 import numpy as np
@@ -25,6 +25,8 @@ LIFE_LOST = "life_lost"
 """Key of a step's info, bool [num_envs]: for the learner an episode ended, though the game goes on."""
 
 _ENTRY_POINT = "ale_py.vector_env:AtariVectorEnv"
+_ENLARGED = 4
+"""Times that a rendered picture is larger than what the policy sees."""
 _OURS_TO_SET = ("autoreset_mode", "batch_size", "game", "life_loss_info", "num_envs")
 
 
@@ -116,12 +118,19 @@ class AtariVector(VectorEnv[Array, Array, Array]):
 
 
 class AtariGame(gymnasium.Env[Array, Any]):
-    """One game, as evaluations play it: the same pictures as AtariVector's, whole games, raw scores."""
+    """One game, as evaluations play it: the same pictures as AtariVector's, whole games, raw scores.
 
-    def __init__(self, settings: AtariSettings) -> None:
-        """Raises whatever ale-py does."""
+    Rendered is what the policy sees, enlarged: the newest of its pictures.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 15}  # 60 Hz, 4 frames per step
+
+    def __init__(self, settings: AtariSettings, *, render_mode: str | None = None) -> None:
+        """`render_mode` is rgb_array or None. Raises whatever ale-py does."""
         self._settings = settings
+        self.render_mode = render_mode
         self._ale: Any = _emulator(settings, 1)
+        self._seen: Array | None = None
         self.observation_space = self._ale.single_observation_space
         self.action_space = self._ale.single_action_space
 
@@ -129,6 +138,7 @@ class AtariGame(gymnasium.Env[Array, Any]):
         """Begin a new game."""
         super().reset(seed=seed)
         observations, info = self._ale.reset(seed=seed)
+        self._seen = observations[0]
         return observations[0], _first(info)
 
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
@@ -136,7 +146,16 @@ class AtariGame(gymnasium.Env[Array, Any]):
         if not self.action_space.contains(action):
             raise ValueError(f"{action!r} is not an action of {self.action_space}")
         observations, reward, terminated, truncated, info = self._ale.step(np.array([action]))
+        self._seen = observations[0]
         return observations[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), _first(info)
+
+    def render(self) -> Array | None:  # type: ignore[override]  # of a mode that this environment has
+        """The picture, uint8 [height, width, 3]; None where nothing is to be rendered."""
+        if self.render_mode is None or self._seen is None:
+            return None
+        newest = self._seen[-1]  # of the stack
+        picture = newest if newest.ndim == 3 else np.repeat(newest[:, :, None], 3, axis=2)
+        return picture.repeat(_ENLARGED, axis=0).repeat(_ENLARGED, axis=1)
 
     def close(self) -> None:
         """End the emulator's thread."""

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias, cast
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, registry
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.wrappers import HumanRendering
 
 from remuda.config.schema import EnvConfig
 from remuda.environments.atari import NAMESPACE, AtariGame, AtariVector, atari_settings, is_atari, register_atari
@@ -168,11 +169,10 @@ def _plays_atari(env: EnvConfig) -> bool:
 
 
 def _atari_game(env: EnvConfig, render_mode: str | None) -> SingleEnv:
-    if render_mode is not None:
-        raise EnvironmentBuildError(f"{env.id} cannot be shown: its emulator has no window; evaluate without rendering")
     settings = atari_settings(env, _known_spec(env))
     try:
-        return AtariGame(settings)
+        game = AtariGame(settings, render_mode=None if render_mode is None else "rgb_array")
+        return HumanRendering(game) if render_mode == "human" else game
     except Exception as error:  # whatever the emulator makes of its settings
         raise _unbuildable(env, error) from error
 

@@ -1,1 +1,19 @@
 """Judges checkpoints by playing seeded episodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from remuda.evaluator.playing import run_policy
+
+__all__ = ["run_policy"]
+
+
+def __getattr__(name: str) -> object:
+    """Import it when it is first asked for: the role itself has no need of it."""
+    if name in __all__:
+        from remuda.evaluator import playing
+
+        return getattr(playing, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,7 +11,7 @@ import numpy as np
 
 from remuda.environments.make import SingleEnv
 from remuda.environments.spaces import Array, column_layout
-from remuda.policy.base import Policy
+from remuda.policy.base import Actor
 
 
 class EvaluationError(ValueError):
@@ -47,7 +47,7 @@ class _Slot:
 
 def evaluate(
     envs: Sequence[SingleEnv],
-    policy: Policy,
+    policy: Actor,
     *,
     seeds: Sequence[int],
     rng: np.random.Generator,

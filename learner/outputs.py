@@ -14,7 +14,7 @@ from remuda.logbook.reports import LearnReport
 from remuda.policy import model_artifact
 from remuda.policy.base import Algorithm
 from remuda.storage.run_folder import RunFolder
-from remuda.wire.messages import CheckpointReason, CheckpointRecord
+from remuda.wire.messages import CheckpointReason, CheckpointRecord, Counters
 
 EXPORTED: Sequence[CheckpointReason] = ("initial", "interval", "final")
 """Checkpoints after which model/ is written anew; evaluations come too often for it."""
@@ -44,17 +44,17 @@ class LearnerOutputs:
         record = checkpoint.save(path, algorithm, progress, config=self.config)
         self.logbook.say("learner", f"saved checkpoint {path}")
         if reason in EXPORTED:
-            self._export(algorithm, progress.counters.train_iter)
+            self._export(algorithm, progress.counters)
         return record
 
     def report(self, metrics: Mapping[str, float], *, train_iter: int, env_step: int) -> None:
         """Show what the algorithm monitors, averaged since the last report."""
         self.logbook.emit(LearnReport(train_iter=train_iter, env_step=env_step, variables=metrics))
 
-    def _export(self, algorithm: Algorithm, train_iter: int) -> None:
+    def _export(self, algorithm: Algorithm, counters: Counters) -> None:
         """Write model/ anew. It is a convenience: its failing is said and loses nothing."""
-        name, env = self.config.policy.type, self.config.env.id or str(self.config.env.make)
         try:
-            model_artifact.export(self.run.model, algorithm, algorithm_name=name, env=env, train_iter=train_iter)
-        except (OSError, RuntimeError) as error:
-            self.logbook.say("learner", f"{self.run.model} could not be written: {error}", level="warning")
+            model_artifact.export(self.run.model, algorithm, self.config, counters)
+        except Exception as error:  # torch's tracer has a type of its own for every obstacle; the weights are saved
+            text = f"{self.run.model} could not be written, and the run goes on: {type(error).__name__}: {error}"
+            self.logbook.say("learner", text, level="warning")

@@ -14,6 +14,8 @@ from remuda.policy.spaces import ActionSpec, ObservationSpec
 if TYPE_CHECKING:
     import torch
 
+    from remuda.policy.portable import PortablePolicy
+
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -53,12 +55,8 @@ class LearnResult:
     """Gradient updates that were done: an on-policy algorithm passes over its batch several times."""
 
 
-class Policy(ABC):
-    """The acting side: from observations to actions."""
-
-    @abstractmethod
-    def load_state(self, state: Arrays) -> None:
-        """Act with these weights from now on. Raises StateMismatchError, and the old ones stay."""
+class Actor(ABC):
+    """Whatever turns observations into actions."""
 
     @abstractmethod
     def act(
@@ -74,6 +72,22 @@ class Policy(ABC):
         Deterministic acting reads neither `exploration` nor `rng`.
         """
 
+
+class ValuingActor(Actor):
+    """One that also knows what its observations are worth."""
+
+    @abstractmethod
+    def value(self, observations: np.ndarray) -> np.ndarray:
+        """Estimate the return from observations [n, …] on: float32 [n]."""
+
+
+class Policy(ValuingActor):
+    """The acting side of an algorithm: its weights change."""
+
+    @abstractmethod
+    def load_state(self, state: Arrays) -> None:
+        """Act with these weights from now on. Raises StateMismatchError, and the old ones stay."""
+
     def act_recording(
         self, observations: np.ndarray, exploration: Mapping[str, float], rng: np.random.Generator
     ) -> tuple[np.ndarray, Arrays]:
@@ -83,10 +97,6 @@ class Policy(ABC):
         """
         return self.act(observations, exploration, rng, deterministic=False), {}
 
-    @abstractmethod
-    def value(self, observations: np.ndarray) -> np.ndarray:
-        """Estimate the return from observations [n, …] on: float32 [n]."""
-
 
 class Algorithm(ABC):
     """The learning side. Same seed and same batches give bit-identical weights."""
@@ -94,13 +104,15 @@ class Algorithm(ABC):
     declaration: Declaration
     observation: ObservationSpec
     action: ActionSpec
-    output_name: str
-    """What the network's output is: q_values, logits, action_mean."""
 
     @property
     @abstractmethod
     def network(self) -> torch.nn.Module:
         """The network that acts: what ObservationSpec.encode gives, [n, …] -> one float32 tensor."""
+
+    @abstractmethod
+    def portable(self) -> PortablePolicy:
+        """The acting side with these weights, for model/. Shares the network: to be copied before it is kept."""
 
     @abstractmethod
     def learn(self, batch: Arrays) -> LearnResult:

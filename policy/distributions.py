@@ -10,6 +10,13 @@ from numpy.typing import NDArray
 _LOG_2_PI = math.log(2.0 * math.pi)
 
 
+def epsilon_greedy(values: NDArray[np.float32], epsilon: float, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Indices int64 [rows]: of the highest of values [rows, n], or with probability epsilon any."""
+    best: NDArray[np.int64] = values.argmax(axis=1)
+    explores = rng.random(len(best)) < epsilon
+    return np.where(explores, rng.integers(values.shape[1], size=len(best)), best)
+
+
 class Categorical:
     """One of n indices per row, by logits float32 [rows, n]."""
 

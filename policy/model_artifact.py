@@ -1,4 +1,4 @@
-"""The newest policy as an artefact that `torch.jit.load` opens without Remuda: model/model.pt and model_info.json."""
+"""The newest policy as an artefact that torch alone can load and act with: model/model.pt and model_info.json."""
 
 # torch's annotations are partial: pyright knows neither what these calls take nor what they return.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -8,59 +8,162 @@ from __future__ import annotations
 import copy
 import hashlib
 import io
+import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
-from typing import cast
+from typing import Any, Literal, cast
 
 import msgspec
 import numpy as np
 import torch
+from msgspec import Struct
 
+from remuda.config.schema import ExperimentConfig
 from remuda.policy.base import Algorithm
+from remuda.policy.portable import Normalisation, PortablePolicy
+from remuda.policy.schedules import exploration
+from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.storage.atomic import write_bytes
+from remuda.wire.messages import Counters
 
 MODEL, INFO = "model.pt", "model_info.json"
+_USAGE = (
+    "import torch",
+    "model = torch.jit.load('model.pt')",
+    "actions = model.act(observations)  # a tensor of observations [batch, ...], as the environment gives them",
+    "env.step(actions[0].numpy())  # or .item() where actions are whole numbers",
+)
+_METHODS = {
+    "act": ("action", "the best actions, as the environment takes them"),
+    "sample": ("action", "actions with as much chance in them as the algorithm ever leaves"),
+    "value": ("return", "what is still to be expected, in the environment's own rewards, discounted"),
+}
 
 
-def export(folder: Path, algorithm: Algorithm, *, algorithm_name: str, env: str, train_iter: int) -> None:
-    """Write the acting network as TorchScript and describe its input and output. Replaces both files atomically."""
-    shape = algorithm.observation
-    rows = np.full((2, *shape.shape), shape.start, shape.dtype)
-    example = torch.from_numpy(shape.encode(rows))
+class Tensor(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What goes into a method of the model, or comes out of it."""
+
+    name: str
+    dtype: str
+    shape: list[int | Literal["batch"]]
+    method: str = ""
+    meaning: str = ""
+
+
+class ModelInfo(Struct, frozen=True, kw_only=True):
+    """model_info.json: what model.pt is, takes and gives; it holds a copy of this itself."""
+
+    format: Literal["torchscript"] = "torchscript"
+    version: int = 2
+    """Of this file's layout."""
+    algorithm: str
+    train_iter: int
+    env_step: int
+    usage: list[str]
+    """How to get an action, line by line."""
+    inputs: list[Tensor]
+    """Of every method."""
+    outputs: list[Tensor]
+    """The first is that of the model's own call."""
+    observation: ObservationSpec
+    action: ActionSpec
+    normalisation: Normalisation | None
+    """Null where observations are taken as they are."""
+    exploration: dict[str, float]
+    """That of `sample`; nothing where the policy is a distribution itself."""
+    env: dict[str, Any]
+    """The config's."""
+    source_dir: str | None
+    """Where the module of `env.make` was."""
+    seed: int
+    """Of the run."""
+    versions: dict[str, str]
+    sha256: str | None
+    """Of model.pt; null in the copy that is inside."""
+
+
+def export(folder: Path, algorithm: Algorithm, config: ExperimentConfig, counters: Counters) -> None:
+    """Write the acting side as TorchScript and describe it. Replaces both files atomically.
+
+    Raises OSError, and whatever torch makes of a network it cannot trace.
+    """
     # A copy: tracing must not disturb the network in training, which may live on another device.
-    network = copy.deepcopy(algorithm.network).to("cpu").eval()
-    with torch.no_grad():
-        output: torch.Tensor = network(example)
-        model = _traced(network, example)
-    info = {
-        "format": "torchscript",
-        "algorithm": algorithm_name,
-        "env": env,
-        "train_iter": train_iter,
-        "inputs": [_tensor_info("observation", example)],
-        "outputs": [_tensor_info(algorithm.output_name, output)],
-        "observation": algorithm.observation,
-        "action": algorithm.action,
-        "normalisation": None,
-        "sha256": hashlib.sha256(model).hexdigest(),
-    }
+    portable = copy.deepcopy(algorithm.portable()).to("cpu").eval().requires_grad_(False)
+    spec = algorithm.observation
+    example = torch.from_numpy(np.full((2, *spec.shape), spec.start, spec.dtype))
+    with torch.random.fork_rng(devices=[]):  # `sample` draws, and must draw nothing that training would have drawn
+        info = _info(portable, algorithm, config, counters, example)
+        model = _traced(portable, example, _encoded(info))
     folder.mkdir(parents=True, exist_ok=True)
     write_bytes(folder / MODEL, model, durable=False)
-    write_bytes(folder / INFO, msgspec.json.format(msgspec.json.encode(info), indent=2) + b"\n", durable=False)
+    info = msgspec.structs.replace(info, sha256=hashlib.sha256(model).hexdigest())
+    write_bytes(folder / INFO, _encoded(info), durable=False)
 
 
-def _traced(network: torch.nn.Module, example: torch.Tensor) -> bytes:
-    buffer = io.BytesIO()
+@contextmanager
+def without_deprecation() -> Generator[None]:
+    """Keep torch's advice to export otherwise to ourselves.
+
+    torch deprecates TorchScript in favour of torch.export, whose imports take about 5 s and whose export takes
+    another; a trace takes milliseconds, so the artefact can be refreshed with every checkpoint.
+    """
     with warnings.catch_warnings():
-        # torch deprecates TorchScript in favour of torch.export, whose imports take about 5 s and whose export takes
-        # another; a trace takes 20 ms, so the artefact can be refreshed with every checkpoint.
         warnings.filterwarnings("ignore", message=r".*torch\.jit", category=DeprecationWarning)
-        trace = cast("Callable[..., torch.jit.ScriptModule]", torch.jit.trace)
-        torch.jit.save(trace(network, example, check_trace=False), buffer)
+        yield
+
+
+def _info(
+    portable: PortablePolicy,
+    algorithm: Algorithm,
+    config: ExperimentConfig,
+    counters: Counters,
+    example: torch.Tensor,
+) -> ModelInfo:
+    meaning = {"q_values": "the value of each action", "logits": "of each action"}
+    own = _tensor(portable.output_name, portable(example))
+    least = exploration(config.policy, env_step=sys.maxsize, train_iter=sys.maxsize)
+    return ModelInfo(
+        algorithm=config.policy.type,
+        train_iter=counters.train_iter,
+        env_step=counters.env_step,
+        usage=list(_USAGE),
+        inputs=[_tensor("observation", example)],
+        outputs=[
+            msgspec.structs.replace(own, method="forward", meaning=meaning.get(own.name, "the best action, unclipped")),
+            *(
+                _tensor(name, getattr(portable, method)(example), method=method, meaning=text)
+                for method, (name, text) in _METHODS.items()
+            ),
+        ],
+        observation=algorithm.observation,
+        action=algorithm.action,
+        normalisation=portable.normalisation,
+        exploration=least,
+        env=config.env.model_dump(mode="json"),
+        source_dir=config.source_dir,
+        seed=config.seed,
+        versions={name: metadata.version(name) for name in ("remuda", "torch")},
+        sha256=None,
+    )
+
+
+def _tensor(name: str, tensor: torch.Tensor, *, method: str = "", meaning: str = "") -> Tensor:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return Tensor(name=name, dtype=dtype, shape=["batch", *tensor.shape[1:]], method=method, meaning=meaning)
+
+
+def _traced(portable: PortablePolicy, example: torch.Tensor, info: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with without_deprecation():
+        trace = cast("Callable[..., torch.jit.ScriptModule]", torch.jit.trace_module)
+        inputs: Mapping[str, torch.Tensor] = dict.fromkeys(("forward", *_METHODS), example)
+        model = trace(portable, inputs, check_trace=False)
+        torch.jit.save(model, buffer, _extra_files={INFO: info})
     return buffer.getvalue()
 
 
-def _tensor_info(name: str, tensor: torch.Tensor) -> dict[str, object]:
-    """Batch size is free; observations are flattened (Box) or one-hot (Discrete), and images as they come."""
-    return {"name": name, "dtype": str(tensor.dtype).removeprefix("torch."), "shape": ["batch", *tensor.shape[1:]]}
+def _encoded(info: ModelInfo) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(info), indent=2) + b"\n"

@@ -128,7 +128,7 @@ class ActorCriticNetwork(nn.Module):
         self.value = _perceptron(features, 1, hidden, between=between, gain=1.0)
         self.log_std = nn.Parameter(torch.zeros(outputs)) if gaussian else None
         self.returns = RunningMoments(1)
-        self._normalizes = normalizes
+        self.normalizes = normalizes
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """What the policy says of observations [n, …] as they come: logits, or means, [n, outputs]."""
@@ -137,7 +137,7 @@ class ActorCriticNetwork(nn.Module):
 
     def normalised(self, observations: torch.Tensor) -> torch.Tensor:
         """Bring observations [n, features] to the scale that both perceptrons are for; images stay as they are."""
-        if self.observations is None or not self._normalizes:
+        if self.observations is None or not self.normalizes:
             return observations
         mean, scale = self.observations.mean, (self.observations.variance + Moments.EPSILON).rsqrt()
         return ((observations - mean.float()) * scale.float()).clamp(-CLIP, CLIP)

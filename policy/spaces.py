@@ -124,14 +124,15 @@ class ActionSpec:
         if self.n is not None:
             indices: np.ndarray = actions + self.start
             return indices.astype(self.dtype, copy=False)
-        low, high = _limits(self.low, -math.inf), _limits(self.high, math.inf)
-        clipped: np.ndarray = np.clip(actions, low, high).reshape(len(actions), *self.shape)
-        return clipped.astype(self.dtype, copy=False)
+        low, high = _limits(self.low, -math.inf, self.dtype), _limits(self.high, math.inf, self.dtype)
+        # Clipped last: what is at most 0.2 as float32 may be more as float64.
+        clipped: np.ndarray = np.clip(actions.astype(self.dtype, copy=False), low, high)
+        return clipped.reshape(len(actions), *self.shape)
 
 
 @cache
-def _limits(bounds: tuple[float | None, ...], unbounded: float) -> np.ndarray:
-    return np.array([unbounded if bound is None else bound for bound in bounds], np.float32)
+def _limits(bounds: tuple[float | None, ...], unbounded: float, dtype: str) -> np.ndarray:
+    return np.array([unbounded if bound is None else bound for bound in bounds], dtype)
 
 
 def _finite(bound: float) -> float | None:

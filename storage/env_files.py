@@ -1,9 +1,10 @@
-"""vars.pkl: a copy of the environment for tools that want the object. Written only; Remuda never reads it back."""
+"""vars.pkl: a copy of the environment for tools that want the object. Read back only where a user says so."""
 
 from __future__ import annotations
 
-import pickle  # noqa: TID251 - the one place that writes a pickle, because users' tools expect vars.pkl; nothing loads it
+import pickle  # noqa: TID251 - the one place that knows pickle, because users' tools expect vars.pkl
 from pathlib import Path
+from typing import cast
 
 from remuda.storage.atomic import replacing
 
@@ -24,3 +25,15 @@ def pickle_environment(path: Path, env: object) -> str | None:
             "Nothing else is affected: env_spec.json says how to rebuild it."
         )
     return None
+
+
+def unpickle_environment(path: Path) -> object:
+    """Return what `pickle_environment` put into `path`, running whatever the file says: for users who trust its maker.
+
+    Raises anything.
+    """
+    with path.open("rb") as file:
+        content: object = pickle.load(file)  # noqa: S301 - the caller was told to, by --trust-pickle
+    if not isinstance(content, dict) or "env" not in content:
+        raise ValueError("it holds no environment under `env`")
+    return cast("dict[str, object]", content)["env"]

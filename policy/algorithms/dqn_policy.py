@@ -8,6 +8,7 @@ import numpy as np
 
 from remuda.config.schema import DqnConfig
 from remuda.policy.base import Arrays, Declaration, Policy, StateMismatchError, misfits
+from remuda.policy.distributions import epsilon_greedy
 from remuda.policy.images import ImageLayout, units
 from remuda.policy.inference import Inference
 from remuda.policy.spaces import ActionSpec, ObservationSpec, UnsupportedSpaceError
@@ -73,11 +74,9 @@ class DqnPolicy(Policy):
         deterministic: bool,
     ) -> np.ndarray:
         """Choose actions [n] of the space's dtype: the best ones, or a random one with probability epsilon."""
-        best = self.q_values(observations).argmax(axis=1)
-        if not deterministic:
-            explores = rng.random(len(best)) < exploration["epsilon"]
-            best = np.where(explores, rng.integers(self._choices, size=len(best)), best)
-        return self._action.to_environment(best)
+        values = self.q_values(observations)
+        chosen = values.argmax(axis=1) if deterministic else epsilon_greedy(values, exploration["epsilon"], rng)
+        return self._action.to_environment(chosen)
 
     def value(self, observations: np.ndarray) -> np.ndarray:
         """Value of the best action in each observation: float32 [n]."""

@@ -19,7 +19,6 @@ from remuda.environments.make import Vector
 from remuda.policy.algorithms import declaration, make_policy
 from remuda.policy.algorithms.actor_critic_policy import ActorCriticPolicy
 from remuda.policy.base import Algorithm, Policy, StateMismatchError
-from remuda.policy.model_artifact import export
 from remuda.policy.policy_file import load, publish
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.policy.cases import ACTION, OBSERVATION
@@ -321,22 +320,6 @@ def test_metrics_are_those_declared_and_read_only_columns_are_taken(policy: OnPo
     assert tuple(result.metrics) == algorithm.declaration.monitored
     assert list(algorithm.declaration.loss_columns) == ["LossPi", "LossV", "Entropy", "KL", "ClipFrac"]
     assert set(algorithm.declaration.loss_columns.values()) <= set(result.metrics)
-
-
-@both
-@actions
-def test_the_exported_network_acts_on_observations_as_they_come(
-    policy: OnPolicy, action: ActionSpec, tmp_path: Path
-) -> None:
-    algorithm = trained(policy, action)
-    export(tmp_path, algorithm, algorithm_name=policy.type, env="CartPole-v1", train_iter=3)
-    with pytest.warns(DeprecationWarning, match=r"torch\.jit"):  # see model_artifact
-        model = torch.jit.load(str(tmp_path / "model.pt"))  # type: ignore[no-untyped-call]  # pyright: ignore
-    observations = torch.randn(7, 4)
-    with torch.no_grad():
-        given, expected = cast("torch.Tensor", model(observations)), algorithm.network(observations)
-    np.testing.assert_allclose(given.numpy(), expected.numpy(), atol=1e-6)
-    assert f'"{algorithm.output_name}"' in (tmp_path / "model_info.json").read_text()
 
 
 # --- they learn

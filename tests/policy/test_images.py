@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +17,6 @@ from remuda.policy.algorithms.actor_critic_policy import ActorCriticPolicy
 from remuda.policy.algorithms.dqn_policy import DqnPolicy
 from remuda.policy.base import Algorithm, Arrays, Policy
 from remuda.policy.images import ATARI, SMALL, ImageLayout
-from remuda.policy.model_artifact import export
 from remuda.policy.networks import ConvolutionTrunk
 from remuda.policy.policy_file import load, publish
 from remuda.policy.spaces import ActionSpec, ObservationSpec, UnsupportedSpaceError
@@ -242,21 +239,3 @@ def test_a_published_image_policy_acts_the_same(policy: AnyPolicy, tmp_path: Pat
     after = acting(policy, algorithm_of(policy, FRAMES))
     after.load_state(loaded.state)
     np.testing.assert_array_equal(outputs(before, seen), outputs(after, seen))
-
-
-@policies
-@images
-def test_the_artefact_takes_images_as_they_come(
-    policy: AnyPolicy, observation: ObservationSpec, tmp_path: Path
-) -> None:
-    algorithm = algorithm_of(policy, observation)
-    export(tmp_path, algorithm, algorithm_name=policy.type, env="Game-v0", train_iter=0)
-    seen = some(observation, 150)
-    np.save(tmp_path / "seen.npy", seen)
-    elsewhere = (
-        "import numpy, torch; model = torch.jit.load('model.pt'); "
-        "numpy.save('said.npy', model(torch.from_numpy(numpy.load('seen.npy'))).detach().numpy())"
-    )
-    subprocess.run([sys.executable, "-P", "-c", elsewhere], cwd=tmp_path, check=True, timeout=60)
-    expected = outputs(acting(policy, algorithm), seen)
-    np.testing.assert_allclose(np.load(tmp_path / "said.npy"), expected, atol=1e-5, rtol=1e-5)

@@ -1,0 +1,65 @@
+"""The environment of a run that is over or elsewhere, and what can be done where it is not to be had."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import gymnasium
+
+from remuda.config.schema import EnvConfig
+from remuda.environments.errors import EnvironmentBuildError
+from remuda.environments.make import SingleEnv, make_single
+from remuda.storage.env_files import unpickle_environment
+from remuda.storage.run_folder import RunFolder
+
+
+def rebuild(
+    env: EnvConfig,
+    *,
+    source_dir: str | None,
+    run_dir: Path,
+    render_mode: str | None = None,
+    trust_pickle: bool = False,
+) -> SingleEnv:
+    """Build one environment as the run's config says; with `trust_pickle`, where that fails, take that of vars.pkl.
+
+    Raises EnvironmentBuildError, which says what was tried and what else there is.
+    """
+    try:
+        return make_single(env, source_dir=source_dir, render_mode=render_mode)
+    except EnvironmentBuildError as error:
+        if not trust_pickle:
+            raise EnvironmentBuildError(_explained(error, env, RunFolder(run_dir))) from error
+        return _unpickled(RunFolder(run_dir).vars_pkl, error, render_mode)
+
+
+def _unpickled(path: Path, failure: EnvironmentBuildError, render_mode: str | None) -> SingleEnv:
+    why = f"the run's environment cannot be built here: {failure}\nand its pickled copy is of no use: "
+    try:
+        loaded = unpickle_environment(path)
+    except Exception as error:  # whatever a pickle raises
+        raise EnvironmentBuildError(f"{why}{path}: {type(error).__name__}: {error}") from error
+    if not isinstance(loaded, gymnasium.Env):
+        raise EnvironmentBuildError(f"{why}{path} holds {loaded!r}, which is not a gymnasium.Env")
+    single = cast("SingleEnv", loaded)
+    if render_mode is not None and single.render_mode != render_mode:
+        raise EnvironmentBuildError(f"{why}it was made for render_mode {single.render_mode}, not {render_mode}")
+    return single
+
+
+def _explained(error: EnvironmentBuildError, env: EnvConfig, run: RunFolder) -> str:
+    lines = [f"the run's environment cannot be built here: {error}"]
+    if run.env_spec.is_file():
+        lines.append(f"- What it was is in {run.env_spec}.")
+    if env.make is not None:
+        lines.append(
+            "- If its module lies elsewhere now, name that folder in PYTHONPATH or as source_dir in config.json."
+        )
+    if run.vars_pkl.is_file():
+        lines.append(
+            f"- A pickled copy is in {run.vars_pkl}: --trust-pickle (in Python: trust_pickle=True) takes it. "
+            "Unpickling runs whatever the file says, so do it only if you trust whoever made this folder."
+        )
+    lines.append("- In Python you can bring your own: load_policy(run, env=...), or load_action(run) without any.")
+    return "\n".join(lines)

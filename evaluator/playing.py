@@ -1,0 +1,64 @@
+"""Playing a policy that is a plain function, as scripts have it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from remuda.environments.make import SingleEnv
+from remuda.environments.seeding import episode_seed
+from remuda.evaluator.evaluate import Episode, evaluate
+from remuda.evaluator.outcome import outcome
+from remuda.evaluator.player import episode_report
+from remuda.logbook.tables import grid
+from remuda.policy.base import Actor
+
+
+def run_policy(
+    env: SingleEnv,
+    get_action: Callable[[object], object],
+    *,
+    episodes: int = 100,
+    max_episode_steps: int | None = None,
+    seed: int = 0,
+    say: Callable[[str], None] = print,
+) -> list[Episode]:
+    """Play episodes with `get_action`, one observation to one action, and return what came out.
+
+    Every episode and the summary are given to `say`. The same seed plays the same episodes; they are those of
+    `remuda evaluate --seed`. An environment made for render_mode "human" shows them. Raises EvaluationError, and
+    whatever environment and function raise.
+    """
+
+    def finished(episode: Episode, count: int) -> None:
+        say(episode_report(episode, count, train_iter=0, env_step=0).text())
+
+    played = evaluate(
+        [env],
+        _OneByOne(get_action),
+        seeds=[episode_seed(seed, number) for number in range(episodes)],
+        rng=np.random.default_rng(seed),
+        max_episode_steps=max_episode_steps,
+        finished=finished,
+    )
+    say(grid(outcome(played)))
+    return played
+
+
+class _OneByOne(Actor):
+    """Asks the function for each observation."""
+
+    def __init__(self, get_action: Callable[[object], object]) -> None:
+        self._get_action = get_action
+
+    def act(
+        self,
+        observations: np.ndarray,
+        exploration: Mapping[str, float],
+        rng: np.random.Generator,
+        *,
+        deterministic: bool,
+    ) -> np.ndarray:
+        """What the function says; chance is its own affair."""
+        return np.stack([np.asarray(self._get_action(observation)) for observation in observations])

@@ -1,0 +1,98 @@
+"""Trained policies as plain functions, for scripts: from an observation to an action, or to a value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, Protocol
+
+import numpy as np
+
+from remuda.environments.make import SingleEnv
+from remuda.environments.rebuild import rebuild
+from remuda.policy.loading import find_checkpoint
+from remuda.policy.playable import Playable, checkpoint_playable, is_model, model_playable, of_run
+from remuda.storage.run_folder import RunFolder
+
+Which = int | Literal["best", "last", "model"]
+"""A checkpoint by its train_iter, the best (the last where none was judged), the last, or model/."""
+
+
+class GetAction(Protocol):
+    """Maps one observation, as the environment gives it, to one action, as the environment takes it: an int where its
+    actions are Discrete, else an array."""
+
+    def __call__(self, observation: object, *, deterministic: bool = True) -> int | np.ndarray: ...
+
+
+def load_policy(
+    run_dir: str | Path,
+    which: Which = "best",
+    *,
+    env: SingleEnv | None = None,
+    render_mode: str | None = None,
+    trust_pickle: bool = False,
+) -> tuple[SingleEnv, GetAction]:
+    """Load a run's environment and its policy: (env, get_action).
+
+    `run_dir` may also be a model/ folder that was copied elsewhere. The environment is built anew, with `render_mode`
+    (gymnasium's: human, rgb_array), unless you bring your own `env`. With `trust_pickle` the copy in vars.pkl serves
+    where it cannot be built; unpickling runs whatever the file says, so trust whoever made the folder.
+
+    Raises EnvironmentBuildError where there is no environment to be had (`load_action` needs none), and what
+    `load_action` raises.
+    """
+    playable = load_playable(run_dir, which)
+    if env is None:
+        env = rebuild(
+            playable.env,
+            source_dir=playable.source_dir,
+            run_dir=Path(run_dir),
+            render_mode=render_mode,
+            trust_pickle=trust_pickle,
+        )
+    return env, _get_action(playable)
+
+
+def load_action(run_dir: str | Path, which: Which = "best") -> GetAction:
+    """Load a run's policy alone, as a function from one observation to one action; no environment is built.
+
+    Not deterministic, it explores as the run did at that checkpoint (from model/: as little as it ever would), the same
+    way every time it is loaded. Raises CheckpointError, CheckpointIndexError, ConfigError.
+    """
+    return _get_action(load_playable(run_dir, which))
+
+
+def load_value(run_dir: str | Path, which: Which = "best") -> Callable[[object], float]:
+    """Load a run's value function: one observation to the return expected from there on.
+
+    Raises CheckpointError, CheckpointIndexError, ConfigError.
+    """
+    actor = load_playable(run_dir, which).actor
+
+    def value(observation: object) -> float:
+        return float(actor.value(np.asarray(observation)[None])[0])
+
+    return value
+
+
+def load_playable(run_dir: str | Path, which: Which) -> Playable:
+    """Find a policy of a run folder, or the one of a model/ folder, whatever `which` says."""
+    folder = Path(run_dir)
+    if is_model(folder):
+        return model_playable(folder)
+    if which == "model":
+        return of_run(model_playable(RunFolder(folder).model), folder)
+    return of_run(checkpoint_playable(find_checkpoint(folder, which)), folder)
+
+
+def _get_action(playable: Playable) -> GetAction:
+    rng = np.random.default_rng(playable.seed)
+
+    def get_action(observation: object, *, deterministic: bool = True) -> int | np.ndarray:
+        seen = np.asarray(observation)[None]
+        actions = playable.actor.act(seen, playable.exploration, rng, deterministic=deterministic)
+        action: np.ndarray = actions[0]
+        return int(action) if playable.action.n is not None else action
+
+    return get_action

@@ -1,0 +1,106 @@
+"""A trained policy with all that playing it takes, whether it comes from a checkpoint or from model/."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from remuda.config.load import load_config
+from remuda.config.schema import EnvConfig
+from remuda.policy.base import ValuingActor
+from remuda.policy.checkpoint_file import CheckpointError
+from remuda.policy.exported_policy import ExportedPolicy
+from remuda.policy.loading import TrainedPolicy, load_checkpoint_policy
+from remuda.policy.model_artifact import INFO, MODEL
+from remuda.policy.schedules import exploration
+from remuda.policy.spaces import ActionSpec
+from remuda.storage.run_folder import RunFolder
+
+
+@dataclass(frozen=True)
+class Playable:
+    """What acts, and where."""
+
+    source: Path
+    """The file that the policy is from."""
+    actor: ValuingActor
+    action: ActionSpec
+    train_iter: int
+    env_step: int | None
+    """Null where the file does not say."""
+    env: EnvConfig
+    source_dir: str | None
+    """Where the module of `env.make` was."""
+    seed: int
+    """Of the run."""
+    exploration: Mapping[str, float]
+    """As much as there was of it at that point of the run; of a model, as `least_exploration`."""
+    least_exploration: Mapping[str, float]
+    """As much as the algorithm ever leaves."""
+
+
+def checkpoint_playable(path: Path) -> Playable:
+    """Take the policy of a checkpoint. Raises CheckpointError."""
+    trained = load_checkpoint_policy(path)
+    return trained_playable(trained, path, train_iter=trained.counters.train_iter, env_step=trained.counters.env_step)
+
+
+def trained_playable(trained: TrainedPolicy, source: Path, *, train_iter: int, env_step: int | None) -> Playable:
+    """Take a policy whose config is at hand."""
+    config = trained.config
+    now = trained.counters.env_step if env_step is None else env_step
+    return Playable(
+        source=source,
+        actor=trained.policy,
+        action=trained.action,
+        train_iter=train_iter,
+        env_step=env_step,
+        env=config.env,
+        source_dir=config.source_dir,
+        seed=config.seed,
+        exploration=exploration(config.policy, env_step=now, train_iter=train_iter),
+        least_exploration=exploration(config.policy, env_step=sys.maxsize, train_iter=sys.maxsize),
+    )
+
+
+def of_run(playable: Playable, run_dir: Path) -> Playable:
+    """Take environment and seed from the run's config.json, which may have been mended, where there is one.
+
+    Raises ConfigError.
+    """
+    path = RunFolder(run_dir).config_json
+    if not path.is_file():
+        return playable
+    config = load_config(path).config
+    return replace(playable, env=config.env, source_dir=config.source_dir, seed=config.seed)
+
+
+def is_model(folder: Path) -> bool:
+    """Whether this is a model/ folder, inside its run or copied elsewhere."""
+    return (folder / MODEL).is_file() and (folder / INFO).is_file()
+
+
+def model_playable(folder: Path) -> Playable:
+    """Take the policy of a model/ folder; see ExportedPolicy about trust. Raises CheckpointError."""
+    actor = ExportedPolicy(folder)
+    info = actor.info
+    try:
+        env = EnvConfig.model_validate(info.env)
+    except ValidationError as error:
+        raise CheckpointError(f"{folder / MODEL}: its environment does not fit this Remuda: {error}") from error
+    return Playable(
+        source=folder / MODEL,
+        actor=actor,
+        action=info.action,
+        train_iter=info.train_iter,
+        env_step=info.env_step,
+        env=env,
+        source_dir=info.source_dir,
+        seed=info.seed,
+        exploration=info.exploration,
+        least_exploration=info.exploration,
+    )

@@ -109,7 +109,7 @@ def _workers(workers: list[WorkerStatus], experiments: list[ExperimentStatus]) -
     if not workers:
         return "no worker: start some with `remuda worker`"
     names = {e.id: e.name for e in experiments}
-    table = _table("worker", "role", "state", "experiment", "doing", "heard", "memory", "process")
+    table = _table("worker", "role", "state", "experiment", "doing", "busy", "cores", "heard", "memory", "process")
     for w in sorted(workers, key=lambda w: (w.role, w.uuid)):
         table.add_row(
             f"{w.uuid[:8]}.{w.incarnation}",
@@ -117,6 +117,8 @@ def _workers(workers: list[WorkerStatus], experiments: list[ExperimentStatus]) -
             w.state,
             "-" if w.experiment is None else names.get(w.experiment, w.experiment[:8]),
             w.activity,
+            "-" if w.work_share is None else f"{100 * w.work_share:.0f} %",
+            f"{w.cpu_cores:.2f}",
             f"{w.beat_age_s:.1f} s",
             f"{w.rss_bytes / 2**20:.0f} MiB",
             f"{w.pid} on {w.host}",

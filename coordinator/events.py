@@ -9,7 +9,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.memory import RunMemory
 from remuda.coordinator.resumed import Resumed
 from remuda.wire.channel import Envelope
-from remuda.wire.messages import ChunkMeta, IndexedChunk, LogText, Rejected
+from remuda.wire.messages import ChunkMeta, IndexedChunk, LogText, Rejected, WorkerVitals
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,17 @@ class Tick:
 
 
 @dataclass(frozen=True)
+class Weighed:
+    """What the coordinator's own process has used since it was started, and what for."""
+
+    vitals: WorkerVitals
+
+
+@dataclass(frozen=True)
 class ShutdownRequested:
     """The operating system (or the user's Ctrl-C) asks the coordinator to end."""
 
     reason: str
 
 
-Event = Received | RunPrepared | RunRefused | LogRead | Tick | ShutdownRequested
+Event = Received | RunPrepared | RunRefused | LogRead | Tick | Weighed | ShutdownRequested

@@ -24,7 +24,7 @@ from remuda.coordinator.reporting import collector_report
 from remuda.coordinator.resumed import Resumed
 from remuda.coordinator.scheduler import ROLES, Demand, Holding
 from remuda.coordinator.supply import Supply
-from remuda.coordinator.vitals import Vitals
+from remuda.coordinator.vitals import COORDINATOR, Vitals
 from remuda.wire.messages import (
     AnyMessage,
     Assign,
@@ -173,6 +173,14 @@ class Experiment:
         reason = f"{to} waits for a {lease.role}"
         text = f"{lease.role} {lease.worker} goes back to the herd: {reason}"
         return [self._say(text), Tell(number, Drain(number, reason[:1_000]))]
+
+    def weighed(self, coordinator: WorkerVitals) -> None:
+        """The coordinator's own process says how its time was spent."""
+        self._vitals.told(COORDINATOR, COORDINATOR, coordinator)
+
+    def work_share(self, worker: str) -> float | None:
+        """Share of the last seconds in which this worker did not wait; None until it has said so."""
+        return self._vitals.work_share(worker)
 
     @property
     def _minimum(self) -> dict[Role, int]:

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from remuda.coordinator.memory import HolderMemory
 from remuda.wire.messages import Beat, Register, Role, WorkerState
 
+SHORTEST_RATE_S = 0.5
+"""Beats that come sooner after one another, after a break, say little about a rate."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -42,6 +45,11 @@ class Worker:
     progressed_s: float = 0.0
     activity: str = "registered"
     rss_bytes: int = 0
+    cpu_s: float = 0.0
+    """Processor time of its process so far, of all threads."""
+    cpu_cores: float = 0.0
+    """Processor time per second, between the newest two beats that said so."""
+    cpu_heard_s: float = 0.0
     lease: int = 0
     """0: in the herd, free to be drawn."""
     draining: bool = False
@@ -178,6 +186,10 @@ class Registry:
         """Note a beat. True when the worker had been stuck and moves again."""
         worker.activity = message.activity
         worker.rss_bytes = message.rss_bytes
+        if now_s - worker.cpu_heard_s >= SHORTEST_RATE_S:
+            if worker.cpu_heard_s:
+                worker.cpu_cores = max(message.cpu_s - worker.cpu_s, 0.0) / (now_s - worker.cpu_heard_s)
+            worker.cpu_s, worker.cpu_heard_s = message.cpu_s, now_s
         moved = message.progress != worker.progress
         if moved or not worker.lease or message.activity.startswith("waiting"):
             worker.progressed_s = now_s

@@ -15,13 +15,14 @@ from uuid import uuid4
 import zmq
 
 from remuda.coordinator.effects import Effect, Exit, PrepareRun, ReadLog, Remember, Send
-from remuda.coordinator.events import Event, Received, ShutdownRequested, Tick
+from remuda.coordinator.events import Event, Received, ShutdownRequested, Tick, Weighed
 from remuda.coordinator.herd_folder import HerdFolder
 from remuda.coordinator.journal import JournalError
 from remuda.coordinator.log_reader import read_log
 from remuda.coordinator.registry import Limits
 from remuda.coordinator.run_books import RunBooks
 from remuda.coordinator.state import Coordinator
+from remuda.logbook.timers import Timers
 from remuda.wire import connection_file
 from remuda.wire.codec import ProtocolMismatchError
 from remuda.wire.connection_file import ConnectionFile, ConnectionFileError
@@ -29,6 +30,7 @@ from remuda.wire.envelope import Envelope
 from remuda.wire.messages import PROTOCOL_VERSION, BeatHeard, Rejected
 from remuda.wire.sockets import Arrival, Malformed, RouterSocket
 from remuda.worker.life import Life
+from remuda.worker.vitals import VitalSigns
 
 TICK_S = 0.05
 MESSAGES_PER_TURN = 1_000
@@ -37,8 +39,9 @@ MESSAGES_PER_TURN = 1_000
 COMPLAINT_INTERVAL_S = 5.0
 """At most one line about malformed messages or a full disk in so long, lest it fill the disk."""
 ANY_ADDRESS = "tcp://127.0.0.1:0"
-
-
+LEASES_PER_START = 1_000_000
+"""A lease must never have the number of one that a coordinator before this one gave out, even if the run that it was
+for, and its journal, are lost: what its worker still says would be taken for another's."""
 CONFIRM_S = 10.0
 """Between two signs of life for other hosts in the folders it owns."""
 
@@ -76,9 +79,12 @@ class Service:
             pid=os.getpid(),
             now_s=time.monotonic(),
             limits=settings.limits,
+            leases=self._epoch * LEASES_PER_START,
         )
         self._effects: deque[Effect] = deque()
         self._unwritten: list[Remember] = []
+        self._timers = Timers()
+        self._vitals = VitalSigns(0, self._timers)
         self._done = False
         self._asked_to_end = False
         self._next_complaint_s = 0.0
@@ -96,12 +102,14 @@ class Service:
         next_tick_s = time.monotonic()
         try:
             while not self._done:
-                self._socket.wait(max(next_tick_s - time.monotonic(), 0.0))
-                self._receive()
-                now_s = time.monotonic()
-                if now_s >= next_tick_s:
-                    self._tick(now_s)
-                    next_tick_s = now_s + TICK_S
+                with self._timers("waiting for messages"):
+                    self._socket.wait(max(next_tick_s - time.monotonic(), 0.0))
+                with self._timers("decide"):
+                    self._receive()
+                    now_s = time.monotonic()
+                    if now_s >= next_tick_s:
+                        self._tick(now_s)
+                        next_tick_s = now_s + TICK_S
                 self._carry_out(now_s)
         finally:
             self._remove_connection_file()
@@ -149,6 +157,9 @@ class Service:
             self._asked_to_end = True
             self._handle(ShutdownRequested(self._life.reason))
         self._handle(Tick())
+        vitals = self._vitals.due()
+        if vitals is not None:
+            self._handle(Weighed(vitals))
         if now_s >= self._next_confirm_s:
             self._next_confirm_s = now_s + CONFIRM_S
             self._books.confirm()
@@ -169,10 +180,12 @@ class Service:
         """Journal what this turn has changed, then do what it asks for. A disk that refuses is tried again at the next
         turn: until then nobody is told anything, but that the coordinator is alive."""
         try:
-            self._write_journals(now_s)
-            while self._effects:
-                self._apply(self._effects[0])
-                self._effects.popleft()
+            with self._timers("journal"):
+                self._write_journals(now_s)
+            with self._timers("carry out"):
+                while self._effects:
+                    self._apply(self._effects[0])
+                    self._effects.popleft()
         except (JournalError, OSError) as error:
             self._complain(f"the disk refuses, and everything waits for it: {error}")
             self._answer_beats()
@@ -180,9 +193,9 @@ class Service:
     def _write_journals(self, now_s: float) -> None:
         while self._unwritten or self._coordinator.has_news:
             self._unwritten = self._unwritten or self._coordinator.remember(now_s)
+            self._books.journal(self._unwritten[0])  # before it is listed: what is listed has a journal
             if self._herd is not None:
                 self._herd.note(self._unwritten[0])
-            self._books.journal(self._unwritten[0])
             del self._unwritten[0]
 
     def _apply(self, effect: Effect) -> None:

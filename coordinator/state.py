@@ -33,8 +33,10 @@ from remuda.coordinator.events import (
     RunRefused,
     ShutdownRequested,
     Tick,
+    Weighed,
 )
 from remuda.coordinator.experiment import Experiment, Identity
+from remuda.coordinator.lost_run import LostRun
 from remuda.coordinator.peers import Peers
 from remuda.coordinator.recollection import Recollection, identity_of
 from remuda.coordinator.registry import Limits, Registry, Worker
@@ -94,8 +96,10 @@ class Coordinator:
         pid: int,
         now_s: float,
         limits: Limits | None = None,
+        leases: int = 0,
         new_id: Callable[[], str] = lambda: str(uuid4()),
     ) -> None:
+        """`leases` is the highest lease number that may have been given out before."""
         self.id = id
         self._address = address
         self._pid = pid
@@ -105,11 +109,12 @@ class Coordinator:
         self._registry = Registry(self._limits)
         self._peers = Peers()
         self._experiments: dict[str, Experiment] = {}
+        self._lost: dict[str, LostRun] = {}
         self._lease_holders: dict[int, tuple[str, str]] = {}
         """Lease number to (experiment, worker UUID), while the lease is open."""
         self._lease_experiments: dict[int, str] = {}
         """Lease number to experiment, kept after the lease is over: late chunks still find their ledger."""
-        self._leases = 0
+        self._leases = leases
         self._recollection = Recollection()
         self._pending: dict[str, _Pending] = {}
         self._herd_due_s = 0.0
@@ -133,6 +138,10 @@ class Coordinator:
                 return self._shut_down(event.reason, now_s)
             case Tick():
                 return self._tick(now_s)
+            case Weighed():
+                for experiment in self._experiments.values():
+                    experiment.weighed(event.vitals)
+                return []
 
     def remember(self, now_s: float) -> list[Remember]:
         """What has to be in the journals before anything that `handle` has asked for since the last call is done."""
@@ -143,9 +152,12 @@ class Coordinator:
         """Whether `remember` has anything to say."""
         return self._recollection.has_news
 
-    def recover(self, runs: Iterable[Recovered], now_s: float) -> None:
+    def recover(self, runs: Iterable[Recovered | LostRun], now_s: float) -> None:
         """Take up what a coordinator before this one left behind; for one that has heard nothing yet."""
         for run in runs:
+            if isinstance(run, LostRun):
+                self._lost[run.identity.id] = run
+                continue
             identity = identity_of(run.memory.identity)
             config = ExperimentConfig.model_validate_json(run.memory.identity.config_json)
             experiment = Experiment(identity, config, now_s)
@@ -171,16 +183,16 @@ class Coordinator:
 
     def status(self, query: str | None, now_s: float) -> Status | Rejected:
         """The whole picture, or that of one experiment."""
-        experiments = list(self._experiments.values())
+        shown: list[Experiment | LostRun] = [*self._lost.values(), *self._experiments.values()]
         if query is not None:
             found = self._find_experiment(query)
             if isinstance(found, Rejected):
                 return found
-            experiments = [found]
+            shown = [found]
         return Status(
             coordinator=CoordinatorStatus(self.id, self._address, self._pid, now_s - self._started_s, PROTOCOL_VERSION),
             workers=[self._worker_status(worker, now_s) for worker in self._registry],
-            experiments=[experiment.status(now_s) for experiment in experiments],
+            experiments=[each.status(now_s) for each in shown],
         )
 
     # --- messages ---
@@ -319,11 +331,7 @@ class Coordinator:
             case StatusRequest():
                 return [Answer(self.status(message.experiment, now_s))]
             case StopExperiment():
-                found = self._find_experiment(message.experiment)
-                if isinstance(found, Rejected):
-                    return [Answer(found)]
-                self._recollection.touch(found.identity.id)
-                return [Answer(Done()), *found.stop(now=message.now, explanation="a client asked to stop", now_s=now_s)]
+                return self._stop(message, now_s)
             case LogRequest():
                 found = self._find_experiment(message.experiment)
                 if isinstance(found, Rejected):
@@ -331,6 +339,15 @@ class Coordinator:
                 return [ReadLog(peer, message_id, found.identity.run_dir, message, found.over)]
             case Shutdown():
                 return [Answer(Done()), *self._begin_shutdown(message.reason, now_s)]
+
+    def _stop(self, message: StopExperiment, now_s: float) -> list[Step]:
+        found = self._find_experiment(message.experiment)
+        if isinstance(found, Rejected):
+            return [Answer(found)]
+        if isinstance(found, LostRun):
+            return [Answer(Done())]
+        self._recollection.touch(found.identity.id)
+        return [Answer(Done()), *found.stop(now=message.now, explanation="a client asked to stop", now_s=now_s)]
 
     def _run_prepared(self, event: RunPrepared, now_s: float) -> list[Effect]:
         pending = self._pending.pop(event.experiment)
@@ -341,8 +358,9 @@ class Coordinator:
             run_dir=event.run_dir,
             policy_file=event.policy_file,
             priority=pending.submit.priority,
-            submitted=len(self._experiments),
+            submitted=1 + max((each.identity.submitted for each in self._experiments.values()), default=-1),
         )
+        self._lost = {id: lost for id, lost in self._lost.items() if lost.identity.run_dir != event.run_dir}
         experiment = Experiment(identity, config, now_s, event.resumed)
         if event.recovered is not None:
             experiment.resume(event.recovered.memory.experiment, event.recovered.chunks, now_s)
@@ -366,10 +384,11 @@ class Coordinator:
     def _late_answer(self, pending: _Pending, message: AnyMessage, now_s: float) -> list[Effect]:
         return [*self._peers.answer(pending.peer, message, now_s, to=pending.message_id)]
 
-    def _find_experiment(self, query: str) -> Experiment | Rejected:
+    def _find_experiment(self, query: str) -> Experiment | LostRun | Rejected:
+        known = [*self._lost.values(), *self._experiments.values()]
         matches = [
             experiment
-            for experiment in self._experiments.values()
+            for experiment in known
             if experiment.identity.id.startswith(query) or experiment.identity.name == query
         ]
         namesakes = [experiment for experiment in matches if experiment.identity.name == query]
@@ -378,8 +397,8 @@ class Coordinator:
         if len(matches) == 1:
             return matches[0]
         if not matches:
-            known = ", ".join(f"{e.identity.name} ({e.identity.id[:8]})" for e in self._experiments.values()) or "none"
-            return Rejected("unknown", f"no experiment is called {query!r}; known are: {known}")
+            names = ", ".join(f"{e.identity.name} ({e.identity.id[:8]})" for e in known) or "none"
+            return Rejected("unknown", f"no experiment is called {query!r}; known are: {names}")
         ids = ", ".join(e.identity.id for e in matches)
         return Rejected("unknown", f"{query!r} fits several experiments: {ids}; give more of the id")
 
@@ -465,6 +484,7 @@ class Coordinator:
         return self._lease_experiments.get(worker.lease)
 
     def _worker_status(self, worker: Worker, now_s: float) -> WorkerStatus:
+        experiment = self._experiments.get(self._experiment_id_of(worker) or "") if worker.lease else None
         return WorkerStatus(
             uuid=worker.uuid,
             incarnation=worker.incarnation,
@@ -472,10 +492,12 @@ class Coordinator:
             host=worker.host,
             pid=worker.pid,
             state=worker.state,
-            experiment=self._experiment_id_of(worker) if worker.lease else None,
+            experiment=None if experiment is None else experiment.identity.id,
             beat_age_s=now_s - worker.heard_s,
             activity=worker.activity,
             rss_bytes=worker.rss_bytes,
+            cpu_cores=worker.cpu_cores,
+            work_share=None if experiment is None else experiment.work_share(worker.uuid),
         )
 
     # --- time and the end ---

@@ -12,7 +12,8 @@ from remuda.wire.messages import Counters, WorkerVitals
 MOST_LIVES = 200
 """Lives whose timers are told apart in timers.json; those that ended first are added up beyond that."""
 OTHERS = "others"
-ROLES = ("coordinator", "learner", "collector", "evaluator", "serial")
+COORDINATOR = "coordinator"
+ROLES = (COORDINATOR, "learner", "collector", "evaluator", "serial")
 
 _WAITS = {
     "waiting for batches": "wait_data",
@@ -32,6 +33,7 @@ class _Life:
     role: str
     before: dict[int, WorkerVitals] = field(default_factory=dict[int, WorkerVitals])
     """The newest word of each lease."""
+    work_share: float | None = None
 
     @property
     def elapsed_s(self) -> float:
@@ -75,7 +77,23 @@ class Vitals:
 
     def told(self, role: str, name: str, vitals: WorkerVitals) -> None:
         """A process of this role and name says how its lease has gone so far."""
-        self._lives.setdefault(name, _Life(role)).before[vitals.lease] = vitals
+        life = self._lives.get(name)
+        if life is None:
+            life = self._lives[name] = _Life(role)
+            if role == COORDINATOR:  # it was there before this experiment: what it did then is not told of
+                life.before[vitals.lease] = vitals
+                self._marks[name] = _Mark(life.elapsed_s, life.cpu_s, life.blocks)
+        known = life.before.get(vitals.lease)
+        since_s = vitals.elapsed_s - (0.0 if known is None else known.elapsed_s)
+        if since_s > 0:
+            waited_s = _waited_s(vitals) - (0.0 if known is None else _waited_s(known))
+            life.work_share = min(max(1.0 - waited_s / since_s, 0.0), 1.0)
+        life.before[vitals.lease] = vitals
+
+    def work_share(self, name: str) -> float | None:
+        """Share of the time between its last two words in which this process did not wait; None before any."""
+        life = self._lives.get(name)
+        return None if life is None else life.work_share
 
     def due(self, counters: Counters, now_s: float, *, last: bool = False) -> VitalsReport | None:
         """The table of what happened since the one before, once `interval_s` has passed; the `last` one in any case."""
@@ -128,6 +146,11 @@ class Vitals:
         return RoleVitals(
             role, processes, cores, rss_bytes / 2**20, work=max(0.0, 1.0 - sum(shares.values())), **shares
         )
+
+
+def _waited_s(vitals: WorkerVitals) -> float:
+    blocks = {block.path: (block.count, block.total_s) for block in vitals.blocks}
+    return sum(seconds for kind, seconds in _by_kind(blocks) if kind.startswith("wait"))
 
 
 def _by_kind(blocks: Flat) -> Iterable[tuple[str, float]]:

@@ -222,14 +222,15 @@ class SerialLoop:
 
     def _save(self, save: Save) -> None:
         counters, end = self.counters(), self._commander.ending
-        record = self._parts.outputs.save(self._parts.algorithm, self._reached(counters), save.reason)
-        checkpoints = self._parts.checkpoints
-        decisions = self._commander.saved(save.reason, record)
-        self._commit(counters)
-        checkpoints.add(record)
-        checkpoints.prune(self._config.checkpoint.keep, in_use=self._commander.in_use)
-        if save.reason == "final" and end is not None and end.reason == "stopped":
-            checkpoints.link_interrupt(record.train_iter)
+        with self._timers("save"):
+            record = self._parts.outputs.save(self._parts.algorithm, self._reached(counters), save.reason)
+            checkpoints = self._parts.checkpoints
+            decisions = self._commander.saved(save.reason, record)
+            self._commit(counters)
+            checkpoints.add(record)
+            checkpoints.prune(self._config.checkpoint.keep, in_use=self._commander.in_use)
+            if save.reason == "final" and end is not None and end.reason == "stopped":
+                checkpoints.link_interrupt(record.train_iter)
         self._carry_out(decisions)
 
     def _evaluate(self, record: CheckpointRecord) -> None:

@@ -13,6 +13,7 @@ from remuda.coordinator.journal import RunJournal
 from remuda.evaluator.player import CheckpointPlayer
 from remuda.learner.outputs import LearnerOutputs
 from remuda.logbook.book import Logbook
+from remuda.logbook.timers import Timers
 from remuda.policy.base import Algorithm
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.run_folder import RunFolder
@@ -56,3 +57,5 @@ class Parts:
     outputs: LearnerOutputs
     checkpoints: CheckpointIndex
     journal: RunJournal
+    timers: Timers
+    """What the run's time is spent on."""

@@ -11,13 +11,12 @@ from datetime import datetime
 from pathlib import Path
 
 from remuda.collector.build import make_rollout
-from remuda.collector.rollout import Rollout
 from remuda.config.dump import write_configs
 from remuda.config.load import Origin
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.evaluation import Judged
 from remuda.coordinator.events import Recovered
-from remuda.coordinator.journal import RunJournal
+from remuda.coordinator.journal import open_or_begin
 from remuda.coordinator.resumed import Resumed
 from remuda.environments.make import Vector, make_vector, single_spaces
 from remuda.environments.record import record_environment
@@ -28,6 +27,7 @@ from remuda.learner.outputs import LearnerOutputs
 from remuda.learner.start import continue_from, new_algorithm, take_weights
 from remuda.logbook.book import Logbook, serial_logbook
 from remuda.logbook.row_sinks import attach_configured
+from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import declaration, make_policy
 from remuda.policy.base import Algorithm
 from remuda.policy.row_plan import row_plan
@@ -105,12 +105,14 @@ def run(
             take_weights(Path(weights), algorithm)
         folder = prepare(start.run_dir, start.on_exists, mode="serial", now=datetime.now().astimezone())
         checkpoints = CheckpointIndex(folder.ckpt)
-        journal = stack.enter_context(closing(RunJournal(folder.journal)))
-        found = journal.read()
+        journal, found, damage = open_or_begin(folder.journal)
+        stack.enter_context(closing(journal))
         catch_up(found, checkpoints)
         continued = _continue(checkpoints, algorithm) if start.on_exists == "resume" else None
         logbook = stack.enter_context(_open_logbook(config, folder, continued))
         resumed = _resumed(checkpoints, continued, logbook)
+        if damage is not None:
+            logbook.say("commander", damage, level="warning")
         _describe(config, start, folder, vector=vector, logbook=logbook)
         for line in said:
             logbook.say("collector", line)
@@ -120,8 +122,11 @@ def run(
             logbook.say("learner", f"loaded weights {weights}")
         if continued is not None:
             outputs.loaded(folder.ckpt / continued.record.file, continued.warnings)
-        rollout = _rollout(config, vector, algorithm, life=0 if resumed is None else resumed.life, clock=clock)
-        parts = Parts(config, folder, logbook, algorithm, rollout, player, outputs, checkpoints, journal)
+        timers = Timers()
+        life = 0 if resumed is None else resumed.life
+        policy = make_policy(config, algorithm.observation, algorithm.action)
+        rollout = make_rollout(config, vector, policy, index=0, life=life, clock=clock, timers=timers)
+        parts = Parts(config, folder, logbook, algorithm, rollout, player, outputs, checkpoints, journal, timers)
         recovered = _recovered(found, continued, parts)
         return _run_to_the_end(SerialLoop(parts, Watch(stop, on_progress, clock), resumed, recovered), folder)
 
@@ -147,13 +152,6 @@ def _recovered(found: Recovered | None, continued: _Continued | None, parts: Par
     return recovered
 
 
-def _rollout(
-    config: ExperimentConfig, vector: Vector, algorithm: Algorithm, *, life: int, clock: Callable[[], float]
-) -> Rollout:
-    policy = make_policy(config, algorithm.observation, algorithm.action)
-    return make_rollout(config, vector, policy, index=0, life=life, clock=clock)
-
-
 def _continue(checkpoints: CheckpointIndex, algorithm: Algorithm) -> _Continued:
     record = checkpoints.last
     if record is None:
@@ -165,10 +163,8 @@ def _continue(checkpoints: CheckpointIndex, algorithm: Algorithm) -> _Continued:
 
 
 def _open_logbook(config: ExperimentConfig, folder: RunFolder, continued: _Continued | None) -> Logbook:
-    resumed = None if continued is None else continued.progress.counters
-    logbook = serial_logbook(folder, tuple(declaration(config).loss_columns), resumed=resumed)
-    attach_configured(logbook, config, folder, resumed)
-    return logbook
+    losses = tuple(declaration(config).loss_columns)
+    return serial_logbook(folder, losses, resumed=None if continued is None else continued.progress.counters)
 
 
 def _resumed(checkpoints: CheckpointIndex, continued: _Continued | None, logbook: Logbook) -> Resumed | None:

@@ -538,6 +538,10 @@ class WorkerStatus(Part, frozen=True):
     beat_age_s: float
     activity: str
     rss_bytes: int
+    cpu_cores: float
+    """Processor time per second, child processes not included."""
+    work_share: float | None
+    """Share of the last seconds in which it did not wait; null where it has no lease, or has not said yet."""
 
 
 class ExperimentStatus(Part, frozen=True):

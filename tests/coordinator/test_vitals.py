@@ -118,3 +118,20 @@ def test_the_file_stays_readable_with_workers_that_come_and_go() -> None:
     assert len(collectors) == MOST_LIVES + 1
     assert collectors[OTHERS]["total_s"] == 100.0
     assert collectors[OTHERS]["blocks"]["collect"]["count"] == 50
+
+
+def test_a_coordinator_tells_each_run_only_of_its_time() -> None:
+    vitals = Vitals(60.0, now_s=1_000.0)
+    vitals.told("coordinator", "coordinator", said(0, 1_000.0, {"waiting for messages": (1, 1_000.0)}))
+    assert vitals.due(COUNTERS, 1_005.0, last=True) is None
+    vitals.told("coordinator", "coordinator", said(0, 1_010.0, {"waiting for messages": (2, 1_005.0)}))
+    assert role(vitals.due(COUNTERS, 1_010.0, last=True), "coordinator").wait_other == 0.5
+
+
+def test_how_busy_a_worker_was_lately() -> None:
+    vitals = Vitals(60.0, now_s=0.0)
+    assert vitals.work_share("l") is None
+    vitals.told("learner", "l", said(1, 5.0, {"waiting for batches": (1, 5.0)}))
+    assert vitals.work_share("l") == 0.0
+    vitals.told("learner", "l", said(1, 10.0, {"waiting for batches": (2, 6.0), "update": (1, 4.0)}))
+    assert vitals.work_share("l") == pytest.approx(0.8)

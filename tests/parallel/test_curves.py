@@ -15,6 +15,8 @@ pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("a finished paralle
 
 BOTH = ("iter", "step")
 
+ROLES = ("learner", "collector", "evaluator")
+VITALS = ("processes", "cpu_cores", "rss_mib", "work", "env", "wait_data", "wait_policy", "wait_credit", "wait_other")
 
 def tags(role: str, keys: list[str]) -> set[str]:
     return {f"{role}_{axis}/{key}" for axis in BOTH for key in keys}
@@ -38,7 +40,9 @@ def test_buffer(finished: Finished) -> None:
 
 def test_commander(finished: Finished) -> None:
     found = curves(finished.run / "log" / "commander" / "commander_tb_logger")
-    assert set(found) == tags("collector", WORKER) | tags("evaluator", numeric(EVALUATION))
+    vitals = {tag for tag in found if tag.startswith("vitals_sec/")}
+    assert set(found) - vitals == tags("collector", WORKER) | tags("evaluator", numeric(EVALUATION))
+    assert vitals >= {f"vitals_sec/{role}_{name}" for role in ROLES for name in VITALS}
 
 
 def test_the_curve_of_evaluations_is_that_of_the_log(finished: Finished) -> None:

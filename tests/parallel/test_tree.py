@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from remuda.config.load import load_config
-from remuda.policy.loading import load_value
+from remuda.policy import load_value
 from remuda.tests.parallel.conftest import Finished
 from remuda.tests.parallel.reading import UUID, index, joined, progress
 
@@ -25,7 +25,7 @@ journal.sqlite progress.txt vars.pkl env_spec.json model/model.pt model/model_in
 ckpt/ckpt_best.pth.tar ckpt/index.json ckpt/iteration_0.pth.tar
 log/coordinator_logger.txt log/buffer/buffer_logger.txt log/learner/learner_logger.txt
 log/commander/commander_logger.txt log/commander/commander_collector_logger.txt
-log/commander/commander_evaluator_logger.txt
+log/commander/commander_evaluator_logger.txt log/timers.json
 """
 EVENTS = ("log/buffer/buffer_tb_logger", "log/learner/learner_tb_logger", "log/commander/commander_tb_logger")
 
@@ -53,6 +53,27 @@ def test_the_tree_holds_what_is_promised_and_nothing_else(finished: Finished) ->
     assert {
         name for name in left if not re.fullmatch(rf"data/({collectors})_000001_\d{{9}}\.safetensors", name)
     } == set()
+
+
+def test_timers_say_where_each_process_spent_its_time(finished: Finished) -> None:
+    timers = json.loads((finished.run / "log" / "timers.json").read_text())
+    roles = timers["roles"]
+    assert {role: len(processes) for role, processes in roles.items() if role != "coordinator"} == {
+        "learner": 1,
+        "collector": 2,
+        "evaluator": 1,
+    }
+    lives = {life.uuid: life.role for life in joined(finished.run / "log" / "coordinator_logger.txt")}
+    for role in ("learner", "collector", "evaluator"):
+        for uuid, tree in roles[role].items():
+            assert lives[uuid] == role
+            shares = sum(block["share"] for block in tree["blocks"].values())
+            assert 0 < shares <= 1.001
+    [learner] = roles["learner"].values()
+    assert learner["blocks"]["update"]["count"] == index(finished.run)["checkpoints"][-1]["train_iter"]
+    assert all("act" in tree["blocks"]["collect"]["blocks"] for tree in roles["collector"].values())
+    said = (finished.run / "log" / "commander" / "commander_logger.txt").read_text()
+    assert "Where the past" in said
 
 
 def test_one_life_of_each_worker(finished: Finished) -> None:
@@ -88,7 +109,7 @@ def test_the_environment_comes_out_of_its_pickle(finished: Finished) -> None:
 def test_the_model_is_the_last_policy(finished: Finished) -> None:
     last = index(finished.run)["last"]
     info = json.loads((finished.run / "model" / "model_info.json").read_text())
-    assert (info["train_iter"], info["algorithm"], info["env"]) == (last, "dqn", "my_envs:make_env")
+    assert (info["train_iter"], info["algorithm"], info["env"]["make"]) == (last, "dqn", "my_envs:make_env")
     observations = np.random.default_rng(0).uniform(-1, 1, (5, 3)).astype(np.float32)
     values = np.load(_values_without_remuda(finished.run, observations))
     value = load_value(finished.run, last)

@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 from pathlib import Path
-from typing import Any, cast
 
 import msgspec
 import pytest
@@ -15,7 +14,7 @@ import torch
 from remuda.buffer.chunk import chunk_name, parse_name
 from remuda.config.load import load_config
 from remuda.learner.checkpoint import load
-from remuda.policy import load_policy
+from remuda.policy import load_policy, load_value
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.tests.logbook.event_reader import curves
 from remuda.tests.runner.conftest import Finished
@@ -25,7 +24,7 @@ PROMISED = {
     "config.json", "total_config.py", "formatted_total_config.py", "progress.txt", "vars.pkl", "env_spec.json",
     "model/model.pt", "model/model_info.json", "ckpt/index.json", "ckpt/ckpt_best.pth.tar",
     "log/buffer/buffer_logger.txt", "log/collector/collector_logger.txt", "log/evaluator/evaluator_logger.txt",
-    "log/learner/learner_logger.txt", "log/serial/events.out.tfevents", "journal.sqlite",
+    "log/learner/learner_logger.txt", "log/serial/events.out.tfevents", "journal.sqlite", "log/timers.json",
 }  # fmt: skip
 WHERE_THERE_IS_GIT = {"git_log.txt", "git_diff.txt"}
 
@@ -139,12 +138,14 @@ def test_what_an_evaluation_names_is_a_file_that_was_there(finished: Finished) -
 
 
 def test_the_policy_loads_from_the_folder(finished: Finished) -> None:
-    assert load_policy(finished.folder.root)([0.0, 0.0]) in (0, 1)
+    root, train_iter = finished.folder.root, finished.result.counters.train_iter
+    env, get_action = load_policy(root)
+    observation, _ = env.reset(seed=0)
+    assert get_action(observation) in (0, 1)
     info = json.loads((finished.folder.model / "model_info.json").read_text())
-    assert (info["env"], info["train_iter"]) == ("walk:make", finished.result.counters.train_iter)
-    with pytest.warns(DeprecationWarning, match="torch.export"):
-        model = cast("Any", torch.jit).load(finished.folder.model / "model.pt")  # torch leaves it untyped
-    assert model(torch.zeros(1, 2)).shape == (1, 2)
+    assert (info["env"]["make"], info["train_iter"]) == ("walk:make", train_iter)
+    last, model = load_value(root, "last"), load_value(root, "model")
+    assert last(observation) == pytest.approx(model(observation), rel=1e-5)
 
 
 def test_index_json_is_what_other_tools_expect(finished: Finished) -> None:

@@ -18,6 +18,7 @@ BOTH = ("iter", "step")
 ROLES = ("learner", "collector", "evaluator")
 VITALS = ("processes", "cpu_cores", "rss_mib", "work", "env", "wait_data", "wait_policy", "wait_credit", "wait_other")
 
+
 def tags(role: str, keys: list[str]) -> set[str]:
     return {f"{role}_{axis}/{key}" for axis in BOTH for key in keys}
 

@@ -196,8 +196,9 @@ class Commander:
 
     @property
     def settled(self) -> bool:
-        """The run has ended, its last checkpoint is saved and judged if it was to be: nothing is left to decide."""
-        return self._final_saved and self._evaluating is None and self._to_evaluate is None
+        """The run has ended, its last checkpoint is saved, and judged if it still is to be: nothing is left to do."""
+        judged = self._evaluating is None and self._to_evaluate is None
+        return self._final_saved and (judged or self._skip_final_evaluation)
 
     # --- over a restart ---
 

@@ -43,6 +43,8 @@ from remuda.worker.stacks import stacks
 
 _log = logging.getLogger(__name__)
 
+IDLE = "idle"
+"""What a worker without a lease does."""
 LONGEST_WAIT_S = 1.0
 STAND_IN_S = 0.1
 """How long the main thread may be away before the other one stands in."""
@@ -67,7 +69,7 @@ class Pulse:
     """What the next beat says; written by the main thread, read by whoever sends it."""
 
     progress: int = 0
-    activity: str = "idle"
+    activity: str = IDLE
     lease: int = 0
 
 
@@ -180,6 +182,8 @@ class Network:
     def _reconnect(self) -> None:
         self._link.close()
         self._connect()
+        if self._main_waits:  # at the connection that is closed
+            self.wake()
 
     def _turn(self, now_s: float) -> None:
         if self.over:

@@ -336,6 +336,8 @@ class EvaluatorWork:
     def __init__(self, worker: Worker, assign: Assign) -> None:
         self.worker, self.assign = worker, assign
         self.draining = False
+        self.plays_on = False
+        """What it is asked to play takes it forever; it gives that up when it is to drain."""
         self.newest = (0, 0)
         worker.say(Ready(assign.lease))
 
@@ -343,7 +345,7 @@ class EvaluatorWork:
         match message:
             case Registered():
                 pass
-            case Evaluate() if (message.evaluation, message.first_episode) == self.newest:
+            case Evaluate() if self.plays_on or (message.evaluation, message.first_episode) == self.newest:
                 pass
             case Evaluate():
                 self.newest = message.evaluation, message.first_episode

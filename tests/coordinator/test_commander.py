@@ -166,6 +166,22 @@ def test_stop_now_skips_the_last_evaluation() -> None:
     assert commander.settled
 
 
+@pytest.mark.parametrize("judging", ["an earlier checkpoint", "the last one"])
+def test_stop_now_after_stop_waits_for_no_evaluation_under_way(judging: str) -> None:
+    commander = Commander(config())
+    begun(commander)
+    if judging == "an earlier checkpoint":
+        commander.progressed(at(1_000))
+        commander.saved("evaluation", record(1_000))
+    commander.end(End("stopped", "asked"))
+    commander.save_final()
+    commander.saved("final", record(1_500))
+    assert not commander.settled
+    assert commander.end(End("stopped", "asked again"), skip_final_evaluation=True) == []
+    assert commander.settled
+    assert commander.ending == End("stopped", "asked")
+
+
 def test_an_evaluation_under_way_at_the_end_is_finished_before_the_last_one() -> None:
     commander = Commander(config())
     begun(commander)

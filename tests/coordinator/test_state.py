@@ -7,7 +7,7 @@ import pytest
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.events import ShutdownRequested
 from remuda.logbook.reports import EvaluationReport, WorkerReport
-from remuda.tests.coordinator.simulation import STEP_S, Faults, Worker, World
+from remuda.tests.coordinator.simulation import STEP_S, EvaluatorWork, Faults, Worker, World
 from remuda.wire.messages import Done, ExperimentStatus, Rejected, Status, StatusRequest, StopExperiment, Submitted
 
 
@@ -228,6 +228,31 @@ def test_stop_saves_judges_and_lets_everybody_go() -> None:
     assert any(isinstance(reply, Done) for reply in world.replies)
     assert max(world.records) == status.train_iter
     assert status.train_iter in world.rewards
+
+
+def test_stop_now_skips_a_last_evaluation_that_is_going_on() -> None:
+    """It is not waited for, nothing comes of it, and everybody is let go."""
+    world = World(config(stop={"max_env_steps": 10**9}))
+    world.herd(collectors=2)
+    world.submit()
+    for _ in range(60):
+        world.step()
+    evaluator = next(worker for worker in world.workers.values() if worker.role == "evaluator")
+    assert isinstance(evaluator.work, EvaluatorWork)
+    evaluator.work.plays_on = True
+    world.ask(StopExperiment("x"))
+    for _ in range(100):
+        world.step()
+    assert world.experiment().state == "stopping"
+    judged = dict(world.rewards)
+    world.ask(StopExperiment("x", now=True))
+    world.run(10)
+    status = world.experiment()
+    assert (status.state, status.reason) == ("stopped", "stopped")
+    assert max(world.records) == status.train_iter
+    assert world.rewards == judged
+    assert any("the evaluation of iteration_" in text and "given up" in text for _, text in world.said)
+    assert all(worker.alive and not worker.lease for worker in world.workers.values())
 
 
 def test_stopping_what_does_not_exist_names_what_does() -> None:

@@ -20,7 +20,7 @@ from remuda.policy.loading import load_checkpoint_policy
 from remuda.tests.policy.cases import dqn
 from remuda.tests.worker.leases import assign_to, new_run, small_config
 from remuda.tests.worker.recording_link import WORKER, RecordingLink
-from remuda.wire.messages import Counters, Credit, Evaluate, EvaluationDone, PolicyRef
+from remuda.wire.messages import Counters, Credit, Drain, Evaluate, EvaluationDone, PolicyRef
 from remuda.worker.identity import WorkerIdentity
 from remuda.worker.life import Life
 from remuda.worker.serve import AskedToEndError
@@ -127,6 +127,18 @@ def test_a_process_that_is_to_end_gives_the_evaluation_up(lease: Lease) -> None:
     with pytest.raises(AskedToEndError):
         lease.ask(path, 0, 5)
     assert lease.link.sent == []
+
+
+def test_a_lease_that_is_to_end_gives_the_evaluation_up(lease: Lease) -> None:
+    """`stop --now` in the midst of the last evaluation; a drain of another lease is none of its business."""
+    path = lease.saved(20, seed=1)
+    lease.link.inbox.append(Drain(2, "of another lease"))
+    lease.ask(path, 0, 5)
+    assert len(lease.link.sent_of(EvaluationDone)) == 1
+    lease.link.inbox.append(Drain(3, "the run is over"))
+    with pytest.raises(AskedToEndError):
+        lease.ask(path, 0, 5)
+    assert len(lease.link.sent_of(EvaluationDone)) == 1
 
 
 def test_a_missing_checkpoint_is_an_error_that_names_it(lease: Lease) -> None:

@@ -9,7 +9,7 @@ from typing import TypeVar
 from remuda.wire.codec import check
 from remuda.wire.connection_file import ConnectionFile
 from remuda.wire.envelope import Envelope
-from remuda.wire.messages import PROTOCOL_VERSION, AnyMessage, Register, WorkerMessage
+from remuda.wire.messages import PROTOCOL_VERSION, AnyMessage, Drain, Register, WorkerMessage
 from remuda.worker.link import Link
 
 WORKER = "aaaaaaaa-0000-4000-8000-000000000001"
@@ -47,6 +47,9 @@ class RecordingLink(Link):
         if isinstance(item, Exception):
             raise item
         return item
+
+    def drain_arrived(self, lease: int) -> bool:
+        return any(isinstance(item, Drain) and item.lease == lease for item in self.inbox)
 
     def begin_lease(self, lease: int) -> None:
         super().begin_lease(lease)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
@@ -36,8 +37,9 @@ from remuda.wire.messages import (
     Rejected,
     StopTraining,
 )
+from remuda.worker.connector import Connector
 from remuda.worker.link import Link
-from remuda.worker.network import CoordinatorLostError
+from remuda.worker.network import CoordinatorLostError, Inbox, Network, Pulse
 
 REGISTER = Register(UUID, 3, "collector", "here", 7, PROTOCOL_VERSION, "0.1")
 
@@ -255,6 +257,51 @@ def test_what_another_thread_s_sending_brings_in_ends_the_main_thread_s_waiting(
         sender.join()
 
 
+def test_a_drain_that_has_arrived_is_known_before_it_is_received() -> None:
+    with FakeCoordinator() as coordinator, linked(coordinator) as link:
+        coordinator.to_send += [StopTraining(5), Drain(5, "enough")]
+        coordinator.until(lambda: not coordinator.to_send and not coordinator.unacknowledged)
+        assert link.drain_arrived(5)
+        assert not link.drain_arrived(4)
+        assert [receive(link), receive(link)] == [StopTraining(5), Drain(5, "enough")]
+        assert not link.drain_arrived(5)
+
+
+def test_a_connection_that_another_thread_renews_ends_the_main_thread_s_waiting() -> None:
+    """It would wait at the one that is closed, and hear of the new one only at the next beat."""
+    with FakeCoordinator() as coordinator:
+        coordinator.registered = replace(coordinator.registered, beat_interval_s=2 * DEADLINE_S)
+        inbox: Inbox = deque()
+        connector = Connector(coordinator.connection, REGISTER, lambda: None)
+        network = Network(connector, REGISTER, inbox, Pulse(), lambda: None)
+        try:
+            coordinator.until(lambda: not coordinator.unacknowledged and len(inbox) == 1)
+            inbox.clear()
+            returned = threading.Event()
+
+            def be_main_thread() -> None:
+                network.wait(DEADLINE_S)
+                returned.set()
+
+            main = threading.Thread(target=be_main_thread)
+            main.start()
+            until(lambda: network._main_waits)  # pyright: ignore[reportPrivateUsage]
+            with network._lock:  # pyright: ignore[reportPrivateUsage]
+                network._reconnect()  # pyright: ignore[reportPrivateUsage]
+                in_time = returned.wait(DEADLINE_S / 10)
+            main.join()
+            assert in_time
+        finally:
+            network.finish(0.0)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.001)
+
+
 # --- beats -----------------------------------------------------------------------------------------------------------
 
 
@@ -269,6 +316,9 @@ def test_beats_go_on_while_the_main_thread_does_something_else() -> None:
         link.end_lease(5)
         coordinator.until(lambda: Drained(5) in coordinator.heard)
         coordinator.until(lambda: isinstance(coordinator.heard[-1], Beat) and coordinator.heard[-1].lease == 0)
+        idle = coordinator.heard[-1]
+        assert isinstance(idle, Beat)
+        assert idle.activity == "idle", "what it did for the lease before is over"
 
 
 def is_collecting(beat: AnyMessage) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 from remuda.coordinator.effects import Remember
 from remuda.coordinator.events import Recovered
 from remuda.coordinator.journal import JournalError, open_database
+from remuda.coordinator.lost_run import LostRun, look_at
 from remuda.coordinator.memory import OVER
 from remuda.coordinator.run_books import RunBooks
 from remuda.storage.checkpoint_index import CheckpointIndexError
@@ -55,22 +56,27 @@ class HerdFolder:
         found = self._db.execute("insert into start (address) values (?) returning epoch", (address,)).fetchone()
         return int(found[0])
 
-    def recover(self, books: RunBooks) -> Iterator[Recovered]:
+    def recover(self, books: RunBooks) -> Iterator[Recovered | LostRun]:
         """Open the books of every run in hand, oldest first, and show the newest of those that are over. What cannot
-        be taken up is said and left as it is."""
-        newest = "from run where rowid in (select max(rowid) from run group by run_dir)"
+        be taken up is said, left as it is, and tried again at the next start."""
+        runs = "select rowid, experiment, run_dir, is_over from run"
+        newest = f"{runs} where rowid in (select max(rowid) from run group by run_dir)"
         over = self._db.execute(
-            f"select rowid, run_dir {newest} and is_over order by rowid desc limit ?", (FINISHED_SHOWN,)
+            f"{newest} and is_over order by rowid desc limit ?",
+            (FINISHED_SHOWN,),
         ).fetchall()
-        in_hand = self._db.execute(f"select rowid, run_dir {newest} and not is_over").fetchall()
-        for _, run_dir in sorted([*over, *in_hand]):
+        in_hand = self._db.execute(f"{newest} and not is_over").fetchall()
+        for _, experiment, run_dir, is_over in sorted([*over, *in_hand]):
             try:
-                recovered = books.recover(Path(run_dir))
-            except (JournalError, FolderOwnedError, CheckpointIndexError, OSError, ValueError) as error:
-                print(f"{run_dir} cannot be taken up: {error}", file=sys.stderr, flush=True)
-                continue
-            if recovered is not None:
-                yield recovered
+                yield books.recover(Path(run_dir))
+            except FolderOwnedError as error:  # it is well, in other hands
+                print(f"{run_dir} is not taken up: {error}", file=sys.stderr, flush=True)
+            except (JournalError, CheckpointIndexError, OSError, ValueError) as error:
+                if is_over:  # its folder was taken away, say
+                    continue
+                lost = look_at(experiment, Path(run_dir), error)
+                print(lost.reason, file=sys.stderr, flush=True)
+                yield lost
 
     def note(self, remember: Remember) -> None:
         """A run is new, or over. A folder has one run: one that is resumed takes the place of the life before it.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import os
 import sqlite3
 from pathlib import Path
 
@@ -28,6 +29,8 @@ BUSY_S = 2.0
 _SQLITE_SHARED_FIRST, _SQLITE_SHARED_BYTES = 0x40000002, 510
 """The bytes that SQLite locks for reading, part of its file format: somebody has them all while a journal is open."""
 
+_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
 _TABLES = """
 create table if not exists chunk (first_row integer primary key, body blob not null);
 create table if not exists memory (id integer primary key check (id = 0), body blob not null);
@@ -38,6 +41,10 @@ create table if not exists priorities
 
 class JournalError(Exception):
     """The journal cannot be opened, read or written; the text says which and why."""
+
+
+class JournalDamagedError(JournalError):
+    """What was in the journal cannot be had any more."""
 
 
 def open_database(path: Path, tables: str) -> sqlite3.Connection:
@@ -54,6 +61,8 @@ def open_database(path: Path, tables: str) -> sqlite3.Connection:
             db.close()
             raise
     except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", None) in _DAMAGE:
+            raise JournalDamagedError(f"{path} is damaged: {error}") from error
         raise JournalError(f"{path} cannot be opened: {error}") from error
     return db
 
@@ -73,6 +82,24 @@ def is_open(path: Path) -> bool:
             return True
         raise
     return False
+
+
+def open_or_begin(path: Path) -> tuple[RunJournal, Recovered | None, str | None]:
+    """The journal of a run that begins or is resumed, and what is in it. A damaged one is put aside and another begun:
+    the third value says so. Raises JournalError, also when another coordinator has it open."""
+    try:
+        journal = RunJournal(path)
+        try:
+            return journal, journal.read(), None
+        except JournalError:
+            journal.close()
+            raise
+    except JournalDamagedError as error:
+        aside = path.with_name(f"{path.name}.damaged")
+        for suffix in ("", "-wal"):  # a journal must not find the writes of another beside it
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(f"{path}{suffix}", f"{aside}{suffix}")
+        return RunJournal(path), None, f"{error}; it is kept as {aside.name}"
 
 
 class RunJournal:
@@ -106,7 +133,8 @@ class RunJournal:
             raise JournalError(f"{self._path} cannot be written: {error}") from error
 
     def read(self) -> Recovered | None:
-        """All that was committed; None in a new journal. Raises JournalError when it cannot be understood."""
+        """All that was committed; None in a new journal. Raises JournalDamagedError when it cannot be understood, and
+        JournalError when another version of Remuda has written it."""
         try:
             memory = self._db.execute("select body from memory").fetchone()
             chunks = self._db.execute("select body from chunk order by first_row").fetchall()
@@ -118,8 +146,8 @@ class RunJournal:
                 chunks=tuple(self._chunks.decode(body) for (body,) in chunks),
                 priorities=None if priorities is None else _prioritized(*priorities),
             )
-        except (sqlite3.Error, msgspec.MsgspecError, ValueError) as error:
-            raise JournalError(f"{self._path} is damaged: {error}") from error
+        except (sqlite3.Error, msgspec.MsgspecError, ValueError, TypeError, LookupError) as error:
+            raise JournalDamagedError(f"{self._path} is damaged: {error}") from error
 
     def clear(self) -> None:
         """Forget everything: the run starts over."""

@@ -34,18 +34,19 @@ from remuda.coordinator.effects import (
     WriteTimers,
 )
 from remuda.coordinator.events import Recovered, RunPrepared, RunRefused
-from remuda.coordinator.journal import JournalError, RunJournal
+from remuda.coordinator.journal import JournalDamagedError, JournalError, RunJournal, open_or_begin
 from remuda.coordinator.ledger import Ledger
 from remuda.coordinator.memory import OVER, RunMemory
 from remuda.coordinator.resumed import Resumed
 from remuda.logbook.book import SERVICES_END_S, Logbook, commander_logbook
 from remuda.logbook.row_sinks import attach_configured
 from remuda.policy.algorithms import declaration
+from remuda.policy.policy_file import PolicyFileError, read_ref
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.storage.git import record_git
 from remuda.storage.ownership import FolderOwnedError, Ownership
 from remuda.storage.run_folder import RunFolder, RunFolderError, prepare
-from remuda.wire.messages import CheckpointRecord, ChunkMeta, Counters, Rejected, Submit
+from remuda.wire.messages import CheckpointRecord, ChunkMeta, Counters, PolicyRef, Rejected, Submit
 
 LONGEST_REASON = 10_000
 """Characters of what is wrong with a config: a thousand wrong keys need not all be told."""
@@ -116,9 +117,9 @@ class RunBooks:
         with ExitStack() as undo:
             ownership = Ownership(folder.owner)
             undo.callback(ownership.release)
-            journal = RunJournal(folder.journal)
+            gone = not folder.journal.exists()
+            journal, found, damage = open_or_begin(folder.journal)
             undo.callback(journal.close)
-            found = journal.read() if resume else None
             recovered = None if found is None else _with_payloads(found, folder.data)
             counters = _counters(checkpoints.last, recovered) if resume else None
             write_configs(folder.root, config, submit.provenance)
@@ -130,25 +131,36 @@ class RunBooks:
             warning = record_git(folder.root, Path(submit.submitted_from))
             if warning is not None:
                 log.say("commander", warning, level="warning")
+        if resume and recovered is None:
+            why = damage or f"{folder.journal} {'is gone' if gone else 'was empty'}"
+            text = f"goes on from its last checkpoint alone, without replay and what was counted since: {why}"
+            log.say("commander", text, level="warning")
         uncounted = () if recovered is None else _uncounted(recovered, folder.data)
         live = frozenset[str]() if recovered is None else _files(recovered) | {meta.file for meta in uncounted}
         sweep_orphans(folder.data, live, older_than_s=0.0)  # what is left of a life before this one
-        resumed = _resumed(checkpoints, log, counters)
-        policy_file = str(_policy_file(folder, experiment))
-        return RunPrepared(experiment, config, str(folder.root), policy_file, resumed, recovered, uncounted)
+        policy_file = _policy_file(folder, experiment)
+        resumed = _resumed(checkpoints, log, counters, policy_file)
+        return RunPrepared(experiment, config, str(folder.root), str(policy_file), resumed, recovered, uncounted)
 
-    def recover(self, run_dir: Path) -> Recovered | None:
-        """Take a run up that a coordinator before this one had in hand; None where there is nothing to take up.
+    def recover(self, run_dir: Path) -> Recovered:
+        """Take a run up that a coordinator before this one had in hand, or show what it was if it is over.
 
-        Raises JournalError, FolderOwnedError or OSError where that cannot be; nothing is changed then."""
+        Raises JournalError, FolderOwnedError, CheckpointIndexError, ValueError or OSError where that cannot be; nothing
+        is changed then."""
         folder = RunFolder(run_dir)
+        if not run_dir.is_dir():
+            raise JournalDamagedError(_gone(folder))
         with ExitStack() as undo:
             ownership = Ownership(folder.owner)
             undo.callback(ownership.release)
+            if not folder.journal.exists():
+                raise JournalDamagedError(_gone(folder))
             journal = RunJournal(folder.journal)
             undo.callback(journal.close)
             recovered = journal.read()
-            if recovered is None or recovered.memory.experiment.state in OVER:
+            if recovered is None:
+                raise JournalDamagedError(f"{folder.journal} is empty")
+            if recovered.memory.experiment.state in OVER:
                 return recovered
             config = ExperimentConfig.model_validate_json(recovered.memory.identity.config_json)
             checkpoints = CheckpointIndex(folder.ckpt)
@@ -282,12 +294,26 @@ def _catch_up(checkpoints: CheckpointIndex, memory: RunMemory) -> None:
             checkpoints.set_reward(record.train_iter, reward, best=True)
 
 
-def _resumed(checkpoints: CheckpointIndex, log: Logbook, counters: Counters | None) -> Resumed | None:
+def _resumed(
+    checkpoints: CheckpointIndex, log: Logbook, counters: Counters | None, policy_file: Path
+) -> Resumed | None:
     record = checkpoints.last
     if counters is None or record is None:
         return None
     assert log.progress_file is not None, "a commander's logbook has one"
-    return Resumed(record, counters, record.policy, checkpoints.best, log.progress_file.rows)
+    published = _published(policy_file)  # maybe by a learner that came after the one of the checkpoint
+    return Resumed(record, counters, max(record.policy, published), checkpoints.best, log.progress_file.rows)
+
+
+def _published(policy_file: Path) -> PolicyRef:
+    try:
+        return read_ref(policy_file) or PolicyRef()
+    except PolicyFileError:  # damaged: replaced by the next publication
+        return PolicyRef()
+
+
+def _gone(folder: RunFolder) -> str:
+    return f"{folder.journal if folder.root.exists() else folder.root} is gone"
 
 
 def _policy_file(folder: RunFolder, experiment: str) -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sqlite3
 from contextlib import closing
 from dataclasses import replace as altered
@@ -14,6 +16,7 @@ from remuda.coordinator.effects import CloseRun, PrepareRun, Remember
 from remuda.coordinator.events import Recovered, RunPrepared
 from remuda.coordinator.experiment import Experiment, Identity
 from remuda.coordinator.herd_folder import HerdFolder
+from remuda.coordinator.lost_run import LostRun
 from remuda.coordinator.memory import FORMAT, RunMemory
 from remuda.coordinator.recollection import identity_memory
 from remuda.coordinator.run_books import RunBooks
@@ -51,6 +54,11 @@ def in_state(turn: Remember, state: ExperimentState) -> Remember:
 
 def recover(runs: Path) -> list[Recovered]:
     """What the next coordinator finds."""
+    return [found for found in all_found(runs) if isinstance(found, Recovered)]
+
+
+def all_found(runs: Path) -> list[Recovered | LostRun]:
+    """And what it cannot take up."""
     herd, books = HerdFolder(runs), RunBooks(runs)
     found = list(herd.recover(books))
     books.close()
@@ -130,6 +138,79 @@ def test_one_damaged_run_does_not_keep_the_others_away(tmp_path: Path, capsys: p
     (tmp_path / "one" / "journal.sqlite").write_bytes(b"no database at all" * 100)
     assert [run.memory.identity.name for run in recover(tmp_path)] == ["two"]
     assert "one cannot be taken up: " in capsys.readouterr().err
+
+
+LOSSES = {
+    "the journal": "journal.sqlite is gone",
+    "what was in it": "journal.sqlite is empty",
+    "its first page": "journal.sqlite is damaged: file is not a database",
+    "its middle": "journal.sqlite is damaged: ",
+    "index.json": "index.json is damaged",
+    "the folder": "one is gone",
+}
+
+
+@pytest.mark.parametrize(("loss", "reason"), LOSSES.items())
+def test_a_run_whose_journal_is_lost_is_said_to_have_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], loss: str, reason: str
+) -> None:
+    """With the counters of its last checkpoint, and what to do; nobody has it in hand, and looking changes nothing."""
+    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
+    turn = in_state(submitted(books, FIRST, "one"), "running")
+    herd.note(turn)
+    books.journal(turn)
+    run = RunFolder(tmp_path / "one")
+    save(run)
+    books.close()
+    herd.close()
+    run.owner.write_text("process 1 on another\n")  # as a killed coordinator leaves it
+    os.utime(run.owner, (0, 0))
+    lose(run, loss)
+    for _ in range(2):
+        [lost] = all_found(tmp_path)
+        assert isinstance(lost, LostRun)
+        status = lost.status(0.0)
+        assert (status.id, status.state) == (FIRST, "failed")
+        assert status.name == ("one" if loss == "the folder" else "small")
+        assert status.reason is not None
+        assert reason in status.reason
+        assert status.reason in capsys.readouterr().err
+        resumable = loss not in ("index.json", "the folder")
+        assert ("`remuda submit --resume` goes on from iteration_0.pth.tar" in status.reason) == resumable
+        assert not run.owner.exists()
+    assert run.root.exists() == (loss != "the folder")
+
+
+def lose(run: RunFolder, loss: str) -> None:
+    match loss:
+        case "the journal":
+            run.journal.unlink()
+        case "what was in it":
+            run.journal.write_bytes(b"")
+        case "its first page":
+            run.journal.write_bytes(b"no database at all" * 1_000)
+        case "its middle":
+            content = run.journal.read_bytes()
+            run.journal.write_bytes(content[:4_096] + b"\xff" * (len(content) - 4_096))
+        case "index.json":
+            run.index.write_text("{")
+        case _:
+            shutil.rmtree(run.root)
+
+
+def test_a_run_that_is_over_and_whose_folder_is_gone_is_no_news(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
+    turn = in_state(submitted(books, FIRST, "one"), "finished")
+    herd.note(turn)
+    books.journal(turn)
+    books.close()
+    herd.close()
+    shutil.rmtree(tmp_path / "one")
+    assert all_found(tmp_path) == []
+    assert capsys.readouterr().err == ""
+    assert not (tmp_path / "one").exists()
 
 
 def test_each_start_has_a_higher_epoch_and_knows_where_the_last_one_listened(tmp_path: Path) -> None:

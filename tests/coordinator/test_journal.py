@@ -13,12 +13,13 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from remuda.buffer.index import Prioritized
 from remuda.coordinator import journal
 from remuda.coordinator.effects import Remember
 from remuda.coordinator.events import Recovered
-from remuda.coordinator.journal import JournalError, RunJournal
+from remuda.coordinator.journal import JournalError, RunJournal, open_or_begin
 from remuda.coordinator.memory import RunMemory
 from remuda.tests.buffer.chunks import meta_of
 from remuda.tests.coordinator.simulation import World
@@ -171,6 +172,47 @@ def test_damage_is_said_and_never_read_as_truth(tmp_path: Path, remembered: list
         database.close()
     with pytest.raises(JournalError):
         read(path)
+
+
+def test_a_run_that_is_resumed_begins_another_journal_where_the_old_one_is_damaged(
+    tmp_path: Path, remembered: list[Remember]
+) -> None:
+    """The old one is kept, and nothing of it is read; one that another process has, or another version wrote, stays."""
+    path = tmp_path / "journal.sqlite"
+    first, found, damage = open_or_begin(path)
+    assert (found, damage) == (None, None)
+    first.write(Remember("x", remembered[-1].memory, added=chunks(0, 10)))
+    first.close()
+    second, found, damage = open_or_begin(path)
+    second.close()
+    assert found is not None
+    assert (found.chunks, damage) == (chunks(0, 10), None)
+    path.write_bytes(b"# nothing like it\n" * 300)
+    Path(f"{path}-wal").write_bytes(b"whatever")
+    third, found, damage = open_or_begin(path)
+    third.close()
+    assert found is None
+    assert damage is not None
+    assert "journal.sqlite is damaged: " in damage
+    assert "kept as journal.sqlite.damaged" in damage
+    names = {"journal.sqlite", "journal.sqlite.damaged", "journal.sqlite.damaged-wal"}
+    assert {each.name for each in tmp_path.iterdir()} == names
+    assert read(path) is None
+
+
+def test_what_is_not_damaged_is_not_put_aside(
+    tmp_path: Path, remembered: list[Remember], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "BUSY_S", 0.05)
+    path = tmp_path / "journal.sqlite"
+    book = RunJournal(path)
+    book.write(Remember("x", replace(remembered[-1].memory, format=99)))
+    with pytest.raises(JournalError, match="locked"):
+        open_or_begin(path)
+    book.close()
+    with pytest.raises(JournalError, match="resume with the version that wrote it"):
+        open_or_begin(path)
+    assert [each.name for each in tmp_path.iterdir()] == ["journal.sqlite"]
 
 
 def test_the_memory_of_every_turn_is_small(remembered: list[Remember]) -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -26,6 +27,7 @@ from remuda.coordinator.events import RunPrepared, RunRefused
 from remuda.coordinator.run_books import LONGEST_REASON, RunBooks
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.reports import WorkerReport
+from remuda.policy.policy_file import publish
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.buffer.chunks import WORKER, cartpole_columns
 from remuda.tests.worker.leases import EXPERIMENT, small_config
@@ -159,6 +161,37 @@ def test_what_is_over_can_be_resumed_from_its_last_checkpoint(books: RunBooks, r
     assert (counters.env_step, counters.train_iter, counters.episode, counters.policy_version) == (70, 7, 3, 4)
     assert prepared.resumed.best is not None
     assert prepared.resumed.best.reward == 12.5
+
+
+@pytest.mark.parametrize("loss", ["gone", "damaged"])
+def test_without_its_journal_a_run_goes_on_from_its_checkpoint_alone(
+    books: RunBooks, run: RunFolder, loss: str
+) -> None:
+    """Without replay, as its log says, and under an epoch that no learner before it can have had."""
+    last = replace(record(run, 7), episode=3, policy=PolicyRef(2, 4, 6))
+    books.carry_out(RecordCheckpoint(EXPERIMENT, last, 0, interrupted=False))
+    publish(run.policy_file(EXPERIMENT, 0), {"w": np.zeros(1)}, PolicyRef(5, 1, 9), warn=print)
+    write_chunks(run, 2)
+    books.carry_out(CloseRun(EXPERIMENT, frozenset(path.name for path in run.data.iterdir())))
+    if loss == "gone":
+        run.journal.unlink()
+    else:
+        run.journal.write_bytes(b"no database" * 1_000)
+    prepared = books.prepare(PrepareRun(OTHER, replace(SUBMIT, on_exists="resume")))
+    assert isinstance(prepared, RunPrepared)
+    assert prepared.recovered is None
+    assert prepared.uncounted == ()
+    assert list(run.data.iterdir()) == []
+    assert prepared.resumed is not None
+    counters = prepared.resumed.counters
+    assert (counters.env_step, counters.train_iter, counters.episode) == (70, 7, 3)
+    assert prepared.resumed.policy == PolicyRef(5, 1, 9)
+    log = run.commander_log.read_text()
+    assert (
+        f"[WARNING] goes on from its last checkpoint alone, without replay and what was counted since: {run.root}"
+        in log
+    )
+    assert f"journal.sqlite is {loss}" in log
 
 
 def test_what_never_saved_anything_cannot_be_resumed(books: RunBooks, run: RunFolder) -> None:

@@ -86,6 +86,18 @@ def test_without_a_journal_replay_is_filled_anew(user: Path, tmp_path: Path) -> 
     assert "no replay was kept with iteration_" in folder.serial_evaluator_log.read_text()
 
 
+def test_with_a_damaged_journal_replay_is_filled_anew(user: Path, tmp_path: Path) -> None:
+    """And the damaged one is kept."""
+    first = interrupted(user, tmp_path / "run")
+    folder = RunFolder(first.run_dir)
+    folder.journal.write_bytes(b"no database" * 1_000)
+    second = run_tiny(tiny_config(user), Start(tmp_path / "run", "resume"))
+    assert second.counters.train_iter > first.counters.train_iter
+    log = folder.serial_evaluator_log.read_text()
+    assert "journal.sqlite is damaged: file is not a database; it is kept as journal.sqlite.damaged" in log
+    assert "no replay was kept with iteration_" in log
+
+
 def test_a_finished_run_goes_on_with_a_larger_budget(user: Path, tmp_path: Path) -> None:
     first = run_tiny(tiny_config(user), Start(tmp_path / "run"))
     second = run_tiny(tiny_config(user, "stop.max_env_steps=700"), Start(tmp_path / "run", "resume"))

@@ -29,16 +29,8 @@ from remuda.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from remuda.client.client import Client
-    from remuda.deploy.local import LocalLauncher
     from remuda.environments.spaces import Space
-    from remuda.wire.messages import ExperimentStatus, Submitted
-    from remuda.worker.life import Life
-
-END_DEADLINE_S = 30.0
-"""How long processes may take to end after the run is over, before they are ended."""
-INTERRUPT_GRACE_S = 900.0
-"""A first Ctrl-C saves and judges a last checkpoint; this is the last resort behind the deadlines of those steps."""
+    from remuda.wire.messages import ExperimentStatus
 
 Collectors = Annotated[int | None, typer.Option(metavar="N", min=1, help="Short for --set collector.count=N.")]
 Evaluators = Annotated[int | None, typer.Option(metavar="N", min=1, help="Short for --set evaluator.count=N.")]
@@ -138,55 +130,24 @@ def _check_weights(weights: Path, resolved: ResolvedRun, observation: Space, act
 
 
 def _run(resolved: ResolvedRun, profile: Path | None) -> ExperimentStatus:
-    from remuda.client.client import Client
-    from remuda.deploy.launcher import Herd, LaunchError
-    from remuda.deploy.local import LocalLauncher
+    from remuda.cli.progress import open_view
+    from remuda.client import running
+    from remuda.deploy.launcher import LaunchError
     from remuda.wire import conversation
-    from remuda.worker.life import Life
 
-    config = resolved.loaded.config
-    evaluators = config.evaluator.count if config.evaluator.episodes else 0
-    herd = Herd(collectors=config.collector.count, evaluators=evaluators)
+    view = open_view(resolved.loaded.config.stop)
     try:
-        launcher = LocalLauncher(resolved.run_dir.parent, profile=profile)
-        with Life(grace_s=INTERRUPT_GRACE_S) as life, launcher:
-            life.on_forced_exit(launcher.kill)
-            launcher.start(herd)
-            with Client(launcher.connection_file) as client:
-                submitted = client.submit(
-                    config,
-                    run_dir=resolved.run_dir,
-                    on_exists=resolved.on_exists,
-                    provenance=resolved.loaded.provenance,
-                )
-                status = _follow(client, submitted, launcher, life, resolved)
-                client.shutdown("the run is over")
-            launcher.wait_for_coordinator(END_DEADLINE_S)
-            return status
+        return running.launch(
+            resolved.loaded,
+            run_dir=resolved.run_dir,
+            on_exists=resolved.on_exists,
+            on_progress=lambda status: view.update(status, time.monotonic()),
+            profile=profile,
+        )
     except conversation.RefusedError as error:
         raise (RefusedError if error.code == "protocol" else InputError)(str(error)) from error
     except (LaunchError, conversation.UnreachableError) as error:
         raise RunFailedError(str(error)) from error
-
-
-def _follow(
-    client: Client, submitted: Submitted, launcher: LocalLauncher, life: Life, resolved: ResolvedRun
-) -> ExperimentStatus:
-    """Show progress until the run is over; pass the first Ctrl-C on."""
-    from remuda.cli.progress import open_view
-
-    view = open_view(resolved.loaded.config.stop)
-    stopping = False
-
-    def check() -> None:
-        nonlocal stopping
-        launcher.check()
-        if life.ending and not stopping:
-            stopping = True
-            client.stop(submitted.experiment)
-
-    try:
-        return client.follow(submitted.experiment, lambda status: view.update(status, time.monotonic()), check=check)
     finally:
         view.close()
 

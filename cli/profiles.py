@@ -8,6 +8,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 
 @dataclass(frozen=True)
@@ -16,14 +17,15 @@ class Keeping:
 
     folder: Path | None
 
-    def keep_in(self, run_dir: Path) -> None:
-        """Move the profiles to log/profile/ of this run, in place of those of a life before it, and say so."""
+    def keep_in(self, run_dir: Path, output: IO[str] | None = None) -> None:
+        """Move the profiles to log/profile/ of this run, in place of those of a life before it, and say so to `output`
+        (standard output)."""
         if self.folder is None:
             return
         target = run_dir / "log" / "profile"
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(self.folder, target)
-        print(f"profiles: {target}")
+        print(f"profiles: {target}", file=output)
 
 
 @contextmanager

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from remuda.cli.errors import InputError, RunFailedError
 from remuda.cli.options import (
     DEFAULT_RUNS_DIR,
+    AsJson,
     ConfigPath,
     Device,
     Force,
@@ -27,10 +31,14 @@ from remuda.cli.options import (
 
 if TYPE_CHECKING:  # the runner brings torch, which --help does not need
     from remuda.runner.serial import RunResult
+    from remuda.wire.messages import ExperimentStatus
 
 EXAMPLE = "remuda train examples/cartpole_dqn.yaml --seed 1 --run-id first"
 GRACE_S = 60.0
 """Seconds after Ctrl-C or SIGTERM within which the last checkpoint must be saved."""
+
+Lifeline = Annotated[int | None, typer.Option(hidden=True)]
+"""The reading end of a pipe that breaks with the process that started this one, which is then as if interrupted."""
 
 
 def train(
@@ -47,6 +55,8 @@ def train(
     initialize_from: InitializeFrom = None,
     inference: Inference = False,
     profile: Profile = False,
+    as_json: AsJson = False,
+    lifeline: Lifeline = None,
 ) -> None:
     """Train in this process, until a stop condition of the config is reached.
 
@@ -77,32 +87,38 @@ def train(
     )
     with kept_profiles(profile) as keeping:
         with profiled(keeping.folder, "serial"):
-            result = _run(asked)
-        keeping.keep_in(result.run_dir)
-    _tell(result, asked)
+            result, status = _run(asked, lifeline)
+        keeping.keep_in(result.run_dir, sys.stderr if as_json else None)
+    if as_json:
+        _print_json(result, status)
+    _tell(result, asked, quiet=as_json)
 
 
-def _run(asked: ResolvedRun) -> RunResult:
+def _run(asked: ResolvedRun, lifeline: int | None) -> tuple[RunResult, ExperimentStatus]:
+    """How it ended, and the last that was to be seen of it."""
     from remuda.cli.progress import open_view
+    from remuda.client import running
     from remuda.coordinator.journal import JournalError
     from remuda.environments.errors import EnvironmentBuildError
     from remuda.learner.start import DeviceError
     from remuda.policy.checkpoint_file import CheckpointError
     from remuda.policy.spaces import UnsupportedSpaceError
-    from remuda.runner.serial import Start, run
     from remuda.storage.checkpoint_index import CheckpointIndexError
     from remuda.worker.life import Life
 
-    start = Start(asked.run_dir, asked.on_exists, asked.loaded.provenance)
     view = open_view(asked.loaded.config.stop)
+    last: list[ExperimentStatus] = []
+
+    def show(status: ExperimentStatus) -> None:
+        last[:] = [status]
+        view.update(status, time.monotonic())
+
     try:
-        with Life(grace_s=GRACE_S) as life:
-            return run(
-                asked.loaded.config,
-                start,
-                stop=life,
-                on_progress=lambda status: view.update(status, time.monotonic()),
+        with Life(lifeline=lifeline, grace_s=GRACE_S) as life:
+            result = running.train(
+                asked.loaded, run_dir=asked.run_dir, on_exists=asked.on_exists, on_progress=show, stop=life
             )
+        return result, last[0]
     except (
         EnvironmentBuildError, UnsupportedSpaceError, DeviceError, CheckpointError, CheckpointIndexError, JournalError
     ) as error:  # fmt: skip
@@ -111,13 +127,23 @@ def _run(asked: ResolvedRun) -> RunResult:
         view.close()
 
 
-def _tell(result: RunResult, asked: ResolvedRun) -> None:
+def _print_json(result: RunResult, status: ExperimentStatus) -> None:
+    """As `remuda status --json` shows an experiment that is over."""
+    import msgspec
+
+    told: dict[str, object] = {**msgspec.to_builtins(status), "explanation": result.explanation}
+    print(msgspec.json.encode(told).decode())
+
+
+def _tell(result: RunResult, asked: ResolvedRun, *, quiet: bool) -> None:
     """How it ended, and what to type next."""
     counters, best = result.counters, result.best
     if result.failed:
         saved = "" if best is None else "\nWhat was learned is saved; when the cause is mended, go on with --resume."
         log = result.run_dir / "log" / "evaluator" / "evaluator_logger.txt"
         raise RunFailedError(f"The run failed: {result.reason}\nThe traceback is in {log}.{saved}")
+    if quiet:
+        return
     print(f"ended      {result.reason}: {result.explanation}")
     print(f"counters   env_step {counters.env_step}, train_iter {counters.train_iter}, {counters.wall_s:.1f} s")
     print("best       " + ("none" if best is None else f"mean return {best.reward_mean:.6g}, {best.record.file}"))

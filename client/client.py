@@ -57,15 +57,17 @@ class Client:
         self,
         config: ExperimentConfig,
         *,
+        name: str | None = None,
         run_dir: str | Path | None = None,
         on_exists: Literal["error", "resume", "force", "rename"] = "error",
         priority: int = 0,
         provenance: Mapping[str, Origin] | None = None,
     ) -> Submitted:
-        """Submit an experiment. `run_dir` is absolute or relative to the coordinator's runs folder."""
+        """Submit an experiment. `run_dir` is absolute or relative to the coordinator's runs folder; `name` is what the
+        herd calls it, if not what its config does."""
         answer = self._ask(
             Submit(
-                name=config.name,
+                name=name or config.name,
                 config_json=config.model_dump_json(),
                 run_dir=os.fspath(run_dir if run_dir is not None else config.name),
                 on_exists=on_exists,

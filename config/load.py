@@ -45,13 +45,11 @@ class LoadedConfig:
     provenance: Mapping[str, Origin]
 
 
-def load_config(
-    path: str | Path, *, overrides: Sequence[str | Override] = (), seed: int | None = None
-) -> LoadedConfig:
+def load_config(path: str | Path, *, overrides: Sequence[str | Override] = (), seed: int | None = None) -> LoadedConfig:
     """Load a .yaml, .yml or .json file, or one of a run folder's own (config.json, formatted_total_config.py).
 
-    `overrides` are `a.b=value` with the value in YAML; `seed` is one more. Both beat the file. `source_dir` becomes the
-    file's absolute folder unless the file names one. Raises ConfigError with every problem of the file at once.
+    `overrides` are `a.b=value` with the value in YAML, or parsed; `seed` is one more. Both beat the file. `source_dir`
+    becomes the file's absolute folder unless the file names one. Raises ConfigError with every problem of the file.
     """
     path = shown = Path(path)
     document = read_document(path)

@@ -37,7 +37,13 @@ PICKLERS = {"pickle", "cloudpickle", "joblib", "dill", "shelve", "marshal"}
 MAY_PICKLE = {"storage/env_files.py"}
 """vars.pkl of the run folder, which is written for people, and read only by `remuda evaluate --trust-pickle`."""
 
-WITHOUT_TORCH = ["remuda.cli.app", "remuda.coordinator.service", "remuda.wire.messages", "remuda.buffer.index"]
+WITHOUT_TORCH = [
+    "remuda.cli.app",
+    "remuda.client.running",
+    "remuda.coordinator.service",
+    "remuda.wire.messages",
+    "remuda.buffer.index",
+]
 
 
 def product_files() -> list[Path]:
@@ -100,6 +106,11 @@ def test_the_modules_of_the_ground_form_no_circle() -> None:
     assert modules == {}
 
 
+def test_a_client_of_a_coordinator_knows_nothing_of_it_but_messages() -> None:
+    module = tree(ROOT / "client" / "client.py")
+    assert {target for _, target in arrows(module, "client")} == {"config", "wire"}
+
+
 @pytest.mark.parametrize(
     ("source", "target", "may"),
     [
@@ -107,7 +118,9 @@ def test_the_modules_of_the_ground_form_no_circle() -> None:
         ("coordinator", "wire", True),
         ("config", "storage", True),
         ("collector", "learner", False),
-        ("client", "coordinator", False),
+        ("client", "runner", True),
+        ("runner", "client", False),
+        ("sweeping", "client", True),
         ("policy", "buffer", False),
         ("policy", "environments", True),
         ("environments", "policy", False),

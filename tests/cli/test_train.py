@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -37,6 +38,26 @@ def test_a_run_ends_with_what_it_reached_and_what_to_type_next(
     assert best is not None
     assert f"best       mean return {best.reward:.6g}, {best.file}\n" in ended.out
     assert "tiny: finished | env_step 60" in ended.err
+
+
+def test_the_end_as_json_for_programs(terminal: Terminal, config: Path, tmp_path: Path) -> None:
+    ended = terminal.remuda("train", config, "--run-dir", tmp_path / "run", *SHORT, "--json", "--profile")
+    assert ended.code == 0, ended.err
+    told = json.loads(ended.out)
+    best = CheckpointIndex(tmp_path / "run" / "ckpt").best
+    assert best is not None
+    assert (told["name"], told["state"], told["reason"]) == ("tiny", "finished", "max_env_steps")
+    assert (told["env_step"], told["best_return"], told["run_dir"]) == (60, best.reward, str(tmp_path / "run"))
+    assert told["explanation"] == "env_step 60 has reached max_env_steps 60"
+
+
+def test_a_failed_end_as_json_is_told_and_is_exit_code_1(terminal: Terminal, config: Path, tmp_path: Path) -> None:
+    fails = ("--set", "env.kwargs={fails_at: 30}", "--json")
+    ended = terminal.remuda("train", config, "--run-dir", tmp_path / "run", *fails)
+    assert ended.code == 1
+    told = json.loads(ended.out)
+    assert (told["state"], told["reason"]) == ("failed", "RuntimeError: the floor gave way")
+    assert "The run failed" in ended.err
 
 
 def test_the_run_folder_is_named_after_the_experiment_unless_told_otherwise(

@@ -1,0 +1,225 @@
+"""`remuda sweep`: many experiments from one grid."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from remuda.cli.connecting import ConnectionPath, connected, connection_path
+from remuda.cli.errors import InputError, RunFailedError
+from remuda.cli.options import DEFAULT_RUNS_DIR, AsJson, ResolvedRun, RunsDir, Sets
+from remuda.storage.run_folder import Mode
+
+if TYPE_CHECKING:
+    from remuda.sweeping.plan import PlannedRun
+    from remuda.sweeping.record import RunRecord
+    from remuda.sweeping.sweep import Executor, Task
+    from remuda.worker.life import Life
+
+EXAMPLE = "remuda sweep examples/sweeps/cartpole.yaml --on local --jobs 2"
+GRACE_S = 900.0
+"""After a first Ctrl-C runs save and judge a last checkpoint; this is the last resort behind their own deadlines."""
+
+GridPath = Annotated[
+    Path, typer.Argument(metavar="GRID", help="A .yaml file: name, config, seeds, and lists of values under grid.")
+]
+Place = Literal["herd", "local"]
+_MODES: dict[Place, Mode] = {"herd": "parallel", "local": "serial"}
+On = Annotated[
+    Place | None,
+    typer.Option(help="On a coordinator's herd, or in processes here (default: the herd, if one is found)."),
+]
+Jobs = Annotated[int, typer.Option("-j", "--jobs", metavar="N", min=1, help="Runs at a time; with --on local.")]
+SweepDir = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="The sweep's folder (default: its name, in --runs-dir).")
+]
+Datestamp = Annotated[bool, typer.Option("--datestamp", help="Begin anew in a folder whose name begins with the date.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything and name the runs; start nothing.")]
+ForceAll = Annotated[bool, typer.Option("--force", help="Start every run over, finished ones too.")]
+
+
+def sweep(
+    grid: GridPath,
+    on: On = None,
+    jobs: Jobs = 1,
+    sets: Sets = None,
+    sweep_dir: SweepDir = None,
+    runs_dir: RunsDir = DEFAULT_RUNS_DIR,
+    datestamp: Datestamp = False,
+    force: ForceAll = False,
+    dry_run: DryRun = False,
+    connection_file: ConnectionPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run every combination of a grid's values with every seed, on a herd or here, and tell what came of it.
+
+    The same command goes on with a sweep that was interrupted: finished runs are left alone, others continue. A run
+    that fails stops no other. Ctrl-C has the runs under way save and end; a second one ends everything at once.
+    """
+    from remuda.sweeping.grid import read_grid
+    from remuda.sweeping.plan import plan
+
+    read = read_grid(grid)
+    folder = _folder(read.name, sweep_dir, runs_dir, datestamp=datestamp)
+    runs = plan(read, folder, sets=sets or ())
+    place = on or _place(connection_file, runs_dir, jobs)
+    if place == "herd" and jobs > 1:
+        raise InputError("--jobs is of --on local; on a herd as many runs go on as there are workers for")
+    records, todo = _look(folder, read.name, runs, place, force=force)
+    _check_input(todo)
+    _announce(folder, records, todo, place)
+    if dry_run:
+        print("\n".join(record.name for record in records))
+        return
+    interrupted = False
+    if todo:
+        with _executor(place, folder, connection_file, runs_dir, jobs=jobs, force=force) as (executor, life):
+            records = _carry_out(folder, read.name, records, todo, place, executor, life)
+            interrupted = life.ending
+    _tell(folder, records, as_json=as_json, interrupted=interrupted)
+
+
+def _folder(name: str, sweep_dir: Path | None, runs_dir: Path, *, datestamp: bool) -> Path:
+    if sweep_dir is not None and datestamp:
+        raise InputError("give one of --sweep-dir (the folder itself) and --datestamp (a new one)")
+    stamp = f"{datetime.now():%Y-%m-%d_%H-%M-%S}_" if datestamp else ""
+    folder = Path(os.path.abspath(sweep_dir or runs_dir / f"{stamp}{name}"))
+    if (folder / "config.json").exists():
+        raise InputError(f"{folder} is a run folder: give the grid another name, or the sweep a --sweep-dir")
+    return folder
+
+
+def _place(connection_file: Path | None, runs_dir: Path, jobs: int) -> Place:
+    if connection_file is None and (jobs > 1 or not connection_path(None, runs_dir).exists()):
+        return "local"
+    return "herd"
+
+
+def _look(
+    folder: Path, name: str, runs: Sequence[PlannedRun], place: Place, *, force: bool
+) -> tuple[list[RunRecord], list[Task]]:
+    """What is known of all runs, and what is still to be done. Changes nothing."""
+    from remuda.sweeping.record import SweepBook, SweepFileError
+    from remuda.sweeping.sweep import tasks
+
+    mode = _MODES[place]
+    try:
+        known = SweepBook(folder, name=name, mode=mode).runs
+    except SweepFileError as error:
+        raise InputError(str(error)) from error
+    return tasks(runs, known, mode, force=force)
+
+
+def _check_input(todo: Sequence[Task]) -> None:
+    """Build each environment that the runs have once, and see that their algorithms can act in it."""
+    from remuda.cli.launch import check_input
+
+    checked: set[str] = set()
+    for task in todo:
+        config = task.run.loaded.config
+        kind = json.dumps([part.model_dump(mode="json") for part in (config.env, config.policy, config.learner)])
+        if kind not in checked:
+            checked.add(kind)
+            check_input(ResolvedRun(task.run.loaded, task.run.run_dir, task.on_exists))
+
+
+def _announce(folder: Path, records: Sequence[RunRecord], todo: Sequence[Task], place: Place) -> None:
+    variants = len({record.variant for record in records})
+    resumed = sum(task.on_exists == "resume" for task in todo)
+    where = "on the herd" if place == "herd" else "on this machine"
+    print(
+        f"{len(records)} runs, {variants} variants; {len(records) - len(todo)} finished, {resumed} to go on with, "
+        f"{len(todo) - resumed} to begin, {where}; folder {folder}",
+        file=sys.stderr,
+    )
+
+
+@contextmanager
+def _executor(
+    place: Place, folder: Path, connection_file: Path | None, runs_dir: Path, *, jobs: int, force: bool
+) -> Generator[tuple[Executor, Life]]:
+    """Who makes the runs, and what ends this process."""
+    from remuda.sweeping.herd import HerdRuns
+    from remuda.sweeping.local import LocalRuns
+    from remuda.worker.life import Life
+
+    with Life(grace_s=GRACE_S) as life:
+        if place == "herd":
+            with connected(connection_file, runs_dir) as client:
+                yield HerdRuns(client, adopt=not force), life
+        else:
+            with LocalRuns(folder, jobs=jobs) as local:
+                life.on_forced_exit(local.kill)
+                yield local, life
+
+
+def _carry_out(
+    folder: Path,
+    name: str,
+    records: Sequence[RunRecord],
+    todo: Sequence[Task],
+    place: Place,
+    executor: Executor,
+    life: Life,
+) -> list[RunRecord]:
+    from remuda.cli.sweep_view import open_view
+    from remuda.storage.ownership import FolderOwnedError, Ownership
+    from remuda.sweeping.record import SweepBook
+    from remuda.sweeping.sweep import carry_out
+
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        owned = Ownership(folder / ".sweep")
+    except FolderOwnedError as error:
+        raise InputError(f"another sweep is under way: {error}") from error
+    latest = {record.name: record for record in records}
+    view = open_view(records)
+
+    def show(news: Sequence[RunRecord]) -> None:
+        latest.update((record.name, record) for record in news)
+        view.update(news)
+
+    try:
+        book = SweepBook(folder, name=name, mode=_MODES[place])
+        book.write(records)
+        carry_out(todo, executor, book, ending=lambda: life.ending, on_change=show)
+        book.write(latest.values())
+    finally:
+        view.close()
+        owned.release()
+    return list(latest.values())
+
+
+def _tell(folder: Path, records: Sequence[RunRecord], *, as_json: bool, interrupted: bool) -> None:
+    from remuda.sweeping.summary import by_variant, runs_table, variants_table
+
+    summaries = by_variant(records)
+    if as_json:
+        print(_json(folder, records))
+    else:
+        print(f"{runs_table(records)}\n\n{variants_table(summaries)}\n")
+        print("Type next:")
+        if interrupted:
+            print("  the same command again, to go on")
+        print(f"  remuda plot {os.path.relpath(folder)} -o {folder.name}.png")
+    failed = [record for record in records if record.state == "failed"]
+    if failed:
+        told = "\n".join(f"  {record.name}: {record.reason}" for record in failed)
+        raise RunFailedError(f"{len(failed)} of {len(records)} runs failed:\n{told}")
+
+
+def _json(folder: Path, records: Sequence[RunRecord]) -> str:
+    import msgspec
+
+    from remuda.sweeping.summary import by_variant
+
+    content = {"folder": str(folder), "runs": records, "variants": by_variant(records)}
+    return msgspec.json.format(msgspec.json.encode(content), indent=2).decode()

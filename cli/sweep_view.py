@@ -1,0 +1,124 @@
+"""Progress of a sweep, for people: a live table on a terminal, a line per event elsewhere."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import IO, Protocol
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from remuda.cli.progress import duration, number
+from remuda.sweeping.record import RunRecord
+
+PLAIN_INTERVAL_S = 30.0
+"""Between two lines about runs that just go on: a log file is not to be flooded."""
+LIVE_RUNS = 12
+"""Rows of a live table: the runs under way, and of the others the newest."""
+
+
+class SweepView(Protocol):
+    """Shows a sweep while it goes on."""
+
+    def update(self, news: Sequence[RunRecord]) -> None:
+        """Some runs' records have changed, or may have."""
+        ...
+
+    def close(self) -> None:
+        """The sweep is over; leave the screen as it should stay."""
+        ...
+
+
+def plain_line(record: RunRecord, over: int, of: int) -> str:
+    """One line about one run."""
+    why = f" ({record.reason})" if record.reason else ""
+    reached = f" | env_step {record.env_step} | return last {number(record.last_return)} best "
+    shown = f"{reached}{number(record.best_return)} | {duration(record.wall_s)}" if record.env_step else ""
+    return f"[{over}/{of}] {record.name}: {record.state}{why}{shown}"
+
+
+class PlainView:
+    """A line when a run's state changes, and otherwise now and then one about each that goes on."""
+
+    def __init__(
+        self, records: Sequence[RunRecord], output: IO[str], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._records = {record.name: record for record in records}
+        self._output = output
+        self._clock = clock
+        self._told_s = {record.name: -math.inf for record in records}
+
+    def update(self, news: Sequence[RunRecord]) -> None:
+        """Print what is new."""
+        now_s = self._clock()
+        for record in news:
+            former = self._records[record.name]
+            self._records[record.name] = record
+            goes_on = record.state == "running" and now_s - self._told_s[record.name] >= PLAIN_INTERVAL_S
+            if record.state != former.state or goes_on:
+                self._told_s[record.name] = now_s
+                over = sum(one.over for one in self._records.values())
+                print(plain_line(record, over, len(self._records)), file=self._output, flush=True)
+
+    def close(self) -> None:
+        """Nothing to put away."""
+
+
+class LiveView:
+    """A table that is redrawn in place."""
+
+    def __init__(self, records: Sequence[RunRecord], console: Console) -> None:
+        self._records = {record.name: record for record in records}
+        self._live = Live(self.picture(), console=console, refresh_per_second=4, transient=True)
+        self._live.start()
+
+    def update(self, news: Sequence[RunRecord]) -> None:
+        """Redraw."""
+        self._records |= {record.name: record for record in news}
+        self._live.update(self.picture())
+
+    def picture(self) -> Table:
+        """The table as it stands."""
+        records = list(self._records.values())
+        over = sum(record.over for record in records)
+        whole = Table.grid(padding=(0, 2))
+        whole.add_row(f"{over} of {len(records)} runs over", ProgressBar(total=len(records), completed=over, width=40))
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+        for column in ("run", "state", "env_step", "last", "best", "time"):
+            table.add_column(column, no_wrap=True, overflow="ellipsis")
+        for record in _most_interesting(records):
+            table.add_row(
+                record.name,
+                record.state,
+                f"{record.env_step}",
+                number(record.last_return),
+                number(record.best_return),
+                duration(record.wall_s),
+            )
+        outer = Table.grid()
+        outer.add_row(whole)
+        outer.add_row(table)
+        return outer
+
+    def close(self) -> None:
+        """The summary says all that the table did."""
+        self._live.stop()
+
+
+def _most_interesting(records: Sequence[RunRecord]) -> list[RunRecord]:
+    """Those under way, then what is over, then what waits; in the order of the grid, as many as fit."""
+    rank = {"running": 0, "queued": 1, "failed": 1, "finished": 2, "stopped": 2, "waiting": 3}
+    chosen = sorted(range(len(records)), key=lambda at: (rank[records[at].state], -at))[:LIVE_RUNS]
+    return [records[at] for at in sorted(chosen)]
+
+
+def open_view(records: Sequence[RunRecord]) -> SweepView:
+    """A live view where standard error is a terminal, plain lines elsewhere."""
+    if sys.stderr.isatty():
+        return LiveView(records, Console(file=sys.stderr))
+    return PlainView(records, sys.stderr)

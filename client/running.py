@@ -1,0 +1,130 @@
+"""Experiments from Python, from config to finished run folder: `train` in this process, `launch` with a herd."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from remuda.client.client import Client
+from remuda.config.load import LoadedConfig, Origin, load_config
+from remuda.config.schema import ExperimentConfig
+from remuda.storage.run_folder import OnExists
+from remuda.wire.messages import ExperimentStatus
+
+if TYPE_CHECKING:  # they bring torch
+    from remuda.deploy.local import LocalLauncher
+    from remuda.runner.parts import StopRequest
+    from remuda.runner.serial import RunResult
+
+Config = ExperimentConfig | LoadedConfig | str | os.PathLike[str]
+"""A config, or the file that has one."""
+
+RUNS_DIR = Path("runs")
+TRAIN_GRACE_S = 60.0
+"""Seconds after Ctrl-C or SIGTERM within which a run in this process must have saved its last checkpoint."""
+LAUNCH_GRACE_S = 900.0
+"""A first Ctrl-C saves and judges a last checkpoint; this is the last resort behind the deadlines of those steps."""
+END_DEADLINE_S = 30.0
+"""How long processes may take to end after the run is over, before they are ended."""
+
+
+@dataclass(frozen=True)
+class _Given:
+    config: ExperimentConfig
+    provenance: Mapping[str, Origin]
+    run_dir: Path
+
+
+def train(
+    config: Config,
+    *,
+    run_dir: str | os.PathLike[str] | None = None,
+    on_exists: OnExists = "error",
+    overrides: Sequence[str] = (),
+    on_progress: Callable[[ExperimentStatus], None] = lambda status: None,
+    stop: StopRequest | None = None,
+) -> RunResult:
+    """Train in this process until a stop condition of the config is reached; what `remuda train` does.
+
+    The run folder is `runs/<name>` unless `run_dir` says otherwise. `overrides` are `a.b=value`, of a config that is
+    loaded from a file. Without `stop` (see remuda.worker.life.Life), which is needed outside of the main thread, Ctrl-C
+    and SIGTERM save a checkpoint and end the run. Raises what remuda.runner.serial.run does, and ConfigError.
+    """
+    from remuda.runner.serial import Start, run
+    from remuda.worker.life import Life
+
+    given = _given(config, run_dir, overrides)
+    with ExitStack() as stack:
+        asked = stop if stop is not None else stack.enter_context(Life(grace_s=TRAIN_GRACE_S))
+        start = Start(given.run_dir, on_exists, given.provenance)
+        return run(given.config, start, stop=asked, on_progress=on_progress)
+
+
+def launch(
+    config: Config,
+    *,
+    run_dir: str | os.PathLike[str] | None = None,
+    on_exists: OnExists = "error",
+    overrides: Sequence[str] = (),
+    on_progress: Callable[[ExperimentStatus], None] = lambda status: None,
+    profile: Path | None = None,
+) -> ExperimentStatus:
+    """Run an experiment with a coordinator and a herd of its own to its end; what `remuda launch` does.
+
+    To be called in the main thread: Ctrl-C stops the run cleanly, a second one ends everything at once. Arguments are
+    those of `train`; with `profile`, every process writes a profile to that folder. Raises LaunchError, RefusedError,
+    UnreachableError, ConfigError.
+    """
+    from remuda.deploy.launcher import Herd
+    from remuda.deploy.local import LocalLauncher
+    from remuda.worker.life import Life
+
+    given = _given(config, run_dir, overrides)
+    evaluators = given.config.evaluator.count if given.config.evaluator.episodes else 0
+    launcher = LocalLauncher(given.run_dir.parent, profile=profile)
+    with Life(grace_s=LAUNCH_GRACE_S) as life, launcher:
+        life.on_forced_exit(launcher.kill)
+        launcher.start(Herd(collectors=given.config.collector.count, evaluators=evaluators))
+        with Client(launcher.connection_file) as client:
+            submitted = client.submit(
+                given.config, run_dir=given.run_dir, on_exists=on_exists, provenance=given.provenance
+            )
+            status = _follow(client, submitted.experiment, launcher, life, on_progress)
+            client.shutdown("the run is over")
+        launcher.wait_for_coordinator(END_DEADLINE_S)
+        return status
+
+
+def _follow(
+    client: Client,
+    experiment: str,
+    launcher: LocalLauncher,
+    life: StopRequest,
+    on_progress: Callable[[ExperimentStatus], None],
+) -> ExperimentStatus:
+    """Wait until the run is over; pass the first request to end on."""
+    stopping = False
+
+    def check() -> None:
+        nonlocal stopping
+        launcher.check()
+        if life.ending and not stopping:
+            stopping = True
+            client.stop(experiment)
+
+    return client.follow(experiment, on_progress, check=check)
+
+
+def _given(config: Config, run_dir: str | os.PathLike[str] | None, overrides: Sequence[str]) -> _Given:
+    if isinstance(config, ExperimentConfig | LoadedConfig) and overrides:
+        raise ValueError("overrides are of a config that is loaded from a file; this one is loaded already")
+    if isinstance(config, ExperimentConfig):
+        loaded, provenance = config, dict[str, Origin]()
+    else:
+        read = config if isinstance(config, LoadedConfig) else load_config(Path(config), overrides=overrides)
+        loaded, provenance = read.config, dict(read.provenance)
+    return _Given(loaded, provenance, Path(os.path.abspath(run_dir if run_dir is not None else RUNS_DIR / loaded.name)))

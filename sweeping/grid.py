@@ -1,0 +1,192 @@
+"""Reading a grid: a config, and lists of values for some of its settings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from remuda.config.document import Document, Loc
+from remuda.config.errors import ConfigError
+from remuda.config.load import read_document
+from remuda.config.override import Override
+from remuda.config.schema import LARGEST_COUNT
+from remuda.sweeping.names import default_shorthand, variant_name
+
+_KEYS = ("name", "config", "seeds", "grid")
+_PARAMETER_KEYS = ("values", "shorthand", "in_name")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_SHORTHAND = re.compile(r"[A-Za-z0-9_-]+")
+_OWN_PLACES = {"seed": "seeds", "name": "name"}
+"""Settings that a grid gives elsewhere."""
+MAX_RUNS = 10_000
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A setting and the values it takes."""
+
+    key: str
+    values: tuple[JsonValue, ...]
+    shorthand: str
+    in_name: bool
+    source: str
+    """File and line, for messages."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One combination of values."""
+
+    name: str
+    settings: Mapping[str, JsonValue]
+    """By dotted key."""
+    overrides: tuple[Override, ...]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A base config, the settings to vary, and the seeds to repeat each combination with."""
+
+    path: Path
+    name: str
+    config: Path
+    seeds: tuple[int, ...] | None
+    """None: the config's own."""
+    parameters: tuple[Parameter, ...]
+
+    def variants(self) -> Iterator[Variant]:
+        """Every combination; the first parameter changes slowest."""
+        for values in product(*(parameter.values for parameter in self.parameters)):
+            pairs = list(zip(self.parameters, values, strict=True))
+            yield Variant(
+                variant_name(self.name, [(one.shorthand, value) for one, value in pairs if one.in_name]),
+                {one.key: value for one, value in pairs},
+                tuple(Override(tuple(one.key.split(".")), value, one.source) for one, value in pairs),
+            )
+
+
+def read_grid(path: Path) -> Grid:
+    """Read a grid's YAML. Raises ConfigError with every problem of the file; the settings themselves are not judged."""
+    document = read_document(path)
+    problems: list[str] = []
+    try:
+        return _Reader(path, document, problems).grid()
+    except KeyError:
+        raise ConfigError(problems) from None
+
+
+class _Reader:
+    """Checks one key after the other; KeyError once a problem was noted that leaves nothing to go on with."""
+
+    def __init__(self, path: Path, document: Document, problems: list[str]) -> None:
+        self._path = path
+        self._document = document
+        self._values = document.values
+        self._problems = problems
+
+    def grid(self) -> Grid:
+        for key in self._values:
+            if key not in _KEYS:
+                self._wrong((key,), f"no such key of a grid; there are {', '.join(_KEYS)}")
+        name, config = self._word("name", _NAME), self._word("config", None)
+        seeds, parameters = self._seeds(), self._parameters()
+        self._check_names(parameters)
+        if self._problems or name is None or config is None:
+            raise KeyError
+        grid = Grid(self._path, name, self._path.parent / config, seeds, parameters)
+        self._check_size(grid)
+        return grid
+
+    def _word(self, key: str, pattern: re.Pattern[str] | None) -> str | None:
+        value = self._values.get(key)
+        if value is None:
+            self._wrong((key,), "is required")
+        elif not isinstance(value, str) or (pattern and not pattern.fullmatch(value)):
+            fit = "letters, digits, dots, hyphens and underscores" if pattern else "the path of a config"
+            self._wrong((key,), f"should be {fit}, not {value!r}")
+        else:
+            return value
+        return None
+
+    def _seeds(self) -> tuple[int, ...] | None:
+        value = self._values.get("seeds")
+        if value is None:
+            return None
+        if _is_count(value) and value:
+            return tuple(range(value))
+        if isinstance(value, list) and value and all(map(_is_count, value)) and len(set(map(str, value))) == len(value):
+            return tuple(seed for seed in value if isinstance(seed, int))
+        self._wrong(("seeds",), f"should be how many (from 0 on), or a list of different seeds, not {value!r}")
+        return None
+
+    def _parameters(self) -> tuple[Parameter, ...]:
+        values = self._values.get("grid") or {}
+        if not isinstance(values, dict):
+            self._wrong(("grid",), "should be a mapping of settings to lists of values")
+            return ()
+        parameters = [self._parameter(key, value) for key, value in values.items()]
+        return tuple(parameter for parameter in parameters if parameter is not None)
+
+    def _parameter(self, key: str, given: JsonValue) -> Parameter | None:
+        loc = ("grid", key)
+        if key in _OWN_PLACES:
+            return self._wrong(loc, f"is given as `{_OWN_PLACES[key]}` of the grid, beside `grid`")
+        options = given if isinstance(given, dict) else {"values": given}
+        for option in options:
+            if option not in _PARAMETER_KEYS:
+                return self._wrong(
+                    (*loc, option),
+                    f"no such key; a setting has a list of values, or {', '.join(_PARAMETER_KEYS)} (write "
+                    "learner.learning_rate for a setting in a section)",
+                )
+        values = options.get("values")
+        if not isinstance(values, list) or not values:
+            return self._wrong(loc, f"should be a list of values, as in {key}: [1, 2], not {values!r}")
+        shorthand = options.get("shorthand", default_shorthand(key))
+        if not isinstance(shorthand, str) or not _SHORTHAND.fullmatch(shorthand):
+            return self._wrong(loc, f"shorthand should be letters, digits, hyphens and underscores, not {shorthand!r}")
+        in_name = options.get("in_name", len(values) > 1)
+        if not isinstance(in_name, bool) or (len(values) > 1 and not in_name):
+            return self._wrong(loc, "in_name may be true; what takes several values is always in the name")
+        line = self._document.line_of(loc)
+        return Parameter(key, tuple(values), shorthand, in_name, f"{self._path}:{line}")
+
+    def _check_names(self, parameters: tuple[Parameter, ...]) -> None:
+        """Two settings must not look the same in a name."""
+        known: dict[str, str] = {}
+        for one in parameters:
+            if one.in_name and known.setdefault(one.shorthand, one.key) != one.key:
+                self._wrong(
+                    ("grid", one.key),
+                    f"is shortened to {one.shorthand}, as {known[one.shorthand]} is: give one a shorthand, as in "
+                    f"{one.key}: {{values: [...], shorthand: {one.key.rpartition('.')[2]}}}",
+                )
+
+    def _check_size(self, grid: Grid) -> None:
+        count = len(grid.seeds or (0,))
+        for parameter in grid.parameters:
+            count *= len(parameter.values)
+        if count > MAX_RUNS:
+            self._wrong(("grid",), f"makes {count} runs; {MAX_RUNS} are the most")
+            raise KeyError
+        names: dict[str, Mapping[str, JsonValue]] = {}
+        for variant in grid.variants():
+            if variant.name in names:
+                self._wrong(("grid",), f"{variant.settings} and {names[variant.name]} are both called {variant.name}")
+            names[variant.name] = variant.settings
+        if self._problems:
+            raise KeyError
+
+    def _wrong(self, loc: Loc, what: str) -> None:
+        line = self._document.line_of(loc)
+        where = f"{self._path}:{line}" if line else f"{self._path}"
+        self._problems.append(f"{where}: {'.'.join(map(str, loc))}: {what}")
+
+
+def _is_count(value: JsonValue) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST_COUNT

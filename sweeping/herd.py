@@ -1,0 +1,128 @@
+"""Runs of a sweep as experiments of a coordinator, as many at a time as its herd has workers for."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec.structs import replace
+
+from remuda.client.client import Client
+from remuda.sweeping.record import RunRecord, RunState
+from remuda.sweeping.sweep import Task
+from remuda.wire.connection_file import ConnectionFileError
+from remuda.wire.conversation import RefusedError, UnreachableError
+from remuda.wire.messages import ExperimentState, ExperimentStatus
+
+LOOK_S = 0.5
+"""Between two questions to the coordinator."""
+RETURN_DEADLINE_S = 60.0
+"""How long a coordinator that is gone is waited for: started again, it goes on with every experiment."""
+_STATES: dict[ExperimentState, RunState] = {
+    "queued": "queued",
+    "starting": "running",
+    "running": "running",
+    "stopping": "running",
+    "finished": "finished",
+    "stopped": "stopped",
+    "failed": "failed",
+}
+
+
+class HerdRuns:
+    """Submits runs to one coordinator and follows them.
+
+    Methods raise UnreachableError when no coordinator has answered for RETURN_DEADLINE_S; the experiments go on, and
+    the next sweep over the same folder follows them again.
+    """
+
+    def __init__(self, client: Client, *, adopt: bool = True) -> None:
+        """With `adopt`, an experiment that is under way in a run's folder is followed, not submitted again."""
+        self._client = client
+        self._adopt = adopt
+        self._records: dict[str, RunRecord] = {}
+        """By experiment."""
+        self._looked_s = 0.0
+
+    def begin(self, tasks: Sequence[Task]) -> Iterator[RunRecord]:
+        """Submit each, unless an earlier sweep has."""
+        known = self._client.status().experiments if self._adopt else []
+        for task in tasks:
+            record = self._taken_up(task, known)
+            if record.experiment is not None and not record.over:
+                self._records[record.experiment] = record
+            yield record
+
+    def poll(self) -> list[RunRecord]:
+        """Ask now and then."""
+        if time.monotonic() < self._looked_s + LOOK_S:
+            return []
+        known = {status.id: status for status in self._statuses()}
+        self._looked_s = time.monotonic()
+        news: list[RunRecord] = []
+        for experiment, record in list(self._records.items()):
+            told = known.get(experiment)
+            news.append(_lost(record) if told is None else _as_told(record, told))
+            self._records[experiment] = news[-1]
+            if news[-1].over:
+                del self._records[experiment]
+        return news
+
+    def stop(self) -> None:
+        """Ask for all runs to be stopped."""
+        for experiment in self._records:
+            with contextlib.suppress(RefusedError):  # it has ended by itself
+                self._client.stop(experiment)
+
+    def _taken_up(self, task: Task, known: Iterable[ExperimentStatus]) -> RunRecord:
+        here = [status for status in known if status.run_dir == str(task.run.run_dir)]
+        for status in here:
+            ours = status.id == task.record.experiment
+            if _STATES[status.state] in ("queued", "running") or (ours and status.state == "finished"):
+                return _as_told(replace(task.record, experiment=status.id), status)
+        try:
+            submitted = self._client.submit(
+                task.run.loaded.config,
+                name=task.run.name,
+                run_dir=task.run.run_dir,
+                on_exists=task.on_exists,
+                provenance=task.run.loaded.provenance,
+            )
+        except RefusedError as error:
+            if error.code == "protocol":
+                raise
+            return replace(task.record, state="failed", reason=str(error))
+        return replace(task.record, state="queued", experiment=submitted.experiment)
+
+    def _statuses(self) -> Sequence[ExperimentStatus]:
+        end_s = time.monotonic() + RETURN_DEADLINE_S
+        lost = False
+        while True:
+            try:
+                if lost:
+                    self._client.reconnect()  # there is no file while it is being started
+                return self._client.status().experiments
+            except (UnreachableError, ConnectionFileError):
+                lost = True
+                if time.monotonic() > end_s:
+                    raise
+                time.sleep(LOOK_S)
+
+
+def _as_told(record: RunRecord, status: ExperimentStatus) -> RunRecord:
+    return replace(
+        record,
+        state=_STATES[status.state],
+        reason=status.reason or status.waiting_for,
+        env_step=status.env_step,
+        train_iter=status.train_iter,
+        last_return=status.last_return,
+        best_return=status.best_return,
+        wall_s=status.wall_s,
+    )
+
+
+def _lost(record: RunRecord) -> RunRecord:
+    """A coordinator that was started again in a moment in which the run ended no longer knows it."""
+    return replace(record, state="failed", reason="the coordinator does not know it any more; sweep again to go on")

@@ -1,0 +1,92 @@
+"""What is known of a sweep's runs, and sweep.json, which keeps it for the next start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from remuda.storage.atomic import write_bytes
+from remuda.storage.run_folder import Mode
+
+FILE = "sweep.json"
+
+RunState = Literal["waiting", "queued", "running", "finished", "stopped", "failed"]
+"""`waiting` has not been begun; `queued` is with a herd that has no workers for it yet."""
+OVER: tuple[RunState, ...] = ("finished", "stopped", "failed")
+
+
+class SweepFileError(Exception):
+    """sweep.json is damaged, or is not that of this sweep; the message names the file."""
+
+
+class RunRecord(Struct, frozen=True, kw_only=True):
+    """One run of a sweep: what it is, and how far it is or how it ended."""
+
+    name: str
+    variant: str
+    seed: int
+    settings: dict[str, Any]
+    run_dir: str
+    """Inside the sweep's folder."""
+    state: RunState = "waiting"
+    reason: str | None = None
+    """Of an ended run as `remuda status` has it; of a queued one what it waits for."""
+    experiment: str | None = None
+    """Its id on the herd."""
+    env_step: int = 0
+    train_iter: int = 0
+    last_return: float | None = None
+    best_return: float | None = None
+    wall_s: float = 0.0
+
+    @property
+    def over(self) -> bool:
+        """Nothing more comes of it in this sweep."""
+        return self.state in OVER
+
+
+class _SweepFile(Struct, frozen=True):
+    format: Literal[1]
+    name: str
+    mode: Mode
+    runs: tuple[RunRecord, ...]
+
+
+class SweepBook:
+    """sweep.json of one sweep's folder; every `write` is on disk when it returns."""
+
+    def __init__(self, folder: Path, *, name: str, mode: Mode) -> None:
+        """Read what is there, if anything. Raises SweepFileError."""
+        self._path = folder / FILE
+        self._name = name
+        self._mode: Mode = mode
+        self._runs = {record.name: record for record in self._read()}
+
+    @property
+    def runs(self) -> Mapping[str, RunRecord]:
+        """The records by name, of runs that are no longer in the grid too."""
+        return self._runs
+
+    def write(self, records: Iterable[RunRecord]) -> None:
+        """Put these records in the place of those of the same names."""
+        self._runs |= {record.name: record for record in records}
+        content = _SweepFile(1, self._name, self._mode, tuple(self._runs.values()))
+        write_bytes(self._path, msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n", durable=True)
+
+    def _read(self) -> tuple[RunRecord, ...]:
+        try:
+            content = msgspec.json.decode(self._path.read_bytes(), type=_SweepFile)
+        except FileNotFoundError:
+            return ()
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise SweepFileError(f"{self._path} is damaged ({error}): restore it, or move it away") from None
+        if content.name != self._name:
+            raise SweepFileError(f"{self._path.parent} is the folder of the sweep {content.name}, not of {self._name}")
+        if content.mode != self._mode:
+            where = {"serial": "on this machine: --on local", "parallel": "on a herd: --on herd"}[content.mode]
+            raise SweepFileError(f"{self._path.parent}: this sweep was begun {where}")
+        return content.runs

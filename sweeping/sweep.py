@@ -1,0 +1,113 @@
+"""Running a sweep to its end: which runs still have to be made, and what is written down of each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from remuda.storage.run_folder import Mode, OnExists
+from remuda.sweeping.plan import PlannedRun, beginning, changed
+from remuda.sweeping.record import RunRecord, SweepBook
+
+POLL_S = 0.2
+
+
+@dataclass(frozen=True)
+class Task:
+    """A run that is still to be made, and how it begins in its folder."""
+
+    run: PlannedRun
+    on_exists: OnExists
+    record: RunRecord
+
+
+class Executor(Protocol):
+    """Makes runs somewhere."""
+
+    def begin(self, tasks: Sequence[Task]) -> Iterable[RunRecord]:
+        """Take over all runs; what is known of each at once, one by one."""
+        ...
+
+    def poll(self) -> list[RunRecord]:
+        """What has changed since the last look. Never blocks for long."""
+        ...
+
+    def stop(self) -> None:
+        """Have the runs that are under way save and end; no other begins."""
+        ...
+
+
+def tasks(
+    runs: Sequence[PlannedRun], known: Mapping[str, RunRecord], mode: Mode, *, force: bool = False
+) -> tuple[list[RunRecord], list[Task]]:
+    """All runs' records as far as they are known, and those that are still to be made.
+
+    A finished run is not made again, unless `force` says so or its stop conditions have changed since. Raises
+    RunFolderError and ConfigError as `plan.beginning` does.
+    """
+    records: list[RunRecord] = []
+    todo: list[Task] = []
+    for run in runs:
+        former = known.get(run.name)
+        on_exists = beginning(run, mode, force=force)
+        if on_exists == "resume" and former is not None and former.state == "finished" and not _has_new_end(run):
+            records.append(former)
+            continue
+        new = RunRecord(
+            name=run.name,
+            variant=run.variant,
+            seed=run.seed,
+            settings=dict(run.settings),
+            run_dir=f"{run.variant}/{run.name}",
+        )
+        # What was reached stays known while it waits for its turn.
+        kept = new if former is None or on_exists != "resume" else replace(former, state="waiting", reason=None)
+        records.append(kept)
+        todo.append(Task(run, on_exists, kept))
+    return records, todo
+
+
+def carry_out(
+    todo: Sequence[Task],
+    executor: Executor,
+    book: SweepBook,
+    *,
+    ending: Callable[[], bool],
+    on_change: Callable[[Sequence[RunRecord]], None],
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Return when every run is over; once `ending`, when those that have begun are. A failed one stops no other."""
+    states = {task.record.name: task.record for task in todo}
+
+    def note(news: Sequence[RunRecord]) -> None:
+        if any(_is_step(states[record.name], record) for record in news):
+            book.write(news)
+        states.update((record.name, record) for record in news)
+        on_change(news)
+
+    for record in executor.begin(todo):
+        note([record])
+    stopping = False
+    while any(_is_awaited(record, stopping) for record in states.values()):
+        if ending() and not stopping:
+            stopping = True
+            executor.stop()
+        note(executor.poll())
+        sleep(POLL_S)
+
+
+def _has_new_end(run: PlannedRun) -> bool:
+    return any(key.startswith("stop.") for key in changed(run))
+
+
+def _is_awaited(record: RunRecord, stopping: bool) -> bool:
+    return record.state in ("queued", "running") or (record.state == "waiting" and not stopping)
+
+
+def _is_step(before: RunRecord, after: RunRecord) -> bool:
+    """Whether this has to outlive the sweep's process."""
+    return (before.state, before.experiment) != (after.state, after.experiment)

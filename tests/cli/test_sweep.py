@@ -1,0 +1,209 @@
+"""`remuda sweep`: what it says, what it writes, how it ends, and that wrong input starts nothing."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from remuda.tests.cli.terminal import Terminal
+from remuda.tests.parallel.command import Command, wait_until
+from remuda.tests.sweeping.grids import SHORT, write_grid
+
+ENDLESS = {"env.num_envs": [1], "stop.max_env_steps": [100_000_000]}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the command is typed: a user's folder with a grid of two variants and two seeds."""
+    monkeypatch.delenv("REMUDA_RUNS_DIR", raising=False)
+    monkeypatch.delenv("REMUDA_CONNECTION_FILE", raising=False)
+    write_grid(tmp_path, {"policy.n_step": [1, 3], **SHORT}, seeds=2)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def listing(folder: Path) -> list[str]:
+    return sorted(str(path) for path in folder.rglob("*") if "__pycache__" not in path.parts)
+
+
+NAMES = ["hills_pol-ns1_s0", "hills_pol-ns1_s1", "hills_pol-ns3_s0", "hills_pol-ns3_s1"]
+
+
+def test_a_dry_run_names_the_runs_and_writes_nothing(terminal: Terminal, folder: Path) -> None:
+    before = listing(folder)
+    ended = terminal.remuda("sweep", "grid.yaml", "--dry-run")
+    assert ended.code == 0, ended.err
+    assert ended.out.splitlines() == NAMES
+    assert ended.err == (
+        "4 runs, 2 variants; 0 finished, 0 to go on with, 4 to begin, on this machine; "
+        f"folder {folder / 'runs' / 'hills'}\n"
+    )
+    assert listing(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("grid", "arguments", "said"),
+    [
+        ({"learner.bath_size": [1]}, (), "grid.yaml:4: learner.bath_size: no such setting; did you mean"),
+        ({"learner.batch_size": [1, -1]}, (), "grid.yaml:4: learner.batch_size:"),
+        ({"env.make": ["walk:fly"]}, (), "has no function 'fly'"),
+        ({"env.kwargs": [{}, {"wings": 2}]}, (), "cannot be built"),
+        ({}, ("--set", "learner.bath_size=1"), "--set learner.bath_size=1: learner.bath_size: no such setting"),
+        ({}, ("--jobs", "0"), "--jobs"),
+        ({}, ("--on", "moon"), "local"),
+        ({}, ("--on", "herd"), "connection.json"),
+        ({}, ("--on", "herd", "--jobs", "2"), "--jobs is of --on local"),
+        ({}, ("--sweep-dir", "a", "--datestamp"), "give one of --sweep-dir"),
+    ],
+)
+def test_wrong_input_is_one_message_and_starts_nothing(
+    terminal: Terminal, folder: Path, grid: dict[str, object], arguments: tuple[str, ...], said: str
+) -> None:
+    write_grid(folder, grid)
+    before = listing(folder)
+    ended = terminal.remuda("sweep", "grid.yaml", *arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert said in ended.err
+    assert "Traceback" not in ended.err
+    assert listing(folder) == before
+
+
+def test_a_missing_grid_and_one_that_is_none(terminal: Terminal, folder: Path) -> None:
+    assert "nowhere.yaml: cannot be read" in terminal.remuda("sweep", "nowhere.yaml").err
+    ended = terminal.remuda("sweep", "tiny.yaml")
+    assert ended.code == 2
+    assert "no such key of a grid" in ended.err
+
+
+def test_a_run_folder_is_no_place_for_a_sweep(terminal: Terminal, folder: Path) -> None:
+    (folder / "runs" / "hills").mkdir(parents=True)
+    (folder / "runs" / "hills" / "config.json").write_text("{}")
+    ended = terminal.remuda("sweep", "grid.yaml")
+    assert ended.code == 2
+    assert "is a run folder: give the grid another name" in ended.err
+
+
+@pytest.mark.processes
+def test_from_start_to_end_and_once_more(terminal: Terminal, folder: Path) -> None:
+    ended = terminal.remuda("sweep", "grid.yaml", "--jobs", "2")
+    assert ended.code == 0, ended.err
+    lines = ended.out.splitlines()
+    assert lines[0].split() == ["run", "state", "reason", "env_step", "last", "best", "seconds"]
+    assert [line.split()[:4] for line in lines[2:6]] == [[name, "finished", "max_env_steps", "60"] for name in NAMES]
+    assert lines[7].split() == ["variant", "finished", "last", "best"]
+    assert [line.split()[:2] for line in lines[9:11]] == [["hills_pol-ns1", "2/2"], ["hills_pol-ns3", "2/2"]]
+    assert lines[-1] == "  remuda plot runs/hills -o hills.png"
+    assert "[4/4] " in ended.err
+    for name in NAMES:
+        assert f"{name}: finished (max_env_steps) | env_step 60 | return last -" in ended.err
+    stored = json.loads((folder / "runs" / "hills" / "sweep.json").read_text())
+    assert [run["state"] for run in stored["runs"]] == ["finished"] * 4
+
+    again = terminal.remuda("sweep", "grid.yaml", "--json")
+    assert again.code == 0
+    assert again.err.startswith("4 runs, 2 variants; 4 finished, 0 to go on with, 0 to begin")
+    told = json.loads(again.out)
+    assert told["folder"] == str(folder / "runs" / "hills")
+    assert told["runs"] == stored["runs"]
+    assert [(one["variant"], one["seeds"], one["finished"]) for one in told["variants"]] == [
+        ("hills_pol-ns1", 2, 2),
+        ("hills_pol-ns3", 2, 2),
+    ]
+
+    plotted = terminal.remuda("plot", "runs/hills")
+    assert plotted.err == "AverageTestEpRet over TotalEnvInteracts: hills_pol-ns1 (2), hills_pol-ns3 (2)\n"
+
+    write_grid(folder, {"policy.n_step": [1, 3], "learner.batch_size": [4], **SHORT}, seeds=2)
+    changed = terminal.remuda("sweep", "grid.yaml")
+    assert changed.code == 2
+    assert "hills_pol-ns1_s0 was begun with other settings (learner.batch_size)" in changed.err
+
+
+@pytest.mark.processes
+def test_a_failed_run_is_named_at_the_end_and_tried_again(terminal: Terminal, folder: Path) -> None:
+    grid = {"env.kwargs": {"values": [{"fails_at": 30}, {"fails_at": None}], "shorthand": "f"}, **SHORT}
+    write_grid(folder, grid)
+    ended = terminal.remuda("sweep", "grid.yaml", "--jobs", "2", "--sweep-dir", "mine")
+    assert ended.code == 1
+    said = "1 of 2 runs failed:\n  hills_ffails_at-30_s3: RuntimeError: the floor gave way\n"
+    assert ended.err.endswith(said)
+    assert "hills_ffails_at-none_s3" in ended.out
+    again = terminal.remuda("sweep", "grid.yaml", "--sweep-dir", "mine")
+    assert again.err.startswith("2 runs, 2 variants; 1 finished, 1 to go on with, 0 to begin")
+
+
+def test_a_date_stamp_makes_a_new_folder(terminal: Terminal, folder: Path) -> None:
+    said = terminal.remuda("sweep", "grid.yaml", "--dry-run", "--datestamp").err
+    stamp = Path(said.rpartition("folder ")[2].strip()).name
+    assert stamp.endswith("_hills")
+    time.strptime(stamp.removesuffix("_hills"), "%Y-%m-%d_%H-%M-%S")
+
+
+# --- endings
+
+
+def family(folder: Path) -> list[psutil.Process]:
+    """The runs that live."""
+    return [process for process in psutil.process_iter() if _is_run(process, str(folder / "runs"))]
+
+
+def _is_run(process: psutil.Process, runs: str) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE and any(part.startswith(runs) for part in process.cmdline())
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.fixture
+def started(folder: Path, tmp_path: Path) -> Generator[Command]:
+    """A sweep whose first run trains."""
+    write_grid(folder, ENDLESS, seeds=2)
+    command = Command(tmp_path / "scratch", folder, "sweep", "grid.yaml", "--on", "local")
+    best = folder / "runs" / "hills" / "hills" / "hills_s0" / "ckpt" / "ckpt_best.pth.tar"
+    wait_until(lambda: best.exists() or command.process.poll() is not None, 60, "the first run trains")
+    assert command.process.poll() is None, command.ended()
+    yield command
+    for process in family(folder):
+        process.kill()
+    command.end()
+
+
+@pytest.mark.processes
+def test_interrupted_it_saves_tells_and_goes_on_later(started: Command, terminal: Terminal, folder: Path) -> None:
+    second = terminal.remuda("sweep", "grid.yaml")
+    assert second.code == 2
+    assert "another sweep is under way" in second.err
+    started.process.send_signal(signal.SIGINT)
+    ended = started.ended(60)
+    assert ended.code == 0, ended.err
+    assert "hills_s0  stopped" in ended.out
+    assert "hills_s1  waiting" in ended.out
+    assert "  the same command again, to go on\n" in ended.out
+    assert family(folder) == []
+    said = terminal.remuda("sweep", "grid.yaml", "--dry-run").err
+    assert said.startswith("2 runs, 1 variants; 0 finished, 1 to go on with, 1 to begin")
+
+
+@pytest.mark.processes
+def test_a_second_signal_ends_it_at_once(started: Command, folder: Path) -> None:
+    (child,) = family(folder)
+    child.suspend()  # so that it does not end at the first
+    started.process.send_signal(signal.SIGINT)
+    time.sleep(0.8)  # nearer together they would be one request
+    started.process.send_signal(signal.SIGINT)
+    assert started.ended(20).code == 130
+    wait_until(lambda: not family(folder), 20, "its run is gone")
+
+
+@pytest.mark.processes
+def test_its_runs_end_with_it_however_it_ends(started: Command, folder: Path) -> None:
+    started.process.kill()
+    started.process.wait()
+    wait_until(lambda: not family(folder), 30, "its run has saved and ended")
+    assert (folder / "runs" / "hills" / "hills" / "hills_s0" / "ckpt" / "ckpt_interrupt.pth.tar").exists()

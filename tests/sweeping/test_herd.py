@@ -1,0 +1,152 @@
+"""A sweep on a real herd of four workers: to its end, interrupted, taken up again, and over a coordinator's death."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+
+import pytest
+
+from remuda.sweeping.grid import read_grid
+from remuda.sweeping.herd import HerdRuns
+from remuda.sweeping.plan import plan
+from remuda.sweeping.record import RunRecord, SweepBook
+from remuda.sweeping.sweep import carry_out, tasks
+from remuda.tests.faults.herd import Herd, kill
+from remuda.tests.sweeping.grids import SHORT, write_grid
+from remuda.wire.messages import ExperimentStatus
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(100)]
+
+ENDLESS = {"stop.max_env_steps": [100_000_000]}
+
+
+@pytest.fixture
+def herd(tmp_path: Path) -> Generator[Herd]:
+    herd = Herd(tmp_path / "herd")
+    herd.coordinator()
+    herd.workers(collectors=2)
+    yield herd
+    herd.end()
+
+
+def swept(
+    herd: Herd,
+    tmp_path: Path,
+    parameters: dict[str, object],
+    *,
+    seeds: int = 1,
+    ending: Callable[[Sequence[RunRecord]], bool] = lambda records: False,
+    adopt: bool = True,
+) -> list[RunRecord]:
+    """Sweep until it is over; the last record of every run, `ending` being asked about the latest ones."""
+    folder = tmp_path / "sweep"
+    folder.mkdir(exist_ok=True)
+    book = SweepBook(folder, name="hills", mode="parallel")
+    runs = plan(read_grid(write_grid(tmp_path / "user", parameters, seeds=seeds)), folder)
+    records, todo = tasks(runs, book.runs, "parallel", force=not adopt)
+    latest = {record.name: record for record in records}
+    with herd.client() as client:
+        carry_out(
+            todo,
+            HerdRuns(client, adopt=adopt),
+            book,
+            ending=lambda: ending(list(latest.values())),
+            on_change=lambda news: latest.update({record.name: record for record in news}),
+        )
+    assert SweepBook(folder, name="hills", mode="parallel").runs == {**book.runs}
+    return list(latest.values())
+
+
+def trains(record: RunRecord) -> bool:
+    return record.state == "running" and record.train_iter > 0
+
+
+def test_every_run_to_its_end_under_its_own_name(herd: Herd, tmp_path: Path) -> None:
+    records = swept(herd, tmp_path, {**SHORT, "policy.n_step": [1, 3]}, seeds=2)
+    names = ["hills_pol-ns1_s0", "hills_pol-ns1_s1", "hills_pol-ns3_s0", "hills_pol-ns3_s1"]
+    assert [(one.name, one.state, one.reason) for one in records] == [
+        (name, "finished", "max_env_steps") for name in names
+    ]
+    assert all(one.env_step >= 60 and one.best_return is not None for one in records)
+    known = {status.name: status for status in herd.status().experiments}
+    for record in records:
+        assert known[record.name].id == record.experiment
+        run_dir = tmp_path / "sweep" / record.run_dir
+        assert known[record.name].run_dir == str(run_dir)
+        assert (run_dir / "log" / "commander" / "commander_logger.txt").exists()
+    again = swept(herd, tmp_path, {**SHORT, "policy.n_step": [1, 3]}, seeds=2)
+    assert again == records
+    assert len(herd.status().experiments) == 4, "nothing was submitted again"
+    herd.shut_down()
+
+
+def test_a_run_that_fails_and_one_that_is_refused_stop_no_other(herd: Herd, tmp_path: Path) -> None:
+    grid = {**SHORT, "policy.n_step": {"values": [1, 3], "shorthand": "n"}}
+    (tmp_path / "sweep").mkdir()
+    (tmp_path / "sweep" / "hills_n1").write_text("a file where a folder should be")
+    refused, fine = swept(herd, tmp_path, grid)
+    assert refused.state == "failed"
+    assert "hills_n1" in (refused.reason or "")
+    assert fine.state == "finished"
+    herd.shut_down()
+
+
+def test_asked_to_stop_they_end_those_that_wait_too_and_are_gone_on_with(herd: Herd, tmp_path: Path) -> None:
+    first, second = swept(herd, tmp_path, ENDLESS, seeds=2, ending=lambda records: trains(records[0]))
+    assert (first.state, first.reason) == ("stopped", "stopped")
+    assert second.state == "stopped"
+    assert first.env_step > 0
+    (finished,) = swept(herd, tmp_path, {"stop.max_env_steps": [first.env_step + 50]})
+    assert finished.state == "finished"
+    assert finished.env_step >= first.env_step + 50
+    herd.shut_down()
+
+
+class _GoneError(Exception):
+    pass
+
+
+def test_a_sweep_that_was_killed_is_followed_again_not_submitted_again(herd: Herd, tmp_path: Path) -> None:
+    def killed(records: Sequence[RunRecord]) -> bool:
+        if trains(records[0]):
+            raise _GoneError
+        return False
+
+    with pytest.raises(_GoneError):
+        swept(herd, tmp_path, ENDLESS, ending=killed)
+    (status,) = herd.status().experiments
+    (stopped,) = swept(herd, tmp_path, ENDLESS, ending=lambda records: trains(records[0]))
+    assert (stopped.experiment, stopped.state) == (status.id, "stopped")
+    assert [one.id for one in herd.status().experiments] == [status.id]
+    herd.shut_down()
+
+
+def test_starting_over_what_is_under_way_is_refused(herd: Herd, tmp_path: Path) -> None:
+    def killed(records: Sequence[RunRecord]) -> bool:
+        if trains(records[0]):
+            raise _GoneError
+        return False
+
+    with pytest.raises(_GoneError):
+        swept(herd, tmp_path, ENDLESS, ending=killed)
+    (refused,) = swept(herd, tmp_path, ENDLESS, adopt=False)
+    assert refused.state == "failed"
+    assert herd.status().experiments[0].state == "running", "the other goes on"
+
+
+def test_a_coordinator_that_is_killed_and_started_again_is_waited_for(herd: Herd, tmp_path: Path) -> None:
+    seen: list[ExperimentStatus] = []
+
+    def ending(records: Sequence[RunRecord]) -> bool:
+        if trains(records[0]) and not seen:
+            seen.append(herd.experiment(records[0].name))
+            kill(herd.status().coordinator.pid)
+            herd.started[0].wait()
+            herd.coordinator()
+        return bool(seen) and records[0].env_step > seen[0].env_step
+
+    (stopped,) = swept(herd, tmp_path, ENDLESS, ending=ending)
+    assert stopped.state == "stopped"
+    assert stopped.env_step > seen[0].env_step
+    herd.shut_down()

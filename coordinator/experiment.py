@@ -5,7 +5,6 @@ Pure: every method takes what happened and a clock reading and returns steps to 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -16,6 +15,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.commander import Commander, End
 from remuda.coordinator.effects import CloseRun, Emit, Release, Say, Step, Tell, WriteProgress, WriteTimers
 from remuda.coordinator.experience import Experience
+from remuda.coordinator.failures import Failures
 from remuda.coordinator.judging import Judging
 from remuda.coordinator.leases import Lease, LeaseBook
 from remuda.coordinator.memory import OVER, ExperimentMemory
@@ -50,10 +50,6 @@ from remuda.wire.messages import (
     WorkerVitals,
 )
 
-FAILURES_IN_A_ROW = 5
-"""Worker failures without any chunk counted or update done in between, after which an experiment is given up."""
-FIRST_REST_S = 1.0
-"""How long an experiment takes no workers after a failure; twice as long after each further one in a row."""
 STAGE_DEADLINE_S = 60.0
 """Longest that draining the collectors, and letting go of everybody else, may take when a run ends."""
 SETTLE_DEADLINE_S = 600.0
@@ -105,11 +101,7 @@ class Experiment:
         self._before_s = 0.0 if resumed is None else resumed.counters.wall_s
         self._started_s = now_s
         self._ended_wall_s: float | None = None
-        self._failures = 0
-        """In a row."""
-        self._failures_of: Counter[str] = Counter()
-        """In all, by worker."""
-        self._rests_until_s = now_s
+        self._failures = Failures()
         self._stage: Stage = "working"
         self._stage_deadline_s = 0.0
 
@@ -122,7 +114,7 @@ class Experiment:
 
     def demand(self, now_s: float) -> Demand | None:
         """Workers it still needs; None when it wants none."""
-        if self.over or self._commander.ending is not None or now_s < self._rests_until_s:
+        if self.over or self._commander.ending is not None or self._failures.rest_s(now_s):
             return None
         collector, evaluator = self._config.collector, self._config.evaluator
         evaluators = evaluator.count if evaluator.episodes else 0
@@ -142,6 +134,7 @@ class Experiment:
             missing,
             started=self.state != "queued",
             patient=self.waiting_for is None or now_s - self._waits_since_s < PATIENCE_S,
+            resting=self._failures.resting(now_s),
         )
 
     def holding(self) -> Holding:
@@ -218,7 +211,7 @@ class Experiment:
             train_iters_per_s=self._supply.train_rate.per_s(),
             policy_lag=self._experience.policy_lag(self._supply.policy),
             samples_per_insert=self._experience.samples_per_insert,
-            waiting_for=self.waiting_for or self._missing(),
+            waiting_for=self.waiting_for or self._missing(now_s),
         )
 
     # --- workers come and go ---
@@ -294,12 +287,13 @@ class Experiment:
                 self._vitals.told(lease.role, lease.worker, message)
                 return []
             case EvaluationDone():
+                self._failures.worked(lease.worker)
                 steps = self._judging.played(message, lease.worker, self.counters(now_s), now_s)
                 return steps + self._begin_ending_if_due(now_s) + self.tick(now_s)
             case _:
-                return self._from_learner(message, now_s)
+                return self._from_learner(lease, message, now_s)
 
-    def _from_learner(self, message: AnyMessage, now_s: float) -> list[Step]:
+    def _from_learner(self, lease: Lease, message: AnyMessage, now_s: float) -> list[Step]:
         match message:
             case BatchRequest():
                 return self._moved(self._supply.requested(message, now_s), now_s)
@@ -309,7 +303,7 @@ class Experiment:
                 collectors = [ready.number for ready in self._leases.ready("collector")]
                 return self._supply.published(message, collectors)
             case LearnerReport():
-                return self._learner_report(message, now_s)
+                return self._learner_report(lease, message, now_s)
             case CheckpointSaved():
                 self._supply.trained(message.record.train_iter, now_s)
                 return self._judging.saved(message, self.counters(now_s), now_s) + self.tick(now_s)
@@ -340,42 +334,45 @@ class Experiment:
             return [self._supply.answer(message, rejected=f"the experiment is over ({self.state})")]
         accepted, steps = self._supply.chunk(message, now_s)
         if accepted.fresh:
-            self._failures = 0
+            self._failures.worked(message.meta.chunk.worker)
+            self._failures.moved()
             self._progress.chunk(message.meta)
         if accepted.rejected is not None:
-            steps += self._count_failure(f"chunks are refused: {accepted.rejected}", now_s)
+            self._failures.counted(now_s)
+            steps += self._give_up_if_hopeless(f"chunks are refused: {accepted.rejected}", now_s)
         return self._moved(steps, now_s)
 
-    def _learner_report(self, message: LearnerReport, now_s: float) -> list[Step]:
+    def _learner_report(self, lease: Lease, message: LearnerReport, now_s: float) -> list[Step]:
         """What the algorithm monitors; progress.txt shows some of it. Without metrics: the learner has run dry."""
         if message.metrics:
-            self._failures = 0
+            self._failures.worked(lease.worker)
+            self._failures.moved()
             self._progress.learned(message.metrics)
         self._supply.trained(message.train_iter, now_s)
         return self._moved([], now_s)
 
     def _worker_failed(self, lease: Lease, message: WorkerFailed, now_s: float) -> list[Step]:
         """An exception has ended its work. It says next that it has let go, or leaves the herd."""
-        self._failures_of[lease.worker] += 1
-        which = f"{_ordinal(self._failures_of[lease.worker])} failure of {lease.role} {lease.worker}"
+        which = f"{_ordinal(self._failures.failed(lease.worker, now_s))} failure of {lease.role} {lease.worker}"
         steps: list[Step] = [self._say(f"{which}: {message.error}\n{message.traceback}", "error")]
         lease.ready, lease.draining = False, True
         steps += self._forget(lease)
-        return steps + self._count_failure(f"workers fail: {message.error}", now_s)
+        return steps + self._give_up_if_hopeless(f"workers fail: {message.error}", now_s)
 
     def _hung(self, message: WorkerFailed, now_s: float) -> list[Step]:
         """A worker that was given up says what it was doing all the time."""
         steps: list[Step] = [self._say(f"lease {message.lease}: {message.error}\n{message.traceback}", "error")]
         hung = message.error.startswith("dismissed: ")  # else it had been replaced, and failed at that
-        return steps if self.over or not hung else steps + self._count_failure(f"workers hang: {message.error}", now_s)
+        if self.over or not hung:
+            return steps
+        self._failures.counted(now_s)
+        return steps + self._give_up_if_hopeless(f"workers hang: {message.error}", now_s)
 
-    def _count_failure(self, what: str, now_s: float) -> list[Step]:
-        """Give the experiment up when it fails again and again without anything counted or learned in between."""
-        self._failures += 1
-        self._rests_until_s = now_s + FIRST_REST_S * 2 ** (self._failures - 1)
-        if self._failures < FAILURES_IN_A_ROW:
+    def _give_up_if_hopeless(self, what: str, now_s: float) -> list[Step]:
+        """It fails again and again, without anything counted or learned in between."""
+        if not self._failures.hopeless(now_s):
             return []
-        reason = f"{self._failures} failures in a row; {what}"
+        reason = f"{self._failures.in_a_row} failures in a row; {what}"
         self._commander.end(End(reason, reason), skip_final_evaluation=True)
         return self._begin_ending_if_due(now_s)
 
@@ -469,19 +466,21 @@ class Experiment:
             state=self.state,
             reason=self.reason,
             stage=self._stage,
-            failures=self._failures,
+            failures=self._failures.in_a_row,
             wall_s=self._wall_s(now_s),
             experience=self._experience.memory(),
             supply=self._supply.memory(),
             leases=self._leases.memory(),
             judging=self._judging.memory(now_s),
             progress=self._progress.memory(),
+            workers_failures=self._failures.memory(now_s),
         )
 
     def remember(self, memory: ExperimentMemory, chunks: Sequence[IndexedChunk], now_s: float) -> None:
         """Go on from there, with these chunks still in data/. Leases stay open: their workers may come back."""
         self.state, self.reason = memory.state, memory.reason
-        self._failures, self._before_s, self._started_s = memory.failures, memory.wall_s, now_s
+        self._failures.remember(memory.workers_failures, memory.failures, now_s)
+        self._before_s, self._started_s = memory.wall_s, now_s
         self._ended_wall_s = memory.wall_s if self.over else None
         self._enter(memory.stage, now_s, SETTLE_DEADLINE_S if memory.stage == "settling" else STAGE_DEADLINE_S)
         self._experience.remember(memory.experience, chunks, now_s)
@@ -548,8 +547,11 @@ class Experiment:
 
     # --- inside ---
 
-    def _missing(self) -> str | None:
-        """A run goes on with fewer workers than it asked for."""
+    def _missing(self, now_s: float) -> str | None:
+        """A run goes on with fewer workers than it asked for, or takes none for a while."""
+        rest_s = self._failures.rest_s(now_s)
+        if rest_s and not self.over:
+            return f"takes no workers for {rest_s:.0f} s: {self._failures.in_a_row} failures in a row"
         held, wanted = len(self._leases.staying("collector")), self._config.collector.count
         return f"runs with {held} of {wanted} collectors" if self.state == "running" and held < wanted else None
 

@@ -172,6 +172,23 @@ class ProgressMemory(Memory, frozen=True):
     """Returns and lengths of the newest training episodes, where they judge checkpoints."""
 
 
+class RestMemory(Memory, frozen=True):
+    """One worker's failures; see Failures."""
+
+    worker: str
+    in_all: int
+    in_a_row: int
+    rest_s: float
+
+
+class FailuresMemory(Memory, frozen=True):
+    """See Failures."""
+
+    elapsed_s: float = 0.0
+    """Since the first failure of the row that lasts."""
+    workers: list[RestMemory] = []
+
+
 class ExperimentMemory(Memory, frozen=True):
     """See Experiment."""
 
@@ -179,12 +196,14 @@ class ExperimentMemory(Memory, frozen=True):
     reason: str | None
     stage: Literal["working", "draining", "settling", "releasing"]
     failures: int
+    """In a row."""
     wall_s: float
     experience: ExperienceMemory
     supply: SupplyMemory
     leases: LeaseBookMemory
     judging: JudgingMemory
     progress: ProgressMemory
+    workers_failures: FailuresMemory = FailuresMemory()
 
 
 class HolderMemory(Memory, frozen=True):

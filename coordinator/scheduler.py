@@ -33,6 +33,8 @@ class Demand:
     """It has begun, and so takes what there is; one that has not takes its minimum at once or nothing."""
     patient: bool = False
     """It has not waited long enough yet for others to give workers back."""
+    resting: frozenset[str] = frozenset()
+    """Workers that have failed it and that it does not take for a while; others may have them."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ class _Dealing:
 
     def deal_minimum(self, demand: Demand) -> None:
         """Give it its minimum; else see who can help out, and say what it waits for."""
-        there = {role: len(self._free[role]) - self._claimed[role] for role in ROLES}
+        there = {role: self._there(demand, role, self._claimed[role]) for role in ROLES}
         missing: dict[Role, int] = {role: demand.minimum.get(role, 0) - there[role] for role in ROLES}
         short: dict[Role, int] = {role: count for role, count in missing.items() if count > 0}
         if short:
@@ -133,15 +135,25 @@ class _Dealing:
         """Give it what it wants beyond its minimum, of what nobody waits for."""
         for role in ROLES:
             more = demand.wanted.get(role, 0) - demand.minimum.get(role, 0)
-            self._take(demand, role, min(more, len(self._free[role]) - self._reserved[role]))
+            self._take(demand, role, min(more, self._there(demand, role, self._reserved[role])))
+
+    def _there(self, demand: Demand, role: Role, kept: int) -> int:
+        """How many free ones it may have, `kept` of them being for others."""
+        free = len(self._free[role])
+        return min(free - kept, free - self._resting(demand, role))
+
+    def _resting(self, demand: Demand, role: Role) -> int:
+        """How many free ones it does not take."""
+        return sum(worker in demand.resting for worker in self._free[role]) if demand.resting else 0
 
     def _take(self, demand: Demand, role: Role, count: int) -> None:
-        for _ in range(count):
-            self.grants.append(Grant(demand.experiment, role, self._free[role].pop(0)))
+        taken = [worker for worker in self._free[role] if worker not in demand.resting][: max(count, 0)]
+        self.grants += [Grant(demand.experiment, role, worker) for worker in taken]
+        self._free[role] = [worker for worker in self._free[role] if worker not in taken]
 
     def _call_in(self, demand: Demand, short: Mapping[Role, int]) -> str:
         """Have what it lacks given back, if that helps; returns what it waits for."""
-        free: dict[Role, int] = {role: len(self._free[role]) for role in short}
+        free = {role: (len(self._free[role]), self._resting(demand, role)) for role in short}
         if any(self._herd.get(role, 0) < demand.minimum[role] for role in short):
             return _explain(demand, free, {})  # the herd is too small: nobody is held up for its sake
         coming: dict[Role, list[Holding]] = {role: self._on_their_way(role, count) for role, count in short.items()}
@@ -151,7 +163,7 @@ class _Dealing:
         suffices = all(len(coming[role]) + len(lent[role]) >= count for role, count in short.items())
         if not demand.started:
             for role in ROLES:
-                kept = min(demand.minimum.get(role, 0), len(self._free[role]) - self._claimed[role])
+                kept = min(demand.minimum.get(role, 0), self._there(demand, role, self._claimed[role]))
                 self._claimed[role] += kept
                 self._reserved[role] += kept if suffices else 0
         if (suffices or demand.started) and not demand.patient:
@@ -178,12 +190,14 @@ class _Dealing:
         return lent
 
 
-def _explain(demand: Demand, free: Mapping[Role, int], coming: Mapping[Role, Sequence[Holding]]) -> str:
+def _explain(demand: Demand, free: Mapping[Role, tuple[int, int]], coming: Mapping[Role, Sequence[Holding]]) -> str:
+    """`free` is how many are free, and how many of those rest."""
     parts: list[str] = []
-    for role, there in free.items():
+    for role, (there, resting) in free.items():
         count = demand.minimum[role]
-        kept = ", kept for those before it" if there >= count else ""
+        kept = ", kept for those before it" if there - resting >= count else ""
+        rests = f", {resting} of them resting after a failure" if resting else ""
         names = ", ".join(sorted({holding.name for holding in coming.get(role, ())}))
         back = f", {len(coming[role])} coming back from {names}" if names else ""
-        parts.append(f"{count} {role}{'s' if count != 1 else ''} ({there} free{kept}{back})")
+        parts.append(f"{count} {role}{'s' if count != 1 else ''} ({there} free{kept}{rests}{back})")
     return "waits for " + " and ".join(parts)

@@ -15,8 +15,8 @@ def fail(worker: Worker) -> None:
     worker.drained()
 
 
-def running(collectors: int = 2) -> World:
-    world = World(config(collector={"count": collectors, "chunk_env_steps": 64}))
+def running(collectors: int = 2, max_env_steps: int = 3_000) -> World:
+    world = World(config(collector={"count": collectors, "chunk_env_steps": 64}, stop={"max_env_steps": max_env_steps}))
     world.herd(collectors=collectors)
     world.submit()
     world.step()
@@ -87,6 +87,112 @@ def test_one_that_always_fails_rests_longer_each_time_and_ends_the_run_at_the_fi
     assert status.reason is not None
     assert "5 failures in a row; workers fail: RuntimeError: the floor gave way" in status.reason
     assert all(worker.alive and not worker.lease for worker in world.workers.values())
+    assert len(told(world, "5th failure of collector")) == 1
+
+
+def test_another_worker_takes_its_place_at_once() -> None:
+    """Only the one that failed rests."""
+    world = running(collectors=1)
+    world.add("collector", 7)
+    for _ in range(5):
+        world.step()
+    victim = next(w for w in of(world, "collector") if w.lease)
+    other = next(w for w in of(world, "collector") if not w.lease)
+    fail(victim)
+    failed_s = world.now_s
+    while not other.lease:
+        world.step()
+    assert world.now_s - failed_s < 0.5, "before the other one has rested"
+    assert not victim.lease
+    finished(world)
+
+
+def test_one_bad_worker_among_good_ones_rests_longer_each_time_and_ends_nothing() -> None:
+    """Others' work wipes the record of the experiment, and not its own."""
+    world = running(collectors=2, max_env_steps=50_000)
+    victim = of(world, "collector")[0]
+    victim.hung = True  # whatever it is given comes to nothing
+    for _ in range(5):
+        world.step()
+    rests: list[float] = []
+    for _ in range(6):
+        fail(victim)
+        failed_s = world.now_s
+        while not victim.lease:
+            world.step()
+        rests.append(world.now_s - failed_s)
+    assert [round(rest) for rest in rests] == [1, 2, 4, 8, 16, 32]
+    assert world.experiment().state == "running"
+    world.kill(victim)
+    finished(world)
+
+
+def test_many_that_fail_at_the_same_moment_do_not_end_the_run_at_once() -> None:
+    """The cause may pass within seconds, as that of a file system that hiccups does."""
+    world = running(collectors=8)
+    for worker in of(world, "collector"):
+        fail(worker)
+    world.step()
+    world.step()
+    status = world.experiment()
+    assert status.state == "running"
+    assert status.waiting_for is not None
+    assert "takes no workers for 7 s: 8 failures in a row" in status.waiting_for
+    failed_s, before = world.now_s, status.env_step
+    while world.experiment().env_step == before:
+        world.step()
+    assert 6 < world.now_s - failed_s < 8
+    finished(world)
+
+
+def test_where_all_fail_all_the_time_the_run_ends_within_seconds() -> None:
+    world = running(collectors=8)
+    for worker in of(world, "collector"):
+        worker.hung = True
+    for _ in range(10):
+        world.step()
+    began_s = world.now_s
+    while not world.experiment().reason:
+        for worker in of(world, "collector"):
+            if worker.lease:
+                fail(worker)
+        world.step()
+    world.run()
+    assert world.now_s - began_s < 10
+    status = world.experiment()
+    assert status.state == "failed"
+    assert status.reason is not None
+    assert "failures in a row; workers fail: RuntimeError: the floor gave way" in status.reason
+    assert len(told(world, "failure of")) <= 16, "the log is not flooded"
+
+
+@pytest.mark.parametrize("after", [1, 3])
+def test_a_coordinator_that_is_started_again_forgets_no_failure(after: int) -> None:
+    """Neither who rests for how long, nor how many in a row there were, nor how often each one failed."""
+    world = running(collectors=1)
+    [victim] = of(world, "collector")
+    victim.hung = True
+    for _ in range(5):
+        world.step()
+    rests: list[float] = []
+    for number in range(4):
+        fail(victim)
+        failed_s = world.now_s
+        while victim.lease:
+            world.step()
+        if number == after:
+            world.crash()
+        while not victim.lease:
+            world.step()
+        rests.append(world.now_s - failed_s)
+    fail(victim)
+    world.run()
+    rests[after] -= world.downtime_s  # nobody counted those seconds
+    assert [round(rest) for rest in rests] == [1, 2, 4, 8]
+    status = world.experiment()
+    assert status.state == "failed"
+    assert status.reason is not None
+    assert "5 failures in a row" in status.reason
     assert len(told(world, "5th failure of collector")) == 1
 
 

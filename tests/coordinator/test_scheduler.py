@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -77,3 +78,44 @@ def test_no_worker_is_dealt_twice_and_no_experiment_gets_less_than_its_minimum(
             assert not got
         else:
             assert all(MINIMUM[role] <= got[role] <= each.wanted[role] for role in MINIMUM)
+
+
+def test_a_worker_that_rests_goes_to_others_and_is_not_counted_on() -> None:
+    tired = replace(demand("a", 0, 2), resting=frozenset({"c0"}))
+    decided = plan([tired, demand("b", 1, 1)], herd(2, 2, 2))
+    assert {(grant.experiment, grant.worker) for grant in decided.grants if grant.role == "collector"} == {
+        ("a", "c1"),
+        ("b", "c0"),
+    }
+
+
+def test_an_experiment_that_waits_for_one_that_rests_says_so_and_takes_nothing() -> None:
+    tired = replace(demand("a", 0, 1), resting=frozenset({"c0"}))
+    decided = plan([tired], herd(1, 1, 1))
+    assert decided.grants == ()
+    assert decided.waiting == {"a": "waits for 1 collector (1 free, 1 of them resting after a failure)"}
+
+
+@given(
+    counts=st.tuples(st.integers(0, 3), st.integers(0, 5), st.integers(0, 3)),
+    wishes=st.lists(st.tuples(st.integers(1, 4), st.integers(0, 2), st.sets(st.integers(0, 4))), max_size=5),
+)
+def test_nobody_gets_one_that_rests_and_nobody_is_dealt_twice(
+    counts: tuple[int, int, int], wishes: list[tuple[int, int, set[int]]]
+) -> None:
+    demands = [
+        replace(
+            demand(f"x{order}", order, collectors, priority=priority),
+            resting=frozenset(f"{role}{number}" for role in "lce" for number in tired),
+        )
+        for order, (collectors, priority, tired) in enumerate(wishes)
+    ]
+    decided = plan(demands, herd(*counts))
+    resting = {each.experiment: each.resting for each in demands}
+    assert all(grant.worker not in resting[grant.experiment] for grant in decided.grants)
+    dealt = [grant.worker for grant in decided.grants]
+    assert len(dealt) == len(set(dealt))
+    for each in demands:
+        got = granted(decided, each.experiment)
+        assert each.experiment in decided.waiting or all(got[role] >= 1 for role in MINIMUM)
+        assert not got or all(got[role] >= 1 for role in MINIMUM)

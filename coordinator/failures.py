@@ -1,0 +1,92 @@
+"""Failures of an experiment's workers: who rests before it is taken again, and when the experiment is given up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from remuda.coordinator.memory import FailuresMemory, RestMemory
+
+FAILURES_IN_A_ROW = 5
+"""Failures, whoever's, without any chunk counted or update done in between, after which an experiment is given up."""
+LEAST_S = 7.0
+"""So long must have passed since the first of them. Many workers that fail at the same moment may have one passing
+cause: then it takes nobody until that time is over, and one more failure is the last."""
+FIRST_REST_S = 1.0
+"""How long a worker that has failed is not taken again; twice as long after each further failure in a row."""
+LONGEST_REST_S = 32.0
+
+
+@dataclass
+class _Record:
+    """One worker's failures for this experiment."""
+
+    in_all: int = 0
+    in_a_row: int = 0
+    """Without any work of its own in between."""
+    until_s: float = 0.0
+    """It is not taken before then."""
+
+
+class Failures:
+    """Counts the failures of one experiment."""
+
+    def __init__(self) -> None:
+        self._workers: dict[str, _Record] = {}
+        self._in_a_row = 0
+        self._first_s = 0.0
+
+    def failed(self, worker: str, now_s: float) -> int:
+        """A worker (by UUID) has failed; returns how often in all."""
+        self.counted(now_s)
+        record = self._workers.setdefault(worker, _Record())
+        record.in_all += 1
+        record.in_a_row += 1
+        record.until_s = now_s + min(FIRST_REST_S * 2 ** (record.in_a_row - 1), LONGEST_REST_S)
+        return record.in_all
+
+    def counted(self, now_s: float) -> None:
+        """A failure that no worker rests for."""
+        if self._in_a_row == 0:
+            self._first_s = now_s
+        self._in_a_row += 1
+
+    def worked(self, worker: str) -> None:
+        """This worker has done what it is for: its next failure is the first in a row."""
+        if worker in self._workers:
+            self._workers[worker].in_a_row = 0
+
+    def moved(self) -> None:
+        """The experiment has: something was counted or learned."""
+        self._in_a_row = 0
+
+    @property
+    def in_a_row(self) -> int:
+        """Since anything was counted or learned."""
+        return self._in_a_row
+
+    def hopeless(self, now_s: float) -> bool:
+        """The experiment is to be given up."""
+        return self._in_a_row >= FAILURES_IN_A_ROW and now_s >= self._first_s + LEAST_S
+
+    def rest_s(self, now_s: float) -> float:
+        """How much longer the experiment takes nobody at all."""
+        return max(0.0, self._first_s + LEAST_S - now_s) if self._in_a_row >= FAILURES_IN_A_ROW else 0.0
+
+    def resting(self, now_s: float) -> frozenset[str]:
+        """Workers (by UUID) that are not to be taken now."""
+        return frozenset(worker for worker, record in self._workers.items() if now_s < record.until_s)
+
+    # --- over a restart ---
+
+    def memory(self, now_s: float) -> FailuresMemory:
+        """What a restarted coordinator has to know; times as seconds from now."""
+        rests = [
+            RestMemory(worker, record.in_all, record.in_a_row, max(0.0, record.until_s - now_s))
+            for worker, record in self._workers.items()
+        ]
+        return FailuresMemory(now_s - self._first_s if self._in_a_row else 0.0, rests)
+
+    def remember(self, memory: FailuresMemory, in_a_row: int, now_s: float) -> None:
+        """Go on from there."""
+        self._in_a_row, self._first_s = in_a_row, now_s - memory.elapsed_s
+        self._workers = {m.worker: _Record(m.in_all, m.in_a_row, now_s + m.rest_s) for m in memory.workers}

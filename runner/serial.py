@@ -163,8 +163,10 @@ def _continue(checkpoints: CheckpointIndex, algorithm: Algorithm) -> _Continued:
 
 
 def _open_logbook(config: ExperimentConfig, folder: RunFolder, continued: _Continued | None) -> Logbook:
-    losses = tuple(declaration(config).loss_columns)
-    return serial_logbook(folder, losses, resumed=None if continued is None else continued.progress.counters)
+    resumed = None if continued is None else continued.progress.counters
+    logbook = serial_logbook(folder, tuple(declaration(config).loss_columns), resumed=resumed)
+    attach_configured(logbook, config, folder, resumed)
+    return logbook
 
 
 def _resumed(checkpoints: CheckpointIndex, continued: _Continued | None, logbook: Logbook) -> Resumed | None:

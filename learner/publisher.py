@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -11,8 +12,9 @@ from typing import Protocol
 import numpy as np
 
 from remuda.learner.pace import Pace
-from remuda.policy.policy_file import NotFinite, publish
+from remuda.policy.policy_file import NotFinite, PolicyFileError, StaleEpoch, publish, read_ref
 from remuda.wire.messages import PolicyRef
+from remuda.worker.serve import TakenOverError
 
 RETRY_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 """Pauses after failed writes in a row (a full disk, say), of whichever policies; the last one repeats."""
@@ -85,7 +87,7 @@ class Publisher:
     def offer(self, state: Mapping[str, np.ndarray], train_iter: int) -> None:
         """Publish this as soon as may be. The arrays must not be changed afterwards.
 
-        Raises what ended the publishing thread, StaleEpoch above all."""
+        Raises what ended the publishing thread, TakenOverError above all."""
         with self._changed:
             if self._failure is not None:
                 raise self._failure
@@ -109,6 +111,18 @@ class Publisher:
             self._changed.notify_all()
         self._thread.join(CLOSE_DEADLINE_S)
 
+    def refuse_if_taken_over(self) -> None:
+        """Raises TakenOverError when a learner of a later epoch has published."""
+        with contextlib.suppress(PolicyFileError):  # damaged: it tells nothing
+            there = read_ref(self._path)
+            if there is not None and there.epoch > self._epoch:
+                raise _taken_over(f"{self._path} holds epoch {there.epoch}, this learner's is {self._epoch}")
+
+    def _fail(self, error: Exception) -> None:
+        with self._changed:
+            self._failure = error
+            self._changed.notify_all()
+
     def _run(self) -> None:
         while True:
             with self._changed:
@@ -120,10 +134,12 @@ class Publisher:
             before_s = time.thread_time()
             try:
                 self._publish(state, train_iter)
+            except StaleEpoch as error:
+                self._say(f"policy of iteration {train_iter} is not published, and this learner lets go: {error}")
+                self._fail(_taken_over(error))
+                return
             except Exception as error:  # handed to the training thread, which raises it
-                with self._changed:
-                    self._failure = error
-                    self._changed.notify_all()
+                self._fail(error)
                 return
             self._pace.spent(time.thread_time() - before_s, time.monotonic())
             with self._changed:
@@ -159,3 +175,7 @@ class Publisher:
                 return self._offered is not None or self._closing
             finally:
                 self._retrying = False
+
+
+def _taken_over(why: object) -> TakenOverError:
+    return TakenOverError(f"another learner has taken over: {why}")

@@ -163,6 +163,7 @@ class LearnerWork:
     def close(self) -> None:
         """End the publishing thread and close the log."""
         self._publisher.close()
+        self._pass_warnings_on()
         self._log.close()
 
     def _begin(self) -> int:
@@ -235,6 +236,7 @@ class LearnerWork:
         self._link.send(LearnerReport(self._assign.lease, train_iter, metrics))
 
     def _save(self, message: SaveCheckpoint) -> None:
+        self._publisher.refuse_if_taken_over()  # the next learner's checkpoint of this iteration has the same name
         train_iter = self._loop.train_iter
         counters = msgspec.structs.replace(message.counters, train_iter=train_iter)
         progress = Progress(

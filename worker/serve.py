@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import traceback
 from collections.abc import Callable
 from typing import Protocol
@@ -23,6 +24,10 @@ _DOUBTS = ("CUDA", "cuDNN", "CUBLAS", "can't allocate memory")
 
 class AskedToEndError(Exception):
     """The process is to end: work gives up what is in hand. No failure, and never reported as one."""
+
+
+class TakenOverError(Exception):
+    """Another worker does this work now; this one has only seemed dead. It lets go, which is no failure."""
 
 
 class Work(Protocol):
@@ -92,6 +97,9 @@ class _Desk:
             return self._turn()
         except (CoordinatorLostError, RefusedError):
             raise  # nobody is there to be told
+        except TakenOverError as news:
+            self._let_go(news)
+            return None
         except Exception as error:
             self._fail(error)
             return None
@@ -103,6 +111,8 @@ class _Desk:
                 self._work.drain()
             except (CoordinatorLostError, RefusedError):
                 raise
+            except TakenOverError as news:
+                self._let_go(news)
             except Exception as error:
                 self._report(error)
                 raise
@@ -158,6 +168,11 @@ class _Desk:
         self._report(error)
         if self._lease == 0 or _leaves_doubt(error):
             raise error
+        self.close()
+        self._link.end_lease(self._lease)
+
+    def _let_go(self, news: TakenOverError) -> None:
+        print(f"lets go of lease {self._lease}: {news}", file=sys.stderr, flush=True)
         self.close()
         self._link.end_lease(self._lease)
 

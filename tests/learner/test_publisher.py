@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from remuda.learner.publisher import RETRY_S, Publisher
-from remuda.policy.policy_file import StaleEpoch, load, publish, read_ref
+from remuda.policy.policy_file import load, publish, read_ref
 from remuda.wire.messages import PolicyRef
+from remuda.worker.serve import TakenOverError
 
 DEADLINE_S = 30.0
 State = Mapping[str, np.ndarray]
@@ -206,13 +207,27 @@ def test_another_learner_has_taken_over(path: Path) -> None:
     publish(path, state(9), PolicyRef(3, 0, 0), warn=lambda text: None)
     with publishing(path, epoch=2) as one:
         one.offer(1, 10)
-        with pytest.raises(StaleEpoch):
+        with pytest.raises(TakenOverError, match=r"another learner has taken over: .* holds epoch 3 version 0"):
             one.publisher.flush(DEADLINE_S)
         assert one.publisher.ready  # or nobody would ever offer one and hear of it
-        with pytest.raises(StaleEpoch):
+        with pytest.raises(TakenOverError):
             one.offer(1, 20)
         assert one.published == []
         assert read_ref(path) == PolicyRef(3, 0, 0)
+        [said] = one.said
+        assert said.startswith("policy of iteration 10 is not published, and this learner lets go: ")
+
+
+def test_only_a_later_epoch_is_another_learner(path: Path) -> None:
+    with publishing(path, epoch=2) as one:
+        one.publisher.refuse_if_taken_over()  # nobody has published yet
+        publish(path, state(9), PolicyRef(2, 7, 0), warn=lambda text: None)
+        one.publisher.refuse_if_taken_over()
+        path.write_bytes(b"damaged")
+        one.publisher.refuse_if_taken_over()
+        publish(path, state(9), PolicyRef(3, 0, 0), warn=lambda text: None)
+        with pytest.raises(TakenOverError, match="holds epoch 3, this learner's is 2"):
+            one.publisher.refuse_if_taken_over()
 
 
 def test_a_failure_of_whoever_hears_of_it_is_not_swallowed(path: Path) -> None:

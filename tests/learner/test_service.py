@@ -16,7 +16,7 @@ from remuda.config.schema import DqnConfig
 from remuda.learner import checkpoint
 from remuda.learner.prefetch import NothingReadableError
 from remuda.learner.service import LearnerWork, NotPublishedError
-from remuda.policy.policy_file import LoadedPolicy, StaleEpoch, load, publish
+from remuda.policy.policy_file import LoadedPolicy, load, publish
 from remuda.tests.policy.cases import batch, dqn
 from remuda.tests.worker.leases import EXPERIMENT, assign_to, new_run, small_config
 from remuda.tests.worker.recording_link import WORKER, RecordingLink
@@ -36,6 +36,7 @@ from remuda.wire.messages import (
     StopTraining,
 )
 from remuda.worker.identity import WorkerIdentity
+from remuda.worker.serve import TakenOverError
 
 ROWS = 32
 BATCHES, BATCH_SIZE = 2, 8
@@ -281,10 +282,33 @@ def test_a_continued_learner_learns_as_the_first_would_have(coordinator: Coordin
 def test_a_learner_of_an_older_epoch_does_not_publish(coordinator: Coordinator) -> None:
     policy_file = coordinator.run.policy_file(EXPERIMENT, 0)
     publish(policy_file, {"w": np.zeros(1, np.float32)}, PolicyRef(5, 3, 30), warn=lambda text: None)
-    with pytest.raises(StaleEpoch):
+    with pytest.raises(TakenOverError):
         coordinator.begin(epoch=4)
     assert coordinator.published == []
     assert coordinator.in_file().ref == PolicyRef(5, 3, 30)
+
+
+def test_a_learner_that_was_replaced_lets_go_and_says_so_in_one_line(coordinator: Coordinator) -> None:
+    """It had seemed dead, and wakes up: it neither publishes nor saves, and trains no further."""
+    work = coordinator.begin(epoch=1)
+    coordinator.train(work, 3)
+    publish(
+        coordinator.run.policy_file(EXPERIMENT, 0),
+        {"w": np.zeros(1, np.float32)},
+        PolicyRef(2, 0, 0),
+        warn=lambda text: None,
+    )
+    with pytest.raises(TakenOverError):
+        coordinator.save(work, "evaluation")
+    assert list(coordinator.run.ckpt.glob("iteration_*")) == []
+    assert coordinator.link.sent_of(CheckpointSaved) == []
+    with pytest.raises(TakenOverError):
+        coordinator.train(work, 10_000)  # until it publishes again
+    work.close()
+    assert coordinator.in_file().ref == PolicyRef(2, 0, 0)
+    lines = [line for line in log_of(coordinator).splitlines() if "this learner lets go" in line]
+    assert len(lines) == 1
+    assert "Traceback" not in log_of(coordinator)
 
 
 def test_without_a_first_policy_it_is_not_ready(coordinator: Coordinator) -> None:

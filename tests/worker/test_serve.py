@@ -27,7 +27,7 @@ from remuda.wire.messages import (
 from remuda.worker.identity import WorkerIdentity
 from remuda.worker.life import Life
 from remuda.worker.network import CoordinatorLostError
-from remuda.worker.serve import AskedToEndError, serve
+from remuda.worker.serve import AskedToEndError, TakenOverError, serve
 
 
 class ScriptedWork:
@@ -195,6 +195,40 @@ def test_asked_to_end_it_hands_in_what_it_has() -> None:
     office = Office(assign(1))
     office.serve()
     assert office.works[0].calls[-2:] == ["drain", "close"]
+
+
+@pytest.mark.parametrize("where", ["begin", "step", "handle", "drain", "hand in"])
+def test_work_that_another_has_taken_over_is_let_go_of_in_one_line(
+    where: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No failure is reported, and the worker is free for others."""
+    office = Office(assign(1), credit(1, 5), *([] if where == "hand in" else [Drain(1, "over"), assign(2)]))
+
+    def taken_over() -> bool:
+        raise TakenOverError("another learner has taken over")
+
+    def make() -> ScriptedWork:
+        work = ScriptedWork()
+        if len(office.works) == 0:
+            if where == "begin":
+                office.make = ScriptedWork
+                taken_over()
+            if where == "step":
+                work.on_step = taken_over
+            if where == "handle":
+                work.on_handle = lambda message: taken_over()
+            if where in ("drain", "hand in"):
+                work.on_drain = taken_over
+        return work
+
+    office.make = make
+    assert office.serve() == "the script is over"
+    assert office.link.sent_of(WorkerFailed) == []
+    assert office.link.sent_of(Drained) == [Drained(1)]
+    assert capsys.readouterr().err == "lets go of lease 1: another learner has taken over\n"
+    if where != "hand in":
+        assert office.link.sent_of(Ready)[-1] == Ready(2)
+    assert all(work.calls.count("close") == 1 for work in office.works)
 
 
 @pytest.mark.parametrize("where", ["begin", "step", "handle", "drain"])

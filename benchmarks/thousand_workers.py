@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -31,6 +31,7 @@ import zmq
 
 from remuda.benchmarks.figure import Figure, Goal, to_json
 from remuda.client.client import Client
+from remuda.coordinator.registry import BEATS_PER_S, LONGEST_BEAT_INTERVAL_S
 from remuda.wire import connection_file
 from remuda.wire.channel import Channel
 from remuda.wire.codec import decode, encode
@@ -69,6 +70,7 @@ class _Worker:
     registered_s: float = math.nan
     beat_interval_s: float = 1.0
     next_beat_s: float = math.inf
+    beats: int = 0
     hurried: int = 0
     """Beats that follow each other as fast as they are answered, before it settles down."""
 
@@ -95,9 +97,11 @@ class _Worker:
                     self.registered_s = now_s
                     self.beat_interval_s = received.message.beat_interval_s
                     self._beat(now_s)
-                elif isinstance(received.message, BeatHeard) and self.hurried > 0:
-                    self.hurried -= 1
-                    self._beat(now_s)
+                elif isinstance(received.message, BeatHeard):
+                    self.beat_interval_s = received.message.next_s
+                    if self.hurried > 0:
+                        self.hurried -= 1
+                        self._beat(now_s)
 
     def look(self, now_s: float) -> None:
         """Send what is due, and listen: sending may have swallowed the sign that something has come."""
@@ -111,6 +115,7 @@ class _Worker:
 
     def _beat(self, now_s: float) -> None:
         self.next_beat_s = now_s + self.beat_interval_s
+        self.beats += 1
         self.say(Beat(0, "waiting for work"), now_s)
 
     def _send(self, frames: list[bytes | memoryview]) -> None:
@@ -118,7 +123,7 @@ class _Worker:
 
 
 def simulate(address: str, count: int, hurried: int, over_s: float, pipe: Connection) -> None:
-    """Be so many workers: register all at once, say how long each waited, then beat until the pipe is closed."""
+    """Be so many workers: register all at once, say how long each waited, then beat, and say how often, when asked."""
     with zmq.Context() as context, ExitStack() as stack, select.epoll() as epoll:
         context.max_sockets = count + 1
         workers: dict[int, _Worker] = {}
@@ -142,7 +147,10 @@ def simulate(address: str, count: int, hurried: int, over_s: float, pipe: Connec
         pipe.send([worker.registered_s - worker.began_s for worker in workers.values()])
         _exchange(workers, epoll, lambda now_s: not any(w.hurried for w in workers.values()))
         pipe.send([])
-        _exchange(workers, epoll, lambda now_s: pipe.poll(), deadline_s=math.inf)
+        while True:
+            _exchange(workers, epoll, lambda now_s: pipe.poll(), deadline_s=math.inf)
+            pipe.recv()
+            pipe.send([float(sum(worker.beats for worker in workers.values()))])
 
 
 def _exchange(
@@ -172,6 +180,8 @@ class Seen:
     registered_p99_s: float
     cores: float
     """Processor time of the coordinator per second, while nothing but beats comes in."""
+    beats_per_s: float
+    """Of the whole herd."""
     alive: int
     """Workers in the registry at the end."""
     rss_before_mib: float
@@ -179,13 +189,14 @@ class Seen:
     status_s: float
 
 
-def watch(workers: int, watched_s: float, over_s: float = 0.0) -> Seen:
-    """Start a coordinator and a herd, and look at them for a while."""
+def watch(workers: int, watched_s: float, over_s: float = 0.0, *, hurried: bool = True) -> Seen:
+    """Start a coordinator and a herd, and look at them for a while. `hurried`: memory is that of a herd five minutes
+    old."""
     _raise_file_limit(SPARE_FILES + max(workers, FILES_PER_SOCKET * min(workers, PER_PROCESS)))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         process, file = stack.enter_context(_coordinator(folder))
-        pipes = stack.enter_context(_herd(connection_file.read(file).address, workers, over_s))
+        pipes = stack.enter_context(_herd(connection_file.read(file).address, workers, over_s, hurried))
         for pipe in pipes:
             pipe.send("go")
         waits_s = sorted(wait_s for pipe in pipes for wait_s in _receive(pipe))
@@ -193,15 +204,24 @@ def watch(workers: int, watched_s: float, over_s: float = 0.0) -> Seen:
             _receive(pipe)
         time.sleep(SETTLE_S)
         before, began_s, rss = _cpu_s(process), time.monotonic(), process.memory_info().rss
+        beats = _beats(pipes)
         time.sleep(watched_s)
         cores = (_cpu_s(process) - before) / (time.monotonic() - began_s)
+        beats_per_s = (_beats(pipes) - beats) / (time.monotonic() - began_s)
         rss_after = process.memory_info().rss
         began_s = time.monotonic()
         with Client(file) as client:
             alive = len(client.status().workers)
         status_s = time.monotonic() - began_s
     p99_s = waits_s[math.ceil(0.99 * len(waits_s)) - 1]
-    return Seen(p99_s, cores, alive, rss / 2**20, rss_after / 2**20, status_s)
+    return Seen(p99_s, cores, beats_per_s, alive, rss / 2**20, rss_after / 2**20, status_s)
+
+
+def _beats(pipes: Sequence[Connection]) -> float:
+    """How many the herd has sent so far."""
+    for pipe in pipes:
+        pipe.send("beats")
+    return sum(beats for pipe in pipes for beats in _receive(pipe))
 
 
 def _receive(pipe: Connection) -> list[float]:
@@ -212,9 +232,9 @@ def _receive(pipe: Connection) -> list[float]:
 
 
 @contextmanager
-def _herd(address: str, workers: int, over_s: float) -> Generator[list[Connection]]:
+def _herd(address: str, workers: int, over_s: float, hurry: bool) -> Generator[list[Connection]]:
     processes = math.ceil(workers / PER_PROCESS)
-    hurried = HURRIED_BEATS * min(WORKERS, workers) // workers
+    hurried = HURRIED_BEATS * min(WORKERS, workers) // workers if hurry else 0
     spawn = multiprocessing.get_context("spawn")
     with ExitStack() as stack:
         pipes: list[Connection] = []
@@ -265,9 +285,11 @@ def _raise_file_limit(files: int) -> None:
 def figures_of(seen: Seen, workers: int) -> list[Figure]:
     """What was promised beside what was seen."""
     herd = f"{workers} workers"
+    most_beats_per_s = max(BEATS_PER_S, workers / LONGEST_BEAT_INTERVAL_S)
     return [
         _figure(f"{herd}: registration p99", "s", seen.registered_p99_s, 0.5, "promised", "<= 1"),
         _figure(f"{herd}: cost of beats", "cores", seen.cores, 0.5, "promised", "<= 1"),
+        _figure(f"{herd}: beats", "1/s", seen.beats_per_s, most_beats_per_s, "promised", "<= 1.1"),
         _figure(f"{herd}: still alive", "workers", seen.alive, workers, "registered", ">= 1"),
         _figure(f"{herd}: memory later", "MiB", seen.rss_after_mib, seen.rss_before_mib, "at first", "<= 1.05"),
     ]

@@ -18,6 +18,7 @@ class Limits:
     """How long a silence is forgiven."""
 
     beat_interval_s: float = 1.0
+    """Of a herd that is not large."""
     lost_after_s: float = 10.0
     """No word at all for so long: the process is dead or cut off."""
     stuck_after_s: float = 60.0
@@ -27,6 +28,11 @@ class Limits:
     its nanny starts it anew."""
     death_timeout_s: float = 30.0
     """A worker that hears nothing from the coordinator for so long exits by itself."""
+
+
+BEATS_PER_S = 200
+"""Of the whole herd: a larger one beats less often, and a silence is forgiven for as much longer."""
+LONGEST_BEAT_INTERVAL_S = 5.0
 
 
 @dataclass
@@ -132,6 +138,16 @@ class Registry:
         else:
             free[worker.uuid] = None
 
+    @property
+    def beat_interval_s(self) -> float:
+        """How often each worker is to beat."""
+        shared_s = min(len(self) / BEATS_PER_S, LONGEST_BEAT_INTERVAL_S)
+        return max(shared_s, self._limits.beat_interval_s)
+
+    @property
+    def _lost_after_s(self) -> float:
+        return self._limits.lost_after_s + self.beat_interval_s - self._limits.beat_interval_s
+
     def admit(self, message: Register, peer: bytes, now_s: float) -> Admission:
         """Take a worker in; a higher incarnation replaces the life before it, and of two processes that claim the same
         life the first one stays."""
@@ -201,7 +217,8 @@ class Registry:
 
     def lost(self, now_s: float) -> list[Worker]:
         """Workers that have been silent for too long."""
-        return [worker for worker in self if now_s - worker.heard_s > self._limits.lost_after_s]
+        limit_s = self._lost_after_s
+        return [worker for worker in self if now_s - worker.heard_s > limit_s]
 
     def hopeless(self, now_s: float) -> list[Worker]:
         """Workers that have been stuck for too long."""

@@ -285,7 +285,8 @@ class Coordinator:
 
     def _registered(self, lease: int, *, goes_on: bool = False) -> Answer:
         limits = self._limits
-        return Answer(Registered(self.id, limits.beat_interval_s, limits.death_timeout_s, lease, goes_on))
+        interval_s = self._registry.beat_interval_s
+        return Answer(Registered(self.id, interval_s, limits.death_timeout_s, lease, goes_on))
 
     def _worker_message(self, peer: bytes, message: AnyMessage, now_s: float) -> list[Step]:
         worker = self._worker_of(peer)
@@ -295,7 +296,7 @@ class Coordinator:
         match message:
             case Beat():
                 recovered = self._registry.beat(worker, message, now_s)
-                steps: list[Step] = [Answer(BeatHeard())]
+                steps: list[Step] = [Answer(BeatHeard(self._registry.beat_interval_s))]
                 if recovered:
                     steps.append(Say(self._experiment_id_of(worker), f"{worker.role} {worker.uuid} moves again"))
                 return steps

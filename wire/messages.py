@@ -88,6 +88,8 @@ class ChunkMeta(Part, frozen=True):
     episode_returns: list[float] = field(default_factory=list[float])
     """Undiscounted returns of the episodes that ended in it, in order of ending."""
     episode_lengths: list[Count] = field(default_factory=list[int])
+    episode_info: dict[ShortText, list[float]] = field(default_factory=dict[str, list[float]])
+    """What these episodes reported besides (see the setting env.episode_info), finite; not every one need have."""
 
 
 class IndexedChunk(Part, frozen=True):
@@ -174,6 +176,8 @@ class CollectorReport(Message, frozen=True):
     reward_mean: float
     """nan where no episode finished."""
     reward_std: float
+    statistics: dict[ShortText, float] = field(default_factory=dict[str, float])
+    """More of the episodes' returns, lengths and what they reported: `reward_median`, `length_max`; nan likewise."""
 
 
 class TimedBlock(Part, frozen=True):
@@ -260,6 +264,8 @@ class EvaluationDone(Message, frozen=True):
     returns: list[float]
     lengths: list[Count]
     duration_s: float
+    info: dict[ShortText, list[float]] = field(default_factory=dict[str, list[float]])
+    """As ChunkMeta.episode_info."""
 
 
 class Drained(Message, frozen=True):
@@ -306,7 +312,9 @@ class Rejected(Message, frozen=True):
 
 
 class BeatHeard(Message, frozen=True):
-    """The coordinator is alive."""
+    """The coordinator is alive. The next beat may wait for so long: the larger the herd, the longer."""
+
+    next_s: float = 1.0
 
 
 class Assign(Message, frozen=True):

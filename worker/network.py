@@ -100,6 +100,7 @@ class Network:
         """The coordinator knows nothing of this connection."""
         self._heard_s = time.monotonic()
         self._next_beat_s = 0.0
+        self._beat_interval_s = 1.0
         self._turned_s = time.monotonic()
         self._main_waits = False
         self._leaving = False
@@ -231,7 +232,10 @@ class Network:
 
     def _deliver(self, message: AnyMessage, now_s: float) -> None:
         match message:
-            case Ack() | BeatHeard():
+            case Ack():
+                return
+            case BeatHeard():
+                self._beat_interval_s = message.next_s
                 return
             case Rejected(code="unknown") if self._registered is not None:
                 self._forgotten = not self._leaving or self._channel.unacknowledged > 0
@@ -242,7 +246,7 @@ class Network:
                 raise RefusedError(message)
             case Registered():
                 self._registered, self._joined = message, True
-                self._next_beat_s = now_s
+                self._beat_interval_s, self._next_beat_s = message.beat_interval_s, now_s
                 while self._waiting:
                     self._link.send(self._channel.post(self._waiting.popleft(), now_s))
             case _:
@@ -265,10 +269,10 @@ class Network:
                 f"{self._registered.death_timeout_s:g} s): it has ended, or the network between is cut"
             )
         if now_s >= self._next_beat_s:
-            self._next_beat_s = now_s + self._registered.beat_interval_s
+            self._next_beat_s = now_s + self._beat_interval_s
             if self._joined and not self._leaving:
                 self._link.send(self._channel.post(self._beat(), now_s))
-            if silence_s > SILENT_BEATS * self._registered.beat_interval_s and self._connector.coordinator_moved():
+            if silence_s > SILENT_BEATS * self._beat_interval_s and self._connector.coordinator_moved():
                 self._reconnect()
 
     def _beat(self) -> Beat:

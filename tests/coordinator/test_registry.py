@@ -56,6 +56,19 @@ def test_silence_means_lost() -> None:
     assert registry.lost(5.1) == [worker]
 
 
+def test_a_large_herd_beats_less_often_and_is_forgiven_longer_silences() -> None:
+    registry = Registry(LIMITS)
+    for number in range(1_000):
+        uuid = f"00000000-0000-4000-8000-{number:012x}"
+        message = Register(uuid, 1, "collector", "here", number, PROTOCOL_VERSION, "0.1")
+        registry.admit(message, f"{uuid}:1".encode(), 0.0)
+        assert (number + 1) / registry.beat_interval_s < 200.1
+        assert registry.beat_interval_s == LIMITS.beat_interval_s or number >= 200
+    assert registry.beat_interval_s == 5.0
+    assert registry.lost(9.0) == []
+    assert len(registry.lost(9.1)) == 1_000
+
+
 def test_beats_without_progress_mean_stuck_and_are_named_once() -> None:
     registry = Registry(LIMITS)
     worker = admitted(registry)

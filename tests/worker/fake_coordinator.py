@@ -69,7 +69,7 @@ class FakeCoordinator:
             case Register():
                 return self.registered
             case Beat():
-                return BeatHeard()
+                return BeatHeard(self.registered.beat_interval_s)
             case _:
                 return None
 

@@ -24,14 +24,34 @@ def rebuild(
 ) -> SingleEnv:
     """Build one environment as the run's config says; with `trust_pickle`, where that fails, take that of vars.pkl.
 
-    Raises EnvironmentBuildError, which says what was tried and what else there is.
+    With a `render_mode` it is seen to that it renders. Raises EnvironmentBuildError, which says what was tried and what
+    else there is.
     """
     try:
-        return make_single(env, source_dir=source_dir, render_mode=render_mode)
+        built = make_single(env, source_dir=source_dir)
     except EnvironmentBuildError as error:
         if not trust_pickle:
             raise EnvironmentBuildError(_explained(error, env, RunFolder(run_dir))) from error
         return _unpickled(RunFolder(run_dir).vars_pkl, error, render_mode)
+    if render_mode is None:
+        return built
+    built.close()
+    built = make_single(env, source_dir=source_dir, render_mode=render_mode)
+    _require_rendering(built, render_mode)
+    return built
+
+
+def _require_rendering(env: SingleEnv, render_mode: str) -> None:
+    """Missing packages and displays only show when the first picture is drawn."""
+    try:
+        env.reset(seed=0)
+        env.render()
+    except Exception as error:  # whatever library draws raises its own
+        env.close()
+        raise EnvironmentBuildError(
+            f"{env} cannot be rendered here ({render_mode}): {type(error).__name__}: {error}; "
+            "pip install 'remuda[video]' brings what gymnasium's own draw with"
+        ) from error
 
 
 def _unpickled(path: Path, failure: EnvironmentBuildError, render_mode: str | None) -> SingleEnv:

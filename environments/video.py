@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Generator
+import subprocess
 from pathlib import Path
-from typing import Any, SupportsFloat, cast
+from typing import IO, Any, SupportsFloat, cast
 
 import gymnasium
 import numpy as np
@@ -26,14 +26,9 @@ class FilmedEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
         super().__init__(env)
         if env.render_mode != "rgb_array":
             raise EnvironmentBuildError(f"{env} renders no pictures: its render_mode is {env.render_mode}")
-        try:
-            self._ffmpeg: Any = importlib.import_module("imageio_ffmpeg")
-        except ImportError as error:
-            raise EnvironmentBuildError(
-                f"recording needs an encoder of videos: pip install 'remuda[video]' ({error})"
-            ) from error
+        self._ffmpeg = _encoder()
         self._folder = folder
-        self._film: Generator[None, bytes | None, None] | None = None
+        self._film: subprocess.Popen[bytes] | None = None
         self.title = "policy"
         """Of the files to come: whose policy plays."""
         self.written: list[Path] = []
@@ -65,32 +60,44 @@ class FilmedEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
         super().close()
 
     def cut(self) -> None:
-        """Finish the file of the episode under way; it is not going on."""
-        if self._film is not None:
-            self._film.close()
-            self._film = None
+        """Finish the file of the episode under way; it is not going on. Raises OSError where it cannot be written."""
+        film, self._film = self._film, None
+        if film is None:
+            return
+        _, complaint = film.communicate()
+        if film.returncode != 0:
+            raise OSError(f"{self.written[-1]} cannot be written: {complaint.decode(errors='replace').strip()}")
 
     def _shoot(self) -> None:
         picture: object = self.env.render()
         if not (isinstance(picture, np.ndarray) and picture.ndim == 3 and picture.shape[2] == 3):
             found = getattr(picture, "shape", type(picture).__name__)
             raise EnvironmentBuildError(f"{self.env} rendered {found}, and a picture is an array [height, width, 3]")
-        frame = np.ascontiguousarray(picture, np.uint8)
         if self._film is None:
-            self._film = self._begin(height=frame.shape[0], width=frame.shape[1])
-        self._film.send(cast("bytes", frame))
+            self._film = self._begin(height=picture.shape[0], width=picture.shape[1])
+        try:
+            cast("IO[bytes]", self._film.stdin).write(np.ascontiguousarray(picture, np.uint8).data)
+        except BrokenPipeError:
+            self.cut()  # which knows what ffmpeg complained of
 
-    def _begin(self, *, height: int, width: int) -> Generator[None, bytes | None, None]:
+    def _begin(self, *, height: int, width: int) -> subprocess.Popen[bytes]:
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"{self.title}_episode_{self._episode}.mp4"
         self._episode += 1
         self.written.append(path)
-        film: Generator[None, bytes | None, None] = self._ffmpeg.write_frames(
-            str(path),
-            (width, height),
-            fps=self.metadata.get("render_fps", _USUAL_FPS),
-            macro_block_size=2,  # players want even sides
-            ffmpeg_log_level="error",
-        )
-        film.send(None)
-        return film
+        fps = self.metadata.get("render_fps") or _USUAL_FPS
+        pictures = ("-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", str(fps), "-i", "-")
+        # What every player opens: this codec, these colours, even sides.
+        film = ("-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-c:v", "libx264", "-pix_fmt", "yuv420p", str(path))
+        command = [self._ffmpeg, "-y", "-loglevel", "error", *pictures, *film]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def _encoder() -> str:
+    try:
+        executable: str = cast("Any", importlib.import_module("imageio_ffmpeg")).get_ffmpeg_exe()
+        return executable
+    except (ImportError, RuntimeError) as error:  # the latter where its wheel brought no executable
+        raise EnvironmentBuildError(
+            f"recording needs an encoder of videos: pip install 'remuda[video]' ({error})"
+        ) from error

@@ -11,7 +11,7 @@ import numpy as np
 from remuda.environments.make import SingleEnv
 from remuda.environments.rebuild import rebuild
 from remuda.policy.loading import find_checkpoint
-from remuda.policy.playable import Playable, checkpoint_playable, is_model, model_playable, of_run
+from remuda.policy.playable import Playable, checkpoint_playable, is_model, model_playable, of_run, require_fit
 from remuda.storage.run_folder import RunFolder
 
 Which = int | Literal["best", "last", "model"]
@@ -39,8 +39,8 @@ def load_policy(
     (gymnasium's: human, rgb_array), unless you bring your own `env`. With `trust_pickle` the copy in vars.pkl serves
     where it cannot be built; unpickling runs whatever the file says, so trust whoever made the folder.
 
-    Raises EnvironmentBuildError where there is no environment to be had (`load_action` needs none), and what
-    `load_action` raises.
+    Raises EnvironmentBuildError where there is no environment to be had (`load_action` needs none) or the policy does
+    not fit it, and what `load_action` raises.
     """
     playable = load_playable(run_dir, which)
     if env is None:
@@ -51,6 +51,7 @@ def load_policy(
             render_mode=render_mode,
             trust_pickle=trust_pickle,
         )
+    require_fit(playable, env)
     return env, _get_action(playable)
 
 

@@ -11,13 +11,15 @@ from pydantic import ValidationError
 
 from remuda.config.load import load_config
 from remuda.config.schema import EnvConfig
+from remuda.environments.errors import EnvironmentBuildError
+from remuda.environments.make import SingleEnv
 from remuda.policy.base import ValuingActor
 from remuda.policy.checkpoint_file import CheckpointError
 from remuda.policy.exported_policy import ExportedPolicy
 from remuda.policy.loading import TrainedPolicy, load_checkpoint_policy
 from remuda.policy.model_artifact import INFO, MODEL
 from remuda.policy.schedules import exploration
-from remuda.policy.spaces import ActionSpec
+from remuda.policy.spaces import ActionSpec, ObservationSpec, UnsupportedSpaceError
 from remuda.storage.run_folder import RunFolder
 
 
@@ -28,6 +30,7 @@ class Playable:
     source: Path
     """The file that the policy is from."""
     actor: ValuingActor
+    observation: ObservationSpec
     action: ActionSpec
     train_iter: int
     env_step: int | None
@@ -56,6 +59,7 @@ def trained_playable(trained: TrainedPolicy, source: Path, *, train_iter: int, e
     return Playable(
         source=source,
         actor=trained.policy,
+        observation=trained.observation,
         action=trained.action,
         train_iter=train_iter,
         env_step=env_step,
@@ -65,6 +69,25 @@ def trained_playable(trained: TrainedPolicy, source: Path, *, train_iter: int, e
         exploration=exploration(config.policy, env_step=now, train_iter=train_iter),
         least_exploration=exploration(config.policy, env_step=sys.maxsize, train_iter=sys.maxsize),
     )
+
+
+def require_fit(playable: Playable, env: SingleEnv) -> None:
+    """Raise EnvironmentBuildError where the policy was trained on observations or actions of another shape."""
+    try:
+        found = ObservationSpec.of(env.observation_space), ActionSpec.of(env.action_space)
+    except UnsupportedSpaceError as error:
+        raise EnvironmentBuildError(str(error)) from error
+    for what, policy, there in zip(
+        ("observations", "actions"), (playable.observation, playable.action), found, strict=True
+    ):
+        if (policy.n, policy.shape) != (there.n, there.shape):
+            raise EnvironmentBuildError(
+                f"the policy does not fit the environment {env}: its {what} are {_shown(policy)}, not {_shown(there)}"
+            )
+
+
+def _shown(spec: ObservationSpec | ActionSpec) -> str:
+    return f"{spec.n} whole numbers" if spec.n is not None else f"arrays of shape {spec.shape}"
 
 
 def of_run(playable: Playable, run_dir: Path) -> Playable:
@@ -95,6 +118,7 @@ def model_playable(folder: Path) -> Playable:
     return Playable(
         source=folder / MODEL,
         actor=actor,
+        observation=info.observation,
         action=info.action,
         train_iter=info.train_iter,
         env_step=info.env_step,

@@ -98,11 +98,12 @@ def test_an_environment_that_cannot_be_shown_is_explained(
     ended = terminal.remuda("evaluate", root, "-n", 1)
     assert ended.code == 2
     assert "has no parameter render_mode" in ended.err
-    assert "with -nr" in ended.err
+    assert "With -nr it would not" in ended.err
+    assert "source_dir" not in ended.err  # it can be built
 
 
 @pytest.mark.parametrize(
-    ("iteration", "said"), [("7", "there are: 0, "), ("newest", "-1 (newest) and best"), ("-2", "no such checkpoint")]
+    ("iteration", "said"), [("7", "there are: 0, "), ("newest", "-1 (newest), best, and"), ("-2", "no such checkpoint")]
 )
 def test_a_checkpoint_that_is_not_there(terminal: Terminal, root: Path, iteration: str, said: str) -> None:
     ended = terminal.remuda("evaluate", root, "-nr", "-i", iteration)
@@ -136,3 +137,27 @@ def test_a_damaged_checkpoint_is_refused(terminal: Terminal, root: Path, tmp_pat
     ended = terminal.remuda("evaluate", copy, "-nr")
     assert ended.code == 2
     assert "not a checkpoint, or a damaged one" in ended.err
+
+
+def test_following_a_run_that_is_over_plays_its_last_policy(terminal: Terminal, root: Path) -> None:
+    ended = terminal.remuda("evaluate", root, "--follow", "-nr", "-d")
+    assert ended.code == 0, ended.err
+    last = CheckpointIndex(root / "ckpt").last
+    assert last is not None
+    first, *lines = ended.out.splitlines()
+    assert first.startswith(f"checkpoint {root}/ckpt/{last.file} (train_iter {last.train_iter}, ")
+    assert sum(line.startswith("[EVALUATOR]") for line in lines) == 1, "one episode, unless -n says more"
+    assert lines[-1] == "the run is over (policies played: 1)"
+
+
+def test_following_a_run_without_a_policy(terminal: Terminal, root: Path, tmp_path: Path) -> None:
+    shutil.copy(root / "config.json", tmp_path)
+    ended = terminal.remuda("evaluate", tmp_path, "--follow", "-nr")
+    assert (ended.code, ended.out) == (2, "")
+    assert "has no policy to play: the run is over" in ended.err
+
+
+def test_following_plays_the_newest_and_no_other(terminal: Terminal, root: Path) -> None:
+    ended = terminal.remuda("evaluate", root, "--follow", "-i", "best")
+    assert (ended.code, ended.out) == (2, "")
+    assert "--follow plays the newest policy, and -i best asks for another" in ended.err

@@ -6,7 +6,7 @@ import json
 import pickle  # noqa: TID251 - vars.pkl is read as a user's tool reads it
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -203,9 +203,31 @@ def test_an_unknown_game_names_the_nearest() -> None:
         vector_of(EnvConfig(id="ALE/Breakoutt-v5"))
 
 
-def test_a_game_cannot_be_shown_and_says_so() -> None:
-    with pytest.raises(EnvironmentBuildError, match="evaluate without rendering"):
-        make_single(PONG, source_dir=None, render_mode="human")
+def test_a_rendered_picture_is_the_newest_that_the_policy_sees_enlarged() -> None:
+    game = make_single(PONG, source_dir=None, render_mode="rgb_array")
+    observation, _ = game.reset(seed=3)
+    for action in (2, 3, 2):
+        observation, *_ = game.step(action)
+        picture = cast("np.ndarray", game.render())
+        assert (picture.shape, picture.dtype) == ((4 * 84, 4 * 84, 3), np.uint8)
+        for colour in range(3):
+            np.testing.assert_array_equal(picture[::4, 3::4, colour], observation[-1])
+    game.close()
+
+
+def test_nothing_is_rendered_where_nobody_asked() -> None:
+    game = make_single(PONG, source_dir=None)
+    game.reset(seed=3)
+    assert game.render() is None
+
+
+def test_a_game_is_shown_in_a_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    game = make_single(PONG, source_dir=None, render_mode="human")
+    game.reset(seed=3)
+    game.step(2)
+    assert game.render_mode == "human"
+    game.close()
 
 
 def test_a_run_folder_describes_and_pickles_it(tmp_path: Path) -> None:

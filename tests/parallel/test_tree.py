@@ -119,7 +119,8 @@ def test_the_model_is_the_last_policy(finished: Finished) -> None:
 def test_progress_has_one_header_and_a_row_per_interval(finished: Finished) -> None:
     lines = (finished.run / "progress.txt").read_text().splitlines()
     fixed = [f"{name}{kind}EpRet" for kind in ("", "Test") for name in ("Average", "Std", "Max", "Min")]
-    expected = ["Epoch", *fixed, "EpLen", "TestEpLen", "TotalEnvInteracts", "LossQ", "QVals", "Time"]
+    expected = ["Epoch", *fixed, "EpLen", "TestEpLen", "TotalEnvInteracts", "LossQ", "QVals"]
+    expected += ["MedianEpRet", "MedianTestEpRet", "Time"]
     assert lines[0].split("\t") == expected
     assert sum(line.startswith("Epoch") for line in lines) == 1
     rows = progress(finished.run)

@@ -97,6 +97,18 @@ def test_an_environment_of_ones_own_needs_none_to_be_built(run: tuple[Path, list
         load_policy(run[0])
 
 
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [("Pendulum-v1", r"observations are arrays of shape \(4,\), not arrays of shape \(3,\)"),
+     ("Taxi-v4", "observations are arrays of shape .*, not 500 whole numbers")],
+)  # fmt: skip
+def test_an_environment_that_the_policy_does_not_fit_is_refused(
+    run: tuple[Path, list[Dqn]], env: str, said: str
+) -> None:
+    with pytest.raises(EnvironmentBuildError, match=said):
+        load_policy(run[0], env=gymnasium.make(env))
+
+
 def test_a_model_folder_is_enough_wherever_it_was_taken(run: tuple[Path, list[Dqn]], tmp_path: Path) -> None:
     shutil.copytree(run[0] / "model", tmp_path / "elsewhere" / "walker")
     env, get_action = load_policy(tmp_path / "elsewhere" / "walker")

@@ -1,0 +1,45 @@
+"""`remuda evaluate --follow`: watch the newest policy while its run goes on."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from remuda.cli.errors import InputError
+from remuda.cli.playing import Player
+from remuda.coordinator.journal import is_open
+from remuda.policy.checkpoint_file import CheckpointError
+from remuda.policy.newest import NewestPolicy
+from remuda.storage.checkpoint_index import CheckpointIndexError
+from remuda.storage.run_folder import RunFolder
+
+LOOK_INTERVAL_S = 0.5
+"""How long to wait where there is no newer policy."""
+
+
+def follow_run(run_dir: Path, player: Player) -> None:
+    """Play every newer policy until the run is over, its last one included; Ctrl-C ends it sooner.
+
+    Raises CommandError.
+    """
+    newest, journal = NewestPolicy(run_dir), RunFolder(run_dir).journal
+    played = 0
+    try:
+        while True:
+            goes_on = is_open(journal)  # asked before looking, lest the last policy comes in between
+            playable = newest.newer()
+            if playable is not None:
+                player.play(playable)
+                played += 1
+            elif not goes_on:
+                break
+            else:
+                time.sleep(LOOK_INTERVAL_S)
+    except KeyboardInterrupt:
+        player.say(f"no longer following; the run is left alone (policies played: {played})")
+        return
+    except (CheckpointError, CheckpointIndexError) as error:
+        raise InputError(str(error)) from error
+    if not played:
+        raise InputError(f"{run_dir} has no policy to play: the run is over, and no checkpoint was saved")
+    player.say(f"the run is over (policies played: {played})")

@@ -1,0 +1,152 @@
+"""How `remuda evaluate` plays one policy after another and tells of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from remuda.cli.errors import InputError, RunFailedError
+from remuda.environments.errors import EnvironmentBuildError
+from remuda.environments.make import SingleEnv
+from remuda.environments.rebuild import rebuild
+from remuda.environments.seeding import episode_seed, generator
+from remuda.environments.video import FilmedEnv
+from remuda.evaluator.evaluate import Episode, EvaluationError, evaluate
+from remuda.evaluator.outcome import outcome
+from remuda.evaluator.player import episode_report
+from remuda.logbook.tables import grid
+from remuda.policy.playable import Playable, require_fit
+from remuda.wire.messages import CheckpointRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What the options say."""
+
+    run_dir: Path
+    episodes: int
+    length: int
+    """Longest episode in steps; 0 leaves it to the environment."""
+    deterministic: bool
+    render_mode: str | None
+    record: Path | None
+    trust_pickle: bool
+    seed: int | None
+    as_json: bool
+    compact: bool
+    """JSON in one line, for what prints many."""
+
+
+class Player:
+    """Plays the episodes asked for in environments that are built once."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
+        self._envs: list[SingleEnv] = []
+        self._film: FilmedEnv | None = None
+
+    def __enter__(self) -> Player:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for env in self._envs:
+            env.close()
+
+    def say(self, text: str) -> None:
+        """Tell people; standard output is theirs unless JSON was asked for."""
+        print(text, file=sys.stderr if self._asked.as_json else sys.stdout, flush=True)
+
+    def play(self, playable: Playable, record: CheckpointRecord | None = None) -> None:
+        """Play one policy and print what came out; `record` is what index.json says of it. Raises CommandError."""
+        self.say(_introduced(playable, record))
+        self._build(playable)
+        recorded = 0
+        if self._film is not None:
+            self._film.begin(f"iteration_{playable.train_iter}")
+            recorded = len(self._film.written)
+        played = self._played(playable)
+        videos = [] if self._film is None else self._film.written[recorded:]
+        if self._asked.as_json:
+            content = _content(playable, played, videos, deterministic=self._asked.deterministic)
+            print(json.dumps(content, indent=None if self._asked.compact else 2), flush=True)
+            return
+        self.say(f"\n{grid(outcome(played))}")
+        for video in videos:
+            self.say(f"recorded {video}")
+
+    def _build(self, playable: Playable) -> None:
+        if self._envs:
+            return
+        asked, mode = self._asked, self._asked.render_mode
+        if mode is not None:
+            os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # it greets on standard output
+        count = 1 if mode is not None else min(asked.episodes, playable.env.num_envs)
+        try:
+            for _ in range(count):
+                env = rebuild(
+                    playable.env,
+                    source_dir=playable.source_dir,
+                    run_dir=asked.run_dir,
+                    render_mode=mode,
+                    trust_pickle=asked.trust_pickle,
+                )
+                self._envs.append(env)
+                require_fit(playable, env)
+            if asked.record is not None:
+                self._film = FilmedEnv(self._envs[0], asked.record)
+                self._envs[0] = self._film
+        except EnvironmentBuildError as error:
+            hint = "\nWith -nr it would not have to be shown." if mode == "human" else ""
+            raise InputError(f"{error}{hint}") from error
+
+    def _played(self, playable: Playable) -> Sequence[Episode]:
+        asked = self._asked
+        seed = playable.seed if asked.seed is None else asked.seed
+
+        def finished(episode: Episode, count: int) -> None:
+            if not asked.as_json:
+                self.say(episode_report(episode, count, train_iter=0, env_step=0).text())
+
+        try:
+            episodes = evaluate(
+                self._envs,
+                playable.actor,
+                seeds=[episode_seed(seed, number) for number in range(asked.episodes)],
+                rng=generator(seed, "evaluator", 0, "actions"),
+                exploration=None if asked.deterministic else playable.least_exploration,
+                max_episode_steps=asked.length or None,
+                finished=finished,
+            )
+        except (EvaluationError, EnvironmentBuildError, OSError) as error:
+            raise RunFailedError(f"the evaluation failed: {error}") from error
+        if self._film is not None:
+            self._film.cut()
+        return episodes
+
+
+def _introduced(playable: Playable, record: CheckpointRecord | None) -> str:
+    step = "" if playable.env_step is None else f", env_step {playable.env_step}"
+    judged = "" if record is None or record.reward is None else f", mean return when it was judged {record.reward:.6g}"
+    kind = {".tar": "checkpoint", ".pt": "model"}.get(playable.source.suffix, "policy")
+    return f"{kind} {playable.source} (train_iter {playable.train_iter}{step}{judged})"
+
+
+def _content(
+    playable: Playable, episodes: Sequence[Episode], videos: Sequence[Path], *, deterministic: bool
+) -> dict[str, object]:
+    content: dict[str, object] = {
+        "checkpoint": str(playable.source),
+        "train_iter": playable.train_iter,
+        "env_step": playable.env_step,
+        "deterministic": deterministic,
+        **outcome(episodes),
+        "each": [{"seed": one.seed, "return": one.return_, "length": one.length} for one in episodes],
+    }
+    return content | ({"videos": [str(video) for video in videos]} if videos else {})

@@ -1,0 +1,141 @@
+"""`remuda evaluate` on model/, where the environment is gone, in a window and on film."""
+
+from __future__ import annotations
+
+import json
+import pickle  # noqa: TID251 - vars.pkl as a user's environment would have been written
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from remuda.runner.serial import Start
+from remuda.tests.cli.terminal import Ended, Terminal
+from remuda.tests.environments.painter import LENGTH, WidePainter
+from remuda.tests.environments.test_video import pictures
+from remuda.tests.runner.runs import run_tiny, tiny_config
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    config = tiny_config(tmp_path_factory.mktemp("user"), "stop.max_env_steps=250")
+    return run_tiny(config, Start(tmp_path_factory.mktemp("runs") / "tiny")).run_dir
+
+
+@pytest.fixture
+def painted(root: Path, tmp_path: Path) -> Path:
+    """A run whose environment paints: its policy was trained elsewhere, on observations of the same shape."""
+    copy = tmp_path / "painted"
+    shutil.copytree(root, copy)
+    (copy / "brush.py").write_text("from remuda.tests.environments.painter import WidePainter as make\n")
+    mend(copy, {"make": "brush:make"}, source_dir=str(copy))
+    return copy
+
+
+def mend(run: Path, env: dict[str, object], **settings: object) -> None:
+    """Change the run's config.json, as its owner would."""
+    path = run / "config.json"
+    content = json.loads(path.read_text()) | settings
+    content["env"] |= env
+    path.write_text(json.dumps(content))
+
+
+def played(ended: Ended) -> dict[str, object]:
+    assert ended.code == 0, ended.err
+    content: dict[str, object] = json.loads(ended.out)
+    return content
+
+
+def test_the_model_plays_the_episodes_of_the_checkpoint_it_came_from(terminal: Terminal, root: Path) -> None:
+    for options in (("-d",), (), ("--seed", 8)):
+        asked = ("evaluate", root, "-n", 5, "-nr", "--json", *options)
+        model, last = played(terminal.remuda(*asked, "-i", "model")), played(terminal.remuda(*asked))
+        assert model.pop("checkpoint") == f"{root}/model/model.pt"
+        last.pop("checkpoint")
+        assert model == last
+
+
+def test_a_model_that_was_copied_elsewhere_plays_too(terminal: Terminal, root: Path, tmp_path: Path) -> None:
+    shutil.copytree(root / "model", tmp_path / "walker")
+    content = played(terminal.remuda("evaluate", tmp_path / "walker", "-n", 3, "-nr", "-d", "--json"))
+    other = played(terminal.remuda("evaluate", root, "-n", 3, "-nr", "-d", "--json"))
+    assert content["each"] == other["each"]
+
+
+@pytest.mark.parametrize("option", [("--follow",), ("-i", "best")])
+def test_a_model_is_one_policy(terminal: Terminal, root: Path, option: tuple[str, ...]) -> None:
+    ended = terminal.remuda("evaluate", root / "model", *option)
+    assert (ended.code, ended.out) == (2, "")
+    assert f"is one policy, and {option[0]} is for a run folder" in ended.err
+
+
+def test_a_damaged_model_is_refused(terminal: Terminal, root: Path, tmp_path: Path) -> None:
+    shutil.copytree(root / "model", tmp_path / "walker")
+    (tmp_path / "walker" / "model.pt").write_bytes(b"no model")
+    ended = terminal.remuda("evaluate", tmp_path / "walker", "-nr")
+    assert ended.code == 2
+    assert "not a model of Remuda's, or a damaged one" in ended.err
+
+
+def test_nothing_is_unpickled_without_being_told_to(terminal: Terminal, painted: Path) -> None:
+    """The pickle of the environment serves where its module is gone, and only with --trust-pickle."""
+    mend(painted, {"make": "gone:make"})
+    asked = ("evaluate", painted, "-n", 2, "-nr", "-d", "--json")
+    ended = terminal.remuda(*asked)
+    assert ended.code == 2
+    assert "the run's environment cannot be built here" in ended.err
+    (painted / "vars.pkl").write_bytes(pickle.dumps({"env": WidePainter()}))
+    ended = terminal.remuda(*asked)
+    assert ended.code == 2
+    assert "--trust-pickle" in ended.err
+    assert played(terminal.remuda(*asked, "--trust-pickle"))["reward_mean"] == LENGTH
+
+
+def test_the_film_is_in_the_folder_and_shows_every_step(terminal: Terminal, painted: Path, tmp_path: Path) -> None:
+    ended = terminal.remuda("evaluate", painted, "-n", 2, "-d", "--record", tmp_path / "films", "-i", 0)
+    assert ended.code == 0, ended.err
+    names = [tmp_path / "films" / f"iteration_0_episode_{number}.mp4" for number in range(2)]
+    assert [line for line in ended.out.splitlines() if line.startswith("recorded")] == [
+        f"recorded {name}" for name in names
+    ]
+    for name in names:
+        assert len(pictures(name)) == LENGTH + 1
+
+
+def test_one_episode_is_filmed_unless_more_are_asked_for(terminal: Terminal, painted: Path, tmp_path: Path) -> None:
+    content = played(terminal.remuda("evaluate", painted, "-l", 3, "--record", tmp_path, "--json"))
+    assert content["episodes"] == 1
+    videos = content["videos"]
+    assert isinstance(videos, list)
+    assert [len(pictures(Path(video))) for video in videos] == [4]
+
+
+def test_what_cannot_be_filmed_is_explained(terminal: Terminal, root: Path, tmp_path: Path) -> None:
+    ended = terminal.remuda("evaluate", root, "--record", tmp_path / "films")
+    assert ended.code == 2
+    assert "has no parameter render_mode" in ended.err
+    assert not (tmp_path / "films").exists()
+
+
+def test_a_window_opens_where_there_is_a_display(tmp_path: Path, root: Path) -> None:
+    """With SDL's display that shows nothing; in a process of its own, since a window's library never lets go."""
+    code = (
+        "import os, gymnasium; os.environ.setdefault('PYGAME_HIDE_SUPPORT_PROMPT', '1')\n"
+        "from remuda.evaluator import run_policy\n"
+        "env = gymnasium.make('CartPole-v1', render_mode='human', max_episode_steps=5)\n"
+        "run_policy(env, lambda seen: 1, episodes=1); print(env.unwrapped.screen.get_size()); env.close()"
+    )
+    environment = {"SDL_VIDEODRIVER": "dummy", "PATH": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "(600, 400)"
+
+
+def test_an_environment_of_other_observations_is_not_played(terminal: Terminal, painted: Path) -> None:
+    mend(painted, {"make": None, "id": "CartPole-v1"})
+    ended = terminal.remuda("evaluate", painted, "-n", 1, "-nr")
+    assert ended.code == 2
+    assert "its observations are arrays of shape (2,), not arrays of shape (4,)" in ended.err

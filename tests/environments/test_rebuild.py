@@ -1,0 +1,95 @@
+"""The environment of a run elsewhere: built again, out of its pickle where that was allowed, or explained."""
+
+from __future__ import annotations
+
+import pickle  # noqa: TID251 - vars.pkl as somebody else may have written it
+import sys
+from pathlib import Path
+
+import pytest
+
+from remuda.config.schema import EnvConfig
+from remuda.environments.errors import EnvironmentBuildError
+from remuda.environments.rebuild import rebuild
+from remuda.storage.env_files import pickle_environment
+from remuda.tests.environments.painter import Painter
+
+GONE = EnvConfig(make="gone_for_good:make")
+
+
+class Marker:
+    """Leaves a file where it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return Path.touch, (self.path,)  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
+
+
+def test_it_is_built_as_the_config_says(tmp_path: Path) -> None:
+    env = EnvConfig(id="CartPole-v1", max_episode_steps=5)
+    built = rebuild(env, source_dir=None, run_dir=tmp_path, render_mode="rgb_array")
+    assert built.spec is not None
+    assert (built.spec.max_episode_steps, built.render_mode) == (5, "rgb_array")
+
+
+def test_where_it_cannot_be_it_is_explained_what_else_there_is(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentBuildError) as caught:
+        rebuild(GONE, source_dir="/there", run_dir=tmp_path)
+    first, *hints = str(caught.value).splitlines()
+    assert first.startswith(
+        "the run's environment cannot be built here: env.make = 'gone_for_good:make' (folder /there"
+    )
+    assert [hint[:24] for hint in hints] == ["- If its module lies els", "- In Python you can brin"]
+    (tmp_path / "env_spec.json").touch()
+    assert pickle_environment(tmp_path / "vars.pkl", Painter()) is None
+    with pytest.raises(EnvironmentBuildError, match=r"env_spec\.json[^$]*vars\.pkl: --trust-pickle \(in Python"):
+        rebuild(GONE, source_dir=None, run_dir=tmp_path)
+
+
+def test_what_cannot_be_rendered_says_so_and_not_that_it_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pygame", None)  # as where it is not installed
+    with pytest.raises(
+        EnvironmentBuildError, match=r"cannot be rendered here \(rgb_array\): DependencyNotInst"
+    ) as caught:
+        rebuild(EnvConfig(id="CartPole-v1"), source_dir=None, run_dir=tmp_path, render_mode="rgb_array")
+    assert "source_dir" not in str(caught.value)
+    assert "remuda[video]" in str(caught.value)
+
+
+def test_nothing_is_unpickled_unless_it_is_allowed_and_needed(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    (tmp_path / "vars.pkl").write_bytes(pickle.dumps({"env": Marker(mark)}))
+    with pytest.raises(EnvironmentBuildError):
+        rebuild(GONE, source_dir=None, run_dir=tmp_path)
+    rebuild(EnvConfig(id="CartPole-v1"), source_dir=None, run_dir=tmp_path, trust_pickle=True)
+    assert not mark.exists()
+    with pytest.raises(EnvironmentBuildError, match="holds None, which is not a gymnasium"):
+        rebuild(GONE, source_dir=None, run_dir=tmp_path, trust_pickle=True)
+    assert mark.exists()
+
+
+def test_the_pickled_copy_serves_where_it_is_trusted(tmp_path: Path) -> None:
+    assert pickle_environment(tmp_path / "vars.pkl", Painter("rgb_array")) is None
+    env = rebuild(GONE, source_dir=None, run_dir=tmp_path, trust_pickle=True)
+    assert isinstance(env, Painter)
+    assert isinstance(
+        rebuild(GONE, source_dir=None, run_dir=tmp_path, render_mode="rgb_array", trust_pickle=True), Painter
+    )
+    with pytest.raises(EnvironmentBuildError, match="made for render_mode rgb_array, not human"):
+        rebuild(GONE, source_dir=None, run_dir=tmp_path, render_mode="human", trust_pickle=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(None, "No such file"), (b"no pickle", "UnpicklingError"), (pickle.dumps([1]), "no environment under `env`")],
+)
+def test_a_pickle_that_is_of_no_use_says_both_failures(tmp_path: Path, content: bytes | None, said: str) -> None:
+    if content is not None:
+        (tmp_path / "vars.pkl").write_bytes(content)
+    with pytest.raises(EnvironmentBuildError, match=said) as caught:
+        rebuild(GONE, source_dir=None, run_dir=tmp_path, trust_pickle=True)
+    assert "gone_for_good" in str(caught.value)

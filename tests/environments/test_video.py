@@ -1,0 +1,96 @@
+"""Films are files that a player opens, and show what happened."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from remuda.environments.errors import EnvironmentBuildError
+from remuda.environments.video import FilmedEnv
+from remuda.tests.environments.painter import HEIGHT, LENGTH, WIDTH, Painter
+
+
+def pictures(path: Path) -> np.ndarray:
+    """A film's pictures uint8 [n, height, width, 3]."""
+    ffmpeg = cast("str", cast("Any", importlib.import_module("imageio_ffmpeg")).get_ffmpeg_exe())
+    said = subprocess.run([ffmpeg, "-i", path], capture_output=True, text=True, timeout=20).stderr
+    facts = re.search(r"Video: h264.* yuv420p.* (\d+)x(\d+).* (\d+) fps", said)
+    assert facts, said
+    width, height, fps = map(int, facts.groups())
+    assert fps == 10
+    raw = [ffmpeg, "-loglevel", "error", "-i", path, "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
+    frames = subprocess.run(raw, capture_output=True, check=True, timeout=20).stdout
+    return np.frombuffer(frames, np.uint8).reshape(-1, height, width, 3)
+
+
+def play(env: FilmedEnv, steps: int = LENGTH) -> None:
+    env.reset(seed=0)
+    for _ in range(steps):
+        env.step(0)
+
+
+def test_a_film_shows_an_episode_from_its_reset_to_its_last_step(tmp_path: Path) -> None:
+    env = FilmedEnv(Painter("rgb_array"), tmp_path / "films")
+    play(env)
+    (path,) = env.written
+    seen = pictures(path)  # before the environment is closed: an episode that is over is on disk
+    env.close()
+    assert path == tmp_path / "films" / "policy_episode_0.mp4"
+    assert seen.shape == (LENGTH + 1, HEIGHT, WIDTH, 3)
+    white = (seen.mean(axis=(1, 3)) > 128).sum(axis=1)
+    np.testing.assert_allclose(white, 5 * np.arange(LENGTH + 1), atol=1)
+
+
+def test_each_episode_of_each_policy_has_a_file_of_its_own(tmp_path: Path) -> None:
+    env = FilmedEnv(Painter("rgb_array"), tmp_path)
+    env.begin("iteration_0")
+    play(env)
+    play(env, steps=3)
+    env.cut()  # -l 3
+    env.begin("iteration_7")
+    play(env, steps=2)
+    env.close()
+    names = ["iteration_0_episode_0.mp4", "iteration_0_episode_1.mp4", "iteration_7_episode_0.mp4"]
+    assert [path.name for path in env.written] == names
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    assert [len(pictures(path)) for path in env.written] == [11, 4, 3]
+
+
+class Odd(Painter):
+    def render(self) -> Any:
+        return np.zeros((33, 41, 3), np.uint8)
+
+
+def test_odd_sides_are_made_even(tmp_path: Path) -> None:
+    env = FilmedEnv(Odd("rgb_array"), tmp_path)
+    play(env)
+    env.close()
+    assert pictures(env.written[0]).shape == (LENGTH + 1, 34, 42, 3)
+
+
+class Texts(Painter):
+    def render(self) -> Any:
+        return "a text"
+
+
+def test_what_renders_no_pictures_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentBuildError, match="renders no pictures: its render_mode is None"):
+        FilmedEnv(Painter(), tmp_path)
+    env = FilmedEnv(Texts("rgb_array"), tmp_path / "films")
+    with pytest.raises(EnvironmentBuildError, match="rendered str, and a picture is an array"):
+        env.reset()
+    env.close()
+    assert not (tmp_path / "films").exists()
+
+
+def test_a_film_that_cannot_be_written_says_why(tmp_path: Path) -> None:
+    (tmp_path / "policy_episode_0.mp4").mkdir()
+    env = FilmedEnv(Painter("rgb_array"), tmp_path)
+    with pytest.raises(OSError, match=r"policy_episode_0\.mp4 cannot be written: .*"):
+        play(env)

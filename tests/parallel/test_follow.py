@@ -1,0 +1,77 @@
+"""`remuda evaluate --follow`: somebody watches while a run goes on, in both modes, and is done when it is over."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import TypedDict
+
+import pytest
+
+from remuda.tests.parallel.command import Command, wait_until
+from remuda.tests.parallel.conftest import Launcher
+from remuda.tests.parallel.reading import index
+from remuda.tests.parallel.user_folder import UserFolder
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(100)]
+
+ENDLESS = {"stop": {"max_env_steps": 10_000_000}}
+
+
+class Line(TypedDict):
+    checkpoint: str
+    train_iter: int
+    episodes: int
+
+
+def lines(follower: Command) -> list[Line]:
+    """What it has printed so far."""
+    whole = follower.scratch.with_suffix(".out").read_text().rpartition("\n")[0]
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+def begin(launched: Launcher, tmp_path: Path, verb: str) -> tuple[Command, Command, Path]:
+    """A run without end, and who follows it."""
+    user, run = UserFolder.make(tmp_path / "user", ENDLESS), tmp_path / "run"
+    training = launched(user.root, verb, user.config, "--run-dir", run)
+    wait_until(lambda: training.process.poll() is not None or (run / "config.json").exists(), 60, "it is a run")
+    follower = launched(user.root, "evaluate", run, "--follow", "-n", 2, "-d", "-nr", "--json")
+    return training, follower, run
+
+
+@pytest.mark.parametrize("verb", ["train", "launch"])
+def test_every_newer_policy_is_played_until_the_run_is_over(tmp_path: Path, launched: Launcher, verb: str) -> None:
+    training, follower, run = begin(launched, tmp_path, verb)
+    wait_until(lambda: follower.process.poll() is not None or len(lines(follower)) >= 4, 60, "policies are played")
+    training.process.terminate()
+    assert training.ended(30).code == 0
+    ended = follower.ended(30)
+    assert ended.code == 0, ended.err
+    played = lines(follower)
+    iterations = [line["train_iter"] for line in played]
+    assert iterations == sorted(set(iterations))
+    assert iterations[-1] == index(run)["last"]
+    assert {line["episodes"] for line in played} == {2}
+    folders = {Path(line["checkpoint"]).parent.name for line in played}
+    assert folders == ({"ckpt"} if verb == "train" else {"ckpt", "policy"})
+    assert ended.err.splitlines()[-1] == f"the run is over (policies played: {len(played)})"
+
+
+def test_a_run_that_was_killed_is_over_too(tmp_path: Path, launched: Launcher) -> None:
+    training, follower, _ = begin(launched, tmp_path, "train")
+    wait_until(lambda: follower.process.poll() is not None or lines(follower), 60, "a policy is played")
+    training.process.kill()
+    ended = follower.ended(30)
+    assert ended.code == 0, ended.err
+    assert "the run is over" in ended.err
+
+
+def test_who_stops_watching_leaves_the_run_alone(tmp_path: Path, launched: Launcher) -> None:
+    training, follower, _ = begin(launched, tmp_path, "train")
+    wait_until(lambda: follower.process.poll() is not None or lines(follower), 60, "a policy is played")
+    follower.process.send_signal(signal.SIGINT)
+    ended = follower.ended(30)
+    assert ended.code == 0, ended.err
+    assert "no longer following; the run is left alone" in ended.err
+    assert training.process.poll() is None

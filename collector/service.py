@@ -13,7 +13,6 @@ from remuda.environments.make import make_vector, single_spaces
 from remuda.environments.record import record_environment
 from remuda.logbook.book import collector_logbook
 from remuda.logbook.reports import CollectReport
-from remuda.logbook.spread import Spread
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import make_policy
 from remuda.policy.policy_file import load
@@ -31,6 +30,7 @@ from remuda.wire.messages import (
     PolicyAvailable,
     PolicyRef,
 )
+from remuda.worker.affinity import settle
 from remuda.worker.identity import WorkerIdentity
 from remuda.worker.link import Link
 
@@ -53,6 +53,7 @@ class CollectorWork:
         self._data = folder.data
         self._log = collector_logbook(folder, identity.uuid, identity.incarnation)
         self._summary = CollectSummary(config.log.interval_train_iters)
+        self._log.say("collector", settle(config, "collector", assign.index))  # before a vector starts processes
         said: list[str] = []
         self._env = make_vector(
             config.env,
@@ -189,6 +190,7 @@ class CollectorWork:
             collect_s=collected.collect_s,
             episode_returns=collected.episode_returns,
             episode_lengths=collected.episode_lengths,
+            episode_info=collected.episode_info,
         )
         self._unacknowledged.add(chunk)
         self._taken += collected.env_steps
@@ -205,7 +207,7 @@ class CollectorWork:
 
     def _report(self, report: CollectReport) -> None:
         self._log.emit(report)
-        reward = Spread.of(report.window.episode_returns)
+        statistics = report.window.statistics()
         self._link.send(
             CollectorReport(
                 self._assign.lease,
@@ -213,8 +215,9 @@ class CollectorWork:
                 episode_count=len(report.window.episode_returns),
                 step_count=report.window.env_steps,
                 duration_s=report.window.duration_s,
-                reward_mean=reward.mean,
-                reward_std=reward.std,
+                reward_mean=statistics.pop("reward_mean"),
+                reward_std=statistics.pop("reward_std"),
+                statistics=statistics,
             )
         )
 

@@ -63,6 +63,7 @@ NonNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False), BeforeVali
 Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator(_no_bool)]
 ConvolutionLayer = tuple[Positive, Positive, Positive]
 """Filters, kernel and stride in pixels."""
+Cores = Annotated[tuple[NonNegative, ...], Field(min_length=1)]
 Discount = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False), BeforeValidator(_no_bool)]
 
 
@@ -95,6 +96,20 @@ class EnvConfig(Section):
     processes where a step is so slow that they win on the cores there are, were all collectors on one machine."""
     max_episode_steps: Positive | None = None
     """Longest episode in steps, truncated there; null keeps the environment's own limit."""
+    episode_info: tuple[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,49}$")], ...] = ()
+    """Numbers that the environment puts into `info` with an episode's last step, under these names: logged per episode
+    as its return is, with mean, deviation, median, largest and smallest."""
+
+    @field_validator("episode_info")
+    @classmethod
+    def _columns_of_their_own(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        taken = {"reward", "length", "epret", "eplen", "testepret", "testeplen"}
+        for name in names:
+            column = name.replace("_", "").lower()
+            if column in taken:
+                raise ValueError(f"{name!r} is the name of something that is logged already, or given twice")
+            taken |= {column, f"test{column}"}
+        return names
 
     @model_validator(mode="after")
     def _exactly_one_source(self) -> EnvConfig:
@@ -365,6 +380,17 @@ class LogConfig(Section):
         return value
 
 
+class AffinityConfig(Section):
+    """Cores by number, for each role. Those that a process may not use are left out."""
+
+    learner: Cores | None = None
+    """The learner keeps to these, with a torch thread for each, four at most; null is every core, with one thread."""
+    collector: Cores | None = None
+    """Each collector keeps to one of these, in turn."""
+    evaluator: Cores | None = None
+    """Each evaluator keeps to one of these, in turn."""
+
+
 class ExperimentConfig(Section):
     """One experiment, complete. Same config for serial and parallel mode."""
 
@@ -390,6 +416,10 @@ class ExperimentConfig(Section):
     """The end."""
     log: LogConfig = LogConfig()
     """Cadence of logs."""
+    affinity: Literal["auto", "none"] | AffinityConfig = "none"
+    """Cores that processes keep to. `none` leaves that to the operating system. `auto` gives each process of the run a
+    core of its own and the learner what is left, where there are enough cores; it is meant for machines that work for
+    one run at a time. Or name cores by role: {learner: [0, 1], collector: [2, 3]}."""
     source_dir: str | None = None
     """Directory of the config file, filled in when it is loaded: where `env.make` is looked up."""
 

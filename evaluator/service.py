@@ -6,13 +6,14 @@ import time
 from pathlib import Path
 
 from remuda.config.schema import ExperimentConfig
-from remuda.evaluator.evaluate import Episode
+from remuda.evaluator.evaluate import Episode, merged_info
 from remuda.evaluator.player import CheckpointPlayer, episode_report
 from remuda.logbook.book import evaluator_logbook
 from remuda.logbook.reports import EvaluationReport
 from remuda.logbook.timers import Timers
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import AnyMessage, Assign, Evaluate, EvaluationDone
+from remuda.worker.affinity import settle
 from remuda.worker.identity import WorkerIdentity
 from remuda.worker.life import Life
 from remuda.worker.link import Link
@@ -37,6 +38,7 @@ class EvaluatorWork:
         """Evaluation and first episode of the newest share; after a break the coordinator repeats itself."""
         self._draining = False
         link.activity("waiting for an evaluation")
+        self._log.say("evaluator", settle(config, "evaluator", assign.index))
         self._log.say(
             "evaluator",
             f"evaluator {identity.uuid} (index {assign.index}) of {assign.name}: {num_envs} environments",
@@ -90,6 +92,7 @@ class EvaluatorWork:
             ckpt_name=checkpoint.name,
             returns=[episode.return_ for episode in episodes],
             lengths=[episode.length for episode in episodes],
+            info=merged_info(episodes),
             duration_s=time.monotonic() - started_s,
         )
         self._log.emit(report)
@@ -101,6 +104,7 @@ class EvaluatorWork:
                 list(report.returns),
                 list(report.lengths),
                 report.duration_s,
+                merged_info(episodes),
             )
         )
 

@@ -38,6 +38,7 @@ from remuda.wire.messages import (
     SaveCheckpoint,
     StopTraining,
 )
+from remuda.worker.affinity import settle
 from remuda.worker.identity import WorkerIdentity
 from remuda.worker.link import Link
 
@@ -58,12 +59,14 @@ class LearnerWork:
         self._assign = assign
         self._link = link
         self._folder = RunFolder(Path(assign.run_dir))
+        place = settle(config, "learner", assign.index)
         env = make_single(config.env, source_dir=config.source_dir)
         try:
             self._algorithm = new_algorithm(config, env.observation_space, env.action_space)
         finally:
             env.close()
         train_iter = self._begin()
+        self._say(place)
         plan = row_plan(config)
         self._on_policy = plan.on_policy
         self._prefetch = Prefetch(

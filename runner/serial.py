@@ -38,6 +38,7 @@ from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.git import record_git
 from remuda.storage.run_folder import OnExists, RunFolder, prepare
 from remuda.wire.messages import CheckpointRecord, Counters, ExperimentStatus
+from remuda.worker.affinity import settle_alone
 from remuda.worker.life import bound_threads
 
 
@@ -91,6 +92,7 @@ def run(
     """
     bound_threads(1)
     with ExitStack() as stack:
+        place = settle_alone(config)
         said: list[str] = []  # before there is a log
         vector = stack.enter_context(
             closing(
@@ -114,7 +116,7 @@ def run(
         if damage is not None:
             logbook.say("commander", damage, level="warning")
         _describe(config, start, folder, vector=vector, logbook=logbook)
-        for line in said:
+        for line in (place, *said):
             logbook.say("collector", line)
         outputs = LearnerOutputs(folder, config, logbook)
         outputs.begin(algorithm)
@@ -164,7 +166,8 @@ def _continue(checkpoints: CheckpointIndex, algorithm: Algorithm) -> _Continued:
 
 def _open_logbook(config: ExperimentConfig, folder: RunFolder, continued: _Continued | None) -> Logbook:
     resumed = None if continued is None else continued.progress.counters
-    logbook = serial_logbook(folder, tuple(declaration(config).loss_columns), resumed=resumed)
+    losses, info = tuple(declaration(config).loss_columns), config.env.episode_info
+    logbook = serial_logbook(folder, losses, episode_info=info, resumed=resumed)
     attach_configured(logbook, config, folder, resumed)
     return logbook
 

@@ -1,0 +1,122 @@
+"""Cores and threads: what each process of a run is given, on machines of all sizes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.config.schema import ExperimentConfig
+from remuda.wire.messages import Role
+from remuda.worker.affinity import choose
+
+ROLES: tuple[Role, ...] = ("learner", "collector", "evaluator")
+
+
+def config(affinity: object, *, collectors: int = 2, evaluators: int = 1) -> ExperimentConfig:
+    return ExperimentConfig.model_validate(
+        {
+            "name": "x",
+            "env": {"id": "CartPole-v1"},
+            "collector": {"count": collectors},
+            "evaluator": {"count": evaluators},
+            "affinity": affinity,
+        }
+    )
+
+
+def test_none_leaves_everything_to_the_system() -> None:
+    for role in ROLES:
+        place = choose(config("none"), role, 0, [3, 1, 2])
+        assert (place.cores, place.threads) == ((1, 2, 3), 1)
+
+
+def test_auto_binds_nobody_where_there_are_fewer_cores_than_processes() -> None:
+    """Two cores, four processes: exactly what `none` does."""
+    for role in ROLES:
+        auto, none = (choose(config(word), role, 0, [0, 1]) for word in ("auto", "none"))
+        assert (auto.cores, auto.threads) == (none.cores, none.threads)
+    assert choose(config("auto"), "learner", 0, [0, 1]).why == (
+        "auto: 4 processes are more than 2 cores, so none is bound"
+    )
+
+
+def test_auto_gives_each_a_core_and_the_learner_the_rest() -> None:
+    cores = range(8, 16)
+    assert choose(config("auto"), "learner", 0, cores).cores == (8, 9, 10, 11, 12)
+    assert [choose(config("auto"), "collector", index, cores).cores for index in (0, 1)] == [(13,), (14,)]
+    assert choose(config("auto"), "evaluator", 0, cores).cores == (15,)
+
+
+@given(st.integers(1, 6), st.integers(1, 3), st.sets(st.integers(0, 63), min_size=1))
+def test_auto_never_shares_a_core_when_it_binds(collectors: int, evaluators: int, allowed: set[int]) -> None:
+    asked = config("auto", collectors=collectors, evaluators=evaluators)
+    places = [choose(asked, "learner", 0, sorted(allowed))]
+    places += [choose(asked, "collector", index, sorted(allowed)) for index in range(collectors)]
+    places += [choose(asked, "evaluator", index, sorted(allowed)) for index in range(evaluators)]
+    cores = [core for place in places for core in place.cores]
+    assert set(cores) <= allowed
+    if 1 + collectors + evaluators <= len(allowed):
+        assert sorted(cores) == sorted(allowed)
+    else:
+        assert all(place.cores == tuple(sorted(allowed)) for place in places)
+
+
+def test_named_cores_are_kept_to() -> None:
+    told = config({"learner": [0, 1], "collector": [2, 3]}, collectors=3)
+    learner = choose(told, "learner", 0, range(8))
+    assert (learner.cores, learner.threads) == ((0, 1), 2)
+    assert [choose(told, "collector", index, range(8)).cores for index in range(3)] == [(2,), (3,), (2,)]
+    assert choose(told, "evaluator", 0, range(8)).cores == tuple(range(8))
+
+
+def test_cores_that_may_not_be_used_are_left_out() -> None:
+    """A batch system has given us others than the config was written for."""
+    told = config({"learner": [0, 5], "collector": [1, 2]})
+    assert choose(told, "learner", 0, [5, 6]).cores == (5,)
+    nowhere = choose(told, "collector", 0, [5, 6])
+    assert (nowhere.cores, nowhere.threads) == ((5, 6), 1)
+    assert nowhere.why == "none of the cores 1-2 may be used here"
+
+
+def test_the_line_for_the_log() -> None:
+    told = config({"learner": [0, 1, 2, 7], "collector": [3]})
+    assert choose(told, "learner", 0, range(8)).line("learner") == (
+        "affinity: this learner runs on cores 0-2,7 with 4 torch threads (as told)"
+    )
+    assert choose(told, "collector", 0, range(8)).line("collector") == (
+        "affinity: this collector runs on core 3 with 1 torch thread (as told)"
+    )
+
+
+@pytest.mark.parametrize("wrong", [{"learner": []}, {"learner": [-1]}, {"colector": [1]}, "all", 3])
+def test_what_cannot_be_meant_is_refused(wrong: object) -> None:
+    with pytest.raises(ValueError, match="affinity"):
+        config(wrong)
+
+
+SETTLE = """
+import os, threading
+import numpy, torch
+from remuda.config.schema import ExperimentConfig
+from remuda.worker.affinity import settle
+def config(affinity):
+    return ExperimentConfig.model_validate({"name": "x", "env": {"id": "CartPole-v1"}, "affinity": affinity})
+before = os.sched_getaffinity(0)
+one = min(before)
+print(settle(config({"learner": [one]}), "learner", 0))
+assert os.sched_getaffinity(0) == {one} and torch.get_num_threads() == 1
+settle(config("none"), "learner", 0)
+assert os.sched_getaffinity(0) == before, "the next lease is not bound by the one before"
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system binds no process to cores")
+def test_a_process_is_bound_and_let_loose_again() -> None:
+    done = subprocess.run([sys.executable, "-c", SETTLE], capture_output=True, text=True, timeout=60, check=True)
+    core = min(os.sched_getaffinity(0))
+    assert done.stdout.strip() == f"affinity: this learner runs on core {core} with 1 torch thread (as told)"

@@ -1,0 +1,126 @@
+"""Which processor cores a process keeps to, and how many threads its numerical libraries use there."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from remuda.config.schema import AffinityConfig, ExperimentConfig
+from remuda.wire.messages import Role
+
+MOST_THREADS = 4
+"""Of a learner that has cores to itself; more gain little on batches of the sizes it works on."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a process runs."""
+
+    cores: tuple[int, ...]
+    threads: int
+    why: str
+
+    def line(self, role: str) -> str:
+        """For the log."""
+        named = "core " + _ranges(self.cores) if len(self.cores) == 1 else "cores " + _ranges(self.cores)
+        return f"affinity: this {role} runs on {named} with {_counted(self.threads, 'torch thread')} ({self.why})"
+
+
+def choose(config: ExperimentConfig, role: Role, index: int, allowed: Sequence[int]) -> Place:
+    """Decide for the `index`-th process of a role, on a machine where it may use the cores `allowed`.
+
+    Cores that are asked for and not allowed are left out: a batch system may have given others. `auto` gives every
+    process of the run a core of its own, and the learner what is left, where there are enough cores for all; else it
+    leaves everything to the operating system, which is never the slower choice on a machine with fewer cores than
+    processes (two of them, say). It leaves the learner one thread: more lose on small networks; name its cores to have
+    them all used.
+    """
+    everywhere = tuple(sorted(allowed))
+    if isinstance(config.affinity, AffinityConfig):
+        return _as_told(config.affinity, role, index, everywhere)
+    if config.affinity == "none":
+        return Place(everywhere, 1, "affinity is none")
+    counts: dict[Role, int] = {"collector": config.collector.count, "evaluator": config.evaluator.count}
+    others = sum(counts.values())
+    if others + 1 > len(everywhere):
+        why = f"auto: {others + 1} processes are more than {len(everywhere)} cores, so none is bound"
+        return Place(everywhere, 1, why)
+    learner, rest = everywhere[: len(everywhere) - others], everywhere[len(everywhere) - others :]
+    if role == "learner":
+        return Place(learner, 1, "auto: what the others leave")
+    first = 0 if role == "collector" else counts["collector"]
+    return Place((rest[(first + index) % len(rest)],), 1, "auto: a core of its own")
+
+
+def settle(config: ExperimentConfig, role: Role, index: int) -> str:
+    """Bind the calling thread, and threads that it starts from now on, to its place; returns the line for the log.
+
+    The thread that beats keeps to no core: it must not wait for work.
+    """
+    place = choose(config, role, index, _allowed_at_first())
+    if _can_bind():
+        os.sched_setaffinity(0, place.cores)
+    elif config.affinity != "none":
+        return f"affinity: this {role} is bound to no cores: {sys.platform} has no means for it"
+    if "torch" in sys.modules:
+        import torch
+
+        torch.set_num_threads(place.threads)
+    return place.line(role)
+
+
+def settle_alone(config: ExperimentConfig) -> str:
+    """As `settle`, for a process that does everything: it keeps to the learner's cores where those are named."""
+    if isinstance(config.affinity, AffinityConfig):
+        return settle(config, "learner", 0).replace("this learner", "this run")
+    return f"affinity: this run is bound to no cores (one process, affinity is {config.affinity})"
+
+
+def _as_told(wanted: AffinityConfig, role: Role, index: int, allowed: tuple[int, ...]) -> Place:
+    asked: Mapping[Role, tuple[int, ...] | None] = {
+        "learner": wanted.learner,
+        "collector": wanted.collector,
+        "evaluator": wanted.evaluator,
+    }
+    cores = asked[role]
+    if cores is None:
+        return Place(allowed, 1, "nothing was said of this role")
+    usable = tuple(core for core in cores if core in allowed)
+    if not usable:
+        return Place(allowed, 1, f"none of the cores {_ranges(cores)} may be used here")
+    if role == "learner":
+        return Place(usable, min(len(usable), MOST_THREADS), "as told")
+    return Place((usable[index % len(usable)],), 1, "as told")
+
+
+_at_first: tuple[int, ...] = ()
+
+
+def _allowed_at_first() -> tuple[int, ...]:
+    """Cores that this process may use, before it bound itself to some of them for an earlier lease."""
+    global _at_first
+    if not _at_first:
+        cores = os.sched_getaffinity(0) if _can_bind() else range(os.cpu_count() or 1)
+        _at_first = tuple(sorted(cores))
+    return _at_first
+
+
+def _can_bind() -> bool:
+    return hasattr(os, "sched_setaffinity")
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _ranges(cores: Sequence[int]) -> str:
+    """0-3,8 for 0, 1, 2, 3 and 8."""
+    parts: list[list[int]] = []
+    for core in sorted(cores):
+        if parts and core == parts[-1][-1] + 1:
+            parts[-1].append(core)
+        else:
+            parts.append([core])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in parts)

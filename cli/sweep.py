@@ -136,10 +136,14 @@ def _announce(folder: Path, records: Sequence[RunRecord], todo: Sequence[Task], 
     resumed = sum(task.on_exists == "resume" for task in todo)
     where = "on the herd" if place == "herd" else "on this machine"
     print(
-        f"{len(records)} runs, {variants} variants; {len(records) - len(todo)} finished, {resumed} to go on with, "
-        f"{len(todo) - resumed} to begin, {where}; folder {folder}",
+        f"{_counted(len(records), 'run')} of {_counted(variants, 'variant')}; {len(records) - len(todo)} finished, "
+        f"{resumed} to go on with, {len(todo) - resumed} to begin, {where}; folder {folder}",
         file=sys.stderr,
     )
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 @contextmanager

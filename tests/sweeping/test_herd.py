@@ -63,8 +63,8 @@ def trains(record: RunRecord) -> bool:
 
 
 def test_every_run_to_its_end_under_its_own_name(herd: Herd, tmp_path: Path) -> None:
-    records = swept(herd, tmp_path, {**SHORT, "policy.n_step": [1, 3]}, seeds=2)
-    names = ["hills_pol-ns1_s0", "hills_pol-ns1_s1", "hills_pol-ns3_s0", "hills_pol-ns3_s1"]
+    records = swept(herd, tmp_path, {**SHORT, "policy.n_step": [1, 3]})
+    names = ["hills_pol-ns1_s0", "hills_pol-ns3_s0"]
     assert [(one.name, one.state, one.reason) for one in records] == [
         (name, "finished", "max_env_steps") for name in names
     ]
@@ -75,9 +75,8 @@ def test_every_run_to_its_end_under_its_own_name(herd: Herd, tmp_path: Path) -> 
         run_dir = tmp_path / "sweep" / record.run_dir
         assert known[record.name].run_dir == str(run_dir)
         assert (run_dir / "log" / "commander" / "commander_logger.txt").exists()
-    again = swept(herd, tmp_path, {**SHORT, "policy.n_step": [1, 3]}, seeds=2)
-    assert again == records
-    assert len(herd.status().experiments) == 4, "nothing was submitted again"
+    assert swept(herd, tmp_path, {**SHORT, "policy.n_step": [1, 3]}) == records
+    assert len(herd.status().experiments) == 2, "nothing was submitted again"
     herd.shut_down()
 
 

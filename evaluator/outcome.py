@@ -10,13 +10,6 @@ from remuda.logbook.spread import Spread
 
 def outcome(episodes: Sequence[Episode]) -> dict[str, float]:
     """Sum episodes up, under the names of the evaluator's log."""
-    returns = Spread.of([episode.return_ for episode in episodes])
-    lengths = Spread.of([episode.length for episode in episodes])
-    return {
-        "episodes": len(episodes),
-        "reward_mean": returns.mean,
-        "reward_std": returns.std,
-        "reward_max": returns.max,
-        "reward_min": returns.min,
-        "length_mean": lengths.mean,
-    }
+    returns = Spread.of([episode.return_ for episode in episodes]).named("reward")
+    lengths = Spread.of([episode.length for episode in episodes]).named("length")
+    return {"episodes": len(episodes), **returns, **lengths}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from remuda.config.schema import ExperimentConfig
@@ -17,16 +19,21 @@ from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import CheckpointReason, CheckpointRecord, Counters
 
 EXPORTED: Sequence[CheckpointReason] = ("initial", "interval", "final")
-"""Checkpoints after which model/ is written anew; evaluations come too often for it."""
+"""Checkpoints after which model/ is written anew, always."""
+EXPORT_INTERVAL_S = 10.0
+"""After those for evaluations, which may come many times a second, at most so often."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class LearnerOutputs:
     """Writes for one learner into one run folder."""
 
     run: RunFolder
     config: ExperimentConfig
     logbook: Logbook
+    clock: Callable[[], float] = time.monotonic
+    """Seconds."""
+    _exported_s: float = field(default=-math.inf, init=False)
 
     def begin(self, algorithm: Algorithm) -> None:
         """Log the network that is going to be trained."""
@@ -43,7 +50,7 @@ class LearnerOutputs:
         path = self.run.checkpoint(progress.counters.train_iter)
         record = checkpoint.save(path, algorithm, progress, config=self.config)
         self.logbook.say("learner", f"saved checkpoint {path}")
-        if reason in EXPORTED:
+        if reason in EXPORTED or self.clock() - self._exported_s >= EXPORT_INTERVAL_S:
             self._export(algorithm, progress.counters)
         return record
 
@@ -53,6 +60,7 @@ class LearnerOutputs:
 
     def _export(self, algorithm: Algorithm, counters: Counters) -> None:
         """Write model/ anew. It is a convenience: its failing is said and loses nothing."""
+        self._exported_s = self.clock()
         try:
             model_artifact.export(self.run.model, algorithm, self.config, counters)
         except Exception as error:  # torch's tracer has a type of its own for every obstacle; the weights are saved

@@ -19,7 +19,7 @@ from remuda.buffer.index import Prioritized
 from remuda.coordinator import journal
 from remuda.coordinator.effects import Remember
 from remuda.coordinator.events import Recovered
-from remuda.coordinator.journal import JournalError, RunJournal, open_or_begin
+from remuda.coordinator.journal import JournalError, RunJournal, is_open, open_or_begin
 from remuda.coordinator.memory import RunMemory
 from remuda.tests.buffer.chunks import meta_of
 from remuda.tests.coordinator.simulation import World
@@ -220,3 +220,48 @@ def test_the_memory_of_every_turn_is_small(remembered: list[Remember]) -> None:
     assert max(len(msgspec.msgpack.encode(turn.memory)) for turn in remembered) < 8_000
     roundtrip = msgspec.msgpack.decode(msgspec.msgpack.encode(remembered[-1].memory), type=RunMemory)
     assert roundtrip == remembered[-1].memory
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from remuda.coordinator.journal import RunJournal
+journal = RunJournal(Path(sys.argv[1]))
+print("open", flush=True)
+sys.stdin.readline()
+journal.close()
+print("closed", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.processes
+def test_others_can_tell_whether_a_journal_is_open_and_leave_no_trace(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    assert not is_open(path), "there is none"
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "open\n"
+        assert [is_open(path), is_open(path)] == [True, True]
+        holder.stdin.write("\n")
+        holder.stdin.flush()
+        assert holder.stdout.readline() == "closed\n"
+        assert not is_open(path)
+        holder.stdin.write("\n")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["journal.sqlite"]
+
+
+@pytest.mark.processes
+def test_the_journal_of_a_killed_process_is_not_open(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "open\n"
+        holder.kill()
+        holder.wait()
+    assert not is_open(path)

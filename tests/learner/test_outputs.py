@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,10 @@ import pytest
 from remuda.learner.checkpoint import Progress
 from remuda.learner.outputs import LearnerOutputs
 from remuda.logbook.book import learner_logbook
+from remuda.policy.algorithms.dqn import Dqn
+from remuda.policy.portable import PortableQ
 from remuda.storage.run_folder import RunFolder
-from remuda.tests.policy.cases import config, dqn
+from remuda.tests.policy.cases import ACTION, OBSERVATION, config, dqn
 from remuda.wire.messages import CheckpointReason, Counters, PolicyRef
 
 
@@ -26,17 +29,39 @@ def progress(train_iter: int) -> Progress:
     return Progress(Counters(env_step=90, train_iter=train_iter), PolicyRef(0, 1, train_iter), {"epsilon": 0.1})
 
 
-@pytest.mark.parametrize(
-    ("reason", "exported"), [("initial", True), ("interval", True), ("evaluation", False), ("final", True)]
-)
-def test_a_checkpoint_is_saved_logged_and_mostly_exported(
-    run: RunFolder, reason: CheckpointReason, exported: bool
-) -> None:
+@pytest.mark.parametrize("reason", ["initial", "interval", "evaluation", "final"])
+def test_a_checkpoint_is_saved_logged_and_exported(run: RunFolder, reason: CheckpointReason) -> None:
     with learner_logbook(run) as book:
         record = LearnerOutputs(run, config(), book).save(dqn(), progress(12), reason)
     assert (record.file, record.env_step) == ("iteration_12.pth.tar", 90)
     assert f"saved checkpoint {run.checkpoint(12)}\n" in run.learner_log.read_text()
-    assert (run.model / "model.pt").exists() is exported
+    assert exported(run) == 12
+
+
+def test_the_model_is_not_written_at_every_evaluation_where_they_come_too_often(run: RunFolder) -> None:
+    now_s = 50.0
+    saves: list[tuple[float, CheckpointReason, int]] = [
+        (0.0, "initial", 0),
+        (1.0, "evaluation", 0),
+        (9.9, "evaluation", 0),
+        (10.0, "evaluation", 3),
+        (10.5, "interval", 4),
+        (20.4, "evaluation", 4),
+        (20.5, "evaluation", 6),
+        (20.6, "final", 7),
+    ]
+    with learner_logbook(run) as book:
+        outputs = LearnerOutputs(run, config(), book, clock=lambda: now_s)
+        for train_iter, (after_s, reason, expected) in enumerate(saves):
+            now_s = 50.0 + after_s
+            outputs.save(dqn(), progress(train_iter), reason)
+            assert exported(run) == expected
+
+
+def exported(run: RunFolder) -> int:
+    """The train_iter of model/."""
+    info: dict[str, int] = json.loads((run.model / "model_info.json").read_text())
+    return info["train_iter"]
 
 
 def test_a_model_that_cannot_be_written_is_a_warning(run: RunFolder) -> None:
@@ -46,6 +71,23 @@ def test_a_model_that_cannot_be_written_is_a_warning(run: RunFolder) -> None:
         LearnerOutputs(run, config(), book).save(dqn(), progress(1), "final")
     assert run.checkpoint(1).exists()
     assert f"[WARNING] {run.model} could not be written" in run.learner_log.read_text()
+
+
+class Untraceable(Dqn):
+    """As torch says it of some networks: with whatever type of error."""
+
+    def portable(self) -> PortableQ:
+        raise TypeError("this network cannot be traced")
+
+
+def test_a_model_that_cannot_be_traced_is_a_warning_after_the_weights_are_saved(run: RunFolder) -> None:
+    algorithm = Untraceable(config(), OBSERVATION, ACTION, seed=0)
+    with learner_logbook(run) as book:
+        record = LearnerOutputs(run, config(), book).save(algorithm, progress(1), "interval")
+    assert (run.ckpt / record.file).exists()
+    log = run.learner_log.read_text()
+    assert "could not be written, and the run goes on: TypeError: this network cannot be traced" in log
+    assert log.index("saved checkpoint") < log.index("could not be written")
 
 
 def test_the_log_starts_with_the_network_and_says_what_was_loaded(run: RunFolder) -> None:

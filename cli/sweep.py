@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -70,21 +71,31 @@ def sweep(
     read = read_grid(grid)
     folder = _folder(read.name, sweep_dir, runs_dir, datestamp=datestamp)
     runs = plan(read, folder, sets=sets or ())
-    place = on or _place(connection_file, runs_dir, jobs)
-    if place == "herd" and jobs > 1:
+    look = _look(folder, read.name, runs, on or _place(folder, connection_file, runs_dir, jobs), force=force)
+    if look.place == "herd" and jobs > 1:
         raise InputError("--jobs is of --on local; on a herd as many runs go on as there are workers for")
-    records, todo = _look(folder, read.name, runs, place, force=force)
-    _check_input(todo)
-    _announce(folder, records, todo, place)
+    _check_input(look.todo)
+    _announce(look)
     if dry_run:
-        print("\n".join(record.name for record in records))
+        print("\n".join(record.name for record in look.records))
         return
-    interrupted = False
-    if todo:
-        with _executor(place, folder, connection_file, runs_dir, jobs=jobs, force=force) as (executor, life):
-            records = _carry_out(folder, read.name, records, todo, place, executor, life)
+    records, interrupted = look.records, False
+    if look.todo:
+        with _executor(look, connection_file, runs_dir, jobs=jobs, force=force) as (executor, life):
+            records = _carry_out(look, executor, life)
             interrupted = life.ending
     _tell(folder, records, as_json=as_json, interrupted=interrupted)
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What is known of all runs, and what is still to be done."""
+
+    folder: Path
+    name: str
+    place: Place
+    records: Sequence[RunRecord]
+    todo: Sequence[Task]
 
 
 def _folder(name: str, sweep_dir: Path | None, runs_dir: Path, *, datestamp: bool) -> Path:
@@ -97,16 +108,23 @@ def _folder(name: str, sweep_dir: Path | None, runs_dir: Path, *, datestamp: boo
     return folder
 
 
-def _place(connection_file: Path | None, runs_dir: Path, jobs: int) -> Place:
+def _place(folder: Path, connection_file: Path | None, runs_dir: Path, jobs: int) -> Place:
+    """Where the sweep was begun; a new one on the herd that is found, unless `jobs` says here."""
+    from remuda.sweeping.record import SweepFileError, recorded_mode
+
+    try:
+        mode = recorded_mode(folder)
+    except SweepFileError as error:
+        raise InputError(str(error)) from error
+    if mode is not None:
+        return "local" if mode == "serial" else "herd"
     if connection_file is None and (jobs > 1 or not connection_path(None, runs_dir).exists()):
         return "local"
     return "herd"
 
 
-def _look(
-    folder: Path, name: str, runs: Sequence[PlannedRun], place: Place, *, force: bool
-) -> tuple[list[RunRecord], list[Task]]:
-    """What is known of all runs, and what is still to be done. Changes nothing."""
+def _look(folder: Path, name: str, runs: Sequence[PlannedRun], place: Place, *, force: bool) -> _Look:
+    """Changes nothing."""
     from remuda.sweeping.record import SweepBook, SweepFileError
     from remuda.sweeping.sweep import tasks
 
@@ -115,7 +133,7 @@ def _look(
         known = SweepBook(folder, name=name, mode=mode).runs
     except SweepFileError as error:
         raise InputError(str(error)) from error
-    return tasks(runs, known, mode, force=force)
+    return _Look(folder, name, place, *tasks(runs, known, mode, force=force))
 
 
 def _check_input(todo: Sequence[Task]) -> None:
@@ -125,19 +143,21 @@ def _check_input(todo: Sequence[Task]) -> None:
     checked: set[str] = set()
     for task in todo:
         config = task.run.loaded.config
-        kind = json.dumps([part.model_dump(mode="json") for part in (config.env, config.policy, config.learner)])
+        parts = [config.env.model_dump(mode="json"), config.policy.model_dump(mode="json")]
+        kind = json.dumps([*parts, config.learner.initialize_from, config.source_dir])
         if kind not in checked:
             checked.add(kind)
             check_input(ResolvedRun(task.run.loaded, task.run.run_dir, task.on_exists))
 
 
-def _announce(folder: Path, records: Sequence[RunRecord], todo: Sequence[Task], place: Place) -> None:
-    variants = len({record.variant for record in records})
-    resumed = sum(task.on_exists == "resume" for task in todo)
-    where = "on the herd" if place == "herd" else "on this machine"
+def _announce(look: _Look) -> None:
+    runs, todo = len(look.records), len(look.todo)
+    variants = len({record.variant for record in look.records})
+    resumed = sum(task.on_exists == "resume" for task in look.todo)
+    where = "on the herd" if look.place == "herd" else "on this machine"
     print(
-        f"{_counted(len(records), 'run')} of {_counted(variants, 'variant')}; {len(records) - len(todo)} finished, "
-        f"{resumed} to go on with, {len(todo) - resumed} to begin, {where}; folder {folder}",
+        f"{_counted(runs, 'run')} of {_counted(variants, 'variant')}; {runs - todo} finished, {resumed} to go on with, "
+        f"{todo - resumed} to begin, {where}; folder {look.folder}",
         file=sys.stderr,
     )
 
@@ -148,7 +168,7 @@ def _counted(count: int, what: str) -> str:
 
 @contextmanager
 def _executor(
-    place: Place, folder: Path, connection_file: Path | None, runs_dir: Path, *, jobs: int, force: bool
+    look: _Look, connection_file: Path | None, runs_dir: Path, *, jobs: int, force: bool
 ) -> Generator[tuple[Executor, Life]]:
     """Who makes the runs, and what ends this process."""
     from remuda.sweeping.herd import HerdRuns
@@ -156,45 +176,37 @@ def _executor(
     from remuda.worker.life import Life
 
     with Life(grace_s=GRACE_S) as life:
-        if place == "herd":
+        if look.place == "herd":
             with connected(connection_file, runs_dir) as client:
                 yield HerdRuns(client, adopt=not force), life
         else:
-            with LocalRuns(folder, jobs=jobs) as local:
+            with LocalRuns(look.folder, jobs=jobs) as local:
                 life.on_forced_exit(local.kill)
                 yield local, life
 
 
-def _carry_out(
-    folder: Path,
-    name: str,
-    records: Sequence[RunRecord],
-    todo: Sequence[Task],
-    place: Place,
-    executor: Executor,
-    life: Life,
-) -> list[RunRecord]:
+def _carry_out(look: _Look, executor: Executor, life: Life) -> list[RunRecord]:
     from remuda.cli.sweep_view import open_view
     from remuda.storage.ownership import FolderOwnedError, Ownership
     from remuda.sweeping.record import SweepBook
     from remuda.sweeping.sweep import carry_out
 
-    folder.mkdir(parents=True, exist_ok=True)
+    look.folder.mkdir(parents=True, exist_ok=True)
     try:
-        owned = Ownership(folder / ".sweep")
+        owned = Ownership(look.folder / ".sweep")
     except FolderOwnedError as error:
         raise InputError(f"another sweep is under way: {error}") from error
-    latest = {record.name: record for record in records}
-    view = open_view(records)
+    latest = {record.name: record for record in look.records}
+    view = open_view(look.records)
 
     def show(news: Sequence[RunRecord]) -> None:
         latest.update((record.name, record) for record in news)
         view.update(news)
 
     try:
-        book = SweepBook(folder, name=name, mode=_MODES[place])
-        book.write(records)
-        carry_out(todo, executor, book, ending=lambda: life.ending, on_change=show)
+        book = SweepBook(look.folder, name=look.name, mode=_MODES[look.place])
+        book.write(look.records)
+        carry_out(look.todo, executor, book, ending=lambda: life.ending, on_change=show)
         book.write(latest.values())
     finally:
         view.close()
@@ -205,11 +217,10 @@ def _carry_out(
 def _tell(folder: Path, records: Sequence[RunRecord], *, as_json: bool, interrupted: bool) -> None:
     from remuda.sweeping.summary import by_variant, runs_table, variants_table
 
-    summaries = by_variant(records)
     if as_json:
         print(_json(folder, records))
     else:
-        print(f"{runs_table(records)}\n\n{variants_table(summaries)}\n")
+        print(f"{runs_table(records)}\n\n{variants_table(by_variant(records))}\n")
         print("Type next:")
         if interrupted:
             print("  the same command again, to go on")

@@ -56,6 +56,12 @@ class _SweepFile(Struct, frozen=True):
     runs: tuple[RunRecord, ...]
 
 
+def recorded_mode(folder: Path) -> Mode | None:
+    """In which mode a folder's sweep was begun; None where there is none. Raises SweepFileError."""
+    content = _read(folder / FILE)
+    return None if content is None else content.mode
+
+
 class SweepBook:
     """sweep.json of one sweep's folder; every `write` is on disk when it returns."""
 
@@ -78,15 +84,21 @@ class SweepBook:
         write_bytes(self._path, msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n", durable=True)
 
     def _read(self) -> tuple[RunRecord, ...]:
-        try:
-            content = msgspec.json.decode(self._path.read_bytes(), type=_SweepFile)
-        except FileNotFoundError:
+        content = _read(self._path)
+        if content is None:
             return ()
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise SweepFileError(f"{self._path} is damaged ({error}): restore it, or move it away") from None
         if content.name != self._name:
             raise SweepFileError(f"{self._path.parent} is the folder of the sweep {content.name}, not of {self._name}")
         if content.mode != self._mode:
             where = {"serial": "on this machine: --on local", "parallel": "on a herd: --on herd"}[content.mode]
             raise SweepFileError(f"{self._path.parent}: this sweep was begun {where}")
         return content.runs
+
+
+def _read(path: Path) -> _SweepFile | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_SweepFile)
+    except FileNotFoundError:
+        return None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise SweepFileError(f"{path} is damaged ({error}): restore it, or move it away") from None

@@ -29,7 +29,7 @@ class Executor(Protocol):
     """Makes runs somewhere."""
 
     def begin(self, tasks: Sequence[Task]) -> Iterable[RunRecord]:
-        """Take over all runs; what is known of each at once, one by one."""
+        """Take over the runs, one with each step of the iteration, which may end early."""
         ...
 
     def poll(self) -> list[RunRecord]:
@@ -91,6 +91,8 @@ def carry_out(
 
     for record in executor.begin(todo):
         note([record])
+        if ending():
+            break
     stopping = False
     while any(_is_awaited(record, stopping) for record in states.values()):
         if ending() and not stopping:

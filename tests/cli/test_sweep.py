@@ -59,6 +59,7 @@ def test_a_dry_run_names_the_runs_and_writes_nothing(terminal: Terminal, folder:
         ({}, ("--on", "moon"), "local"),
         ({}, ("--on", "herd"), "connection.json"),
         ({}, ("--on", "herd", "--jobs", "2"), "--jobs is of --on local"),
+        ({}, ("--connection-file", "nowhere.json"), "nowhere.json"),
         ({}, ("--sweep-dir", "a", "--datestamp"), "give one of --sweep-dir"),
     ],
 )
@@ -139,6 +140,22 @@ def test_a_failed_run_is_named_at_the_end_and_tried_again(terminal: Terminal, fo
     assert "hills_ffails_at-none_s3" in ended.out
     again = terminal.remuda("sweep", "grid.yaml", "--sweep-dir", "mine", "--dry-run")
     assert again.err.startswith("2 runs of 2 variants; 1 finished, 1 to go on with, 0 to begin")
+
+
+def test_a_sweep_goes_on_where_it_was_begun(terminal: Terminal, folder: Path) -> None:
+    runs = folder / "runs"
+    (runs / "hills").mkdir(parents=True)
+    (runs / "connection.json").write_text("{}")
+    assert "on the herd;" in terminal.remuda("sweep", "grid.yaml", "--dry-run").err
+    assert "on this machine;" in terminal.remuda("sweep", "grid.yaml", "--dry-run", "--jobs", "2").err
+    begun = {"format": 1, "name": "hills", "mode": "serial", "runs": []}
+    (runs / "hills" / "sweep.json").write_text(json.dumps(begun))
+    assert "on this machine;" in terminal.remuda("sweep", "grid.yaml", "--dry-run").err
+    refused = terminal.remuda("sweep", "grid.yaml", "--dry-run", "--on", "herd")
+    assert refused.code == 2
+    assert "this sweep was begun on this machine: --on local" in refused.err
+    (runs / "hills" / "sweep.json").write_text("{")
+    assert "sweep.json is damaged" in terminal.remuda("sweep", "grid.yaml").err
 
 
 def test_a_date_stamp_makes_a_new_folder(terminal: Terminal, folder: Path) -> None:

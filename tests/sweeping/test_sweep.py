@@ -33,8 +33,9 @@ class Ends:
     left: list[RunRecord] = field(default_factory=list[RunRecord])
 
     def begin(self, tasks: Sequence[Task]) -> Iterable[RunRecord]:
-        self.left = [task.record for task in tasks]
-        return list(self.left)
+        for task in tasks:
+            self.left.append(task.record)
+            yield task.record
 
     def poll(self) -> list[RunRecord]:
         if not self.left or (self.stopped and self.left[0].state == "waiting"):
@@ -95,10 +96,18 @@ def test_a_failed_run_stops_no_other(tmp_path: Path) -> None:
 
 def test_when_asked_to_end_those_under_way_end_and_no_other_begins(tmp_path: Path) -> None:
     executor = Ends(["finished"] * 4)
-    book, seen = carried_out(tmp_path, executor, stop_after=3)
+    book, seen = carried_out(tmp_path, executor, stop_after=4 + 3)
     assert executor.stopped
     assert [record.state for record in seen[4:]] == ["running", "finished", "running", "stopped"]
     assert [record.state for record in book.runs.values()] == ["finished", "stopped"]
+
+
+def test_asked_to_end_while_runs_are_handed_over(tmp_path: Path) -> None:
+    executor = Ends(["finished"] * 4)
+    _, seen = carried_out(tmp_path, executor, stop_after=1)
+    assert executor.stopped
+    assert [record.state for record in seen] == ["waiting"] * 2
+    assert len(executor.left) == 2
 
 
 def test_nothing_to_do(tmp_path: Path) -> None:

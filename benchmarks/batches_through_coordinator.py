@@ -82,8 +82,7 @@ def in_process() -> float:
 
     def take(batches: int) -> None:
         for _ in range(batches):
-            rows, _, _ = replay.sample(BATCH_SIZE)
-            replay.update(rows, next(errors))
+            replay.update(replay.sample(BATCH_SIZE), next(errors))
 
     take(WARM_UP_BATCHES)
     begin_s, batches = time.perf_counter(), 0

@@ -19,6 +19,10 @@ Rows = npt.NDArray[np.int64]
 _DEAD = -1
 """In place of a row id: the slot holds no live row."""
 
+_SLOT = np.dtype([("row", np.int64), ("uses", np.int64), ("policy_iter", np.int64)])
+"""What a slot's row is, how often it was drawn, and after how many updates it was collected. Side by side: rows are
+drawn from all over the memory, and each look into it costs as much as the sums done with what is found."""
+
 
 class ChunkTooLargeError(ValueError):
     """A chunk that could never be held as a whole."""
@@ -94,9 +98,11 @@ class ReplayIndex:
         self._chunks_ahead = chunks_ahead
         self._largest_bytes = 0  # of all payload files
         self._on_retire = on_retire
-        self._row_of_slot: Rows = np.full(capacity, _DEAD, np.int64)
-        self._uses: Rows = np.zeros(capacity, np.int64)
-        self._policy_iter: Rows = np.zeros(capacity, np.int64)
+        self._slots = np.zeros(capacity, _SLOT)
+        self._row_of_slot: Rows = self._slots["row"]
+        self._uses: Rows = self._slots["uses"]
+        self._policy_iter: Rows = self._slots["policy_iter"]
+        self._row_of_slot.fill(_DEAD)
         self._chunks: deque[IndexedChunk] = deque()  # with live rows, oldest first
         self._unloaded: list[IndexedChunk] = []  # without live rows, but the learner may be about to read the file
         self._handed_row = 0  # the learner was told of every chunk below
@@ -245,13 +251,14 @@ class ReplayIndex:
         slots, probabilities = self._sampler.sample(batches, batch_size, self._rng)
         np.add.at(self._uses, slots.ravel(), 1)
         self.sampled_rows += wanted
+        drawn = self._slots.take(slots)
         return Sampled(
-            rows=self._row_of_slot.take(slots),
-            weights=importance_weights(probabilities, self.rows, beta),
-            uses=self._uses.take(slots),
+            rows=np.ascontiguousarray(drawn["row"]),
+            weights=importance_weights(probabilities, beta),
+            uses=drawn["uses"],
             priorities=self._sampler.priorities(slots),
             # A learner that resumed from an older checkpoint is behind the policies that collected: not stale.
-            staleness=np.maximum(train_iter - self._policy_iter.take(slots), 0),
+            staleness=np.maximum(train_iter - drawn["policy_iter"], 0),
         )
 
     def update_priorities(self, rows: Rows, priorities: npt.NDArray[np.floating]) -> None:
@@ -259,7 +266,7 @@ class ReplayIndex:
         if rows.ndim != 1 or rows.shape != priorities.shape:
             raise ValueError(f"rows and priorities must be [n] and alike, not {rows.shape} and {priorities.shape}")
         slots = rows % self.capacity
-        live = (self._row_of_slot.take(slots) == rows) & (rows >= 0)
+        live = (self._row_of_slot[slots] == rows) & (rows >= 0)
         if not live.all():
             self.ignored_priorities += len(rows) - int(np.count_nonzero(live))
             slots, priorities = slots[live], priorities[live]
@@ -331,7 +338,7 @@ class ReplayIndex:
     def _kill(self, rows: Rows) -> None:
         """Take those of `rows` that are live out of the sampler."""
         slots = rows % self.capacity
-        slots = slots[self._row_of_slot.take(slots) == rows]
+        slots = slots[self._row_of_slot[slots] == rows]
         if len(slots):
             self._sampler.on_evict(slots)
             self._row_of_slot[slots] = _DEAD

@@ -78,9 +78,10 @@ class ColumnRing:
         no two of them overlap. Raises RowsNotHeldError.
         """
         slots = rows % self._size
-        held = (self._rows.take(slots, mode="clip") == rows) & (rows >= max(self.next_row - self._size, 0))
-        if not held.all() or not self._columns:
-            missing = rows[~held]
+        lowest_row = max(self.next_row - self._size, 0)
+        held = self._rows.take(slots, mode="clip") == rows
+        if not held.all() or rows.min(initial=lowest_row) < lowest_row or not self._columns:
+            missing = rows[~held | (rows < lowest_row)]
             raise RowsNotHeldError(
                 f"{len(missing)} of {len(rows)} rows are not in the ring, the first of them {missing[:3].tolist()}; "
                 f"it holds at most {self._size} rows below {self.next_row}"

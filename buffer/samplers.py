@@ -141,13 +141,11 @@ class PrioritizedSampler:
     def update(self, slots: Slots, priorities: npt.NDArray[np.floating]) -> None:
         """Set the priorities of `slots`; where a slot occurs twice, the last wins. Those not finite are refused."""
         sizes = np.abs(priorities, dtype=np.float64)
-        finite = np.isfinite(sizes)
-        if not finite.all():
+        if not np.isfinite(sizes.max(initial=0.0)):  # nan is larger than any number here
+            finite = np.isfinite(sizes)
             self.refused_priorities += len(sizes) - int(np.count_nonzero(finite))
             slots, sizes = slots[finite], sizes[finite]
-        if not len(slots):
-            return
-        self._largest = max(self._largest, float(sizes.max()))
+        self._largest = max(self._largest, float(sizes.max(initial=0.0)))
         self._priorities[slots] = sizes
         self._tree.set(slots, (sizes + self._epsilon) ** self._alpha)
 
@@ -206,12 +204,12 @@ class FifoSampler:
         return queued
 
 
-def importance_weights(probabilities: Values, rows: int, beta: float) -> npt.NDArray[np.float32]:
-    """Undo the bias of drawing with `probabilities` among `rows`: (rows * p)^-beta, largest 1 in each batch.
+def importance_weights(probabilities: Values, beta: float) -> npt.NDArray[np.float32]:
+    """Undo the bias of drawing with `probabilities`: (rows * p)^-beta, over the largest of these in each batch, which
+    is that of the least likely row; how many rows there are cancels out.
 
     `probabilities` float64 [batches, batch_size], each above 0; `beta` in [0, 1], 0 undoes nothing (all weights 1) and
     1 everything (Schaul et al. 2016, section 3.4). Returns float32 of the same shape.
     """
-    weights: Values = (rows * probabilities) ** -beta
-    weights /= weights.max(axis=-1, keepdims=True)
+    weights: Values = (probabilities / probabilities.min(axis=-1, keepdims=True)) ** -beta
     return weights.astype(np.float32)

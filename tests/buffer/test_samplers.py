@@ -151,7 +151,7 @@ def test_fifo_hands_out_each_row_once_in_order() -> None:
         sampler.sample(1, 3, rng)
     slots, probabilities = sampler.sample(1, 2, rng)
     assert slots.tolist() == [[0, 1]]
-    assert importance_weights(probabilities, 6, 1.0).tolist() == [[1.0, 1.0]]
+    assert importance_weights(probabilities, 1.0).tolist() == [[1.0, 1.0]]
 
 
 def test_fifo_skips_and_counts_rows_evicted_before_their_turn() -> None:
@@ -180,13 +180,13 @@ def test_where_priorities_do_not_count_they_are_one(sampler: Sampler) -> None:
 
 def test_importance_weights_equal_the_formula() -> None:
     probabilities = np.array([[0.1, 0.2, 0.4], [0.05, 0.05, 0.01]])
-    weights = importance_weights(probabilities, 10, 0.4)
+    weights = importance_weights(probabilities, 0.4)
     by_hand = [[(10 * p) ** -0.4 for p in batch] for batch in probabilities.tolist()]
     expected = [[w / max(batch) for w in batch] for batch in by_hand]
     np.testing.assert_allclose(weights, expected, rtol=1e-6)
     assert weights.dtype == np.float32
     assert weights.max(axis=1).tolist() == [1.0, 1.0]
-    assert (importance_weights(probabilities, 10, 0.0) == 1).all()
+    assert (importance_weights(probabilities, 0.0) == 1).all()
 
 
 def test_full_weights_undo_the_bias() -> None:
@@ -196,7 +196,7 @@ def test_full_weights_undo_the_bias() -> None:
     sampler.on_insert(np.arange(4))
     sampler.update(np.arange(4), priorities)
     slots, probabilities = sampler.sample(1, 400_000, np.random.default_rng(0))
-    weights = importance_weights(probabilities, 4, 1.0).astype(np.float64)
+    weights = importance_weights(probabilities, 1.0).astype(np.float64)
     assert (weights * values[slots]).sum() / weights.sum() == pytest.approx(values.mean(), rel=1e-3)
 
 

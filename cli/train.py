@@ -96,15 +96,19 @@ def train(
 
 def _run(asked: ResolvedRun, lifeline: int | None) -> tuple[RunResult, ExperimentStatus]:
     """How it ended, and the last that was to be seen of it."""
-    from remuda.cli.progress import open_view
-    from remuda.client import running
-    from remuda.coordinator.journal import JournalError
-    from remuda.environments.errors import EnvironmentBuildError
-    from remuda.learner.start import DeviceError
-    from remuda.policy.checkpoint_file import CheckpointError
-    from remuda.policy.spaces import UnsupportedSpaceError
-    from remuda.storage.checkpoint_index import CheckpointIndexError
-    from remuda.worker.life import Life
+    from remuda.worker.lasting import lasting
+
+    with lasting():
+        import remuda.runner.serial  # noqa: F401  # what `running.train` is going to import
+        from remuda.cli.progress import open_view
+        from remuda.client import running
+        from remuda.coordinator.journal import JournalError
+        from remuda.environments.errors import EnvironmentBuildError
+        from remuda.learner.start import DeviceError
+        from remuda.policy.checkpoint_file import CheckpointError
+        from remuda.policy.spaces import UnsupportedSpaceError
+        from remuda.storage.checkpoint_index import CheckpointIndexError
+        from remuda.worker.life import Life
 
     view = open_view(asked.loaded.config.stop)
     last: list[ExperimentStatus] = []

@@ -8,7 +8,6 @@ is told to stop, it ends every child: in order first, by force after a grace per
 from __future__ import annotations
 
 import argparse
-import gc
 import os
 import select
 import signal
@@ -22,6 +21,7 @@ from uuid import uuid4
 
 from remuda.deploy.supervision import EXIT_DONE, EXIT_FAILED, Slot, describe_exit
 from remuda.worker.identity import WorkerIdentity
+from remuda.worker.lasting import lasting
 
 POLL_S = 0.05
 GRACE_S = 10.0
@@ -157,9 +157,8 @@ def supervise(
     """Be the nanny of these workers, in this process and to its end; returns the exit code. See Nanny.
 
     Each worker has a lifeline that only this process holds, so none outlives it, however it ends."""
-    from remuda.deploy.roles import run_worker  # here, and not in every child: it brings torch
-
-    gc.freeze()  # what is there now stays shared: a collection in a child would write to all of it
+    with lasting():  # what is there after it stays shared: a collection in a child would write to all of it
+        from remuda.deploy.roles import run_worker  # here, and not in every child: it brings torch
 
     children_end, nannys_end = os.pipe()
 

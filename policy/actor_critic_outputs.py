@@ -93,12 +93,10 @@ class DenseOutputs(ActorCriticOutputs):
         self._policy, self._value = Perceptron(policy, activation), Perceptron(value, activation)
         self._kept: tuple[list[torch.Tensor], ...] = ()
 
-    @torch.no_grad()
     def values(self, observations: torch.Tensor) -> torch.Tensor:
         """See ActorCriticOutputs."""
         return self._value.forward(self._features(observations)[-1])[-1].squeeze(1)
 
-    @torch.no_grad()
     def forward_to_learn(self, observations: torch.Tensor) -> Outputs:
         """See ActorCriticOutputs."""
         features = self._features(observations)
@@ -106,7 +104,6 @@ class DenseOutputs(ActorCriticOutputs):
         self._kept = features, policy, value
         return Outputs(policy[-1], value[-1].squeeze(1))
 
-    @torch.no_grad()
     def backward(self, gradient: Outputs) -> None:
         """See ActorCriticOutputs."""
         features, policy, value = self._kept

@@ -78,18 +78,15 @@ class DenseQValues(QValues):
         self._hidden = Perceptron(list(layers.values()), "relu", activates_last=True)
         self._kept: list[torch.Tensor] = []
 
-    @torch.no_grad()
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """See QValues."""
         return self._head(self._hidden.forward(observations)[-1])
 
-    @torch.no_grad()
     def forward_to_learn(self, observations: torch.Tensor) -> torch.Tensor:
         """See QValues."""
         self._kept = self._hidden.forward(observations)
         return self._head(self._kept[-1])
 
-    @torch.no_grad()
     def backward(self, gradient: torch.Tensor) -> None:
         """See QValues."""
         self._hidden.backward(self._kept, self._head_backward(self._kept[-1], gradient))

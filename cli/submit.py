@@ -36,6 +36,9 @@ EXAMPLE = "remuda submit examples/cartpole_dqn.yaml --set seed=3 --follow"
 STOP_EXAMPLE = "remuda stop cartpole_dqn"
 SHUTDOWN_EXAMPLE = "remuda shutdown"
 
+WAIT_S = 30.0
+"""How long the connection file of a coordinator that is being started is waited for: as long as a worker does."""
+
 Name = Annotated[str | None, typer.Option(metavar="NAME", help="Short for --set name=NAME.")]
 Priority = Annotated[int, typer.Option(metavar="N", help="Higher goes first where workers are scarce.")]
 Follow = Annotated[
@@ -85,7 +88,7 @@ def submit(
     )
     check_input(resolved)
     loaded = resolved.loaded
-    with connected(connection_file, runs_dir) as client:
+    with connected(connection_file, runs_dir, wait_s=WAIT_S) as client:
         submitted = client.submit(
             loaded.config,
             run_dir=resolved.run_dir if run_dir is not None else (run_id or loaded.config.name),

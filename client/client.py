@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from remuda.config.schema import ExperimentConfig
 from remuda.wire.connection_file import ConnectionFileError, read
-from remuda.wire.conversation import Conversation, UnreachableError
+from remuda.wire.conversation import Conversation, MovedError, UnreachableError
 from remuda.wire.messages import (
     AnyMessage,
     ClientMessage,
@@ -51,7 +51,8 @@ class Client:
         """Raises ConnectionFileError when the file is missing, malformed or open to others."""
         self._answer_deadline_s = answer_deadline_s
         self._connection_file = Path(connection_file)
-        self._conversation = Conversation(read(self._connection_file))
+        self._connection = read(self._connection_file)
+        self._conversation = Conversation(self._connection)
 
     def submit(
         self,
@@ -137,7 +138,8 @@ class Client:
     def reconnect(self) -> None:
         """Begin a new conversation with the coordinator that the connection file names now."""
         self._conversation.close()
-        self._conversation = Conversation(read(self._connection_file))
+        self._connection = read(self._connection_file)
+        self._conversation = Conversation(self._connection)
 
     def stop(self, experiment: str, *, now: bool = False) -> None:
         """Stop an experiment cleanly; `now` skips its final evaluation. Returns at once."""
@@ -162,7 +164,18 @@ class Client:
         self.close()
 
     def _ask(self, message: ClientMessage, deadline_s: float | None = None) -> AnyMessage:
-        return self._conversation.ask(message, self._answer_deadline_s if deadline_s is None else deadline_s)
+        end_s = time.monotonic() + (self._answer_deadline_s if deadline_s is None else deadline_s)
+        while True:
+            try:
+                return self._conversation.ask(message, end_s - time.monotonic(), moved=self._coordinator_moved)
+            except MovedError:  # every question may be asked twice: a submission has its id
+                self.reconnect()
+
+    def _coordinator_moved(self) -> bool:
+        """Whether the connection file names another coordinator: this one was killed, and one started after it."""
+        with contextlib.suppress(ConnectionFileError):  # it is being started
+            return read(self._connection_file).coordinator != self._connection.coordinator
+        return False
 
 
 class LogReader:

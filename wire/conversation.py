@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from types import TracebackType
 
 from remuda.wire.channel import Channel
@@ -26,6 +27,10 @@ class UnreachableError(Exception):
     """The coordinator did not answer in time."""
 
 
+class MovedError(Exception):
+    """The coordinator that was asked is not the one to be asked any more."""
+
+
 def no_answer(connection: ConnectionFile, deadline_s: float) -> UnreachableError:
     """Say whom we tried to reach, and what may be wrong."""
     return UnreachableError(
@@ -42,10 +47,13 @@ class Conversation:
         self._socket = DealerSocket(connection.address, client_identity())
         self._channel = Channel()
 
-    def ask(self, message: ClientMessage, deadline_s: float) -> AnyMessage:
+    def ask(
+        self, message: ClientMessage, deadline_s: float, *, moved: Callable[[], bool] = lambda: False
+    ) -> AnyMessage:
         """Send `message`, again if need be, and return its answer.
 
-        Raises RefusedError when the answer is Rejected, and UnreachableError after `deadline_s` seconds; then the
+        Raises RefusedError when the answer is Rejected, UnreachableError after `deadline_s` seconds, and MovedError
+        when `moved`, which is called now and then, says that somebody else is to be asked. After the last two the
         conversation is over, lest the forgotten question be repeated along with the next one.
         """
         now_s = time.monotonic()
@@ -63,6 +71,9 @@ class Conversation:
                 return answer
             for envelope in self._channel.due(now_s):
                 self._socket.send(envelope)
+                if moved():
+                    self.close()
+                    raise MovedError
         self.close()
         raise no_answer(self._connection, deadline_s)
 

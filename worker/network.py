@@ -52,6 +52,8 @@ FINISH_PAUSE_S = 0.02
 """Longest pause between two looks at what is acknowledged, which the other thread may have heard of."""
 SILENT_BEATS = 3
 """After so many beats without an answer the worker looks whether its coordinator has moved."""
+STALE_S = 2.0
+"""A coordinator that has not answered a worker's first word for so long may be dead, and its connection file stale."""
 LONGEST_STACKS = 100_000
 JOIN_S = 2.0
 """How long the thread that stands in may take to end; it never waits."""
@@ -260,9 +262,11 @@ class Network:
             self._link.send(self._channel.post(failed, now_s))
 
     def _beat_and_listen(self, now_s: float) -> None:
-        if self._registered is None:
-            return
         silence_s = now_s - self._heard_s
+        if self._registered is None:
+            if silence_s > STALE_S and self._connector.coordinator_moved():
+                self._reconnect()  # the connection file was that of a coordinator that is dead
+            return
         if silence_s > self._registered.death_timeout_s:
             raise CoordinatorLostError(
                 f"nothing was heard from the coordinator for {silence_s:.1f} s (the limit is "

@@ -1,10 +1,18 @@
-"""`remuda coordinator` refuses what it cannot work with, in a sentence."""
+"""`remuda coordinator` refuses what it cannot work with, in a sentence; verbs wait for one that is being started."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+from remuda.cli import connecting
 from remuda.tests.cli.terminal import Terminal
+from remuda.tests.worker.fake_coordinator import UUID, FakeCoordinator
+from remuda.wire import connection_file
+from remuda.wire.messages import PROTOCOL_VERSION, CoordinatorStatus, Status
 
 
 def test_a_runs_folder_that_cannot_be_written_is_wrong_input(terminal: Terminal, tmp_path: Path) -> None:
@@ -13,3 +21,45 @@ def test_a_runs_folder_that_cannot_be_written_is_wrong_input(terminal: Terminal,
     assert ended.code == 2
     assert f"{tmp_path / 'file' / 'runs'} cannot be written: Not a directory; choose another --runs-dir" in ended.err
     assert (tmp_path / "file").read_text() == "no folder"
+
+
+@pytest.fixture
+def starting(tmp_path: Path) -> Iterator[Path]:
+    """A runs folder whose coordinator is being started: its connection file comes after a moment."""
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    with FakeCoordinator() as coordinator:
+        coordinator.answer = lambda message: Status(
+            CoordinatorStatus(UUID, coordinator.connection.address, 1, 0.0, PROTOCOL_VERSION), [], []
+        )
+        timer = threading.Timer(0.3, lambda: connection_file.write(runs / "connection.json", coordinator.connection))
+        timer.start()
+        yield runs
+        timer.join()
+
+
+def test_a_coordinator_that_is_being_started_is_waited_for(terminal: Terminal, starting: Path) -> None:
+    ended = terminal.remuda("status", "--runs-dir", starting)
+    assert ended.code == 0
+    assert "no experiment" in ended.out
+    assert ended.err == "", "so short a wait is not worth a word"
+
+
+def test_who_waits_longer_says_so(terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connecting, "LOOK_S", 0.1)
+    monkeypatch.setattr(connecting, "SAID_AFTER_S", 0.02)
+    (tmp_path / "runs").mkdir()
+    ended = terminal.remuda("status", "--runs-dir", tmp_path / "runs")
+    assert ended.code == 2
+    first, second = ended.err.splitlines()
+    assert first.startswith("waits for a coordinator: ")
+    assert first.endswith("/runs/connection.json is not there (for at most 0.1 s)")
+    assert "connection.json does not exist: no coordinator has been started there" in second
+
+
+def test_where_no_coordinator_can_be_nobody_waits(terminal: Terminal, tmp_path: Path) -> None:
+    ended = terminal.remuda("status", "--runs-dir", tmp_path / "nowhere")
+    assert ended.code == 2
+    assert ended.err.count("\n") == 1
+    assert "no coordinator has been started there" in ended.err
+    assert not (tmp_path / "nowhere").exists()

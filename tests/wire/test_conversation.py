@@ -11,7 +11,7 @@ import pytest
 
 from remuda.wire.channel import Channel, Received
 from remuda.wire.connection_file import ConnectionFile
-from remuda.wire.conversation import Conversation, RefusedError, UnreachableError
+from remuda.wire.conversation import Conversation, MovedError, RefusedError, UnreachableError
 from remuda.wire.envelope import Envelope
 from remuda.wire.messages import PROTOCOL_VERSION, AnyMessage, Done, Rejected, Shutdown, StatusRequest, StopExperiment
 from remuda.wire.sockets import Arrival, RouterSocket
@@ -101,3 +101,16 @@ def test_no_answer_has_a_deadline() -> None:
         ):
             conversation.ask(Shutdown(), 0.1)
         assert time.monotonic() - begun_s < DEADLINE_S
+
+
+def test_one_that_is_not_to_be_asked_any_more_is_given_up() -> None:
+    """Its connection file names another now; the question may be put to that one."""
+    asked: list[AnyMessage] = []
+    looks = [False, False, True]
+    with (
+        coordinator(lambda channel, question: [], asked) as connection,
+        Conversation(connection) as conversation,
+        pytest.raises(MovedError),
+    ):
+        conversation.ask(Shutdown(), DEADLINE_S, moved=lambda: looks.pop(0))
+    assert looks == []

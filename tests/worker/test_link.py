@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import select
 import threading
 import time
 from collections import deque
@@ -37,9 +38,10 @@ from remuda.wire.messages import (
     Rejected,
     StopTraining,
 )
+from remuda.worker import network
 from remuda.worker.connector import Connector
 from remuda.worker.link import Link
-from remuda.worker.network import CoordinatorLostError, Inbox, Network, Pulse
+from remuda.worker.network import CoordinatorLostError, Network, Pulse
 
 REGISTER = Register(UUID, 3, "collector", "here", 7, PROTOCOL_VERSION, "0.1")
 
@@ -134,6 +136,18 @@ def test_nobody_there_is_unreachable() -> None:
     with pytest.raises(UnreachableError):
         link.receive(0.0)
     assert not link.close("never mind", 0.0), "the registration was not acknowledged"
+
+
+def test_a_stale_connection_file_is_left_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coordinator was killed yesterday; the next one is being started, and listens elsewhere."""
+    monkeypatch.setattr(network, "STALE_S", 0.0)
+    with FakeCoordinator() as dead:
+        stale = dead.connection
+    with FakeCoordinator() as coordinator:
+        found = replace(coordinator.connection, coordinator=UUID.replace("0", "1"))
+        link = Link(stale, REGISTER, look_again=lambda: found)
+        assert link.start(DEADLINE_S) == coordinator.registered
+        assert link.close("done", DEADLINE_S)
 
 
 def test_it_is_started_once_and_first() -> None:
@@ -270,36 +284,16 @@ def test_a_drain_that_has_arrived_is_known_before_it_is_received() -> None:
 def test_a_connection_that_another_thread_renews_ends_the_main_thread_s_waiting() -> None:
     """It would wait at the one that is closed, and hear of the new one only at the next beat."""
     with FakeCoordinator() as coordinator:
-        coordinator.registered = replace(coordinator.registered, beat_interval_s=2 * DEADLINE_S)
-        inbox: Inbox = deque()
         connector = Connector(coordinator.connection, REGISTER, lambda: None)
-        network = Network(connector, REGISTER, inbox, Pulse(), lambda: None)
+        waiting = Network(connector, REGISTER, deque(), Pulse(), lambda: None)
         try:
-            coordinator.until(lambda: not coordinator.unacknowledged and len(inbox) == 1)
-            inbox.clear()
-            returned = threading.Event()
-
-            def be_main_thread() -> None:
-                network.wait(DEADLINE_S)
-                returned.set()
-
-            main = threading.Thread(target=be_main_thread)
-            main.start()
-            until(lambda: network._main_waits)  # pyright: ignore[reportPrivateUsage]
-            with network._lock:  # pyright: ignore[reportPrivateUsage]
-                network._reconnect()  # pyright: ignore[reportPrivateUsage]
-                in_time = returned.wait(DEADLINE_S / 10)
-            main.join()
-            assert in_time
+            with waiting._lock:  # pyright: ignore[reportPrivateUsage]
+                waiting._main_waits = True  # pyright: ignore[reportPrivateUsage]
+                waiting._reconnect()  # pyright: ignore[reportPrivateUsage]
+                woken, _, _ = select.select([waiting._wake_receiver], [], [], 0)  # pyright: ignore[reportPrivateUsage]
+            assert woken
         finally:
-            network.finish(0.0)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < end_s
-        time.sleep(0.001)
+            waiting.finish(0.0)
 
 
 # --- beats -----------------------------------------------------------------------------------------------------------

@@ -339,7 +339,7 @@ class Experiment:
             self._progress.chunk(message.meta)
         if accepted.rejected is not None:
             self._failures.counted(now_s)
-            steps += self._give_up_if_hopeless(f"chunks are refused: {accepted.rejected}", now_s)
+            steps += self._give_up_if_hopeless(f"chunks are refused: {accepted.rejected}", now_s, passing=False)
         return self._moved(steps, now_s)
 
     def _learner_report(self, lease: Lease, message: LearnerReport, now_s: float) -> list[Step]:
@@ -368,9 +368,9 @@ class Experiment:
         self._failures.counted(now_s)
         return steps + self._give_up_if_hopeless(f"workers hang: {message.error}", now_s)
 
-    def _give_up_if_hopeless(self, what: str, now_s: float) -> list[Step]:
+    def _give_up_if_hopeless(self, what: str, now_s: float, *, passing: bool = True) -> list[Step]:
         """It fails again and again, without anything counted or learned in between."""
-        if not self._failures.hopeless(now_s):
+        if not self._failures.hopeless(now_s, passing=passing):
             return []
         reason = f"{self._failures.in_a_row} failures in a row; {what}"
         self._commander.end(End(reason, reason), skip_final_evaluation=True)

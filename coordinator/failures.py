@@ -64,9 +64,9 @@ class Failures:
         """Since anything was counted or learned."""
         return self._in_a_row
 
-    def hopeless(self, now_s: float) -> bool:
-        """The experiment is to be given up."""
-        return self._in_a_row >= FAILURES_IN_A_ROW and now_s >= self._first_s + LEAST_S
+    def hopeless(self, now_s: float, *, passing: bool = True) -> bool:
+        """The experiment is to be given up. `passing`: what the last failure came from may pass by itself."""
+        return self._in_a_row >= FAILURES_IN_A_ROW and (not passing or now_s >= self._first_s + LEAST_S)
 
     def rest_s(self, now_s: float) -> float:
         """How much longer the experiment takes nobody at all."""

@@ -48,6 +48,7 @@ def test_hopeless_takes_both_number_and_time() -> None:
         assert failures.rest_s(0.0) == 0.0
         failures.failed(f"{number}", 0.0)
     assert not failures.hopeless(0.0)
+    assert failures.hopeless(0.0, passing=False)
     assert failures.rest_s(2.0) == LEAST_S - 2.0
     assert failures.rest_s(LEAST_S) == 0.0
     failures.failed(A, LEAST_S)

@@ -41,7 +41,7 @@ def coordinator(
     """
     from remuda.coordinator.__main__ import GRACE_S
     from remuda.coordinator.journal import JournalError
-    from remuda.coordinator.service import Service, Settings
+    from remuda.coordinator.service import CannotListenError, Service, Settings
     from remuda.storage.ownership import FolderOwnedError
     from remuda.worker.life import Life
 
@@ -51,9 +51,12 @@ def coordinator(
     try:
         with Life(grace_s=GRACE_S) as life:
             service = Service(settings, life)
-            print(f"coordinator listens on {service.address}; connection file {file}", file=sys.stderr)
+            others = "" if service.address == service.listens_on else f", reached at {service.address}"
+            print(f"coordinator listens on {service.listens_on}{others}; connection file {file}", file=sys.stderr)
             print(f"workers join with: remuda worker collector --connection-file {file}", file=sys.stderr, flush=True)
             service.run()
+    except CannotListenError as error:
+        raise InputError(f"--bind {error}: choose an address of this machine, and a port that is free") from error
     except FolderOwnedError as error:
         raise InputError(f"{error}: two coordinators cannot share a runs folder") from error
     except JournalError as error:

@@ -153,7 +153,9 @@ class _Dealing:
 
     def _call_in(self, demand: Demand, short: Mapping[Role, int]) -> str:
         """Have what it lacks given back, if that helps; returns what it waits for."""
-        free = {role: (len(self._free[role]), self._resting(demand, role)) for role in short}
+        free: dict[Role, tuple[int, int]] = {
+            role: (len(self._free[role]), self._resting(demand, role)) for role in short
+        }
         if any(self._herd.get(role, 0) < demand.minimum[role] for role in short):
             return _explain(demand, free, {})  # the herd is too small: nobody is held up for its sake
         coming: dict[Role, list[Holding]] = {role: self._on_their_way(role, count) for role, count in short.items()}

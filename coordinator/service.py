@@ -19,6 +19,7 @@ from remuda.coordinator.events import Event, Received, ShutdownRequested, Tick, 
 from remuda.coordinator.herd_folder import HerdFolder
 from remuda.coordinator.journal import JournalError
 from remuda.coordinator.log_reader import read_log
+from remuda.coordinator.reachable import reachable
 from remuda.coordinator.registry import Limits
 from remuda.coordinator.run_books import RunBooks
 from remuda.coordinator.state import Coordinator
@@ -38,12 +39,17 @@ MESSAGES_PER_TURN = 1_000
 
 COMPLAINT_INTERVAL_S = 5.0
 """At most one line about malformed messages or a full disk in so long, lest it fill the disk."""
+LOOPBACK = "tcp://127."
 ANY_ADDRESS = "tcp://127.0.0.1:0"
 LEASES_PER_START = 1_000_000
 """A lease must never have the number of one that a coordinator before this one gave out, even if the run that it was
 for, and its journal, are lost: what its worker still says would be taken for another's."""
 CONFIRM_S = 10.0
 """Between two signs of life for other hosts in the folders it owns."""
+
+
+class CannotListenError(Exception):
+    """The address to listen on is not of this machine, or taken; the text says which and why."""
 
 
 @dataclass(frozen=True)
@@ -65,17 +71,20 @@ class Service:
     """Gives the pure state machine a socket, a disk and a clock."""
 
     def __init__(self, settings: Settings, life: Life) -> None:
-        """Raises FolderOwnedError where another coordinator owns the runs folder, and JournalError."""
+        """Raises CannotListenError, before anything is written; FolderOwnedError where another coordinator owns the
+        runs folder; JournalError and OSError."""
         self._settings = settings
         self._life = life
         self._id = str(uuid4())
+        asked_for = None if settings.address is None else _listen(settings.address)
         self._herd = HerdFolder(settings.runs_dir) if settings.lasting else None
-        self._socket = _listen(settings.address, None if self._herd is None else self._herd.last_address)
+        self._socket = asked_for or _listen_again(None if self._herd is None else self._herd.last_address)
+        self._address = reachable(self._socket.address)
         self._epoch = 1 if self._herd is None else self._herd.begin(self._socket.address)
         self._books = RunBooks(settings.runs_dir)
         self._coordinator = Coordinator(
             id=self._id,
-            address=self._socket.address,
+            address=self._address,
             pid=os.getpid(),
             now_s=time.monotonic(),
             limits=settings.limits,
@@ -92,7 +101,12 @@ class Service:
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """Where others reach it."""
+        return self._address
+
+    @property
+    def listens_on(self) -> str:
+        """What it is bound to."""
         return self._socket.address
 
     def run(self) -> None:
@@ -127,7 +141,7 @@ class Service:
     def _connection(self) -> ConnectionFile:
         return ConnectionFile(
             coordinator=self._id,
-            address=self._socket.address,
+            address=self._address,
             protocol=PROTOCOL_VERSION,
             host=platform.node(),
             pid=os.getpid(),
@@ -230,9 +244,17 @@ class Service:
             print(text, file=sys.stderr, flush=True)
 
 
-def _listen(wanted: str | None, before: str | None) -> RouterSocket:
-    """Workers of the coordinator before this one look for it where that one was."""
-    if wanted is None and before is not None:
-        with contextlib.suppress(zmq.ZMQError):
-            return RouterSocket(before)
-    return RouterSocket(wanted or ANY_ADDRESS)
+def _listen(address: str) -> RouterSocket:
+    try:
+        return RouterSocket(address)
+    except zmq.ZMQError as error:
+        raise CannotListenError(f"{address}: {error.strerror}") from error
+
+
+def _listen_again(before: str | None) -> RouterSocket:
+    """Workers of the coordinator before this one look for it where that one was. What it was told to open to others is
+    not open to them again unless this one is told so, too."""
+    if before is not None and before.startswith(LOOPBACK):
+        with contextlib.suppress(CannotListenError):
+            return _listen(before)
+    return _listen(ANY_ADDRESS)

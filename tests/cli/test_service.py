@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from remuda.cli import connecting
+from remuda.coordinator.service import Service, Settings
 from remuda.tests.cli.terminal import Terminal
 from remuda.tests.worker.fake_coordinator import UUID, FakeCoordinator
 from remuda.wire import connection_file
 from remuda.wire.messages import PROTOCOL_VERSION, CoordinatorStatus, Status
+from remuda.worker.life import Life
 
 
 def test_a_runs_folder_that_cannot_be_written_is_wrong_input(terminal: Terminal, tmp_path: Path) -> None:
@@ -21,6 +24,33 @@ def test_a_runs_folder_that_cannot_be_written_is_wrong_input(terminal: Terminal,
     assert ended.code == 2
     assert f"{tmp_path / 'file' / 'runs'} cannot be written: Not a directory; choose another --runs-dir" in ended.err
     assert (tmp_path / "file").read_text() == "no folder"
+
+
+@pytest.mark.parametrize("bind", ["192.0.2.77:0", "nohost.invalid:5555", "taken"])
+def test_an_address_that_cannot_be_listened_on_is_wrong_input(terminal: Terminal, tmp_path: Path, bind: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        bind = f"127.0.0.1:{taken.getsockname()[1]}" if bind == "taken" else bind
+        ended = terminal.remuda("coordinator", "--runs-dir", tmp_path / "runs", "--bind", bind, "--insecure")
+    assert ended.code == 2
+    assert ended.err.startswith(f"--bind tcp://{bind}: ")
+    assert ended.err.endswith("choose an address of this machine, and a port that is free\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_open_to_others_is_open_to_them_again_only_if_told_so(tmp_path: Path) -> None:
+    addresses: list[tuple[str, str]] = []
+    for bind in ("tcp://0.0.0.0:0", None, None):
+        with Life() as life:
+            life.end("at once")
+            settings = Settings(tmp_path, tmp_path / "connection.json", bind, lasting=True)
+            service = Service(settings, life)
+            addresses.append((service.address, service.listens_on))
+            service.run()
+    others, first, second = addresses
+    assert others[1].startswith("tcp://0.0.0.0:")
+    assert not others[0].startswith("tcp://0.0.0.0:")
+    assert first[0].startswith("tcp://127.0.0.1:")
+    assert first == second, "where the one before listened"
 
 
 @pytest.fixture

@@ -89,7 +89,9 @@ def test_a_run_that_is_over_is_shown_and_its_folder_left_alone(tmp_path: Path) -
     books.close()
     herd.close()
     herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
-    assert [run.memory.experiment.state for run in herd.recover(books)] == ["finished"]
+    [found] = herd.recover(books)
+    assert isinstance(found, Recovered)
+    assert found.memory.experiment.state == "finished"
     assert not (tmp_path / "one" / ".owner").exists(), "nobody has it in hand"
     books.close()
     herd.close()

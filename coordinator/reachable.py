@@ -1,0 +1,48 @@
+"""The address by which others reach a coordinator that listens on every interface."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+
+import psutil
+
+ELSEWHERE = ("192.0.2.1", 9)
+"""An address that nobody has (RFC 5737): what leads there leads to other machines."""
+
+
+def reachable(address: str) -> str:
+    """`tcp://0.0.0.0:5555` with an address of this machine in place of 0.0.0.0; any other address as it is.
+
+    The one of the interface that leads to other networks, else of any that is up, else loopback."""
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    if not _is_any(host):
+        return address
+    return f"tcp://{_towards_others() or _any_interface() or '127.0.0.1'}:{port}"
+
+
+def _is_any(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_unspecified
+    except ValueError:
+        return False
+
+
+def _towards_others() -> str | None:
+    """Asks the routing table; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(ELSEWHERE)
+        except OSError:
+            return None
+        host: str = probe.getsockname()[0]
+        return host
+
+
+def _any_interface() -> str | None:
+    up = {name for name, stats in psutil.net_if_stats().items() if stats.isup}
+    for name, addresses in sorted(psutil.net_if_addrs().items()):
+        for each in addresses:
+            if name in up and each.family == socket.AF_INET and not ipaddress.ip_address(each.address).is_loopback:
+                return each.address
+    return None

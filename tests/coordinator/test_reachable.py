@@ -1,0 +1,44 @@
+"""The address in the connection file leads to the coordinator, whatever it is bound to."""
+
+from __future__ import annotations
+
+import socket
+from urllib.parse import urlsplit
+
+import psutil
+import pytest
+
+from remuda.coordinator import reachable as reachable_module
+from remuda.coordinator.reachable import reachable
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["tcp://127.0.0.1:5555", "tcp://localhost:1", "tcp://198.51.100.7:2", "tcp://[::1]:5555", "tcp://node7:3"],
+)
+def test_an_address_that_names_a_host_stays(address: str) -> None:
+    assert reachable(address) == address
+
+
+@pytest.mark.parametrize("any_address", ["tcp://0.0.0.0:5555", "tcp://[::]:5555"])
+def test_every_interface_becomes_one_of_this_machine(any_address: str) -> None:
+    url = urlsplit(reachable(any_address))
+    own = {each.address for addresses in psutil.net_if_addrs().values() for each in addresses}
+    assert url.hostname in own
+    assert url.hostname != "0.0.0.0"
+    assert url.port == 5555
+
+
+def test_who_listens_everywhere_is_reached_there() -> None:
+    with socket.create_server(("0.0.0.0", 0)) as server:
+        url = urlsplit(reachable(f"tcp://0.0.0.0:{server.getsockname()[1]}"))
+        with socket.create_connection((url.hostname, url.port or 0), timeout=30):
+            server.accept()[0].close()
+
+
+def test_without_a_way_to_other_networks_any_interface_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reachable_module, "_towards_others", lambda: None)
+    host = urlsplit(reachable("tcp://0.0.0.0:1")).hostname
+    assert host in {each.address for addresses in psutil.net_if_addrs().values() for each in addresses}
+    monkeypatch.setattr(psutil, "net_if_addrs", dict)
+    assert reachable("tcp://0.0.0.0:1") == "tcp://127.0.0.1:1"

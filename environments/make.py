@@ -29,6 +29,7 @@ __all__ = [
     "make_single",
     "make_vector",
     "reset_vector",
+    "shown",
     "vectorization",
 ]
 
@@ -89,6 +90,11 @@ def make_vector(
     except Exception as error:
         raise _unbuildable(env, error) from error
     return _checked(vector, env)
+
+
+def shown(env: SingleEnv) -> str:
+    """Name an environment for people: its id, or its class."""
+    return type(env.unwrapped).__name__ if env.spec is None else env.spec.id
 
 
 def vectorization(vector: Vector) -> Vectorization:

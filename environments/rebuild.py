@@ -9,7 +9,7 @@ import gymnasium
 
 from remuda.config.schema import EnvConfig
 from remuda.environments.errors import EnvironmentBuildError
-from remuda.environments.make import SingleEnv, make_single
+from remuda.environments.make import SingleEnv, make_single, shown
 from remuda.storage.env_files import unpickle_environment
 from remuda.storage.run_folder import RunFolder
 
@@ -48,9 +48,10 @@ def _require_rendering(env: SingleEnv, render_mode: str) -> None:
         env.render()
     except Exception as error:  # whatever library draws raises its own
         env.close()
+        missing = isinstance(error, ImportError | gymnasium.error.DependencyNotInstalled)
+        hint = "; pip install 'remuda[video]' brings what gymnasium's own draw with" if missing else ""
         raise EnvironmentBuildError(
-            f"{env} cannot be rendered here ({render_mode}): {type(error).__name__}: {error}; "
-            "pip install 'remuda[video]' brings what gymnasium's own draw with"
+            f"{shown(env)} cannot be rendered here ({render_mode}): {type(error).__name__}: {error}{hint}"
         ) from error
 
 

@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 
 from remuda.environments.errors import EnvironmentBuildError
-from remuda.environments.make import SingleEnv
+from remuda.environments.make import SingleEnv, shown
 from remuda.environments.spaces import Array
 
 _USUAL_FPS = 30
@@ -25,7 +25,7 @@ class FilmedEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
         """Raises EnvironmentBuildError where there is nothing to film, or to film with."""
         super().__init__(env)
         if env.render_mode != "rgb_array":
-            raise EnvironmentBuildError(f"{env} renders no pictures: its render_mode is {env.render_mode}")
+            raise EnvironmentBuildError(f"{shown(env)} renders no pictures: its render_mode is {env.render_mode}")
         self._ffmpeg = _encoder()
         self._folder = folder
         self._film: subprocess.Popen[bytes] | None = None
@@ -72,7 +72,9 @@ class FilmedEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
         picture: object = self.env.render()
         if not (isinstance(picture, np.ndarray) and picture.ndim == 3 and picture.shape[2] == 3):
             found = getattr(picture, "shape", type(picture).__name__)
-            raise EnvironmentBuildError(f"{self.env} rendered {found}, and a picture is an array [height, width, 3]")
+            raise EnvironmentBuildError(
+                f"{shown(self.env)} rendered {found}, and a picture is an array [height, width, 3]"
+            )
         if self._film is None:
             self._film = self._begin(height=picture.shape[0], width=picture.shape[1])
         try:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from remuda.config.load import load_config
 from remuda.config.schema import EnvConfig
 from remuda.environments.errors import EnvironmentBuildError
-from remuda.environments.make import SingleEnv
+from remuda.environments.make import SingleEnv, shown
 from remuda.policy.base import ValuingActor
 from remuda.policy.checkpoint_file import CheckpointError
 from remuda.policy.exported_policy import ExportedPolicy
@@ -82,11 +82,11 @@ def require_fit(playable: Playable, env: SingleEnv) -> None:
     ):
         if (policy.n, policy.shape) != (there.n, there.shape):
             raise EnvironmentBuildError(
-                f"the policy does not fit the environment {env}: its {what} are {_shown(policy)}, not {_shown(there)}"
+                f"the policy does not fit {shown(env)}: its {what} are {_told(policy)}, not {_told(there)}"
             )
 
 
-def _shown(spec: ObservationSpec | ActionSpec) -> str:
+def _told(spec: ObservationSpec | ActionSpec) -> str:
     return f"{spec.n} whole numbers" if spec.n is not None else f"arrays of shape {spec.shape}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle  # noqa: TID251 - vars.pkl as a user's environment would have been written
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ from remuda.runner.serial import Start
 from remuda.tests.cli.terminal import Ended, Terminal
 from remuda.tests.environments.painter import LENGTH, WidePainter
 from remuda.tests.environments.test_video import pictures
+from remuda.tests.policy.exported import CASES, leave_behind
 from remuda.tests.runner.runs import run_tiny, tiny_config
 
 
@@ -119,19 +121,34 @@ def test_what_cannot_be_filmed_is_explained(terminal: Terminal, root: Path, tmp_
     assert not (tmp_path / "films").exists()
 
 
-def test_a_window_opens_where_there_is_a_display(tmp_path: Path, root: Path) -> None:
-    """With SDL's display that shows nothing; in a process of its own, since a window's library never lets go."""
-    code = (
-        "import os, gymnasium; os.environ.setdefault('PYGAME_HIDE_SUPPORT_PROMPT', '1')\n"
-        "from remuda.evaluator import run_policy\n"
-        "env = gymnasium.make('CartPole-v1', render_mode='human', max_episode_steps=5)\n"
-        "run_policy(env, lambda seen: 1, episodes=1); print(env.unwrapped.screen.get_size()); env.close()"
-    )
-    environment = {"SDL_VIDEODRIVER": "dummy", "PATH": ""}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment, check=True
-    )
-    assert done.stdout.splitlines()[-1] == "(600, 400)"
+def remuda_in_a_process(*arguments: object, **environment: str) -> Ended:
+    """A process of its own, since a window's library never lets go."""
+    command = [sys.executable, "-m", "remuda.cli", *map(str, arguments)]
+    inherited = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env={**inherited, **environment})
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.mark.processes
+def test_a_window_opens_where_there_is_a_display(tmp_path: Path) -> None:
+    """SDL has one that shows nothing, for such places as this."""
+    leave_behind(CASES["dqn"], tmp_path)
+    display = {"DISPLAY": ":0", "SDL_VIDEODRIVER": "dummy"}
+    ended = remuda_in_a_process("evaluate", tmp_path / "model", "-n", 2, "-l", 5, "-d", "--json", **display)
+    assert ended.code == 0, ended.err
+    assert "no display" not in ended.err
+    assert [one["length"] for one in json.loads(ended.out)["each"]] == [5, 5]
+
+
+@pytest.mark.processes
+def test_a_display_that_does_not_answer_is_explained(tmp_path: Path) -> None:
+    leave_behind(CASES["dqn"], tmp_path)
+    display = {"DISPLAY": ":0", "SDL_VIDEODRIVER": "offscreen_and_unheard_of"}
+    ended = remuda_in_a_process("evaluate", tmp_path / "model", "-n", 1, "-d", **display)
+    assert ended.code == 2
+    assert "CartPole-v1 cannot be rendered here (human): error: " in ended.err
+    assert "With -nr it would not have to be shown." in ended.err
+    assert "Traceback" not in ended.err
 
 
 def test_an_environment_of_other_observations_is_not_played(terminal: Terminal, painted: Path) -> None:

@@ -241,8 +241,7 @@ def _write(
         case DeleteChunks():
             delete_chunks(book.folder.data, effect.files)
         case RecordCheckpoint():
-            book.checkpoints.add(effect.record)
-            book.checkpoints.prune(effect.keep, in_use=effect.in_use)
+            book.checkpoints.add(effect.record, keep=effect.keep, in_use=effect.in_use)
             if effect.interrupted:
                 book.checkpoints.link_interrupt(effect.record.train_iter)
         case RecordReward():

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numbers
 from collections.abc import Mapping, Sequence
 
-from tabulate import tabulate
-
 from remuda.logbook.lines import one_line
 
 Value = float | int | str | Sequence[float]
@@ -28,8 +26,15 @@ def lines(values: Mapping[str, Value]) -> str:
 
 
 def _block(items: Sequence[tuple[str, str]]) -> str:
-    rows = [["Name", *(name for name, _ in items)], ["Value", *(text for _, text in items)]]
-    return tabulate(rows, tablefmt="grid", disable_numparse=True)
+    """As tabulate draws `grid`; it takes a quarter of a millisecond for that, as long as a small update."""
+    columns = [("Name", "Value"), *items]
+    widths = [max(map(len, column)) for column in columns]
+    rule = "+".join(["", *("-" * (width + 2) for width in widths), ""])
+    rows = (
+        "| " + " | ".join(column[row].ljust(width) for column, width in zip(columns, widths, strict=True)) + " |"
+        for row in (0, 1)
+    )
+    return "\n".join((rule, next(rows), rule, next(rows), rule))
 
 
 def _text(value: Value) -> str:

@@ -52,7 +52,7 @@ class CheckpointIndex:
     """The checkpoints of one ckpt/ folder. Every change is on disk, atomically and durably, when its method returns.
 
     One process at a time changes an index; others may read it at any moment. It writes no checkpoint itself, but links
-    the best and the interrupted one and removes those that are pruned.
+    the best and the interrupted one and removes old ones.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -95,17 +95,26 @@ class CheckpointIndex:
                 return record
         raise CheckpointIndexError(f"{self.folder / _INDEX} lists no checkpoint of iteration {train_iter}")
 
-    def add(self, record: CheckpointRecord) -> None:
-        """List a checkpoint whose file is complete. It replaces one of the same train_iter, whose reward it keeps (and
-        whose link, if that was the best: the weights are the same)."""
+    def add(self, record: CheckpointRecord, *, keep: int = 0, in_use: Collection[int] = ()) -> list[CheckpointRecord]:
+        """List a checkpoint whose file is complete, and remove those that `to_prune` then chooses; returns them.
+
+        It replaces one of the same train_iter, whose reward it keeps (and whose link, if that was the best: the weights
+        are the same). The files of others go before their records: after a crash between the two, the records left are
+        chosen again next time.
+        """
         if not math.isfinite(record.wall_s):
             raise ValueError(f"checkpoint of iteration {record.train_iter}: wall_s is {record.wall_s}")
         for known in self._state.checkpoints:
             if known.train_iter == record.train_iter and record.reward is None:
                 record = structs.replace(record, reward=known.reward)
-        self._write(checkpoints=self._with(record), last=record.train_iter)
+        listed = self._with(record)
+        gone = to_prune(listed, keep=keep, best=self._state.best, last=record.train_iter, in_use=in_use)
+        for old in gone:
+            (self.folder / old.file).unlink(missing_ok=True)
         if self._state.best == record.train_iter:
             self._link(record.train_iter, _BEST)
+        self._write(checkpoints=tuple(each for each in listed if each not in gone), last=record.train_iter)
+        return gone
 
     def set_reward(self, train_iter: int, reward: float, *, best: bool = False) -> None:
         """Note the mean evaluation return of a checkpoint; one that is not finite counts as not evaluated.
@@ -119,20 +128,7 @@ class CheckpointIndex:
 
     def link_interrupt(self, train_iter: int) -> None:
         """Make ckpt_interrupt.pth.tar this checkpoint's very file."""
-        self._link(train_iter, _INTERRUPT)
-
-    def prune(self, keep: int, *, in_use: Collection[int] = ()) -> list[CheckpointRecord]:
-        """Remove the files and records that `to_prune` chooses and return them.
-
-        Files go first: after a crash between the two, the records left are chosen again next time.
-        """
-        state = self._state
-        gone = to_prune(state.checkpoints, keep=keep, best=state.best, last=state.last, in_use=in_use)
-        for record in gone:
-            (self.folder / record.file).unlink(missing_ok=True)
-        if gone:
-            self._write(checkpoints=tuple(record for record in state.checkpoints if record not in gone))
-        return gone
+        self._link(train_iter, _INTERRUPT, synced=True)
 
     def _with(self, record: CheckpointRecord) -> tuple[CheckpointRecord, ...]:
         others = (known for known in self._state.checkpoints if known.train_iter != record.train_iter)
@@ -157,15 +153,17 @@ class CheckpointIndex:
         write_bytes(self.folder / _INDEX, text + b"\n", durable=True)
         self._state = new
 
-    def _link(self, train_iter: int, name: str) -> None:
+    def _link(self, train_iter: int, name: str, *, synced: bool = False) -> None:
+        """`synced`: survives a power failure from now on, not only from when the index is written next."""
         source = self.folder / self.record(train_iter).file
-        with replacing(self.folder / name, durable=True) as temporary:
-            try:
+        try:
+            with replacing(self.folder / name, durable=synced) as temporary:
                 os.link(source, temporary)
-            except FileNotFoundError:
-                raise CheckpointIndexError(f"{source} is listed in {_INDEX} but missing") from None
-            except OSError:
-                shutil.copyfile(source, temporary)  # a file system without hard links
+        except FileNotFoundError:
+            raise CheckpointIndexError(f"{source} is listed in {_INDEX} but missing") from None
+        except OSError:  # a file system without hard links
+            with replacing(self.folder / name, durable=True) as temporary:
+                shutil.copyfile(source, temporary)
 
 
 def _decode(data: bytes) -> _IndexFile:

@@ -142,9 +142,7 @@ def test_snapshot_modes_are_intervals_and_numbers_to_keep(mode: str, tmp_path: P
     commander, index = begun(config_), CheckpointIndex(tmp_path)
     index.add(record(Counters()))
     for counters in saves(commander, stretches(*[10] * 12)):
-        index.add(record(counters))
-        index.prune(config_.checkpoint.keep)
+        index.add(record(counters), keep=config_.checkpoint.keep)
     commander.save_final()
-    index.add(record(Counters(env_step=120, train_iter=12)))
-    index.prune(config_.checkpoint.keep)
+    index.add(record(Counters(env_step=120, train_iter=12)), keep=config_.checkpoint.keep)
     assert [known.env_step for known in index.records] == left

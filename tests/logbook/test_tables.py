@@ -6,6 +6,9 @@ from typing import cast
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tabulate import tabulate
 
 from remuda.logbook.tables import Value, grid, lines
 
@@ -59,3 +62,10 @@ def test_text_cannot_break_out_of_its_cell() -> None:
 def test_what_is_no_value_is_refused() -> None:
     with pytest.raises(TypeError, match="NoneType"):
         grid(cast("dict[str, Value]", {"a": None}))
+
+
+@given(st.lists(st.tuples(st.text("abc_-.é", min_size=1), st.text("xyz 0.", min_size=1)), min_size=1, max_size=4))
+def test_a_block_is_what_tabulate_draws(items: list[tuple[str, str]]) -> None:
+    values: dict[str, Value] = {name: text.strip() or "-" for name, text in items}
+    rows = [["Name", *values], ["Value", *map(str, values.values())]]
+    assert grid(values) == tabulate(rows, tablefmt="grid", disable_numparse=True)

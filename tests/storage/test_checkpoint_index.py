@@ -140,7 +140,7 @@ def test_every_change_is_read_back_by_another(tmp_path: Path) -> None:
         lambda: index.set_reward(10, 3.0),
         lambda: index.set_reward(10, 4.0, best=True),
         lambda: index.add(record(30)),
-        lambda: index.prune(1),
+        lambda: index.add(record(30), keep=1),
     ):
         change()
         reader.load()
@@ -152,7 +152,7 @@ def test_last_is_the_one_added_last_even_after_going_back(tmp_path: Path) -> Non
     index = saved(tmp_path, 0, 100, 50)
     assert index.last == record(50)
     assert [r.train_iter for r in index.records] == [0, 50, 100]
-    assert [r.train_iter for r in index.prune(1)] == []
+    assert index.add(record(50), keep=1) == []
 
 
 def test_adding_again_replaces_and_keeps_a_known_reward(tmp_path: Path) -> None:
@@ -296,16 +296,28 @@ def test_best_stays_what_it_was_when_the_file_is_gone(tmp_path: Path) -> None:
 
 
 def test_pruning_removes_files_and_records_alike(tmp_path: Path) -> None:
-    index = saved(tmp_path, 0, 10, 20, 30, 40)
+    index = saved(tmp_path, 0, 10, 20, 30)
     index.set_reward(10, 9.0, best=True)
-    assert [r.train_iter for r in index.prune(1)] == [20, 30]
+    (tmp_path / record(40).file).write_text("weights 40")
+    assert [r.train_iter for r in index.add(record(40), keep=1)] == [20, 30]
     assert sorted(p.name for p in tmp_path.glob("iteration_*")) == [r.file for r in index.records]
     assert [r.train_iter for r in index.records] == [0, 10, 40]
-    assert index.prune(1) == []
+    assert index.add(record(40), keep=1) == []
+
+
+def test_one_that_is_listed_and_those_that_go_for_it_are_one_change_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = saved(tmp_path, 0, 10)
+    written: list[bytes] = []
+    monkeypatch.setattr(checkpoint_index, "write_bytes", lambda path, data, *, durable: written.append(data))
+    index.add(record(20), keep=1)
+    (text,) = written
+    assert [known["train_iter"] for known in json.loads(text)["checkpoints"]] == [0, 20]
 
 
 def test_a_crash_while_pruning_is_made_good_by_the_next(tmp_path: Path) -> None:
     index = saved(tmp_path, 0, 10, 20)
     (tmp_path / "iteration_10.pth.tar").unlink()
-    assert [r.train_iter for r in index.prune(1)] == [10]
+    assert [r.train_iter for r in index.add(record(20), keep=1)] == [10]
     assert [r.train_iter for r in CheckpointIndex(tmp_path).records] == [0, 20]

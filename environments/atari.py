@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
@@ -123,11 +123,10 @@ class AtariGame(gymnasium.Env[Array, Any]):
     Rendered is what the policy sees, enlarged: the newest of its pictures.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 15}  # 60 Hz, 4 frames per step
-
     def __init__(self, settings: AtariSettings, *, render_mode: str | None = None) -> None:
         """`render_mode` is rgb_array or None. Raises whatever ale-py does."""
         self._settings = settings
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": 15}  # 60 Hz, 4 frames per step
         self.render_mode = render_mode
         self._ale: Any = _emulator(settings, 1)
         self._seen: Array | None = None
@@ -149,7 +148,7 @@ class AtariGame(gymnasium.Env[Array, Any]):
         self._seen = observations[0]
         return observations[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), _first(info)
 
-    def render(self) -> Array | None:  # type: ignore[override]  # of a mode that this environment has
+    def render(self) -> Array | None:
         """The picture, uint8 [height, width, 3]; None where nothing is to be rendered."""
         if self.render_mode is None or self._seen is None:
             return None

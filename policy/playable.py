@@ -74,12 +74,14 @@ def trained_playable(trained: TrainedPolicy, source: Path, *, train_iter: int, e
 def require_fit(playable: Playable, env: SingleEnv) -> None:
     """Raise EnvironmentBuildError where the policy was trained on observations or actions of another shape."""
     try:
-        found = ObservationSpec.of(env.observation_space), ActionSpec.of(env.action_space)
+        observation, action = ObservationSpec.of(env.observation_space), ActionSpec.of(env.action_space)
     except UnsupportedSpaceError as error:
         raise EnvironmentBuildError(str(error)) from error
-    for what, policy, there in zip(
-        ("observations", "actions"), (playable.observation, playable.action), found, strict=True
-    ):
+    pairs: list[tuple[str, ObservationSpec | ActionSpec, ObservationSpec | ActionSpec]] = [
+        ("observations", playable.observation, observation),
+        ("actions", playable.action, action),
+    ]
+    for what, policy, there in pairs:
         if (policy.n, policy.shape) != (there.n, there.shape):
             raise EnvironmentBuildError(
                 f"the policy does not fit {shown(env)}: its {what} are {_told(policy)}, not {_told(there)}"

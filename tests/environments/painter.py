@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -15,11 +15,11 @@ HEIGHT, WIDTH, LENGTH = 36, 50, 10
 class Painter(gymnasium.Env[Array, Any]):
     """Episodes of LENGTH steps; the picture after `step` steps is white in its first 5 * step columns."""
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 10}
     observation_space: gymnasium.spaces.Box = gymnasium.spaces.Box(0.0, 1.0, (1,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
 
     def __init__(self, render_mode: str | None = None) -> None:
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
         self.render_mode = render_mode
         self.taken = 0
 

@@ -209,7 +209,8 @@ def test_a_rendered_picture_is_the_newest_that_the_policy_sees_enlarged() -> Non
     for action in (2, 3, 2):
         observation, *_ = game.step(action)
         picture = cast("np.ndarray", game.render())
-        assert (picture.shape, picture.dtype) == ((4 * 84, 4 * 84, 3), np.uint8)
+        assert picture.shape == (4 * 84, 4 * 84, 3)
+        assert picture.dtype == np.uint8
         for colour in range(3):
             np.testing.assert_array_equal(picture[::4, 3::4, colour], observation[-1])
     game.close()

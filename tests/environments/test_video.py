@@ -19,12 +19,12 @@ from remuda.tests.environments.painter import HEIGHT, LENGTH, WIDTH, Painter
 def pictures(path: Path) -> np.ndarray:
     """A film's pictures uint8 [n, height, width, 3]."""
     ffmpeg = cast("str", cast("Any", importlib.import_module("imageio_ffmpeg")).get_ffmpeg_exe())
-    said = subprocess.run([ffmpeg, "-i", path], capture_output=True, text=True, timeout=20).stderr
+    said = subprocess.run([ffmpeg, "-i", str(path)], capture_output=True, text=True, timeout=20).stderr
     facts = re.search(r"Video: h264.* yuv420p.* (\d+)x(\d+).* (\d+) fps", said)
     assert facts, said
     width, height, fps = map(int, facts.groups())
     assert fps == 10
-    raw = [ffmpeg, "-loglevel", "error", "-i", path, "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
+    raw = [ffmpeg, "-loglevel", "error", "-i", str(path), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
     frames = subprocess.run(raw, capture_output=True, check=True, timeout=20).stdout
     return np.frombuffer(frames, np.uint8).reshape(-1, height, width, 3)
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from remuda.learner.loop import Batch, LearnerLoop
 from remuda.policy.base import Algorithm, Arrays, LearnResult
+from remuda.policy.portable import PortablePolicy
 from remuda.tests.policy.cases import batch, dqn
 
 
@@ -32,6 +33,9 @@ class Echo(Algorithm):
 
     @property
     def network(self) -> torch.nn.Module:
+        raise NotImplementedError
+
+    def portable(self) -> PortablePolicy:
         raise NotImplementedError
 
     def learn(self, batch: Arrays) -> LearnResult:

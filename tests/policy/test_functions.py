@@ -121,7 +121,8 @@ def test_actions_of_a_box_are_arrays_as_the_environment_takes_them(tmp_path: Pat
     leave_behind(case, tmp_path)
     action = load_action(tmp_path / "model")(case.seen(np.random.default_rng(0), 1)[0])
     assert isinstance(action, np.ndarray)
-    assert (action.shape, action.dtype) == ((1, 2), np.float64)
+    assert action.shape == (1, 2)
+    assert action.dtype == np.float64
 
 
 @pytest.mark.parametrize("which", [1, "model"])

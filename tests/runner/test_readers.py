@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from collections import Counter
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-import pandas
 import pytest
 
 from remuda.runner.serial import Start
 from remuda.tests.logbook.event_reader import curves
 from remuda.tests.runner.conftest import Finished
 from remuda.tests.runner.runs import run_tiny, tiny_config, write_user_folder
+
+pandas: Any = importlib.import_module("pandas")  # it ships no types
 
 EPISODES = ["AverageEpRet", "StdEpRet", "MaxEpRet", "MinEpRet"]
 TESTS = ["AverageTestEpRet", "StdTestEpRet", "MaxTestEpRet", "MinTestEpRet"]
@@ -25,8 +27,8 @@ LOSSES = {"dqn": ["LossQ", "QVals"], "ppo": ACTOR_CRITIC, "impala": ACTOR_CRITIC
 
 
 def table(run: Path) -> Any:
-    """As everybody reads it; pandas' own types say little."""
-    return cast("Any", pandas).read_table(run / "progress.txt")
+    """As everybody reads it."""
+    return pandas.read_table(run / "progress.txt")
 
 
 def spinning_up(logdir: Path) -> Any:

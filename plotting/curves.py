@@ -15,6 +15,8 @@ Estimator = Literal["mean", "median", "max", "min"]
 
 MAX_POSITIONS = 1_000
 """Positions of one curve: more than a picture has columns of dots."""
+SAME_END = 0.02
+"""Ends of lines that are as near to each other as this share of the whole are the same."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +65,14 @@ def combined(label: str, lines: Sequence[Line], estimator: Estimator = "mean") -
     """One curve of several lines, whose positions may be different ones.
 
     Between its own positions a line is straight; before its first and after its last it has no value, so that a run
-    that ended early neither counts further on nor cuts the others short. The band is one standard deviation of the
+    that ended early neither counts further on nor cuts the others short. Only where it ends (or begins) within
+    SAME_END of the others' end does it keep its last value so far: the last rows of two runs of one length are rarely
+    at the very same step. The band is one standard deviation of the
     values to each side of the mean, the middle half of them around the median, and none around max and min.
     """
     lines = [one for one in lines if len(one.x)]
     x = _positions(lines)
-    values = np.array([np.interp(x, one.x, one.y, left=np.nan, right=np.nan) for one in lines])
+    values = np.array([_at(x, one) for one in lines])
     count = np.isfinite(values).sum(axis=0).astype(np.float64)
     with warnings.catch_warnings():  # of positions that no line reaches: nan is what they should be
         warnings.simplefilter("ignore", RuntimeWarning)
@@ -78,9 +82,18 @@ def combined(label: str, lines: Sequence[Line], estimator: Estimator = "mean") -
     return Curve(label, x, y, low, high, count, len(lines))
 
 
+def _at(x: FloatArray, one: Line) -> FloatArray:
+    """A line's values at positions which span all lines."""
+    near = SAME_END * (x[-1] - x[0])
+    left = one.y[0] if one.x[0] - x[0] <= near else np.nan
+    right = one.y[-1] if x[-1] - one.x[-1] <= near else np.nan
+    values: FloatArray = np.interp(x, one.x, one.y, left=left, right=right)
+    return values
+
+
 def _positions(lines: Sequence[Line]) -> FloatArray:
     """Every position of any line; of too many as many as are wanted, evenly spread."""
-    union = np.unique(np.concatenate([one.x for one in lines]))
+    union: FloatArray = np.unique(np.concatenate([one.x for one in lines]))
     return union if len(union) <= MAX_POSITIONS else np.linspace(union[0], union[-1], MAX_POSITIONS)
 
 

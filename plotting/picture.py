@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +12,7 @@ import numpy as np
 
 from remuda.plotting.curves import Curve, Estimator
 from remuda.plotting.panels import ENV_STEP, Panel
+from remuda.plotting.progress_table import FloatArray
 
 FORMATS: Final = (".png", ".pdf", ".svg")
 
@@ -22,8 +23,7 @@ _DASHES: Final = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5)))
 _PANEL_INCHES: Final = (5.4, 3.6)
 _MAX_COLUMNS: Final = 3
 _DOTS_PER_INCH: Final = 200
-_INSIDE: Final = (5, 34)
-"""A legend of at most so many curves with labels of at most so many characters fits beside the curves of one panel."""
+_UNITS: Final = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 _CHARACTERS_PER_INCH: Final = 14
 _HANDLE_CHARACTERS: Final = 8
 """What a label's piece of line, and the gap to the next label, take."""
@@ -68,15 +68,15 @@ _BANDS: Final[dict[Estimator, str]] = {
 
 def draw(panels: Sequence[Panel], path: Path, *, estimator: Estimator) -> None:
     """Draw to `path`, whose suffix says the format; one of FORMATS. Raises ImportError without matplotlib, OSError."""
-    from matplotlib import rc_context
+    import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     rows, columns = _layout(len(panels))
     width = _PANEL_INCHES[0] * columns
     legend = _Legend.of(panels, estimator, width)
-    with rc_context(_STYLE):
-        # Any: matplotlib's own annotations leave every **kwargs unknown.
+    library: Any = matplotlib  # its own annotations leave every **kwargs unknown
+    with library.rc_context(_STYLE):
         figure: Any = Figure(figsize=(width, _PANEL_INCHES[1] * rows + legend.inches), layout="constrained")
         FigureCanvasAgg(figure)
         grid: Any = figure.subplots(rows, columns, squeeze=False)
@@ -113,8 +113,8 @@ def _draw_panel(panel: Panel, axes: Any, styles: dict[str, tuple[str, Any]]) -> 
     axes.set_xlabel(_NAMES.get(panel.x, panel.x))
     axes.set_ylabel(_NAMES.get(panel.y, panel.y))
     axes.margins(x=0.015)
-    axes.xaxis.set_major_formatter(_short_number)
-    axes.yaxis.set_major_formatter(_short_number)
+    axes.xaxis.set_major_formatter(_numbers(np.concatenate([curve.x for curve in panel.curves])))
+    axes.yaxis.set_major_formatter(_numbers(np.concatenate([curve.y for curve in panel.curves])))
 
 
 def _draw_curve(curve: Curve, axes: Any, colour: str, dashes: Any) -> None:
@@ -131,14 +131,14 @@ def _draw_curve(curve: Curve, axes: Any, colour: str, dashes: Any) -> None:
 
 @dataclass(frozen=True)
 class _Legend:
-    """What the legend says, and where it stands: inside the only panel where there is room, else below all."""
+    """What the legend says. It stands below all panels, where it hides no curve."""
 
     texts: dict[str, str]
     """By label of a curve."""
     title: str | None
     columns: int
     inches: float
-    """The height it needs below the panels; 0 inside."""
+    """The height it needs."""
 
     @classmethod
     def of(cls, panels: Sequence[Panel], estimator: Estimator, width_inches: float) -> _Legend:
@@ -150,8 +150,6 @@ class _Legend:
         seeds = f"{max(counts)}" if len(counts) == 1 else "n"
         title = f"{_BANDS[estimator]} over {seeds} seeds" if max(counts) > 1 else None
         longest = max(map(len, texts.values()))
-        if len(panels) == 1 and len(texts) <= _INSIDE[0] and longest <= _INSIDE[1]:
-            return cls(texts, title, columns=1, inches=0.0)
         fitting = max(1, int(width_inches * _CHARACTERS_PER_INCH) // (longest + _HANDLE_CHARACTERS))
         lines = math.ceil(len(texts) / fitting)
         return cls(texts, title, math.ceil(len(texts) / lines), _LINE_INCHES * (lines + (title is not None)))
@@ -163,19 +161,16 @@ def _draw_legend(legend: _Legend, figure: Any, places: Sequence[Any]) -> None:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
     texts = [legend.texts[label] for label in handles]
-    if legend.inches:
-        drawn = figure.legend(
-            handles.values(), texts, title=legend.title, loc="outside lower center", ncols=legend.columns
-        )
-    else:
-        drawn = places[0].legend(handles.values(), texts, title=legend.title, frameon=True, framealpha=0.85)
-        drawn.get_frame().set_linewidth(0)
+    drawn = figure.legend(handles.values(), texts, title=legend.title, loc="outside lower center", ncols=legend.columns)
     drawn.get_title().set_fontsize(8.5)
 
 
-def _short_number(value: float, _position: object) -> str:
-    for scale, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if abs(value) >= scale:
-            divisor = 1e3 if letter == "k" else scale
-            return f"{value / divisor:g}{letter}"
-    return f"{value:g}"
+def _numbers(values: FloatArray) -> Callable[[float, object], str]:
+    """How the ticks of an axis are written: all with the same letter."""
+    largest = float(np.nanmax(np.abs(values), initial=0.0))
+    divisor, letter = next((unit for unit in _UNITS if largest >= 10 * unit[0]), (1.0, ""))
+
+    def written(value: float, _position: object) -> str:
+        return f"{value / divisor:g}{letter if value else ''}"
+
+    return written

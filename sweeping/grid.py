@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from typing import TypeGuard
 
 from pydantic import JsonValue
 
@@ -80,6 +81,10 @@ def read_grid(path: Path) -> Grid:
         raise ConfigError(problems) from None
 
 
+class _ParameterError(Exception):
+    """What is wrong with a setting of the grid."""
+
+
 class _Reader:
     """Checks one key after the other; KeyError once a problem was noted that leaves nothing to go on with."""
 
@@ -120,7 +125,7 @@ class _Reader:
         if _is_count(value) and value:
             return tuple(range(value))
         if isinstance(value, list) and value and all(map(_is_count, value)) and len(set(map(str, value))) == len(value):
-            return tuple(seed for seed in value if isinstance(seed, int))
+            return tuple(seed for seed in value if _is_count(seed))
         self._wrong(("seeds",), f"should be how many (from 0 on), or a list of different seeds, not {value!r}")
         return None
 
@@ -129,31 +134,34 @@ class _Reader:
         if not isinstance(values, dict):
             self._wrong(("grid",), "should be a mapping of settings to lists of values")
             return ()
-        parameters = [self._parameter(key, value) for key, value in values.items()]
-        return tuple(parameter for parameter in parameters if parameter is not None)
+        parameters: list[Parameter] = []
+        for key, value in values.items():
+            try:
+                parameters.append(self._parameter(key, value))
+            except _ParameterError as error:
+                self._wrong(("grid", key), str(error))
+        return tuple(parameters)
 
-    def _parameter(self, key: str, given: JsonValue) -> Parameter | None:
-        loc = ("grid", key)
+    def _parameter(self, key: str, given: JsonValue) -> Parameter:
         if key in _OWN_PLACES:
-            return self._wrong(loc, f"is given as `{_OWN_PLACES[key]}` of the grid, beside `grid`")
+            raise _ParameterError(f"is given as `{_OWN_PLACES[key]}` of the grid, beside `grid`")
         options = given if isinstance(given, dict) else {"values": given}
         for option in options:
             if option not in _PARAMETER_KEYS:
-                return self._wrong(
-                    (*loc, option),
-                    f"no such key; a setting has a list of values, or {', '.join(_PARAMETER_KEYS)} (write "
-                    "learner.learning_rate for a setting in a section)",
+                raise _ParameterError(
+                    f"{option} is no key of a setting, which has a list of values, or {', '.join(_PARAMETER_KEYS)}; "
+                    "of a setting in a section write the whole name: learner.learning_rate"
                 )
         values = options.get("values")
         if not isinstance(values, list) or not values:
-            return self._wrong(loc, f"should be a list of values, as in {key}: [1, 2], not {values!r}")
+            raise _ParameterError(f"should be a list of values, as in {key}: [1, 2], not {values!r}")
         shorthand = options.get("shorthand", default_shorthand(key))
         if not isinstance(shorthand, str) or not _SHORTHAND.fullmatch(shorthand):
-            return self._wrong(loc, f"shorthand should be letters, digits, hyphens and underscores, not {shorthand!r}")
+            raise _ParameterError(f"shorthand should be letters, digits, hyphens and underscores, not {shorthand!r}")
         in_name = options.get("in_name", len(values) > 1)
         if not isinstance(in_name, bool) or (len(values) > 1 and not in_name):
-            return self._wrong(loc, "in_name may be true; what takes several values is always in the name")
-        line = self._document.line_of(loc)
+            raise _ParameterError("in_name may be true; what takes several values is always in the name")
+        line = self._document.line_of(("grid", key))
         return Parameter(key, tuple(values), shorthand, in_name, f"{self._path}:{line}")
 
     def _check_names(self, parameters: tuple[Parameter, ...]) -> None:
@@ -188,5 +196,5 @@ class _Reader:
         self._problems.append(f"{where}: {'.'.join(map(str, loc))}: {what}")
 
 
-def _is_count(value: JsonValue) -> bool:
+def _is_count(value: JsonValue) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST_COUNT

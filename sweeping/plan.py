@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from pydantic import JsonValue
 
@@ -120,7 +121,10 @@ def _has_checkpoint(folder: RunFolder) -> bool:
 
 
 def _flat(config: ExperimentConfig) -> dict[str, object]:
+    """The settings by dotted key, `env.kwargs` as one."""
     flat: dict[str, object] = {}
-    for key, value in config.model_dump(mode="json").items():
-        flat |= {f"{key}.{inner}": item for inner, item in value.items()} if isinstance(value, dict) else {key: value}
+    sections = cast("dict[str, object]", config.model_dump(mode="json"))
+    for key, value in sections.items():
+        inside = cast("dict[str, object]", value) if isinstance(value, dict) else None
+        flat |= {key: value} if inside is None else {f"{key}.{name}": item for name, item in inside.items()}
     return flat

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 
 import psutil
@@ -64,7 +64,7 @@ def test_a_dry_run_names_the_runs_and_writes_nothing(terminal: Terminal, folder:
     ],
 )
 def test_wrong_input_is_one_message_and_starts_nothing(
-    terminal: Terminal, folder: Path, grid: dict[str, object], arguments: tuple[str, ...], said: str
+    terminal: Terminal, folder: Path, grid: Mapping[str, object], arguments: tuple[str, ...], said: str
 ) -> None:
     write_grid(folder, grid)
     before = listing(folder)
@@ -148,7 +148,7 @@ def test_a_sweep_goes_on_where_it_was_begun(terminal: Terminal, folder: Path) ->
     (runs / "connection.json").write_text("{}")
     assert "on the herd;" in terminal.remuda("sweep", "grid.yaml", "--dry-run").err
     assert "on this machine;" in terminal.remuda("sweep", "grid.yaml", "--dry-run", "--jobs", "2").err
-    begun = {"format": 1, "name": "hills", "mode": "serial", "runs": []}
+    begun: dict[str, object] = {"format": 1, "name": "hills", "mode": "serial", "runs": []}
     (runs / "hills" / "sweep.json").write_text(json.dumps(begun))
     assert "on this machine;" in terminal.remuda("sweep", "grid.yaml", "--dry-run").err
     refused = terminal.remuda("sweep", "grid.yaml", "--dry-run", "--on", "herd")

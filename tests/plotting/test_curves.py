@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from remuda.plotting.curves import MAX_POSITIONS, Estimator, Line, combined, line, smoothed
+from remuda.plotting.curves import MAX_POSITIONS, SAME_END, Estimator, Line, combined, line, smoothed
 from remuda.plotting.progress_table import FloatArray
 
 
@@ -101,6 +101,13 @@ def test_a_run_that_ended_early_counts_as_far_as_it_went() -> None:
     np.testing.assert_array_equal(got.high, [np.nan, 3, 3, 3, np.nan])
 
 
+def test_runs_of_one_length_end_together_though_their_last_rows_do_not() -> None:
+    got = combined("", [Line(array(0, 10, 1_005), array(1, 1, 1)), Line(array(5, 500, 1_000), array(3, 3, 5))])
+    assert got.x.tolist() == [0, 5, 10, 500, 1_000, 1_005]
+    assert got.count.tolist() == [2] * 6
+    np.testing.assert_allclose(got.y[[0, 1, -2, -1]], [2, 2, 3, 3])
+
+
 def test_between_runs_that_do_not_meet_is_nothing() -> None:
     got = combined("", [Line(array(0, 1), array(1, 2)), Line(array(8, 9), array(3, 4))])
     assert got.x.tolist() == [0, 1, 8, 9]
@@ -127,7 +134,7 @@ def test_very_long_runs_keep_a_bounded_number_of_positions() -> None:
     got = combined("", [Line(x, 2 * x), Line(x + 0.5, 2 * x + 1)])
     assert len(got.x) == MAX_POSITIONS
     assert (got.x[0], got.x[-1]) == (0, 99_999.5)
-    np.testing.assert_allclose(got.y, 2 * got.x, rtol=1e-9)
+    np.testing.assert_allclose(got.y, 2 * got.x, atol=0.5)
 
 
 @given(st.lists(lines(), min_size=1, max_size=5))
@@ -136,7 +143,10 @@ def test_no_seed_is_dropped(several: list[Line]) -> None:
     assert got.runs == len(several)
     for one in several:
         assert set(one.x) <= set(got.x)
-    reach = [(one.x[0] <= got.x) & (got.x <= one.x[-1]) for one in several]
+    near = SAME_END * (got.x[-1] - got.x[0])
+    first = [got.x[0] if one.x[0] - got.x[0] <= near else one.x[0] for one in several]
+    last = [got.x[-1] if got.x[-1] - one.x[-1] <= near else one.x[-1] for one in several]
+    reach = [(begin <= got.x) & (got.x <= end) for begin, end in zip(first, last, strict=True)]
     assert got.count.tolist() == np.sum(reach, axis=0).tolist()
     assert np.isfinite(got.y[got.count > 0]).all()
     lowest, highest = (float(f([f(one.y) for one in several])) for f in (min, max))

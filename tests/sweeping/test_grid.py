@@ -76,7 +76,7 @@ def test_a_grid_of_seeds_alone_is_one_variant(tmp_path: Path) -> None:
         ("name: a\nconfig: b.yaml\ngrid: [1]", "grid.yaml:3: grid: should be a mapping of settings to lists"),
         ("name: a\nconfig: b.yaml\ngrid:\n  x.y: 3", "grid.x.y: should be a list of values, as in x.y: [1, 2], not 3"),
         ("name: a\nconfig: b.yaml\ngrid:\n  x.y: []", "grid.yaml:4: grid.x.y: should be a list of values"),
-        ("name: a\nconfig: b.yaml\ngrid:\n  x: {y: [1, 2]}", "grid.yaml:4: grid.x.y: no such key; a setting"),
+        ("name: a\nconfig: b.yaml\ngrid:\n  x: {y: [1, 2]}", "grid.yaml:4: grid.x: y is no key of a setting"),
         ("name: a\nconfig: b.yaml\ngrid:\n  x: {values: [1], shorthand: a/b}", "shorthand should be letters"),
         ("name: a\nconfig: b.yaml\ngrid:\n  x: {values: [1, 2], in_name: false}", "always in the name"),
         ("name: a\nconfig: b.yaml\ngrid:\n  x: {values: [1], in_name: 3}", "in_name may be true"),

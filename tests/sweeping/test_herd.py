@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -33,7 +33,7 @@ def herd(tmp_path: Path) -> Generator[Herd]:
 def swept(
     herd: Herd,
     tmp_path: Path,
-    parameters: dict[str, object],
+    parameters: Mapping[str, object],
     *,
     seeds: int = 1,
     ending: Callable[[Sequence[RunRecord]], bool] = lambda records: False,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -21,7 +21,7 @@ from remuda.tests.sweeping.grids import SHORT, write_grid
 pytestmark = pytest.mark.processes
 
 
-def todo(tmp_path: Path, parameters: dict[str, object], *, seeds: int = 1) -> list[Task]:
+def todo(tmp_path: Path, parameters: Mapping[str, object], *, seeds: int = 1) -> list[Task]:
     runs = plan(read_grid(write_grid(tmp_path / "user", {**SHORT, **parameters}, seeds=seeds)), tmp_path / "sweep")
     known = SweepBook(tmp_path / "sweep", name="hills", mode="serial").runs
     return tasks(runs, known, "serial")[1]

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from remuda.config.errors import ConfigError
 from remuda.config.load import load_config
+from remuda.runner.serial import Start
 from remuda.storage.run_folder import RunFolderError
 from remuda.sweeping.grid import read_grid
 from remuda.sweeping.plan import PlannedRun, beginning, changed, plan
-from remuda.tests.runner.runs import Start, run_tiny
+from remuda.tests.runner.runs import run_tiny
 from remuda.tests.sweeping.grids import SHORT, write_grid
 
 LR = {"learner.learning_rate": [1e-3, 3e-4]}
 
 
 def planned(
-    tmp_path: Path, parameters: dict[str, object], *, seeds: object = None, sets: list[str] | None = None
+    tmp_path: Path, parameters: Mapping[str, object], *, seeds: object = None, sets: list[str] | None = None
 ) -> list[PlannedRun]:
     grid = read_grid(write_grid(tmp_path / "user", parameters, seeds=seeds))
     return plan(grid, tmp_path / "sweep", sets=sets or [])
 
 
-def problems(tmp_path: Path, parameters: dict[str, object], sets: list[str] | None = None) -> tuple[str, ...]:
+def problems(tmp_path: Path, parameters: Mapping[str, object], sets: list[str] | None = None) -> tuple[str, ...]:
     with pytest.raises(ConfigError) as raised:
         planned(tmp_path, parameters, sets=sets)
     return raised.value.problems

@@ -10,11 +10,12 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.config.errors import ConfigError
+from remuda.runner.serial import Start
 from remuda.sweeping.grid import read_grid
 from remuda.sweeping.plan import PlannedRun, plan
 from remuda.sweeping.record import RunRecord, RunState, SweepBook
 from remuda.sweeping.sweep import Task, carry_out, tasks
-from remuda.tests.runner.runs import Start, run_tiny
+from remuda.tests.runner.runs import run_tiny
 from remuda.tests.sweeping.grids import SHORT, write_grid
 
 

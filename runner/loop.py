@@ -227,8 +227,7 @@ class SerialLoop:
             checkpoints = self._parts.checkpoints
             decisions = self._commander.saved(save.reason, record)
             self._commit(counters)
-            checkpoints.add(record)
-            checkpoints.prune(self._config.checkpoint.keep, in_use=self._commander.in_use)
+            checkpoints.add(record, keep=self._config.checkpoint.keep, in_use=self._commander.in_use)
             if save.reason == "final" and end is not None and end.reason == "stopped":
                 checkpoints.link_interrupt(record.train_iter)
         self._carry_out(decisions)

@@ -1,0 +1,144 @@
+"""docs/coming-from.md: every name in its columns headed Remuda is one that Remuda has."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import typer
+from typer.core import TyperGroup
+
+from remuda.cli.app import app
+from remuda.config.schema import BufferConfig, ExperimentConfig
+from remuda.config.suggest import all_keys, kinds_at
+from remuda.logbook.progress import ProgressRow
+from remuda.logbook.reports import BufferSampleReport, CollectReport, EvaluationReport, Report
+from remuda.policy.algorithms import declaration
+from remuda.wire.messages import ExperimentStatus
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "coming-from.md"
+FILES_ARE_IN = ("docs/run-folder.md", "docs/plotting-and-sweeps.md", "storage/run_folder.py")
+
+
+def remuda_cells(text: str) -> Iterator[tuple[int, str]]:
+    """Line and content of every cell below a heading Remuda."""
+    at: int | None = None
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.startswith("|"):
+            at = None
+            continue
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if at is None:
+            at = cells.index("Remuda") if "Remuda" in cells else -1
+        elif at >= 0 and set(cells[at]) != {"-"}:
+            yield number, cells[at]
+
+
+def spans() -> list[tuple[int, str]]:
+    """Line and text of everything set as code in those cells."""
+    cells = remuda_cells(PAGE.read_text(encoding="utf-8"))
+    return [(number, span) for number, cell in cells for span in re.findall(r"`([^`]+)`", cell)]
+
+
+@cache
+def verbs() -> dict[str, set[str]]:
+    """Every verb, `config show` too, with its options."""
+    root = typer.main.get_command(app)
+    assert isinstance(root, TyperGroup)
+    found: dict[str, set[str]] = {}
+    pending = [("", root)]
+    while pending:
+        name, group = pending.pop()
+        for word, command in group.commands.items():
+            if isinstance(command, TyperGroup):
+                pending.append((f"{name}{word} ", command))
+            else:
+                found[f"{name}{word}"] = {option for parameter in command.params for option in parameter.opts}
+    return found
+
+
+@cache
+def settings() -> set[str]:
+    return {key for kind in kinds_at(("policy",)) for key in all_keys(kind)}
+
+
+@cache
+def names() -> set[str]:
+    """Columns, keys of logs and curves, and fields of a status."""
+    row = ProgressRow(epoch=0, env_step=0, losses={}, wall_s=0.0)
+    known = {*row.values(), *row.record(), *ExperimentStatus.__struct_fields__, "nan"}
+    for kind in kinds_at(("policy",)):
+        config = ExperimentConfig.model_validate({"name": "x", "env": {"id": "x"}, "policy": {"type": kind}})
+        declared = declaration(config)
+        known |= {*declared.loss_columns, *declared.monitored}
+        known |= {f"learner/{name}" for name in declared.monitored}
+        known |= {f"learner_step/{name}_avg" for name in declared.monitored}
+    for role, report in (("collector", CollectReport), ("evaluator", EvaluationReport), ("buffer", BufferSampleReport)):
+        fields = re.findall(r'^            "(\w+)":', source_of(report), re.M)
+        assert fields
+        known |= {*fields, *(f"{role}_step/{field}" for field in fields)}
+    return known
+
+
+def source_of(report: type[Report]) -> str:
+    return inspect.getsource(report)
+
+
+def is_known(span: str) -> bool:
+    if span.startswith("remuda."):
+        module, _, name = span.rpartition(".")
+        return hasattr(import_module(module), name)
+    if span.startswith("remuda "):
+        words = span.split()[1:]
+        verb = " ".join(word for word in words if not word.startswith("-"))
+        return verb in verbs() and {word for word in words if word.startswith("-")} <= verbs()[verb]
+    if span.startswith("-"):
+        return any(span in options for options in verbs().values())
+    return span in settings() or span in names() or is_documented_file(span)
+
+
+def is_documented_file(span: str) -> bool:
+    if not ("/" in span or "." in span or "_logger" in span):
+        return False
+    if span.startswith(("runs/<", "<run")):
+        return True
+    text = "\n".join((ROOT / page).read_text(encoding="utf-8") for page in FILES_ARE_IN)
+    name = re.escape(span.rstrip("/").rpartition("/")[2])
+    return re.search(rf"(?<![\w.]){name}(?![\w.])", text) is not None
+
+
+@pytest.mark.parametrize(("line", "span"), spans(), ids=str)
+def test_what_is_called_ours_is_there(line: int, span: str) -> None:
+    assert is_known(span), f"{PAGE.name}:{line}: {span}"
+
+
+def test_the_page_is_read_at_all() -> None:
+    assert len(spans()) > 250
+
+
+@pytest.mark.parametrize(
+    "span",
+    [
+        "remuda fly",
+        "remuda train --fly",
+        "remuda.policy.load_nothing",
+        "--fly",
+        "buffer.capacities",
+        "ckpt/best.pth",
+        "reward_average",
+        "wings",
+    ],
+)
+def test_what_is_not_there_is_noticed(span: str) -> None:
+    assert not is_known(span)
+
+
+def test_settings_are_those_of_every_algorithm() -> None:
+    assert {"policy.n_step", "policy.clip", "policy.rho_clip"} <= settings()
+    assert {f"buffer.{name}" for name in BufferConfig.model_fields} <= settings()

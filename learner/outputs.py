@@ -20,7 +20,7 @@ from remuda.wire.messages import CheckpointReason, CheckpointRecord, Counters
 
 EXPORTED: Sequence[CheckpointReason] = ("initial", "interval", "final")
 """Checkpoints after which model/ is written anew, always."""
-EXPORT_INTERVAL_S = 10.0
+EXPORT_INTERVAL_S = 30.0
 """After those for evaluations, which may come many times a second, at most so often."""
 
 

@@ -43,12 +43,12 @@ def test_the_model_is_not_written_at_every_evaluation_where_they_come_too_often(
     saves: list[tuple[float, CheckpointReason, int]] = [
         (0.0, "initial", 0),
         (1.0, "evaluation", 0),
-        (9.9, "evaluation", 0),
-        (10.0, "evaluation", 3),
-        (10.5, "interval", 4),
-        (20.4, "evaluation", 4),
-        (20.5, "evaluation", 6),
-        (20.6, "final", 7),
+        (29.9, "evaluation", 0),
+        (30.0, "evaluation", 3),
+        (30.5, "interval", 4),
+        (60.4, "evaluation", 4),
+        (60.5, "evaluation", 6),
+        (60.6, "final", 7),
     ]
     with learner_logbook(run) as book:
         outputs = LearnerOutputs(run, config(), book, clock=lambda: now_s)

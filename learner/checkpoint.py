@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import io
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -21,7 +22,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.policy.base import Algorithm, StateMismatchError
 from remuda.policy.checkpoint_file import FORMAT, CheckpointError, read, typed
 from remuda.policy.spaces import ActionSpec, ObservationSpec
-from remuda.storage.atomic import replacing
+from remuda.storage.atomic import write_bytes
 from remuda.wire.messages import CheckpointRecord, Counters, PolicyRef
 
 __all__ = ["CheckpointError", "CheckpointState", "Progress", "load", "restore", "restore_rngs", "save"]
@@ -107,10 +108,11 @@ def save(
         "config": config.model_dump(mode="json"),
         "versions": dict(_versions()),
     }
-    with replacing(path, durable=True) as temporary:
-        torch.save(content, temporary)
-        with open(temporary, "rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    buffer = io.BytesIO()  # straight to a file it takes longer than this and the writing together
+    torch.save(content, buffer)
+    with buffer.getbuffer() as data:
+        write_bytes(path, data, durable=True)
+        sha256 = hashlib.sha256(data).hexdigest()
     return CheckpointRecord(
         train_iter=counters.train_iter,
         env_step=counters.env_step,

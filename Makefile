@@ -12,7 +12,7 @@ help:  ## list the targets
 
 setup: .venv/.ready  ## make .venv with pinned versions (does nothing the second time)
 
-.venv/.ready: pyproject.toml constraints.txt setup.py buffer/_sum_tree.c
+.venv/.ready: pyproject.toml constraints.txt setup.py buffer/_gather.c buffer/_sum_tree.c
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Remuda needs Python 3.11 or newer; set PYTHON=/path/to/python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,plot,atari,video]'

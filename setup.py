@@ -1,4 +1,4 @@
-"""The one part that is compiled; everything else about the package is in pyproject.toml."""
+"""The two parts that are compiled; everything else about the package is in pyproject.toml."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from setuptools import Extension, setup
 setup(
     ext_modules=[
         Extension(
-            "remuda.buffer._sum_tree",
-            ["buffer/_sum_tree.c"],
+            f"remuda.buffer.{name}",
+            [f"buffer/{name}.c"],
             extra_compile_args=["-O3"],  # CFLAGS of the environment would take the place of Python's own
-            optional=True,  # without a C compiler the installation goes on: remuda.buffer.sum_tree takes the numpy tree
+            optional=True,  # without a C compiler the installation goes on: numpy does the same then
         )
+        for name in ("_gather", "_sum_tree")
     ]
 )

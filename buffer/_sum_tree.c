@@ -79,17 +79,19 @@ total_of(SumTree *tree)
 
 /* --- search ----------------------------------------------------------------------------------------------------- */
 
-/* The last node of the highest level that starts at or before `point`. */
-static int64_t
-top_node(const SumTree *tree, double point)
+/* Lead each point to the last node of the highest level that starts at or before it, by bisection: all points a step
+ * before the next, as the steps of one point have to wait for each other. */
+static void
+find_top(const SumTree *tree, int64_t *nodes, const double *points, Py_ssize_t count)
 {
-    int64_t node = 0;
-    for (Py_ssize_t left = tree->top_nodes; left > 1;) {
-        Py_ssize_t half = left / 2;
-        node += half * (tree->starts[node + half] <= point);
-        left -= half;
+    memset(nodes, 0, count * sizeof(*nodes));
+    Py_ssize_t half;
+    for (Py_ssize_t left = tree->top_nodes; left > 1; left -= half) {
+        half = left / 2;
+        for (Py_ssize_t i = 0; i < count; i++) {
+            nodes[i] += half * (tree->starts[nodes[i] + half] <= points[i]);
+        }
     }
-    return node;
 }
 
 /* Whether `point` lies right of the `left` sum; if so it is counted from there on. No branch: it is a coin toss. */
@@ -127,9 +129,11 @@ find(SumTree *tree, double *points, int64_t *slots, Py_ssize_t count)
     const double *values = tree->sums[0];
     double end = nextafter(total_of(tree), 0.0);
     for (Py_ssize_t i = 0; i < count; i++) {
-        double point = points[i] < end ? points[i] : end;
-        slots[i] = top_node(tree, point);
-        points[i] = point - tree->starts[slots[i]];
+        points[i] = points[i] < end ? points[i] : end;
+    }
+    find_top(tree, slots, points, count);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        points[i] -= tree->starts[slots[i]];
     }
     for (int level = tree->levels - 2; level >= 0; level--) {
         descend(tree, level, slots, points, count);

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from remuda.buffer.chunk import Columns
 from remuda.buffer.frames import FRAMES, FramePool, StackLayout, check_columns, stacks_name
+from remuda.buffer.gathering import gather
 
 Rows = npt.NDArray[np.int64]
 
@@ -78,24 +79,30 @@ class ColumnRing:
         no two of them overlap. Raises RowsNotHeldError.
         """
         slots = rows % self._size
+        if out is None:
+            out = self._empty(len(rows))
+        held, stacks = np.empty_like(slots), np.empty(0, np.int32)
+        arrays = {**out}
+        if self._frames is not None:
+            arrays[FRAMES] = stacks = np.empty((len(rows), self._frames[1].depth), np.int32)
+        columns = self._columns
+        gather((self._rows, *columns.values()), (held, *(arrays[name] for name in columns)), slots)
+        self._check_held(rows, held)
+        if self._frames is not None:
+            pool, layout = self._frames
+            pool.gather(stacks, layout.whole(out))
+        return out
+
+    def _check_held(self, rows: Rows, held: Rows) -> None:
+        """Raise RowsNotHeldError unless `held`, which were found in their slots, are the `rows` that were asked for."""
         lowest_row = max(self.next_row - self._size, 0)
-        held = self._rows.take(slots, mode="clip") == rows
-        if not held.all() or rows.min(initial=lowest_row) < lowest_row or not self._columns:
-            missing = rows[~held | (rows < lowest_row)]
+        right = held == rows
+        if not right.all() or rows.min(initial=lowest_row) < lowest_row or not self._columns:
+            missing = rows[~right | (rows < lowest_row)]
             raise RowsNotHeldError(
                 f"{len(missing)} of {len(rows)} rows are not in the ring, the first of them {missing[:3].tolist()}; "
                 f"it holds at most {self._size} rows below {self.next_row}"
             )
-        if out is None:
-            out = self._empty(len(rows))
-        for name, column in self._columns.items():
-            if name != FRAMES:
-                # mode="clip" because "raise" would copy `out` once more; the slots are all in range.
-                column.take(slots, axis=0, out=out[name], mode="clip")
-        if self._frames is not None:
-            pool, layout = self._frames
-            pool.gather(np.asarray(self._columns[FRAMES].take(slots, axis=0), np.int32), layout.whole(out))
-        return out
 
     def _empty(self, rows: int) -> Columns:
         """Arrays for so many gathered rows."""

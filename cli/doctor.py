@@ -37,7 +37,7 @@ def doctor(runs_dir: RunsDir = DEFAULT_RUNS_DIR, as_json: AsJson = False) -> Non
     folder = _nearest_existing(runs_dir.absolute())
     findings = [
         *_packages(),
-        _sum_tree(),
+        _replay(),
         _cores(),
         _memory(),
         _gpus(),
@@ -75,13 +75,13 @@ def _packages() -> Iterator[Finding]:
             yield Finding(package, "note", f"not installed; what needs it comes with pip install 'remuda[{extra}]'")
 
 
-def _sum_tree() -> Finding:
+def _replay() -> Finding:
     from remuda.buffer.sum_tree import COMPILED
 
     if COMPILED:
-        return Finding("sum tree", "ok", "compiled")
+        return Finding("replay", "ok", "sum tree and gathering are compiled")
     said = "in numpy, as there was no C compiler; installed again with one, prioritized batches take half the time"
-    return Finding("sum tree", "note", said)
+    return Finding("replay", "note", said)
 
 
 def _cores() -> Finding:

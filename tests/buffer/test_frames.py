@@ -185,7 +185,7 @@ def test_stacks_do_not_overlap_so_that_one_may_be_changed_in_place() -> None:
 def test_out_of_another_number_of_rows_is_refused() -> None:
     ring = ColumnRing(10)
     ring.write(0, image_columns(8))
-    with pytest.raises(ValueError, match="output array does not match"):
+    with pytest.raises(ValueError, match=r"output array does not match|32 bytes for 3 rows"):
         ring.gather(np.arange(3), ring.gather(np.arange(4)))
 
 

@@ -45,13 +45,13 @@ def test_a_file_system_without_locks_is_a_finding_and_no_traceback(
     assert found == Finding("locks", "wrong", "OSError: [Errno 95] Operation not supported")
 
 
-@pytest.mark.parametrize(("compiled", "verdict", "said"), [(True, "ok", "compiled"), (False, "note", "no C compiler")])
-def test_which_sum_tree_prioritized_replay_runs_on(
-    compiled: bool, verdict: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(
+    ("compiled", "verdict", "said"), [(True, "ok", "are compiled"), (False, "note", "no C compiler")]
+)
+def test_whether_replay_is_compiled(compiled: bool, verdict: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("remuda.buffer.sum_tree.COMPILED", compiled)
-    found = doctor._sum_tree()
-    assert (found.what, found.verdict) == ("sum tree", verdict)
+    found = doctor._replay()
+    assert (found.what, found.verdict) == ("replay", verdict)
     assert said in found.said
 
 

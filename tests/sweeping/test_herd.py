@@ -92,11 +92,16 @@ def test_a_run_that_fails_and_one_that_is_refused_stop_no_other(herd: Herd, tmp_
 
 
 def test_asked_to_stop_they_end_those_that_wait_too_and_are_gone_on_with(herd: Herd, tmp_path: Path) -> None:
-    first, second = swept(herd, tmp_path, ENDLESS, seeds=2, ending=lambda records: trains(records[0]))
-    assert (first.state, first.reason) == ("stopped", "stopped")
-    assert second.state == "stopped"
-    assert first.env_step > 0
-    (finished,) = swept(herd, tmp_path, {"stop.max_env_steps": [first.env_step + 50]})
+    herd.workers(collectors=0, evaluators=1, learners=1)
+    herd.wait_members(6)
+    parameters = {**ENDLESS, "collector.count": [1]}
+    first, second, third = swept(
+        herd, tmp_path, parameters, seeds=3, ending=lambda records: trains(records[0]) and trains(records[1])
+    )
+    assert [(one.state, one.reason) for one in (first, second)] == [("stopped", "stopped")] * 2, "two at a time"
+    assert (third.state, third.env_step) == ("stopped", 0)
+    goal = {"stop.max_env_steps": [first.env_step + 50], "collector.count": [1]}
+    (finished,) = swept(herd, tmp_path, goal)
     assert finished.state == "finished"
     assert finished.env_step >= first.env_step + 50
     herd.shut_down()

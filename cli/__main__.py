@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import sys
 
+INTERRUPTED = 130
+
 
 def main() -> None:
     """Run the command line of this process; always ends by SystemExit or an unforeseen exception's traceback."""
-    from remuda.cli.app import app
-    from remuda.cli.errors import INTERRUPTED, exit_code
-
     try:
+        from remuda.cli.app import app  # takes a while, in which somebody may change their mind
+
         app(prog_name="remuda")
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except Exception as error:
+        from remuda.cli.errors import exit_code
+
         code = exit_code(error)
         if code is None:
             raise

@@ -5,7 +5,6 @@ from __future__ import annotations
 FAILED = 1
 WRONG_INPUT = 2
 REFUSED = 3
-INTERRUPTED = 130
 
 
 class CommandError(Exception):

@@ -157,6 +157,8 @@ def supervise(
     """Be the nanny of these workers, in this process and to its end; returns the exit code. See Nanny.
 
     Each worker has a lifeline that only this process holds, so none outlives it, however it ends."""
+    for number in _SIGNALS:  # until the nanny listens to them: nothing is there yet that would have to end in order
+        signal.signal(number, _leave)
     with lasting():  # what is there after it stays shared: a collection in a child would write to all of it
         from remuda.deploy.roles import run_worker  # here, and not in every child: it brings torch
 
@@ -172,6 +174,10 @@ def supervise(
     finally:
         os.close(children_end)
         os.close(nannys_end)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    os._exit(EXIT_DONE)  # an exception would meet whoever is importing
 
 
 def main() -> None:

@@ -48,7 +48,11 @@ def run_worker(
     with Life(lifeline=lifeline, grace_s=GRACE_S) as life, profiled(profile, name):
         try:
             link = Link(
-                wait_for(connection_file, deadline_s=0.0 if again else CONNECT_DEADLINE_S),
+                wait_for(
+                    connection_file,
+                    deadline_s=0.0 if again else CONNECT_DEADLINE_S,
+                    given_up=lambda: life.ending,
+                ),
                 _register(cast("Role", role), identity),
                 look_again=lambda: _look_again(connection_file),
                 on_failure=lambda: life.end("the coordinator is lost or refuses this worker"),
@@ -56,6 +60,8 @@ def run_worker(
             life.on_end(link.wake)
             return _serve(link, life, role, identity)
         except ConnectionFileError as error:
+            if life.ending:
+                return EXIT_DONE
             print(f"{role} {identity.uuid}: {error}", file=sys.stderr)
             if connection_file.exists():
                 return EXIT_REFUSED
@@ -63,7 +69,12 @@ def run_worker(
         except RefusedError as error:
             print(f"{role} {identity.uuid}: refused: {error}", file=sys.stderr)
             return _AFTER_REFUSAL.get(error.code, EXIT_REFUSED)
-        except (CoordinatorLostError, UnreachableError) as error:
+        except UnreachableError as error:
+            if life.ending:
+                return EXIT_DONE
+            print(f"{role} {identity.uuid}: {error}", file=sys.stderr)
+            return EXIT_ORPHANED
+        except CoordinatorLostError as error:
             print(f"{role} {identity.uuid}: {error}", file=sys.stderr)
             return EXIT_ORPHANED
 
@@ -79,7 +90,7 @@ def _look_again(connection_file: Path) -> ConnectionFile | None:
 def _serve(link: Link, life: Life, role: str, identity: WorkerIdentity) -> int:
     reason = "it failed"
     try:
-        link.start(CONNECT_DEADLINE_S)
+        link.start(CONNECT_DEADLINE_S, given_up=lambda: life.ending)
         reason = serve(link, life, _beginner(role, identity, link, life))
         return EXIT_DONE
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -59,11 +60,11 @@ def read(path: Path) -> ConnectionFile:
     return _parse(path, content)
 
 
-def wait_for(path: Path, deadline_s: float) -> ConnectionFile:
-    """As `read`, but give a missing file `deadline_s` seconds to appear."""
+def wait_for(path: Path, deadline_s: float, *, given_up: Callable[[], bool] = lambda: False) -> ConnectionFile:
+    """As `read`, but give a missing file `deadline_s` seconds to appear, or until `given_up`, which is asked often."""
     end_s = time.monotonic() + deadline_s
     while not path.exists():
-        if time.monotonic() >= end_s:
+        if time.monotonic() >= end_s or given_up():
             raise ConnectionFileError(f"{path} did not appear within {deadline_s:g} s: is the coordinator running?")
         time.sleep(_WAIT_STEP_S)
     return read(path)

@@ -43,10 +43,11 @@ class Link:
         self._network: Network | None = None
         self._failure: Exception | None = None
 
-    def start(self, deadline_s: float) -> Registered:
+    def start(self, deadline_s: float, *, given_up: Callable[[], bool] = lambda: False) -> Registered:
         """Connect and register.
 
-        Raises UnreachableError when no answer comes within `deadline_s`, and RefusedError when it is no.
+        Raises UnreachableError when no answer comes within `deadline_s`, or until `given_up` (asked after each `wake`),
+        and RefusedError when it is no.
         """
         if self._network is not None:
             raise RuntimeError("the link was started already")
@@ -54,7 +55,7 @@ class Link:
         self._network = Network(connector, self._register, self._inbox, self._pulse, self._on_failure)
         end_s = time.monotonic() + deadline_s
         early: deque[AnyMessage] = deque()
-        while (left_s := end_s - time.monotonic()) > 0:
+        while (left_s := end_s - time.monotonic()) > 0 and not given_up():
             message = self.receive(left_s)
             if isinstance(message, Registered):
                 self._early = early

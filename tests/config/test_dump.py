@@ -58,8 +58,11 @@ def test_config_json_is_sorted_and_complete(tmp_path: Path) -> None:
     settings = json.loads(text)
     assert list(settings) == sorted(settings)
     assert settings.pop("exp_name") == settings["name"]
-    assert len(all_keys()) == sum(len(value) if key not in ("name", "seed", "source_dir") else 1
-                                  for key, value in settings.items())  # fmt: skip
+    known = all_keys(settings["policy"]["type"])
+    assert set(settings) == {loc[0] for loc in known.values()}
+    for section, values in settings.items():
+        if isinstance(values, dict):
+            assert set(values) == {loc[1] for loc in known.values() if loc[0] == section}
 
 
 def test_total_config_is_one_literal(tmp_path: Path) -> None:

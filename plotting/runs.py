@@ -14,7 +14,7 @@ from remuda.plotting.errors import PlotError
 from remuda.plotting.progress_table import FloatArray, read_progress
 from remuda.storage.run_folder import REPLACED, RunFolder
 
-_NOT_LEARNED_FROM = ("name", "exp_name", "seed", "source_dir", "stop", "log", "checkpoint")
+_NOT_LEARNED_FROM = ("name", "exp_name", "seed", "source_dir", "stop", "log", "checkpoint", "affinity")
 """Settings in which repetitions of one experiment may differ."""
 _SEED_SUFFIX = re.compile(r"_s[0-9]+")
 

@@ -65,7 +65,8 @@ def verbs() -> dict[str, set[str]]:
 
 @cache
 def settings() -> set[str]:
-    return {key for kind in kinds_at(("policy",)) for key in all_keys(kind)}
+    keys = {key for kind in kinds_at(("policy",)) for key in all_keys(kind)}
+    return keys | {key.partition(".")[0] for key in keys}
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -99,7 +100,7 @@ def _run(asked: ResolvedRun, lifeline: int | None) -> tuple[RunResult, Experimen
     from remuda.worker.lasting import lasting
 
     with lasting():
-        import remuda.runner.serial  # noqa: F401  # what `running.train` is going to import
+        import_module("remuda.runner.serial")  # which `running.train` is going to import
         from remuda.cli.progress import open_view
         from remuda.client import running
         from remuda.coordinator.journal import JournalError

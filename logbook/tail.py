@@ -91,7 +91,7 @@ def read(log: Path, place: Place, *, to_the_end: bool = False) -> Piece:
     renamed = _renamed(log, place)
     if renamed is not None:
         rest = _read(renamed, place, to_the_end=True)
-        if rest.text:
+        if rest.text or not (log / place.file).exists():
             return rest
     return _read(log / place.file, place, to_the_end=to_the_end)
 

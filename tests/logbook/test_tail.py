@@ -99,6 +99,7 @@ def test_of_a_rotated_file_the_rest_comes_first(log: Path) -> None:
     _, place = everything(log, begin(log, FILE, None))
     write(log, b"last of it\ncut in the mid")
     os.rename(log / FILE, log / f"{FILE}.1")
+    assert everything(log, place)[0] == "last of it\ncut in the mid", "before there is a new one"
     write(log, b"new\n")
     text, place = everything(log, place)
     assert text == "last of it\ncut in the midnew\n"

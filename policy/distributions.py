@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -21,9 +22,7 @@ class Categorical:
     """One of n indices per row, by logits float32 [rows, n]."""
 
     def __init__(self, logits: NDArray[np.float32]) -> None:
-        shifted = logits - logits.max(axis=1, keepdims=True)
-        self._exponentials = np.exp(shifted)
-        self._log_probs = shifted - np.log(self._exponentials.sum(axis=1, keepdims=True))
+        self._shifted = logits - logits.max(axis=1, keepdims=True)
 
     def sample(self, rng: np.random.Generator) -> NDArray[np.int64]:
         """Draw int64 [rows], one uniform number each."""
@@ -35,7 +34,7 @@ class Categorical:
 
     def mode(self) -> NDArray[np.int64]:
         """The likeliest: int64 [rows]."""
-        indices: NDArray[np.int64] = self._log_probs.argmax(axis=1)
+        indices: NDArray[np.int64] = self._shifted.argmax(axis=1)
         return indices
 
     def log_prob(self, actions: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -48,6 +47,16 @@ class Categorical:
         probabilities = np.exp(self._log_probs)
         entropy: NDArray[np.float32] = -(probabilities * np.where(probabilities > 0, self._log_probs, 0)).sum(axis=1)
         return entropy
+
+    @functools.cached_property
+    def _exponentials(self) -> NDArray[np.float32]:
+        exponentials: NDArray[np.float32] = np.exp(self._shifted)
+        return exponentials
+
+    @functools.cached_property
+    def _log_probs(self) -> NDArray[np.float32]:
+        log_probs: NDArray[np.float32] = self._shifted - np.log(self._exponentials.sum(axis=1, keepdims=True))
+        return log_probs
 
 
 class Gaussian:

@@ -73,7 +73,7 @@ class Dqn(Algorithm):
         slope = error.clamp(-1.0, 1.0)  # of the Huber loss, which is slope * (error - slope / 2)
         loss = (weights * slope * (error - slope / 2)).mean()
 
-        gradient = (weights * slope / len(error)).unsqueeze(1)
+        gradient = (weights * slope / error.shape[0]).unsqueeze(1)
         self._online_values.backward(torch.zeros_like(values).scatter_(1, action, gradient))
         grad_norm = self._parameters.clip_gradient(self._learner.max_grad_norm)
         self._optimizer.step()

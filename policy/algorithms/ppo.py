@@ -85,7 +85,7 @@ class Ppo(ActorCritic):
         self, steps: _Steps, distribution: Categorical | Gaussian, values: torch.Tensor, *, clip: float
     ) -> tuple[_Losses, Slopes]:
         """Equations 7 and 9 of the paper, and their gradient."""
-        policy, n = self._policy, len(values)
+        policy, n = self._policy, values.shape[0]
         log_ratio = distribution.log_prob(steps.actions) - steps.log_prob
         ratio = log_ratio.exp()
         gain = ratio * steps.advantages

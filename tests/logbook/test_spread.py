@@ -1,0 +1,31 @@
+"""Five statistics are numpy's, whatever the values."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.logbook.spread import Spread
+
+
+FINITE = st.floats(-1e150, 1e150, allow_subnormal=False)
+ODD = st.sampled_from([math.nan, math.inf, -math.inf])
+
+
+@given(st.lists(FINITE | ODD, max_size=9))
+def test_the_five_are_numpys(values: list[float]) -> None:
+    spread = Spread.of(values)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        functions = (np.mean, np.std, np.max, np.min, np.median)
+        expected = [float(function(values)) for function in functions] if values else [math.nan] * 5
+    got = [spread.mean, spread.std, spread.max, spread.min, spread.median]
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_values_of_any_shape_are_taken() -> None:
+    assert Spread.of(np.array([[4, 1], [3, 2]])) == Spread(mean=2.5, std=math.sqrt(1.25), max=4, min=1, median=2.5)

@@ -26,9 +26,13 @@ class Spread:
         array = np.asarray(values, dtype=np.float64)
         if array.size == 0:
             return cls()
+        ordered = np.sort(array, axis=None)  # np.median alone takes four times as long as all that is here
+        smallest, largest = float(ordered[0]), float(ordered[-1])
+        if math.isnan(largest):
+            return cls()
         with np.errstate(all="ignore"):  # an infinite reward is the user's; it must not end a log
-            mean, std, median = float(array.mean()), float(array.std()), float(np.median(array))
-            return cls(mean, std, float(array.max()), float(array.min()), median)
+            median = float((ordered[(array.size - 1) // 2] + ordered[array.size // 2]) / 2)
+            return cls(float(array.mean()), float(array.std()), largest, smallest, median)
 
     def named(self, quantity: str) -> dict[str, float]:
         """The five under `<quantity>_mean` and so on."""

@@ -99,7 +99,7 @@ def run(
                 make_vector(config.env, num_envs=config.env.num_envs, source_dir=config.source_dir, chosen=said.append)
             )
         )
-        num_players = min(config.env.num_envs, config.evaluator.episodes)
+        num_players = min(2 * config.env.num_envs, config.evaluator.episodes)  # a few more need no second turn
         player = stack.enter_context(closing(CheckpointPlayer(config, num_envs=num_players)))
         algorithm = new_algorithm(config, *single_spaces(vector))
         weights = None if start.on_exists == "resume" else config.learner.initialize_from

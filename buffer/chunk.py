@@ -119,6 +119,7 @@ def write_chunk(
     collect_s: float,
     episode_returns: Sequence[float] = (),
     episode_lengths: Sequence[int] = (),
+    episode_info: Mapping[str, Sequence[float]] | None = None,
 ) -> ChunkMeta:
     """Write the columns, each [rows, …], to a payload file in `data_dir` and return what to announce.
 
@@ -139,6 +140,7 @@ def write_chunk(
         collect_s=collect_s,
         episode_returns=[float(value) for value in episode_returns],
         episode_lengths=[int(value) for value in episode_lengths],
+        episode_info={name: [float(value) for value in values] for name, values in (episode_info or {}).items()},
     )
     meta, header = _sized_header(meta, stored)
     write_buffers(data_dir / meta.file, (header, *map(_bytes_of, stored.values())), durable=False)

@@ -35,6 +35,7 @@ def make_rollout(
         clock=clock,
         progress=progress,
         timers=timers,
+        episode_info=config.env.episode_info,
     )
 
 

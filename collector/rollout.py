@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from remuda.collector.n_step import Bools
 from remuda.collector.rows import Rows
 from remuda.collector.trace import Trace
 from remuda.environments.atari import LIFE_LOST
+from remuda.environments.episode_info import of_vector
 from remuda.environments.make import Vector, clips_rewards, reset_vector, single_spaces
 from remuda.environments.spaces import Array
 from remuda.logbook.timers import Timers
@@ -44,6 +45,8 @@ class Collected:
     """Undiscounted, unclipped, of whole games; in order of ending."""
     episode_lengths: list[int]
     collect_s: float
+    episode_info: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+    """What the episodes reported besides, by name; those that reported nothing are left out."""
 
     @property
     def rows(self) -> int:
@@ -78,9 +81,10 @@ class Rollout:
         clock: Callable[[], float] = time.monotonic,
         progress: Callable[[int], None] = lambda env_steps: None,
         timers: Timers | None = None,
+        episode_info: Sequence[str] = (),
     ) -> None:
         """`rng` is for exploration; `seeds` has one per environment; `progress` hears of the steps as they are taken;
-        `clock` returns seconds."""
+        `clock` returns seconds; `episode_info` names what environments report of an episode with its last step."""
         if len(seeds) != vector_env.num_envs:
             raise ValueError(f"{len(seeds)} seeds for {vector_env.num_envs} environments: give one each")
         self.policy = policy
@@ -95,6 +99,8 @@ class Rollout:
         self._trace = Trace(observation, action, num_envs=vector_env.num_envs, kept=rows.kept)
         self._acted = [PolicyRef()] * rows.kept  # which policy acted, per kept slot
         self._episodes = EpisodeTotals(vector_env.num_envs)
+        self._info_names = tuple(episode_info)
+        self._info: dict[str, list[float]] = {}
         self._vector_steps = 0
         self._clips_rewards = clips_rewards(vector_env)
         self._must_reset = True
@@ -114,6 +120,7 @@ class Rollout:
         if env_steps < 1:
             raise ValueError(f"a chunk has at least one step, not {env_steps}")
         started_s = self._clock()
+        self._info = {name: [] for name in self._info_names}
         must_reset, self._must_reset = self._must_reset, True  # until this chunk is complete
         slots = -(-env_steps // self._env.num_envs)
         slots = slots if self._rows.whole_slots else 2 * slots + 1  # between two resets lies a step
@@ -142,7 +149,8 @@ class Rollout:
         self._trace.shift()
         self._must_reset = False
         policy = acted[first_slot]
-        return Collected(columns, taken, policy, returns.tolist(), lengths.tolist(), self._clock() - started_s)
+        collect_s = self._clock() - started_s
+        return Collected(columns, taken, policy, returns.tolist(), lengths.tolist(), collect_s, self._info)
 
     def flush(self) -> Collected:
         """Return the rows that wait for later steps, each ending at the last observation there is: for the end of a
@@ -172,11 +180,18 @@ class Rollout:
             stepped = num_envs - resets
             taken += stepped
             progress(stepped)
+            if self._info_names:
+                self._note_info(info, terminated | truncated)
             if recorded:
                 trace.record(recorded)
             life_lost = info.get(LIFE_LOST)
             resets = trace.append(actions, observations, reward, terminated, truncated, life_lost=life_lost)
         return taken
+
+    def _note_info(self, info: Mapping[str, object], over: Array) -> None:
+        if over.any():
+            for name, values in of_vector(info, self._info_names, over).items():
+                self._info[name] += values
 
     def _check(self) -> Bools:
         """Refuse what cannot be learned from; return which new slots are real steps."""

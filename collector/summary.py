@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from remuda.collector.rollout import Collected
 from remuda.logbook.reports import CollectReport, CollectTotals, CollectWindow
+from remuda.logbook.spread import merged
 from remuda.wire.messages import Counters
 
 
@@ -49,6 +50,7 @@ class CollectSummary:
                 duration_s=sum(collected.collect_s for collected in window),
                 episode_returns=[value for collected in window for value in collected.episode_returns],
                 episode_lengths=[value for collected in window for value in collected.episode_lengths],
+                episode_info=merged(collected.episode_info for collected in window),
             ),
             totals=CollectTotals(
                 env_steps=self._env_steps,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from remuda.coordinator.memory import EvaluationMemory, ResultMemory
+from remuda.logbook.spread import merged
 from remuda.wire.messages import CheckpointRecord
 
 
@@ -26,6 +27,8 @@ class EvaluationResult:
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
     duration_s: float
+    info: Mapping[str, Sequence[float]] = field(default_factory=dict[str, list[float]])
+    """What episodes reported besides, by name."""
 
     @property
     def reward_mean(self) -> float:
@@ -34,12 +37,13 @@ class EvaluationResult:
 
     def memory(self) -> ResultMemory:
         """What a restarted coordinator has to know."""
-        return ResultMemory(self.record, list(self.returns), list(self.lengths), self.duration_s)
+        info = merged([self.info])
+        return ResultMemory(self.record, list(self.returns), list(self.lengths), self.duration_s, info)
 
     @classmethod
     def of(cls, memory: ResultMemory) -> EvaluationResult:
         """The result that was remembered so."""
-        return cls(memory.record, tuple(memory.returns), tuple(memory.lengths), memory.duration_s)
+        return cls(memory.record, tuple(memory.returns), tuple(memory.lengths), memory.duration_s, memory.info)
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,7 @@ class Evaluation:
     """By lease of the evaluator."""
     _returns: dict[int, float] = field(default_factory=dict[int, float])
     _lengths: dict[int, int] = field(default_factory=dict[int, int])
+    _info: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
 
     def __post_init__(self) -> None:
         self._undealt = [Share(0, self.episodes)]
@@ -90,7 +95,15 @@ class Evaluation:
         self._undealt[0:1] = [rest] if rest.episodes else []
         return Share(first.first_episode, taken)
 
-    def finished(self, lease: int, first_episode: int, returns: Sequence[float], lengths: Sequence[int]) -> bool:
+    def finished(
+        self,
+        lease: int,
+        first_episode: int,
+        returns: Sequence[float],
+        lengths: Sequence[int],
+        *,
+        info: Mapping[str, Sequence[float]] | None = None,
+    ) -> bool:
         """Take a share's results in. False when they are not what this evaluator was asked for."""
         share = self._dealt.get(lease)
         if share != Share(first_episode, len(returns)) or len(returns) != len(lengths):
@@ -99,6 +112,7 @@ class Evaluation:
         for offset, (return_, length) in enumerate(zip(returns, lengths, strict=True)):
             self._returns[first_episode + offset] = return_
             self._lengths[first_episode + offset] = length
+        self._info = merged([self._info, info or {}])
         return True
 
     def lost(self, lease: int) -> None:
@@ -120,6 +134,7 @@ class Evaluation:
             returns=tuple(self._returns[i] for i in order),
             lengths=tuple(self._lengths[i] for i in order),
             duration_s=now_s - self.started_s,
+            info=self._info,
         )
 
     def share_of(self, lease: int) -> Share | None:
@@ -136,6 +151,7 @@ class Evaluation:
             undealt=[(share.first_episode, share.episodes) for share in self._undealt],
             dealt=[(lease, share.first_episode, share.episodes) for lease, share in self._dealt.items()],
             played=[(episode, self._returns[episode], self._lengths[episode]) for episode in self._returns],
+            info=merged([self._info]),
         )
 
     @classmethod
@@ -146,4 +162,5 @@ class Evaluation:
         restored._dealt = {lease: Share(first, episodes) for lease, first, episodes in memory.dealt}
         restored._returns = {episode: return_ for episode, return_, _ in memory.played}
         restored._lengths = {episode: length for episode, _, length in memory.played}
+        restored._info = merged([memory.info])
         return restored

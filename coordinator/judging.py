@@ -76,7 +76,8 @@ class Judging:
         evaluation = self._evaluation
         if evaluation is None or evaluation.number != message.evaluation:
             return []
-        if not evaluation.finished(message.lease, message.first_episode, message.returns, message.lengths):
+        share = message.first_episode, message.returns, message.lengths
+        if not evaluation.finished(message.lease, *share, info=message.info):
             return []
         steps: list[Step] = [Emit(self._experiment, evaluator_report(message, worker, evaluation.record))]
         if not evaluation.complete:

@@ -116,6 +116,7 @@ class ResultMemory(Memory, frozen=True):
     returns: list[float]
     lengths: list[int]
     duration_s: float
+    info: dict[str, list[float]] = {}
 
 
 class CommanderMemory(Memory, frozen=True):
@@ -147,6 +148,7 @@ class EvaluationMemory(Memory, frozen=True):
     """Lease, first_episode, episodes."""
     played: list[tuple[int, float, int]]
     """Episode, return, length."""
+    info: dict[str, list[float]] = {}
 
 
 class JudgingMemory(Memory, frozen=True):
@@ -170,6 +172,7 @@ class ProgressMemory(Memory, frozen=True):
     metrics: dict[str, float]
     newest: list[tuple[float, int]] = []
     """Returns and lengths of the newest training episodes, where they judge checkpoints."""
+    info: dict[str, list[float]] = {}
 
 
 class RestMemory(Memory, frozen=True):

@@ -12,6 +12,7 @@ from remuda.coordinator.memory import ProgressMemory
 from remuda.coordinator.resumed import Resumed
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.rounds import Rounds
+from remuda.logbook.spread import merged
 from remuda.policy.algorithms import declaration
 from remuda.wire.messages import CheckpointRecord, ChunkMeta, Counters
 
@@ -38,6 +39,7 @@ class ProgressRows:
         self._shown_env_step = -1
         self._returns: list[float] = []
         self._lengths: list[int] = []
+        self._info: dict[str, list[float]] = {}
         self._test: EvaluationResult | None = None
         self._metrics: Mapping[str, float] = {}
         if resumed is not None and (resumed.counters.env_step > 0 or resumed.progress_rows > 0):
@@ -49,6 +51,8 @@ class ProgressRows:
         """Episodes that ended in a counted chunk."""
         self._returns += meta.episode_returns
         self._lengths += meta.episode_lengths
+        if meta.episode_info:
+            self._info = merged([self._info, meta.episode_info])
         if not self._evaluates:
             self._newest.extend(zip(meta.episode_returns, meta.episode_lengths, strict=True))
 
@@ -85,6 +89,7 @@ class ProgressRows:
             env_step=0,
             test_returns=result.returns,
             test_lengths=result.lengths,
+            test_info=result.info,
             episode=result.record.episode,
             losses={},
             wall_s=result.record.wall_s,
@@ -105,8 +110,10 @@ class ProgressRows:
             env_step=counters.env_step,
             returns=self._returns,
             lengths=self._lengths,
+            info=self._info,
             test_returns=() if test is None else test.returns,
             test_lengths=() if test is None else test.lengths,
+            test_info={} if test is None else test.info,
             train_iter=counters.train_iter,
             episode=counters.episode,
             losses=self._losses,
@@ -116,7 +123,7 @@ class ProgressRows:
         self._epoch += 1
         self._shown_env_step = counters.env_step
         self._next_env_step = next_boundary(counters.env_step, self._interval)
-        self._returns, self._lengths, self._test = [], [], None
+        self._returns, self._lengths, self._info, self._test = [], [], {}, None
         return row
 
     def memory(self) -> ProgressMemory:
@@ -130,6 +137,7 @@ class ProgressRows:
             test=None if self._test is None else self._test.memory(),
             metrics=dict(self._metrics),
             newest=list(self._newest),
+            info=merged([self._info]),
         )
 
     def remember(self, memory: ProgressMemory) -> None:
@@ -140,6 +148,7 @@ class ProgressRows:
         self._test = None if memory.test is None else EvaluationResult.of(memory.test)
         self._metrics = memory.metrics
         self._newest.extend(memory.newest)
+        self._info = merged([memory.info])
 
 
 def _interval_env_steps(config: ExperimentConfig, round_env_steps: int | None) -> int:

@@ -12,7 +12,7 @@ from remuda.logbook.reports import (
     EvaluationReport,
     WorkerReport,
 )
-from remuda.logbook.spread import Spread
+from remuda.logbook.spread import episode_statistics
 from remuda.wire.messages import CheckpointRecord, CollectorReport, EvaluationDone
 
 WorkerRole = Literal["collector", "evaluator"]
@@ -59,6 +59,7 @@ def evaluation_report(result: EvaluationResult) -> EvaluationReport:
         returns=result.returns,
         lengths=result.lengths,
         duration_s=result.duration_s,
+        info=result.info,
     )
 
 
@@ -94,12 +95,13 @@ def collector_report(message: CollectorReport, worker: str, env_step: int) -> Wo
         duration_s=message.duration_s,
         reward_mean=message.reward_mean,
         reward_std=message.reward_std,
+        statistics=message.statistics,
     )
 
 
 def evaluator_report(message: EvaluationDone, worker: str, record: CheckpointRecord) -> WorkerReport:
     """What one evaluator played."""
-    spread = Spread.of(message.returns)
+    statistics = episode_statistics(message.returns, message.lengths, message.info)
     return WorkerReport(
         train_iter=record.train_iter,
         env_step=record.env_step,
@@ -108,6 +110,7 @@ def evaluator_report(message: EvaluationDone, worker: str, record: CheckpointRec
         episode_count=len(message.returns),
         step_count=sum(message.lengths),
         duration_s=message.duration_s,
-        reward_mean=spread.mean,
-        reward_std=spread.std,
+        reward_mean=statistics.pop("reward_mean"),
+        reward_std=statistics.pop("reward_std"),
+        statistics=statistics,
     )

@@ -123,8 +123,7 @@ class RunBooks:
             recovered = None if found is None else _with_payloads(found, folder.data)
             counters = _counters(checkpoints.last, recovered) if resume else None
             write_configs(folder.root, config, submit.provenance)
-            log = commander_logbook(folder, tuple(declaration(config).loss_columns), resumed=counters)
-            attach_configured(log, config, folder, counters)
+            log = _open_logbook(folder, config, counters)
             undo.pop_all()
         self._books[experiment] = _Book(folder, log, checkpoints, journal, ownership)
         if submit.submitted_from is not None:
@@ -166,8 +165,7 @@ class RunBooks:
             checkpoints = CheckpointIndex(folder.ckpt)
             _catch_up(checkpoints, recovered.memory)
             counters = recovered.memory.counters
-            log = commander_logbook(folder, tuple(declaration(config).loss_columns), resumed=counters)
-            attach_configured(log, config, folder, counters)
+            log = _open_logbook(folder, config, counters)
             undo.pop_all()
         self._books[recovered.memory.identity.id] = _Book(folder, log, checkpoints, journal, ownership)
         return _with_payloads(recovered, folder.data)
@@ -226,6 +224,13 @@ class RunBooks:
         _remove_locks(book.folder.policy.glob("*.lock"))
         book.close()
         self._ended = [log for log in (*self._ended, book.log) if log.busy]
+
+
+def _open_logbook(folder: RunFolder, config: ExperimentConfig, resumed: Counters | None) -> Logbook:
+    losses, info = tuple(declaration(config).loss_columns), config.env.episode_info
+    log = commander_logbook(folder, losses, episode_info=info, resumed=resumed)
+    attach_configured(log, config, folder, resumed)
+    return log
 
 
 def _write(

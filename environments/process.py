@@ -16,6 +16,7 @@ import msgspec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from remuda.config.schema import EnvConfig
+from remuda.environments.episode_info import as_columns
 from remuda.environments.make import Vector, make_single, reset_vector
 from remuda.environments.processes import DONE, RESET, ProcessStart, failure, receive_body
 from remuda.environments.shared_step import SharedStep
@@ -38,7 +39,8 @@ def main(connection: int, shared_memory: int) -> None:
 
 def _serve(owner: socket.socket, shared_memory: int) -> None:
     start = msgspec.json.decode(receive_body(owner.recv), type=ProcessStart)
-    build = functools.partial(make_single, EnvConfig.model_validate_json(start.env_json), source_dir=start.source_dir)
+    env = EnvConfig.model_validate_json(start.env_json)
+    build = functools.partial(make_single, env, source_dir=start.source_dir)
     part = slice(start.first, start.first + start.count)
     shared = SharedStep(start.layout, mmap.mmap(shared_memory, start.layout.nbytes))
     os.close(shared_memory)
@@ -50,9 +52,11 @@ def _serve(owner: socket.socket, shared_memory: int) -> None:
                 seeds = msgspec.json.decode(receive_body(owner.recv), type=list[int] | None)
                 shared.observations[part] = reset_vector(vector, seeds)
             else:
-                observations, reward, terminated, truncated, _ = vector.step(shared.actions[part])
+                observations, reward, terminated, truncated, info = vector.step(shared.actions[part])
                 shared.observations[part], shared.reward[part] = observations, reward
                 shared.terminated[part], shared.truncated[part] = terminated, truncated
+                if env.episode_info:
+                    shared.episode_info[part] = as_columns(info, env.episode_info, start.count)
             owner.sendall(DONE)
     finally:
         vector.close()

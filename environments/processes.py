@@ -50,7 +50,7 @@ class EnvironmentProcessError(RuntimeError):
 class ProcessVector(VectorEnv[Array, Array, Array]):
     """Steps `num_envs` environments in `processes` processes; resets as AutoresetMode.NEXT_STEP says.
 
-    `infos` stay where they arise: those returned are empty.
+    `infos` stay where they arise: those returned have what env.episode_info names, nan where it is not reported.
     """
 
     def __init__(
@@ -61,7 +61,8 @@ class ProcessVector(VectorEnv[Array, Array, Array]):
         self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
         self.single_observation_space, self.single_action_space = spaces
         self.observation_space, self.action_space = (batch_space(space, num_envs) for space in spaces)
-        layout = StepLayout.of(*spaces, num_envs=num_envs)
+        self._episode_info = env.episode_info
+        layout = StepLayout.of(*spaces, num_envs=num_envs, episode_info=len(env.episode_info))
         descriptor = _anonymous_memory(layout.nbytes)
         self._shared = SharedStep(layout, mmap.mmap(descriptor, layout.nbytes))
         bounds = [num_envs * number // processes for number in range(processes + 1)]
@@ -111,7 +112,7 @@ class ProcessVector(VectorEnv[Array, Array, Array]):
             shared.reward.copy(),
             shared.terminated.copy(),
             shared.truncated.copy(),
-            {},
+            {name: shared.episode_info[:, column].copy() for column, name in enumerate(self._episode_info)},
         )
 
     def close_extras(self, **kwargs: Any) -> None:

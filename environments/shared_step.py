@@ -33,23 +33,26 @@ class StepLayout(msgspec.Struct, frozen=True):
     reward: _Field
     terminated: _Field
     truncated: _Field
+    episode_info: _Field
+    """[num_envs, names]: what an episode that has just ended reports; nan where nothing."""
 
     @classmethod
-    def of(cls, observation: Space, action: Space, *, num_envs: int) -> StepLayout:
-        """For environments of these spaces, which column_layout has let pass."""
+    def of(cls, observation: Space, action: Space, *, num_envs: int, episode_info: int = 0) -> StepLayout:
+        """For environments of these spaces, which column_layout has let pass, and so many names of episode_info."""
         return cls(
             _field(observation, num_envs),
             _field(action, num_envs),
             _Field("float64", (num_envs,)),
             _Field("bool", (num_envs,)),
             _Field("bool", (num_envs,)),
+            _Field("float64", (num_envs, episode_info)),
         )
 
     @property
     def nbytes(self) -> int:
         """Bytes of all of them."""
         fields = (self.observations, self.actions, self.reward, self.terminated, self.truncated)
-        return sum(field.nbytes for field in fields)
+        return sum(field.nbytes for field in (*fields, self.episode_info))
 
 
 class SharedStep:
@@ -66,6 +69,7 @@ class SharedStep:
 
         self.observations, self.actions = view(layout.observations), view(layout.actions)
         self.reward, self.terminated, self.truncated = map(view, (layout.reward, layout.terminated, layout.truncated))
+        self.episode_info = view(layout.episode_info)
 
 
 def _field(space: Space, num_envs: int) -> _Field:

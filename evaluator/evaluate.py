@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from remuda.environments.episode_info import of_single
 from remuda.environments.make import SingleEnv
 from remuda.environments.spaces import Array, column_layout
+from remuda.logbook.spread import merged
 from remuda.policy.base import Actor
 
 
@@ -29,6 +31,13 @@ class Episode:
     """Undiscounted sum of rewards."""
     length: int
     """Steps."""
+    info: Mapping[str, float] = field(default_factory=dict[str, float])
+    """What the environment reported with the last step, of what was asked for."""
+
+
+def merged_info(episodes: Sequence[Episode]) -> dict[str, list[float]]:
+    """What the episodes reported, in their order, by name."""
+    return merged({name: [value] for name, value in episode.info.items()} for episode in episodes)
 
 
 @dataclass
@@ -43,6 +52,8 @@ class _Slot:
     observation: Array
     return_: float = 0.0
     length: int = 0
+    info: Mapping[str, object] = field(default_factory=dict[str, object])
+    """Of the newest step."""
 
 
 def evaluate(
@@ -53,6 +64,7 @@ def evaluate(
     rng: np.random.Generator,
     exploration: Mapping[str, float] | None = None,
     max_episode_steps: int | None = None,
+    episode_info: Sequence[str] = (),
     progress: Callable[[int], None] = lambda env_steps: None,
     finished: Callable[[Episode, int], None] = lambda episode, count: None,
 ) -> list[Episode]:
@@ -64,8 +76,9 @@ def evaluate(
     last bits that a network's batch size may change).
 
     The policy is deterministic unless it is given `exploration`, for which `rng` serves. `max_episode_steps` ends an
-    episode early. `progress` hears of the steps as they are taken; `finished` of each episode, with the number
-    finished so far. With environments made for `render_mode="human"` the episodes are shown.
+    episode early. `episode_info` names what environments report of an episode with its last step. `progress` hears of
+    the steps as they are taken; `finished` of each episode, with the number finished so far. With environments made for
+    `render_mode="human"` the episodes are shown.
 
     Raises EvaluationError, ValueError without environments, and whatever environments or policy raise.
     """
@@ -86,7 +99,8 @@ def evaluate(
             if not _step(slot, action) and slot.length != max_episode_steps:
                 still_playing.append(slot)
                 continue
-            episodes[slot.position] = Episode(slot.seed, slot.env_index, slot.return_, slot.length)
+            reported = of_single(slot.info, episode_info)
+            episodes[slot.position] = Episode(slot.seed, slot.env_index, slot.return_, slot.length, reported)
             finished(episodes[slot.position], len(episodes))
             if waiting:
                 still_playing.append(_begin(slot.env_index, slot.env, waiting))
@@ -102,7 +116,7 @@ def _begin(env_index: int, env: SingleEnv, waiting: deque[tuple[int, int]]) -> _
 
 def _step(slot: _Slot, action: object) -> bool:
     """Take one step; return whether the episode ended."""
-    slot.observation, reward, terminated, truncated, _ = slot.env.step(action)
+    slot.observation, reward, terminated, truncated, slot.info = slot.env.step(action)
     slot.return_ += float(reward)
     slot.length += 1
     if not (math.isfinite(slot.return_) and np.isfinite(slot.observation).all()):

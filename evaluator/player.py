@@ -53,6 +53,7 @@ class CheckpointPlayer:
             policy,
             seeds=[episode_seed(self._config.seed, number) for number in numbers],
             rng=generator(self._config.seed, "evaluator", 0, "actions"),
+            episode_info=self._config.env.episode_info,
             progress=progress,
             finished=finished,
         )

@@ -139,10 +139,17 @@ class Logbook:
             self._failed.setdefault(path, str(error))
 
 
-def serial_logbook(run: RunFolder, loss_columns: Sequence[str], *, resumed: Counters | None = None) -> Logbook:
+def serial_logbook(
+    run: RunFolder,
+    loss_columns: Sequence[str],
+    *,
+    episode_info: Sequence[str] = (),
+    resumed: Counters | None = None,
+) -> Logbook:
     """Open all logs of a serial run. What the commander says stands in the evaluator's log.
 
-    `resumed` are the counters a resumed run continues from: curves and progress rows beyond them are cut off.
+    `episode_info` names what episodes report besides; it has columns in progress.txt. `resumed` are the counters a
+    resumed run continues from: curves and progress rows beyond them are cut off.
     """
     buffer, collector = TextLog(run.buffer_log), TextLog(run.serial_collector_log)
     evaluator, learner = TextLog(run.serial_evaluator_log), TextLog(run.learner_log)
@@ -165,7 +172,7 @@ def serial_logbook(run: RunFolder, loss_columns: Sequence[str], *, resumed: Coun
             "vitals": (TextView(evaluator), CurveView(curves, "vitals")),
         },
         writers=(curves,),
-        progress_file=_progress(run, loss_columns, resumed),
+        progress_file=_progress(run, loss_columns, episode_info, resumed),
         timers_file=run.timers,
     )
 
@@ -188,7 +195,13 @@ def evaluator_logbook(run: RunFolder, uuid: str, incarnation: int) -> Logbook:
     return Logbook({"evaluator": log}, {"episode": (TextView(log),), "evaluation": (TextView(log),)})
 
 
-def commander_logbook(run: RunFolder, loss_columns: Sequence[str], *, resumed: Counters | None = None) -> Logbook:
+def commander_logbook(
+    run: RunFolder,
+    loss_columns: Sequence[str],
+    *,
+    episode_info: Sequence[str] = (),
+    resumed: Counters | None = None,
+) -> Logbook:
     """Open what the coordinator writes for one experiment.
 
     The evaluation as a whole stands in the commander's log and in the curves; each evaluator's share of it in the
@@ -215,10 +228,13 @@ def commander_logbook(run: RunFolder, loss_columns: Sequence[str], *, resumed: C
             "vitals": (TextView(commander), CurveView(curves, "vitals")),
         },
         writers=(curves, buffer_curves),
-        progress_file=_progress(run, loss_columns, resumed),
+        progress_file=_progress(run, loss_columns, episode_info, resumed),
         timers_file=run.timers,
     )
 
 
-def _progress(run: RunFolder, loss_columns: Sequence[str], resumed: Counters | None) -> ProgressFile:
-    return ProgressFile(run.progress, loss_columns, resumed_env_step=None if resumed is None else resumed.env_step)
+def _progress(
+    run: RunFolder, loss_columns: Sequence[str], episode_info: Sequence[str], resumed: Counters | None
+) -> ProgressFile:
+    step = None if resumed is None else resumed.env_step
+    return ProgressFile(run.progress, loss_columns, episode_info=episode_info, resumed_env_step=step)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from remuda.logbook.spread import Spread
+from remuda.logbook.spread import Spread, episode_statistics
 from remuda.logbook.table import Table
 
 _STEP_COLUMN = "TotalEnvInteracts"
@@ -28,9 +28,12 @@ class ProgressRow:
     """Undiscounted returns of the training episodes that ended."""
     lengths: Sequence[int] = ()
     """Environment steps of the same."""
+    info: Mapping[str, Sequence[float]] = field(default_factory=dict[str, list[float]])
+    """What they reported besides, by name."""
     test_returns: Sequence[float] = ()
     """As `returns`, of evaluation episodes."""
     test_lengths: Sequence[int] = ()
+    test_info: Mapping[str, Sequence[float]] = field(default_factory=dict[str, list[float]])
     losses: Mapping[str, float]
     """Averages under the file's loss columns; others are left out, missing ones are nan."""
     metrics: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -41,7 +44,8 @@ class ProgressRow:
     def values(self) -> dict[str, float]:
         """List the columns of progress.txt with their values, but for the losses."""
         train, test = Spread.of(self.returns), Spread.of(self.test_returns)
-        length, test_length = Spread.of(self.lengths), Spread.of(self.test_lengths)
+        reported = {_camel(name): values for name, values in self.info.items()}
+        reported |= {f"Test{_camel(name)}": values for name, values in self.test_info.items()}
         return {
             "Epoch": self.epoch,
             "AverageEpRet": train.mean,
@@ -52,9 +56,12 @@ class ProgressRow:
             "StdTestEpRet": test.std,
             "MaxTestEpRet": test.max,
             "MinTestEpRet": test.min,
-            "EpLen": length.mean,
-            "TestEpLen": test_length.mean,
+            "EpLen": Spread.of(self.lengths).mean,
+            "TestEpLen": Spread.of(self.test_lengths).mean,
             _STEP_COLUMN: self.env_step,
+            "MedianEpRet": train.median,
+            "MedianTestEpRet": test.median,
+            **{column: value for name, values in reported.items() for column, value in _columns_of(name, values)},
             "Time": self.wall_s,
         }
 
@@ -66,17 +73,13 @@ class ProgressRow:
             "episode": self.episode,
             "wall_s": self.wall_s,
         }
-        quantities = {
-            "collector": {"reward": self.returns, "length": self.lengths},
-            "evaluator": {"reward": self.test_returns, "length": self.test_lengths},
+        by_role: dict[str, Mapping[str, float]] = {
+            "collector": episode_statistics(self.returns, self.lengths, self.info),
+            "evaluator": episode_statistics(self.test_returns, self.test_lengths, self.test_info),
+            "learner": self.metrics,
         }
-        statistics = {
-            f"{role}/{name}": value
-            for role, of_role in quantities.items()
-            for quantity, values in of_role.items()
-            for name, value in Spread.of(values).named(quantity).items()
-        }
-        return {**counters, **statistics, **{f"learner/{name}": value for name, value in self.metrics.items()}}
+        values = {f"{role}/{name}": value for role, of_role in by_role.items() for name, value in of_role.items()}
+        return {**counters, **values}
 
 
 class ProgressFile:
@@ -85,8 +88,16 @@ class ProgressFile:
     A file that is there already is continued as Table says. Raises ValueError for a file that is something else.
     """
 
-    def __init__(self, path: Path, loss_columns: Sequence[str], *, resumed_env_step: int | None = None) -> None:
-        columns = _columns(loss_columns)
+    def __init__(
+        self,
+        path: Path,
+        loss_columns: Sequence[str],
+        *,
+        episode_info: Sequence[str] = (),
+        resumed_env_step: int | None = None,
+    ) -> None:
+        """`episode_info` names what episodes report besides; it has columns of its own."""
+        columns = _columns(loss_columns, episode_info)
         self._table = Table(path, columns, separator="\t", step_column=_STEP_COLUMN, resumed_step=resumed_env_step)
         self.path = path
 
@@ -104,9 +115,28 @@ class ProgressFile:
         self._table.close()
 
 
-def _columns(loss_columns: Sequence[str]) -> list[str]:
-    *fixed, time_column = ProgressRow(epoch=0, env_step=0, losses={}, wall_s=0.0).values()
-    columns = [*fixed, *loss_columns, time_column]
+def _columns(loss_columns: Sequence[str], episode_info: Sequence[str]) -> list[str]:
+    """Those that tools know come first, the losses behind the steps, the time last."""
+    info: dict[str, list[float]] = {name: [] for name in episode_info}
+    fixed = list(ProgressRow(epoch=0, env_step=0, losses={}, wall_s=0.0, info=info, test_info=info).values())
+    steps = fixed.index(_STEP_COLUMN) + 1
+    columns = [*fixed[:steps], *loss_columns, *fixed[steps:]]
     if len(set(columns)) < len(columns) or not all(column.isidentifier() for column in loss_columns):
         raise ValueError(f"loss columns must be distinct identifiers, not {list(loss_columns)}")
     return columns
+
+
+def _columns_of(name: str, values: Sequence[float]) -> list[tuple[str, float]]:
+    spread = Spread.of(values)
+    return [
+        (f"Average{name}", spread.mean),
+        (f"Std{name}", spread.std),
+        (f"Max{name}", spread.max),
+        (f"Min{name}", spread.min),
+        (f"Median{name}", spread.median),
+    ]
+
+
+def _camel(name: str) -> str:
+    """`boxes_pushed` as the columns write it: BoxesPushed."""
+    return "".join(part[:1].upper() + part[1:] for part in name.split("_"))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from remuda.logbook.lines import one_line
-from remuda.logbook.spread import Spread, ratio
+from remuda.logbook.spread import episode_statistics, ratio
 from remuda.logbook.tables import Value, grid, lines
 
 Topic = Literal[
@@ -60,6 +60,12 @@ class CollectWindow:
     """Undiscounted, of the episodes that ended, in order."""
     episode_lengths: Sequence[int]
     """Environment steps of the same episodes."""
+    episode_info: Mapping[str, Sequence[float]] = field(default_factory=dict[str, list[float]])
+    """What they reported besides, by name."""
+
+    def statistics(self) -> dict[str, float]:
+        """Five each, of returns, lengths and what was reported besides."""
+        return episode_statistics(self.episode_returns, self.episode_lengths, self.episode_info)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,27 +92,28 @@ class CollectReport(Report):
     def fields(self) -> dict[str, Value]:
         # Episode averages are over the episodes that ended, rates over the window's seconds.
         window, totals = self.window, self.totals
-        returns, episodes = Spread.of(window.episode_returns), len(window.episode_returns)
-        return {
+        statistics, episodes = window.statistics(), len(window.episode_returns)
+        fields: dict[str, Value] = {
             "episode_count": episodes,
             "envstep_count": window.env_steps,
             "train_sample_count": window.train_samples,
-            "avg_envstep_per_episode": Spread.of(window.episode_lengths).mean,
+            "avg_envstep_per_episode": statistics["length_mean"],
             "avg_sample_per_episode": ratio(window.train_samples, episodes),
             "avg_envstep_per_sec": ratio(window.env_steps, window.duration_s),
             "avg_train_sample_per_sec": ratio(window.train_samples, window.duration_s),
             "avg_episode_per_sec": ratio(episodes, window.duration_s),
             "collect_time": window.duration_s,
-            "reward_mean": returns.mean,
-            "reward_std": returns.std,
+            "reward_mean": statistics["reward_mean"],
+            "reward_std": statistics["reward_std"],
             "each_reward": list(window.episode_returns),
-            "reward_max": returns.max,
-            "reward_min": returns.min,
+            "reward_max": statistics["reward_max"],
+            "reward_min": statistics["reward_min"],
             "total_envstep_count": totals.env_steps,
             "total_train_sample_count": totals.train_samples,
             "total_episode_count": totals.episodes,
             "total_duration": totals.duration_s,
         }
+        return {**fields, **_beyond(statistics, fields)}
 
     def text(self) -> str:
         return f"collect end:\n{lines(self.fields())}"
@@ -146,14 +153,17 @@ class EvaluationReport(Report):
     returns: Sequence[float]
     lengths: Sequence[int]
     duration_s: float
+    info: Mapping[str, Sequence[float]] = field(default_factory=dict[str, list[float]])
+    """What the episodes reported besides, by name."""
 
     @property
     def topic(self) -> Topic:
         return "evaluation"
 
     def fields(self) -> dict[str, Value]:
-        returns, episodes, env_steps = Spread.of(self.returns), len(self.returns), sum(self.lengths)
-        return {
+        statistics = episode_statistics(self.returns, self.lengths, self.info)
+        episodes, env_steps = len(self.returns), sum(self.lengths)
+        fields: dict[str, Value] = {
             "train_iter": self.train_iter,
             "ckpt_name": self.ckpt_name,
             "episode_count": episodes,
@@ -162,12 +172,13 @@ class EvaluationReport(Report):
             "avg_envstep_per_episode": ratio(env_steps, episodes),
             "avg_envstep_per_sec": ratio(env_steps, self.duration_s),
             "avg_time_per_episode": ratio(self.duration_s, episodes),
-            "reward_mean": returns.mean,
-            "reward_std": returns.std,
+            "reward_mean": statistics["reward_mean"],
+            "reward_std": statistics["reward_std"],
             "each_reward": list(self.returns),
-            "reward_max": returns.max,
-            "reward_min": returns.min,
+            "reward_max": statistics["reward_max"],
+            "reward_min": statistics["reward_min"],
         }
+        return {**fields, **_beyond(statistics, fields)}
 
     def text(self) -> str:
         return f"=== Evaluation at Iteration {self.train_iter} Result ===\n{grid(self.fields())}"
@@ -269,6 +280,8 @@ class WorkerReport(Report):
     reward_mean: float
     """nan where no episode ended; as the next."""
     reward_std: float
+    statistics: Mapping[str, float] = field(default_factory=dict[str, float])
+    """More of returns, lengths and what episodes reported; nan likewise."""
 
     @property
     def topic(self) -> Topic:
@@ -284,7 +297,13 @@ class WorkerReport(Report):
             "avg_time_per_episode": ratio(self.duration_s, self.episode_count),
             "reward_mean": self.reward_mean,
             "reward_std": self.reward_std,
+            **self.statistics,
         }
 
     def text(self) -> str:
         return f"[{self.role.upper()}] worker {one_line(self.worker)}:\n{lines(self.fields())}"
+
+
+def _beyond(statistics: Mapping[str, float], fields: Mapping[str, Value]) -> dict[str, float]:
+    """The statistics that have no place among the fields yet."""
+    return {name: value for name, value in statistics.items() if name not in fields}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,6 +37,23 @@ class Spread:
     def named(self, quantity: str) -> dict[str, float]:
         """The five under `<quantity>_mean` and so on."""
         return {f"{quantity}_{statistic}": value for statistic, value in vars(self).items()}
+
+
+def episode_statistics(
+    returns: Sequence[float], lengths: Sequence[float], info: Mapping[str, Sequence[float]]
+) -> dict[str, float]:
+    """Five statistics each of the episodes' returns (`reward_mean` …), lengths, and what they reported besides."""
+    quantities: dict[str, Sequence[float]] = {"reward": returns, "length": lengths, **info}
+    return {name: value for key, values in quantities.items() for name, value in Spread.of(values).named(key).items()}
+
+
+def merged(infos: Iterable[Mapping[str, Sequence[float]]]) -> dict[str, list[float]]:
+    """What several stretches of episodes reported, in order, by name."""
+    all_: dict[str, list[float]] = {}
+    for info in infos:
+        for name, values in info.items():
+            all_.setdefault(name, []).extend(values)
+    return all_
 
 
 def ratio(total: float, count: float) -> float:

@@ -14,7 +14,7 @@ from remuda.coordinator.progress import ProgressRows
 from remuda.coordinator.rate import Rate
 from remuda.coordinator.reporting import evaluation_report, training_verdict_line, verdict_line
 from remuda.coordinator.resumed import Resumed
-from remuda.evaluator.evaluate import Episode
+from remuda.evaluator.evaluate import Episode, merged_info
 from remuda.evaluator.player import episode_report
 from remuda.learner.checkpoint import Progress
 from remuda.learner.loop import LearnerLoop
@@ -250,7 +250,8 @@ class SerialLoop:
             return
         returns = tuple(episode.return_ for episode in episodes)
         lengths = tuple(episode.length for episode in episodes)
-        result = EvaluationResult(record, returns, lengths, self._watch.clock() - started_s)
+        info = merged_info(episodes)
+        result = EvaluationResult(record, returns, lengths, self._watch.clock() - started_s, info)
         verdict = self._commander.evaluated(result)
         self._write_row(self._progress.evaluated(result))
         self._logbook.emit(evaluation_report(result))

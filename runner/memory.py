@@ -47,6 +47,7 @@ class Memory:
             collect_s=collected.collect_s,
             episode_returns=collected.episode_returns,
             episode_lengths=collected.episode_lengths,
+            episode_info=collected.episode_info,
         )
         accepted = self._experience.accept(meta)
         if accepted.rejected is not None:

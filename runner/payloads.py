@@ -62,5 +62,6 @@ class Payloads:
                 collect_s=meta.collect_s,
                 episode_returns=meta.episode_returns,
                 episode_lengths=meta.episode_lengths,
+                episode_info=meta.episode_info,
             )
         self._waiting, self._waiting_bytes = {}, 0

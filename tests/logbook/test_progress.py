@@ -12,7 +12,7 @@ from remuda.logbook.progress import ProgressFile, ProgressRow
 
 HEADER = (
     "Epoch\tAverageEpRet\tStdEpRet\tMaxEpRet\tMinEpRet\tAverageTestEpRet\tStdTestEpRet\tMaxTestEpRet\tMinTestEpRet\t"
-    "EpLen\tTestEpLen\tTotalEnvInteracts\tLossQ\tTime\n"
+    "EpLen\tTestEpLen\tTotalEnvInteracts\tLossQ\tMedianEpRet\tMedianTestEpRet\tTime\n"
 )
 
 
@@ -41,7 +41,7 @@ def epochs(path: Path) -> list[int]:
 def test_the_file_to_the_letter(tmp_path: Path) -> None:
     write(tmp_path / "p", 1)
     assert (tmp_path / "p").read_text() == (
-        HEADER + "1\t10.0\t1.0\t11.0\t9.0\tnan\tnan\tnan\tnan\t40.0\tnan\t1000\t0.5\t2.5\n"
+        HEADER + "1\t10.0\t1.0\t11.0\t9.0\tnan\tnan\tnan\tnan\t40.0\tnan\t1000\t0.5\t10.0\tnan\t2.5\n"
     )
 
 
@@ -54,9 +54,28 @@ def test_test_columns_show_evaluations(tmp_path: Path) -> None:
     file = ProgressFile(tmp_path / "p", [])
     file.row(ProgressRow(epoch=1, env_step=8, test_returns=[1.0, 3.0], test_lengths=[5, 6], losses={}, wall_s=1.0))
     assert (tmp_path / "p").read_text().splitlines()[1] == (
-        "1\tnan\tnan\tnan\tnan\t2.0\t1.0\t3.0\t1.0\tnan\t5.5\t8\t1.0"
+        "1\tnan\tnan\tnan\tnan\t2.0\t1.0\t3.0\t1.0\tnan\t5.5\t8\tnan\t2.0\t1.0"
     ), "on disk at once"
     file.close()
+
+
+def test_what_the_environment_reports_has_columns_of_its_own(tmp_path: Path) -> None:
+    file = ProgressFile(tmp_path / "p", ["LossQ"], episode_info=["boxes_pushed", "won"])
+    info = {"boxes_pushed": [1.0, 2.0, 6.0], "won": []}
+    file.row(ProgressRow(epoch=0, env_step=8, losses={"LossQ": 0.5}, wall_s=1.0, info=info, test_info={"won": [1.0]}))
+    file.row(ProgressRow(epoch=1, env_step=9, losses={"LossQ": 0.5}, wall_s=1.0))
+    file.close()
+    header, first, second = (line.split("\t") for line in (tmp_path / "p").read_text().splitlines())
+    statistics, names = ("Average", "Std", "Max", "Min", "Median"), ("BoxesPushed", "Won", "TestBoxesPushed", "TestWon")
+    assert header[header.index("MedianTestEpRet") + 1 :] == [
+        *(f"{s}{name}" for name in names for s in statistics),
+        "Time",
+    ]
+    row = dict(zip(header, map(float, first), strict=True))
+    assert [row[f"{s}BoxesPushed"] for s in statistics] == [3.0, pytest.approx(math.sqrt(14 / 3)), 6.0, 1.0, 2.0]
+    assert [row[f"{s}TestWon"] for s in statistics] == [1.0, 0.0, 1.0, 1.0, 1.0]
+    assert math.isnan(row["AverageWon"])
+    assert second[-21:-1] == ["nan"] * 20
 
 
 def test_numpy_reads_it(tmp_path: Path) -> None:
@@ -104,11 +123,11 @@ def test_a_file_keeps_the_columns_it_began_with(tmp_path: Path) -> None:
     file.close()
     header, _, second = (tmp_path / "p").read_text().splitlines()
     assert header + "\n" == HEADER
-    assert math.isnan(float(second.split("\t")[-2]))
+    assert math.isnan(float(second.split("\t")[-4]))
     assert len(second.split("\t")) == len(header.split("\t"))
 
 
-@pytest.mark.parametrize("text", ["my notes\nare here\n", HEADER + "1\t2\n", HEADER + "x\t" * 13 + "x\n"])
+@pytest.mark.parametrize("text", ["my notes\nare here\n", HEADER + "1\t2\n", HEADER + "x\t" * 15 + "x\n"])
 def test_a_file_that_is_something_else_is_not_touched(tmp_path: Path, text: str) -> None:
     (tmp_path / "p").write_text(text)
     with pytest.raises(ValueError, match="cannot be continued") as caught:

@@ -22,6 +22,7 @@ from remuda.logbook.reports import (
 )
 from remuda.logbook.spread import Spread, ratio
 
+STATISTICS = ("mean", "std", "max", "min", "median")
 UUID = "6f1c9c3e-0d0a-4c5b-8a39-2f6f6f5c1e77"
 
 
@@ -60,8 +61,30 @@ def test_the_collectors_lines() -> None:
         "total_envstep_count: 5000\n"
         "total_train_sample_count: 4900\n"
         "total_episode_count: 31\n"
-        "total_duration: 90.500000"
+        "total_duration: 90.500000\n"
+        "reward_median: 10.000000\n"
+        "length_mean: 40.000000\n"
+        "length_std: 10.000000\n"
+        "length_max: 50.000000\n"
+        "length_min: 30.000000\n"
+        "length_median: 40.000000"
     )
+
+
+def test_what_the_environment_reports_stands_behind_the_promised_names() -> None:
+    window = CollectWindow(
+        env_steps=8, train_samples=8, duration_s=1.0, episode_returns=[1.0], episode_lengths=[8],
+        episode_info={"boxes": [1.0, 2.0, 6.0], "won": []},
+    )  # fmt: skip
+    totals = CollectTotals(env_steps=8, train_samples=8, episodes=1, duration_s=1.0)
+    fields = CollectReport(train_iter=0, env_step=8, window=window, totals=totals).fields()
+    assert list(fields)[-10:] == [f"{name}_{s}" for name in ("boxes", "won") for s in STATISTICS]
+    assert [fields[f"boxes_{s}"] for s in ("mean", "max", "min", "median")] == [3.0, 6.0, 1.0, 2.0]
+    report = EvaluationReport(
+        train_iter=0, env_step=0, ckpt_name="c", returns=[1.0], lengths=[8], duration_s=1.0, info={"won": [0.0, 1.0]}
+    )
+    assert list(report.fields())[-5:] == [f"won_{s}" for s in STATISTICS]
+    assert report.fields()["won_mean"] == 0.5
 
 
 def test_where_no_episode_ended_there_is_nan_and_no_crash() -> None:
@@ -77,6 +100,8 @@ def test_where_no_episode_ended_there_is_nan_and_no_crash() -> None:
         "reward_std",
         "reward_max",
         "reward_min",
+        "reward_median",
+        *(f"length_{statistic}" for statistic in STATISTICS),
     }
     assert fields["episode_count"] == 0
     assert fields["each_reward"] == []
@@ -114,11 +139,16 @@ def test_the_evaluators_table() -> None:
         "+-------+-------------+------------+-----------------------+------------+\n"
         "| Value | 10.000000   | 1.000000   | [9.000000, 11.000000] | 11.000000  |\n"
         "+-------+-------------+------------+-----------------------+------------+\n"
-        "+-------+------------+\n"
-        "| Name  | reward_min |\n"
-        "+-------+------------+\n"
-        "| Value | 9.000000   |\n"
-        "+-------+------------+"
+        "+-------+------------+---------------+-------------+------------+\n"
+        "| Name  | reward_min | reward_median | length_mean | length_std |\n"
+        "+-------+------------+---------------+-------------+------------+\n"
+        "| Value | 9.000000   | 10.000000     | 40.000000   | 10.000000  |\n"
+        "+-------+------------+---------------+-------------+------------+\n"
+        "+-------+------------+------------+---------------+\n"
+        "| Name  | length_max | length_min | length_median |\n"
+        "+-------+------------+------------+---------------+\n"
+        "| Value | 50.000000  | 30.000000  | 40.000000     |\n"
+        "+-------+------------+------------+---------------+"
     )
 
 
@@ -189,6 +219,7 @@ def test_a_workers_report_is_named_and_its_times_are_not_swapped() -> None:
         duration_s=10.0,
         reward_mean=9.0,
         reward_std=0.5,
+        statistics={"reward_median": 8.5, "won_mean": 0.25},
     )
     assert report.text() == (
         f"[COLLECTOR] worker {UUID}:\n"
@@ -199,7 +230,9 @@ def test_a_workers_report_is_named_and_its_times_are_not_swapped() -> None:
         "avg_time_per_step: 0.050000\n"
         "avg_time_per_episode: 2.500000\n"
         "reward_mean: 9.000000\n"
-        "reward_std: 0.500000"
+        "reward_std: 0.500000\n"
+        "reward_median: 8.500000\n"
+        "won_mean: 0.250000"
     )
 
 

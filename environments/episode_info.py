@@ -1,0 +1,57 @@
+"""What environments report of an episode beside its rewards: the numbers that `env.episode_info` names."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from remuda.environments.spaces import Array
+
+
+def of_vector(info: Mapping[str, object], names: Sequence[str], over: NDArray[np.bool_]) -> dict[str, list[float]]:
+    """Take the finite numbers that a step of a vector reports for the episodes that are `over` (bool [num_envs]).
+
+    An environment that does not report a name, or no number under it, is left out.
+    """
+    columns = as_columns(info, names, len(over))
+    found: dict[str, list[float]] = {}
+    for column, name in enumerate(names):
+        values = columns[over, column]
+        found[name] = values[np.isfinite(values)].tolist()
+    return found
+
+
+def as_columns(info: Mapping[str, object], names: Sequence[str], num_envs: int) -> NDArray[np.float64]:
+    """All that a step of a vector reports, float64 [num_envs, names]; nan where it is no number."""
+    columns = np.full((num_envs, len(names)), np.nan)
+    for column, name in enumerate(names):
+        values, reported = _numbers(info.get(name), num_envs), info.get(f"_{name}")
+        if values is not None:
+            columns[:, column] = np.where(reported, values, np.nan) if isinstance(reported, np.ndarray) else values
+    return columns
+
+
+def of_single(info: Mapping[str, object], names: Sequence[str]) -> dict[str, float]:
+    """Take the finite numbers that one environment's last step reports."""
+    found: dict[str, float] = {}
+    for name in names:
+        value = info.get(name)
+        if isinstance(value, np.ndarray) and value.ndim == 0:
+            value = value.item()
+        if isinstance(value, numbers.Real) and math.isfinite(value):
+            found[name] = float(value)
+    return found
+
+
+def _numbers(values: object, num_envs: int) -> NDArray[np.float64] | None:
+    """The values as float64 [num_envs]; None where they are something else."""
+    if not isinstance(values, np.ndarray) or values.shape != (num_envs,):
+        return None
+    array: Array = values
+    if array.dtype == object:  # some report numbers, others nothing or something else
+        return np.array([float(value) if isinstance(value, numbers.Real) else math.nan for value in array])
+    return array.astype(np.float64) if array.dtype.kind in "biuf" else None

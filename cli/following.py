@@ -10,6 +10,7 @@ from remuda.cli.playing import Player
 from remuda.coordinator.journal import is_open
 from remuda.policy.checkpoint_file import CheckpointError
 from remuda.policy.newest import NewestPolicy
+from remuda.policy.playable import Playable
 from remuda.storage.checkpoint_index import CheckpointIndexError
 from remuda.storage.run_folder import RunFolder
 
@@ -20,21 +21,24 @@ LOOK_INTERVAL_S = 0.5
 def follow_run(run_dir: Path, player: Player) -> None:
     """Play every newer policy until the run is over, its last one included; Ctrl-C ends it sooner.
 
-    Raises CommandError.
+    Where episodes are shown, the same policy plays on until there is a newer one. Raises CommandError.
     """
     newest, journal = NewestPolicy(run_dir), RunFolder(run_dir).journal
+    current: Playable | None = None
     played = 0
     try:
         while True:
             goes_on = is_open(journal)  # asked before looking, lest the last policy comes in between
-            playable = newest.newer()
-            if playable is not None:
-                player.play(playable)
-                played += 1
-            elif not goes_on:
+            newer = newest.newer()
+            if newer is None and not goes_on:
                 break
-            else:
+            if newer is None and not (player.shows and current is not None):
                 time.sleep(LOOK_INTERVAL_S)
+                continue
+            played += newer is not None
+            current = newer or current
+            assert current is not None, "there is a newer one, or one to be shown again"
+            player.play(current)
     except KeyboardInterrupt:
         player.say(f"no longer following; the run is left alone (policies played: {played})")
         return

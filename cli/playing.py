@@ -59,6 +59,11 @@ class Player:
         for env in self._envs:
             env.close()
 
+    @property
+    def shows(self) -> bool:
+        """Somebody watches as it plays."""
+        return self._asked.render_mode == "human"
+
     def say(self, text: str) -> None:
         """Tell people; standard output is theirs unless JSON was asked for."""
         print(text, file=sys.stderr if self._asked.as_json else sys.stdout, flush=True)

@@ -58,6 +58,27 @@ def test_every_newer_policy_is_played_until_the_run_is_over(tmp_path: Path, laun
     assert ended.err.splitlines()[-1] == f"the run is over (policies played: {len(played)})"
 
 
+def test_where_episodes_are_shown_the_policy_plays_on_until_there_is_a_newer_one(
+    tmp_path: Path, launched: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    never = {"interval_env_steps": 10_000_000}
+    cart = {"env": {"id": "CartPole-v1", "make": None}, "evaluator": never, "checkpoint": never} | ENDLESS
+    user, run = UserFolder.make(tmp_path / "user", cart), tmp_path / "run"
+    training = launched(user.root, "train", user.config, "--run-dir", run)
+    wait_until(lambda: training.process.poll() is not None or (run / "config.json").exists(), 60, "it is a run")
+    follower = launched(user.root, "evaluate", run, "--follow", "-l", 3, "--json")
+    wait_until(lambda: follower.process.poll() is not None or len(lines(follower)) >= 4, 60, "it is shown")
+    assert {line["train_iter"] for line in lines(follower)} == {0}
+    training.process.terminate()
+    assert training.ended(30).code == 0
+    ended = follower.ended(30)
+    assert ended.code == 0, ended.err
+    assert lines(follower)[-1]["train_iter"] == index(run)["last"] > 0
+    assert "the run is over (policies played: 2)" in ended.err
+
+
 def test_a_run_that_was_killed_is_over_too(tmp_path: Path, launched: Launcher) -> None:
     training, follower, _ = begin(launched, tmp_path, "train")
     wait_until(lambda: follower.process.poll() is not None or lines(follower), 60, "a policy is played")

@@ -36,6 +36,8 @@ ANSWER_DEADLINE_S = 10.0
 SUBMIT_DEADLINE_S = 60.0
 """Making a run folder and recording git may take a while on a network file system."""
 POLL_S = 0.2
+END_POLL_S = 0.02
+"""Of an experiment that is about to be over: whoever waits for that should not wait longer for the news."""
 RETURN_DEADLINE_S = 60.0
 """How long a coordinator that is gone is waited for while its logs are followed."""
 OVER = ("finished", "stopped", "failed")
@@ -113,7 +115,7 @@ class Client:
             if status.state in OVER:
                 return status
             check()
-            time.sleep(POLL_S)
+            time.sleep(END_POLL_S if status.state == "stopping" else POLL_S)
 
     def logs(
         self, experiment: str, source: str = "commander", *, last_lines: int | None = None, follow: bool = False

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from remuda.coordinator.evaluation import Evaluation, Share
+from remuda.coordinator.evaluation import Evaluation, EvaluationResult, Share
 from remuda.wire.messages import CheckpointRecord
 
 RECORD = CheckpointRecord(7, 100, 1.0, None, "iteration_7.pth.tar", "0" * 64, "2026-01-01T00:00:00+00:00")
@@ -75,3 +75,14 @@ def test_random_losses_never_lose_or_repeat_an_episode() -> None:
                 episodes = range(share.first_episode, share.first_episode + share.episodes)
                 assert one.finished(lease, share.first_episode, [float(e) for e in episodes], list(episodes))
         assert one.result(0.0).returns == tuple(float(e) for e in range(one.episodes))
+
+
+def test_what_episodes_reported_is_gathered_over_shares_and_restarts() -> None:
+    one = Evaluation(1, RECORD, 4, 0.0)
+    one.deal([1, 2])
+    assert one.finished(2, 2, [3.0, 4.0], [30, 40], info={"won": [1.0]})
+    again = Evaluation.of(one.memory(5.0), 10.0)
+    assert again.finished(1, 0, [1.0, 2.0], [10, 20], info={"won": [0.0], "boxes": [7.0]})
+    result = again.result(11.0)
+    assert result.info == {"won": [1.0, 0.0], "boxes": [7.0]}
+    assert EvaluationResult.of(result.memory()) == result

@@ -47,7 +47,8 @@ class Walk(gymnasium.Env):
             raise RuntimeError("the floor gave way")
         self.time += 1
         self.place += 1.0 if action else -1.0
-        return self.seen(), -abs(self.place), self.place > 6.0, self.time >= self.length, {}
+        info = {"steps_to_go": self.length - self.time, "side": float(np.sign(self.place))}
+        return self.seen(), -abs(self.place), self.place > 6.0, self.time >= self.length, info
 
     def seen(self):
         return np.array([self.place, self.time], np.float32)

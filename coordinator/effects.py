@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from remuda.buffer.index import Prioritized
-from remuda.coordinator.memory import RunMemory
+from remuda.coordinator.memory import NewEpisodes, RunMemory
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.reports import Report
 from remuda.wire.channel import Envelope
@@ -127,6 +127,7 @@ class Remember:
     """First rows of chunks that are live no more."""
     priorities: Prioritized | None = None
     """A new snapshot of all priorities, when one is due."""
+    episodes: NewEpisodes | None = None
 
 
 @dataclass(frozen=True)

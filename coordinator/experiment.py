@@ -18,7 +18,7 @@ from remuda.coordinator.experience import Experience
 from remuda.coordinator.failures import Failures
 from remuda.coordinator.judging import Judging
 from remuda.coordinator.leases import Lease, LeaseBook
-from remuda.coordinator.memory import OVER, ExperimentMemory
+from remuda.coordinator.memory import OVER, ExperimentMemory, NewEpisodes
 from remuda.coordinator.progress import ProgressRows
 from remuda.coordinator.reporting import collector_report
 from remuda.coordinator.resumed import Resumed
@@ -475,6 +475,10 @@ class Experiment:
             progress=self._progress.memory(),
             workers_failures=self._failures.memory(now_s),
         )
+
+    def new_episodes(self) -> NewEpisodes | None:
+        """Training episodes that progress.txt has still to show, as far as they have come since the last call."""
+        return self._progress.news()
 
     def remember(self, memory: ExperimentMemory, chunks: Sequence[IndexedChunk], now_s: float) -> None:
         """Go on from there, with these chunks still in data/. Leases stay open: their workers may come back."""

@@ -20,7 +20,7 @@ import numpy as np
 from remuda.buffer.index import Prioritized
 from remuda.coordinator.effects import Remember
 from remuda.coordinator.events import Recovered
-from remuda.coordinator.memory import FORMAT, RunMemory
+from remuda.coordinator.memory import FORMAT, NewEpisodes, RunMemory
 from remuda.wire.messages import IndexedChunk
 
 BUSY_S = 2.0
@@ -34,6 +34,7 @@ _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _TABLES = """
 create table if not exists chunk (first_row integer primary key, body blob not null);
 create table if not exists memory (id integer primary key check (id = 0), body blob not null);
+create table if not exists episodes (first integer primary key, body blob not null);
 create table if not exists priorities
   (id integer primary key check (id = 0), first_row integer not null, body blob not null);
 """
@@ -109,6 +110,7 @@ class RunJournal:
         """Open the journal, made if missing. Raises JournalError, also when another coordinator has it open."""
         self._path = path
         self._chunks = msgspec.msgpack.Decoder(IndexedChunk)
+        self._episodes = msgspec.msgpack.Decoder(NewEpisodes)
         self._db = open_database(path, _TABLES)
 
     def write(self, remember: Remember) -> None:
@@ -122,6 +124,9 @@ class RunJournal:
                 db.executemany("insert or replace into chunk values (?, ?)", rows)
             if remember.gone:
                 db.executemany("delete from chunk where first_row = ?", [(row,) for row in remember.gone])
+            if remember.episodes is not None:
+                db.execute("delete from episodes where first >= ?", (remember.episodes.first,))
+                db.execute("insert into episodes values (?, ?)", (remember.episodes.first, encode(remember.episodes)))
             if remember.priorities is not None:
                 known = remember.priorities
                 values = (known.first_row, known.priorities.tobytes())
@@ -138,11 +143,12 @@ class RunJournal:
         try:
             memory = self._db.execute("select body from memory").fetchone()
             chunks = self._db.execute("select body from chunk order by first_row").fetchall()
+            episodes = self._db.execute("select body from episodes order by first").fetchall()
             priorities = self._db.execute("select first_row, body from priorities").fetchone()
             if memory is None:
                 return None
             return Recovered(
-                memory=self._memory(memory[0]),
+                memory=self._memory(memory[0]).with_episodes(self._episodes.decode(body) for (body,) in episodes),
                 chunks=tuple(self._chunks.decode(body) for (body,) in chunks),
                 priorities=None if priorities is None else _prioritized(*priorities),
             )
@@ -151,7 +157,8 @@ class RunJournal:
 
     def clear(self) -> None:
         """Forget everything: the run starts over."""
-        self._db.executescript("begin; delete from chunk; delete from memory; delete from priorities; commit;")
+        tables = ("chunk", "memory", "episodes", "priorities")
+        self._db.executescript(f"begin; {''.join(f'delete from {table}; ' for table in tables)} commit;")
 
     def close(self) -> None:
         """Let go of the file; nothing but the one file is left. May be called again."""

@@ -75,8 +75,7 @@ class LeaseBook:
     @property
     def learner(self) -> Lease | None:
         """The experiment's learner, if it has one now."""
-        learners = self.of("learner")
-        return learners[0] if learners else None
+        return next((lease for lease in self._leases.values() if lease.role == "learner"), None)
 
     def memory(self) -> LeaseBookMemory:
         """What a restarted coordinator has to know."""

@@ -5,10 +5,13 @@ Each object of the state machine that has such a memory gives it out with `memor
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from remuda.logbook.spread import merged
 from remuda.wire.messages import (
     CheckpointReason,
     CheckpointRecord,
@@ -160,8 +163,25 @@ class JudgingMemory(Memory, frozen=True):
     saves: int
 
 
+class EpisodesMemory(Memory, frozen=True):
+    """Training episodes that ended in one chunk."""
+
+    returns: list[float]
+    lengths: list[int]
+    info: dict[str, list[float]] = {}
+
+
+class NewEpisodes(Memory, frozen=True):
+    """Those of the chunks that came since the last turn. There may be thousands between two rows of progress.txt: the
+    journal takes them turn by turn, and does not write all of them again with every chunk."""
+
+    first: int
+    """How many chunks before them wait for the row; what was journaled of chunks from this one on is void."""
+    chunks: list[EpisodesMemory]
+
+
 class ProgressMemory(Memory, frozen=True):
-    """See ProgressRows."""
+    """See ProgressRows. The training episodes since the last row are empty where they are journaled as NewEpisodes."""
 
     next_env_step: int
     epoch: int
@@ -241,6 +261,17 @@ class RunMemory(Memory, frozen=True):
     holders: list[HolderMemory]
     leases: int
     """The highest lease number given out by this coordinator so far."""
+
+    def with_episodes(self, journaled: Iterable[NewEpisodes]) -> RunMemory:
+        """This, with all training episodes since the last row of progress.txt."""
+        progress, chunks = self.experiment.progress, [chunk for new in journaled for chunk in new.chunks]
+        progress = replace(
+            progress,
+            returns=[*progress.returns, *(value for chunk in chunks for value in chunk.returns)],
+            lengths=[*progress.lengths, *(value for chunk in chunks for value in chunk.lengths)],
+            info=merged([progress.info, *(chunk.info for chunk in chunks)]),
+        )
+        return replace(self, experiment=replace(self.experiment, progress=progress))
 
     @property
     def counters(self) -> Counters:

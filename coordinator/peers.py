@@ -35,7 +35,9 @@ class Peers:
 
     def receive(self, peer: bytes, envelope: Envelope, now_s: float) -> tuple[Received, list[Send]]:
         """Take an envelope in: the message, if it is new, and what must be sent back at once."""
-        known = self._peers.setdefault(peer, _Peer(Channel(), now_s))
+        known = self._peers.get(peer)
+        if known is None:
+            known = self._peers[peer] = _Peer(Channel(), now_s)
         known.heard_s = now_s
         received = known.channel.receive(envelope, now_s)
         return received, [Send(peer, answer) for answer in received.answers]

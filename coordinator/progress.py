@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.commander import next_boundary
 from remuda.coordinator.evaluation import EvaluationResult
-from remuda.coordinator.memory import ProgressMemory
+from remuda.coordinator.memory import EpisodesMemory, NewEpisodes, ProgressMemory
 from remuda.coordinator.resumed import Resumed
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.rounds import Rounds
@@ -37,9 +37,10 @@ class ProgressRows:
         self._next_env_step = 0 if self._evaluates else self._interval
         self._epoch = 0
         self._shown_env_step = -1
-        self._returns: list[float] = []
-        self._lengths: list[int] = []
-        self._info: dict[str, list[float]] = {}
+        self._ended: list[EpisodesMemory] = []
+        """Since the last row, by chunk."""
+        self._told: int | None = None
+        """How many of these `news` has told of; None where what it told before is void."""
         self._test: EvaluationResult | None = None
         self._metrics: Mapping[str, float] = {}
         if resumed is not None and (resumed.counters.env_step > 0 or resumed.progress_rows > 0):
@@ -49,10 +50,8 @@ class ProgressRows:
 
     def chunk(self, meta: ChunkMeta) -> None:
         """Episodes that ended in a counted chunk."""
-        self._returns += meta.episode_returns
-        self._lengths += meta.episode_lengths
-        if meta.episode_info:
-            self._info = merged([self._info, meta.episode_info])
+        if meta.episode_returns:
+            self._ended.append(EpisodesMemory(meta.episode_returns, meta.episode_lengths, meta.episode_info))
         if not self._evaluates:
             self._newest.extend(zip(meta.episode_returns, meta.episode_lengths, strict=True))
 
@@ -108,9 +107,9 @@ class ProgressRows:
         row = ProgressRow(
             epoch=self._epoch,
             env_step=counters.env_step,
-            returns=self._returns,
-            lengths=self._lengths,
-            info=self._info,
+            returns=[value for chunk in self._ended for value in chunk.returns],
+            lengths=[value for chunk in self._ended for value in chunk.lengths],
+            info=merged(chunk.info for chunk in self._ended),
             test_returns=() if test is None else test.returns,
             test_lengths=() if test is None else test.lengths,
             test_info={} if test is None else test.info,
@@ -123,32 +122,35 @@ class ProgressRows:
         self._epoch += 1
         self._shown_env_step = counters.env_step
         self._next_env_step = next_boundary(counters.env_step, self._interval)
-        self._returns, self._lengths, self._info, self._test = [], [], {}, None
+        self._ended, self._told, self._test = [], None, None
         return row
 
+    def news(self) -> NewEpisodes | None:
+        """The training episodes that have come since the last call; None where nothing has changed."""
+        told, self._told = self._told, len(self._ended)
+        return None if told == self._told else NewEpisodes(told or 0, self._ended[told or 0 :])
+
     def memory(self) -> ProgressMemory:
-        """What a restarted coordinator has to know."""
+        """What a restarted coordinator has to know besides the training episodes, of which there are `news`."""
         return ProgressMemory(
             next_env_step=self._next_env_step,
             epoch=self._epoch,
             shown_env_step=self._shown_env_step,
-            returns=list(self._returns),
-            lengths=list(self._lengths),
+            returns=[],
+            lengths=[],
             test=None if self._test is None else self._test.memory(),
             metrics=dict(self._metrics),
             newest=list(self._newest),
-            info=merged([self._info]),
         )
 
     def remember(self, memory: ProgressMemory) -> None:
         """Go on from there."""
         self._next_env_step, self._epoch = memory.next_env_step, memory.epoch
         self._shown_env_step = memory.shown_env_step
-        self._returns, self._lengths = list(memory.returns), list(memory.lengths)
+        self._ended, self._told = [EpisodesMemory(memory.returns, memory.lengths, memory.info)], None
         self._test = None if memory.test is None else EvaluationResult.of(memory.test)
         self._metrics = memory.metrics
         self._newest.extend(memory.newest)
-        self._info = merged([memory.info])
 
 
 def _interval_env_steps(config: ExperimentConfig, round_env_steps: int | None) -> int:

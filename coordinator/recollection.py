@@ -14,6 +14,7 @@ SOFT_S = 1.0
 """What may be forgotten for so long: updates done, rows sampled, the wall clock."""
 PRIORITIES_S = 30.0
 """Between two snapshots of all priorities."""
+_SOFT = (CollectorReport, LearnerReport, WorkerVitals)
 
 
 class Recollection:
@@ -36,7 +37,7 @@ class Recollection:
     def heard(self, experiment: Experiment, message: AnyMessage, steps: Sequence[Step]) -> None:
         """A worker's message was handled; some change nothing that would be missed, or nothing that does not keep,
         unless they led to something: credit, a save, a row of progress, the end."""
-        soft = isinstance(message, CollectorReport | LearnerReport | WorkerVitals) or experiment.is_soft(message)
+        soft = isinstance(message, _SOFT) or experiment.is_soft(message)
         if not (soft and all(_leaves_no_trace(step) for step in steps)):
             self.touch(experiment.identity.id)
 
@@ -64,7 +65,8 @@ class Recollection:
         memory = RunMemory(
             FORMAT, identity_memory(experiment.identity, experiment.config_json), experiment.memory(now_s), held, leases
         )
-        return Remember(id, memory, added, gone, experiment.experience.priorities() if due else None)
+        priorities = experiment.experience.priorities() if due else None
+        return Remember(id, memory, added, gone, priorities, experiment.new_episodes())
 
 
 def _leaves_no_trace(step: Step) -> bool:

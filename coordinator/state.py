@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import get_args
 from uuid import uuid4
 
 from remuda.config.schema import ExperimentConfig
@@ -71,6 +72,9 @@ from remuda.wire.messages import (
 
 FAREWELL_S = 5.0
 """How long a coordinator that shuts down waits for its workers to say goodbye."""
+
+_FROM_ANYBODY = (Register, *get_args(ClientMessage), ChunkReady, WorkerFailed, Bye, Ack)
+"""Messages that mean something whoever says them."""
 
 HERD_INTERVAL_S = 0.25
 """Between two looks through the whole herd for those that are lost or stuck."""
@@ -214,7 +218,7 @@ class Coordinator:
     def _is_strangers(self, peer: bytes, message: AnyMessage) -> bool:
         """Whether this means nothing to anybody here. It is not acknowledged: a worker that has outlived a coordinator
         says it again once it is registered. What a lost life collected or failed at counts all the same, once."""
-        if isinstance(message, Register | ClientMessage | ChunkReady | WorkerFailed | Bye | Ack):
+        if isinstance(message, _FROM_ANYBODY):
             return False
         return self._worker_of(peer) is None
 

@@ -22,7 +22,7 @@ from remuda.buffer.ring import ColumnRing
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator import effects as fx
 from remuda.coordinator.events import Event, LogRead, Received, Recovered, RunPrepared, Tick
-from remuda.coordinator.memory import RunMemory
+from remuda.coordinator.memory import NewEpisodes, RunMemory
 from remuda.coordinator.registry import Limits
 from remuda.coordinator.state import Coordinator
 from remuda.learner.loop import Priorities
@@ -382,6 +382,7 @@ class Journaled:
 
     memory: bytes = b""
     chunks: dict[int, bytes] = field(default_factory=dict[int, bytes])
+    episodes: dict[int, bytes] = field(default_factory=dict[int, bytes])
     priorities: Prioritized | None = None
 
     def write(self, remember: fx.Remember) -> None:
@@ -390,10 +391,15 @@ class Journaled:
         for row in remember.gone:
             self.chunks.pop(row, None)
         self.priorities = remember.priorities or self.priorities
+        if (new := remember.episodes) is not None:
+            self.episodes = {first: body for first, body in self.episodes.items() if first < new.first}
+            self.episodes[new.first] = msgspec.msgpack.encode(new)
 
     def recovered(self) -> Recovered:
         chunks = [msgspec.msgpack.decode(self.chunks[row], type=IndexedChunk) for row in sorted(self.chunks)]
-        return Recovered(msgspec.msgpack.decode(self.memory, type=RunMemory), tuple(chunks), self.priorities)
+        episodes = [msgspec.msgpack.decode(body, type=NewEpisodes) for _, body in sorted(self.episodes.items())]
+        memory = msgspec.msgpack.decode(self.memory, type=RunMemory).with_episodes(episodes)
+        return Recovered(memory, tuple(chunks), self.priorities)
 
 
 class World:
@@ -429,6 +435,8 @@ class World:
         """Asked at every point at which the coordinator's process may die: before each journal that a turn writes,
         after the last one, and between any two of its effects."""
         self.crashes = 0
+        self.deaths = 0
+        """Of workers, by force."""
         self.down_until_s = 0.0
         self.downtime_s = 1.0
         self.workers: dict[str, Worker] = {}
@@ -533,10 +541,11 @@ class World:
                 self.add(role, number)  # type: ignore[arg-type]
 
     def kill(self, worker: Worker) -> None:
+        self.deaths += worker.alive
         worker.alive = False
 
     def restart(self, worker: Worker) -> Worker:
-        worker.alive = False
+        self.kill(worker)
         fresh = Worker(self, worker.role, worker.uuid, worker.incarnation + 1)
         self.workers[worker.uuid] = fresh
         fresh.register()

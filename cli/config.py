@@ -24,7 +24,7 @@ def show(
 ) -> None:
     """Print every setting as a run would use it, and where it comes from unless it is the default.
 
-    The command line beats the file, and the file beats the default. With --sources CONFIG may be a run folder."""
+    The command line beats the file, and the file beats the default. CONFIG may also be a run folder, for --sources."""
     from remuda.config.dump import config_json_text, yaml_text
 
     if with_sources:

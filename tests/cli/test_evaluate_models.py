@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -109,8 +110,7 @@ def test_the_film_is_in_the_folder_and_shows_every_step(terminal: Terminal, pain
 def test_one_episode_is_filmed_unless_more_are_asked_for(terminal: Terminal, painted: Path, tmp_path: Path) -> None:
     content = played(terminal.remuda("evaluate", painted, "-l", 3, "--record", tmp_path, "--json"))
     assert content["episodes"] == 1
-    videos = content["videos"]
-    assert isinstance(videos, list)
+    videos = cast("list[str]", content["videos"])
     assert [len(pictures(Path(video))) for video in videos] == [4]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -62,7 +63,7 @@ def test_config_json_is_sorted_and_complete(tmp_path: Path) -> None:
     assert set(settings) == {loc[0] for loc in known.values()}
     for section, values in settings.items():
         if isinstance(values, dict):
-            assert set(values) == {loc[1] for loc in known.values() if loc[0] == section}
+            assert set(cast("dict[str, object]", values)) == {loc[1] for loc in known.values() if loc[0] == section}
 
 
 def test_total_config_is_one_literal(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from remuda.environments.spaces import Array
+from remuda.environments.spaces import Array, Space
 
 HEIGHT, WIDTH, LENGTH = 36, 50, 10
 
@@ -15,7 +15,7 @@ HEIGHT, WIDTH, LENGTH = 36, 50, 10
 class Painter(gymnasium.Env[Array, Any]):
     """Episodes of LENGTH steps; the picture after `step` steps is white in its first 5 * step columns."""
 
-    observation_space: gymnasium.spaces.Box = gymnasium.spaces.Box(0.0, 1.0, (1,), np.float32)
+    observation_space: Space = gymnasium.spaces.Box(0.0, 1.0, (1,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
 
     def __init__(self, render_mode: str | None = None) -> None:
@@ -26,11 +26,11 @@ class Painter(gymnasium.Env[Array, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
         super().reset(seed=seed)
         self.taken = 0
-        return np.zeros(self.observation_space.shape, np.float32), {}
+        return np.zeros(self.observation_space.shape or (), np.float32), {}
 
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         self.taken += 1
-        return np.zeros(self.observation_space.shape, np.float32), 1.0, self.taken == LENGTH, False, {}
+        return np.zeros(self.observation_space.shape or (), np.float32), 1.0, self.taken == LENGTH, False, {}
 
     def render(self) -> Any:
         picture = np.zeros((HEIGHT, WIDTH, 3), np.uint8)

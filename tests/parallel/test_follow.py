@@ -16,7 +16,7 @@ from remuda.tests.parallel.user_folder import UserFolder
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(100)]
 
-ENDLESS = {"stop": {"max_env_steps": 10_000_000}}
+ENDLESS: dict[str, dict[str, object]] = {"stop": {"max_env_steps": 10_000_000}}
 
 
 class Line(TypedDict):
@@ -63,8 +63,9 @@ def test_where_episodes_are_shown_the_policy_plays_on_until_there_is_a_newer_one
 ) -> None:
     monkeypatch.setenv("DISPLAY", ":0")
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    never = {"interval_env_steps": 10_000_000}
-    cart = {"env": {"id": "CartPole-v1", "make": None}, "evaluator": never, "checkpoint": never} | ENDLESS
+    never: dict[str, object] = {"interval_env_steps": 10_000_000}
+    cart: dict[str, dict[str, object]] = {"env": {"id": "CartPole-v1", "make": None}, **ENDLESS}
+    cart |= {"evaluator": never, "checkpoint": never}
     user, run = UserFolder.make(tmp_path / "user", cart), tmp_path / "run"
     training = launched(user.root, "train", user.config, "--run-dir", run)
     wait_until(lambda: training.process.poll() is not None or (run / "config.json").exists(), 60, "it is a run")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -92,7 +93,7 @@ def test_without_remuda_it_says_what_the_checkpoints_network_says(left: dict[str
     algorithm = make_algorithm(experiment(there.case), there.case.observation, there.case.action, seed=9)
     checkpoint.restore(checkpoint.load(there.checkpoint), algorithm)
     with torch.no_grad():
-        encoded = torch.from_numpy(there.case.observation.encode(there.seen))
+        encoded = torch.tensor(there.case.observation.encode(there.seen))
         expected = algorithm.network.eval()(encoded).numpy()
     np.testing.assert_allclose(there.answers["forward"], expected, rtol=1e-6, atol=1e-6)
 
@@ -143,8 +144,7 @@ def test_the_description_says_what_goes_in_and_what_comes_out(left: dict[str, Le
     info, case = there.info, there.case
     shape = ["batch", *case.observation.shape]
     assert info["inputs"] == [{"name": "observation", "dtype": case.observation.dtype, "shape": shape}]
-    outputs = info["outputs"]
-    assert isinstance(outputs, list)
+    outputs = cast("list[dict[str, object]]", info["outputs"])
     for output, method in zip(outputs, ("forward", "act", "sample", "value"), strict=True):
         answer = there.answers["drawn"][0] if method == "sample" else there.answers[method]
         assert output["method"] == method
@@ -158,8 +158,7 @@ def test_the_description_says_what_goes_in_and_what_comes_out(left: dict[str, Le
 @processes
 def test_the_usage_in_the_description_works_as_it_stands(left: dict[str, Left], tmp_path: Path) -> None:
     there = left["ppo, continuous"]
-    usage = there.info["usage"]
-    assert isinstance(usage, list)
+    usage = cast("list[str]", there.info["usage"])
     code = "\n".join(
         [
             f"import sys, warnings; sys.path.append({str(Path(torch.__file__).parents[1])!r})",

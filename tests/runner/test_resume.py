@@ -27,7 +27,7 @@ from remuda.tests.runner.test_run_folder import rows
 
 
 def interrupted(user: Path, root: Path) -> RunResult:
-    return run_tiny(tiny_config(user), Start(root), stop=Flag(looks=100))
+    return run_tiny(tiny_config(user), Start(root), stop=Flag(looks=80))
 
 
 def test_counters_go_on_and_every_step_is_shown_once(user: Path, tmp_path: Path) -> None:

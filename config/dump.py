@@ -31,6 +31,15 @@ def write_configs(run_dir: Path, config: ExperimentConfig, provenance: Mapping[s
     write_text(run.config_json, config_json_text(config), durable=True)  # last: it is what makes the folder a run
 
 
+def write_own_configs(run_dir: Path, settings: Mapping[str, JsonValue]) -> None:
+    """Write the same files for settings of any kind, which are no experiment's. Raises OSError."""
+    run = RunFolder(run_dir)
+    literal = f"{VARIABLE} = {pprint.pformat(dict(settings), width=_WIDTH, sort_dicts=False)}\n"
+    write_text(run.total_config, literal, durable=True)
+    write_text(run.formatted_total_config, f"# Every setting of this run.\n{literal}", durable=True)
+    write_text(run.config_json, json_text({EXP_NAME: settings.get("name"), **settings}), durable=True)
+
+
 def config_json_text(config: ExperimentConfig) -> str:
     """Every setting, sorted and indented. Never fails, even for a config that was made without validation.
 

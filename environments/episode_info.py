@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +30,9 @@ def as_columns(info: Mapping[str, object], names: Sequence[str], num_envs: int) 
     """All that a step of a vector reports, float64 [num_envs, names]; nan where it is no number."""
     columns = np.full((num_envs, len(names)), np.nan)
     for column, name in enumerate(names):
-        values, reported = _numbers(info.get(name), num_envs), info.get(f"_{name}")
+        values, reported = _numbers(info.get(name), num_envs), _array(info.get(f"_{name}"))
         if values is not None:
-            columns[:, column] = np.where(reported, values, np.nan) if isinstance(reported, np.ndarray) else values
+            columns[:, column] = values if reported is None else np.where(reported, values, np.nan)
     return columns
 
 
@@ -40,8 +41,9 @@ def of_single(info: Mapping[str, object], names: Sequence[str]) -> dict[str, flo
     found: dict[str, float] = {}
     for name in names:
         value = info.get(name)
-        if isinstance(value, np.ndarray) and value.ndim == 0:
-            value = value.item()
+        array = _array(value)
+        if array is not None and array.ndim == 0:
+            value = array.item()
         if isinstance(value, numbers.Real) and math.isfinite(value):
             found[name] = float(value)
     return found
@@ -49,9 +51,13 @@ def of_single(info: Mapping[str, object], names: Sequence[str]) -> dict[str, flo
 
 def _numbers(values: object, num_envs: int) -> NDArray[np.float64] | None:
     """The values as float64 [num_envs]; None where they are something else."""
-    if not isinstance(values, np.ndarray) or values.shape != (num_envs,):
+    array = _array(values)
+    if array is None or array.shape != (num_envs,):
         return None
-    array: Array = values
     if array.dtype == object:  # some report numbers, others nothing or something else
         return np.array([float(value) if isinstance(value, numbers.Real) else math.nan for value in array])
     return array.astype(np.float64) if array.dtype.kind in "biuf" else None
+
+
+def _array(value: object) -> Array | None:
+    return cast(Array, value) if isinstance(value, np.ndarray) else None

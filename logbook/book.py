@@ -141,7 +141,7 @@ class Logbook:
 
 def serial_logbook(
     run: RunFolder,
-    loss_columns: Sequence[str],
+    loss_columns: Sequence[str] | None,
     *,
     episode_info: Sequence[str] = (),
     resumed: Counters | None = None,
@@ -234,7 +234,7 @@ def commander_logbook(
 
 
 def _progress(
-    run: RunFolder, loss_columns: Sequence[str], episode_info: Sequence[str], resumed: Counters | None
+    run: RunFolder, loss_columns: Sequence[str] | None, episode_info: Sequence[str], resumed: Counters | None
 ) -> ProgressFile:
     step = None if resumed is None else resumed.env_step
     return ProgressFile(run.progress, loss_columns, episode_info=episode_info, resumed_env_step=step)

@@ -91,13 +91,15 @@ class ProgressFile:
     def __init__(
         self,
         path: Path,
-        loss_columns: Sequence[str],
+        loss_columns: Sequence[str] | None,
         *,
         episode_info: Sequence[str] = (),
         resumed_env_step: int | None = None,
     ) -> None:
-        """`episode_info` names what episodes report besides; it has columns of its own."""
-        columns = _columns(loss_columns, episode_info)
+        """`episode_info` names what episodes report besides; it has columns of its own. Where `loss_columns` is None,
+        every loss and all that episodes report gets a column once it comes up."""
+        self._grows = loss_columns is None
+        columns = _columns(loss_columns or (), episode_info)
         self._table = Table(path, columns, separator="\t", step_column=_STEP_COLUMN, resumed_step=resumed_env_step)
         self.path = path
 
@@ -107,8 +109,11 @@ class ProgressFile:
         return self._table.rows
 
     def row(self, row: ProgressRow) -> None:
-        """Append one row."""
-        self._table.append({**row.losses, **row.values()})
+        """Append one row. Raises ValueError for a new name that no column can have."""
+        values = {**row.losses, **row.values()}
+        if self._grows and (new := [name for name in values if name not in self._table.columns]):
+            self._table.widen(new)
+        self._table.append(values)
 
     def close(self) -> None:
         """Close the file."""

@@ -160,8 +160,12 @@ class EvaluationReport(Report):
     def topic(self) -> Topic:
         return "evaluation"
 
+    def statistics(self) -> dict[str, float]:
+        """Five each, of returns, lengths and what was reported besides."""
+        return episode_statistics(self.returns, self.lengths, self.info)
+
     def fields(self) -> dict[str, Value]:
-        statistics = episode_statistics(self.returns, self.lengths, self.info)
+        statistics = self.statistics()
         episodes, env_steps = len(self.returns), sum(self.lengths)
         fields: dict[str, Value] = {
             "train_iter": self.train_iter,

@@ -1,0 +1,217 @@
+"""A loop of one's own leaves a run folder that every reader of Remuda's can read, however the loop ends."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from remuda.config.schema import EnvConfig, ExperimentConfig
+from remuda.policy.checkpoint_file import CheckpointError
+from remuda.runner import Run, run_context
+from remuda.storage.checkpoint_index import CheckpointIndex
+from remuda.storage.ownership import FolderOwnedError
+from remuda.storage.run_folder import RunFolder, RunFolderError
+from remuda.tests.logbook.event_reader import curves
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "own-loops.md"
+CONFIG = {"name": "mine", "rate": 0.1, "layers": (8, 8), "odd": math.nan, "kind": dict}
+
+
+def state(value: float) -> dict[str, object]:
+    return {"weights": torch.full((2,), value), "notes": ["a", 1, None]}
+
+
+def go(run: Run, *, rounds: int = 3, first: int = 0) -> None:
+    """So many rounds of ten steps, with an update and a judged checkpoint each."""
+    for number in range(first + 1, first + rounds + 1):
+        returns = [1.0, float(number)]
+        run.log(env_step=10 * number, train_iter=number, returns=returns, lengths=[4, 6], metrics={"loss": 1 / number})
+        run.judge(run.save(state(number), env_step=10 * number, train_iter=number), [float(number)], [9])
+
+
+def table(run: RunFolder) -> list[dict[str, float]]:
+    header, *rows = (line.split("\t") for line in run.progress.read_text().splitlines())
+    return [dict(zip(header, map(float, row), strict=True)) for row in rows]
+
+
+def test_the_folder_is_that_of_a_serial_run(tmp_path: Path) -> None:
+    with run_context(tmp_path / "run", CONFIG, sinks=["csv", "jsonl"]) as run:
+        go(run)
+    found = {path.relative_to(tmp_path / "run").as_posix() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    assert {re.sub(r"tfevents\..*", "tfevents", name) for name in found} - {"git_log.txt", "git_diff.txt"} == {
+        "config.json", "total_config.py", "formatted_total_config.py", "progress.txt", "progress.csv", "progress.jsonl",
+        "ckpt/index.json", "ckpt/ckpt_best.pth.tar", *(f"ckpt/iteration_{n}.pth.tar" for n in (1, 2, 3)),
+        "log/buffer/buffer_logger.txt", "log/collector/collector_logger.txt", "log/evaluator/evaluator_logger.txt",
+        "log/learner/learner_logger.txt", "log/serial/events.out.tfevents",
+    }  # fmt: skip
+
+
+def test_any_config_is_written_and_named(tmp_path: Path) -> None:
+    with run_context(tmp_path / "run", CONFIG):
+        pass
+    written = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert written == {
+        "name": "mine", "exp_name": "mine", "rate": 0.1, "layers": [8, 8], "odd": "nan", "kind": "dict",
+    }  # fmt: skip
+    assert (tmp_path / "run" / "total_config.py").read_text().startswith("exp_config = {'name': 'mine'")
+    with run_context(tmp_path / "unnamed", {}):
+        pass
+    assert json.loads((tmp_path / "unnamed" / "config.json").read_text())["name"] == "unnamed"
+    with run_context(tmp_path / "ours", ExperimentConfig(name="ours", env=EnvConfig(id="CartPole-v1"))):
+        pass
+    assert json.loads((tmp_path / "ours" / "config.json").read_text())["env"]["id"] == "CartPole-v1"
+
+
+def test_rows_curves_and_records_agree(tmp_path: Path) -> None:
+    with run_context(tmp_path / "run", CONFIG) as run:
+        go(run)
+    rows = table(run.folder)
+    assert [(row["Epoch"], row["TotalEnvInteracts"], row["loss"]) for row in rows] == [
+        (0, 10, 1.0), (1, 20, 0.5), (2, 30, 1 / 3),
+    ]  # fmt: skip
+    assert [row["AverageEpRet"] for row in rows] == [1.0, 1.5, 2.0]
+    assert [row["AverageTestEpRet"] for row in rows[1:]] == [1.0, 2.0], "an evaluation is in the row after it"
+    seen = curves(run.folder.serial_tb)
+    assert seen["collector_step/reward_mean"] == [(10, 1.0), (20, 1.5), (30, 2.0)]
+    assert seen["evaluator_iter/reward_mean"] == [(1, 1.0), (2, 2.0), (3, 3.0)]
+    assert [step for step, _ in seen["learner_step/loss_avg"]] == [10, 20, 30]
+    index = CheckpointIndex(run.folder.ckpt)
+    assert [(record.train_iter, record.env_step, record.reward) for record in index.records] == [
+        (1, 10, 1.0), (2, 20, 2.0), (3, 30, 3.0),
+    ]  # fmt: skip
+    saved = torch.load(run.folder.best, weights_only=True)
+    assert (saved["last_iter"], saved["last_step"], saved["notes"]) == (3, 30, ["a", 1, None])
+
+
+def test_a_metric_that_comes_later_gets_a_column(tmp_path: Path) -> None:
+    with run_context(tmp_path / "run", CONFIG) as run:
+        run.log(env_step=1)
+        run.log(env_step=2, metrics={"entropy": 0.5}, returns=[1.0], lengths=[1], info={"won": [1.0]})
+    first, second = table(run.folder)
+    assert math.isnan(first["entropy"])
+    assert (second["entropy"], second["AverageWon"]) == (0.5, 1.0)
+
+
+def test_old_checkpoints_go_but_never_the_best_or_the_last(tmp_path: Path) -> None:
+    with run_context(tmp_path / "run", CONFIG, keep=2) as run:
+        for number, reward in enumerate([0.0, 5.0, 1.0, 2.0, 3.0]):
+            run.judge(run.save(state(reward), env_step=number, train_iter=number), [reward], [1])
+    assert [record.train_iter for record in CheckpointIndex(run.folder.ckpt).records] == [0, 1, 3, 4]
+    assert torch.load(run.folder.best, weights_only=True)["last_iter"] == 1
+
+
+def test_a_resumed_run_takes_its_state_back_and_counts_on(tmp_path: Path) -> None:
+    with run_context(tmp_path / "run", CONFIG) as run:
+        go(run)
+        run.log(env_step=99, train_iter=9, returns=[7.0], lengths=[1])  # beyond the last checkpoint: it goes
+    with run_context(tmp_path / "run", CONFIG, on_exists="resume") as again:
+        taken = again.load()
+        assert set(taken) == {"weights", "notes"}
+        assert torch.equal(taken["weights"], torch.full((2,), 3.0))  # type: ignore[arg-type]
+        assert again.resumed is not None
+        assert (again.resumed.env_step, again.resumed.train_iter, again.resumed.episode) == (30, 3, 6)
+        go(again, rounds=1, first=3)
+    rows = table(again.folder)
+    assert [(row["Epoch"], row["TotalEnvInteracts"]) for row in rows] == [(0, 10), (1, 20), (2, 30), (3, 40)]
+    assert rows[-1]["Time"] > rows[-2]["Time"]
+    assert [record.episode for record in CheckpointIndex(again.folder.ckpt).records] == [2, 4, 6, 8]
+
+
+def test_nothing_to_resume(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match="there is no run"), run_context(tmp_path / "a", {}, on_exists="resume"):
+        pass
+    with run_context(tmp_path / "b", {}) as run, pytest.raises(CheckpointError, match="nothing is resumed"):
+        run.load()
+    with pytest.raises(RunFolderError, match="no checkpoint yet"), run_context(tmp_path / "b", {}, on_exists="resume"):
+        pass
+
+
+def test_a_folder_that_is_taken_is_refused_replaced_or_left_beside(tmp_path: Path) -> None:
+    with run_context(tmp_path / "run", CONFIG) as run:
+        go(run)
+    before = run.folder.progress.read_bytes()
+    with pytest.raises(RunFolderError, match="already holds a run"), run_context(tmp_path / "run", CONFIG):
+        pass
+    with run_context(tmp_path / "run", CONFIG, on_exists="rename") as beside:
+        assert beside.folder.root != run.folder.root
+    with run_context(tmp_path / "run", CONFIG, on_exists="force"):
+        pass
+    assert [path.read_bytes() for path in run.folder.root.glob(".replaced/*/progress.txt")] == [before]
+
+
+@pytest.mark.parametrize("on_exists", ["resume", "force"])
+def test_two_loops_never_write_one_folder(on_exists: str, tmp_path: Path) -> None:
+    with run_context(tmp_path / "run", CONFIG) as run:
+        go(run)
+        with (
+            pytest.raises(FolderOwnedError, match="which is alive"),
+            run_context(tmp_path / "run", CONFIG, on_exists=on_exists),  # type: ignore[arg-type]
+        ):
+            pass
+        go(run, rounds=1, first=3)
+    assert not run.folder.owner.exists()
+    assert len(table(run.folder)) == 4
+
+
+def fail(root: Path, error: BaseException) -> None:
+    """A loop that ends so after three rounds."""
+    with run_context(root, CONFIG) as run:
+        go(run)
+        raise error
+
+
+@pytest.mark.parametrize("error", [RuntimeError("the floor gave way"), KeyboardInterrupt(), SystemExit(3)])
+def test_however_a_loop_ends_the_files_are_complete(error: BaseException, tmp_path: Path) -> None:
+    with pytest.raises(type(error)):
+        fail(tmp_path / "run", error)
+    folder = RunFolder(tmp_path / "run")
+    said = folder.serial_evaluator_log.read_text()
+    assert "the run is over after " in said
+    assert said.rstrip().endswith(f"s: {type(error).__name__}")
+    assert ("the floor gave way" in said and "Traceback" in said) == isinstance(error, RuntimeError)
+    assert folder.interrupt.exists() != isinstance(error, Exception)
+    assert not folder.owner.exists()
+    with run_context(tmp_path / "run", CONFIG, on_exists="resume") as again:
+        go(again, rounds=1, first=3)
+
+
+def test_what_could_not_be_opened_again_is_not_saved(tmp_path: Path) -> None:
+    with run_context(tmp_path / "run", CONFIG) as run:
+        with pytest.raises(ValueError, match="something besides tensors, numbers, text"):
+            run.save({"policy": Path("x")}, env_step=1, train_iter=1)
+        with pytest.raises(ValueError, match="last_iter would hide what Remuda writes there"):
+            run.save({"last_iter": 3}, env_step=1, train_iter=1)
+    assert list(run.folder.ckpt.iterdir()) == []
+
+
+def test_counters_never_go_back(tmp_path: Path) -> None:
+    with run_context(tmp_path / "run", CONFIG) as run:
+        go(run)
+        with pytest.raises(ValueError, match="counters never go back"):
+            run.log(env_step=29, train_iter=3)
+        with pytest.raises(ValueError, match="counters never go back"):
+            run.save(state(1.0), env_step=30, train_iter=2)
+    assert len(table(run.folder)) == 3
+
+
+@pytest.mark.processes
+def test_the_code_on_the_page_runs(tmp_path: Path) -> None:
+    code = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    assert len(code) == 3
+    (tmp_path / "loop.py").write_text("\n".join(code))
+    done = subprocess.run([sys.executable, "loop.py"], cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    run = RunFolder(tmp_path / "runs" / "cartpole_cem")
+    rows = table(run)
+    assert len(rows) > 3
+    assert rows[-1]["AverageEpRet"] == rows[-1]["EpLen"] > 100
+    assert rows[2]["AverageTestEpRet"] > 20, "judged after the second round"
+    assert run.best.exists()
+    assert run.progress_csv.exists()

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -32,6 +33,17 @@ class FlatParameters:
     def by_name(self, vector: torch.Tensor) -> dict[str, torch.Tensor]:
         """View a vector of this layout as the network's named tensors."""
         return {name: view for (name, _), view in zip(self._layout, self._views(vector), strict=True)}
+
+    def snapshot(self) -> dict[str, np.ndarray]:
+        """Copy the vector to the host, in one transfer, as the network's named arrays."""
+        array = self.vector.detach().to("cpu", copy=True).numpy()
+        named: dict[str, np.ndarray] = {}
+        start = 0
+        for name, shape in self._layout:
+            end = start + shape.numel()
+            named[name] = array[start:end].reshape(shape)
+            start = end
+        return named
 
     def clip_gradient(self, max_norm: float | None) -> torch.Tensor:
         """Scale the gradient down to `max_norm` and return its norm from before (a scalar tensor)."""

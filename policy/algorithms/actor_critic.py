@@ -212,9 +212,9 @@ class ActorCritic(Algorithm):
 
     def acting_state(self) -> dict[str, np.ndarray]:
         """Copy parameters (in one transfer) and running moments to the host."""
-        snapshot = self._parameters.vector.detach().to("cpu", copy=True)
-        state = {name: tensor.numpy() for name, tensor in self._parameters.by_name(snapshot).items()}
-        return state | {name: buffer.cpu().numpy().copy() for name, buffer in self._network.named_buffers()}
+        return self._parameters.snapshot() | {
+            name: buffer.cpu().numpy().copy() for name, buffer in self._network.named_buffers()
+        }
 
     def _make_network(self, seed: int) -> ActorCriticNetwork:
         with torch.random.fork_rng(devices=[]):  # the seed decides the weights and nothing else in the process

@@ -137,8 +137,7 @@ class Dqn(Algorithm):
 
     def acting_state(self) -> dict[str, np.ndarray]:
         """Copy the online network to the host, in one transfer."""
-        snapshot = self._parameters.vector.detach().to("cpu", copy=True)
-        return {name: tensor.numpy() for name, tensor in self._parameters.by_name(snapshot).items()}
+        return self._parameters.snapshot()
 
     # --- parts
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -59,6 +59,7 @@ def test_smoothing_by_hand(window: int, expected: list[float]) -> None:
     np.testing.assert_allclose(smoothed(array(1, 2, 3, 10, 4), window), expected)
 
 
+@settings(deadline=None)
 @given(arrays(np.float64, st.integers(1, 30), elements=FINITE), st.integers(1, 40))
 def test_smoothing_is_a_convolution_with_its_edges_counted_right(y: FloatArray, window: int) -> None:
     ones = np.ones(window)
@@ -137,6 +138,7 @@ def test_very_long_runs_keep_a_bounded_number_of_positions() -> None:
     np.testing.assert_allclose(got.y, 2 * got.x, atol=0.5)
 
 
+@settings(deadline=None)
 @given(st.lists(lines(), min_size=1, max_size=5))
 def test_no_seed_is_dropped(several: list[Line]) -> None:
     got = combined("", several)
@@ -154,6 +156,7 @@ def test_no_seed_is_dropped(several: list[Line]) -> None:
     assert (got.y[got.count > 0] <= highest + 1e-6).all()
 
 
+@settings(deadline=None)
 @given(lines(), st.sampled_from(["mean", "median", "max", "min"]))
 def test_one_seed_is_itself_and_has_no_band(one: Line, estimator: Estimator) -> None:
     got = combined("", [one], estimator)
@@ -162,6 +165,7 @@ def test_one_seed_is_itself_and_has_no_band(one: Line, estimator: Estimator) -> 
     assert np.isnan(got.high).all()
 
 
+@settings(deadline=None)
 @given(st.lists(lines(), min_size=1, max_size=4))
 def test_the_order_of_seeds_does_not_matter(several: list[Line]) -> None:
     forward, backward = combined("", several), combined("", several[::-1])

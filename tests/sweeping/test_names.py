@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
@@ -63,6 +63,7 @@ def test_a_run_is_a_variant_with_its_seed() -> None:
     assert run_name("ppo_cli0-1", 10) == "ppo_cli0-1_s10"
 
 
+@settings(deadline=None)
 @given(st.recursive(st.none() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=5))
 def test_any_value_makes_a_file_name(value: JsonValue) -> None:
     assert re.fullmatch(r"[-_A-Za-z0-9]*", value_text(value))

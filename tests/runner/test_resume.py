@@ -243,6 +243,20 @@ def test_a_second_life_sees_other_episodes_and_draws_other_numbers(user: Path, t
     assert load(RunFolder(third.run_dir).ckpt / last.file).progress.policy.epoch == 2
 
 
+def test_other_versions_are_warned_of_where_the_resume_is_logged(user: Path, tmp_path: Path) -> None:
+    folder = RunFolder(interrupted(user, tmp_path / "run").run_dir)
+    last = CheckpointIndex(folder.ckpt).last
+    assert last is not None
+    content = torch.load(folder.ckpt / last.file, weights_only=True)
+    content["versions"] |= {"remuda": "0.0.1", "torch": "1.13"}
+    torch.save(content, folder.ckpt / last.file)
+    run_tiny(tiny_config(user), Start(folder.root, "resume"), stop=Flag(looks=0))
+    warnings = [line for line in folder.learner_log.read_text().splitlines() if "[WARNING]" in line]
+    assert f"] {last.file} was saved with remuda 0.0.1, this is " in warnings[0]
+    assert f"] {last.file} was saved with torch 1.13, this is {torch.__version__.partition('+')[0]}" in warnings[1]
+    assert len(warnings) == 2
+
+
 def test_what_cannot_be_resumed_says_why(user: Path, tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="there is no run"):
         run_tiny(tiny_config(user), Start(tmp_path / "nothing", "resume"))

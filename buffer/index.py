@@ -9,6 +9,7 @@ from itertools import takewhile
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from remuda.buffer.limiter import Limiter
 from remuda.buffer.samplers import Sampler, importance_weights
@@ -32,8 +33,7 @@ class NotEnoughRowsError(ValueError):
     """More rows were asked for than may be drawn now; `sampleable_rows` says how many that is."""
 
 
-@dataclass(frozen=True)
-class InsertResult:
+class InsertResult(Struct, frozen=True):
     """Where a chunk's rows went and which payload files may be deleted because of it."""
 
     first_row: int

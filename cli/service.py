@@ -43,6 +43,7 @@ def coordinator(
     from remuda.coordinator.journal import JournalError
     from remuda.coordinator.service import CannotListenError, Service, Settings
     from remuda.storage.ownership import FolderOwnedError
+    from remuda.worker.lasting import lasting
     from remuda.worker.life import Life
 
     address = None if bind is None else _address(bind, insecure=insecure)
@@ -50,7 +51,8 @@ def coordinator(
     settings = Settings(runs_dir.absolute(), file, address, lasting=True)
     try:
         with Life(grace_s=GRACE_S) as life:
-            service = Service(settings, life)
+            with lasting():
+                service = Service(settings, life)
             others = "" if service.address == service.listens_on else f", reached at {service.address}"
             print(f"coordinator listens on {service.listens_on}{others}; connection file {file}", file=sys.stderr)
             print(f"workers join with: remuda worker collector --connection-file {file}", file=sys.stderr, flush=True)

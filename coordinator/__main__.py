@@ -7,6 +7,7 @@ from pathlib import Path
 
 from remuda.coordinator.registry import Limits
 from remuda.coordinator.service import Service, Settings
+from remuda.worker.lasting import lasting
 from remuda.worker.life import Life
 from remuda.worker.profile import profiled
 
@@ -34,7 +35,9 @@ def main() -> None:
             lasting=arguments.lasting,
             limits=arguments.limits,
         )
-        Service(settings, life).run()
+        with lasting():
+            service = Service(settings, life)
+        service.run()
 
 
 def _limits(text: str) -> Limits:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from remuda.buffer.index import Prioritized
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.memory import RunMemory
@@ -22,8 +24,7 @@ class Recovered:
     priorities: Prioritized | None
 
 
-@dataclass(frozen=True)
-class Received:
+class Received(Struct, frozen=True):
     """An envelope came from this peer."""
 
     peer: bytes

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from remuda.buffer.index import ChunkTooLargeError, Prioritized, ReplayIndex, Sampled
@@ -35,8 +35,7 @@ REQUESTS_IN_FLIGHT = 3
 """Most requests' worth of batches that were sampled and are not trained on yet: one in use, two ahead."""
 
 
-@dataclass(frozen=True)
-class Accepted:
+class Accepted(Struct, frozen=True):
     """What became of a chunk."""
 
     fresh: bool

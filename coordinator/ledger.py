@@ -25,7 +25,8 @@ class Ledger:
     def accept(self, meta: ChunkMeta) -> bool:
         """Count a chunk. False, and nothing changes, when it had been counted before."""
         chunk = meta.chunk
-        seen = self._seen.setdefault((chunk.worker, chunk.incarnation), SequenceSet())
+        life = chunk.worker, chunk.incarnation
+        seen = self._seen.get(life) or self._seen.setdefault(life, SequenceSet())
         if not seen.add(chunk.sequence):
             return False
         self._env_steps += meta.env_steps

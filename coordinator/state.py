@@ -224,8 +224,9 @@ class Coordinator:
 
     def _answers_later(self, peer: bytes, message_id: int, effects: list[Effect]) -> bool:
         """Whether the answer to this message waits for the disk."""
-        if any((pending.peer, pending.message_id) == (peer, message_id) for pending in self._pending.values()):
-            return True
+        for pending in self._pending.values():
+            if (pending.peer, pending.message_id) == (peer, message_id):
+                return True
         return any(isinstance(effect, ReadLog) for effect in effects)
 
     def _dispatch(self, peer: bytes, message: AnyMessage, message_id: int, now_s: float) -> list[Step]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import takewhile
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from remuda.wire.envelope import Envelope
@@ -16,8 +16,7 @@ NOT_RESENT = (Ack, Beat, BeatHeard, PolicyAvailable)
 """Messages whose loss does no harm: the next one of their kind says the same or more."""
 
 
-@dataclass(frozen=True)
-class Received:
+class Received(Struct, frozen=True):
     """What came of one envelope: a message that is new (or None), and what must be sent back at once."""
 
     message: AnyMessage | None
@@ -164,9 +163,11 @@ class Channel:
         self._due_s = now_s + pause_s
 
     def _raise_peer_floor(self, floor: int) -> None:
-        if floor <= self._peer_floor:
+        before = self._peer_floor
+        if floor <= before:
             return
         self._peer_floor = floor
         self._next_id = max(self._next_id, floor)  # when the other end has a past that this one knows nothing of
-        for id in [id for id in self._replies if id < floor]:
-            del self._replies[id]
+        few = floor - before < len(self._replies)  # the rule: one or two of all that are in flight
+        for id in range(before, floor) if few else [id for id in self._replies if id < floor]:
+            self._replies.pop(id, None)

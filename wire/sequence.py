@@ -49,6 +49,9 @@ class SequenceSet:
         """
         if number < self._first:
             raise ValueError(f"{number} is below {self._first}, where the series begins")
+        if number == self._high_water + 1:
+            self._high_water = number
+            return True
         if number > self._high_water:
             self._replace(len(self._gaps), len(self._gaps), range(self._high_water + 1, number))
             self._high_water = number

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 import zmq
+from msgspec import Struct
 
 from remuda.wire.codec import MAX_FRAME_BYTES, CodecError, decode, encode
 from remuda.wire.envelope import Envelope
@@ -25,8 +26,7 @@ RECONNECT_S = 0.1
 RECONNECT_MAX_S = 5.0
 
 
-@dataclass(frozen=True)
-class Arrival:
+class Arrival(Struct, frozen=True):
     """An envelope, and the identity of the peer it came from (empty at a DealerSocket, which has one peer)."""
 
     peer: bytes
@@ -90,9 +90,12 @@ class _EnvelopeSocket:
 
     def _receive(self) -> list[bytes] | None:
         try:
-            return self._socket.recv_multipart(zmq.NOBLOCK)
+            frames = [self._socket.recv(_NOBLOCK)]
         except zmq.Again:
             return None
+        while self._socket.getsockopt(zmq.RCVMORE):  # as recv_multipart, in half the time
+            frames.append(self._socket.recv(_NOBLOCK))
+        return frames
 
     def _decode(self, peer: bytes, frames: list[bytes]) -> Arrival | Malformed:
         try:

@@ -313,11 +313,12 @@ def main() -> None:
     parser.add_argument(
         "--over-s", type=float, default=0.0, help="they arrive one by one in so long (default: at once)"
     )
+    parser.add_argument("--young", action="store_true", help="no beats in a hurry: memory may still grow a little")
     parser.add_argument("--peers", action="store_true", help="nothing to compare with")
     options = parser.parse_args()
     if options.peers:
         return
-    seen = watch(options.workers, options.seconds, options.over_s)
+    seen = watch(options.workers, options.seconds, options.over_s, hurried=not options.young)
     print(json.dumps(vars(seen)), file=sys.stderr)
     for figure in figures_of(seen, options.workers):
         print(to_json(figure), flush=True)

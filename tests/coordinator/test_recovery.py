@@ -10,6 +10,7 @@ import pytest
 from remuda.config.schema import ExperimentConfig
 from remuda.tests.coordinator.simulation import Faults, World
 from remuda.tests.coordinator.test_state import config
+from remuda.tests.faults.sizes import LONG
 
 
 def finished(world: World) -> None:
@@ -55,7 +56,7 @@ def test_it_may_die_at_any_message_boundary(part: int) -> None:
     """A sample of all of them here; `make faults` goes through every one."""
     points = count_points()
     assert points > 400
-    for point in range(part, points, 4 * 13):
+    for point in range(part, points, 4 if LONG else 4 * 13):
         world = world_of(0)
         world.crash_at = at(point)
         finished(world)

@@ -2,7 +2,7 @@
 every invariant checked after every turn of the coordinator.
 
 Each schedule has a number, which is its seed: `run_schedule(number)` plays it again. A few hundred run by default, more
-than ten thousand with `make faults`.
+than ten thousand with `make faults`, which go through every point of every kind of run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from remuda.tests.coordinator.invariants import Invariants
 from remuda.tests.coordinator.simulation import Faults, Worker, World
 from remuda.wire.messages import StopExperiment
 
-SHORT, LONG, SLICES = 160, 12_000, 8
+SHORT, ALL, SLICES = 160, 12_000, 24
+POINTS = 450
+"""More than any of these runs has where the coordinator may die, if nothing else happens."""
 MOST_CHANCES = 6
 """Deaths by chance in one schedule, of the coordinator and of workers; those that are planned come on top."""
 
@@ -90,7 +92,7 @@ def plan_of(number: int) -> Plan:
     late = Plan(config, faults=Faults(delay_s=chance.choice((0.0, 0.1))), turn_messages=chance.choice((1, 1, 4)))
     match kind:
         case 0 | 1:  # the coordinator, at every point
-            late.crash_points = frozenset({2 * point % 400 + kind})
+            late.crash_points = frozenset({(2 * point + kind) % POINTS})
         case 2:  # a worker, at every turn
             late.killed = ((point % 250, role, back_s),)
         case 3:  # a worker, and the coordinator at about the same time, or while it recovers
@@ -113,8 +115,27 @@ def plan_of(number: int) -> Plan:
     return late
 
 
-def run_schedule(number: int) -> tuple[int, int]:
-    """Play it to its end; returns how often everything was checked and how often the coordinator died."""
+@dataclass(frozen=True)
+class Tally:
+    """What schedules came to."""
+
+    schedules: int = 0
+    checks: int = 0
+    """Turns of the coordinator after which every invariant held."""
+    coordinator_deaths: int = 0
+    worker_deaths: int = 0
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(
+            self.schedules + other.schedules,
+            self.checks + other.checks,
+            self.coordinator_deaths + other.coordinator_deaths,
+            self.worker_deaths + other.worker_deaths,
+        )
+
+
+def run_schedule(number: int) -> Tally:
+    """Play it to its end."""
     plan, chance = plan_of(number), random.Random(number + 1)
     limits = Limits(lost_after_s=2.0)
     world = World(plan.config, seed=number, faults=plan.faults, limits=limits, turn_messages=plan.turn_messages)
@@ -131,7 +152,7 @@ def run_schedule(number: int) -> tuple[int, int]:
         ends = ("finished", "stopped") if plan.stop_turn is not None else ("finished",)
         assert status.state in ends, status.reason
         assert status.state == "stopped" or status.env_step >= 240
-    return invariants.checks, world.crashes
+    return Tally(1, invariants.checks, world.crashes, world.deaths)
 
 
 def run(world: World, experiments: int) -> None:
@@ -188,23 +209,47 @@ def trouble(plan: Plan, world: World, invariants: Invariants, chance: random.Ran
     return check
 
 
-def play(numbers: range) -> None:
+def play(numbers: range) -> Tally:
     """Run schedules; one that fails says which it was."""
+    tally = Tally()
     for number in numbers:
         try:
-            run_schedule(number)
+            tally += run_schedule(number)
         except BaseException as error:
             error.add_note(f"schedule {number}: {plan_of(number)}")
             raise
+    print(tally)
+    return tally
 
 
 @pytest.mark.parametrize("part", range(4))
 def test_anybody_may_die_between_any_two_messages(part: int) -> None:
-    play(range(part * SHORT // 4 * 29, (part + 1) * SHORT // 4 * 29, 29))
+    tally = play(range(part * SHORT // 4 * 29, (part + 1) * SHORT // 4 * 29, 29))
+    assert tally.coordinator_deaths >= 20
+    assert tally.worker_deaths >= 10
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_all_schedules_together_leave_no_point_of_a_run_out(kind: str) -> None:
+    """Wherever the coordinator may die in this kind of run, it does so in one of them."""
+    plans = map(plan_of, range(ALL))
+    died = {point for plan in plans if plan.config is CONFIGS[kind] for point in plan.crash_points}
+    assert died >= set(range(points_of(CONFIGS[kind])))
+
+
+def points_of(config: ExperimentConfig) -> int:
+    """Of a run in which nothing happens."""
+    world, passed = World(config, limits=Limits(lost_after_s=2.0)), iter(range(10**9))
+    world.beat_interval_s = 0.25
+    world.crash_at = lambda: next(passed) < 0
+    world.herd(2, 1, 1)
+    world.submit("x0")
+    run(world, 1)
+    return next(passed)
 
 
 @pytest.mark.faults_long
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("part", range(SLICES))
 def test_ten_thousand_schedules(part: int) -> None:
-    play(range(part * LONG // SLICES, (part + 1) * LONG // SLICES))
+    play(range(part * ALL // SLICES, (part + 1) * ALL // SLICES))

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from remuda.tests.faults.herd import Herd
+from remuda.tests.faults.network import Between
 
 Herds = Callable[..., Herd]
 
@@ -19,8 +20,13 @@ def herds(tmp_path: Path) -> Generator[Herds]:
     """Makes herds in folders of their own; ends what a test has left running."""
     made: list[Herd] = []
 
-    def make(limits: str | None = None, root: Path | None = None, env: dict[str, str] | None = None) -> Herd:
-        made.append(Herd(root or tmp_path / f"herd{len(made)}", limits, env or {}))
+    def make(
+        limits: str | None = None,
+        root: Path | None = None,
+        env: dict[str, str] | None = None,
+        network: Between | None = None,
+    ) -> Herd:
+        made.append(Herd(root or tmp_path / f"herd{len(made)}", limits, env or {}, network))
         return made[-1]
 
     yield make

@@ -16,14 +16,17 @@ from pathlib import Path
 
 import msgspec
 import psutil
+from msgspec.structs import replace
 
 from remuda.buffer.chunk import read_meta
 from remuda.client.client import Client
 from remuda.config.load import load_config
 from remuda.coordinator.memory import RunMemory
+from remuda.tests.faults.network import Between
 from remuda.tests.parallel.command import REMUDA, wait_until
 from remuda.tests.parallel.reading import Joined, index, joined, texts
 from remuda.tests.parallel.user_folder import CONFIG, UserFolder
+from remuda.wire import connection_file
 from remuda.wire.conversation import UnreachableError
 from remuda.wire.messages import ExperimentStatus, IndexedChunk, Role, Status, WorkerStatus
 
@@ -42,6 +45,8 @@ class Herd:
     """What `python -m remuda.coordinator --limits` takes; None: the verb, with the limits users have."""
     env: dict[str, str] = field(default_factory=dict[str, str])
     """Environment variables of every process, beside those of the test."""
+    network: Between | None = None
+    """What lies between its workers and its coordinator; running. None: nothing."""
     runs: Path = field(init=False)
     started: list[subprocess.Popen[bytes]] = field(default_factory=list[subprocess.Popen[bytes]])
 
@@ -53,30 +58,45 @@ class Herd:
 
     @property
     def connection_file(self) -> Path:
+        """Where the coordinator says how it is to be reached."""
         return self.runs / "connection.json"
 
-    def coordinator(self) -> subprocess.Popen[bytes]:
+    @property
+    def workers_file(self) -> Path:
+        """The connection file that workers are given."""
+        return self.connection_file if self.network is None else self.root / "workers.json"
+
+    def coordinator(self, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
         """Start one, by the same command every time; returns once it answers."""
+        process = self.launch_coordinator(env)
+        wait_until(lambda: process.poll() is not None or self._answers(process.pid), 20, "the coordinator answers")
+        assert process.poll() is None, self.said()
+        if self.network is not None:
+            found = connection_file.read(self.connection_file)
+            self.network.target = found.address
+            connection_file.write(self.workers_file, replace(found, address=self.network.address))
+        return process
+
+    def launch_coordinator(self, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+        """Start one that may die before it answers."""
         verb = [REMUDA, "coordinator"]
         if self.limits is not None:
             verb = [sys.executable, "-m", "remuda.coordinator", "--lasting", "--limits", self.limits]
-        process = self.start("coordinator", *verb, "--runs-dir", self.runs, "--connection-file", self.connection_file)
-        wait_until(lambda: process.poll() is not None or self._answers(process.pid), 20, "the coordinator answers")
-        assert process.poll() is None, self.said()
-        return process
+        own = ("--runs-dir", self.runs, "--connection-file", self.connection_file)
+        return self.start("coordinator", *verb, *own, env=env)
 
     def workers(self, *, collectors: int = 2, evaluators: int = 1, learners: int = 1) -> subprocess.Popen[bytes]:
         """Start a nanny with workers of several roles: as three `remuda worker`, with torch imported once."""
         counts = ("--collectors", collectors, "--evaluators", evaluators, "--learners", learners)
         return self.start(
-            "nanny", sys.executable, "-m", "remuda.deploy.nanny", *counts, "--connection-file", self.connection_file
+            "nanny", sys.executable, "-m", "remuda.deploy.nanny", *counts, "--connection-file", self.workers_file
         )
 
     def worker(self, role: Role, count: int = 1) -> subprocess.Popen[bytes]:
         """Start `remuda worker`."""
-        return self.start(role, REMUDA, "worker", role, "--count", count, "--connection-file", self.connection_file)
+        return self.start(role, REMUDA, "worker", role, "--count", count, "--connection-file", self.workers_file)
 
-    def start(self, name: str, *command: object) -> subprocess.Popen[bytes]:
+    def start(self, name: str, *command: object, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
         """Start a process of this herd; what it says goes to `<number>-<name>.err`."""
         with (self.root / f"{len(self.started)}-{name}.err").open("wb") as err:
             process = subprocess.Popen(
@@ -85,7 +105,7 @@ class Herd:
                 stdin=subprocess.DEVNULL,
                 stdout=err,
                 stderr=err,
-                env={**ENV, **self.env, "TMPDIR": str(self.root), "COLUMNS": "200"},
+                env={**ENV, **self.env, **(env or {}), "TMPDIR": str(self.root), "COLUMNS": "200"},
             )
         self.started.append(process)
         return process
@@ -97,7 +117,8 @@ class Herd:
 
     def family(self) -> list[psutil.Process]:
         """Every process of it that lives."""
-        return [process for process in psutil.process_iter() if _told_of(process, str(self.runs))]
+        places = (str(self.runs), str(self.workers_file))
+        return [process for process in psutil.process_iter() if any(_told_of(process, place) for place in places)]
 
     # --- what it is asked ---
 
@@ -127,10 +148,10 @@ class Herd:
         with self.client() as client:
             return Path(client.submit(loaded.config, run_dir=name, priority=priority).run_dir)
 
-    def wait_members(self, count: int, deadline_s: float = 30) -> None:
+    def wait_members(self, count: int, deadline_s: float = 90) -> None:
         wait_until(lambda: len(self.members()) == count, deadline_s, f"{count} workers are there\n{self.said()}")
 
-    def wait_env_step(self, name: str, env_step: int, deadline_s: float = 30) -> None:
+    def wait_env_step(self, name: str, env_step: int, deadline_s: float = 60) -> None:
         wait_until(
             lambda: self.experiment(name).env_step >= env_step, deadline_s, f"{name} is at {env_step}\n{self.said()}"
         )
@@ -189,6 +210,11 @@ def make_user(root: Path, changes: Mapping[str, Mapping[str, object]] | None = N
     return UserFolder.make(root, {**(changes or {}), "env": {**CONFIG["env"], **env}})
 
 
+def beside(place: Path) -> str:
+    """PYTHONPATH with a folder, for a sitecustomize of its own."""
+    return os.pathsep.join(filter(None, (str(place), os.environ.get("PYTHONPATH"))))
+
+
 def commander(run: Path, start: str = "") -> list[str]:
     """What the commander's log says."""
     return texts(run / "log" / "commander" / "commander_logger.txt", start)
@@ -218,18 +244,21 @@ class Journal:
         return cls(decode(memory, type=RunMemory), [decode(body, type=IndexedChunk) for (body,) in chunks])
 
 
-def assert_exact(herd: Herd, run: Path, user: UserFolder, *, lost_at_most: int = 0, all_kept: bool = True) -> int:
+def assert_exact(
+    herd: Herd, run: Path, user: UserFolder, *, lost_at_most: int = 0, all_kept: bool = True, alone: bool = True
+) -> int:
     """Counters are the unique accepted chunks, and nothing else lies in data/; returns env_step.
 
     `lost_at_most`: environment steps that killed collectors may have taken without announcing them. `all_kept`: no
-    chunk of the run was evicted, so the headers of the payload files say what was collected in all. Once the herd is
-    shut down."""
+    chunk of the run was evicted, so the headers of the payload files say what was collected in all. `alone`: its
+    collectors had no other run before, whose chunks they numbered. Once the herd is shut down."""
     env_step = index(run)["checkpoints"][-1]["env_step"]
     journal = Journal.of(run)
     ledger = journal.memory.experiment.experience.ledger
     assert ledger.env_steps == env_step
-    assert all(life.gaps == [] for life in ledger.lives), "chunks between others are missing"
-    assert sum(life.high_water + 1 for life in ledger.lives) == ledger.chunks
+    gaps = [gap for life in ledger.lives for gap in life.gaps]
+    assert gaps == [] if alone else all(start == 0 for start, _ in gaps), "chunks between others are missing"
+    assert sum(life.high_water + 1 for life in ledger.lives) - sum(stop for _, stop in gaps) == ledger.chunks
     files = {path.name for path in (run / "data").iterdir()}
     listed = [chunk.meta.file for chunk in journal.chunks]
     assert len(listed) == len(set(listed))
@@ -250,4 +279,14 @@ def _told_of(process: psutil.Process, place: str) -> bool:
         return False
 
 
-__all__ = ["Herd", "Journal", "UnreachableError", "assert_exact", "commander", "kill", "make_user", "wait_until"]
+__all__ = [
+    "Herd",
+    "Journal",
+    "UnreachableError",
+    "assert_exact",
+    "beside",
+    "commander",
+    "kill",
+    "make_user",
+    "wait_until",
+]

@@ -1,0 +1,123 @@
+"""14. The coordinator's process ends at every named point of its work, one after the other, in the midst of one run."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from remuda.tests.faults.conftest import Herds
+from remuda.tests.faults.herd import Herd, assert_exact, beside, make_user, wait_until
+from remuda.tests.faults.sizes import POINTS
+from remuda.tests.faults.test_processes import ENDLESS
+from remuda.tests.parallel.reading import progress
+from remuda.tests.parallel.user_folder import CONFIG
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
+
+DIES = """
+import importlib, os, signal
+
+def die_at(module, name, moment, count):
+    holder = importlib.import_module(module)
+    *classes, last = name.split(".")
+    for part in classes:
+        holder = getattr(holder, part)
+    real, calls = getattr(holder, last), iter(range(1, 10**9))
+
+    def replaced(*arguments, **named):
+        its_turn = next(calls) == count
+        if its_turn and moment == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = real(*arguments, **named)
+        if its_turn:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    setattr(holder, last, replaced)
+
+if point := os.environ.get("DIE_AT"):
+    module, name, moment, count = point.split()
+    die_at(module, name, moment, int(count))
+"""
+"""As sitecustomize, in the coordinator alone: the process is killed before or after the so-manieth call of a name."""
+
+NAMES: dict[str, tuple[int, ...]] = {
+    "remuda.coordinator.herd_folder HerdFolder.begin": (1,),
+    "remuda.coordinator.herd_folder HerdFolder.note": (1,),
+    "remuda.coordinator.run_books RunBooks.recover": (1,),
+    "remuda.coordinator.journal RunJournal.read": (1,),
+    "remuda.coordinator.run_books _catch_up": (1,),
+    "remuda.coordinator.run_books commander_logbook": (1,),
+    "remuda.coordinator.state Coordinator.recover": (1,),
+    "remuda.wire.connection_file write": (1,),
+    "remuda.coordinator.journal RunJournal.write": (1, 2, 5, 40),
+    "remuda.coordinator.state Coordinator.handle": (1, 10, 300),
+    "remuda.coordinator.state Coordinator.remember": (1, 2, 40),
+    "remuda.wire.sockets RouterSocket.receive": (5, 100, 1_000),
+    "remuda.wire.sockets RouterSocket.send": (1, 2, 5, 100),
+    "remuda.coordinator.run_books RunBooks.carry_out": (1, 10, 100),
+    "remuda.coordinator.run_books delete_chunks": (1, 2, 20),
+    "remuda.logbook.book Logbook.emit": (1, 3),
+    "remuda.logbook.book Logbook.progress": (1, 2),
+    "remuda.storage.checkpoint_index CheckpointIndex.add": (1, 2),
+    "remuda.storage.checkpoint_index CheckpointIndex.prune": (1, 2),
+    "remuda.storage.checkpoint_index CheckpointIndex.set_reward": (1,),
+}
+ALL = [
+    f"{name} {moment} {count}" for name, counts in NAMES.items() for count in counts for moment in ("before", "after")
+]
+
+
+def test_it_may_end_at_every_named_point(tmp_path: Path, herds: Herds) -> None:
+    """It always starts again, nothing acknowledged is missing, and nobody else ends for it."""
+    assert len(ALL) >= 50
+    points = ALL if POINTS is None else ALL[3 :: len(ALL) // POINTS]
+    (tmp_path / "dies").mkdir()
+    (tmp_path / "dies" / "sitecustomize.py").write_text(DIES)
+    user = make_user(
+        tmp_path / "user",
+        {
+            **ENDLESS,
+            "buffer": {**CONFIG["buffer"], "capacity": 1_000},
+            "evaluator": {**CONFIG["evaluator"], "interval_env_steps": 500},
+        },
+    )
+    herd = herds("death_timeout_s=60")
+    coordinator = herd.coordinator()
+    herd.workers()
+    herd.wait_members(4)
+    run = herd.submit(user)
+    herd.wait_env_step("horse", 1_500)
+    for point in points:
+        coordinator.kill()
+        coordinator.wait()
+        _dies_at(herd, point, tmp_path / "dies")
+        coordinator = herd.coordinator()
+        _goes_on(herd)
+    with herd.client() as client:
+        client.stop("horse")
+    herd.wait_over("horse", "stopped")
+    herd.shut_down()
+    print(f"14: died at {len(points)} points")
+    assert_exact(herd, run, user, all_kept=False)
+    rows = [(int(row["Epoch"]), int(row["TotalEnvInteracts"])) for row in progress(run)]
+    assert [epoch for epoch, _ in rows] == list(range(len(rows)))
+    assert [env_step for _, env_step in rows] == sorted(env_step for _, env_step in rows)
+    assert {life.incarnation for life in herd.lives()} == {1}
+
+
+def _dies_at(herd: Herd, point: str, place: Path) -> None:
+    """Start one that dies there by itself."""
+    coordinator = herd.launch_coordinator({"PYTHONPATH": beside(place), "DIE_AT": point})
+    wait_until(lambda: coordinator.poll() is not None, 30, f"it dies {point}\n{herd.said()}")
+    assert coordinator.returncode == -signal.SIGKILL, f"{point}: {coordinator.returncode}\n{herd.said()}"
+
+
+def _goes_on(herd: Herd) -> None:
+    end_s, before = time.monotonic() + 30, herd.experiment("horse").env_step
+    while herd.experiment("horse").env_step < before + 100:
+        assert time.monotonic() < end_s, herd.said()
+        time.sleep(0.02)

@@ -34,9 +34,9 @@ types: setup  ## mypy strict and pyright strict
 unit: setup  ## the tests alone
 	$(BIN)/pytest -n 2 --dist loadgroup
 
-faults: setup  ## the faults of docs/failure-model.md in their long form: schedules, then real processes (an hour)
-	$(BIN)/pytest tests/coordinator/test_schedules.py tests/coordinator/test_recovery.py -m "faults_long or not learning" \
-		-n 2 -s -o faulthandler_timeout=7200
+faults: setup  ## the faults of docs/failure-model.md in their long form: schedules, then real processes (an hour and a half)
+	REMUDA_FAULTS=long $(BIN)/pytest tests/coordinator/test_schedules.py tests/coordinator/test_recovery.py \
+		-m "faults_long or not learning" -n 2 -rP -o faulthandler_timeout=7200 -o timeout=7200
 	REMUDA_FAULTS=long REMUDA_FAULTS_SOAK_S=$(SOAK_S) \
 		$(BIN)/pytest tests/faults -s -o faulthandler_timeout=7200 -o timeout=7200
 

@@ -105,7 +105,7 @@ def _read(root: Path, place: int) -> Run:
     name = config.get("name", config.get("exp_name"))
     if not isinstance(name, str):
         name = root.resolve().name
-    ours = isinstance(config.get("env"), dict) and isinstance(config.get("seed"), int)
+    ours = "name" in config  # Spinning Up says exp_name, and puts into its configs what differs from run to run
     settings = _flat({key: value for key, value in config.items() if key not in _NOT_LEARNED_FROM}) if ours else {}
     return Run(root, _without_seed(name, config.get("seed")), columns, settings, place)
 

@@ -37,7 +37,10 @@ ChunkFault = Literal[
 
 _MAX_HEADER_BYTES = 16 << 20
 _META_KEY = "chunk"
-_NAME = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})_([0-9]{6,16})_([0-9]{9,16})\.safetensors")
+_NAME = re.compile(
+    r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})_([0-9]{6}|[1-9][0-9]{6,15})_([0-9]{9}|[1-9][0-9]{9,15})\.safetensors"
+)
+"""What `chunk_name` makes, and nothing that it would write otherwise."""
 _DTYPE_NAMES: dict[np.dtype[np.generic], str] = {
     np.dtype(code): name
     for name, code in (
@@ -100,9 +103,7 @@ def parse_name(name: str) -> ChunkId:
     """Return whose chunk a payload file of this name is. Raises ChunkError for any name that is not ours."""
     match = _NAME.fullmatch(name)
     if match:
-        chunk = ChunkId(worker=match[1], incarnation=int(match[2]), sequence=int(match[3]))
-        if chunk_name(chunk) == name:
-            return chunk
+        return ChunkId(worker=match[1], incarnation=int(match[2]), sequence=int(match[3]))
     raise ChunkError("wrong name", Path(name), "not <worker uuid>_<incarnation>_<sequence>.safetensors")
 
 
@@ -309,7 +310,8 @@ def delete_chunks(data_dir: Path, files: Iterable[str]) -> None:
     """Delete payload files that nobody needs; one that is gone already is fine. Raises ChunkError for foreign names."""
     folder = os.fspath(data_dir)
     for file in files:
-        parse_name(file)
+        if not _NAME.fullmatch(file):
+            parse_name(file)  # says what is wrong with it
         with suppress(FileNotFoundError):
             os.unlink(f"{folder}/{file}")
 

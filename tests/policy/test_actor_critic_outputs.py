@@ -28,6 +28,7 @@ from remuda.policy.images import ImageLayout
 from remuda.policy.networks import ActorCriticNetwork
 from remuda.policy.returns import Outcome, generalized_advantages, vtrace
 from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.tests.policy.likelihoods import categorical, gaussian
 from remuda.tests.policy.segments import PUSH, Batch, batch, numbers, on_policy
 
 Activation = Literal["tanh", "relu"]
@@ -98,19 +99,16 @@ def values_of(algorithm: ActorCritic, rows: Batch) -> torch.Tensor:
 
 
 def losses(algorithm: ActorCritic, rows: Batch, policy: OnPolicy, old_values: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Of all steps of a batch at once, by torch's own distributions; `old_values` are from before the first step."""
+    """Of all steps of a batch at once, differentiable; `old_values` are from before the first step."""
     made = cast("ActorCriticNetwork", algorithm.network)
     valid = rows["valid"]
     features, values = made.features(torch.tensor(rows["obs"]).reshape(-1, 4)), values_of(algorithm, rows)
     outputs = made.policy(features).reshape(*values.shape, -1)[:, :-1][torch.tensor(valid)]
     actions = torch.tensor(rows["action"][valid])
     if made.log_std is None:
-        taken = actions - algorithm.action.start
-        discrete = torch.distributions.Categorical(logits=outputs)
-        log_prob, entropy = discrete.log_prob(taken), discrete.entropy()
+        log_prob, entropy = categorical(outputs, actions - algorithm.action.start)
     else:
-        normal = torch.distributions.Normal(outputs, made.log_std.exp())
-        log_prob, entropy = normal.log_prob(actions).sum(dim=1), normal.entropy().sum(dim=1)
+        log_prob, entropy = gaussian(outputs, made.log_std, actions)
     outcome = Outcome(rows["reward"], rows["terminated"], rows["done"], valid)
     known = old_values.detach().numpy()
     log_ratio = log_prob - torch.tensor(rows["log_prob"][valid])

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.policy import distributions, distributions_torch
+from remuda.tests.policy import likelihoods
 
 seeds = st.integers(0, 10**6)
 
@@ -117,10 +118,9 @@ def test_gradients_are_those_of_autograd(rows: int, n: int, by_entropy: float, s
     )
     indices = torch.tensor(rng.integers(0, n, rows))
     logits, mean, std = (tensor.clone().requires_grad_() for tensor in (outputs, outputs, log_std))
-    choice, normal = torch.distributions.Categorical(logits=logits), torch.distributions.Normal(mean, std.exp())
-    loss = (by_log_prob * choice.log_prob(indices)).sum() + by_entropy * choice.entropy().sum()
-    loss += (by_log_prob * normal.log_prob(drawn).sum(dim=1)).sum() + by_entropy * normal.entropy().sum()
-    expected = torch.autograd.grad(loss, (logits, mean, std))
+    of_both = likelihoods.categorical(logits, indices), likelihoods.gaussian(mean, std, drawn)
+    losses = [(by_log_prob * log_prob).sum() + by_entropy * entropy.sum() for log_prob, entropy in of_both]
+    expected = torch.autograd.grad(losses, (logits, mean, std))
 
     gaussian = distributions_torch.Gaussian(outputs, log_std)
     got = (

@@ -310,7 +310,12 @@ def test_one_that_is_listed_and_those_that_go_for_it_are_one_change_of_the_file(
 ) -> None:
     index = saved(tmp_path, 0, 10)
     written: list[bytes] = []
-    monkeypatch.setattr(checkpoint_index, "write_bytes", lambda path, data, *, durable: written.append(data))
+
+    def write(path: Path, data: bytes, *, durable: bool) -> None:
+        assert durable
+        written.append(data)
+
+    monkeypatch.setattr(checkpoint_index, "write_bytes", write)
     index.add(record(20), keep=1)
     (text,) = written
     assert [known["train_iter"] for known in json.loads(text)["checkpoints"]] == [0, 20]

@@ -1,0 +1,38 @@
+"""27. What is announced again and again, in any order and across restarts of the coordinator, counts once."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from remuda.tests.faults.conftest import Herds
+from remuda.tests.faults.herd import assert_exact, make_user
+from remuda.tests.faults.network import Repeating
+from remuda.tests.faults.test_processes import LONG
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+
+
+def test_each_chunk_is_delivered_up_to_five_times_and_counts_once(tmp_path: Path, herds: Herds) -> None:
+    """Copies come before and after the original, and after a coordinator that had accepted it was killed."""
+    user = make_user(tmp_path / "user", {**LONG, "stop": {"max_env_steps": 2_000}})
+    with Repeating(seed=27, delay_s=0.1) as network:
+        herd = herds(network=network)
+        coordinator = herd.coordinator()
+        herd.workers()
+        herd.wait_members(4)
+        run = herd.submit(user)
+        for env_step in (500, 1_000):
+            herd.wait_env_step("horse", env_step)
+            coordinator.kill()
+            coordinator.wait()
+            time.sleep(0.5)  # announcements pile up in the network
+            coordinator = herd.coordinator()
+        herd.wait_over("horse")
+        herd.shut_down()
+    print(f"27: {network.announced} announcements were delivered {network.delivered} times")
+    assert network.delivered > 2 * network.announced > 100
+    assert assert_exact(herd, run, user) >= 2_000
+    assert {life.incarnation for life in herd.lives()} == {1}

@@ -1,0 +1,156 @@
+"""Payload files that are not what was announced, and a data folder that a herd finds again after it was killed."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import subprocess
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from remuda.buffer.chunk import read_meta
+from remuda.tests.buffer.chunks import meta_of
+from remuda.tests.faults.conftest import Herds
+from remuda.tests.faults.herd import Herd, Journal, assert_exact, commander, kill, make_user, wait_until
+from remuda.tests.faults.sizes import within
+from remuda.tests.faults.test_processes import ENDLESS, IN_WORK
+from remuda.tests.parallel.user_folder import CONFIG
+from remuda.wire.messages import IndexedChunk
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+
+
+def test_payloads_that_are_missing_short_or_damaged_are_never_sampled(tmp_path: Path, herds: Herds) -> None:
+    """24. Each is named with its reason, its steps stay counted, and the run goes on with the others."""
+    user = make_user(tmp_path / "user", {**ENDLESS, "buffer": {**CONFIG["buffer"], "samples_per_insert": None}})
+    herd = herds()
+    herd.coordinator()
+    herd.workers()
+    herd.wait_members(4)
+    run = herd.submit(user)
+    herd.wait_env_step("horse", 500)
+    learner = herd.worker_of("learner", "horse").pid
+    kill(learner, signal.SIGSTOP)
+    time.sleep(0.3)  # a payload that is being read just now is nobody's example
+    before = set((run / "data").iterdir())
+    wait_until(lambda: len(_payloads(run) - before) >= 3, 20, "three payloads have come that nobody has read")
+    missing, short, damaged = sorted(_payloads(run) - before)[:3]
+    missing.unlink()
+    short.write_bytes(short.read_bytes()[:-20])
+    content = bytearray(damaged.read_bytes())
+    content[-5] ^= 1
+    damaged.write_bytes(content)
+    kill(learner, signal.SIGCONT)
+    wait_until(lambda: len(_refused(run)) == 3, 20, "all three are told of")
+    herd.wait_env_step("horse", herd.experiment("horse").env_step + 1_000)
+    with herd.client() as client:
+        client.stop("horse")
+    herd.wait_over("horse", "stopped")
+    herd.shut_down()
+    told = _refused(run)
+    by_file = {path.name: [text for text in told if path.name in text] for path in (missing, short, damaged)}
+    print(f"24: {told}")
+    assert [len(found) for found in by_file.values()] == [1, 1, 1]
+    assert len(told) == 3
+    assert "checksum" in by_file[damaged.name][0]
+    assert len({text.rpartition(":")[2] for text in told}) == 3, "three reasons"
+    live = {chunk.meta.file for chunk in Journal.of(run).chunks}
+    assert not live & set(by_file)
+    assert_exact(herd, run, user, all_kept=False)
+
+
+def _refused(run: Path) -> list[str]:
+    return [text for text in commander(run) if "is not sampled any more" in text]
+
+
+def _payloads(run: Path) -> set[Path]:
+    return {path for path in (run / "data").iterdir() if not path.name.startswith(".")}
+
+
+def test_a_herd_that_was_killed_as_a_whole_finds_its_experience_again(tmp_path: Path, herds: Herds) -> None:
+    """25. The same two commands: the index is the accepted payloads, and half-written files are ignored and swept."""
+    user, herd = make_user(tmp_path / "user", ENDLESS), herds()
+    herd.coordinator()
+    herd.workers()
+    herd.wait_members(4)
+    run = herd.submit(user)
+    herd.wait_env_step("horse", 1_000)
+    for process in herd.family():
+        process.kill()
+    for started in herd.started:
+        started.wait()
+    wait_until(lambda: not herd.family(), 10, "everybody is dead")
+    journal = Journal.of(run)
+    accepted = journal.memory.experiment.experience.ledger.env_steps
+    listed = {chunk.meta.file for chunk in journal.chunks}
+    assert sum(read_meta(run / "data" / file).env_steps for file in listed) == accepted
+    half = next(iter(listed))
+    litter = run / "data" / f".{half}.1.0123abcd.tmp"
+    litter.write_bytes((run / "data" / half).read_bytes()[:100])
+    herd.coordinator()
+    assert herd.experiment("horse").env_step == accepted
+    herd.workers()
+    herd.wait_env_step("horse", accepted + 1_000)
+    with herd.client() as client:
+        client.stop("horse")
+    herd.wait_over("horse", "stopped")
+    herd.shut_down()
+    assert not litter.exists()
+    assert_exact(herd, run, user, lost_at_most=2 * IN_WORK)
+
+
+CHUNKS, ROWS = 20_000, 4
+
+
+def test_the_index_is_rebuilt_within_seconds_whatever_its_size(tmp_path: Path, herds: Herds) -> None:
+    """25. Ten thousand chunks a second; what the journal does not list is swept."""
+    user, herd = make_user(tmp_path / "user", {"buffer": {**CONFIG["buffer"], "capacity": 100_000}}), herds()
+    coordinator = herd.coordinator()
+    run = herd.submit(user)
+    begin_s = time.monotonic()
+    coordinator = _killed_and_started_again(herd, coordinator)
+    empty_s = time.monotonic() - begin_s
+    coordinator.kill()
+    coordinator.wait()
+    listed = _fill(run)
+    for orphan in (meta_of(CHUNKS + 1, 1).file, f".{listed[0]}.1.0123abcd.tmp"):
+        (run / "data" / orphan).write_bytes(b"half of it")
+    begin_s = time.monotonic()
+    herd.coordinator()
+    took_s = max(time.monotonic() - begin_s - empty_s, 0.0)
+    print(f"25: {CHUNKS} chunks rebuilt in {took_s:.2f} s beside the {empty_s:.2f} s of an empty start")
+    assert within(took_s, CHUNKS / 10_000)
+    with herd.client() as client:
+        client.stop("horse")
+    herd.wait_over("horse", "stopped")
+    herd.shut_down()
+    assert {path.name for path in (run / "data").iterdir()} == set(listed)
+    assert [chunk.meta.file for chunk in Journal.of(run).chunks] == listed
+
+
+def _killed_and_started_again(herd: Herd, coordinator: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
+    coordinator.kill()
+    coordinator.wait()
+    return herd.coordinator()
+
+
+def _fill(run: Path) -> list[str]:
+    """Write many chunks into a journal and into data/, as a long run does."""
+    encode = msgspec.msgpack.encode
+    chunks = [IndexedChunk(ROWS * number, meta_of(number, ROWS)) for number in range(CHUNKS)]
+    memory = Journal.of(run).memory
+    index = replace(memory.experiment.experience.index, next_row=ROWS * CHUNKS)
+    experience = replace(memory.experiment.experience, index=index)
+    memory = replace(memory, experiment=replace(memory.experiment, experience=experience))
+    db = sqlite3.connect(run / "journal.sqlite")
+    with db:
+        db.executemany("insert into chunk values (?, ?)", [(chunk.first_row, encode(chunk)) for chunk in chunks])
+        db.execute("update memory set body = ?", (encode(memory),))
+    db.close()
+    for chunk in chunks:
+        (run / "data" / chunk.meta.file).touch()
+    return [chunk.meta.file for chunk in chunks]

@@ -1,0 +1,49 @@
+"""Three experiments share a herd that is too small for them, and their coordinator is killed in the midst of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from remuda.tests.faults.conftest import Herds
+from remuda.tests.faults.herd import assert_exact, commander, make_user
+from remuda.tests.faults.test_processes import LONG
+from remuda.tests.parallel.reading import progress
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+
+NAMES = ("bay", "roan", "grey")
+
+
+def test_three_experiments_on_four_workers_survive_their_coordinator(tmp_path: Path, herds: Herds) -> None:
+    """All three finish, with exact counters, in the order of their priorities; no worker has to start anew."""
+    herd = herds()
+    coordinator = herd.coordinator()
+    herd.workers(collectors=2, evaluators=1, learners=1)
+    herd.wait_members(4)
+    users = {name: make_user(tmp_path / name, LONG) for name in NAMES}
+    runs = {name: herd.submit(users[name], name, priority=5 * (name == "grey")) for name in NAMES}
+    herd.wait_env_step("bay", 1_000)
+    assert [herd.experiment(name).state for name in NAMES] == ["running", "queued", "queued"]
+    assert "1 learner (0 free)" in (herd.experiment("roan").waiting_for or ""), "it says what it waits for"
+    coordinator.kill()
+    coordinator.wait()
+    coordinator = herd.coordinator()
+    herd.wait_over("bay")
+    herd.wait_env_step("grey", 1_000)
+    assert herd.experiment("roan").state == "queued", "the higher priority goes first"
+    coordinator.kill()
+    coordinator.wait()
+    herd.coordinator()
+    for name in NAMES:
+        assert herd.wait_over(name, deadline_s=90).env_step >= 6_000
+    herd.shut_down()
+    for name in NAMES:
+        assert assert_exact(herd, runs[name], users[name], alone=False) >= 6_000
+        rows = [(int(row["Epoch"]), int(row["TotalEnvInteracts"])) for row in progress(runs[name])]
+        assert [epoch for epoch, _ in rows] == list(range(len(rows)))
+        assert [env_step for _, env_step in rows] == sorted(env_step for _, env_step in rows)
+        assert commander(runs[name])[-1].startswith("the run is over after")
+    assert {life.incarnation for life in herd.lives()} == {1}
+    assert len(herd.lives()) == 4

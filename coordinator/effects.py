@@ -93,6 +93,14 @@ class WriteProgress:
 
 
 @dataclass(frozen=True)
+class RewindCurves:
+    """A learner goes on from this update: what the curves show beyond it is left out."""
+
+    experiment: str
+    train_iter: int
+
+
+@dataclass(frozen=True)
 class WriteTimers:
     """Write timers.json anew."""
 
@@ -138,7 +146,9 @@ class Exit:
     """The coordinator's work is done."""
 
 
-DiskEffect = DeleteChunks | RecordCheckpoint | RecordReward | Emit | WriteProgress | WriteTimers | Say | CloseRun
+DiskEffect = (
+    DeleteChunks | RecordCheckpoint | RecordReward | Emit | WriteProgress | RewindCurves | WriteTimers | Say | CloseRun
+)
 Effect = Send | PrepareRun | ReadLog | DiskEffect | Remember | Exit
 
 

@@ -28,7 +28,7 @@ from remuda.environments.seeding import generator
 from remuda.logbook.reports import Report
 from remuda.policy.row_plan import UNBOUNDED_LAG, RowPlan, row_plan
 from remuda.policy.schedules import importance_beta
-from remuda.wire.messages import ChunkMeta, IndexedChunk, PolicyRef
+from remuda.wire.messages import ChunkMeta, Counters, IndexedChunk, PolicyRef
 from remuda.wire.sequence import TooManyGapsError
 
 REQUESTS_IN_FLIGHT = 3
@@ -83,7 +83,6 @@ class Experience:
             on_retire=self._note_gone if journaled else lambda chunk: None,
         )
         self._monitor = self._new_monitor(now_s)
-        self._started_s = now_s - (0.0 if resumed is None else resumed.counters.wall_s)
         self._reports: list[Report] = []
         self._newest_chunk_policy = PolicyRef()
         self._used_up: list[str] = []
@@ -286,13 +285,13 @@ class Experience:
         seen = self._newest_chunk_policy
         return max(newest.version - seen.version, 0) if seen.epoch == newest.epoch else 0
 
-    def reports(self, now_s: float, train_iter: int) -> list[Report]:
+    def reports(self, counters: Counters, now_s: float) -> list[Report]:
         """What the buffer's log has to show since the last call."""
         throughput = self._monitor.throughput(now_s)
         if throughput is not None:
             self._reports.append(
                 throughput_report(
-                    throughput, train_iter=train_iter, env_step=self.env_step, wall_s=now_s - self._started_s
+                    throughput, train_iter=counters.train_iter, env_step=counters.env_step, wall_s=counters.wall_s
                 )
             )
         reports, self._reports = self._reports, []

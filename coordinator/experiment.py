@@ -13,7 +13,17 @@ from msgspec.structs import replace
 
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.commander import Commander, End
-from remuda.coordinator.effects import CloseRun, Emit, Release, Say, Step, Tell, WriteProgress, WriteTimers
+from remuda.coordinator.effects import (
+    CloseRun,
+    Emit,
+    Release,
+    RewindCurves,
+    Say,
+    Step,
+    Tell,
+    WriteProgress,
+    WriteTimers,
+)
 from remuda.coordinator.experience import Experience
 from remuda.coordinator.failures import Failures
 from remuda.coordinator.judging import Judging
@@ -226,6 +236,8 @@ class Experiment:
         steps: list[Step] = []
         if role == "learner":
             replay, steps = self._supply.new_learner(0 if record is None else record.train_iter)
+            if record is not None:
+                steps = [*steps, RewindCurves(self.identity.id, record.train_iter)]
         restored = role == "learner" and record is not None
         message = Assign(
             lease=number,
@@ -382,7 +394,7 @@ class Experiment:
         """Time has passed."""
         if self.over:
             return []  # the run folder is closed
-        reports = self._experience.reports(now_s, self._supply.train_iter)
+        reports = self._experience.reports(self.counters(now_s), now_s)
         steps: list[Step] = [Emit(self.identity.id, report) for report in reports]
         if self.state == "queued":
             return steps

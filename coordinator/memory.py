@@ -11,6 +11,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from remuda.logbook.progress import ProgressRow
 from remuda.logbook.spread import merged
 from remuda.wire.messages import (
     CheckpointReason,
@@ -193,6 +194,8 @@ class ProgressMemory(Memory, frozen=True):
     newest: list[tuple[float, int]] = []
     """Returns and lengths of the newest training episodes, where they judge checkpoints."""
     info: dict[str, list[float]] = {}
+    given: list[ProgressRow] = []
+    """Rows of the newest turn: whether they got into progress.txt only that file can tell."""
 
 
 class RestMemory(Memory, frozen=True):

@@ -20,8 +20,9 @@ from remuda.wire.messages import CheckpointRecord, ChunkMeta, Counters
 class ProgressRows:
     """Gathers episodes, evaluations and losses between two rows.
 
-    Row 0 stands at env_step 0 and shows how the initial policy was judged; then one row per multiple of
-    `progress_interval_env_steps`, and one for a stretch that crosses several. Without evaluations there is no row 0.
+    Row 0 shows the first evaluation, that of the initial policy at env_step 0 whenever it was judged; then one row per
+    multiple of `progress_interval_env_steps`, and one for a stretch that crosses several. Without evaluations there is
+    no row 0.
     """
 
     def __init__(
@@ -43,6 +44,8 @@ class ProgressRows:
         """How many of these `news` has told of; None where what it told before is void."""
         self._test: EvaluationResult | None = None
         self._metrics: Mapping[str, float] = {}
+        self._given: list[ProgressRow] = []
+        """Rows since `news` was last asked for."""
         if resumed is not None and (resumed.counters.env_step > 0 or resumed.progress_rows > 0):
             self._epoch = max(resumed.progress_rows, 1)
             self._shown_env_step = resumed.counters.env_step
@@ -64,7 +67,7 @@ class ProgressRows:
 
     def evaluated(self, result: EvaluationResult) -> ProgressRow | None:
         """The newest evaluation; shown in the next row. That of the initial policy is a row of its own, the first."""
-        if self._epoch == 0 and result.record.env_step == 0:
+        if self._epoch == 0:
             return self._initial(result)
         self._test = result
         return None
@@ -80,19 +83,26 @@ class ProgressRows:
 
     def _initial(self, result: EvaluationResult) -> ProgressRow:
         """Row 0: how the policy did before training; what was collected meanwhile waits for the row after it."""
+        env_step = 0 if result.record.train_iter == 0 else result.record.env_step
         self._epoch += 1
-        self._shown_env_step = 0
-        self._next_env_step = self._interval
-        return ProgressRow(
-            epoch=0,
-            env_step=0,
-            test_returns=result.returns,
-            test_lengths=result.lengths,
-            test_info=result.info,
-            episode=result.record.episode,
-            losses={},
-            wall_s=result.record.wall_s,
+        self._shown_env_step = env_step
+        self._next_env_step = next_boundary(env_step, self._interval)
+        return self._give(
+            ProgressRow(
+                epoch=0,
+                env_step=env_step,
+                test_returns=result.returns,
+                test_lengths=result.lengths,
+                test_info=result.info,
+                episode=result.record.episode,
+                losses={},
+                wall_s=result.record.wall_s,
+            )
         )
+
+    def _give(self, row: ProgressRow) -> ProgressRow:
+        self._given.append(row)
+        return row
 
     def due(self, counters: Counters, *, last: bool = False) -> ProgressRow | None:
         """The row that is due now, if any. The `last` row is due wherever the run ends, unless it stands already."""
@@ -123,15 +133,18 @@ class ProgressRows:
         self._shown_env_step = counters.env_step
         self._next_env_step = next_boundary(counters.env_step, self._interval)
         self._ended, self._told, self._test = [], None, None
-        return row
+        return self._give(row)
 
     def news(self) -> NewEpisodes | None:
-        """The training episodes that have come since the last call; None where nothing has changed."""
+        """The training episodes that have come since the last call; None where nothing has changed. The rows given
+        before are no news any more either."""
+        self._given = []
         told, self._told = self._told, len(self._ended)
         return None if told == self._told else NewEpisodes(told or 0, self._ended[told or 0 :])
 
     def memory(self) -> ProgressMemory:
-        """What a restarted coordinator has to know besides the training episodes, of which there are `news`."""
+        """What a restarted coordinator has to know besides the training episodes, of which there are `news`; with the
+        rows that were given since then."""
         return ProgressMemory(
             next_env_step=self._next_env_step,
             epoch=self._epoch,
@@ -141,6 +154,7 @@ class ProgressRows:
             test=None if self._test is None else self._test.memory(),
             metrics=dict(self._metrics),
             newest=list(self._newest),
+            given=list(self._given),
         )
 
     def remember(self, memory: ProgressMemory) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
+from msgspec import structs
 from pydantic import ValidationError
 
 from remuda.buffer.chunk import ChunkError, delete_chunks, parse_name, read_meta, sweep_orphans
@@ -28,15 +29,18 @@ from remuda.coordinator.effects import (
     RecordCheckpoint,
     RecordReward,
     Remember,
+    RewindCurves,
     Say,
     Send,
     WriteProgress,
     WriteTimers,
 )
+from remuda.coordinator.evaluation import EvaluationResult
 from remuda.coordinator.events import Recovered, RunPrepared, RunRefused
 from remuda.coordinator.journal import JournalDamagedError, JournalError, RunJournal, open_or_begin
 from remuda.coordinator.ledger import Ledger
 from remuda.coordinator.memory import OVER, RunMemory
+from remuda.coordinator.reporting import evaluation_report
 from remuda.coordinator.resumed import Resumed
 from remuda.logbook.book import SERVICES_END_S, Logbook, commander_logbook
 from remuda.logbook.row_sinks import attach_configured
@@ -124,6 +128,8 @@ class RunBooks:
             counters = _counters(checkpoints.last, recovered) if resume else None
             write_configs(folder.root, config, submit.provenance)
             log = _open_logbook(folder, config, counters)
+            if recovered is not None:
+                _show_again(log, recovered.memory)
             undo.pop_all()
         self._books[experiment] = _Book(folder, log, checkpoints, journal, ownership)
         if submit.submitted_from is not None:
@@ -164,8 +170,9 @@ class RunBooks:
             config = ExperimentConfig.model_validate_json(recovered.memory.identity.config_json)
             checkpoints = CheckpointIndex(folder.ckpt)
             _catch_up(checkpoints, recovered.memory)
-            counters = recovered.memory.counters
-            log = _open_logbook(folder, config, counters)
+            # How far a learner that is alive has come is journaled once a second: its curves are not cut.
+            log = _open_logbook(folder, config, structs.replace(recovered.memory.counters, train_iter=sys.maxsize))
+            _show_again(log, recovered.memory)
             undo.pop_all()
         self._books[recovered.memory.identity.id] = _Book(folder, log, checkpoints, journal, ownership)
         return _with_payloads(recovered, folder.data)
@@ -234,13 +241,16 @@ def _open_logbook(folder: RunFolder, config: ExperimentConfig, resumed: Counters
 
 
 def _write(
-    book: _Book, effect: Emit | WriteProgress | WriteTimers | DeleteChunks | RecordCheckpoint | RecordReward
+    book: _Book,
+    effect: Emit | WriteProgress | RewindCurves | WriteTimers | DeleteChunks | RecordCheckpoint | RecordReward,
 ) -> None:
     match effect:
         case Emit():
             book.log.emit(effect.report)
         case WriteProgress():
             book.log.progress(effect.row)
+        case RewindCurves():
+            book.log.rewind(effect.train_iter)
         case WriteTimers():
             book.log.timers(effect.document)
         case DeleteChunks():
@@ -296,6 +306,16 @@ def _catch_up(checkpoints: CheckpointIndex, memory: RunMemory) -> None:
         record, reward = commander.best
         if checkpoints.best is None or checkpoints.best.reward != reward:
             checkpoints.set_reward(record.train_iter, reward, best=True)
+
+
+def _show_again(log: Logbook, memory: RunMemory) -> None:
+    """What was journaled in the last moment, and may not have got into progress.txt and the curves any more."""
+    for row in memory.experiment.progress.given:
+        if log.progress_file is not None and log.progress_file.rows <= row.epoch:
+            log.progress(row)
+    last = memory.experiment.judging.commander.last
+    if last is not None and not log.shows_evaluation(last.record.train_iter):
+        log.emit(evaluation_report(EvaluationResult.of(last)))
 
 
 def _resumed(

@@ -98,6 +98,16 @@ class Logbook:
                 warning = f"{sink.path} is given up, and the run goes on: {self._failed[sink.path]}"
                 self.say("commander", warning, level="warning")
 
+    def rewind(self, train_iter: int) -> None:
+        """Cut the curves off beyond this update: a learner goes on from there."""
+        for writer in self.writers:
+            if writer.path not in self._failed:
+                self._attempt(writer.path, partial(writer.rewind, train_iter))
+
+    def shows_evaluation(self, train_iter: int) -> bool:
+        """Whether the curves that were there when the logbook was opened have the evaluation after this update."""
+        return any(writer.newest_step("evaluator_iter/reward_mean") >= train_iter for writer in self.writers)
+
     def timers(self, document: Mapping[str, object]) -> None:
         """Write timers.json anew, where this role writes it."""
         path = self.timers_file

@@ -12,11 +12,12 @@ import math
 import numbers
 import re
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from remuda.logbook.event_file import read_events, restart_event, scalar_event, version_event
+from remuda.logbook.event_file import StoredEvent, read_events, restart_event, scalar_event, version_event
 from remuda.logbook.tables import Value
 from remuda.storage.atomic import replacing
 from remuda.wire.messages import Counters
@@ -35,7 +36,22 @@ class EventWriter:
     def __init__(
         self, folder: Path, *, resumed: Counters | None = None, now_s: Callable[[], float] = time.time
     ) -> None:
+        self._folder = folder
         self._now_s = now_s
+        self._begin(resumed)
+
+    def rewind(self, train_iter: int) -> None:
+        """Leave out what was shown beyond this update: a learner goes on from there, and will show it again."""
+        self._file.close()
+        self._begin(Counters(env_step=sys.maxsize, train_iter=train_iter, wall_s=math.inf))
+
+    def newest_step(self, tag: str) -> int:
+        """The highest step at which this tag was shown when the file was opened or rewound; -1 for none."""
+        return self._newest.get(tag, -1)
+
+    def _begin(self, resumed: Counters | None) -> None:
+        folder, now_s = self._folder, self._now_s
+        self._newest: dict[str, int] = {}
         old = _event_files(folder)
         # TensorBoard reads a folder's files in order of name and moves on only to later ones.
         stamp = max(int(now_s()), _stamp(old[-1]) + 1 if old else 0)
@@ -45,8 +61,9 @@ class EventWriter:
             self._file.write(version_event(now_s()))
             if old:
                 self._file.write(restart_event(now_s()))
-            for frame in _still_valid(old, resumed):
-                self._file.write(frame)
+            for event in _still_valid(old, resumed):
+                self._file.write(event.frame)
+                self._newest |= {tag: max(event.step, self._newest.get(tag, -1)) for tag in event.tags}
         for path in old:
             path.unlink(missing_ok=True)
 
@@ -86,12 +103,12 @@ def _stamp(path: Path) -> int:
     return int(found.group(1)) if found else 0
 
 
-def _still_valid(files: list[Path], resumed: Counters | None) -> Iterator[bytes]:
-    """Yield the frames to keep. The values of one event share their axis, so the first tag decides for all."""
+def _still_valid(files: list[Path], resumed: Counters | None) -> Iterator[StoredEvent]:
+    """Yield the events to keep. The values of one event share their axis, so the first tag decides for all."""
     for path in files:
         for event in read_events(path.read_bytes()):
             if event.tags and event.step <= _last_step(event.tags[0], resumed):
-                yield event.frame
+                yield event
 
 
 def _last_step(tag: str, resumed: Counters | None) -> float:

@@ -189,7 +189,7 @@ class SerialLoop:
     def _report(self) -> None:
         """Write what is due in the buffer's log and progress.txt, and show how far the run is."""
         now_s = self._watch.clock()
-        for report in self._experience.reports(now_s, self._learner.train_iter):
+        for report in self._experience.reports(self.counters(), now_s):
             self._logbook.emit(report)
         if self._commander.ending is None:  # the last row waits for the evaluation of the last checkpoint
             self._write_row(self._progress.due(self.counters()))

@@ -56,7 +56,7 @@ class Invariants:
         assert seen.over is None or isinstance(effect, fx.DeleteChunks), f"{effect} after the run's end"
         match effect:
             case fx.WriteProgress():
-                assert not seen.rows or effect.row.epoch > seen.rows[-1], "a row of progress came twice"
+                assert effect.row.epoch == len(seen.rows), "a row of progress came twice, or is missing"
                 assert effect.row.env_step >= seen.row_env_step, "progress goes back"
                 seen.rows.append(effect.row.epoch)
                 seen.row_env_step = effect.row.env_step
@@ -71,7 +71,7 @@ class Invariants:
             case fx.CloseRun():
                 assert effect.keep <= self._world.disk, "a payload the index refers to was deleted"
                 seen.over = effect
-            case fx.Emit():
+            case fx.Emit() | fx.RewindCurves() | fx.WriteTimers():
                 pass
 
     # --- after every turn ---

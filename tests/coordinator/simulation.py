@@ -21,13 +21,16 @@ from remuda.buffer.index import Prioritized
 from remuda.buffer.ring import ColumnRing
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator import effects as fx
+from remuda.coordinator.evaluation import EvaluationResult
 from remuda.coordinator.events import Event, LogRead, Received, Recovered, RunPrepared, Tick
 from remuda.coordinator.memory import NewEpisodes, RunMemory
 from remuda.coordinator.registry import Limits
+from remuda.coordinator.reporting import evaluation_report
 from remuda.coordinator.state import Coordinator
 from remuda.learner.loop import Priorities
 from remuda.learner.prefetch import Prefetch
 from remuda.logbook.progress import ProgressRow
+from remuda.logbook.reports import EvaluationReport
 from remuda.policy.row_plan import row_plan
 from remuda.wire.channel import Channel, Envelope
 from remuda.wire.messages import (
@@ -452,6 +455,10 @@ class World:
         self.said: list[tuple[str | None, str]] = []
         self.reports: list[object] = []
         self.progress: list[ProgressRow] = []
+        self.shown: dict[str, int] = {}
+        """The epoch of the newest row of progress, by experiment."""
+        self.evaluations_shown: dict[str, int] = {}
+        """The train_iter of the newest point in the curve of evaluations, by experiment."""
         self.records: dict[int, CheckpointRecord] = {}
         self.rewards: dict[int, tuple[float, bool]] = {}
         self.closed: list[fx.CloseRun] = []
@@ -487,8 +494,14 @@ class World:
             self._catch_up(journaled)
 
     def _catch_up(self, journaled: Journaled) -> None:
-        """As the books do: index.json gets what was journaled in the last moment."""
-        commander = journaled.recovered().memory.experiment.judging.commander
+        """As the books do: index.json, progress.txt and the curves get what was journaled in the last moment."""
+        memory = journaled.recovered().memory
+        id, commander = memory.identity.id, memory.experiment.judging.commander
+        for row in memory.experiment.progress.given:
+            if row.epoch > self.shown.get(id, -1):
+                self._note_effect(fx.WriteProgress(id, row))
+        if commander.last is not None and commander.last.record.train_iter > self.evaluations_shown.get(id, -1):
+            self._note_effect(fx.Emit(id, evaluation_report(EvaluationResult.of(commander.last))))
         if commander.last_record is not None:
             self.records.setdefault(commander.last_record.train_iter, commander.last_record)
         if commander.best is not None:
@@ -662,8 +675,13 @@ class World:
                 self.rewards[effect.train_iter] = (effect.reward, effect.best)
             case fx.Emit():
                 self.reports.append(effect.report)
+                if isinstance(effect.report, EvaluationReport):
+                    self.evaluations_shown[effect.experiment] = effect.report.train_iter
             case fx.WriteProgress():
                 self.progress.append(effect.row)
+                self.shown[effect.experiment] = effect.row.epoch
+            case fx.RewindCurves() | fx.WriteTimers():
+                pass
             case fx.Say():
                 self.said.append((effect.experiment, effect.text))
             case fx.CloseRun():

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from remuda.coordinator.experience import Accepted, Experience
 from remuda.tests.buffer.chunks import meta_of
 from remuda.tests.worker.leases import small_config
-from remuda.wire.messages import PolicyRef
+from remuda.wire.messages import Counters, PolicyRef
 
 ROWS = 20
 
@@ -129,10 +129,10 @@ def test_policy_lag_counts_versions_within_an_epoch() -> None:
 def test_its_tables_are_handed_over_once() -> None:
     held = experience()
     held.accept(meta_of(0, 50))
-    assert held.reports(1.0, 0) == []
+    assert held.reports(Counters(), 1.0) == []
     held.sample(200, 8, train_iter=3)  # the default interval is 200 batches
     held.sample(1, 8, train_iter=3)
-    topics = [report.topic for report in held.reports(2.0, 3)]
+    topics = [report.topic for report in held.reports(Counters(train_iter=3), 2.0)]
     assert topics == ["buffer_sample"]
-    assert held.reports(3.0, 3) == []
-    assert [report.topic for report in held.reports(61.0, 3)] == ["buffer_throughput"]
+    assert held.reports(Counters(train_iter=3), 3.0) == []
+    assert [report.topic for report in held.reports(Counters(train_iter=3), 61.0)] == ["buffer_throughput"]

@@ -17,12 +17,14 @@ from remuda.coordinator.events import Recovered, RunPrepared
 from remuda.coordinator.experiment import Experiment, Identity
 from remuda.coordinator.herd_folder import HerdFolder
 from remuda.coordinator.lost_run import LostRun
-from remuda.coordinator.memory import FORMAT, RunMemory
+from remuda.coordinator.memory import FORMAT, ResultMemory, RunMemory
 from remuda.coordinator.recollection import identity_memory
 from remuda.coordinator.run_books import RunBooks
+from remuda.logbook.progress import ProgressRow
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.ownership import FolderOwnedError
 from remuda.storage.run_folder import OnExists, RunFolder
+from remuda.tests.logbook.event_reader import curves
 from remuda.tests.worker.leases import small_config
 from remuda.wire.messages import CheckpointRecord, ExperimentState, Submit
 
@@ -140,6 +142,35 @@ def test_one_damaged_run_does_not_keep_the_others_away(tmp_path: Path, capsys: p
     (tmp_path / "one" / "journal.sqlite").write_bytes(b"no database at all" * 100)
     assert [run.memory.identity.name for run in recover(tmp_path)] == ["two"]
     assert "one cannot be taken up: " in capsys.readouterr().err
+
+
+def test_what_was_journaled_in_the_last_moment_is_shown_once(tmp_path: Path) -> None:
+    """A row of progress.txt and an evaluation, whether or not they got there before the coordinator was killed."""
+    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
+    turn = submitted(books, FIRST, "one")
+    row = ProgressRow(epoch=0, env_step=0, test_returns=[3.0, 5.0], test_lengths=[3, 5], losses={}, wall_s=1.0)
+    run = RunFolder(tmp_path / "one")
+    save(run)
+    record = CheckpointIndex(run.ckpt).last
+    assert record is not None
+    experiment = turn.memory.experiment
+    judging = experiment.judging
+    commander = replace(judging.commander, last=ResultMemory(record, [3.0, 5.0], [3, 5], 0.5), last_record=record)
+    memory = replace(
+        experiment,
+        judging=replace(judging, commander=commander),
+        progress=replace(experiment.progress, epoch=1, given=[row]),
+    )
+    turn = altered(turn, memory=replace(turn.memory, experiment=memory))
+    herd.note(turn)
+    books.journal(turn)
+    books.close()  # killed: neither row nor point was written
+    herd.close()
+    for _ in range(3):
+        recover(tmp_path)
+        assert len(run.progress.read_text().splitlines()) == 2
+        assert curves(run.commander_tb)["evaluator_iter/reward_mean"] == [(0, 4.0)]
+        assert run.commander_log.read_text().count("=== Evaluation") == 1
 
 
 LOSSES = {

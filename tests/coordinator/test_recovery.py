@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from remuda.config.schema import ExperimentConfig
+from remuda.logbook.reports import EvaluationReport
 from remuda.tests.coordinator.simulation import Faults, World
 from remuda.tests.coordinator.test_state import config
 from remuda.tests.faults.sizes import LONG
@@ -21,7 +22,9 @@ def finished(world: World) -> None:
     assert status.env_step == world.unique_env_steps()
     assert status.env_step >= 1_200
     epochs = [row.epoch for row in world.progress]
-    assert epochs == sorted(set(epochs)), "a row of progress came twice"
+    assert epochs == list(range(len(epochs))), "a row of progress came twice, or is missing"
+    judged = [report.train_iter for report in world.reports if isinstance(report, EvaluationReport)]
+    assert judged == sorted(world.rewards), "so did a point of the curve of evaluations"
 
 
 def world_of(seed: int, faults: Faults | None = None, settings: ExperimentConfig | None = None) -> World:

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from remuda.logbook.spread import Spread
 
-
 FINITE = st.floats(-1e150, 1e150, allow_subnormal=False)
 ODD = st.sampled_from([math.nan, math.inf, -math.inf])
 

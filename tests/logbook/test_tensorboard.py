@@ -82,6 +82,24 @@ def test_each_axis_is_cut_at_its_own_counter(tmp_path: Path) -> None:
     assert "buffer_sec/pushed_in" not in found
 
 
+def test_rewound_it_shows_what_comes_again_once(tmp_path: Path) -> None:
+    """A learner has died, and the next one begins at an earlier update; steps and seconds go on."""
+    writer = EventWriter(tmp_path)
+    run_updates(writer, 10, 20, 30, 40)
+    assert writer.newest_step("learner_iter/total_loss_avg") == -1, "nothing was there when it was opened"
+    writer.rewind(20)
+    assert writer.newest_step("learner_iter/total_loss_avg") == 20
+    assert writer.newest_step("learner_step/total_loss_avg") == 320
+    assert writer.newest_step("learner_iter/nothing") == -1
+    writer.scalars("learner", {"total_loss_avg": 7.5}, train_iter=30, env_step=400)
+    writer.close()
+    assert list(tmp_path.iterdir()) == [writer.path]
+    found = curves(tmp_path)
+    assert found["learner_iter/total_loss_avg"] == [(10, 2.5), (20, 5.0), (30, 7.5)]
+    assert [step for step, _ in found["learner_step/total_loss_avg"]] == [80, 160, 240, 320, 400]
+    assert [step for step, _ in found["buffer_sec/pushed_in"]] == [5, 10, 15, 20]
+
+
 def test_resumed_many_times_in_the_same_second(tmp_path: Path) -> None:
     for start in (0, 5, 1, 3):
         writer = EventWriter(

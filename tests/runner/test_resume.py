@@ -91,7 +91,7 @@ def test_with_a_damaged_journal_replay_is_filled_anew(user: Path, tmp_path: Path
     first = interrupted(user, tmp_path / "run")
     folder = RunFolder(first.run_dir)
     folder.journal.write_bytes(b"no database" * 1_000)
-    second = run_tiny(tiny_config(user), Start(tmp_path / "run", "resume"))
+    second = run_tiny(tiny_config(user, "stop.max_env_steps=900"), Start(tmp_path / "run", "resume"))
     assert second.counters.train_iter > first.counters.train_iter
     log = folder.serial_evaluator_log.read_text()
     assert "journal.sqlite is damaged: file is not a database; it is kept as journal.sqlite.damaged" in log

@@ -1,0 +1,96 @@
+"""Everything is killed, and goes on: progress.txt and every curve show each step once, and none is missing."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from remuda.tests.faults.herd import Herd, make_user
+from remuda.tests.logbook.event_reader import curves
+from remuda.tests.parallel.command import Command, wait_until
+from remuda.tests.parallel.reading import index, progress, table, texts
+from remuda.tests.parallel.user_folder import CONFIG
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(150)]
+
+LONG: dict[str, dict[str, object]] = {
+    "stop": {"max_env_steps": 9_000},
+    "log": {**CONFIG["log"], "progress_interval_env_steps": 250, "buffer_interval_s": 2.0},
+}
+
+
+def assert_shown_once(run: Path, *, end: int) -> None:
+    """Every row and every point, on each of its axes."""
+    rows = [(int(row["Epoch"]), int(row["TotalEnvInteracts"])) for row in progress(run)]
+    assert [epoch for epoch, _ in rows] == list(range(len(rows)))
+    at = [env_step for _, env_step in rows]
+    assert at == sorted(set(at))
+    assert at[0] == 0, "how the initial policy was judged"
+    assert {env_step // 250 for env_step in at} >= set(range(at[1] // 250, end // 250)), "a row for each stretch"
+    assert at[1] < 4_000, "the first ones wait for row 0"
+    for folder in sorted(run.rglob("*_tb_logger")):
+        for tag, points in curves(folder).items():
+            steps = [step for step, _ in points]
+            assert tag.startswith(("collector_", "vitals_")) or steps == sorted(steps), (folder.name, tag, steps)
+            if tag.startswith(("learner_iter/", "evaluator_", "buffer_sec/")):  # others have several values at one step
+                assert len(set(steps)) == len(steps), (folder.name, tag, steps)
+    judged = [record for record in index(run)["checkpoints"] if record["reward"] is not None]
+    shown = dict(curves(run / "log" / "commander" / "commander_tb_logger")["evaluator_iter/reward_mean"])
+    for record in judged:
+        assert shown[record["train_iter"]] == pytest.approx(record["reward"], rel=1e-5)
+    told = [table(text) for text in texts(run / "log" / "commander" / "commander_logger.txt", "=== Evaluation")]
+    assert [int(values["train_iter"]) for values in told] == sorted(shown)
+
+
+def test_all_killed_and_started_again(tmp_path: Path) -> None:
+    """Coordinator, nanny and workers, twice, at moments that nothing else decides."""
+    user, herd = make_user(tmp_path / "user", LONG), Herd(tmp_path / "herd", "lost_after_s=2")
+    try:
+        herd.coordinator()
+        herd.workers()
+        run = herd.submit(user)
+        for env_step in (800, 4_000):
+            herd.wait_env_step("horse", env_step)
+            for process in herd.family():
+                process.kill()
+            wait_until(lambda: not herd.family(), 10, "everything is dead")
+            herd.coordinator()
+            herd.workers()
+        herd.wait_over("horse")
+        herd.shut_down()
+    finally:
+        herd.end()
+    assert_shown_once(run, end=9_000)
+
+
+def test_all_killed_and_resumed(tmp_path: Path) -> None:
+    user, run = make_user(tmp_path / "user", LONG), tmp_path / "run"
+    commands: list[Command] = []
+    try:
+        for number, env_step in enumerate((1_500, 4_000)):
+            more = ("--resume",) if number else ()
+            command = Command(tmp_path / f"{number}", user.root, "launch", user.config, "--run-dir", run, *more)
+            commands.append(command)
+            wait_until(lambda goal=env_step: last_row(run) >= goal, 60, f"it is at {env_step}")
+            for process in [*command.family(), command.process]:
+                process.kill()
+            command.process.wait()
+            wait_until(lambda command=command: not command.family(), 10, "everything is dead")
+        last = Command(tmp_path / "last", user.root, "launch", user.config, "--run-dir", run, "--resume")
+        commands.append(last)
+        ended = last.ended(60)
+        assert ended.code == 0, ended.err
+    finally:
+        for command in commands:
+            command.end()
+    assert_shown_once(run, end=9_000)
+
+
+def last_row(run: Path) -> int:
+    try:
+        return int(progress(run)[-1]["TotalEnvInteracts"])
+    except (OSError, IndexError, KeyError, ValueError, TypeError):
+        time.sleep(0.02)
+        return 0  # not there yet, or being written

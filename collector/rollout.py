@@ -90,7 +90,8 @@ class Rollout:
         self.policy = policy
         self._env = vector_env
         self._rows = rows
-        self._rng = rng
+        self.rng = rng
+        """For exploration; its stream can be saved and restored between chunks."""
         self._seeds: list[int] | None = list(seeds)
         self._clock = clock
         self._progress = progress
@@ -167,7 +168,7 @@ class Rollout:
 
     def _step(self, env_steps: int, exploration: Mapping[str, float], last_slot: int, end_s: float) -> int:
         """Fill the trace until `env_steps` real steps were taken, up to `last_slot` and `end_s`; return how many."""
-        trace, env, act, rng, progress = self._trace, self._env, self.policy.act_recording, self._rng, self._progress
+        trace, env, act, rng, progress = self._trace, self._env, self.policy.act_recording, self.rng, self._progress
         taken, resets, num_envs = 0, int(np.count_nonzero(trace.over[trace.end - 1])), env.num_envs
         enough = np.inf if self._rows.whole_slots else env_steps
         clock = self._clock if end_s < np.inf else lambda: 0.0

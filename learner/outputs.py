@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from remuda.config.schema import ExperimentConfig
 from remuda.learner import checkpoint
 from remuda.learner.checkpoint import Progress
@@ -45,10 +47,18 @@ class LearnerOutputs:
         for warning in warnings:
             self.logbook.say("learner", warning, level="warning")
 
-    def save(self, algorithm: Algorithm, progress: Progress, reason: CheckpointReason) -> CheckpointRecord:
-        """Save ckpt/iteration_<train_iter>.pth.tar and return what index.json shall say. Raises OSError."""
+    def save(
+        self,
+        algorithm: Algorithm,
+        progress: Progress,
+        reason: CheckpointReason,
+        *,
+        rngs: Mapping[str, np.random.Generator] | None = None,
+    ) -> CheckpointRecord:
+        """Save ckpt/iteration_<train_iter>.pth.tar, with these generators' states, and return what index.json shall
+        say. Raises OSError."""
         path = self.run.checkpoint(progress.counters.train_iter)
-        record = checkpoint.save(path, algorithm, progress, config=self.config)
+        record = checkpoint.save(path, algorithm, progress, config=self.config, rngs=rngs)
         self.logbook.say("learner", f"saved checkpoint {path}")
         if reason in EXPORTED or self.clock() - self._exported_s >= EXPORT_INTERVAL_S:
             self._export(algorithm, progress.counters)

@@ -175,18 +175,18 @@ class LearnerWork:
         The log is opened only then: curves that an earlier learner drew beyond that checkpoint are cut off.
         """
         path = None if self._assign.checkpoint is None else Path(self._assign.checkpoint)
-        progress, warnings = (None, []) if path is None else continue_from(path, self._algorithm)
-        self._log = learner_logbook(self._folder, resumed=None if progress is None else progress.counters)
+        state, warnings = (None, []) if path is None else continue_from(path, self._algorithm)
+        self._log = learner_logbook(self._folder, resumed=None if state is None else state.progress.counters)
         self._outputs = LearnerOutputs(self._folder, self._config, self._log)
         self._outputs.begin(self._algorithm)
-        if path is None or progress is None:
+        if path is None or state is None:
             weights = self._config.learner.initialize_from
             if weights is not None:
                 take_weights(Path(weights), self._algorithm)
                 self._say(f"loaded weights {weights}")
             return 0
         self._outputs.loaded(path, warnings)
-        return progress.counters.train_iter
+        return state.progress.counters.train_iter
 
     def _publish(self) -> None:
         """Unless too little time has passed since the last one: then it stays due."""

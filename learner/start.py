@@ -12,7 +12,7 @@ import torch
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.seeding import generator
 from remuda.environments.spaces import Space
-from remuda.learner.checkpoint import CheckpointError, Progress, load, restore, restore_rngs
+from remuda.learner.checkpoint import CheckpointError, CheckpointState, load, restore, restore_rngs
 from remuda.policy.algorithms import make_algorithm
 from remuda.policy.base import Algorithm, StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -41,15 +41,15 @@ def take_weights(path: Path, algorithm: Algorithm) -> None:
         raise CheckpointError(f"{path}: {error}") from error
 
 
-def continue_from(path: Path, algorithm: Algorithm) -> tuple[Progress, list[str]]:
+def continue_from(path: Path, algorithm: Algorithm) -> tuple[CheckpointState, list[str]]:
     """Go on from a checkpoint: weights, optimizer, schedules and torch's generator as they were.
 
-    Returns how far the run had come, and warnings about other package versions. Raises CheckpointError.
+    Returns it, and warnings about other package versions. Raises CheckpointError.
     """
     state = load(path)
     warnings = restore(state, algorithm)
     restore_rngs(state, {})
-    return state.progress, warnings
+    return state, warnings
 
 
 def _seed(config: ExperimentConfig, purpose: str) -> int:

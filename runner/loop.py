@@ -24,7 +24,7 @@ from remuda.policy.schedules import exploration_of
 from remuda.runner.clocked import Clocked
 from remuda.runner.keeping import SERIAL_WORKER, Keeper, sweep
 from remuda.runner.memory import Memory
-from remuda.runner.parts import Parts, Watch
+from remuda.runner.parts import EXPLORATION, Parts, Watch
 from remuda.runner.payloads import Payloads
 from remuda.wire.messages import CheckpointRecord, Counters, ExperimentState, ExperimentStatus, PolicyRef
 
@@ -223,7 +223,8 @@ class SerialLoop:
     def _save(self, save: Save) -> None:
         counters, end = self.counters(), self._commander.ending
         with self._timers("save"):
-            record = self._parts.outputs.save(self._parts.algorithm, self._reached(counters), save.reason)
+            rngs = {EXPLORATION: self._parts.rollout.rng}
+            record = self._parts.outputs.save(self._parts.algorithm, self._reached(counters), save.reason, rngs=rngs)
             checkpoints = self._parts.checkpoints
             decisions = self._commander.saved(save.reason, record)
             self._commit(counters)

@@ -19,6 +19,9 @@ from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import ExperimentStatus
 
+EXPLORATION = "exploration"
+"""Under which name a checkpoint has the random state that actions are drawn with."""
+
 
 class StopRequest(Protocol):
     """Whether somebody asks the run to end; see remuda.worker.life.Life."""

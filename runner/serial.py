@@ -21,8 +21,7 @@ from remuda.coordinator.resumed import Resumed
 from remuda.environments.make import Vector, make_vector, single_spaces
 from remuda.environments.record import record_environment
 from remuda.evaluator.player import CheckpointPlayer
-from remuda.learner.checkpoint import CheckpointError
-from remuda.learner.checkpoint import Progress as LearnerProgress
+from remuda.learner.checkpoint import CheckpointError, CheckpointState, restore_rngs
 from remuda.learner.outputs import LearnerOutputs
 from remuda.learner.start import continue_from, new_algorithm, take_weights
 from remuda.logbook.book import Logbook, serial_logbook
@@ -33,7 +32,7 @@ from remuda.policy.base import Algorithm
 from remuda.policy.row_plan import row_plan
 from remuda.runner.keeping import catch_up, replay_of
 from remuda.runner.loop import SerialLoop
-from remuda.runner.parts import Parts, StopRequest, Watch
+from remuda.runner.parts import EXPLORATION, Parts, StopRequest, Watch
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.git import record_git
 from remuda.storage.run_folder import OnExists, RunFolder, prepare
@@ -68,7 +67,7 @@ class Start:
 
 @dataclass(frozen=True)
 class _Continued:
-    progress: LearnerProgress
+    state: CheckpointState
     record: CheckpointRecord
     warnings: list[str]
 
@@ -84,8 +83,9 @@ def run(
     """Train until a stop condition is reached or `stop` is set; an exception on the way ends it as failed.
 
     The same config gives the same numbers twice, to the last digit. A resumed run gets back what its newest checkpoint
-    had: weights, optimizer, counters, best score, replay with its priorities, and random states but for those of
-    environments, which start new episodes with seeds of their own. What came after that checkpoint did not happen.
+    had: weights, optimizer, counters, best score, replay with its priorities, and the random states of updates, of
+    sampling and of exploration. Environments start new episodes with seeds of their own. What came after that
+    checkpoint did not happen.
 
     Raises, before anything is written: EnvironmentBuildError, UnsupportedSpaceError, DeviceError, CheckpointError,
     CheckpointIndexError, JournalError (also while another process has the run), RunFolderError.
@@ -128,6 +128,8 @@ def run(
         life = 0 if resumed is None else resumed.life
         policy = make_policy(config, algorithm.observation, algorithm.action)
         rollout = make_rollout(config, vector, policy, index=0, life=life, clock=clock, timers=timers)
+        if continued is not None and EXPLORATION in continued.state.rngs:
+            restore_rngs(continued.state, {EXPLORATION: rollout.rng})
         parts = Parts(config, folder, logbook, algorithm, rollout, player, outputs, checkpoints, journal, timers)
         recovered = _recovered(found, continued, parts)
         return _run_to_the_end(SerialLoop(parts, Watch(stop, on_progress, clock), resumed, recovered), folder)
@@ -146,7 +148,7 @@ def _run_to_the_end(loop: SerialLoop, folder: RunFolder) -> RunResult:
 
 def _recovered(found: Recovered | None, continued: _Continued | None, parts: Parts) -> Recovered | None:
     """The replay of a resumed run; None where there is none that fits its checkpoint."""
-    recovered = None if continued is None else replay_of(found, continued.progress)
+    recovered = None if continued is None else replay_of(found, continued.state.progress)
     if continued is not None and recovered is None:
         text = f"no replay was kept with {continued.record.file}: it starts empty"
         parts.logbook.say("commander", text, level="warning")
@@ -160,12 +162,12 @@ def _continue(checkpoints: CheckpointIndex, algorithm: Algorithm) -> _Continued:
         raise CheckpointError(
             f"{checkpoints.folder.parent} cannot be resumed: it has no checkpoint yet; start over with --force"
         )
-    progress, warnings = continue_from(checkpoints.folder / record.file, algorithm)
-    return _Continued(progress, record, warnings)
+    state, warnings = continue_from(checkpoints.folder / record.file, algorithm)
+    return _Continued(state, record, warnings)
 
 
 def _open_logbook(config: ExperimentConfig, folder: RunFolder, continued: _Continued | None) -> Logbook:
-    resumed = None if continued is None else continued.progress.counters
+    resumed = None if continued is None else continued.state.progress.counters
     losses, info = tuple(declaration(config).loss_columns), config.env.episode_info
     logbook = serial_logbook(folder, losses, episode_info=info, resumed=resumed)
     attach_configured(logbook, config, folder, resumed)
@@ -178,8 +180,8 @@ def _resumed(checkpoints: CheckpointIndex, continued: _Continued | None, logbook
     assert logbook.progress_file is not None, "a serial logbook has one"
     return Resumed(
         record=continued.record,
-        counters=continued.progress.counters,
-        policy=continued.progress.policy,
+        counters=continued.state.progress.counters,
+        policy=continued.state.progress.policy,
         best=checkpoints.best,
         progress_rows=logbook.progress_file.rows,
     )

@@ -67,9 +67,10 @@ def test_going_on_brings_back_weights_progress_and_torch_s_random_numbers(tmp_pa
     path = saved(tmp_path / "iteration_7.pth.tar", old, config(seed=5))
     expected = torch.rand(3)
     new = new_algorithm(config(), BOX, TWO)
-    progress, warnings = continue_from(path, new)
+    state, warnings = continue_from(path, new)
     assert torch.equal(torch.rand(3), expected)
     assert torch.equal(weights(new), weights(old))
+    progress = state.progress
     assert (progress.counters.train_iter, progress.policy, progress.best_reward) == (7, PolicyRef(2, 3, 7), 1.5)
     assert warnings == []
 

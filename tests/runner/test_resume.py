@@ -14,6 +14,7 @@ import torch
 
 from remuda.coordinator import journal
 from remuda.coordinator.journal import JournalError, RunJournal
+from remuda.environments.seeding import generator
 from remuda.learner import checkpoint
 from remuda.learner.checkpoint import CheckpointError, load
 from remuda.logbook.progress import ProgressFile
@@ -64,6 +65,38 @@ def test_weights_and_optimizer_come_back_before_the_first_update(user: Path, tmp
         assert all(torch.equal(before[part][name], after[part][name]) for name in before[part])
     assert torch.equal(before["optimizer"]["exp_avg_sq"], after["optimizer"]["exp_avg_sq"])
     assert torch.equal(before["rng"]["torch"], after["rng"]["torch"])
+
+
+def test_exploration_goes_on_with_its_random_numbers(user: Path, tmp_path: Path) -> None:
+    """Those that the killed run would have drawn next, and not the first ones again."""
+    first = interrupted(user, tmp_path / "run")
+    folder = RunFolder(first.run_dir)
+    before = torch.load(folder.interrupt, weights_only=True)["rng"]["numpy"]["exploration"]
+    fresh = generator(tiny_config(user).seed, "collector", 0, "exploration")
+    assert before["state"]["state"] != fresh.bit_generator.state["state"]["state"]
+    run_tiny(tiny_config(user), Start(tmp_path / "run", "resume"), stop=Flag(looks=0))
+    last = CheckpointIndex(folder.ckpt).last
+    assert last is not None
+    assert torch.load(folder.ckpt / last.file, weights_only=True)["rng"]["numpy"]["exploration"] == before
+    run_tiny(tiny_config(user), Start(tmp_path / "run", "resume"))
+    last = CheckpointIndex(folder.ckpt).last
+    assert last is not None
+    after = torch.load(folder.ckpt / last.file, weights_only=True)["rng"]["numpy"]["exploration"]
+    assert after["state"]["inc"] == before["state"]["inc"], "the same stream"
+    assert after["state"]["state"] != before["state"]["state"]
+
+
+def test_a_checkpoint_of_the_parallel_mode_has_no_exploration_to_go_on_with(user: Path, tmp_path: Path) -> None:
+    """Nor has an older one: then exploration begins a stream of its own."""
+    first = interrupted(user, tmp_path / "run")
+    folder = RunFolder(first.run_dir)
+    last = CheckpointIndex(folder.ckpt).last
+    assert last is not None
+    content = torch.load(folder.ckpt / last.file, weights_only=True)
+    content["rng"]["numpy"] = {}
+    torch.save(content, folder.ckpt / last.file)
+    second = run_tiny(tiny_config(user, "stop.max_env_steps=500"), Start(tmp_path / "run", "resume"))
+    assert second.reason == "max_env_steps"
 
 
 def test_updates_go_on_from_the_replay_there_was(user: Path, tmp_path: Path) -> None:

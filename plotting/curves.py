@@ -94,7 +94,9 @@ def _at(x: FloatArray, one: Line) -> FloatArray:
 def _positions(lines: Sequence[Line]) -> FloatArray:
     """Every position of any line; of too many as many as are wanted, evenly spread."""
     union: FloatArray = np.unique(np.concatenate([one.x for one in lines]))
-    return union if len(union) <= MAX_POSITIONS else np.linspace(union[0], union[-1], MAX_POSITIONS)
+    if len(union) > MAX_POSITIONS:
+        union = np.linspace(union[0], union[-1], MAX_POSITIONS)
+    return union
 
 
 def _estimated(values: FloatArray, estimator: Estimator) -> tuple[FloatArray, FloatArray, FloatArray]:

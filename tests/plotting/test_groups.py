@@ -55,7 +55,9 @@ def test_a_setting_goes_by_its_whole_name_where_the_last_part_is_taken(tmp_path:
 
 
 def test_loops_of_peoples_own_are_told_apart_by_their_settings_too(tmp_path: Path) -> None:
-    configs = [{"name": "cem", "population": size, "seed": seed} for size in (8, 16) for seed in (0, 1)]
+    configs: list[dict[str, object]] = [
+        {"name": "cem", "population": size, "seed": seed} for size in (8, 16) for seed in (0, 1)
+    ]
     groups = by_experiment(made(tmp_path, a=configs[0], b=configs[1], c=configs[2], d=configs[3]))
     assert [(group.label, len(group.runs)) for group in groups] == [
         ("cem (population=8)", 2),

@@ -120,10 +120,8 @@ def _draw_panel(panel: Panel, axes: Any, styles: dict[str, tuple[str, Any]]) -> 
 def _draw_curve(curve: Curve, axes: Any, colour: str, dashes: Any) -> None:
     """Strong where every run of the group has a value, faint where only some have."""
     whole = curve.count == curve.runs
-    axes.fill_between(
-        curve.x, curve.low, curve.high, where=whole, color=colour, alpha=0.18, linewidth=0, interpolate=False
-    )
-    axes.fill_between(curve.x, curve.low, curve.high, where=~whole, color=colour, alpha=0.07, linewidth=0)
+    axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.07, linewidth=0)
+    axes.fill_between(curve.x, curve.low, curve.high, where=whole, color=colour, alpha=0.12, linewidth=0)
     axes.plot(curve.x, curve.y, color=colour, linewidth=1.0, linestyle=dashes, alpha=0.45)
     strong = np.where(whole, curve.y, np.nan)
     axes.plot(curve.x, strong, color=colour, linewidth=1.8, linestyle=dashes, label=curve.label)
@@ -147,8 +145,8 @@ class _Legend:
             runs[curve.label] = max(curve.runs, runs.get(curve.label, 0))
         counts = set(runs.values())
         texts = {label: label if len(counts) == 1 else f"{label}  (n = {count})" for label, count in runs.items()}
-        seeds = f"{max(counts)}" if len(counts) == 1 else "n"
-        title = f"{_BANDS[estimator]} over {seeds} seeds" if max(counts) > 1 else None
+        number = f"{max(counts)}" if len(counts) == 1 else "n"
+        title = f"{_BANDS[estimator]} over {number} runs" if max(counts) > 1 else None
         longest = max(map(len, texts.values()))
         fitting = max(1, int(width_inches * _CHARACTERS_PER_INCH) // (longest + _HANDLE_CHARACTERS))
         lines = math.ceil(len(texts) / fitting)

@@ -61,13 +61,13 @@ def test_what_it_says(tmp_path: Path) -> None:
     assert "Environment steps" in said
     assert "Evaluation return" in said
     assert {"0", "5k", "10k", "20k"} <= set(said), "all in one unit"
-    assert said[-3:] == ["mean ± standard deviation over 2 seeds", "dqn", "ppo"]
+    assert said[-3:] == ["mean ± standard deviation over 2 runs", "dqn", "ppo"]
 
 
 def test_where_seeds_are_not_equally_many_each_curve_says_how_many(tmp_path: Path) -> None:
     path = tmp_path / "plot.svg"
     draw([panel(curve("dqn", 1.0, 2.0, 3.0), curve("ppo", 3.0))], path, estimator="median")
-    assert texts(path)[-3:] == ["median and middle half over n seeds", "dqn  (n = 3)", "ppo  (n = 1)"]
+    assert texts(path)[-3:] == ["median and middle half over n runs", "dqn  (n = 3)", "ppo  (n = 1)"]
 
 
 def test_single_runs_have_no_band_to_explain(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_single_runs_have_no_band_to_explain(tmp_path: Path) -> None:
     draw([panel(curve("dqn", 1.0), curve("ppo", 3.0), y="LossQ")], path, estimator="mean")
     assert texts(path)[-2:] == ["dqn", "ppo"]
     assert "LossQ" in texts(path)
-    assert "seeds" not in path.read_text()
+    assert "runs" not in path.read_text()
 
 
 def test_one_legend_for_all_panels_and_no_axes_without_curves(tmp_path: Path) -> None:

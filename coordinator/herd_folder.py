@@ -10,7 +10,7 @@ from pathlib import Path
 
 from remuda.coordinator.effects import Remember
 from remuda.coordinator.events import Recovered
-from remuda.coordinator.journal import JournalError, open_database
+from remuda.coordinator.journal import JournalDamagedError, JournalError, open_database
 from remuda.coordinator.lost_run import LostRun, look_at
 from remuda.coordinator.memory import OVER
 from remuda.coordinator.run_books import RunBooks
@@ -39,6 +39,10 @@ class HerdFolder:
         self._path = runs_dir / "coordinator.sqlite"
         try:
             self._db = open_database(self._path, _TABLES)
+        except JournalDamagedError as error:
+            self._ownership.release()
+            advice = "move it away, and go on with each run by `remuda submit --resume`"
+            raise JournalDamagedError(f"{error}; {advice}") from error
         except JournalError:
             self._ownership.release()
             raise

@@ -57,7 +57,7 @@ class Conversation:
         conversation is over, lest the forgotten question be repeated along with the next one.
         """
         now_s = time.monotonic()
-        end_s = now_s + deadline_s
+        end_s, look_s = now_s + deadline_s, now_s + _LONGEST_WAIT_S
         question = self._channel.post(message, now_s)
         self._socket.send(question)
         while now_s < end_s:
@@ -71,6 +71,8 @@ class Conversation:
                 return answer
             for envelope in self._channel.due(now_s):
                 self._socket.send(envelope)
+            if now_s >= look_s:
+                look_s = now_s + _LONGEST_WAIT_S
                 if moved():
                     self.close()
                     raise MovedError

@@ -16,6 +16,7 @@ from remuda.coordinator.effects import CloseRun, PrepareRun, Remember
 from remuda.coordinator.events import Recovered, RunPrepared
 from remuda.coordinator.experiment import Experiment, Identity
 from remuda.coordinator.herd_folder import HerdFolder
+from remuda.coordinator.journal import JournalDamagedError
 from remuda.coordinator.lost_run import LostRun
 from remuda.coordinator.memory import FORMAT, ResultMemory, RunMemory
 from remuda.coordinator.recollection import identity_memory
@@ -254,6 +255,16 @@ def test_each_start_has_a_higher_epoch_and_knows_where_the_last_one_listened(tmp
         epochs.append(herd.begin(f"tcp://127.0.0.1:{port}"))
         herd.close()
     assert epochs == [1, 2, 3]
+
+
+def test_a_damaged_list_is_said_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "coordinator.sqlite").write_bytes(b"no database at all" * 1_000)
+    for _ in range(2):
+        with pytest.raises(JournalDamagedError, match=r"coordinator\.sqlite is damaged: .*; move it away, and go on"):
+            HerdFolder(tmp_path)
+    assert not (tmp_path / ".coordinator").exists(), "the folder is free"
+    (tmp_path / "coordinator.sqlite").unlink()
+    HerdFolder(tmp_path).close()
 
 
 def test_two_coordinators_cannot_own_one_runs_folder(tmp_path: Path) -> None:

@@ -391,7 +391,7 @@ class Coordinator:
         return [*self._peers.answer(pending.peer, message, now_s, to=pending.message_id)]
 
     def _find_experiment(self, query: str) -> Experiment | LostRun | Rejected:
-        known = [*self._lost.values(), *self._experiments.values()]
+        known: list[Experiment | LostRun] = [*self._lost.values(), *self._experiments.values()]
         matches = [
             experiment
             for experiment in known

@@ -176,7 +176,8 @@ def test_stop_now_after_stop_waits_for_no_evaluation_under_way(judging: str) -> 
     commander.end(End("stopped", "asked"))
     commander.save_final()
     commander.saved("final", record(1_500))
-    assert not commander.settled
+    waits = not commander.settled
+    assert waits
     assert commander.end(End("stopped", "asked again"), skip_final_evaluation=True) == []
     assert commander.settled
     assert commander.ending == End("stopped", "asked")

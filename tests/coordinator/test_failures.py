@@ -25,6 +25,10 @@ def running(collectors: int = 2, max_env_steps: int = 3_000) -> World:
     return world
 
 
+def idle(worker: Worker) -> bool:
+    return worker.lease == 0
+
+
 def of(world: World, role: str) -> list[Worker]:
     return [worker for worker in world.workers.values() if worker.role == role]
 
@@ -178,7 +182,7 @@ def test_a_coordinator_that_is_started_again_forgets_no_failure(after: int) -> N
     for number in range(4):
         fail(victim)
         failed_s = world.now_s
-        while victim.lease:
+        while not idle(victim):
             world.step()
         if number == after:
             world.crash()

@@ -32,15 +32,17 @@ class Job:
 
     def demand(self) -> Demand | None:
         held = Counter(self.held.values())
-        missing = {role: self.wanted[role] - held[role] for role in ROLES}
-        lacking = {role: min(max(self.minimum[role] - len(self.staying(role)), 0), missing[role]) for role in ROLES}
+        missing: dict[Role, int] = {role: self.wanted[role] - held[role] for role in ROLES}
+        lacking: dict[Role, int] = {
+            role: min(max(self.minimum[role] - len(self.staying(role)), 0), missing[role]) for role in ROLES
+        }
         if not any(missing.values()):
             return None
         return Demand(self.name, self.priority, self.order, lacking, missing, started=self.started)
 
     def holding(self) -> Holding:
         surplus: dict[Role, list[int]] = {role: self.staying(role)[self.minimum[role] :][::-1] for role in ROLES}
-        leaving = Counter(self.held[lease] for lease in self.leaving)
+        leaving: Counter[Role] = Counter(self.held[lease] for lease in self.leaving)
         return Holding(self.name, self.name, self.priority, self.order, surplus, leaving)
 
 
@@ -49,7 +51,9 @@ class Herd:
 
     def __init__(self, counts: dict[Role, int]) -> None:
         self.counts = counts
-        self.free = {role: [f"{role}{n}" for n in range(count)] for role, count in counts.items()}
+        self.free: dict[Role, list[str]] = {
+            role: [f"{role}{n}" for n in range(count)] for role, count in counts.items()
+        }
         self.jobs: list[Job] = []
         self.leases = 0
         self.returns = 0

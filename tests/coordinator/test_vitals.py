@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 
 from remuda.coordinator.vitals import MOST_LIVES, OTHERS, Vitals
@@ -89,8 +91,7 @@ def test_who_says_nothing_any_more_is_in_no_table_but_stays_in_the_file() -> Non
     report = vitals.due(COUNTERS, 120.0)
     assert report is not None
     assert [seen.role for seen in report.roles] == ["learner"]
-    roles = vitals.document(120.0)["roles"]
-    assert isinstance(roles, dict)
+    roles = cast("dict[str, object]", vitals.document(120.0)["roles"])
     assert list(roles) == ["learner", "collector"]
 
 
@@ -112,8 +113,7 @@ def test_the_file_stays_readable_with_workers_that_come_and_go() -> None:
     vitals = Vitals(60.0, now_s=0.0)
     for number in range(MOST_LIVES + 50):
         vitals.told("collector", f"c{number}", said(number, 2.0, {"collect": (1, 1.0)}))
-    roles = vitals.document(60.0)["roles"]
-    assert isinstance(roles, dict)
+    roles = cast("dict[str, dict[str, Any]]", vitals.document(60.0)["roles"])
     collectors = roles["collector"]
     assert len(collectors) == MOST_LIVES + 1
     assert collectors[OTHERS]["total_s"] == 100.0

@@ -73,11 +73,7 @@ def test_all_killed_and_resumed(tmp_path: Path) -> None:
             more = ("--resume",) if number else ()
             command = Command(tmp_path / f"{number}", user.root, "launch", user.config, "--run-dir", run, *more)
             commands.append(command)
-            wait_until(lambda goal=env_step: last_row(run) >= goal, 60, f"it is at {env_step}")
-            for process in [*command.family(), command.process]:
-                process.kill()
-            command.process.wait()
-            wait_until(lambda command=command: not command.family(), 10, "everything is dead")
+            kill_at(env_step, command, run)
         last = Command(tmp_path / "last", user.root, "launch", user.config, "--run-dir", run, "--resume")
         commands.append(last)
         ended = last.ended(60)
@@ -86,6 +82,16 @@ def test_all_killed_and_resumed(tmp_path: Path) -> None:
         for command in commands:
             command.end()
     assert_shown_once(run, end=9_000)
+
+
+def kill_at(env_step: int, command: Command, run: Path) -> None:
+    """All of its processes, once the run has come so far."""
+    wait_until(lambda: last_row(run) >= env_step, 60, f"it is at {env_step}")
+    for process in command.family():
+        process.kill()
+    command.process.kill()
+    command.process.wait()
+    wait_until(lambda: not command.family(), 10, "everything is dead")
 
 
 def last_row(run: Path) -> int:

@@ -202,7 +202,8 @@ def test_work_that_another_has_taken_over_is_let_go_of_in_one_line(
     where: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No failure is reported, and the worker is free for others."""
-    office = Office(assign(1), credit(1, 5), *([] if where == "hand in" else [Drain(1, "over"), assign(2)]))
+    then: list[AnyMessage] = [] if where == "hand in" else [Drain(1, "over"), assign(2)]
+    office = Office(assign(1), credit(1, 5), *then)
 
     def taken_over() -> bool:
         raise TakenOverError("another learner has taken over")

@@ -135,9 +135,8 @@ class ReplayIndex:
         if not meta.rows:
             return InsertResult(first_row, [meta.file])
         deletable = self.consume(max(self.first_live_row, end_row - self.capacity))
-        rows = np.arange(first_row, end_row)
-        slots = rows % self.capacity
-        self._row_of_slot[slots] = rows
+        slots = self._slots_of(first_row, end_row)
+        self._row_of_slot[slots] = np.arange(first_row, end_row)
         self._policy_iter[slots] = meta.policy.train_iter
         self._uses[slots] = 0
         self._sampler.on_insert(slots)
@@ -166,7 +165,7 @@ class ReplayIndex:
             raise ValueError(
                 f"rows below {below_row} cannot be used up: live are {self.first_live_row} to {self.next_row - 1}"
             )
-        self._kill(np.arange(self.first_live_row, below_row))
+        self._kill(self.first_live_row, below_row)
         self.first_live_row = below_row
         deletable: list[str] = []
         while self._chunks and _end_row(self._chunks[0]) <= below_row:
@@ -182,7 +181,7 @@ class ReplayIndex:
         rows, deletable = self.rows, list[str]()
         bound = (oldest.epoch, oldest.version)
         for chunk in [c for c in self._chunks if (c.meta.policy.epoch, c.meta.policy.version) < bound]:
-            self._kill(np.arange(chunk.first_row, _end_row(chunk)))
+            self._kill(chunk.first_row, _end_row(chunk))
             self._chunks.remove(chunk)
             self._on_retire(chunk)
             deletable += self._retire(chunk)
@@ -196,7 +195,7 @@ class ReplayIndex:
         self.quarantined[reason] += 1
         for chunk in self._chunks:
             if chunk.meta.file == file:
-                self._kill(np.arange(chunk.first_row, _end_row(chunk)))
+                self._kill(chunk.first_row, _end_row(chunk))
                 self._chunks.remove(chunk)
                 self._on_retire(chunk)
                 return self._retire(chunk)
@@ -335,10 +334,21 @@ class ReplayIndex:
         """No room is left within the quota for the payload files that are on their way."""
         return self.payload_bytes > self._quota_bytes - self._chunks_ahead * self._largest_bytes
 
-    def _kill(self, rows: Rows) -> None:
-        """Take those of `rows` that are live out of the sampler."""
-        slots = rows % self.capacity
-        slots = slots[self._row_of_slot[slots] == rows]
+    def _slots_of(self, first_row: int, end_row: int) -> Rows:
+        """The slots of consecutive rows, which are no more than the capacity."""
+        first_slot = first_row % self.capacity
+        end_slot = first_slot + end_row - first_row
+        slots = np.arange(first_slot, end_slot)
+        if end_slot > self.capacity:
+            slots[self.capacity - first_slot :] -= self.capacity
+        return slots
+
+    def _kill(self, first_row: int, end_row: int) -> None:
+        """Take those of these rows that are live out of the sampler."""
+        if first_row == end_row:
+            return
+        slots = self._slots_of(first_row, end_row)
+        slots = slots[self._row_of_slot[slots] == np.arange(first_row, end_row)]
         if len(slots):
             self._sampler.on_evict(slots)
             self._row_of_slot[slots] = _DEAD

@@ -34,8 +34,10 @@ from remuda.worker.life import Life
 from remuda.worker.vitals import VitalSigns
 
 TICK_S = 0.05
-MESSAGES_PER_TURN = 1_000
-"""Messages handled before the clock is looked at again, so that a flood cannot hold up beats' deadlines."""
+MESSAGES_PER_TURN = 64
+"""Messages handled before the journal is written, their answers go out and the clock is looked at again. So many share
+a commit that it costs each of them little; so few that in a flood the first are answered while the others wait: who has
+as many in flight as he may goes on meanwhile."""
 
 COMPLAINT_INTERVAL_S = 5.0
 """At most one line about malformed messages or a full disk in so long, lest it fill the disk."""

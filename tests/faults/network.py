@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from types import TracebackType
+from typing import Self
 
 import zmq
 
@@ -42,7 +43,7 @@ class Between(ABC):
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
-    def __enter__(self) -> Between:
+    def __enter__(self) -> Self:
         self._thread.start()
         assert self._ready.wait(10)
         return self
@@ -83,6 +84,7 @@ class Repeating(Between):
         self._names: dict[zmq.Socket[bytes], bytes] = {}
         self._copies: dict[bytes, _Copies] = {}
         self._later: list[tuple[float, int, bytes, list[bytes] | ChunkReady]] = []
+        self._planned = 0
         self._poller = zmq.Poller()
         self.announced = 0
         self.delivered = 0
@@ -119,7 +121,8 @@ class Repeating(Between):
             self._push(self._chance.random() * self._delay_s, name, message)
 
     def _push(self, delay_s: float, name: bytes, what: list[bytes] | ChunkReady) -> None:
-        heapq.heappush(self._later, (time.monotonic() + delay_s, len(self._later) + self.delivered, name, what))
+        self._planned += 1
+        heapq.heappush(self._later, (time.monotonic() + delay_s, self._planned, name, what))
 
     def _deliver(self) -> None:
         while self._later and self._later[0][0] <= time.monotonic():

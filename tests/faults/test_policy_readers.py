@@ -117,7 +117,7 @@ def test_many_readers_hold_up_neither_the_learner_nor_each_other(tmp_path: Path)
     with subprocess.Popen([sys.executable, "-c", READS, *map(str, arguments)]) as readers:
         took_s = _publish_meanwhile(path, readers)
     assert readers.returncode == 0
-    waited_s = [json.loads(file.read_text()) for file in waits.iterdir()]
+    waited_s: list[list[float]] = [json.loads(file.read_text()) for file in waits.iterdir()]
     assert len(waited_s) == READERS
     reads = [len(each) for each in waited_s]
     publish_p99_s, read_p99_s = np.quantile(took_s, 0.99), np.quantile(np.concatenate(waited_s), 0.99)

@@ -47,7 +47,7 @@ class ProgressRows:
         self._given: list[ProgressRow] = []
         """Rows since `news` was last asked for."""
         if resumed is not None and (resumed.counters.env_step > 0 or resumed.progress_rows > 0):
-            self._epoch = max(resumed.progress_rows, 1)
+            self._epoch = max(resumed.progress_rows, int(self._evaluates))
             self._shown_env_step = resumed.counters.env_step
             self._next_env_step = next_boundary(resumed.counters.env_step, self._interval)
 

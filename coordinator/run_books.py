@@ -129,7 +129,7 @@ class RunBooks:
             write_configs(folder.root, config, submit.provenance)
             log = _open_logbook(folder, config, counters)
             if recovered is not None:
-                _show_again(log, recovered.memory)
+                _show_again(log, recovered.memory, config)
             undo.pop_all()
         self._books[experiment] = _Book(folder, log, checkpoints, journal, ownership)
         if submit.submitted_from is not None:
@@ -172,7 +172,7 @@ class RunBooks:
             _catch_up(checkpoints, recovered.memory)
             # How far a learner that is alive has come is journaled once a second: its curves are not cut.
             log = _open_logbook(folder, config, structs.replace(recovered.memory.counters, train_iter=sys.maxsize))
-            _show_again(log, recovered.memory)
+            _show_again(log, recovered.memory, config)
             undo.pop_all()
         self._books[recovered.memory.identity.id] = _Book(folder, log, checkpoints, journal, ownership)
         return _with_payloads(recovered, folder.data)
@@ -308,13 +308,15 @@ def _catch_up(checkpoints: CheckpointIndex, memory: RunMemory) -> None:
             checkpoints.set_reward(record.train_iter, reward, best=True)
 
 
-def _show_again(log: Logbook, memory: RunMemory) -> None:
+def _show_again(log: Logbook, memory: RunMemory, config: ExperimentConfig) -> None:
     """What was journaled in the last moment, and may not have got into progress.txt and the curves any more."""
     for row in memory.experiment.progress.given:
         if log.progress_file is not None and log.progress_file.rows <= row.epoch:
             log.progress(row)
     last = memory.experiment.judging.commander.last
-    if last is not None and not log.shows_evaluation(last.record.train_iter):
+    if last is None or config.evaluator.episodes == 0:  # without evaluations training episodes have judged
+        return
+    if not log.shows_evaluation(last.record.train_iter):
         log.emit(evaluation_report(EvaluationResult.of(last)))
 
 

@@ -174,6 +174,30 @@ def test_what_was_journaled_in_the_last_moment_is_shown_once(tmp_path: Path) -> 
         assert run.commander_log.read_text().count("=== Evaluation") == 1
 
 
+def test_where_training_episodes_judge_no_evaluation_is_shown_that_there_never_was(tmp_path: Path) -> None:
+    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
+    turn = submitted(books, FIRST, "one")
+    run = RunFolder(tmp_path / "one")
+    save(run)
+    record = CheckpointIndex(run.ckpt).last
+    assert record is not None
+    experiment, config = turn.memory.experiment, small_config()
+    commander = replace(experiment.judging.commander, last=ResultMemory(record, [3.0], [3], 0.0), last_record=record)
+    config = config.model_copy(update={"evaluator": config.evaluator.model_copy(update={"episodes": 0})})
+    memory = replace(
+        turn.memory,
+        identity=replace(turn.memory.identity, config_json=config.model_dump_json()),
+        experiment=replace(experiment, judging=replace(experiment.judging, commander=commander)),
+    )
+    turn = altered(turn, memory=memory)
+    herd.note(turn)
+    books.journal(turn)
+    books.close()
+    herd.close()
+    recover(tmp_path)
+    assert "=== Evaluation" not in run.commander_log.read_text()
+
+
 LOSSES = {
     "the journal": "journal.sqlite is gone",
     "what was in it": "journal.sqlite is empty",

@@ -9,6 +9,7 @@ import pytest
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.commander import Commander, JudgeByTraining, Save
 from remuda.coordinator.progress import ProgressRows
+from remuda.coordinator.resumed import Resumed
 from remuda.logbook.reports import EvaluationReport
 from remuda.tests.coordinator.simulation import World
 from remuda.wire.messages import CheckpointRecord, ChunkId, ChunkMeta, Counters, PolicyRef
@@ -72,6 +73,15 @@ def test_rows_begin_at_the_first_boundary_since_nobody_judges_the_initial_policy
     first = rows.due(Counters(env_step=300))
     assert first is not None
     assert (first.epoch, first.env_step) == (0, 300)
+
+
+def test_a_resumed_run_that_had_no_row_yet_begins_with_row_0() -> None:
+    policy = PolicyRef(1, 3, 20)
+    counters = Counters(env_step=200, train_iter=20)
+    rows = ProgressRows(config(), Resumed(record(200), counters, policy, None, progress_rows=0))
+    row = rows.due(Counters(env_step=300, train_iter=30))
+    assert row is not None
+    assert (row.epoch, row.env_step) == (0, 300)
 
 
 def test_the_commander_asks_for_a_judgement_and_stops_by_it() -> None:

@@ -14,7 +14,7 @@ from remuda.cli.options import DEFAULT_RUNS_DIR, AsJson, RunsDir
 
 EXAMPLE = "remuda doctor --runs-dir /shared/runs"
 NEEDED = ("gymnasium", "msgspec", "numpy", "pydantic", "pyzmq", "safetensors", "torch")
-EXTRAS = {"ale-py": "atari", "matplotlib": "plot", "mujoco": "mujoco", "box2d": "box2d"}
+EXTRAS = {"ale-py": "atari", "matplotlib": "plot", "imageio-ffmpeg": "video", "mujoco": "mujoco", "box2d": "box2d"}
 """Packages that some environments or verbs need, and the extra that brings each."""
 NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "fuse", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "9p")
 LEAST_FREE_BYTES = 1 << 30

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import time
 from collections.abc import Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from msgspec import structs
 from pydantic import ValidationError
 
-from remuda.buffer.chunk import ChunkError, delete_chunks, parse_name, read_meta, sweep_orphans
+from remuda.buffer.chunk import delete_chunks, sweep_orphans
 from remuda.config.dump import write_configs
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import (
@@ -35,22 +34,27 @@ from remuda.coordinator.effects import (
     WriteProgress,
     WriteTimers,
 )
-from remuda.coordinator.evaluation import EvaluationResult
 from remuda.coordinator.events import Recovered, RunPrepared, RunRefused
+from remuda.coordinator.going_on import (
+    catch_up,
+    counters_after,
+    payload_files,
+    policy_file_of,
+    resumed_at,
+    show_again,
+    uncounted_payloads,
+    with_payloads,
+)
 from remuda.coordinator.journal import JournalDamagedError, JournalError, RunJournal, open_or_begin
-from remuda.coordinator.ledger import Ledger
-from remuda.coordinator.memory import OVER, RunMemory
-from remuda.coordinator.reporting import evaluation_report
-from remuda.coordinator.resumed import Resumed
+from remuda.coordinator.memory import OVER
 from remuda.logbook.book import SERVICES_END_S, Logbook, commander_logbook
 from remuda.logbook.row_sinks import attach_configured
 from remuda.policy.algorithms import declaration
-from remuda.policy.policy_file import PolicyFileError, read_ref
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.storage.git import record_git
 from remuda.storage.ownership import FolderOwnedError, Ownership
 from remuda.storage.run_folder import RunFolder, RunFolderError, prepare
-from remuda.wire.messages import CheckpointRecord, ChunkMeta, Counters, PolicyRef, Rejected, Submit
+from remuda.wire.messages import Counters, Rejected, Submit
 
 LONGEST_REASON = 10_000
 """Characters of what is wrong with a config: a thousand wrong keys need not all be told."""
@@ -124,12 +128,12 @@ class RunBooks:
             gone = not folder.journal.exists()
             journal, found, damage = open_or_begin(folder.journal)
             undo.callback(journal.close)
-            recovered = None if found is None else _with_payloads(found, folder.data)
-            counters = _counters(checkpoints.last, recovered) if resume else None
+            recovered = None if found is None else with_payloads(found, folder.data)
+            counters = counters_after(checkpoints.last, recovered) if resume else None
             write_configs(folder.root, config, submit.provenance)
             log = _open_logbook(folder, config, counters)
             if recovered is not None:
-                _show_again(log, recovered.memory, config)
+                show_again(log, recovered.memory, config)
             undo.pop_all()
         self._books[experiment] = _Book(folder, log, checkpoints, journal, ownership)
         if submit.submitted_from is not None:
@@ -140,11 +144,11 @@ class RunBooks:
             why = damage or f"{folder.journal} {'is gone' if gone else 'was empty'}"
             text = f"goes on from its last checkpoint alone, without replay and what was counted since: {why}"
             log.say("commander", text, level="warning")
-        uncounted = () if recovered is None else _uncounted(recovered, folder.data)
-        live = frozenset[str]() if recovered is None else _files(recovered) | {meta.file for meta in uncounted}
+        uncounted = () if recovered is None else uncounted_payloads(recovered, folder.data)
+        live = frozenset[str]() if recovered is None else payload_files(recovered) | {meta.file for meta in uncounted}
         sweep_orphans(folder.data, live, older_than_s=0.0)  # what is left of a life before this one
-        policy_file = _policy_file(folder, experiment)
-        resumed = _resumed(checkpoints, log, counters, policy_file)
+        policy_file = policy_file_of(folder, experiment)
+        resumed = resumed_at(checkpoints, log, counters, policy_file)
         return RunPrepared(experiment, config, str(folder.root), str(policy_file), resumed, recovered, uncounted)
 
     def recover(self, run_dir: Path) -> Recovered:
@@ -169,13 +173,13 @@ class RunBooks:
                 return recovered
             config = ExperimentConfig.model_validate_json(recovered.memory.identity.config_json)
             checkpoints = CheckpointIndex(folder.ckpt)
-            _catch_up(checkpoints, recovered.memory)
+            catch_up(checkpoints, recovered.memory)
             # How far a learner that is alive has come is journaled once a second: its curves are not cut.
             log = _open_logbook(folder, config, structs.replace(recovered.memory.counters, train_iter=sys.maxsize))
-            _show_again(log, recovered.memory, config)
+            show_again(log, recovered.memory, config)
             undo.pop_all()
         self._books[recovered.memory.identity.id] = _Book(folder, log, checkpoints, journal, ownership)
-        return _with_payloads(recovered, folder.data)
+        return with_payloads(recovered, folder.data)
 
     def journal(self, remember: Remember) -> None:
         """Commit what must be known after a crash. Raises JournalError when the disk does not take it."""
@@ -263,89 +267,8 @@ def _write(
             book.checkpoints.set_reward(effect.train_iter, effect.reward, best=effect.best)
 
 
-def _counters(record: CheckpointRecord | None, recovered: Recovered | None) -> Counters | None:
-    """Where a resumed run goes on: what was counted stays counted, what was learned since the checkpoint is gone."""
-    if record is None:
-        return None
-    if recovered is None:
-        return Counters(record.env_step, record.train_iter, record.episode, record.policy.version, record.wall_s)
-    known = recovered.memory.counters
-    return Counters(known.env_step, record.train_iter, known.episode, known.policy_version, known.wall_s)
-
-
-def _with_payloads(recovered: Recovered, data: Path) -> Recovered:
-    """Without the chunks whose payload file is gone."""
-    files = set(os.listdir(data)) if data.is_dir() else set[str]()
-    return replace(recovered, chunks=tuple(chunk for chunk in recovered.chunks if chunk.meta.file in files))
-
-
-def _files(recovered: Recovered) -> frozenset[str]:
-    return frozenset(chunk.meta.file for chunk in recovered.chunks)
-
-
-def _uncounted(recovered: Recovered, data: Path) -> tuple[ChunkMeta, ...]:
-    """Payloads that were written and not counted any more, as their headers describe them: their workers are dead and
-    will not announce them again."""
-    counted = Ledger()
-    counted.remember(recovered.memory.experiment.experience.ledger)
-    found: list[ChunkMeta] = []
-    for name in sorted(os.listdir(data)):
-        with contextlib.suppress(ChunkError, ValueError):  # no payload, or a damaged one: swept
-            if parse_name(name) not in counted:
-                found.append(read_meta(data / name))
-    return tuple(sorted(found, key=lambda meta: meta.chunk))
-
-
-def _catch_up(checkpoints: CheckpointIndex, memory: RunMemory) -> None:
-    """Enter the checkpoint that was journaled in the last moment and did not get into index.json any more."""
-    commander = memory.experiment.judging.commander
-    record = commander.last_record
-    if record is not None and (checkpoints.last is None or checkpoints.last.train_iter < record.train_iter):
-        checkpoints.add(record)
-    if commander.best is not None:
-        record, reward = commander.best
-        if checkpoints.best is None or checkpoints.best.reward != reward:
-            checkpoints.set_reward(record.train_iter, reward, best=True)
-
-
-def _show_again(log: Logbook, memory: RunMemory, config: ExperimentConfig) -> None:
-    """What was journaled in the last moment, and may not have got into progress.txt and the curves any more."""
-    for row in memory.experiment.progress.given:
-        if log.progress_file is not None and log.progress_file.rows <= row.epoch:
-            log.progress(row)
-    last = memory.experiment.judging.commander.last
-    if last is None or config.evaluator.episodes == 0:  # without evaluations training episodes have judged
-        return
-    if not log.shows_evaluation(last.record.train_iter):
-        log.emit(evaluation_report(EvaluationResult.of(last)))
-
-
-def _resumed(
-    checkpoints: CheckpointIndex, log: Logbook, counters: Counters | None, policy_file: Path
-) -> Resumed | None:
-    record = checkpoints.last
-    if counters is None or record is None:
-        return None
-    assert log.progress_file is not None, "a commander's logbook has one"
-    published = _published(policy_file)  # maybe by a learner that came after the one of the checkpoint
-    return Resumed(record, counters, max(record.policy, published), checkpoints.best, log.progress_file.rows)
-
-
-def _published(policy_file: Path) -> PolicyRef:
-    try:
-        return read_ref(policy_file) or PolicyRef()
-    except PolicyFileError:  # damaged: replaced by the next publication
-        return PolicyRef()
-
-
 def _gone(folder: RunFolder) -> str:
     return f"{folder.journal if folder.root.exists() else folder.root} is gone"
-
-
-def _policy_file(folder: RunFolder, experiment: str) -> Path:
-    """The file of the life before this one, if there is one: its epoch keeps that life's learner from publishing."""
-    known = sorted(path for path in folder.policy.glob("policy_*") if path.suffix != ".lock")
-    return known[0] if known else folder.policy_file(experiment, 0)
 
 
 def _remove_locks(paths: Iterable[Path]) -> None:

@@ -15,24 +15,21 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from remuda.buffer.index import ChunkTooLargeError, Prioritized, ReplayIndex, Sampled
-from remuda.buffer.limiter import OnPolicyLimiter, SamplesPerInsertLimiter
 from remuda.buffer.monitor import BufferMonitor
-from remuda.buffer.samplers import FifoSampler, PrioritizedSampler, Sampler, UniformSampler
-from remuda.config.schema import BufferConfig, ExperimentConfig
+from remuda.buffer.samplers import FifoSampler
+from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.credit import CHUNKS_AHEAD
+from remuda.coordinator.flow import on_policy_limiter, replay_limiter, sampler_of
 from remuda.coordinator.ledger import Ledger
 from remuda.coordinator.memory import ExperienceMemory, IndexMemory
 from remuda.coordinator.reporting import sample_report, throughput_report
 from remuda.coordinator.resumed import Resumed
 from remuda.environments.seeding import generator
 from remuda.logbook.reports import Report
-from remuda.policy.row_plan import UNBOUNDED_LAG, RowPlan, row_plan
+from remuda.policy.row_plan import row_plan
 from remuda.policy.schedules import importance_beta
 from remuda.wire.messages import ChunkMeta, Counters, IndexedChunk, PolicyRef
 from remuda.wire.sequence import TooManyGapsError
-
-REQUESTS_IN_FLIGHT = 3
-"""Most requests' worth of batches that were sampled and are not trained on yet: one in use, two ahead."""
 
 
 class Accepted(Struct, frozen=True):
@@ -69,13 +66,13 @@ class Experience:
         self._gone: list[int] = []
         self._ledger = Ledger(None if resumed is None else resumed.counters)
         self.plan = row_plan(config, collectors=collectors)
-        self._on_policy = _on_policy_limiter(config, self.plan)
-        replay = self._on_policy or _replay_limiter(config, self.plan, collectors, batches_in_flight)
+        self._on_policy = on_policy_limiter(config, self.plan)
+        replay = self._on_policy or replay_limiter(config, self.plan, collectors, batches_in_flight)
         life = 0 if resumed is None else resumed.life
         self._rng = generator(config.seed, "coordinator", 0, "replay", incarnation=life)
         self._index = ReplayIndex(
             self.plan.capacity,
-            FifoSampler() if self.plan.on_policy else _sampler(buffer),
+            FifoSampler() if self.plan.on_policy else sampler_of(buffer),
             limiter=replay,
             rng=self._rng,
             quota_bytes=buffer.quota_bytes,
@@ -296,29 +293,3 @@ class Experience:
             )
         reports, self._reports = self._reports, []
         return reports
-
-
-def _on_policy_limiter(config: ExperimentConfig, plan: RowPlan) -> OnPolicyLimiter | None:
-    if not plan.on_policy or config.learner.inference:
-        return None
-    lag = config.buffer.max_policy_lag
-    return OnPolicyLimiter(plan.rows_per_update, updates_ahead=UNBOUNDED_LAG if lag is None else lag)
-
-
-def _replay_limiter(
-    config: ExperimentConfig, plan: RowPlan, collectors: int | None, batches_in_flight: int | None
-) -> SamplesPerInsertLimiter:
-    batches = batches_in_flight or REQUESTS_IN_FLIGHT * plan.batches_per_request
-    chunk_rows = plan.chunk_slots + config.env.num_envs
-    return SamplesPerInsertLimiter(
-        None if config.learner.inference else config.buffer.samples_per_insert,
-        config.buffer.min_rows,
-        request_rows=batches * plan.rows_per_update,
-        chunk_rows=chunk_rows * (config.collector.count if collectors is None else collectors),
-    )
-
-
-def _sampler(buffer: BufferConfig) -> Sampler:
-    if buffer.prioritized:
-        return PrioritizedSampler(buffer.capacity, buffer.priority_exponent)
-    return UniformSampler(buffer.capacity)

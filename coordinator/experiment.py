@@ -6,7 +6,6 @@ Pure: every method takes what happened and a clock reading and returns steps to 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from msgspec.structs import replace
@@ -26,6 +25,7 @@ from remuda.coordinator.effects import (
 )
 from remuda.coordinator.experience import Experience
 from remuda.coordinator.failures import Failures
+from remuda.coordinator.identity import Identity
 from remuda.coordinator.judging import Judging
 from remuda.coordinator.leases import Lease, LeaseBook
 from remuda.coordinator.memory import OVER, ExperimentMemory, NewEpisodes
@@ -33,6 +33,7 @@ from remuda.coordinator.progress import ProgressRows
 from remuda.coordinator.reporting import collector_report
 from remuda.coordinator.resumed import Resumed
 from remuda.coordinator.scheduler import ROLES, Demand, Holding
+from remuda.coordinator.staffing import Staffing
 from remuda.coordinator.supply import Supply
 from remuda.coordinator.vitals import COORDINATOR, Vitals
 from remuda.wire.messages import (
@@ -64,26 +65,11 @@ STAGE_DEADLINE_S = 60.0
 """Longest that draining the collectors, and letting go of everybody else, may take when a run ends."""
 SETTLE_DEADLINE_S = 600.0
 """Longest that saving and judging the last checkpoint may take."""
-PATIENCE_S = 3.0
-"""How long an experiment waits for workers that come by themselves before others have to give some back: long enough
-for a herd to assemble, or for a nanny to start a worker anew."""
 LIVES_PER_RUN = 1_000
 """Seeds of replacements: those of a resumed run begin beyond what any run before it can have used."""
 NATURAL_ENDS = ("stop_value", "max_env_steps", "max_train_iters", "max_wall_s")
 
 Stage = Literal["working", "draining", "settling", "releasing"]
-
-
-@dataclass(frozen=True)
-class Identity:
-    """What an experiment is called and where it lives."""
-
-    id: str
-    name: str
-    run_dir: str
-    policy_file: str
-    priority: int
-    submitted: int
 
 
 class Experiment:
@@ -95,9 +81,6 @@ class Experiment:
         self.identity = identity
         self.state: ExperimentState = "queued"
         self.reason: str | None = None
-        self.waiting_for: str | None = None
-        """What it lacks, and since when."""
-        self._waits_since_s = now_s
         self._config = config
         self._config_json = config.model_dump_json()
         self._experience = Experience(config, now_s, resumed=resumed, journaled=True)
@@ -112,6 +95,7 @@ class Experiment:
         self._started_s = now_s
         self._ended_wall_s: float | None = None
         self._failures = Failures()
+        self._staffing = Staffing(identity, config, self._leases, self._failures, now_s)
         self._stage: Stage = "working"
         self._stage_deadline_s = 0.0
 
@@ -126,46 +110,15 @@ class Experiment:
         """Workers it still needs; None when it wants none."""
         if self.over or self._commander.ending is not None or self._failures.rest_s(now_s):
             return None
-        collector, evaluator = self._config.collector, self._config.evaluator
-        evaluators = evaluator.count if evaluator.episodes else 0
-        wanted: dict[Role, int] = {"learner": 1, "collector": collector.count, "evaluator": evaluators}
-        missing: dict[Role, int] = {role: max(count - len(self._leases.of(role)), 0) for role, count in wanted.items()}
-        if not any(missing.values()):
-            return None
-        at_work = {role: len(self._leases.staying(role)) for role in ROLES}
-        lacking: dict[Role, int] = {
-            role: min(max(self._minimum[role] - at_work[role], 0), missing[role]) for role in ROLES
-        }
-        return Demand(
-            self.identity.id,
-            self.identity.priority,
-            self.identity.submitted,
-            lacking,
-            missing,
-            started=self.state != "queued",
-            patient=self.waiting_for is None or now_s - self._waits_since_s < PATIENCE_S,
-            resting=self._failures.resting(now_s),
-        )
+        return self._staffing.demand(now_s, started=self.state != "queued")
 
     def holding(self) -> Holding:
         """Workers that it could spare, and those it is giving back."""
-        keeps = self.over or self._commander.ending is not None
-        surplus: dict[Role, list[int]] = {}
-        for role in ROLES:
-            staying = self._leases.staying(role)
-            surplus[role] = [] if keeps else [lease.number for lease in reversed(staying[self._minimum[role] :])]
-        leaving: dict[Role, int] = {
-            role: len(self._leases.of(role)) - len(self._leases.staying(role)) for role in ROLES
-        }
-        identity = self.identity
-        return Holding(identity.id, identity.name, identity.priority, identity.submitted, surplus, leaving)
+        return self._staffing.holding(keeps=self.over or self._commander.ending is not None)
 
     def wait(self, reason: str | None, now_s: float) -> list[Step]:
         """What the scheduler says it lacks; None for nothing."""
-        news = reason is not None and self.waiting_for is None
-        if news:
-            self._waits_since_s = now_s
-        self.waiting_for = reason
+        news = self._staffing.wait(reason, now_s)
         return [self._say(reason)] if news and reason else []
 
     def lend(self, number: int, to: str) -> list[Step]:
@@ -184,12 +137,6 @@ class Experiment:
     def work_share(self, worker: str) -> float | None:
         """Share of the last seconds in which this worker did not wait; None until it has said so."""
         return self._vitals.work_share(worker)
-
-    @property
-    def _minimum(self) -> dict[Role, int]:
-        """Without these nothing goes on."""
-        evaluators = 1 if self._config.evaluator.episodes else 0
-        return {"learner": 1, "collector": self._config.collector.minimum, "evaluator": evaluators}
 
     def counters(self, now_s: float) -> Counters:
         """The one set of counters, as of now."""
@@ -221,7 +168,7 @@ class Experiment:
             train_iters_per_s=self._supply.train_rate.per_s(),
             policy_lag=self._experience.policy_lag(self._supply.policy),
             samples_per_insert=self._experience.samples_per_insert,
-            waiting_for=self.waiting_for or self._missing(now_s),
+            waiting_for=None if self.over else self._staffing.explain(now_s, running=self.state == "running"),
         )
 
     # --- workers come and go ---
@@ -459,7 +406,7 @@ class Experiment:
         end = self._commander.ending
         assert end is not None, "an experiment finishes only because something ended it"
         self._ended_wall_s = self._wall_s(now_s)
-        self.reason, self.waiting_for = end.reason, None
+        self.reason = end.reason
         self.state = "finished" if end.reason in NATURAL_ENDS else "stopped" if end.reason == "stopped" else "failed"
         dropped = self._experience.dropped_rows
         return [
@@ -562,14 +509,6 @@ class Experiment:
         return self._experience
 
     # --- inside ---
-
-    def _missing(self, now_s: float) -> str | None:
-        """A run goes on with fewer workers than it asked for, or takes none for a while."""
-        rest_s = self._failures.rest_s(now_s)
-        if rest_s and not self.over:
-            return f"takes no workers for {rest_s:.0f} s: {self._failures.in_a_row} failures in a row"
-        held, wanted = len(self._leases.staying("collector")), self._config.collector.count
-        return f"runs with {held} of {wanted} collectors" if self.state == "running" and held < wanted else None
 
     def _wall_s(self, now_s: float) -> float:
         if self._ended_wall_s is not None:

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from remuda.coordinator.experiment import Identity
+from remuda.coordinator.identity import Identity
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import CheckpointRecord, ExperimentStatus

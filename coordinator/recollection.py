@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from remuda.coordinator.effects import DeleteChunks, Emit, Remember, Step, Tell
-from remuda.coordinator.experiment import Experiment, Identity
+from remuda.coordinator.experiment import Experiment
+from remuda.coordinator.identity import Identity
 from remuda.coordinator.memory import FORMAT, HolderMemory, IdentityMemory, RunMemory
 from remuda.coordinator.registry import Worker
 from remuda.wire.messages import AnyMessage, Batches, CollectorReport, LearnerReport, WorkerVitals

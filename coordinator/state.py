@@ -36,7 +36,8 @@ from remuda.coordinator.events import (
     Tick,
     Weighed,
 )
-from remuda.coordinator.experiment import Experiment, Identity
+from remuda.coordinator.experiment import Experiment
+from remuda.coordinator.identity import Identity
 from remuda.coordinator.lost_run import LostRun
 from remuda.coordinator.peers import Peers
 from remuda.coordinator.recollection import Recollection, identity_of

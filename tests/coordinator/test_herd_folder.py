@@ -14,8 +14,9 @@ from msgspec.structs import replace
 
 from remuda.coordinator.effects import CloseRun, PrepareRun, Remember
 from remuda.coordinator.events import Recovered, RunPrepared
-from remuda.coordinator.experiment import Experiment, Identity
+from remuda.coordinator.experiment import Experiment
 from remuda.coordinator.herd_folder import HerdFolder
+from remuda.coordinator.identity import Identity
 from remuda.coordinator.journal import JournalDamagedError
 from remuda.coordinator.lost_run import LostRun
 from remuda.coordinator.memory import FORMAT, ResultMemory, RunMemory

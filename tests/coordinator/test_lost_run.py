@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.coordinator.experiment import Identity
+from remuda.coordinator.identity import Identity
 from remuda.coordinator.journal import JournalDamagedError
 from remuda.coordinator.lost_run import LostRun, look_at
 from remuda.coordinator.service import LEASES_PER_START

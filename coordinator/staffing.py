@@ -1,0 +1,86 @@
+"""How many workers an experiment lacks, and which it could spare: what the scheduler goes by."""
+
+from __future__ import annotations
+
+from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.failures import Failures
+from remuda.coordinator.identity import Identity
+from remuda.coordinator.leases import LeaseBook
+from remuda.coordinator.scheduler import ROLES, Demand, Holding
+from remuda.wire.messages import Role
+
+PATIENCE_S = 3.0
+"""How long an experiment waits for workers that come by themselves before others have to give some back: long enough
+for a herd to assemble, or for a nanny to start a worker anew."""
+
+
+class Staffing:
+    """Looks at what an experiment holds, and keeps since when it waits."""
+
+    def __init__(
+        self, identity: Identity, config: ExperimentConfig, leases: LeaseBook, failures: Failures, now_s: float
+    ) -> None:
+        self._identity = identity
+        self._leases = leases
+        self._failures = failures
+        evaluator, collector = config.evaluator, config.collector
+        judges = evaluator.episodes > 0
+        self._wanted: dict[Role, int] = {
+            "learner": 1,
+            "collector": collector.count,
+            "evaluator": evaluator.count if judges else 0,
+        }
+        self._minimum: dict[Role, int] = {"learner": 1, "collector": collector.minimum, "evaluator": int(judges)}
+        """Without these nothing goes on."""
+        self._waiting_for: str | None = None
+        self._waits_since_s = now_s
+
+    def demand(self, now_s: float, *, started: bool) -> Demand | None:
+        """Workers it still needs; None when it needs none."""
+        missing: dict[Role, int] = {role: max(self._wanted[role] - len(self._leases.of(role)), 0) for role in ROLES}
+        if not any(missing.values()):
+            return None
+        at_work = {role: len(self._leases.staying(role)) for role in ROLES}
+        lacking: dict[Role, int] = {
+            role: min(max(self._minimum[role] - at_work[role], 0), missing[role]) for role in ROLES
+        }
+        return Demand(
+            self._identity.id,
+            self._identity.priority,
+            self._identity.submitted,
+            lacking,
+            missing,
+            started=started,
+            patient=self._waiting_for is None or now_s - self._waits_since_s < PATIENCE_S,
+            resting=self._failures.resting(now_s),
+        )
+
+    def holding(self, *, keeps: bool) -> Holding:
+        """Workers that it could spare, unless it `keeps` all, and how many it is giving back."""
+        surplus: dict[Role, list[int]] = {}
+        for role in ROLES:
+            staying = self._leases.staying(role)
+            surplus[role] = [] if keeps else [lease.number for lease in reversed(staying[self._minimum[role] :])]
+        leaving: dict[Role, int] = {
+            role: len(self._leases.of(role)) - len(self._leases.staying(role)) for role in ROLES
+        }
+        identity = self._identity
+        return Holding(identity.id, identity.name, identity.priority, identity.submitted, surplus, leaving)
+
+    def wait(self, reason: str | None, now_s: float) -> bool:
+        """What the scheduler says it waits for, None for nothing; True where it waited for nothing before."""
+        news = reason is not None and self._waiting_for is None
+        if news:
+            self._waits_since_s = now_s
+        self._waiting_for = reason
+        return news
+
+    def explain(self, now_s: float, *, running: bool) -> str | None:
+        """What it waits for; or that it goes on with fewer workers than it asked for, or takes none for a while."""
+        if self._waiting_for is not None:
+            return self._waiting_for
+        rest_s = self._failures.rest_s(now_s)
+        if rest_s:
+            return f"takes no workers for {rest_s:.0f} s: {self._failures.in_a_row} failures in a row"
+        held, wanted = len(self._leases.staying("collector")), self._wanted["collector"]
+        return f"runs with {held} of {wanted} collectors" if running and held < wanted else None

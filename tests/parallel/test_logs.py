@@ -18,14 +18,17 @@ episode_count envstep_count train_sample_count avg_envstep_per_episode avg_sampl
 avg_envstep_per_sec avg_train_sample_per_sec avg_episode_per_sec collect_time reward_mean reward_std
 each_reward reward_max reward_min total_envstep_count total_train_sample_count total_episode_count
 total_duration
+reward_median length_mean length_std length_max length_min length_median
 """)
 EVALUATION = names("""
 train_iter ckpt_name episode_count envstep_count evaluate_time avg_envstep_per_episode avg_envstep_per_sec
 avg_time_per_episode reward_mean reward_std each_reward reward_max reward_min
+reward_median length_mean length_std length_max length_min length_median
 """)
 WORKER = names("""
 train_iter episode_count step_count avg_step_per_episode avg_time_per_step avg_time_per_episode
-reward_mean reward_std
+reward_mean reward_std reward_max reward_min reward_median
+length_mean length_std length_max length_min length_median
 """)
 LEARN = ["cur_lr_avg", "total_loss_avg", "q_value_avg", "target_q_value_avg", "td_error_avg", "grad_norm_avg"]
 SAMPLE = ["use_avg", "use_max", "priority_avg", "priority_max", "priority_min", "staleness_avg", "staleness_max"]
@@ -76,7 +79,8 @@ def test_learner(finished: Finished) -> None:
 def test_collectors(finished: Finished) -> None:
     assert len(logs(finished, "collector")) == 2
     for log in logs(finished, "collector"):
-        start, *reports = texts(log)
+        affinity, start, *reports = texts(log)
+        assert affinity.startswith("affinity: this collector runs on ")
         assert "n_sample: 32, env_num: 4" in start
         total = 0
         for values in map(key_values, reports):
@@ -93,7 +97,7 @@ def test_collectors(finished: Finished) -> None:
 def test_evaluator(finished: Finished) -> None:
     (log,) = logs(finished, "evaluator")
     episodes: list[float] = []
-    for text in texts(log)[1:]:
+    for text in texts(log)[2:]:
         if text.startswith("[EVALUATOR]"):
             line = (
                 rf"\[EVALUATOR\] env [0-2] finished episode, final reward: (.+), current episode: {len(episodes) + 1}"
@@ -161,7 +165,7 @@ def test_the_commander_hears_every_worker(finished: Finished, role: str) -> None
 
 def test_the_commander_repeats_what_the_collectors_say(finished: Finished) -> None:
     told = [key_values(text) for text in texts(commander(finished, "commander_collector"))]
-    wrote = [key_values(text) for log in logs(finished, "collector") for text in texts(log)[1:]]
+    wrote = [key_values(text) for log in logs(finished, "collector") for text in texts(log)[2:]]
     pick = ("episode_count", "reward_mean", "reward_std")
     assert {tuple(values[key] for key in pick) for values in told} <= {
         tuple(values[key] for key in pick) for values in wrote

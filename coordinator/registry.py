@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from remuda.coordinator.memory import HolderMemory
-from remuda.wire.messages import Beat, Register, Role, WorkerState
+from remuda.wire.messages import Beat, Register, Role, WorkerState, WorkerStatus
 
 SHORTEST_RATE_S = 0.5
 """Beats that come sooner after one another, after a break, say little about a rate."""
@@ -73,6 +73,23 @@ class Worker:
         if self.stuck:
             return "stuck"
         return "busy" if self.lease else "idle"
+
+    def status(self, experiment: str | None, work_share: float | None, now_s: float) -> WorkerStatus:
+        """As `remuda status` shows it, with what its experiment knows of it."""
+        return WorkerStatus(
+            uuid=self.uuid,
+            incarnation=self.incarnation,
+            role=self.role,
+            host=self.host,
+            pid=self.pid,
+            state=self.state,
+            experiment=experiment,
+            beat_age_s=now_s - self.heard_s,
+            activity=self.activity,
+            rss_bytes=self.rss_bytes,
+            cpu_cores=self.cpu_cores,
+            work_share=work_share,
+        )
 
 
 @dataclass(frozen=True)

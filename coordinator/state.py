@@ -38,6 +38,7 @@ from remuda.coordinator.events import (
 )
 from remuda.coordinator.experiment import Experiment
 from remuda.coordinator.identity import Identity
+from remuda.coordinator.lookup import find
 from remuda.coordinator.lost_run import LostRun
 from remuda.coordinator.peers import Peers
 from remuda.coordinator.recollection import Recollection, identity_of
@@ -392,22 +393,7 @@ class Coordinator:
         return [*self._peers.answer(pending.peer, message, now_s, to=pending.message_id)]
 
     def _find_experiment(self, query: str) -> Experiment | LostRun | Rejected:
-        known: list[Experiment | LostRun] = [*self._lost.values(), *self._experiments.values()]
-        matches = [
-            experiment
-            for experiment in known
-            if experiment.identity.id.startswith(query) or experiment.identity.name == query
-        ]
-        namesakes = [experiment for experiment in matches if experiment.identity.name == query]
-        if matches == namesakes:  # lives of one run: the one that goes on, else the newest
-            matches = [experiment for experiment in matches if not experiment.over] or matches[-1:]
-        if len(matches) == 1:
-            return matches[0]
-        if not matches:
-            names = ", ".join(f"{e.identity.name} ({e.identity.id[:8]})" for e in known) or "none"
-            return Rejected("unknown", f"no experiment is called {query!r}; known are: {names}")
-        ids = ", ".join(e.identity.id for e in matches)
-        return Rejected("unknown", f"{query!r} fits several experiments: {ids}; give more of the id")
+        return find(query, [*self._lost.values(), *self._experiments.values()])
 
     # --- leases and the herd ---
 
@@ -492,20 +478,8 @@ class Coordinator:
 
     def _worker_status(self, worker: Worker, now_s: float) -> WorkerStatus:
         experiment = self._experiments.get(self._experiment_id_of(worker) or "") if worker.lease else None
-        return WorkerStatus(
-            uuid=worker.uuid,
-            incarnation=worker.incarnation,
-            role=worker.role,
-            host=worker.host,
-            pid=worker.pid,
-            state=worker.state,
-            experiment=None if experiment is None else experiment.identity.id,
-            beat_age_s=now_s - worker.heard_s,
-            activity=worker.activity,
-            rss_bytes=worker.rss_bytes,
-            cpu_cores=worker.cpu_cores,
-            work_share=None if experiment is None else experiment.work_share(worker.uuid),
-        )
+        id = None if experiment is None else experiment.identity.id
+        return worker.status(id, None if experiment is None else experiment.work_share(worker.uuid), now_s)
 
     # --- time and the end ---
 

@@ -93,7 +93,8 @@ def _at(x: FloatArray, one: Line) -> FloatArray:
 
 def _positions(lines: Sequence[Line]) -> FloatArray:
     """Every position of any line; of too many as many as are wanted, evenly spread."""
-    union: FloatArray = np.unique(np.concatenate([one.x for one in lines]))
+    together: FloatArray = np.concatenate([one.x for one in lines])
+    union: FloatArray = np.unique(together)
     if len(union) > MAX_POSITIONS:
         union = np.linspace(union[0], union[-1], MAX_POSITIONS)
     return union

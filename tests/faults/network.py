@@ -96,7 +96,7 @@ class Repeating(Between):
         self._poller.register(front, zmq.POLLIN)
         self._ready.set()
         while not self._over.is_set():
-            for ready, _ in self._poller.poll(1_000 * TURN_S):
+            for ready, _ in self._poller.poll(round(1_000 * TURN_S)):
                 for frames in _all_of(ready):
                     if ready is front:
                         self._plan(frames[0], frames[1:])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -72,12 +73,16 @@ def test_a_service_that_cannot_be_reached_fails_at_a_later_row(error: BaseExcept
         until_failed(sink)
 
 
+def _the_same(tracker: Tracker) -> Tracker:
+    return tracker
+
+
 def test_a_service_that_fails_at_a_row_or_at_its_end_says_so_once() -> None:
     def refuse() -> None:
         raise ValueError("too long a name")
 
     for tracker in (Tracker(log=refuse), Tracker(finish=refuse)):
-        sink = BackgroundSink(Path("x"), lambda tracker=tracker: tracker)
+        sink = BackgroundSink(Path("x"), partial(_the_same, tracker))
         sink.row({"env_step": 1})
         with pytest.raises(SinkError, match="ValueError: too long a name"):
             ended(sink)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -11,16 +12,18 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+import psutil
 import pytest
 
 from remuda.policy.policy_file import read_ref
 from remuda.tests.faults.conftest import Herds
 from remuda.tests.faults.herd import Herd, assert_exact, commander, kill, make_user, wait_until
+from remuda.tests.faults.sizes import within
 from remuda.tests.parallel.reading import Joined, progress, texts
 from remuda.tests.parallel.user_folder import CONFIG, HELD, UserFolder
 from remuda.wire.messages import PolicyRef
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 
 CHUNK, VECTOR = 32, 4
 IN_WORK = 2 * CHUNK + VECTOR
@@ -35,6 +38,15 @@ ENDLESS: dict[str, dict[str, object]] = {
     "buffer": {**CONFIG["buffer"], "capacity": 500_000},
 }
 LOST_AFTER_S, BEAT_S = 2.0, 1.0
+HASTY = """
+import sys
+from pathlib import Path
+from remuda.deploy import supervision
+from remuda.deploy.nanny import make_slots, supervise
+supervision.FIRST_DELAY_S = 0.1
+sys.exit(supervise(make_slots({"collector": 1}), Path(sys.argv[1])))
+"""
+"""A nanny that starts a killed collector again within 200 ms."""
 
 
 def test_coordinator_killed_with_eight_workers_and_started_again(tmp_path: Path, herds: Herds) -> None:
@@ -50,8 +62,10 @@ def test_coordinator_killed_with_eight_workers_and_started_again(tmp_path: Path,
     time.sleep(5.0)  # chunks pile up, beats go unanswered
     begin_s = time.monotonic()
     herd.coordinator()
-    herd.wait_members(8, deadline_s=10)
-    print(f"13: all eight were back {time.monotonic() - begin_s:.1f} s after the start")
+    herd.wait_members(8, deadline_s=30)
+    back_s = time.monotonic() - begin_s
+    print(f"13: all eight were back {back_s:.1f} s after the start")
+    assert within(back_s, 10.0)
     herd.wait_over("horse")
     herd.shut_down()
     assert assert_exact(herd, run, user) >= 6_000
@@ -108,12 +122,13 @@ def survived(tmp_path_factory: pytest.TempPathFactory) -> Survived:
     user, herd = make_user(place / "user", ENDLESS), Herd(place / "herd", f"lost_after_s={LOST_AFTER_S}")
     try:
         herd.coordinator()
-        herd.workers(collectors=2, evaluators=1, learners=2)
+        herd.workers(collectors=1, evaluators=1, learners=2)
+        hasty = herd.start("nanny", sys.executable, "-c", HASTY, herd.connection_file)
         herd.wait_members(5)
         run = herd.submit(user)
         herd.wait_env_step("horse", 500)
         with PolicyWatch(run / "policy") as watch:
-            killed, back_s = _kill_collector(herd)
+            killed, back_s = _kill_collector(herd, hasty.pid)
             frozen, lost_s, env_steps = _freeze(herd, run, killed)
             wait_until(lambda: watch.seen and watch.seen[-1].epoch == 2, 20, "the next learner has published")
             for life in frozen:
@@ -135,9 +150,9 @@ def _joined(herd: Herd, role: str, uuid: str) -> Joined:
     return Joined(role, worker.uuid, worker.incarnation, worker.pid)
 
 
-def _kill_collector(herd: Herd) -> tuple[Joined, float]:
-    """Returns the life that was killed, and how long it took until its next one worked."""
-    worker = herd.worker_of("collector", "horse")
+def _kill_collector(herd: Herd, hasty: int) -> tuple[Joined, float]:
+    """Returns the life of this nanny's child that was killed, and how long it took until its next one worked."""
+    worker = next(member for member in herd.members("collector") if psutil.Process(member.pid).ppid() == hasty)
     killed = _joined(herd, "collector", worker.uuid)
     kill(killed.pid)
     begin_s = time.monotonic()
@@ -179,9 +194,9 @@ def test_killed_and_frozen_workers_leave_the_counters_exact(survived: Survived) 
 
 @group
 def test_a_killed_collector_serves_again_soon(survived: Survived) -> None:
-    """2. Under the same UUID, as its next incarnation: one second of the nanny's pause, and one to begin."""
+    """2. Under the same UUID, as its next incarnation, within two seconds where its nanny starts it at once."""
     print(f"2: served again after {survived.back_s:.2f} s")
-    assert survived.back_s < 5.0  # the machine may be busy
+    assert within(survived.back_s, 2.0)
 
 
 @group

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -127,11 +128,8 @@ def test_own_times_of_all_blocks_add_up_to_the_whole(calls: list[tuple[list[str]
         enter(path, seconds)
 
     def own(node: dict[str, object]) -> float:
-        blocks = node.get("blocks", {})
-        assert isinstance(blocks, dict)
-        self_s = node["self_s"]
-        assert isinstance(self_s, float)
-        return self_s + sum(own(block) for block in blocks.values())
+        blocks = cast("dict[str, dict[str, object]]", node.get("blocks", {}))
+        return cast("float", node["self_s"]) + sum(own(block) for block in blocks.values())
 
     assert own(tree(timers.flat(), timers.elapsed_s)) == pytest.approx(timers.elapsed_s, abs=1e-3)
 

@@ -104,7 +104,7 @@ def _read(path: Path, place: Place, *, to_the_end: bool) -> Piece:
         block = os.pread(opened.fileno(), PIECE_BYTES, offset)
     whole = block.rfind(b"\n") + 1
     if not whole and len(block) == PIECE_BYTES:
-        whole = _whole_characters(block)
+        whole = whole_characters(block)
     elif not whole and to_the_end:
         whole = len(block)
     return Piece(Place(place.file, status.st_ino, offset + whole), harmless(block[:whole].decode(errors="replace")))
@@ -151,7 +151,7 @@ def _before_last(descriptor: int, size: int, lines: int) -> int:
     return 0
 
 
-def _whole_characters(block: bytes) -> int:
+def whole_characters(block: bytes) -> int:
     """How many bytes of `block` end with a whole UTF-8 character."""
     for cut in range(min(4, len(block))):
         byte = block[-1 - cut]

@@ -76,7 +76,7 @@ def test_the_last_lines(log: Path, lines: int, ended: bool) -> None:
     assert text == "".join(written[len(written) - min(lines, 1_000) :])[: None if ended else -1]
 
 
-def test_a_line_longer_than_a_piece_comes_in_pieces_of_whole_characters(log: Path) -> None:
+def test_a_line_longer_than_a_piece_comes_in_pieces_ofwhole_characters(log: Path) -> None:
     line = "ä€😀" * 40_000 + "\n"
     write(log, line.encode())
     place, text = begin(log, FILE, None), ""
@@ -146,6 +146,6 @@ def test_what_is_no_source_is_refused_with_those_there_are(log: Path, source: st
 @given(block=st.text(min_size=1).map(str.encode), cut=st.integers(min_value=1))
 def test_no_character_is_cut_in_two(block: bytes, cut: int) -> None:
     part = block[: cut % len(block) + 1]
-    whole = tail._whole_characters(part)
+    whole = tail.whole_characters(part)
     part[:whole].decode()
     assert len(part) - whole < 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal
 
 import numpy as np
 
@@ -94,9 +94,9 @@ def _at(x: FloatArray, one: Line) -> FloatArray:
 def _positions(lines: Sequence[Line]) -> FloatArray:
     """Every position of any line; of too many as many as are wanted, evenly spread."""
     together: FloatArray = np.concatenate([one.x for one in lines])
-    union = cast("FloatArray", np.unique(together))
+    union: FloatArray = np.unique(together)
     if len(union) > MAX_POSITIONS:
-        return np.linspace(union[0], union[-1], MAX_POSITIONS)
+        return np.linspace(float(union[0]), float(union[-1]), MAX_POSITIONS)
     return union
 
 

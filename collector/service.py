@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 from remuda.buffer.chunk import write_chunk
@@ -24,6 +25,7 @@ from remuda.wire.messages import (
     Assign,
     ChunkAccepted,
     ChunkId,
+    ChunkMeta,
     ChunkReady,
     CollectorReport,
     Credit,
@@ -34,6 +36,7 @@ from remuda.worker.affinity import settle
 from remuda.worker.identity import WorkerIdentity
 from remuda.worker.link import Link
 
+DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
 CHUNKS_IN_THE_AIR = 2
 """Announced chunks that may wait for their acknowledgement before the collector waits too."""
 
@@ -85,6 +88,9 @@ class CollectorWork:
         self._exploration = assign.exploration
         self._newest = PolicyRef()
         self._acting: PolicyRef | None = None
+        self._at_hand: list[tuple[ChunkId, Collected]] = []
+        """Collected, and not on the disk yet."""
+        self._disk_is_full = False
         self._unacknowledged: set[ChunkId] = set()
         self._draining = False
         self._log.say(
@@ -113,8 +119,10 @@ class CollectorWork:
                 pass
 
     def step(self) -> bool:
-        """Collect and announce one chunk, if credit and acknowledgements allow."""
-        if self._draining:
+        """Collect and announce one chunk, if credit, acknowledgements and the disk allow."""
+        if self._at_hand:
+            self._announce()
+        if self._draining or self._at_hand:
             return False
         if self._used_credit >= self._credit:
             self._link.activity("waiting for credit")
@@ -130,8 +138,8 @@ class CollectorWork:
                 self._plan.chunk_slots, self._exploration, policy_ref=acting, longest_s=self._plan.longest_chunk_s
             )
         with self.timers("hand in"):
-            self._announce(collected)
-        return True
+            self._hand_in(collected)
+        return not self._at_hand
 
     def drain(self) -> None:
         """Announce the rows that were waiting for later steps; nothing more is collected."""
@@ -141,7 +149,7 @@ class CollectorWork:
             return
         rest = self._rollout.flush()
         if rest.rows:
-            self._announce(rest)
+            self._hand_in(rest)
         report = self._summary.take(train_iter=self._acting.train_iter, env_step=self._taken)
         if report.window.env_steps:
             self._report(report)
@@ -149,10 +157,13 @@ class CollectorWork:
     @property
     def drained(self) -> bool:
         """Nothing is in hand and everything announced is acknowledged."""
-        return self._draining and not self._unacknowledged
+        return self._draining and not self._unacknowledged and not self._at_hand
 
     def close(self) -> None:
         """Close environments and logs."""
+        if self._at_hand:
+            lost = sum(collected.env_steps for _, collected in self._at_hand)
+            self._log.say("collector", f"{lost} env steps are lost: the disk had no room for them", level="warning")
         try:
             self._env.close()
         finally:
@@ -179,9 +190,40 @@ class CollectorWork:
         assert self._acting is not None, "credit comes only after the first policy was published"
         return self._acting
 
-    def _announce(self, collected: Collected) -> None:
-        chunk = ChunkId(self._identity.uuid, self._identity.incarnation, self._identity.next_sequence())
-        meta = write_chunk(
+    def _hand_in(self, collected: Collected) -> None:
+        self._at_hand.append((self._next_chunk(), collected))
+        self._announce()
+
+    def _announce(self) -> None:
+        """Write what is at hand and say so; where the disk is full it waits, and nothing else is collected."""
+        while self._at_hand:
+            chunk, collected = self._at_hand[0]
+            try:
+                meta = self._write(chunk, collected)
+            except OSError as error:
+                if error.errno not in DISK_IS_FULL:
+                    raise
+                self._say_full(chunk, error)
+                return
+            del self._at_hand[0]
+            self._disk_is_full = False
+            self._unacknowledged.add(chunk)
+            self._taken += collected.env_steps
+            self._used_credit += self._plan.slots(meta)
+            self._link.send(ChunkReady(self._assign.lease, meta))
+            self._summarise(collected)
+
+    def _say_full(self, chunk: ChunkId, error: OSError) -> None:
+        self._link.activity("waiting for room on the disk")
+        if not self._disk_is_full:
+            self._disk_is_full = True
+            self._log.say("collector", f"chunk {chunk.sequence} waits for room on the disk: {error}", level="warning")
+
+    def _next_chunk(self) -> ChunkId:
+        return ChunkId(self._identity.uuid, self._identity.incarnation, self._identity.next_sequence())
+
+    def _write(self, chunk: ChunkId, collected: Collected) -> ChunkMeta:
+        return write_chunk(
             self._data,
             chunk,
             collected.columns,
@@ -192,11 +234,6 @@ class CollectorWork:
             episode_lengths=collected.episode_lengths,
             episode_info=collected.episode_info,
         )
-        self._unacknowledged.add(chunk)
-        self._taken += collected.env_steps
-        self._used_credit += self._plan.slots(meta)
-        self._link.send(ChunkReady(self._assign.lease, meta))
-        self._summarise(collected)
 
     def _summarise(self, collected: Collected) -> None:
         self._summary.add(collected)

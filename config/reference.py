@@ -76,6 +76,8 @@ def _type(schema: _Schema) -> str:
     if "enum" in schema or "const" in schema:
         choices: list[str] = schema.get("enum") or [schema["const"]]
         return " or ".join(f"`{choice}`" for choice in choices)
+    if "$ref" in schema:
+        return "mapping"  # a section that may be a word instead; the meaning tells what is in it
     kind: str = schema["type"]
     name = {"array": "list", "object": "mapping"}.get(kind, kind)
     if "items" in schema:

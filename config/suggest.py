@@ -55,11 +55,14 @@ def as_written(loc: Loc) -> tuple[Loc, str | None]:
 
 
 def _choices(section: type[Section], name: str | int) -> dict[str, type[Section]]:
-    """The sections that may be the value of a setting, by their `type`; empty where it is no section."""
+    """The sections that may be the value of a setting, by their `type`; empty where it is no section, or may be a word
+    instead (affinity)."""
     field = section.model_fields.get(str(name))
     annotation = field.annotation if field else None
     members: tuple[object, ...] = get_args(annotation) or (annotation,)
     sections = [member for member in members if isinstance(member, type) and issubclass(member, Section)]
+    if len(sections) < len(members):
+        return {}
     return {str(inner.model_fields["type"].default) if len(sections) > 1 else "": inner for inner in sections}
 
 

@@ -50,6 +50,7 @@ from remuda.coordinator.memory import OVER
 from remuda.logbook.book import SERVICES_END_S, Logbook, commander_logbook
 from remuda.logbook.row_sinks import attach_configured
 from remuda.policy.algorithms import declaration
+from remuda.storage.atomic import sweep_temporaries
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.storage.git import record_git
 from remuda.storage.ownership import FolderOwnedError, Ownership
@@ -232,6 +233,8 @@ class RunBooks:
         if book is None:
             return
         sweep_orphans(book.folder.data, effect.keep, older_than_s=0.0)
+        for folder in (book.folder.ckpt, book.folder.model, book.folder.policy):  # of those that died while writing
+            sweep_temporaries(folder, older_than_s=0.0)
         _remove_locks(book.folder.policy.glob("*.lock"))
         book.close()
         self._ended = [log for log in (*self._ended, book.log) if log.busy]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from remuda.buffer.chunk import read_chunk, read_meta
+from remuda.buffer.chunk import read_chunk, read_meta, write_chunk
+from remuda.collector import service as collector_service
 from remuda.collector.service import CHUNKS_IN_THE_AIR, CollectorWork
 from remuda.policy.algorithms import make_policy
 from remuda.policy.policy_file import PolicyFileError, publish
@@ -283,3 +287,67 @@ def test_its_log_names_it_and_says_how_it_collects(coordinator: Coordinator) -> 
     coordinator.begin()
     log = coordinator.run.collector_log(WORKER, 1).read_text()
     assert f"collector {WORKER} (index 1) of small: n_sample: {CHUNK}, env_num: {NUM_ENVS}" in log
+
+
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """While it holds anything, payloads are refused with the error in it."""
+    refusing: list[int] = []
+
+    def write(*args: Any, **settings: Any) -> ChunkMeta:
+        if refusing:
+            raise OSError(refusing[0], os.strerror(refusing[0]))
+        return write_chunk(*args, **settings)
+
+    monkeypatch.setattr(collector_service, "write_chunk", write)
+    return refusing
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT])
+def test_a_chunk_waits_at_hand_for_room_on_the_disk(coordinator: Coordinator, full_disk: list[int], error: int) -> None:
+    work = coordinator.begin()
+    coordinator.collect(work, CHUNK)
+    full_disk.append(error)
+    coordinator.grant(work, 10 * CHUNK)
+    assert [work.step() for _ in range(5)] == [False] * 5  # it neither collects more nor gives up
+    assert coordinator.link.doing == "waiting for room on the disk"
+    assert len(coordinator.metas) == 1
+    full_disk.clear()
+    work.step()
+    assert [meta.chunk.sequence for meta in coordinator.metas][:2] == [0, 1]
+    log = next(coordinator.run.log.glob("collector/*_logger.txt")).read_text()
+    assert log.count("chunk 1 waits for room on the disk") == 1
+
+
+def test_it_is_not_drained_before_the_disk_has_taken_all(coordinator: Coordinator, full_disk: list[int]) -> None:
+    work = coordinator.begin()
+    coordinator.grant(work, 10 * CHUNK)
+    full_disk.append(errno.ENOSPC)
+    work.step()
+    work.drain()
+    work.step()
+    assert not is_drained(work)
+    full_disk.clear()
+    work.step()
+    coordinator.acknowledge(work)
+    assert is_drained(work)
+    assert sum(meta.rows for meta in coordinator.metas) == coordinator.env_steps == CHUNK
+
+
+def test_what_the_disk_never_took_is_said(coordinator: Coordinator, full_disk: list[int]) -> None:
+    work = coordinator.begin()
+    coordinator.grant(work, 10 * CHUNK)
+    full_disk.append(errno.ENOSPC)
+    work.step()
+    work.close()
+    coordinator.works.clear()
+    log = next(coordinator.run.log.glob("collector/*_logger.txt")).read_text()
+    assert f"{CHUNK} env steps are lost: the disk had no room for them" in log
+
+
+def test_any_other_error_of_the_disk_ends_the_lease(coordinator: Coordinator, full_disk: list[int]) -> None:
+    work = coordinator.begin()
+    coordinator.grant(work, CHUNK)
+    full_disk.append(errno.EACCES)
+    with pytest.raises(PermissionError):
+        work.step()

@@ -26,6 +26,7 @@ from remuda.coordinator.events import Event, LogRead, Received, Recovered, RunPr
 from remuda.coordinator.memory import NewEpisodes, RunMemory
 from remuda.coordinator.registry import Limits
 from remuda.coordinator.reporting import evaluation_report
+from remuda.coordinator.service import LEASES_PER_START
 from remuda.coordinator.state import Coordinator
 from remuda.learner.loop import Priorities
 from remuda.learner.prefetch import Prefetch
@@ -431,13 +432,13 @@ class World:
         """Of each update: the epoch and version of the policy it improved, and its rows."""
         self.collected: dict[int, PolicyRef] = {}
         """Which policy collected each row that the learner read."""
+        self.crashes = 0
         self.coordinator = self._new_coordinator()
         self.journal: dict[str, Journaled] = {}
         """What the coordinator has to know after a crash, by experiment."""
         self.crash_at: Callable[[], bool] = lambda: False
         """Asked at every point at which the coordinator's process may die: before each journal that a turn writes,
         after the last one, and between any two of its effects."""
-        self.crashes = 0
         self.deaths = 0
         """Of workers, by force."""
         self.down_until_s = 0.0
@@ -479,6 +480,7 @@ class World:
             pid=1,
             now_s=self.now_s,
             limits=self.limits,
+            leases=self.crashes * LEASES_PER_START,  # each has numbers of its own
             new_id=lambda: str(UUID(int=self.rng.getrandbits(128), version=4)),
         )
 

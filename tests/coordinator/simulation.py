@@ -516,9 +516,9 @@ class World:
             for remember in self.coordinator.remember(self.now_s):
                 self._may_crash()
                 self.journal.setdefault(remember.experiment, Journaled()).write(remember)
-            for effect in effects:
-                if isinstance(effect, fx.Send):
-                    self._note_accepted(effect.envelope.message)
+                # Noted now: these steps count even if a crash keeps the next experiment's journal from being written.
+                self._note_accepted(effects, of={remember.experiment})
+            self._note_accepted(effects, of=set(self.owner.values()))
             for effect in effects:
                 self._may_crash()
                 self.apply([effect])
@@ -662,9 +662,14 @@ class World:
                 case _:
                     self._note_effect(effect)
 
-    def _note_accepted(self, message: AnyMessage) -> None:
-        if isinstance(message, ChunkAccepted) and message.rejected is None:
-            self.accepted.add(message.chunk)
+    def _note_accepted(self, effects: list[fx.Effect], of: set[str]) -> None:
+        for effect in effects:
+            match effect:
+                case fx.Send(envelope=Envelope(message=ChunkAccepted(chunk=chunk, rejected=None))):
+                    if self.owner[chunk] in of:
+                        self.accepted.add(chunk)
+                case _:
+                    pass
 
     def _note_effect(self, effect: fx.DiskEffect) -> None:
         self.noted(effect)

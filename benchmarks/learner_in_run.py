@@ -9,10 +9,12 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from remuda.benchmarks.figure import Figure, compare, main
+from remuda.benchmarks.plain_dqn import PlainDqn
 from remuda.client.client import Client
 from remuda.config.schema import ExperimentConfig
 from remuda.deploy.launcher import Herd
@@ -37,6 +39,7 @@ START_DEADLINE_S = 60.0
 POLL_S = 0.05
 ROWS_IN_MEMORY = 50_000
 DRAWN_BATCHES = 512
+Whose = Literal["ours", "torch"]
 
 
 def in_run() -> float:
@@ -70,23 +73,32 @@ def _next_news(client: Client, experiment: str, at_least: int) -> tuple[int, flo
 
 def bare_alone() -> float:
     """The same algorithm on rows gathered from memory, the other core idle."""
-    return _bare()
+    return _bare("ours")
 
 
 def bare_beside_a_busy_core() -> float:
     """As above while another process keeps the other core busy, as collectors and coordinator do in a run."""
+    return _beside_a_busy_core("ours")
+
+
+def plain_torch_beside_a_busy_core() -> float:
+    """The update as a torch loop without anything of ours makes it, the other core busy too."""
+    return _beside_a_busy_core("torch")
+
+
+def _beside_a_busy_core(whose: Whose) -> float:
     busy = subprocess.Popen([sys.executable, "-c", "while True: sum(range(10_000))"])
     try:
-        return _bare()
+        return _bare(whose)
     finally:
         busy.kill()
         busy.wait()
 
 
-def _bare() -> float:
+def _bare(whose: Whose) -> float:
     """In a process of its own, under the environment that the workers get."""
     done = subprocess.run(
-        [sys.executable, "-m", __spec__.name if __spec__ else "remuda.benchmarks.learner_in_run", "--bare"],
+        [sys.executable, "-m", __spec__.name if __spec__ else "remuda.benchmarks.learner_in_run", "--bare", whose],
         env={**ONE_THREAD, **os.environ},
         stdout=subprocess.PIPE,
         timeout=START_DEADLINE_S,
@@ -95,17 +107,20 @@ def _bare() -> float:
     return float(json.loads(done.stdout))
 
 
-def bare_loop() -> float:
+def bare_loop(whose: Whose) -> float:
     """Updates/s on uniformly drawn rows of random numbers."""
     from remuda.buffer.ring import ColumnRing
     from remuda.environments.make import make_single
     from remuda.learner.start import new_algorithm
+    from remuda.policy.algorithms.dqn import Dqn
     from remuda.worker.life import bound_threads
 
     bound_threads(1)
     rng = np.random.default_rng(0)
     env = make_single(CONFIG.env, source_dir=None)
     algorithm = new_algorithm(CONFIG, env.observation_space, env.action_space)
+    assert isinstance(algorithm, Dqn)
+    learn = algorithm.learn if whose == "ours" else PlainDqn(CONFIG, algorithm.network).learn
     size = CONFIG.learner.batch_size
     ring = ColumnRing(CONFIG.buffer.capacity)
     ring.write(
@@ -123,7 +138,7 @@ def bare_loop() -> float:
 
     def updates(count: int) -> None:
         for number in range(count):
-            algorithm.learn({**ring.gather(rows[number % DRAWN_BATCHES]), "weights": weights})
+            learn({**ring.gather(rows[number % DRAWN_BATCHES]), "weights": weights})
 
     updates(1_000)
     done, begin_s = 0, time.perf_counter()
@@ -134,18 +149,22 @@ def bare_loop() -> float:
 
 
 def figures(peers: bool) -> list[Figure]:
-    """No peer has such a learner; both references are the limit of this machine."""
+    """No peer has such a learner; the references are the limits of this machine."""
     return compare(
         "learner_in_run",
         unit="updates/s",
         goal=">= 0.9",
         ours=in_run,
-        references={"bare loop, other core idle": bare_alone, "bare loop, other core busy": bare_beside_a_busy_core},
+        references={
+            "bare torch loop, other core busy": plain_torch_beside_a_busy_core,
+            "our update in a bare loop, other core busy": bare_beside_a_busy_core,
+            "our update in a bare loop, other core idle": bare_alone,
+        },
     )
 
 
 if __name__ == "__main__":
     if "--bare" in sys.argv[1:]:
-        print(json.dumps(bare_loop()))
+        print(json.dumps(bare_loop("torch" if "torch" in sys.argv else "ours")))
     else:
         main(figures)

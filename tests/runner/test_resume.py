@@ -131,6 +131,17 @@ def test_with_a_damaged_journal_replay_is_filled_anew(user: Path, tmp_path: Path
     assert "no replay was kept with iteration_" in log
 
 
+def test_a_damaged_payload_is_left_out_with_a_warning(user: Path, tmp_path: Path) -> None:
+    folder = RunFolder(interrupted(user, tmp_path / "run").run_dir)
+    newest = max(folder.data.iterdir())
+    newest.write_bytes(newest.read_bytes()[:-1])
+    second = run_tiny(tiny_config(user), Start(tmp_path / "run", "resume"))
+    assert second.reason == "max_env_steps"
+    log = folder.serial_evaluator_log.read_text()
+    assert f"[WARNING] payload {newest.name} is left out: " in log
+    assert "replay is back: " in log
+
+
 def test_a_finished_run_goes_on_with_a_larger_budget(user: Path, tmp_path: Path) -> None:
     first = run_tiny(tiny_config(user), Start(tmp_path / "run"))
     second = run_tiny(tiny_config(user, "stop.max_env_steps=700"), Start(tmp_path / "run", "resume"))

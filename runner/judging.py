@@ -1,0 +1,126 @@
+"""What a serial run's commander decides, carried out: checkpoints are saved, judged and written down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from remuda.coordinator.commander import Decision, End, JudgeByTraining, Save, StartEvaluation, Verdict
+from remuda.coordinator.evaluation import EvaluationResult
+from remuda.coordinator.progress import ProgressRows
+from remuda.coordinator.reporting import evaluation_report, training_verdict_line, verdict_line
+from remuda.evaluator.evaluate import Episode, merged_info
+from remuda.evaluator.player import episode_report
+from remuda.policy.algorithms import make_policy
+from remuda.policy.base import Policy
+from remuda.runner.keeping import Keeper
+from remuda.runner.parts import EXPLORATION, Parts, Watch
+from remuda.runner.standing import Standing
+from remuda.wire.messages import CheckpointRecord, Counters
+
+
+class _InterruptedError(Exception):
+    """An evaluation is given up, since the run is to end."""
+
+
+@dataclass
+class Judging:
+    """Saves, evaluates and notes the verdicts, as parallel mode does with a learner and evaluators."""
+
+    parts: Parts
+    watch: Watch
+    standing: Standing
+    progress: ProgressRows
+    keeper: Keeper
+    _judged: Policy = field(init=False)
+
+    def __post_init__(self) -> None:
+        algorithm = self.parts.algorithm
+        self._judged = make_policy(self.parts.config, algorithm.observation, algorithm.action)
+
+    def carry_out(self, decisions: Sequence[Decision]) -> None:
+        """Do what was decided, and what is decided upon that. Raises OSError, JournalError, and what plays raises."""
+        for decision in decisions:
+            match decision:
+                case Save():
+                    self._save(decision)
+                case StartEvaluation():
+                    with self.parts.timers("evaluate"):
+                        self._evaluate(decision.record)
+                case JudgeByTraining():
+                    self._judge_by_training(decision.record)
+                case End():
+                    self.standing.state = "stopping"
+                    self._say(f"the run ends: {decision.explanation}")
+
+    def _save(self, save: Save) -> None:
+        parts, commander = self.parts, self.standing.commander
+        counters, end = self.standing.counters(), commander.ending
+        with parts.timers("save"):
+            rngs = {EXPLORATION: parts.rollout.rng}
+            record = parts.outputs.save(parts.algorithm, self.standing.reached(counters), save.reason, rngs=rngs)
+            decisions = commander.saved(save.reason, record)
+            self._commit(counters)
+            parts.checkpoints.add(record, keep=parts.config.checkpoint.keep, in_use=commander.in_use)
+            if save.reason == "final" and end is not None and end.reason == "stopped":
+                parts.checkpoints.link_interrupt(record.train_iter)
+        self.carry_out(decisions)
+
+    def _evaluate(self, record: CheckpointRecord) -> None:
+        """Judge a checkpoint by the weights in memory, which nothing has changed since they were saved or loaded."""
+        standing, commander = self.standing, self.standing.commander
+        assert record.train_iter == standing.learner.train_iter, "the learner has gone on"
+        started_s = self.watch.clock()
+        self._judged.load_state(self.parts.algorithm.acting_state())
+        try:
+            episodes = self.parts.player.play_policy(
+                self._judged,
+                range(self.parts.config.evaluator.episodes),
+                progress=self._goes_on,
+                finished=lambda episode, count: self._episode_finished(record, episode, count),
+            )
+        except _InterruptedError:
+            commander.abandon_work()
+            self._say(f"evaluation of {record.file} given up: {self.watch.stop.reason}")
+            return
+        returns = tuple(episode.return_ for episode in episodes)
+        lengths = tuple(episode.length for episode in episodes)
+        result = EvaluationResult(record, returns, lengths, self.watch.clock() - started_s, merged_info(episodes))
+        verdict = commander.evaluated(result)
+        row = self.progress.evaluated(result)
+        if row is not None:
+            self.parts.logbook.progress(row)
+        self.parts.logbook.emit(evaluation_report(result))
+        self._keep_verdict(result, verdict, verdict_line(result, is_best=verdict.best, best=commander.best))
+
+    def _judge_by_training(self, record: CheckpointRecord) -> None:
+        commander = self.standing.commander
+        result = self.progress.judged_by_training(record)
+        if result is None:
+            commander.not_judged()
+            return
+        verdict = commander.evaluated(result)
+        self._keep_verdict(result, verdict, training_verdict_line(result, is_best=verdict.best, best=commander.best))
+
+    def _keep_verdict(self, result: EvaluationResult, verdict: Verdict, line: str) -> None:
+        self.parts.checkpoints.set_reward(result.record.train_iter, result.reward_mean, best=verdict.best)
+        self._commit(self.standing.counters())
+        self._say(line)
+        self.carry_out(verdict.decisions)
+
+    def _commit(self, counters: Counters) -> None:
+        standing = self.standing
+        priorities = standing.learner.take_priorities()
+        standing.experience.update_priorities(priorities.rows, priorities.errors)
+        self.keeper.commit(standing.reached(counters), standing.state)
+
+    def _goes_on(self, env_steps: int) -> None:
+        if self.watch.stop.ending:
+            raise _InterruptedError
+
+    def _episode_finished(self, record: CheckpointRecord, episode: Episode, count: int) -> None:
+        report = episode_report(episode, count, train_iter=record.train_iter, env_step=record.env_step)
+        self.parts.logbook.emit(report)
+
+    def _say(self, text: str) -> None:
+        self.parts.logbook.say("commander", text)

@@ -105,9 +105,9 @@ def _run(asked: ResolvedRun, lifeline: int | None) -> tuple[RunResult, Experimen
         from remuda.client import running
         from remuda.coordinator.journal import JournalError
         from remuda.environments.errors import EnvironmentBuildError
-        from remuda.learner.start import DeviceError
         from remuda.policy.checkpoint_file import CheckpointError
         from remuda.policy.spaces import UnsupportedSpaceError
+        from remuda.policy.tensors import DeviceError
         from remuda.storage.checkpoint_index import CheckpointIndexError
         from remuda.worker.life import Life
 

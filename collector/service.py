@@ -76,6 +76,7 @@ class CollectorWork:
                 ObservationSpec.of(observation),
                 ActionSpec.of(action),
                 chosen=lambda choice: self._log.say("collector", choice),
+                device=config.collector.device,
             ),
             index=assign.index,
             life=assign.life,

@@ -281,6 +281,10 @@ class CollectorConfig(Section):
     large ones cost less control traffic. Null is 64; but in parallel mode without buffer.samples_per_insert, where
     collectors run as fast as they can, 512 steps of the whole vector or 0.1 s, whichever is less. On-policy chunks are
     policy.horizon_steps long."""
+    device: str = "cpu"
+    """Where a collector's network answers its environments: cpu, or a GPU (cuda, cuda:1) for large networks. Then let
+    one collector have many environments in processes (env.num_envs, env.vectorization: async): their observations are
+    answered together, as one batch on the GPU."""
 
     @model_validator(mode="after")
     def _minimum_is_within_count(self) -> CollectorConfig:

@@ -16,10 +16,7 @@ from remuda.learner.checkpoint import CheckpointError, CheckpointState, load, re
 from remuda.policy.algorithms import make_algorithm
 from remuda.policy.base import Algorithm, StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
-
-
-class DeviceError(ValueError):
-    """The config asks for a device that this machine (or this torch) does not have."""
+from remuda.policy.tensors import usable
 
 
 def new_algorithm(config: ExperimentConfig, observation: Space, action: Space) -> Algorithm:
@@ -27,7 +24,7 @@ def new_algorithm(config: ExperimentConfig, observation: Space, action: Space) -
 
     Raises UnsupportedSpaceError, DeviceError.
     """
-    _require_device(config.learner.device)
+    usable(config.learner.device, setting="learner.device")
     specs = ObservationSpec.of(observation), ActionSpec.of(action)
     torch.manual_seed(_seed(config, "updates"))
     return make_algorithm(config, *specs, _seed(config, "weights"))
@@ -54,10 +51,3 @@ def continue_from(path: Path, algorithm: Algorithm) -> tuple[CheckpointState, li
 
 def _seed(config: ExperimentConfig, purpose: str) -> int:
     return int(generator(config.seed, "learner", 0, purpose).integers(2**31))
-
-
-def _require_device(device: str) -> None:
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:  # torch has both, for a wrong name and for a missing GPU
-        raise DeviceError(f"learner.device = {device!r} cannot be used: {str(error).splitlines()[0]}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 
@@ -24,13 +25,14 @@ class Inference:
 
     Perceptrons are plain arrays, always. Of convolutions, plain arrays and torch are timed on the first observations
     that come, and the faster is kept for all later weights; `chosen` hears of it. Without `chosen` nothing is timed
-    and it is torch: for those who must come to the same numbers every time.
+    and it is torch: for those who must come to the same numbers every time. Away from the CPU it is torch for all.
     """
 
-    def __init__(self, chosen: Callable[[str], None] | None = None) -> None:
+    def __init__(self, chosen: Callable[[str], None] | None = None, device: str = "cpu") -> None:
+        """`device` is where observations are answered, as torch names it. Raises DeviceError where there is none."""
         self._chosen = chosen
         self._weights: Weights | None = None
-        self._make: Callable[[Weights], Forward] | None = None
+        self._make = None if device == "cpu" else _torch_forward_on(device)
         self._forward: Forward | None = None
 
     def load(self, weights: Weights) -> None:
@@ -74,6 +76,13 @@ def _torch_forward(weights: Weights) -> Forward:
     from remuda.policy.torch_forward import torch_forward  # not above: most collectors need no torch
 
     return torch_forward(weights)
+
+
+def _torch_forward_on(device: str) -> Callable[[Weights], Forward]:
+    from remuda.policy.tensors import usable
+    from remuda.policy.torch_forward import torch_forward
+
+    return functools.partial(torch_forward, device=usable(device, setting="collector.device"))
 
 
 def _seconds_per_call(forward: Forward, observations: np.ndarray) -> float:

@@ -14,9 +14,22 @@ import torch
 from remuda.policy.base import misfits
 
 
+class DeviceError(ValueError):
+    """The config asks for a device that this machine (or this torch) does not have."""
+
+
+def usable(device: str, *, setting: str) -> torch.device:
+    """Return the device that this setting names. Raises DeviceError where there is none."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # torch has both, for a wrong name and for a missing GPU
+        raise DeviceError(f"{setting} = {device!r} cannot be used: {str(error).splitlines()[0]}") from error
+    return torch.device(device)
+
+
 def to_tensor(array: np.ndarray, device: torch.device) -> torch.Tensor:
     """Move an array to the device; on the CPU they share memory where they can."""
-    # torch warns of read-only memory (a message's frame is); copying a batch costs less than a warning would.
+    # torch warns of read-only memory (a message's frame, a collector's shared columns); a copy costs less than that.
     return torch.from_numpy(array if array.flags.writeable else array.copy()).to(device)
 
 

@@ -102,6 +102,7 @@ def run(
         num_players = min(2 * config.env.num_envs, config.evaluator.episodes)  # a few more need no second turn
         player = stack.enter_context(closing(CheckpointPlayer(config, num_envs=num_players)))
         algorithm = new_algorithm(config, *single_spaces(vector))
+        policy = make_policy(config, algorithm.observation, algorithm.action, device=config.collector.device)
         weights = None if start.on_exists == "resume" else config.learner.initialize_from
         if weights is not None:
             take_weights(Path(weights), algorithm)
@@ -126,7 +127,6 @@ def run(
             outputs.loaded(folder.ckpt / continued.record.file, continued.warnings)
         timers = Timers()
         life = 0 if resumed is None else resumed.life
-        policy = make_policy(config, algorithm.observation, algorithm.action)
         rollout = make_rollout(config, vector, policy, index=0, life=life, clock=clock, timers=timers)
         if continued is not None and EXPLORATION in continued.state.rngs:
             restore_rngs(continued.state, {EXPLORATION: rollout.rng})

@@ -37,14 +37,16 @@ def make_policy(
     action: ActionSpec,
     *,
     chosen: Callable[[str], None] | None = None,
+    device: str = "cpu",
 ) -> Policy:
-    """Build the acting side; it acts once a state is loaded. Raises UnsupportedSpaceError, as make_algorithm does.
+    """Build the acting side; it acts once a state is loaded, on `device`. Raises UnsupportedSpaceError, as
+    make_algorithm does.
 
     With `chosen`, its inference may choose by timing, and says what it chose; without, it is the same every time.
     """
     if isinstance(config.policy, DqnConfig):
-        return DqnPolicy(config.policy, observation, action, chosen)
-    return ActorCriticPolicy(config.policy, observation, action, chosen)
+        return DqnPolicy(config.policy, observation, action, chosen=chosen, device=device)
+    return ActorCriticPolicy(config.policy, observation, action, chosen=chosen, device=device)
 
 
 def declaration(config: ExperimentConfig) -> Declaration:

@@ -97,13 +97,15 @@ class ActorCriticPolicy(Policy):
         config: PpoConfig | ImpalaConfig,
         observation: ObservationSpec,
         action: ActionSpec,
+        *,
         chosen: Callable[[str], None] | None = None,
+        device: str = "cpu",
     ) -> None:
-        """`chosen` is Inference's."""
+        """`chosen` and `device` are Inference's."""
         self._config, self._observation, self._action = config, observation, action
         self._network = network_shape(config, observation)
         self._shapes = _shapes(self._network, observation.features, action)
-        self._policy, self._value = Inference(chosen), Inference()
+        self._policy, self._value = Inference(chosen, device), Inference(device=device)
         self._mean, self._scale = np.zeros(1, np.float32), np.ones(1, np.float32)
 
     def load_state(self, state: Arrays) -> None:

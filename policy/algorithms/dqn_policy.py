@@ -36,14 +36,16 @@ class DqnPolicy(Policy):
         config: DqnConfig,
         observation: ObservationSpec,
         action: ActionSpec,
+        *,
         chosen: Callable[[str], None] | None = None,
+        device: str = "cpu",
     ) -> None:
-        """`chosen` is Inference's."""
+        """`chosen` and `device` are Inference's."""
         self._config, self._observation, self._action = config, observation, action
         self._choices = number_of_actions(action)
         self._image, hidden = layout(config, observation)
         self._shapes = _shapes(config, self._image, hidden, observation.features, self._choices)
-        self._inference = Inference(chosen)
+        self._inference = Inference(chosen, device)
 
     def load_state(self, state: Arrays) -> None:
         """Act with these weights from now on. Raises StateMismatchError, and the old ones stay."""

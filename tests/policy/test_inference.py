@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from remuda.policy import inference
 from remuda.policy.inference import Inference, fastest
 from remuda.policy.plain_forward import plain_forward
+from remuda.policy.tensors import DeviceError
 from remuda.policy.torch_forward import torch_forward
 from remuda.policy.weights import Dense, Filters, Forward, Weights
 
@@ -159,6 +160,25 @@ assert "torch" not in sys.modules
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.strip().endswith("which are fast enough")
+
+
+def test_a_device_that_is_named_answers_everything_in_torch_perceptrons_too() -> None:
+    """`cpu:0` is a device like any other to torch: weights and observations are taken there, and answers back."""
+    rng = np.random.default_rng(0)
+    for weights, seen in (
+        (Weights(dense(rng, [5, 7, 2]), "tanh"), rng.normal(size=(6, 5)).astype(np.float32)),
+        (convolutional(layers=TWO), frames(3)),
+    ):
+        told: list[str] = []
+        answers = Inference(told.append, device="cpu:0")
+        answers.load(weights)
+        np.testing.assert_allclose(answers(seen), plain_forward(weights)(seen), atol=1e-5, rtol=1e-5)
+        assert told == [], "nothing was timed"
+
+
+def test_a_device_that_is_not_there_is_refused_at_once() -> None:
+    with pytest.raises(DeviceError, match=r"collector\.device = 'cuda:77' cannot be used: "):
+        Inference(device="cuda:77")
 
 
 def test_without_weights_it_says_so() -> None:

@@ -11,7 +11,7 @@ import torch
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.evaluator.player import CheckpointPlayer
 from remuda.learner.checkpoint import CheckpointError, load
-from remuda.learner.start import DeviceError
+from remuda.policy.tensors import DeviceError
 from remuda.runner.serial import Start
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.run_folder import RunFolder, RunFolderError
@@ -154,6 +154,7 @@ def test_what_cannot_be_run_leaves_no_folder(user: Path, tmp_path: Path) -> None
         ("env.make=nothing:make", EnvironmentBuildError),
         ("learner.device=gpu", DeviceError),
         ("learner.device=cuda:77", DeviceError),
+        ("collector.device=cuda:77", DeviceError),
     ):
         with pytest.raises(error):
             run_tiny(tiny_config(user, override), start)

@@ -34,7 +34,6 @@ class Replay:
             quota_bytes=1 << 50,
         )
         self._ring = ColumnRing(capacity)
-        self._out: dict[int, Columns] = {}
 
     def insert(self, meta: ChunkMeta, columns: Columns) -> None:
         """Take in one chunk, as the coordinator does when it is announced and the learner when it has read it."""
@@ -43,7 +42,7 @@ class Replay:
     def sample(self, batch_size: int, batches: int = 1) -> npt.NDArray[np.int64]:
         """Draw batches and gather them at once, as a learner does with small rows; return all their rows."""
         rows = self._index.sample(batches, batch_size, train_iter=0, beta=BETA).rows.ravel()
-        self._out[len(rows)] = self._ring.gather(rows, self._out.get(len(rows)))
+        self._ring.gather(rows)
         return rows
 
     def update(self, rows: npt.NDArray[np.int64], priorities: npt.NDArray[np.float64]) -> None:

@@ -82,12 +82,6 @@ class StackLayout:
             first = end
         return stacks
 
-    def whole(self, stacks: Mapping[str, Column]) -> Column:
-        """Return the array that `split` made these stacks of."""
-        frames = stacks[next(iter(self._shapes))].base
-        assert isinstance(frames, np.ndarray), "a view has an array that it is a view of"
-        return frames
-
 
 class FramePool:
     """The frames of the chunks whose rows are still wanted, in one array that grows to what they need.
@@ -125,10 +119,9 @@ class FramePool:
         if released:
             self._free = np.concatenate([self._free, *released])
 
-    def gather(self, slots: Slots, out: Column) -> None:
-        """Write the frames at `slots` […] to `out` […, frame]."""
-        # mode="clip" because "raise" would copy `out` once more; the slots are all in range.
-        self._frames.take(slots, axis=0, out=out, mode="clip")
+    def gather(self, slots: Slots) -> Column:
+        """Return the frames at `slots` […], which are all in range, as […, frame]."""
+        return self._frames.take(slots, axis=0, mode="clip")  # "raise" would look at each slot first
 
     def _grow(self, frames: int) -> None:
         """Make room for so many more frames, and for some to come, so that growing stays rare."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import numpy.typing as npt
 
 from remuda.buffer.chunk import Columns
-from remuda.buffer.frames import FRAMES, FramePool, StackLayout, check_columns, stacks_name
+from remuda.buffer.frames import FRAMES, FramePool, Slots, StackLayout, check_columns, stacks_name
 from remuda.buffer.gathering import gather
 
 Rows = npt.NDArray[np.int64]
@@ -17,18 +19,17 @@ class RowsNotHeldError(LookupError):
 
 
 class ColumnRing:
-    """Holds the newest capacity + slack rows of every column. The first chunk decides names, dtypes and shapes.
+    """Holds the newest `capacity` rows of every column. The first chunk decides names, dtypes and shapes.
 
     Stacks of images stay frames and indices in memory, and are built up when rows are gathered.
 
-    `capacity` is the replay index's; `slack` is how many rows may come in between the drawing of a row and its
-    gathering: a row drawn just before its eviction is still here.
+    A capacity like the replay index's is enough where a row that is drawn is gathered before newer rows are written.
     """
 
-    def __init__(self, capacity: int, slack: int = 0) -> None:
-        if capacity < 1 or slack < 0:
-            raise ValueError(f"capacity must be at least 1 and slack not negative, not {capacity} and {slack}")
-        self._size = capacity + slack
+    def __init__(self, capacity: int) -> None:
+        if capacity < 1:
+            raise ValueError(f"capacity must be at least 1, not {capacity}")
+        self._size = capacity
         self._columns: Columns = {}
         """[slots, …]; as FRAMES where in the pool each row's frames are, int32 [slots, frames per row]."""
         self._frames: tuple[FramePool, StackLayout] | None = None
@@ -72,26 +73,22 @@ class ColumnRing:
         self._rows[:wrapped] = np.arange(first_row + until_wrap, end_row)
         self.next_row = end_row
 
-    def gather(self, rows: Rows, out: Columns | None = None) -> Columns:
+    def gather(self, rows: Rows) -> Columns:
         """Return every column at `rows` int64 [b], as [b, …].
 
-        `out` takes the arrays of an earlier gather of as many rows and is returned. Stacks are views of one array, but
-        no two of them overlap. Raises RowsNotHeldError.
+        Stacks are views of one array, but no two of them overlap. Raises RowsNotHeldError.
         """
         slots = rows % self._size
-        if out is None:
-            out = self._empty(len(rows))
-        held, stacks = np.empty_like(slots), np.empty(0, np.int32)
-        arrays = {**out}
-        if self._frames is not None:
-            arrays[FRAMES] = stacks = np.empty((len(rows), self._frames[1].depth), np.int32)
-        columns = self._columns
-        gather((self._rows, *columns.values()), (held, *(arrays[name] for name in columns)), slots)
+        held = np.empty_like(slots)
+        gathered: Columns = {
+            name: np.empty((len(rows), *column.shape[1:]), column.dtype) for name, column in self._columns.items()
+        }
+        gather((self._rows, *self._columns.values()), (held, *gathered.values()), slots)
         self._check_held(rows, held)
         if self._frames is not None:
             pool, layout = self._frames
-            pool.gather(stacks, layout.whole(out))
-        return out
+            gathered |= layout.split(pool.gather(cast("Slots", gathered.pop(FRAMES))))
+        return gathered
 
     def _check_held(self, rows: Rows, held: Rows) -> None:
         """Raise RowsNotHeldError unless `held`, which were found in their slots, are the `rows` that were asked for."""
@@ -103,15 +100,6 @@ class ColumnRing:
                 f"{len(missing)} of {len(rows)} rows are not in the ring, the first of them {missing[:3].tolist()}; "
                 f"it holds at most {self._size} rows below {self.next_row}"
             )
-
-    def _empty(self, rows: int) -> Columns:
-        """Arrays for so many gathered rows."""
-        plain = {name: column for name, column in self._columns.items() if name != FRAMES}
-        arrays: Columns = {name: np.empty((rows, *column.shape[1:]), column.dtype) for name, column in plain.items()}
-        if self._frames is not None:
-            layout, (dtype, shape) = self._frames[1], self._layout[FRAMES]
-            arrays |= layout.split(np.empty((rows, layout.depth, *shape), dtype))
-        return arrays
 
     def _allocate(self, columns: Columns) -> None:
         self._layout = {name: (column.dtype, column.shape[1:]) for name, column in columns.items()}

@@ -12,7 +12,7 @@ from remuda.coordinator.memory import SupplyMemory
 from remuda.coordinator.rate import Rate
 from remuda.coordinator.requests import RequestQueue
 from remuda.coordinator.resumed import Resumed
-from remuda.policy.schedules import exploration_of
+from remuda.policy.schedules import exploration
 from remuda.wire.messages import (
     Batches,
     BatchRequest,
@@ -156,7 +156,7 @@ class Supply:
 
     def exploration(self) -> dict[str, float]:
         """How much collectors shall explore now."""
-        return exploration_of(self._config, env_step=self._experience.env_step, train_iter=self.train_iter)
+        return exploration(self._config, env_step=self._experience.env_step)
 
     def extend_credit(self) -> list[Step]:
         """Let collectors go as far as the buffer and the budget allow."""

@@ -245,7 +245,7 @@ class LearnerWork:
         progress = Progress(
             counters=counters,
             policy=self._publisher.last or PolicyRef(self._assign.epoch),
-            exploration=exploration(self._config.policy, env_step=counters.env_step, train_iter=train_iter),
+            exploration=exploration(self._config, env_step=counters.env_step),
             best_reward=message.best_reward,
         )
         record = self._outputs.save(self._algorithm, progress, message.reason)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import io
-import sys
 import warnings
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -24,7 +23,7 @@ from msgspec import Struct
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.base import Algorithm
 from remuda.policy.portable import Normalisation, PortablePolicy
-from remuda.policy.schedules import exploration
+from remuda.policy.schedules import least_exploration
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.storage.atomic import write_bytes
 from remuda.wire.messages import Counters
@@ -124,7 +123,6 @@ def _info(
 ) -> ModelInfo:
     meaning = {"q_values": "the value of each action", "logits": "of each action"}
     own = _tensor(portable.output_name, portable(example))
-    least = exploration(config.policy, env_step=sys.maxsize, train_iter=sys.maxsize)
     return ModelInfo(
         algorithm=config.policy.type,
         train_iter=counters.train_iter,
@@ -141,7 +139,7 @@ def _info(
         observation=algorithm.observation,
         action=algorithm.action,
         normalisation=portable.normalisation,
-        exploration=least,
+        exploration=least_exploration(config.policy),
         env=config.env.model_dump(mode="json"),
         source_dir=config.source_dir,
         seed=config.seed,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from remuda.policy.checkpoint_file import CheckpointError
 from remuda.policy.exported_policy import ExportedPolicy
 from remuda.policy.loading import TrainedPolicy, load_checkpoint_policy
 from remuda.policy.model_artifact import INFO, MODEL
-from remuda.policy.schedules import exploration
+from remuda.policy.schedules import exploration, least_exploration
 from remuda.policy.spaces import ActionSpec, ObservationSpec, UnsupportedSpaceError
 from remuda.storage.run_folder import RunFolder
 
@@ -66,8 +65,8 @@ def trained_playable(trained: TrainedPolicy, source: Path, *, train_iter: int, e
         env=config.env,
         source_dir=config.source_dir,
         seed=config.seed,
-        exploration=exploration(config.policy, env_step=now, train_iter=train_iter),
-        least_exploration=exploration(config.policy, env_step=sys.maxsize, train_iter=sys.maxsize),
+        exploration=exploration(config, env_step=now),
+        least_exploration=least_exploration(config.policy),
     )
 
 

@@ -13,25 +13,25 @@ def linear(start: float, end: float, *, duration: int, at: int) -> float:
     return (1.0 - done) * start + done * end  # exact at both ends, unlike start + done * (end - start)
 
 
-def exploration(policy: PolicyConfig, *, env_step: int, train_iter: int) -> dict[str, float]:
+def exploration(config: ExperimentConfig, *, env_step: int) -> dict[str, float]:
     """What collectors are told about exploring: for DQN, epsilon, the share of random actions; for policies that are
-    distributions themselves, nothing.
+    distributions themselves, nothing. Where nothing is learned it is the least there ever is.
 
-    A schedule counts accepted environment steps or gradient updates, whichever its config field names, so it goes on
-    where it was after a restart.
+    The schedule counts accepted environment steps, so it goes on where it was after a restart.
     """
-    del train_iter  # DQN's only schedule counts environment steps
+    return _at(config.policy, sys.maxsize if config.learner.inference else env_step)
+
+
+def least_exploration(policy: PolicyConfig) -> dict[str, float]:
+    """What the schedule ends at."""
+    return _at(policy, sys.maxsize)
+
+
+def _at(policy: PolicyConfig, env_step: int) -> dict[str, float]:
     if not isinstance(policy, DqnConfig):
         return {}
     decay = policy.epsilon_decay_env_steps
     return {"epsilon": linear(policy.epsilon_start, policy.epsilon_end, duration=decay, at=env_step)}
-
-
-def exploration_of(config: ExperimentConfig, *, env_step: int, train_iter: int) -> dict[str, float]:
-    """`exploration` of a run; where nothing is learned it is what schedules end at."""
-    if config.learner.inference:
-        env_step = train_iter = sys.maxsize
-    return exploration(config.policy, env_step=env_step, train_iter=train_iter)
 
 
 def importance_beta(buffer: BufferConfig, train_iter: int) -> float:

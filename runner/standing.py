@@ -12,7 +12,7 @@ from remuda.coordinator.experience import Experience
 from remuda.coordinator.rate import Rate
 from remuda.learner.checkpoint import Progress
 from remuda.learner.loop import LearnerLoop
-from remuda.policy.schedules import exploration_of
+from remuda.policy.schedules import exploration
 from remuda.runner.keeping import SERIAL_WORKER
 from remuda.wire.messages import Counters, ExperimentState, ExperimentStatus, PolicyRef
 
@@ -49,7 +49,7 @@ class Standing:
 
     def exploration(self) -> dict[str, float]:
         """How much chance there is in what the collector does now."""
-        return exploration_of(self.config, env_step=self.experience.env_step, train_iter=self.learner.train_iter)
+        return exploration(self.config, env_step=self.experience.env_step)
 
     def reached(self, counters: Counters) -> Progress:
         """What a checkpoint says of the run."""

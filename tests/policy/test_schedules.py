@@ -9,8 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.config.schema import BufferConfig, DqnConfig
-from remuda.policy.schedules import exploration, importance_beta, linear
+from remuda.config.schema import (
+    BufferConfig,
+    DqnConfig,
+    EnvConfig,
+    ExperimentConfig,
+    LearnerConfig,
+    PolicyConfig,
+    PpoConfig,
+)
+from remuda.policy.schedules import exploration, importance_beta, least_exploration, linear
 
 fractions = st.floats(0, 1)
 durations = st.integers(1, 10**9)
@@ -34,11 +42,26 @@ def test_equal_ends_are_a_constant(value: float, duration: int, at: int) -> None
     assert linear(value, value, duration=duration, at=at) == pytest.approx(value)
 
 
+def an_experiment(policy: PolicyConfig, learner: LearnerConfig | None = None) -> ExperimentConfig:
+    env = EnvConfig(id="CartPole-v1")
+    return ExperimentConfig(name="schedules", env=env, policy=policy, learner=learner or LearnerConfig())
+
+
 def test_epsilon_counts_environment_steps_not_updates() -> None:
-    policy = DqnConfig(epsilon_start=1.0, epsilon_end=0.1, epsilon_decay_env_steps=1000)
-    assert exploration(policy, env_step=0, train_iter=999) == {"epsilon": 1.0}
-    assert exploration(policy, env_step=500, train_iter=0)["epsilon"] == pytest.approx(0.55)
-    assert exploration(policy, env_step=10**6, train_iter=0) == {"epsilon": 0.1}
+    config = an_experiment(DqnConfig(epsilon_start=1.0, epsilon_end=0.1, epsilon_decay_env_steps=1000))
+    assert exploration(config, env_step=0) == {"epsilon": 1.0}
+    assert exploration(config, env_step=500)["epsilon"] == pytest.approx(0.55)
+    assert exploration(config, env_step=10**6) == least_exploration(config.policy) == {"epsilon": 0.1}
+
+
+def test_a_run_that_learns_nothing_explores_as_little_as_it_ever_would() -> None:
+    config = an_experiment(DqnConfig(epsilon_end=0.1), LearnerConfig(inference=True))
+    assert exploration(config, env_step=0) == {"epsilon": 0.1}
+
+
+def test_policies_that_are_distributions_have_no_schedule() -> None:
+    config = an_experiment(PpoConfig())
+    assert exploration(config, env_step=0) == least_exploration(config.policy) == {}
 
 
 def test_beta_rises_to_one_over_updates() -> None:

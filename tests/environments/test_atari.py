@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import pickle  # noqa: TID251 - vars.pkl is read as a user's tool reads it
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import psutil
 import pytest
 
 from remuda.config.schema import EnvConfig, ExperimentConfig
@@ -244,7 +246,13 @@ def test_a_run_folder_describes_and_pickles_it(tmp_path: Path) -> None:
     np.testing.assert_array_equal(copy.reset(seed=3)[0], reset_vector(vector, [3, 4])[0])
 
 
-def test_closing_twice_does_no_harm() -> None:
+def test_closing_ends_the_emulators_threads_and_twice_does_no_harm() -> None:
+    gc.collect()  # so that no emulator of an earlier test ends meanwhile
+    other = vector_of(PONG)
+    before = psutil.Process().num_threads()
     vector, game = vector_of(PONG), make_single(PONG, source_dir=None)
+    assert psutil.Process().num_threads() > before
     for each in (vector, vector, game, game):
         each.close()
+    assert psutil.Process().num_threads() == before
+    assert reset_vector(other, [1, 2]).shape == (2, 4, 84, 84), "another's threads go on"

@@ -326,10 +326,14 @@ def test_without_their_coordinator_workers_end_by_themselves(tmp_path: Path, her
 def test_workers_do_not_outlive_a_killed_nanny(herds: Herds) -> None:
     """No orphan."""
     herd = herds()
-    herd.coordinator()
+    coordinator = herd.coordinator()
     nanny = herd.worker("collector", 2)
     herd.wait_members(2)
+    workers = {worker.pid for worker in herd.members()}
+    assert {process.pid for process in herd.family()} >= {coordinator.pid, nanny.pid, *workers}
     nanny.kill()
     nanny.wait()
     wait_until(lambda: len(herd.members()) == 0, 15, "both have left")
+    wait_until(lambda: len(herd.family()) == 1, 15, "both processes are gone")
+    assert [process.pid for process in herd.family()] == [coordinator.pid]
     herd.shut_down()

@@ -154,7 +154,7 @@ def gradient_of(loss: torch.Tensor, algorithm: ActorCritic) -> torch.Tensor:
     return torch.cat([part.reshape(-1) for part in parts])
 
 
-def close(got: torch.Tensor, expected: torch.Tensor) -> None:
+def assert_close(got: torch.Tensor, expected: torch.Tensor) -> None:
     """To 1e-6 of the largest."""
     scale = max(1.0, float(expected.abs().max()))
     np.testing.assert_allclose(got / scale, expected / scale, rtol=0.0, atol=1e-6)
@@ -200,7 +200,7 @@ def test_an_update_descends_the_loss_of_the_paper(
 
     for name, loss in of_the_paper.items():
         assert got[name] == pytest.approx(float(loss.detach()), rel=1e-5, abs=1e-6)
-    close(10.0 * mean_gradient(algorithm), expected)
+    assert_close(10.0 * mean_gradient(algorithm), expected)
     assert got["grad_norm"] == pytest.approx(float(expected.norm()), rel=1e-5)
 
 
@@ -218,7 +218,7 @@ def test_a_second_step_descends_the_loss_that_the_first_left(value_clip: float |
     first = mean_gradient(once)
     expected = gradient_of(losses(once, rows, one, old_values)["total_loss"], once)
     twice.learn(rows)
-    close(10.0 * (mean_gradient(twice) - 0.9 * first), expected)
+    assert_close(10.0 * (mean_gradient(twice) - 0.9 * first), expected)
 
 
 # --- which is used

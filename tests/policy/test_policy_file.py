@@ -136,7 +136,9 @@ def test_a_lock_that_is_never_released_costs_the_deadline_and_a_warning_that_nam
 
 def test_reading_takes_no_lock(published: Path) -> None:
     with holding(lock_path(published), deadline_s=1.0):
-        assert load(published, deadline_s=0.0) is not None
+        loaded = load(published, deadline_s=0.0)
+    assert loaded is not None
+    assert loaded.ref == REF
 
 
 def test_a_file_system_without_locks_is_a_warning(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

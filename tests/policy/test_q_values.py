@@ -38,7 +38,7 @@ def network(features: int, actions: int, hidden: tuple[int, ...], *, dueling: bo
     return made, FlatParameters(made)
 
 
-def close(got: torch.Tensor, expected: torch.Tensor) -> None:
+def assert_close(got: torch.Tensor, expected: torch.Tensor) -> None:
     """To 1e-5 of the largest."""
     scale = max(1.0, float(expected.abs().max()))
     np.testing.assert_allclose(got.numpy() / scale, expected.numpy() / scale, rtol=0.0, atol=TOLERANCE)
@@ -72,9 +72,9 @@ def test_values_and_gradient_are_those_of_autograd(
     by_hand.forward(observations * 2.0)  # what is valued in between has no influence
     by_hand.backward(of_values)
 
-    close(values, expected_values)
-    close(by_hand.forward(observations), by_autograd.forward(observations))
-    close(parameters.gradient, expected)
+    assert_close(values, expected_values)
+    assert_close(by_hand.forward(observations), by_autograd.forward(observations))
+    assert_close(parameters.gradient, expected)
 
 
 @settings(deadline=None, derandomize=True)
@@ -123,9 +123,9 @@ def test_an_update_is_that_of_autograd(
         return gradient, {name: float(value) for name, value in result.metrics.items()}, result.priorities
 
     by_hand, by_autograd = update(written_out), update(AutogradQValues)
-    close(by_hand[0], by_autograd[0])
+    assert_close(by_hand[0], by_autograd[0])
     assert by_hand[1] == pytest.approx(by_autograd[1], rel=TOLERANCE, abs=TOLERANCE)
-    close(by_hand[2], by_autograd[2])
+    assert_close(by_hand[2], by_autograd[2])
 
 
 def test_parameters_that_are_loaded_are_those_that_count() -> None:
@@ -134,7 +134,7 @@ def test_parameters_that_are_loaded_are_those_that_count() -> None:
     first.load_state_dict(copy.deepcopy(second.state_dict()))
     observations = torch.randn(5, 4)
     with torch.no_grad():
-        close(values.forward(observations), second(observations))
+        assert_close(values.forward(observations), second(observations))
 
 
 @pytest.mark.parametrize("way", [written_out, AutogradQValues])

@@ -73,4 +73,7 @@ def test_what_a_dead_owner_left_is_no_obstacle(tmp_path: Path, left: bytes) -> N
     path = tmp_path / ".owner"
     path.write_bytes(left)
     os.utime(path, (0, 0))
-    Ownership(path).release()
+    owner = Ownership(path)
+    assert path.read_text() == f"process {os.getpid()} on {socket.gethostname()}\n", "nothing of it is left"
+    owner.release()
+    assert not path.exists()

@@ -13,7 +13,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.environments.make import make_vector, single_spaces
 from remuda.environments.record import record_environment
 from remuda.logbook.book import collector_logbook
-from remuda.logbook.reports import CollectReport
+from remuda.logbook.episode_reports import CollectReport
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import make_policy
 from remuda.policy.policy_file import load

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from remuda.collector.rollout import Collected
-from remuda.logbook.reports import CollectReport, CollectTotals, CollectWindow
+from remuda.logbook.episode_reports import CollectReport, CollectTotals, CollectWindow
 from remuda.logbook.spread import merged
 from remuda.wire.messages import Counters
 

@@ -9,7 +9,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.environments.make import make_single
 from remuda.environments.seeding import episode_seed, generator
 from remuda.evaluator.evaluate import Episode, evaluate
-from remuda.logbook.reports import EpisodeReport
+from remuda.logbook.episode_reports import EpisodeReport
 from remuda.policy.base import Policy
 from remuda.policy.loading import load_checkpoint_policy
 

@@ -9,7 +9,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.evaluator.evaluate import Episode, merged_info
 from remuda.evaluator.player import CheckpointPlayer, episode_report
 from remuda.logbook.book import evaluator_logbook
-from remuda.logbook.reports import EvaluationReport
+from remuda.logbook.episode_reports import EvaluationReport
 from remuda.logbook.timers import Timers
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import AnyMessage, Assign, Evaluate, EvaluationDone

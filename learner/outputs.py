@@ -14,7 +14,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.learner import checkpoint
 from remuda.learner.checkpoint import Progress
 from remuda.logbook.book import Logbook
-from remuda.logbook.reports import LearnReport
+from remuda.logbook.training_reports import LearnReport
 from remuda.policy import model_artifact
 from remuda.policy.base import Algorithm
 from remuda.storage.run_folder import RunFolder

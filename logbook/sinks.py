@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Protocol
 
 from remuda.logbook.lines import TextLog
-from remuda.logbook.reports import BufferThroughputReport, Report
+from remuda.logbook.reports import Report
 from remuda.logbook.tensorboard import EventWriter
+from remuda.logbook.training_reports import BufferThroughputReport
 from remuda.logbook.vitals import VitalsReport
 
 

@@ -16,9 +16,10 @@ from remuda.config.dump import write_configs, write_own_configs
 from remuda.config.plain import plain
 from remuda.config.schema import ExperimentConfig, SinkName
 from remuda.logbook.book import Logbook, serial_logbook
+from remuda.logbook.episode_reports import CollectReport, CollectTotals, CollectWindow, EvaluationReport
 from remuda.logbook.progress import ProgressRow
-from remuda.logbook.reports import CollectReport, CollectTotals, CollectWindow, EvaluationReport, LearnReport
 from remuda.logbook.row_sinks import SinkContext, attach_sinks
+from remuda.logbook.training_reports import LearnReport
 from remuda.runner.own_checkpoint import read_state, write_state
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.git import record_git

@@ -16,8 +16,10 @@ from typer.core import TyperGroup
 from remuda.cli.app import app
 from remuda.config.schema import BufferConfig, ExperimentConfig
 from remuda.config.suggest import all_keys, kinds_at
+from remuda.logbook.episode_reports import CollectReport, EvaluationReport
 from remuda.logbook.progress import ProgressRow
-from remuda.logbook.reports import BufferSampleReport, CollectReport, EvaluationReport, Report
+from remuda.logbook.reports import Report
+from remuda.logbook.training_reports import BufferSampleReport
 from remuda.policy.algorithms import declaration
 from remuda.wire.messages import ExperimentStatus
 

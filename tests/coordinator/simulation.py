@@ -30,8 +30,8 @@ from remuda.coordinator.service import LEASES_PER_START
 from remuda.coordinator.state import Coordinator
 from remuda.learner.loop import Priorities
 from remuda.learner.prefetch import Prefetch
+from remuda.logbook.episode_reports import EvaluationReport
 from remuda.logbook.progress import ProgressRow
-from remuda.logbook.reports import EvaluationReport
 from remuda.policy.row_plan import row_plan
 from remuda.wire.channel import Channel, Envelope
 from remuda.wire.messages import (

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from remuda.config.schema import ExperimentConfig
-from remuda.logbook.reports import EvaluationReport
+from remuda.logbook.episode_reports import EvaluationReport
 from remuda.tests.coordinator.simulation import Faults, World
 from remuda.tests.coordinator.test_state import config
 from remuda.tests.faults.sizes import LONG

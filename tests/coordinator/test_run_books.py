@@ -25,8 +25,8 @@ from remuda.coordinator.effects import (
 )
 from remuda.coordinator.events import RunPrepared, RunRefused
 from remuda.coordinator.run_books import LONGEST_REASON, RunBooks
+from remuda.logbook.episode_reports import WorkerReport
 from remuda.logbook.progress import ProgressRow
-from remuda.logbook.reports import WorkerReport
 from remuda.policy.policy_file import publish
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.buffer.chunks import WORKER, cartpole_columns

@@ -6,7 +6,7 @@ import pytest
 
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.events import ShutdownRequested
-from remuda.logbook.reports import EvaluationReport, WorkerReport
+from remuda.logbook.episode_reports import EvaluationReport, WorkerReport
 from remuda.tests.coordinator.simulation import STEP_S, EvaluatorWork, Faults, Worker, World
 from remuda.wire.messages import Done, ExperimentStatus, Rejected, Status, StatusRequest, StopExperiment, Submitted
 

@@ -10,7 +10,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.commander import Commander, JudgeByTraining, Save
 from remuda.coordinator.progress import ProgressRows
 from remuda.coordinator.resumed import Resumed
-from remuda.logbook.reports import EvaluationReport
+from remuda.logbook.episode_reports import EvaluationReport
 from remuda.tests.coordinator.simulation import World
 from remuda.wire.messages import CheckpointRecord, ChunkId, ChunkMeta, Counters, PolicyRef
 

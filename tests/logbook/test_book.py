@@ -15,17 +15,16 @@ from remuda.logbook.book import (
     learner_logbook,
     serial_logbook,
 )
-from remuda.logbook.progress import ProgressRow
-from remuda.logbook.reports import (
-    BufferThroughputReport,
+from remuda.logbook.episode_reports import (
     CollectReport,
     CollectTotals,
     CollectWindow,
     EpisodeReport,
     EvaluationReport,
-    LearnReport,
     WorkerReport,
 )
+from remuda.logbook.progress import ProgressRow
+from remuda.logbook.training_reports import BufferThroughputReport, LearnReport
 from remuda.storage.run_folder import Mode, RunFolder, prepare
 from remuda.tests.logbook.event_reader import curves
 from remuda.wire.messages import Counters

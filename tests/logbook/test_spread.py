@@ -6,10 +6,11 @@ import math
 import warnings
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.logbook.spread import Spread
+from remuda.logbook.spread import Spread, ratio
 
 FINITE = st.floats(-1e150, 1e150, allow_subnormal=False)
 ODD = st.sampled_from([math.nan, math.inf, -math.inf])
@@ -28,3 +29,21 @@ def test_the_five_are_numpys(values: list[float]) -> None:
 
 def test_values_of_any_shape_are_taken() -> None:
     assert Spread.of(np.array([[4, 1], [3, 2]])) == Spread(mean=2.5, std=math.sqrt(1.25), max=4, min=1, median=2.5)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1))
+def test_a_spread_is_what_numpy_says(values: list[float]) -> None:
+    spread = Spread.of(values)
+    assert (spread.max, spread.min) == (max(values), min(values))
+    assert spread.mean == pytest.approx(sum(values) / len(values), abs=1e-6)
+    assert spread.std == pytest.approx(float(np.std(values)))
+
+
+def test_a_spread_of_nothing_or_of_infinity_warns_nobody() -> None:
+    assert all(math.isnan(value) for value in vars(Spread.of([])).values())
+    assert Spread.of([math.inf, 1.0]).max == math.inf
+
+
+def test_nothing_to_divide_by_is_nan() -> None:
+    assert math.isnan(ratio(1, 0))
+    assert ratio(3, 2) == 1.5

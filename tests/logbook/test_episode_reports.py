@@ -1,26 +1,17 @@
-"""Every report says exactly the promised names, computed as they say, and nan where there was nothing."""
+"""Reports of episodes say exactly the promised names, computed as they say, and nan where there was nothing."""
 
 from __future__ import annotations
 
 import math
 
-import numpy as np
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from remuda.logbook.reports import (
-    BufferSampleReport,
-    BufferThroughputReport,
+from remuda.logbook.episode_reports import (
     CollectReport,
     CollectTotals,
     CollectWindow,
     EpisodeReport,
     EvaluationReport,
-    LearnReport,
     WorkerReport,
 )
-from remuda.logbook.spread import Spread, ratio
 
 STATISTICS = ("mean", "std", "max", "min", "median")
 UUID = "6f1c9c3e-0d0a-4c5b-8a39-2f6f6f5c1e77"
@@ -152,62 +143,6 @@ def test_the_evaluators_table() -> None:
     )
 
 
-def test_the_learners_table() -> None:
-    report = LearnReport(train_iter=300, env_step=1, variables={"cur_lr": 0.001, "total_loss": 0.098996})
-    assert report.text().startswith("=== Training Iteration 300 Result ===\n+-------+------------+")
-    assert report.fields() == {"cur_lr_avg": 0.001, "total_loss_avg": 0.098996}
-
-
-def test_the_buffers_tables() -> None:
-    sample = BufferSampleReport(
-        train_iter=1,
-        env_step=2,
-        sample_count=200,
-        use_avg=1.5,
-        use_max=4,
-        priority_avg=0.5,
-        priority_max=1.0,
-        priority_min=0.125,
-        staleness_avg=7.5,
-        staleness_max=20,
-    )
-    assert sample.text() == (
-        "=== Sample data 200 Times ===\n"
-        "+-------+----------+---------+--------------+--------------+\n"
-        "| Name  | use_avg  | use_max | priority_avg | priority_max |\n"
-        "+-------+----------+---------+--------------+--------------+\n"
-        "| Value | 1.500000 | 4       | 0.500000     | 1.000000     |\n"
-        "+-------+----------+---------+--------------+--------------+\n"
-        "+-------+--------------+---------------+---------------+\n"
-        "| Name  | priority_min | staleness_avg | staleness_max |\n"
-        "+-------+--------------+---------------+---------------+\n"
-        "| Value | 0.125000     | 7.500000      | 20            |\n"
-        "+-------+--------------+---------------+---------------+"
-    )
-
-
-@pytest.mark.parametrize(("past_s", "shown"), [(60.0, "60"), (60.34, "60.3"), (3600.04, "3600")])
-def test_the_buffers_throughput(past_s: float, shown: str) -> None:
-    report = BufferThroughputReport(
-        train_iter=1,
-        env_step=2,
-        wall_s=61.0,
-        past_s=past_s,
-        pushed_in=640,
-        sampled_out=5_120,
-        removed=0,
-        current_have=640,
-    )
-    assert report.text() == (
-        f"In the past {shown} seconds, buffer statistics is as follows:\n"
-        "+-------+-----------+-------------+---------+--------------+\n"
-        "| Name  | pushed_in | sampled_out | removed | current_have |\n"
-        "+-------+-----------+-------------+---------+--------------+\n"
-        "| Value | 640       | 5120        | 0       | 640          |\n"
-        "+-------+-----------+-------------+---------+--------------+"
-    )
-
-
 def test_a_workers_report_is_named_and_its_times_are_not_swapped() -> None:
     report = WorkerReport(
         train_iter=12,
@@ -250,21 +185,3 @@ def test_a_workers_name_cannot_forge_a_line() -> None:
     )
     assert report.text().splitlines()[0] == r"[EVALUATOR] worker x\n[EVALUATOR]\x1b[31m:"
     assert "avg_time_per_episode: nan" in report.text()
-
-
-@given(st.lists(st.floats(-1e6, 1e6), min_size=1))
-def test_a_spread_is_what_numpy_says(values: list[float]) -> None:
-    spread = Spread.of(values)
-    assert (spread.max, spread.min) == (max(values), min(values))
-    assert spread.mean == pytest.approx(sum(values) / len(values), abs=1e-6)
-    assert spread.std == pytest.approx(float(np.std(values)))
-
-
-def test_a_spread_of_nothing_or_of_infinity_warns_nobody() -> None:
-    assert all(math.isnan(value) for value in vars(Spread.of([])).values())
-    assert Spread.of([math.inf, 1.0]).max == math.inf
-
-
-def test_nothing_to_divide_by_is_nan() -> None:
-    assert math.isnan(ratio(1, 0))
-    assert ratio(3, 2) == 1.5

@@ -1,0 +1,194 @@
+"""What is reported of episodes: by collectors, by evaluators, and by the commander of either."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from remuda.logbook.lines import one_line
+from remuda.logbook.reports import Report, Topic
+from remuda.logbook.spread import episode_statistics, ratio
+from remuda.logbook.tables import Value, grid, lines
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectWindow:
+    """Raw counts of what a collector did since its last report."""
+
+    env_steps: int
+    train_samples: int
+    """Training rows made of them."""
+    duration_s: float
+    episode_returns: Sequence[float]
+    """Undiscounted, of the episodes that ended, in order."""
+    episode_lengths: Sequence[int]
+    """Environment steps of the same episodes."""
+    episode_info: Mapping[str, Sequence[float]] = field(default_factory=dict[str, list[float]])
+    """What they reported besides, by name."""
+
+    def statistics(self) -> dict[str, float]:
+        """Five each, of returns, lengths and what was reported besides."""
+        return episode_statistics(self.episode_returns, self.episode_lengths, self.episode_info)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectTotals:
+    """Raw counts of what a collector did since its run began."""
+
+    env_steps: int
+    train_samples: int
+    episodes: int
+    duration_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectReport(Report):
+    """What a collector did since its last report, and in all. Averages are nan where no episode ended."""
+
+    window: CollectWindow
+    totals: CollectTotals
+
+    @property
+    def topic(self) -> Topic:
+        return "collect"
+
+    def fields(self) -> dict[str, Value]:
+        # Episode averages are over the episodes that ended, rates over the window's seconds.
+        window, totals = self.window, self.totals
+        statistics, episodes = window.statistics(), len(window.episode_returns)
+        fields: dict[str, Value] = {
+            "episode_count": episodes,
+            "envstep_count": window.env_steps,
+            "train_sample_count": window.train_samples,
+            "avg_envstep_per_episode": statistics["length_mean"],
+            "avg_sample_per_episode": ratio(window.train_samples, episodes),
+            "avg_envstep_per_sec": ratio(window.env_steps, window.duration_s),
+            "avg_train_sample_per_sec": ratio(window.train_samples, window.duration_s),
+            "avg_episode_per_sec": ratio(episodes, window.duration_s),
+            "collect_time": window.duration_s,
+            "reward_mean": statistics["reward_mean"],
+            "reward_std": statistics["reward_std"],
+            "each_reward": list(window.episode_returns),
+            "reward_max": statistics["reward_max"],
+            "reward_min": statistics["reward_min"],
+            "total_envstep_count": totals.env_steps,
+            "total_train_sample_count": totals.train_samples,
+            "total_episode_count": totals.episodes,
+            "total_duration": totals.duration_s,
+        }
+        return {**fields, **_beyond(statistics, fields)}
+
+    def text(self) -> str:
+        return f"collect end:\n{lines(self.fields())}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpisodeReport(Report):
+    """One evaluation episode ended."""
+
+    env: int
+    """Which environment of the vector, from 0."""
+    final_reward: float
+    """The episode's undiscounted return."""
+    episode: int
+    """How many have ended in this evaluation, this one included."""
+
+    @property
+    def topic(self) -> Topic:
+        return "episode"
+
+    def fields(self) -> dict[str, Value]:
+        return {"env": self.env, "final_reward": self.final_reward, "episode": self.episode}
+
+    def text(self) -> str:
+        return (
+            f"[EVALUATOR] env {self.env} finished episode, final reward: {self.final_reward:.4f}, "
+            f"current episode: {self.episode}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationReport(Report):
+    """An evaluation ended: exactly this checkpoint played these episodes."""
+
+    ckpt_name: str
+    """Name of the file that was played."""
+    returns: Sequence[float]
+    lengths: Sequence[int]
+    duration_s: float
+    info: Mapping[str, Sequence[float]] = field(default_factory=dict[str, list[float]])
+    """What the episodes reported besides, by name."""
+
+    @property
+    def topic(self) -> Topic:
+        return "evaluation"
+
+    def statistics(self) -> dict[str, float]:
+        """Five each, of returns, lengths and what was reported besides."""
+        return episode_statistics(self.returns, self.lengths, self.info)
+
+    def fields(self) -> dict[str, Value]:
+        statistics = self.statistics()
+        episodes, env_steps = len(self.returns), sum(self.lengths)
+        fields: dict[str, Value] = {
+            "train_iter": self.train_iter,
+            "ckpt_name": self.ckpt_name,
+            "episode_count": episodes,
+            "envstep_count": env_steps,
+            "evaluate_time": self.duration_s,
+            "avg_envstep_per_episode": ratio(env_steps, episodes),
+            "avg_envstep_per_sec": ratio(env_steps, self.duration_s),
+            "avg_time_per_episode": ratio(self.duration_s, episodes),
+            "reward_mean": statistics["reward_mean"],
+            "reward_std": statistics["reward_std"],
+            "each_reward": list(self.returns),
+            "reward_max": statistics["reward_max"],
+            "reward_min": statistics["reward_min"],
+        }
+        return {**fields, **_beyond(statistics, fields)}
+
+    def text(self) -> str:
+        return f"=== Evaluation at Iteration {self.train_iter} Result ===\n{grid(self.fields())}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerReport(Report):
+    """What one collector or evaluator worker told the commander."""
+
+    role: Literal["collector", "evaluator"]
+    worker: str
+    """Its UUID."""
+    episode_count: int
+    step_count: int
+    duration_s: float
+    reward_mean: float
+    """nan where no episode ended; as the next."""
+    reward_std: float
+    statistics: Mapping[str, float] = field(default_factory=dict[str, float])
+    """More of returns, lengths and what episodes reported; nan likewise."""
+
+    @property
+    def topic(self) -> Topic:
+        return "collector_worker" if self.role == "collector" else "evaluator_worker"
+
+    def fields(self) -> dict[str, Value]:
+        return {
+            "train_iter": self.train_iter,
+            "episode_count": self.episode_count,
+            "step_count": self.step_count,
+            "avg_step_per_episode": ratio(self.step_count, self.episode_count),
+            "avg_time_per_step": ratio(self.duration_s, self.step_count),
+            "avg_time_per_episode": ratio(self.duration_s, self.episode_count),
+            "reward_mean": self.reward_mean,
+            "reward_std": self.reward_std,
+            **self.statistics,
+        }
+
+    def text(self) -> str:
+        return f"[{self.role.upper()}] worker {one_line(self.worker)}:\n{lines(self.fields())}"
+
+
+def _beyond(statistics: Mapping[str, float], fields: Mapping[str, Value]) -> dict[str, float]:
+    """The statistics that have no place among the fields yet."""
+    return {name: value for name, value in statistics.items() if name not in fields}

@@ -1,0 +1,92 @@
+"""What is reported of learning: the algorithm's averages, and the replay they were learned from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from remuda.logbook.reports import Report, Topic
+from remuda.logbook.tables import Value, grid
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnReport(Report):
+    """What the algorithm monitors, each already averaged since the last report."""
+
+    variables: Mapping[str, float]
+
+    @property
+    def topic(self) -> Topic:
+        return "learn"
+
+    def fields(self) -> dict[str, Value]:
+        return {f"{name}_avg": value for name, value in self.variables.items()}
+
+    def text(self) -> str:
+        return f"=== Training Iteration {self.train_iter} Result ===\n{grid(self.fields())}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BufferSampleReport(Report):
+    """What the rows drawn since the last report were like."""
+
+    sample_count: int
+    """Batches drawn since the run began."""
+    use_avg: float
+    """How often a drawn row was drawn until now; nan where none was, as all below."""
+    use_max: float
+    priority_avg: float
+    priority_max: float
+    priority_min: float
+    staleness_avg: float
+    """Age in gradient updates: the learner's train_iter less that of the policy that acted."""
+    staleness_max: float
+
+    @property
+    def topic(self) -> Topic:
+        return "buffer_sample"
+
+    def fields(self) -> dict[str, Value]:
+        return {
+            "use_avg": self.use_avg,
+            "use_max": self.use_max,
+            "priority_avg": self.priority_avg,
+            "priority_max": self.priority_max,
+            "priority_min": self.priority_min,
+            "staleness_avg": self.staleness_avg,
+            "staleness_max": self.staleness_max,
+        }
+
+    def text(self) -> str:
+        return f"=== Sample data {self.sample_count} Times ===\n{grid(self.fields())}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BufferThroughputReport(Report):
+    """How many rows went through the replay index in the past seconds."""
+
+    wall_s: float
+    """Seconds since the run began; the x of its curves."""
+    past_s: float
+    """Seconds it covers."""
+    pushed_in: int
+    sampled_out: int
+    removed: int
+    current_have: int
+    """Rows in the index now."""
+
+    @property
+    def topic(self) -> Topic:
+        return "buffer_throughput"
+
+    def fields(self) -> dict[str, Value]:
+        return {
+            "pushed_in": self.pushed_in,
+            "sampled_out": self.sampled_out,
+            "removed": self.removed,
+            "current_have": self.current_have,
+        }
+
+    def text(self) -> str:
+        past = f"{round(self.past_s, 1):g}"
+        return f"In the past {past} seconds, buffer statistics is as follows:\n{grid(self.fields())}"

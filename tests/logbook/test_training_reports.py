@@ -1,0 +1,63 @@
+"""Reports of learning say exactly the promised names, in the promised tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from remuda.logbook.training_reports import BufferSampleReport, BufferThroughputReport, LearnReport
+
+
+def test_the_learners_table() -> None:
+    report = LearnReport(train_iter=300, env_step=1, variables={"cur_lr": 0.001, "total_loss": 0.098996})
+    assert report.text().startswith("=== Training Iteration 300 Result ===\n+-------+------------+")
+    assert report.fields() == {"cur_lr_avg": 0.001, "total_loss_avg": 0.098996}
+
+
+def test_the_buffers_tables() -> None:
+    sample = BufferSampleReport(
+        train_iter=1,
+        env_step=2,
+        sample_count=200,
+        use_avg=1.5,
+        use_max=4,
+        priority_avg=0.5,
+        priority_max=1.0,
+        priority_min=0.125,
+        staleness_avg=7.5,
+        staleness_max=20,
+    )
+    assert sample.text() == (
+        "=== Sample data 200 Times ===\n"
+        "+-------+----------+---------+--------------+--------------+\n"
+        "| Name  | use_avg  | use_max | priority_avg | priority_max |\n"
+        "+-------+----------+---------+--------------+--------------+\n"
+        "| Value | 1.500000 | 4       | 0.500000     | 1.000000     |\n"
+        "+-------+----------+---------+--------------+--------------+\n"
+        "+-------+--------------+---------------+---------------+\n"
+        "| Name  | priority_min | staleness_avg | staleness_max |\n"
+        "+-------+--------------+---------------+---------------+\n"
+        "| Value | 0.125000     | 7.500000      | 20            |\n"
+        "+-------+--------------+---------------+---------------+"
+    )
+
+
+@pytest.mark.parametrize(("past_s", "shown"), [(60.0, "60"), (60.34, "60.3"), (3600.04, "3600")])
+def test_the_buffers_throughput(past_s: float, shown: str) -> None:
+    report = BufferThroughputReport(
+        train_iter=1,
+        env_step=2,
+        wall_s=61.0,
+        past_s=past_s,
+        pushed_in=640,
+        sampled_out=5_120,
+        removed=0,
+        current_have=640,
+    )
+    assert report.text() == (
+        f"In the past {shown} seconds, buffer statistics is as follows:\n"
+        "+-------+-----------+-------------+---------+--------------+\n"
+        "| Name  | pushed_in | sampled_out | removed | current_have |\n"
+        "+-------+-----------+-------------+---------+--------------+\n"
+        "| Value | 640       | 5120        | 0       | 640          |\n"
+        "+-------+-----------+-------------+---------+--------------+"
+    )

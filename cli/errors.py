@@ -32,7 +32,7 @@ class RefusedError(CommandError):
 def exit_code(error: Exception) -> int | None:
     """The exit code that `error` stands for; None for an error nobody foresaw, which deserves its traceback."""
     from remuda.config.errors import ConfigError
-    from remuda.storage.run_folder import RunFolderError
+    from remuda.storage.existing_folder import RunFolderError
 
     if isinstance(error, CommandError):
         return error.exit_code

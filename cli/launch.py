@@ -86,7 +86,7 @@ def launch(
 
 def _check(resolved: ResolvedRun) -> None:
     """What can be wrong with the input is found before anything is started or written."""
-    from remuda.storage.run_folder import check
+    from remuda.storage.existing_folder import check
 
     check(resolved.run_dir, resolved.on_exists, mode="parallel")
     check_input(resolved)

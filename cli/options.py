@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from remuda.cli.errors import InputError
-from remuda.storage.run_folder import OnExists
+from remuda.storage.existing_folder import OnExists
 
 if TYPE_CHECKING:  # loading brings pydantic, which --help does not need
     from remuda.config.load import LoadedConfig

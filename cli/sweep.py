@@ -17,7 +17,7 @@ import typer
 from remuda.cli.connecting import ConnectionPath, connected, connection_path
 from remuda.cli.errors import InputError, RunFailedError
 from remuda.cli.options import DEFAULT_RUNS_DIR, AsJson, ResolvedRun, RunsDir, Sets
-from remuda.storage.run_folder import Mode
+from remuda.storage.existing_folder import Mode
 
 if TYPE_CHECKING:
     from remuda.sweeping.plan import PlannedRun

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from remuda.client.client import Client
 from remuda.config.load import LoadedConfig, Origin, load_config
 from remuda.config.schema import ExperimentConfig
-from remuda.storage.run_folder import OnExists
+from remuda.storage.existing_folder import OnExists
 from remuda.wire.messages import ExperimentStatus
 
 if TYPE_CHECKING:  # they bring torch

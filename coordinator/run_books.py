@@ -52,9 +52,10 @@ from remuda.logbook.row_sinks import attach_configured
 from remuda.policy.algorithms import declaration
 from remuda.storage.atomic import sweep_temporaries
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
+from remuda.storage.existing_folder import RunFolderError, prepare
 from remuda.storage.git import record_git
 from remuda.storage.ownership import FolderOwnedError, Ownership
-from remuda.storage.run_folder import RunFolder, RunFolderError, prepare
+from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import Counters, Rejected, Submit
 
 LONGEST_REASON = 10_000

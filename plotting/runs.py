@@ -12,7 +12,8 @@ from typing import cast
 
 from remuda.plotting.errors import PlotError
 from remuda.plotting.progress_table import FloatArray, read_progress
-from remuda.storage.run_folder import REPLACED, RunFolder
+from remuda.storage.existing_folder import REPLACED
+from remuda.storage.run_folder import RunFolder
 
 _NOT_LEARNED_FROM = ("name", "exp_name", "seed", "source_dir", "stop", "log", "checkpoint", "affinity")
 """Settings in which repetitions of one experiment may differ."""

@@ -22,9 +22,10 @@ from remuda.logbook.row_sinks import SinkContext, attach_sinks
 from remuda.logbook.training_reports import LearnReport
 from remuda.runner.own_checkpoint import read_state, write_state
 from remuda.storage.checkpoint_index import CheckpointIndex
+from remuda.storage.existing_folder import OnExists, RunFolderError, prepare
 from remuda.storage.git import record_git
 from remuda.storage.ownership import Ownership
-from remuda.storage.run_folder import OnExists, RunFolder, RunFolderError, prepare
+from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import CheckpointRecord, Counters
 
 

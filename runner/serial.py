@@ -34,8 +34,9 @@ from remuda.runner.keeping import catch_up, replay_of
 from remuda.runner.loop import SerialLoop
 from remuda.runner.parts import EXPLORATION, Parts, StopRequest, Watch
 from remuda.storage.checkpoint_index import CheckpointIndex
+from remuda.storage.existing_folder import OnExists, prepare
 from remuda.storage.git import record_git
-from remuda.storage.run_folder import OnExists, RunFolder, prepare
+from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import CheckpointRecord, Counters, ExperimentStatus
 from remuda.worker.affinity import settle_alone
 from remuda.worker.life import bound_threads

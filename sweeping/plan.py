@@ -15,7 +15,8 @@ from remuda.config.load import LoadedConfig, load_config
 from remuda.config.override import Override, parse_override
 from remuda.config.schema import ExperimentConfig
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
-from remuda.storage.run_folder import REPLACED, Mode, OnExists, RunFolder, RunFolderError, check
+from remuda.storage.existing_folder import REPLACED, Mode, OnExists, RunFolderError, check
+from remuda.storage.run_folder import RunFolder
 from remuda.sweeping.grid import Grid, Variant
 from remuda.sweeping.names import run_name
 

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from remuda.storage.atomic import write_bytes
-from remuda.storage.run_folder import Mode
+from remuda.storage.existing_folder import Mode
 
 FILE = "sweep.json"
 

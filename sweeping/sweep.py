@@ -9,7 +9,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from remuda.storage.run_folder import Mode, OnExists
+from remuda.storage.existing_folder import Mode, OnExists
 from remuda.sweeping.plan import PlannedRun, beginning, changed
 from remuda.sweeping.record import RunRecord, SweepBook
 

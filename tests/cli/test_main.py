@@ -15,7 +15,7 @@ from remuda.cli import app as app_module
 from remuda.cli.app import app
 from remuda.cli.errors import CommandError, InputError, RefusedError, RunFailedError, exit_code
 from remuda.config.errors import ConfigError
-from remuda.storage.run_folder import RunFolderError
+from remuda.storage.existing_folder import RunFolderError
 from remuda.tests.cli.terminal import Terminal
 
 

@@ -26,7 +26,7 @@ from remuda.cli.options import (
     resolve_run,
     resolve_run_dir,
 )
-from remuda.storage.run_folder import OnExists
+from remuda.storage.existing_folder import OnExists
 from remuda.tests.cli.terminal import Ended, Terminal
 from remuda.tests.config.files import SMALL, write
 

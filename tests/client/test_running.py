@@ -10,7 +10,7 @@ import pytest
 from remuda.client import launch, train
 from remuda.config.errors import ConfigError
 from remuda.config.load import load_config
-from remuda.storage.run_folder import RunFolderError
+from remuda.storage.existing_folder import RunFolderError
 from remuda.tests.parallel.user_folder import UserFolder
 from remuda.tests.runner.runs import Flag, write_user_folder
 from remuda.wire.messages import ExperimentStatus

@@ -24,8 +24,9 @@ from remuda.coordinator.recollection import identity_memory
 from remuda.coordinator.run_books import RunBooks
 from remuda.logbook.progress import ProgressRow
 from remuda.storage.checkpoint_index import CheckpointIndex
+from remuda.storage.existing_folder import OnExists
 from remuda.storage.ownership import FolderOwnedError
-from remuda.storage.run_folder import OnExists, RunFolder
+from remuda.storage.run_folder import RunFolder
 from remuda.tests.logbook.event_reader import curves
 from remuda.tests.worker.leases import small_config
 from remuda.wire.messages import CheckpointRecord, ExperimentState, Submit

@@ -25,7 +25,8 @@ from remuda.logbook.episode_reports import (
 )
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.training_reports import BufferThroughputReport, LearnReport
-from remuda.storage.run_folder import Mode, RunFolder, prepare
+from remuda.storage.existing_folder import Mode, prepare
+from remuda.storage.run_folder import RunFolder
 from remuda.tests.logbook.event_reader import curves
 from remuda.wire.messages import Counters
 

@@ -14,7 +14,8 @@ from remuda.config.schema import EnvConfig, ExperimentConfig, LogConfig, SinkNam
 from remuda.logbook.book import Logbook, serial_logbook
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.row_sinks import attach_configured
-from remuda.storage.run_folder import RunFolder, prepare
+from remuda.storage.existing_folder import prepare
+from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import Counters
 
 

@@ -16,8 +16,9 @@ from remuda.config.schema import EnvConfig, ExperimentConfig
 from remuda.policy.checkpoint_file import CheckpointError
 from remuda.runner import Run, run_context
 from remuda.storage.checkpoint_index import CheckpointIndex
+from remuda.storage.existing_folder import RunFolderError
 from remuda.storage.ownership import FolderOwnedError
-from remuda.storage.run_folder import RunFolder, RunFolderError
+from remuda.storage.run_folder import RunFolder
 from remuda.tests.logbook.event_reader import curves
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "own-loops.md"

@@ -21,7 +21,8 @@ from remuda.logbook.progress import ProgressFile
 from remuda.runner import payloads
 from remuda.runner.serial import RunResult, Start
 from remuda.storage.checkpoint_index import CheckpointIndex
-from remuda.storage.run_folder import RunFolder, RunFolderError
+from remuda.storage.existing_folder import RunFolderError
+from remuda.storage.run_folder import RunFolder
 from remuda.tests.logbook.event_reader import curves
 from remuda.tests.runner.runs import Flag, forget_steps, run_tiny, steps_really_taken, tiny_config
 from remuda.tests.runner.test_run_folder import rows

@@ -14,7 +14,8 @@ from remuda.learner.checkpoint import CheckpointError, load
 from remuda.policy.tensors import DeviceError
 from remuda.runner.serial import Start
 from remuda.storage.checkpoint_index import CheckpointIndex
-from remuda.storage.run_folder import RunFolder, RunFolderError
+from remuda.storage.existing_folder import RunFolderError
+from remuda.storage.run_folder import RunFolder
 from remuda.tests.runner.runs import Flag, forget_steps, run_tiny, steps_really_taken, tiny_config
 
 

@@ -10,7 +10,7 @@ import pytest
 from remuda.config.errors import ConfigError
 from remuda.config.load import load_config
 from remuda.runner.serial import Start
-from remuda.storage.run_folder import RunFolderError
+from remuda.storage.existing_folder import RunFolderError
 from remuda.sweeping.grid import read_grid
 from remuda.sweeping.plan import PlannedRun, beginning, changed, plan
 from remuda.tests.runner.runs import run_tiny

@@ -12,7 +12,8 @@ from remuda.config.schema import ExperimentConfig
 from remuda.environments.make import make_single
 from remuda.learner.start import new_algorithm
 from remuda.policy.base import Algorithm
-from remuda.storage.run_folder import RunFolder, prepare
+from remuda.storage.existing_folder import prepare
+from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import Assign
 
 EXPERIMENT = "eeeeeeee-0000-4000-8000-000000000001"

@@ -1,0 +1,127 @@
+"""Beginning in a run folder: a new one is made, and one that is already there is treated as asked."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+from remuda.storage.run_folder import RunFolder
+
+Mode = Literal["serial", "parallel"]
+OnExists = Literal["error", "resume", "force", "rename"]
+
+REPLACED = ".replaced"
+"""Inside the run folder: where `force` puts what was there before, one dated folder each time."""
+
+_COMMON_FOLDERS = ("ckpt", "data", "model", "log/buffer", "log/collector", "log/evaluator", "log/learner")
+_OWN_FOLDERS: dict[Mode, tuple[str, ...]] = {
+    "serial": ("log/serial",),
+    "parallel": (
+        "policy",
+        "log/buffer/buffer_tb_logger",
+        "log/learner/learner_tb_logger",
+        "log/commander/commander_tb_logger",
+    ),
+}
+
+
+class RunFolderError(Exception):
+    """The folder cannot be used as asked; the message says why and what to do."""
+
+
+def check(root: Path, on_exists: OnExists, *, mode: Mode) -> None:
+    """Raise RunFolderError where `prepare` would, changing nothing."""
+    entries = _entries(root)
+    if on_exists == "resume":
+        _check_resumable(root, exists=bool(entries), mode=mode)
+    elif entries and on_exists == "error":
+        raise RunFolderError(_occupied(root))
+
+
+def prepare(root: Path, on_exists: OnExists, *, mode: Mode, now: datetime) -> RunFolder:
+    """Make the folders of a run and return where they are; with `rename` that is not `root`.
+
+    An existing empty directory counts as not existing. `now` (local time) dates what `force` and `rename` make.
+    Raises RunFolderError where the folder cannot be used as asked; nothing is changed then.
+    """
+    check(root, on_exists, mode=mode)
+    entries = _entries(root)
+    if entries and on_exists == "force":
+        _move_away(root, entries, stamp=_stamp(now))
+    elif entries and on_exists == "rename":
+        root = _free_name(root.parent, f"{root.name}_{_stamp(now)}")
+    run = RunFolder(root)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        if on_exists != "resume":
+            _claim(run)
+        for folder in (*_COMMON_FOLDERS, *_OWN_FOLDERS[mode]):
+            (root / folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunFolderError(f"{root} cannot be made: {error.strerror}; choose another run folder") from error
+    return run
+
+
+def _stamp(now: datetime) -> str:
+    return now.strftime("%y%m%d_%H%M%S")
+
+
+def _entries(root: Path) -> list[str]:
+    """Name what lies in the folder, leaving out what an earlier `force` put aside."""
+    if not os.path.lexists(root):
+        return []
+    if not root.is_dir():
+        raise RunFolderError(f"{root} is not a directory: choose another run folder")
+    return sorted(entry for entry in os.listdir(root) if entry != REPLACED)
+
+
+def _occupied(root: Path) -> str:
+    holds = "already holds a run" if RunFolder(root).config_json.exists() else "is not empty and holds no run"
+    resume = "continue it with --resume, " if RunFolder(root).config_json.exists() else ""
+    return (
+        f"{root} {holds}: {resume}start over with --force (its files move to {root / REPLACED}), "
+        "keep it and use a dated name with --on-exists rename, or choose another folder "
+        '(in Python: on_exists="resume", "force", "rename")'
+    )
+
+
+def _check_resumable(root: Path, *, exists: bool, mode: Mode) -> None:
+    if not exists:
+        raise RunFolderError(f"{root} cannot be resumed: there is no run; start it without --resume")
+    run = RunFolder(root)
+    if not run.config_json.is_file():
+        raise RunFolderError(f"{root} cannot be resumed: it has no config.json, so it is not a run folder")
+    other: Mode = "parallel" if mode == "serial" else "serial"
+    marker = {"serial": run.serial_tb, "parallel": run.log / "commander"}[other]
+    if marker.exists():
+        raise RunFolderError(
+            f"{root} cannot be resumed in {mode} mode: it was started in {other} mode; resume it in that mode, "
+            "or start a new run from its weights with --initialize-from"
+        )
+
+
+def _move_away(root: Path, entries: list[str], *, stamp: str) -> None:
+    """Put aside what the folder holds. config.json goes last, so a folder half moved still says what it is."""
+    (root / REPLACED).mkdir(exist_ok=True)
+    away = _free_name(root / REPLACED, stamp)
+    away.mkdir()
+    for entry in sorted(entries, key=lambda entry: entry == RunFolder(root).config_json.name):
+        os.rename(root / entry, away / entry)
+
+
+def _free_name(parent: Path, name: str) -> Path:
+    candidate, count = parent / name, 1
+    while os.path.lexists(candidate):
+        count += 1
+        candidate = parent / f"{name}_{count}"
+    return candidate
+
+
+def _claim(run: RunFolder) -> None:
+    """Make log/ exclusively, so that of two runs started on one empty folder at the same moment one is refused."""
+    try:
+        run.log.mkdir()
+    except FileExistsError:
+        raise RunFolderError(f"{run.root} was taken by another run at this moment: choose another folder") from None

@@ -1,0 +1,181 @@
+"""The tree is the promised one, and no way of asking for a folder mixes two runs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from remuda.storage import existing_folder
+from remuda.storage.existing_folder import Mode, OnExists, RunFolderError, prepare
+from remuda.storage.run_folder import RunFolder
+
+NOW = datetime(2026, 8, 21, 11, 26, 24)
+
+
+def tree(root: Path) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*"))
+
+
+def a_run(root: Path, mode: Mode = "serial") -> RunFolder:
+    run = prepare(root, "error", mode=mode, now=NOW)
+    run.config_json.write_text("{}")
+    run.progress.write_text("old")
+    return run
+
+
+def test_the_folders_of_a_serial_run(tmp_path: Path) -> None:
+    prepare(tmp_path / "a" / "run", "error", mode="serial", now=NOW)
+    assert tree(tmp_path / "a" / "run") == [
+        "ckpt",
+        "data",
+        "log",
+        "log/buffer",
+        "log/collector",
+        "log/evaluator",
+        "log/learner",
+        "log/serial",
+        "model",
+    ]
+
+
+def test_the_folders_of_a_parallel_run(tmp_path: Path) -> None:
+    prepare(tmp_path / "run", "error", mode="parallel", now=NOW)
+    assert tree(tmp_path / "run") == [
+        "ckpt",
+        "data",
+        "log",
+        "log/buffer",
+        "log/buffer/buffer_tb_logger",
+        "log/collector",
+        "log/commander",
+        "log/commander/commander_tb_logger",
+        "log/evaluator",
+        "log/learner",
+        "log/learner/learner_tb_logger",
+        "model",
+        "policy",
+    ]
+
+
+@pytest.mark.parametrize("on_exists", ["error", "force", "rename"])
+def test_an_empty_folder_is_a_new_one(tmp_path: Path, on_exists: OnExists) -> None:
+    (tmp_path / "run").mkdir()
+    assert prepare(tmp_path / "run", on_exists, mode="serial", now=NOW).root == tmp_path / "run"
+    assert not (tmp_path / "run" / ".replaced").exists()
+
+
+def test_error_refuses_a_run_says_what_can_be_done_and_changes_nothing(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "run")
+    before = tree(tmp_path)
+    with pytest.raises(RunFolderError) as caught:
+        prepare(run.root, "error", mode="parallel", now=NOW)
+    assert tree(tmp_path) == before
+    for part in (str(run.root), "--resume", "--force", "--on-exists rename", 'on_exists="resume"'):
+        assert part in str(caught.value)
+
+
+def test_error_does_not_offer_to_resume_what_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(RunFolderError, match="is not empty and holds no run") as caught:
+        prepare(tmp_path, "error", mode="serial", now=NOW)
+    assert "--resume" not in str(caught.value)
+    assert "--force" in str(caught.value)
+
+
+@pytest.mark.parametrize("on_exists", ["error", "resume", "force", "rename"])
+def test_a_file_in_its_place_is_never_touched(tmp_path: Path, on_exists: OnExists) -> None:
+    (tmp_path / "run").write_text("mine")
+    with pytest.raises(RunFolderError, match="is not a directory"):
+        prepare(tmp_path / "run", on_exists, mode="serial", now=NOW)
+    assert (tmp_path / "run").read_text() == "mine"
+
+
+def test_resume_keeps_everything_and_makes_what_is_missing(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "run", "parallel")
+    run.data.rmdir()
+    assert prepare(run.root, "resume", mode="parallel", now=NOW) == run
+    assert run.progress.read_text() == "old"
+    assert run.data.is_dir()
+
+
+@pytest.mark.parametrize("make", [False, True])
+def test_resume_of_nothing_is_refused(tmp_path: Path, make: bool) -> None:
+    if make:
+        (tmp_path / "run").mkdir()
+    with pytest.raises(RunFolderError, match="there is no run"):
+        prepare(tmp_path / "run", "resume", mode="serial", now=NOW)
+    assert (tmp_path / "run").exists() == make
+
+
+def test_resume_of_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(RunFolderError, match=r"no config\.json"):
+        prepare(tmp_path, "resume", mode="serial", now=NOW)
+    assert tree(tmp_path) == ["thesis.tex"]
+
+
+@pytest.mark.parametrize(("started", "resumed"), [("serial", "parallel"), ("parallel", "serial")])
+def test_resume_does_not_mix_the_modes(tmp_path: Path, started: Mode, resumed: Mode) -> None:
+    run = a_run(tmp_path / "run", started)
+    before = tree(run.root)
+    with pytest.raises(RunFolderError, match=f"started in {started} mode"):
+        prepare(run.root, "resume", mode=resumed, now=NOW)
+    assert tree(run.root) == before
+
+
+def test_force_starts_over_and_loses_nothing(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "run", "parallel")
+    (run.data / "chunk").write_bytes(b"x")
+    was = tree(run.root)
+    prepare(run.root, "force", mode="serial", now=NOW)
+    assert not run.config_json.exists()
+    assert list(run.data.iterdir()) == []
+    assert run.serial_tb.is_dir()
+    assert tree(run.root / ".replaced" / "260821_112624") == was
+    assert (run.root / ".replaced" / "260821_112624" / "data" / "chunk").read_bytes() == b"x"
+
+
+def test_force_twice_in_a_second_keeps_both(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "run")
+    for text in ("first", "second"):
+        run.progress.write_text(text)
+        prepare(run.root, "force", mode="serial", now=NOW)
+    away = run.root / ".replaced"
+    assert (away / "260821_112624" / "progress.txt").read_text() == "first"
+    assert (away / "260821_112624_2" / "progress.txt").read_text() == "second"
+
+
+def test_a_folder_with_only_replaced_runs_is_a_new_one(tmp_path: Path) -> None:
+    (tmp_path / "run" / ".replaced" / "260821_112624").mkdir(parents=True)
+    prepare(tmp_path / "run", "error", mode="serial", now=NOW)
+    assert (tmp_path / "run" / ".replaced" / "260821_112624").is_dir()
+
+
+def test_rename_leaves_the_old_run_alone(tmp_path: Path) -> None:
+    old = a_run(tmp_path / "run")
+    before = tree(old.root)
+    names = [prepare(old.root, "rename", mode="serial", now=NOW).root.name for _ in range(3)]
+    assert names == ["run_260821_112624", "run_260821_112624_2", "run_260821_112624_3"]
+    assert tree(old.root) == before
+
+
+def test_of_two_runs_that_start_on_one_folder_at_once_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both saw an empty folder; the second arrives after the first has made its log folder."""
+    first = prepare(tmp_path / "run", "error", mode="serial", now=NOW)
+
+    def nothing_yet(root: Path) -> list[str]:
+        return []
+
+    monkeypatch.setattr(existing_folder, "_entries", nothing_yet)
+    with pytest.raises(RunFolderError, match="taken by another run"):
+        prepare(first.root, "error", mode="serial", now=NOW)
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_that_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(RunFolderError, match="cannot be made: Not a directory"):
+        prepare(tmp_path / "file" / "run", "error", mode="serial", now=NOW)

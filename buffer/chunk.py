@@ -12,7 +12,6 @@ import os
 import re
 import stat
 import time
-import zlib
 from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from pathlib import Path
@@ -22,9 +21,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from remuda.buffer.checksum import checksum
 from remuda.buffer.frames import check_columns
 from remuda.storage.atomic import sweep_temporaries, write_buffers
+from remuda.storage.tensor_file import TensorFileError, encode_header, fingerprint, in_file_order, memory_of, views
 from remuda.wire.messages import ChunkId, ChunkMeta, PolicyRef
 
 Column = npt.NDArray[np.generic]
@@ -36,20 +35,10 @@ ChunkFault = Literal[
 ]
 
 _MAX_HEADER_BYTES = 16 << 20
-_META_KEY = "chunk"
 _NAME = re.compile(
     r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})_([0-9]{6}|[1-9][0-9]{6,15})_([0-9]{9}|[1-9][0-9]{9,15})\.safetensors"
 )
 """What `chunk_name` makes, and nothing that it would write otherwise."""
-_DTYPE_NAMES: dict[np.dtype[np.generic], str] = {
-    np.dtype(code): name
-    for name, code in (
-        *(("BOOL", "?"), ("U8", "u1"), ("I8", "i1"), ("U16", "<u2"), ("I16", "<i2"), ("F16", "<f2")),
-        *(("U32", "<u4"), ("I32", "<i4"), ("F32", "<f4"), ("U64", "<u8"), ("I64", "<i8"), ("F64", "<f8")),
-    )
-}
-_DTYPES = {name: dtype for dtype, name in _DTYPE_NAMES.items()}
-_Length = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 _PICKLE_STARTS = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK\x03\x04")
 
 
@@ -70,25 +59,6 @@ class _Header(msgspec.Struct):
     """The part of a safetensors header that tells of the chunk."""
 
     metadata: _Metadata = msgspec.field(name="__metadata__")
-
-
-class _Tensor(msgspec.Struct, forbid_unknown_fields=True):
-    """What a safetensors header says of one column."""
-
-    dtype: str
-    shape: list[_Length]
-    data_offsets: tuple[_Length, _Length]
-    """Begin and end among the bytes after the header."""
-
-    def view(self, data: bytes, begin: int, expected: int) -> Column:
-        """The column in `data`, whose columns begin at `begin`. Raises ValueError unless it lies at `expected` and is
-        as long as its shape says, and KeyError for an unknown dtype."""
-        dtype = _DTYPES[self.dtype]
-        first, end = self.data_offsets
-        size = math.prod(self.shape)
-        if begin + first != expected or end - first != size * dtype.itemsize or begin + end > len(data):
-            raise ValueError(f"{self.dtype} of shape {self.shape} at bytes {first} to {end}")
-        return np.frombuffer(data, dtype, size, expected).reshape(self.shape)
 
 
 # --- names ----------------------------------------------------------------------------------------------------------
@@ -127,7 +97,7 @@ def write_chunk(
     `meta.payload_bytes` is the size of the whole file. Raises ValueError for columns that do not fit together or a
     dtype that safetensors does not know, and for numbers that are not finite; OSError when the disk does not take it.
     """
-    rows, stored = check_columns(columns), _in_file_order(columns)
+    rows, stored = check_columns(columns), in_file_order(columns)
     if not math.isfinite(collect_s) or not np.isfinite(episode_returns).all():
         raise ValueError(f"chunk {chunk.sequence}: the episode returns {list(episode_returns)} are not all finite")
     meta = ChunkMeta(
@@ -136,27 +106,16 @@ def write_chunk(
         rows=rows,
         env_steps=env_steps,
         payload_bytes=0,
-        checksum=_checksum(stored),
+        checksum=fingerprint(stored),
         policy=policy,
         collect_s=collect_s,
         episode_returns=[float(value) for value in episode_returns],
         episode_lengths=[int(value) for value in episode_lengths],
         episode_info={name: [float(value) for value in values] for name, values in (episode_info or {}).items()},
     )
-    meta, header = _sized_header(meta, stored)
-    write_buffers(data_dir / meta.file, (header, *map(_bytes_of, stored.values())), durable=False)
+    meta, start = _sized_header(meta, stored)
+    write_buffers(data_dir / meta.file, (start, *memory_of(stored)), durable=False)
     return meta
-
-
-def _in_file_order(columns: Mapping[str, npt.NDArray[np.generic]]) -> Columns:
-    """Return contiguous little-endian columns, widest dtype first so that each is aligned in the file."""
-    stored: Columns = {}
-    for name, column in sorted(columns.items(), key=lambda item: (-item[1].dtype.itemsize, item[0])):
-        dtype = column.dtype.newbyteorder("<")
-        if dtype not in _DTYPE_NAMES or name == "__metadata__":
-            raise ValueError(f"column {name!r} of dtype {column.dtype} cannot be stored")
-        stored[name] = np.ascontiguousarray(column, dtype=dtype)
-    return stored
 
 
 def _sized_header(meta: ChunkMeta, columns: Columns) -> tuple[ChunkMeta, bytes]:
@@ -166,41 +125,11 @@ def _sized_header(meta: ChunkMeta, columns: Columns) -> tuple[ChunkMeta, bytes]:
     """
     data_bytes = sum(column.nbytes for column in columns.values())
     while True:
-        header = _header(meta, columns)
-        size = len(header) + data_bytes
+        start = encode_header(columns, {"chunk": msgspec.json.encode(meta).decode()})
+        size = len(start) + data_bytes
         if size == meta.payload_bytes:
-            return meta, header
+            return meta, start
         meta = msgspec.structs.replace(meta, payload_bytes=size)
-
-
-def _header(meta: ChunkMeta, columns: Columns) -> bytes:
-    """Encode a safetensors header: length as u64, then JSON, padded with spaces to a multiple of 8 bytes."""
-    entries: dict[str, object] = {"__metadata__": {_META_KEY: msgspec.json.encode(meta).decode()}}
-    end = 0
-    for name, column in columns.items():
-        start, end = end, end + column.nbytes
-        dtype = _DTYPE_NAMES[column.dtype]
-        entries[name] = {"dtype": dtype, "shape": column.shape, "data_offsets": (start, end)}
-    text = msgspec.json.encode(entries)
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text
-
-
-def _checksum(columns: Columns) -> int:
-    """Over each column's name, dtype, shape and bytes, in sorted order of name; see remuda.buffer.checksum.
-
-    Name, dtype and shape are in it because a flipped bit in the header can make other rows of the same bytes.
-    """
-    total = 0
-    for name, column in sorted(columns.items()):
-        total = zlib.crc32(f"{name} {_DTYPE_NAMES[column.dtype]} {column.shape}".encode(), total)
-        total = checksum(column, total)
-    return total
-
-
-def _bytes_of(column: Column) -> memoryview:
-    """The column's own memory, not a copy."""
-    return column.reshape(-1).view(np.uint8).data
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -217,13 +146,14 @@ def read_chunk(path: Path, meta: ChunkMeta) -> Columns:
     with _open(path) as file:
         if (size := os.fstat(file.fileno()).st_size) != meta.payload_bytes:
             raise ChunkError("wrong size", path, f"{size} bytes on disk, {meta.payload_bytes} announced")
-        data = file.read(meta.payload_bytes)
-    if len(data) != meta.payload_bytes:
-        raise ChunkError("wrong size", path, f"{len(data)} bytes read, {meta.payload_bytes} announced")
-    if _meta_in(path, data[8 : 8 + _header_bytes(path, data[:8], len(data))]) != meta:
+        content = file.read(meta.payload_bytes)
+    if len(content) != meta.payload_bytes:
+        raise ChunkError("wrong size", path, f"{len(content)} bytes read, {meta.payload_bytes} announced")
+    end = 8 + _header_bytes(path, content[:8], len(content))
+    if _meta_in(path, content[8:end]) != meta:
         raise ChunkError("lying header", path, "its metadata is not what was announced")
-    columns = _columns_in(path, data)
-    if _checksum(columns) != meta.checksum:
+    columns = _columns_in(path, content[8:end], np.frombuffer(content, np.uint8)[end:])
+    if fingerprint(columns) != meta.checksum:
         raise ChunkError("wrong checksum", path, "damaged on its way to or from the disk")
     try:
         rows = check_columns(columns)
@@ -285,22 +215,12 @@ def _meta_in(path: Path, header: bytes) -> ChunkMeta:
         raise ChunkError("malformed", path, f"its header cannot be read: {error}") from error
 
 
-def _columns_in(path: Path, data: bytes) -> Columns:
-    """Return views of `data`; safetensors itself would copy every column."""
-    end = 8 + _header_bytes(path, data[:8], len(data))
-    columns: Columns = {}
+def _columns_in(path: Path, header: bytes, data: npt.NDArray[np.uint8]) -> Columns:
+    """Return views of `data`."""
     try:
-        tensors = msgspec.json.decode(data[8:end], type=dict[str, msgspec.Raw])
-        del tensors["__metadata__"]  # looked at before
-        described = {name: msgspec.json.decode(raw, type=_Tensor) for name, raw in tensors.items()}
-        begin = end
-        for name, tensor in sorted(described.items(), key=lambda item: item[1].data_offsets):
-            columns[name], end = tensor.view(data, begin, end), begin + tensor.data_offsets[1]
-    except (KeyError, ValueError, RecursionError) as error:  # KeyError: a dtype that numpy does not have
+        return views(header, data)
+    except TensorFileError as error:
         raise ChunkError("malformed", path, f"not a safetensors file of numpy columns: {error}") from error
-    if end != len(data):
-        raise ChunkError("malformed", path, f"{len(data) - end} bytes belong to no column")
-    return columns
 
 
 # --- removing -------------------------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ class ChunkMeta(Part, frozen=True):
     """Environment steps really taken for this chunk (resets not counted)."""
     payload_bytes: Count
     checksum: Count
-    """Over the columns' names and bytes, in sorted order of name; see buffer/checksum.py."""
+    """Over the columns' names and bytes, in sorted order of name; see storage/tensor_file.py."""
     policy: PolicyRef
     """The oldest policy that acted in it."""
     collect_s: float

@@ -196,8 +196,8 @@ def test_no_flipped_bit_goes_unnoticed(published: Path, data: st.DataObject) -> 
         load(damaged, deadline_s=0.0)
 
 
-LARGE: dict[str, np.ndarray] = {"w": np.arange(5_000, dtype=np.float32), "v": np.zeros(2_048, np.float32)}
-"""Tensors of several rows of 4 KiB, which are condensed before they are summed up, and of a bit more than that."""
+LARGE: dict[str, np.ndarray] = {"w": np.arange(20_000, dtype=np.float32), "v": np.zeros(2_048, np.float32)}
+"""A tensor so large that it is condensed before it is summed up, and a smaller one."""
 
 
 @settings(max_examples=200, deadline=None)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from remuda.policy.tensor_file import TensorFileError, parts, views
+from remuda.storage.tensor_file import TensorFileError, encode_header, fingerprint, in_file_order, memory_of, views
 
 DTYPES = [np.dtype(code) for code in ("?", "u1", "i1", "<u2", "<i2", "<f2", "<u4", "<i4", "<f4", "<u8", "<i8", "<f8")]
 TENSORS = st.dictionaries(
@@ -22,7 +22,8 @@ TENSORS = st.dictionaries(
 
 
 def joined(tensors: dict[str, np.ndarray]) -> bytes:
-    return b"".join(parts(tensors, {"k": "v"}))
+    stored = in_file_order(tensors)
+    return b"".join((encode_header(stored, {"k": "v"}), *memory_of(stored)))
 
 
 def split(content: bytes) -> tuple[bytes, np.ndarray]:
@@ -55,8 +56,8 @@ def test_every_tensor_is_a_view_and_aligned() -> None:
         "b": np.ones(5, np.float64),
         "c": np.ones((2, 3), np.float32),
     }
-    header, data = split(joined(tensors))
-    for tensor in views(header, data.copy()).values():
+    header, rest = split(joined(tensors))
+    for tensor in views(header, rest.copy()).values():
         assert not tensor.flags.owndata
         assert tensor.flags.aligned
 
@@ -72,7 +73,7 @@ def test_what_lies_elsewhere_in_memory_is_written_by_value() -> None:
 @pytest.mark.parametrize("tensors", [{"a": np.ones(2, np.complex64)}, {"__metadata__": np.ones(2)}])
 def test_what_cannot_be_stored_is_named(tensors: dict[str, np.ndarray]) -> None:
     with pytest.raises(TensorFileError, match="cannot be stored"):
-        parts(tensors, {})
+        in_file_order(tensors)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +82,10 @@ def test_what_cannot_be_stored_is_named(tensors: dict[str, np.ndarray]) -> None:
         ({"dtype": "F31"}, "unknown dtype 'F31'"),
         ({"shape": [3]}, "does not fit its bytes"),
         ({"shape": [2, 2]}, "does not fit its bytes"),
-        ({"shape": [-1, -2]}, "has no shape"),
+        ({"shape": [-1, -2]}, "cannot be read"),
+        ({"shape": [2**64, 0]}, "cannot be read"),
+        ({"shape": [2] + [1] * 99}, "impossible shape"),
+        ({"sparse": True}, "cannot be read"),
         ({"data_offsets": [4, 12]}, "does not begin where the one before it ends"),
         ({"data_offsets": [0, 4]}, "does not fit its bytes"),
         ({"data_offsets": [0]}, "cannot be read"),
@@ -98,7 +102,7 @@ def test_a_lying_header_is_refused(changes: dict[str, object], message: str) -> 
 @pytest.mark.parametrize("length", [0, 4, 7, 9])
 def test_data_of_another_length_is_refused(length: int) -> None:
     header, _ = split(joined({"a": np.ones(2, np.float32)}))
-    with pytest.raises(TensorFileError, match=r"does not fit|in a file with"):
+    with pytest.raises(TensorFileError, match=r"does not fit|belong to no tensor"):
         views(header, np.zeros(length, np.uint8))
 
 
@@ -112,3 +116,22 @@ def test_tensors_that_share_bytes_are_refused() -> None:
 def test_a_header_that_is_none_is_refused(header: bytes) -> None:
     with pytest.raises(TensorFileError, match="header cannot be read"):
         views(header, np.zeros(8, np.uint8))
+
+
+def test_a_fingerprint_is_of_names_dtypes_shapes_and_bytes_in_whatever_order() -> None:
+    tensors: dict[str, np.ndarray] = {"a": np.arange(4, dtype=np.float32), "b": np.arange(4, dtype=np.int32)}
+    known = fingerprint(tensors)
+    assert fingerprint(dict(reversed(tensors.items()))) == known
+    others: list[dict[str, np.ndarray]] = [
+        {"a": tensors["a"], "c": tensors["b"]},
+        {"a": tensors["a"], "b": tensors["b"].view(np.uint32)},
+        {"a": tensors["a"], "b": tensors["b"].reshape(2, 2)},
+        {"a": tensors["a"], "b": tensors["b"][::-1].copy()},
+    ]
+    assert known not in [fingerprint(other) for other in others]
+    assert fingerprint(tensors, 1) != known
+
+
+@given(TENSORS)
+def test_what_is_read_has_the_fingerprint_of_what_was_written(tensors: dict[str, np.ndarray]) -> None:
+    assert fingerprint(views(*split(joined(tensors)))) == fingerprint(in_file_order(tensors))

@@ -1,4 +1,4 @@
-"""The checksum of columns notices what disks and networks do to them."""
+"""The checksum of arrays notices what disks and networks do to them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.buffer.checksum import checksum
+from remuda.storage.checksum import checksum
 
 RNG = np.random.default_rng(0)
 LARGE = RNG.integers(0, 256, 100_003, np.uint8)
 """Neither a multiple of 8 bytes nor of a block."""
 
 
-def test_a_small_column_has_its_crc32() -> None:
-    column = np.arange(1_000, dtype=np.float32)
-    assert checksum(column, 7) == zlib.crc32(column.tobytes(), 7)
+def test_a_small_array_has_its_crc32() -> None:
+    array = np.arange(1_000, dtype=np.float32)
+    assert checksum(array, 7) == zlib.crc32(array.tobytes(), 7)
 
 
 @given(st.integers(0, len(LARGE) - 1), st.integers(0, 7))
@@ -49,17 +49,17 @@ def test_it_goes_on_from_what_was_before() -> None:
 
 
 def test_dtype_and_shape_are_not_its_business() -> None:
-    column = LARGE[:65_536]
-    assert checksum(column.view(np.float32).reshape(64, -1), 0) == checksum(column, 0)
+    array = LARGE[:65_536]
+    assert checksum(array.view(np.float32).reshape(64, -1), 0) == checksum(array, 0)
 
 
 def test_the_number_is_the_same_for_ever() -> None:
     """It stands in the headers of files that an earlier version has written."""
-    column = np.arange(10_000, dtype=np.uint64)
+    array = np.arange(10_000, dtype=np.uint64)
     by_hand = 0
     for stride, blocks in ((512, 19), (509, 19)):
         sums = [sum(range(place, blocks * stride, stride)) for place in range(stride)]
         rest = list(range(blocks * stride, 10_000))
         for part in (sums, rest):
             by_hand = zlib.crc32(b"".join(number.to_bytes(8, "little") for number in part), by_hand)
-    assert checksum(column, 0) == by_hand
+    assert checksum(array, 0) == by_hand

@@ -1,0 +1,120 @@
+"""Tensors by name in the safetensors format: written as they lie in memory, read as views of one buffer.
+
+The library copies every tensor twice on either way, which is most of what publishing to many readers costs.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import Annotated
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from remuda.storage.checksum import checksum
+
+Tensor = NDArray[np.generic]
+
+METADATA = "__metadata__"
+_ALIGNMENT_BYTES = 8
+_DTYPES = {
+    name: np.dtype(code)
+    for name, code in (
+        *(("BOOL", "?"), ("U8", "u1"), ("I8", "i1"), ("U16", "<u2"), ("I16", "<i2"), ("F16", "<f2")),
+        *(("U32", "<u4"), ("I32", "<i4"), ("F32", "<f4"), ("U64", "<u8"), ("I64", "<i8"), ("F64", "<f8")),
+    )
+}
+_NAMES: dict[np.dtype[np.generic], str] = {dtype: name for name, dtype in _DTYPES.items()}
+_Length = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+class TensorFileError(ValueError):
+    """Bytes that are no tensors, or tensors that cannot be stored."""
+
+
+class _Entry(Struct, frozen=True, forbid_unknown_fields=True):
+    """What the header says of one tensor."""
+
+    dtype: str
+    shape: tuple[_Length, ...]
+    data_offsets: tuple[_Length, _Length]
+    """Begin and end among the bytes after the header."""
+
+
+def in_file_order(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return contiguous little-endian tensors, the widest dtype first, so that each is aligned in the file.
+
+    Raises TensorFileError for a dtype that the format does not know.
+    """
+    stored: dict[str, Tensor] = {}
+    for name, tensor in sorted(tensors.items(), key=lambda item: (-item[1].dtype.itemsize, item[0])):
+        dtype = tensor.dtype.newbyteorder("<")
+        if dtype not in _NAMES or name == METADATA:
+            raise TensorFileError(f"{name!r} of dtype {tensor.dtype} cannot be stored")
+        stored[name] = np.asarray(tensor, dtype, order="C")
+    return stored
+
+
+def encode_header(stored: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:
+    """Return what the file begins with, the tensors being `in_file_order`: length as u64, then JSON."""
+    entries: dict[str, object] = {METADATA: metadata}
+    end = 0
+    for name, tensor in stored.items():
+        start, end = end, end + tensor.nbytes
+        entries[name] = _Entry(_NAMES[tensor.dtype], tensor.shape, (start, end))
+    text = msgspec.json.encode(entries)
+    text += b" " * (-len(text) % _ALIGNMENT_BYTES)
+    return len(text).to_bytes(8, "little") + text
+
+
+def memory_of(stored: Mapping[str, Tensor]) -> Iterable[memoryview]:
+    """Return what follows the header: the memory of the tensors `in_file_order`, not copies."""
+    return [tensor.reshape(-1).view(np.uint8).data for tensor in stored.values()]
+
+
+def views(header: bytes, data: NDArray[np.uint8]) -> dict[str, Tensor]:
+    """Return the tensors that the JSON of a header describes, as views of `data`, [n]: all that follows the header.
+
+    Raises TensorFileError unless the tensors fill `data` exactly, one after the other.
+    """
+    try:
+        entries = msgspec.json.decode(header, type=dict[str, msgspec.Raw])
+        entries.pop(METADATA, None)
+        described = {name: msgspec.json.decode(entry, type=_Entry) for name, entry in entries.items()}
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise TensorFileError(f"its header cannot be read: {error}") from error
+    tensors: dict[str, Tensor] = {}
+    end = 0
+    for name, entry in sorted(described.items(), key=lambda item: item[1].data_offsets):
+        start, next_end = entry.data_offsets
+        dtype = _DTYPES.get(entry.dtype)
+        if dtype is None:
+            raise TensorFileError(f"{name!r} has the unknown dtype {entry.dtype!r}")
+        if start != end:
+            raise TensorFileError(f"{name!r} does not begin where the one before it ends")
+        if next_end - start != math.prod(entry.shape) * dtype.itemsize or next_end > len(data):
+            raise TensorFileError(f"{name!r} of shape {entry.shape} does not fit its bytes {start} to {next_end}")
+        try:
+            tensors[name] = data[start:next_end].view(dtype).reshape(entry.shape)
+        except ValueError as error:  # more dimensions than numpy has
+            raise TensorFileError(f"{name!r} has an impossible shape: {error}") from error
+        end = next_end
+    if end != len(data):
+        raise TensorFileError(f"{len(data) - end} bytes belong to no tensor")
+    return tensors
+
+
+def fingerprint(stored: Mapping[str, Tensor], start: int = 0) -> int:
+    """Go on from the checksum `start` with each tensor's name, dtype, shape and bytes, in order of name; 32 bits.
+
+    Name, dtype and shape are in it because a flipped bit in the header can make other rows of the same bytes. The
+    tensors are as `in_file_order` or `views` return them.
+    """
+    for name, tensor in sorted(stored.items()):
+        start = zlib.crc32(f"{name} {_NAMES[tensor.dtype]} {tensor.shape}".encode(), start)
+        start = checksum(tensor, start)
+    return start

@@ -18,6 +18,8 @@ from remuda.logbook.reports import Report
 from remuda.wire.channel import Envelope
 from remuda.wire.messages import AnyMessage, CheckpointRecord, IndexedChunk, LogRequest, Submit
 
+Level = Literal["info", "warning", "error"]
+
 
 class Send(Struct, frozen=True):
     """Put this envelope on the socket, to this peer."""
@@ -26,10 +28,19 @@ class Send(Struct, frozen=True):
     envelope: Envelope
 
 
+class Asked(Struct, frozen=True):
+    """Whose message waits for an answer."""
+
+    peer: bytes
+    message_id: int
+    """0 for one that is never resent; neither is its answer."""
+
+
 @dataclass(frozen=True)
 class PrepareRun:
     """Check the config, make the run folder, open its logs; answer with RunPrepared or RunRefused."""
 
+    asked: Asked
     experiment: str
     submit: Submit
 
@@ -38,8 +49,7 @@ class PrepareRun:
 class ReadLog:
     """Read what a client wants to see of an experiment's logs; answer with LogRead."""
 
-    peer: bytes
-    message_id: int
+    asked: Asked
     run_dir: str
     request: LogRequest
     is_over: bool
@@ -114,7 +124,7 @@ class Say:
 
     experiment: str | None
     text: str
-    level: Literal["info", "warning", "error"] = "info"
+    level: Level = "info"
 
 
 @dataclass(frozen=True)
@@ -167,6 +177,21 @@ class Answer(Struct, frozen=True):
 
 
 @dataclass(frozen=True)
+class Post:
+    """A message for whoever speaks over this connection; the state machine turns it into a Send."""
+
+    peer: bytes
+    message: AnyMessage
+
+
+@dataclass(frozen=True)
+class HangUp:
+    """This connection will not be used again."""
+
+    peer: bytes
+
+
+@dataclass(frozen=True)
 class Release:
     """The lease is over; its worker is free again, or `dismiss`ed because it did not answer."""
 
@@ -174,4 +199,4 @@ class Release:
     dismiss: bool = False
 
 
-Step = Effect | Tell | Answer | Release
+Step = Effect | Tell | Answer | Post | HangUp | Release

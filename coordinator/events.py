@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from remuda.buffer.index import Prioritized
 from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.effects import Asked, PrepareRun
 from remuda.coordinator.memory import RunMemory
 from remuda.coordinator.resumed import Resumed
 from remuda.wire.channel import Envelope
@@ -35,7 +36,7 @@ class Received(Struct, frozen=True):
 class RunPrepared:
     """The run folder of a submitted experiment is ready."""
 
-    experiment: str
+    request: PrepareRun
     config: ExperimentConfig
     run_dir: str
     policy_file: str
@@ -51,7 +52,7 @@ class RunPrepared:
 class RunRefused:
     """The experiment cannot be: wrong config, or its run folder is taken."""
 
-    experiment: str
+    asked: Asked
     rejection: Rejected
 
 
@@ -59,8 +60,7 @@ class RunRefused:
 class LogRead:
     """What a client wanted to see has been read."""
 
-    peer: bytes
-    message_id: int
+    asked: Asked
     answer: LogText | Rejected
 
 

@@ -23,12 +23,12 @@ def read_log(effect: ReadLog) -> LogRead:
         files = tail.find(log, request.source)
         pieces = [_piece(log, file, known.get(file), request.last_lines, effect.is_over) for file in files]
     except NoSuchSourceError as error:
-        return LogRead(effect.peer, effect.message_id, Rejected("unknown", str(error)))
+        return LogRead(effect.asked, Rejected("unknown", str(error)))
     except OSError as error:
-        return LogRead(effect.peer, effect.message_id, Rejected("invalid", f"the log cannot be read: {error}"))
+        return LogRead(effect.asked, Rejected("invalid", f"the log cannot be read: {error}"))
     told = sorted(pieces, key=lambda piece: not piece.text)[:PIECES]
     over = effect.is_over and not any(piece.text for piece in pieces)
-    return LogRead(effect.peer, effect.message_id, LogText(told, over))
+    return LogRead(effect.asked, LogText(told, over))
 
 
 def _piece(log: Path, file: str, known: Place | None, last_lines: int | None, is_over: bool) -> LogPiece:

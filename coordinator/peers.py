@@ -30,9 +30,6 @@ class Peers:
         """Those that have something to acknowledge: few of many, since nobody is told much while he only beats."""
         self._expiry_due_s = 0.0
 
-    def __contains__(self, peer: bytes) -> bool:
-        return peer in self._peers
-
     def receive(self, peer: bytes, envelope: Envelope, now_s: float) -> tuple[Received, list[Send]]:
         """Take an envelope in: the message, if it is new, and what must be sent back at once."""
         known = self._peers.get(peer)

@@ -1,14 +1,17 @@
-"""Which experiments have something new that a restarted coordinator must know, and what that is."""
+"""Which experiments have something new that a restarted coordinator must know, what that is, and how it is taken up."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
+from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import DeleteChunks, Emit, Remember, Step, Tell
+from remuda.coordinator.events import Recovered
 from remuda.coordinator.experiment import Experiment
+from remuda.coordinator.experiments import Experiments
 from remuda.coordinator.identity import Identity
-from remuda.coordinator.memory import FORMAT, HolderMemory, IdentityMemory, RunMemory
-from remuda.coordinator.registry import Worker
+from remuda.coordinator.memory import FORMAT, HolderMemory, RunMemory
+from remuda.coordinator.registry import Registry, Worker
 from remuda.wire.messages import AnyMessage, Batches, CollectorReport, LearnerReport, WorkerVitals
 
 SOFT_S = 1.0
@@ -21,7 +24,9 @@ _SOFT = (CollectorReport, LearnerReport, WorkerVitals)
 class Recollection:
     """Gathers, per turn of the coordinator's loop, what must be in the journal before anybody is answered."""
 
-    def __init__(self) -> None:
+    def __init__(self, experiments: Experiments, registry: Registry) -> None:
+        self._experiments = experiments
+        self._registry = registry
         self._touched: set[str] = set()
         self._soft_due_s = 0.0
         self._priorities_due_s: dict[str, float] = {}
@@ -42,62 +47,53 @@ class Recollection:
         if not (soft and all(_leaves_no_trace(step) for step in steps)):
             self.touch(experiment.identity.id)
 
-    def ticked(self, experiments: Iterable[Experiment], now_s: float) -> None:
+    def ticked(self, experiment: Experiment, steps: Sequence[Step]) -> None:
+        """Time has passed for this experiment, which changes something only where it led to more than reports."""
+        if any(not isinstance(step, Emit) for step in steps):
+            self.touch(experiment.identity.id)
+
+    def tick(self, now_s: float) -> None:
         """Time has passed: what keeps for a while is due now and then."""
-        if now_s < self._soft_due_s:
-            return
-        self._soft_due_s = now_s + SOFT_S
-        self._touched |= {experiment.identity.id for experiment in experiments if not experiment.over}
+        if now_s >= self._soft_due_s:
+            self._soft_due_s = now_s + SOFT_S
+            self._touched |= {experiment.identity.id for experiment in self._experiments.going_on}
 
-    def take(
-        self, experiments: Mapping[str, Experiment], holders: Mapping[int, Worker], leases: int, now_s: float
-    ) -> list[Remember]:
-        """What to write now. `holders` are the workers by lease, `leases` the highest lease number given out."""
+    def take(self, newest_lease: int, now_s: float) -> list[Remember]:
+        """What to write now. `newest_lease` is the highest number given out."""
         touched, self._touched = self._touched, set()
-        return [self._remember(experiments[id], holders, leases, now_s) for id in sorted(touched)]
+        return [self._remember(self._experiments[id], newest_lease, now_s) for id in sorted(touched)]
 
-    def _remember(self, experiment: Experiment, holders: Mapping[int, Worker], leases: int, now_s: float) -> Remember:
+    def _remember(self, experiment: Experiment, newest_lease: int, now_s: float) -> Remember:
         id = experiment.identity.id
         added, gone = experiment.experience.news()
         due = experiment.over or now_s >= self._priorities_due_s.setdefault(id, now_s + PRIORITIES_S)
         if due:
             self._priorities_due_s[id] = now_s + PRIORITIES_S
-        held = [_holder(lease, holders[lease]) for lease in experiment.lease_numbers if lease in holders]
-        memory = RunMemory(
-            FORMAT, identity_memory(experiment.identity, experiment.config_json), experiment.memory(now_s), held, leases
-        )
+        holders = [
+            _memory_of(worker)
+            for lease in experiment.lease_numbers
+            if (worker := self._registry.holder(lease)) is not None
+        ]
+        identity = experiment.identity.memory(experiment.config_json)
+        memory = RunMemory(FORMAT, identity, experiment.memory(now_s), holders, newest_lease)
         priorities = experiment.experience.priorities() if due else None
         return Remember(id, memory, added, gone, priorities, experiment.new_episodes())
+
+
+def recollected(run: Recovered, now_s: float) -> Experiment:
+    """The experiment that is remembered so."""
+    memory = run.memory
+    config = ExperimentConfig.model_validate_json(memory.identity.config_json)
+    experiment = Experiment(Identity.of(memory.identity), config, now_s)
+    experiment.remember(memory.experiment, run.chunks, now_s)
+    if run.priorities is not None:
+        experiment.experience.remember_priorities(run.priorities)
+    return experiment
 
 
 def _leaves_no_trace(step: Step) -> bool:
     return isinstance(step, Emit | DeleteChunks) or (isinstance(step, Tell) and isinstance(step.message, Batches))
 
 
-def identity_memory(identity: Identity, config_json: str) -> IdentityMemory:
-    """What an experiment is called and was submitted with."""
-    return IdentityMemory(
-        identity.id,
-        identity.name,
-        identity.run_dir,
-        identity.policy_file,
-        identity.priority,
-        identity.submitted,
-        config_json,
-    )
-
-
-def identity_of(memory: IdentityMemory) -> Identity:
-    """The identity that was remembered so."""
-    return Identity(
-        id=memory.id,
-        name=memory.name,
-        run_dir=memory.run_dir,
-        policy_file=memory.policy_file,
-        priority=memory.priority,
-        submitted=memory.submitted,
-    )
-
-
-def _holder(lease: int, worker: Worker) -> HolderMemory:
-    return HolderMemory(lease, worker.uuid, worker.incarnation, worker.role, worker.host, worker.pid)
+def _memory_of(worker: Worker) -> HolderMemory:
+    return HolderMemory(worker.lease, worker.uuid, worker.incarnation, worker.role, worker.host, worker.pid)

@@ -112,6 +112,8 @@ class Registry:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._workers: dict[str, Worker] = {}
+        self._holders: dict[int, Worker] = {}
+        """Workers by the lease that they hold."""
         self._free: dict[Role, dict[str, None]] = {}
         """Workers without a lease, longest free first."""
         self._counts: Counter[Role] = Counter()
@@ -134,11 +136,26 @@ class Registry:
         """Those of this role that hold no lease, the longest free first."""
         return list(self._free.get(role, ()))
 
-    def give(self, worker: Worker, lease: int) -> None:
-        """A lease for a worker; 0 for none any more."""
-        worker.lease = lease
+    def at(self, peer: bytes) -> Worker | None:
+        """The worker that speaks over this connection."""
+        worker = self._workers.get(peer.split(b":", 1)[0].decode(errors="replace"))
+        return worker if worker is not None and worker.peer == peer else None
+
+    def holder(self, lease: int) -> Worker | None:
+        """The worker that holds this lease; None when it is over."""
+        return self._holders.get(lease)
+
+    def give(self, worker: Worker, lease: int, now_s: float) -> None:
+        """A free worker holds this lease from now on."""
+        worker.lease, worker.progressed_s = lease, now_s
+        self._note(worker)
+
+    def take_back(self, worker: Worker) -> None:
+        """It holds no lease any more."""
+        self._holders.pop(worker.lease, None)
+        worker.lease, worker.stuck = 0, False
         if self._workers.get(worker.uuid) is worker:
-            self._note_free(worker)
+            self._note(worker)
 
     def _put(self, worker: Worker) -> None:
         former = self._workers.get(worker.uuid)
@@ -146,12 +163,14 @@ class Registry:
             self.remove(former)
         self._workers[worker.uuid] = worker
         self._counts[worker.role] += 1
-        self._note_free(worker)
+        self._note(worker)
 
-    def _note_free(self, worker: Worker) -> None:
+    def _note(self, worker: Worker) -> None:
+        """Whether it holds a lease or is free has changed."""
         free = self._free.setdefault(worker.role, {})
         if worker.lease:
             free.pop(worker.uuid, None)
+            self._holders[worker.lease] = worker
         else:
             free[worker.uuid] = None
 
@@ -214,6 +233,7 @@ class Registry:
             del self._workers[worker.uuid]
             self._counts[worker.role] -= 1
             self._free.get(worker.role, {}).pop(worker.uuid, None)
+            self._holders.pop(worker.lease, None)
 
     def beat(self, worker: Worker, message: Beat, now_s: float) -> bool:
         """Note a beat. True when the worker had been stuck and moves again."""

@@ -92,16 +92,16 @@ class RunBooks:
             config = ExperimentConfig.model_validate_json(submit.config_json)
         except ValidationError as error:
             reason = f"the config is not valid: {error}"[:LONGEST_REASON]
-            return RunRefused(effect.experiment, Rejected("invalid", reason))
+            return RunRefused(effect.asked, Rejected("invalid", reason))
         root = Path(os.path.abspath(self._runs_dir / submit.run_dir))
         try:
             self._refuse_to_disturb(root, submit)
             folder = prepare(root, submit.on_exists, mode="parallel", now=datetime.now().astimezone())
-            return self._open(effect.experiment, submit, config, folder)
+            return self._open(effect, config, folder)
         except (RunFolderError, CheckpointIndexError, FolderOwnedError, JournalError) as error:
-            return RunRefused(effect.experiment, Rejected("exists", str(error)))
+            return RunRefused(effect.asked, Rejected("exists", str(error)))
         except (OSError, ValueError) as error:  # ValueError: a null byte in a path
-            return RunRefused(effect.experiment, Rejected("invalid", f"the run folder cannot be written: {error}"))
+            return RunRefused(effect.asked, Rejected("invalid", f"the run folder cannot be written: {error}"))
 
     def _refuse_to_disturb(self, root: Path, submit: Submit) -> None:
         """A run that is under way is neither resumed by another nor moved away under its workers' hands."""
@@ -116,14 +116,13 @@ class RunBooks:
         if submit.on_exists == "force" and RunFolder(root).owner.exists():
             Ownership(RunFolder(root).owner).release()  # raises where another coordinator has the run in hand
 
-    def _open(
-        self, experiment: str, submit: Submit, config: ExperimentConfig, folder: RunFolder
-    ) -> RunPrepared | RunRefused:
+    def _open(self, effect: PrepareRun, config: ExperimentConfig, folder: RunFolder) -> RunPrepared | RunRefused:
+        experiment, submit = effect.experiment, effect.submit
         resume = submit.on_exists == "resume"
         checkpoints = CheckpointIndex(folder.ckpt)
         if resume and checkpoints.last is None:
             text = f"{folder.root} cannot be resumed: it has no checkpoint yet; start over with --force"
-            return RunRefused(experiment, Rejected("exists", text))
+            return RunRefused(effect.asked, Rejected("exists", text))
         with ExitStack() as undo:
             ownership = Ownership(folder.owner)
             undo.callback(ownership.release)
@@ -151,7 +150,7 @@ class RunBooks:
         sweep_orphans(folder.data, live, older_than_s=0.0)  # what is left of a life before this one
         policy_file = policy_file_of(folder, experiment)
         resumed = resumed_at(checkpoints, log, counters, policy_file)
-        return RunPrepared(experiment, config, str(folder.root), str(policy_file), resumed, recovered, uncounted)
+        return RunPrepared(effect, config, str(folder.root), str(policy_file), resumed, recovered, uncounted)
 
     def recover(self, run_dir: Path) -> Recovered:
         """Take a run up that a coordinator before this one had in hand, or show what it was if it is over.

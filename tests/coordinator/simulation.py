@@ -530,9 +530,9 @@ class World:
         for effect in self.coordinator.handle(event, self.now_s):
             if isinstance(effect, fx.PrepareRun):
                 run_dir = effect.submit.run_dir
-                effects += self._handle(RunPrepared(effect.experiment, self.config, run_dir, run_dir + "/policy/p"))
+                effects += self._handle(RunPrepared(effect, self.config, run_dir, run_dir + "/policy/p"))
             elif isinstance(effect, fx.ReadLog):
-                effects += self._handle(LogRead(effect.peer, effect.message_id, LogText([], effect.is_over)))
+                effects += self._handle(LogRead(effect.asked, LogText([], effect.is_over)))
             else:
                 effects.append(effect)
         return effects

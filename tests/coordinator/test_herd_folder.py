@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from remuda.coordinator.effects import CloseRun, PrepareRun, Remember
+from remuda.coordinator.effects import Asked, CloseRun, PrepareRun, Remember
 from remuda.coordinator.events import Recovered, RunPrepared
 from remuda.coordinator.experiment import Experiment
 from remuda.coordinator.herd_folder import HerdFolder
@@ -20,7 +20,6 @@ from remuda.coordinator.identity import Identity
 from remuda.coordinator.journal import JournalDamagedError
 from remuda.coordinator.lost_run import LostRun
 from remuda.coordinator.memory import FORMAT, ResultMemory, RunMemory
-from remuda.coordinator.recollection import identity_memory
 from remuda.coordinator.run_books import RunBooks
 from remuda.logbook.progress import ProgressRow
 from remuda.storage.checkpoint_index import CheckpointIndex
@@ -37,13 +36,12 @@ FIRST, SECOND, OTHER = (f"eeeeeeee-0000-4000-8000-00000000000{number}" for numbe
 def submitted(books: RunBooks, experiment: str, name: str, on_exists: OnExists = "error") -> Remember:
     """Make the run, as the service does, and return what it would journal."""
     config = small_config()
-    prepared = books.prepare(PrepareRun(experiment, Submit(name, config.model_dump_json(), name, on_exists)))
+    submit = Submit(name, config.model_dump_json(), name, on_exists)
+    prepared = books.prepare(PrepareRun(Asked(b"client", 7), experiment, submit))
     assert isinstance(prepared, RunPrepared)
     identity = Identity(experiment, name, prepared.run_dir, prepared.policy_file, 0, 0)
     memory = Experiment(identity, config, 0.0).memory(0.0)
-    return Remember(
-        experiment, RunMemory(FORMAT, identity_memory(identity, config.model_dump_json()), memory, [], leases=7)
-    )
+    return Remember(experiment, RunMemory(FORMAT, identity.memory(submit.config_json), memory, [], leases=7))
 
 
 def save(run: RunFolder) -> None:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from remuda.buffer.chunk import chunk_name, write_chunk
 from remuda.coordinator.effects import (
+    Asked,
     CloseRun,
     DeleteChunks,
     Effect,
@@ -34,6 +35,7 @@ from remuda.tests.worker.leases import EXPERIMENT, small_config
 from remuda.wire.messages import CheckpointRecord, ChunkId, PolicyRef, Rejected, Submit
 
 OTHER = "eeeeeeee-0000-4000-8000-000000000002"
+ASKED = Asked(b"client", 7)
 SUBMIT = Submit("small", small_config().model_dump_json(), "mine")
 
 
@@ -46,15 +48,15 @@ def books(tmp_path: Path) -> Iterator[RunBooks]:
 
 @pytest.fixture
 def run(books: RunBooks) -> RunFolder:
-    prepared = books.prepare(PrepareRun(EXPERIMENT, SUBMIT))
+    prepared = books.prepare(PrepareRun(ASKED, EXPERIMENT, SUBMIT))
     assert isinstance(prepared, RunPrepared)
     return RunFolder(Path(prepared.run_dir))
 
 
 def refused(books: RunBooks, submit: Submit, experiment: str = OTHER) -> Rejected:
-    answer = books.prepare(PrepareRun(experiment, submit))
+    answer = books.prepare(PrepareRun(ASKED, experiment, submit))
     assert isinstance(answer, RunRefused)
-    assert answer.experiment == experiment
+    assert answer.asked == ASKED
     return answer.rejection
 
 
@@ -77,7 +79,7 @@ def recorded(run: RunFolder, train_iter: int, *, keep: int = 0, interrupted: boo
 
 
 def test_a_run_is_prepared_with_its_configs(books: RunBooks, tmp_path: Path) -> None:
-    prepared = books.prepare(PrepareRun(EXPERIMENT, replace(SUBMIT, provenance={"seed": "file"})))
+    prepared = books.prepare(PrepareRun(ASKED, EXPERIMENT, replace(SUBMIT, provenance={"seed": "file"})))
     assert isinstance(prepared, RunPrepared)
     run = RunFolder(tmp_path / "runs" / "mine")
     assert prepared.config == small_config()
@@ -90,7 +92,7 @@ def test_a_run_is_prepared_with_its_configs(books: RunBooks, tmp_path: Path) -> 
 
 
 def test_a_path_is_cleaned_before_workers_are_told_of_it(books: RunBooks, tmp_path: Path) -> None:
-    prepared = books.prepare(PrepareRun(EXPERIMENT, replace(SUBMIT, run_dir="a/../b/./c")))
+    prepared = books.prepare(PrepareRun(ASKED, EXPERIMENT, replace(SUBMIT, run_dir="a/../b/./c")))
     assert isinstance(prepared, RunPrepared)
     assert prepared.run_dir == str(tmp_path / "runs" / "b" / "c")
 
@@ -143,7 +145,7 @@ def test_a_run_that_is_not_over_is_not_disturbed(
 
 
 def test_beside_a_run_that_is_not_over_another_may_be_made(books: RunBooks, run: RunFolder) -> None:
-    prepared = books.prepare(PrepareRun(OTHER, replace(SUBMIT, on_exists="rename")))
+    prepared = books.prepare(PrepareRun(ASKED, OTHER, replace(SUBMIT, on_exists="rename")))
     assert isinstance(prepared, RunPrepared)
     assert Path(prepared.run_dir) != run.root
     assert Path(prepared.run_dir).name.startswith("mine_")
@@ -154,7 +156,7 @@ def test_what_is_over_can_be_resumed_from_its_last_checkpoint(books: RunBooks, r
     books.carry_out(RecordCheckpoint(EXPERIMENT, last, 0, interrupted=False))
     books.carry_out(RecordReward(EXPERIMENT, 7, 12.5, best=True))
     books.carry_out(CloseRun(EXPERIMENT, frozenset()))
-    prepared = books.prepare(PrepareRun(OTHER, replace(SUBMIT, on_exists="resume")))
+    prepared = books.prepare(PrepareRun(ASKED, OTHER, replace(SUBMIT, on_exists="resume")))
     assert isinstance(prepared, RunPrepared)
     assert prepared.resumed is not None
     counters = prepared.resumed.counters
@@ -177,7 +179,7 @@ def test_without_its_journal_a_run_goes_on_from_its_checkpoint_alone(
         run.journal.unlink()
     else:
         run.journal.write_bytes(b"no database" * 1_000)
-    prepared = books.prepare(PrepareRun(OTHER, replace(SUBMIT, on_exists="resume")))
+    prepared = books.prepare(PrepareRun(ASKED, OTHER, replace(SUBMIT, on_exists="resume")))
     assert isinstance(prepared, RunPrepared)
     assert prepared.recovered is None
     assert prepared.uncounted == ()
@@ -238,7 +240,7 @@ def test_rows_go_to_the_sinks_of_the_config_too(books: RunBooks, tmp_path: Path)
     config = small_config()
     log = config.log.model_copy(update={"sinks": ("csv", "jsonl")})
     submit = replace(SUBMIT, config_json=config.model_copy(update={"log": log}).model_dump_json())
-    assert isinstance(books.prepare(PrepareRun(EXPERIMENT, submit)), RunPrepared)
+    assert isinstance(books.prepare(PrepareRun(ASKED, EXPERIMENT, submit)), RunPrepared)
     books.carry_out(WriteProgress(EXPERIMENT, ProgressRow(epoch=0, env_step=40, losses={}, wall_s=1.0)))
     run = RunFolder(tmp_path / "runs" / "mine")
     assert run.progress_csv.read_text().splitlines()[1].startswith("40,0,0,1.0,")

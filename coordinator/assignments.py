@@ -1,0 +1,86 @@
+"""Who works for whom: leases are given out as the scheduler decides, and end with their work or with their worker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from remuda.coordinator.effects import Step
+from remuda.coordinator.experiment import Experiment
+from remuda.coordinator.experiments import Experiments
+from remuda.coordinator.memory import RunMemory
+from remuda.coordinator.recollection import Recollection
+from remuda.coordinator.registry import Registry, Worker
+from remuda.coordinator.scheduler import ROLES, Demand, Grant, Plan, Return, plan
+from remuda.wire.messages import Role
+
+_NOTHING_TO_DO = Plan((), {})
+
+
+class Assignments:
+    """The leases of all experiments. Which worker holds one, the registry knows; what it does under it, the experiment
+    knows."""
+
+    def __init__(
+        self, registry: Registry, experiments: Experiments, recollection: Recollection, *, newest_lease: int
+    ) -> None:
+        """`newest_lease` is the highest number that may have been given out before."""
+        self._registry = registry
+        self._experiments = experiments
+        self._recollection = recollection
+        self._experiment_of: dict[int, Experiment] = {}
+        """By lease, open or over: late chunks still find their ledger."""
+        self.newest_lease = newest_lease
+        """The highest number given out so far."""
+
+    def experiment_of(self, lease: int) -> Experiment | None:
+        """For whom the worker with this lease works, or worked."""
+        return self._experiment_of.get(lease)
+
+    def schedule(self, now_s: float) -> list[Step]:
+        """Give workers to those who lack them, as far as there are any."""
+        going_on = self._experiments.going_on
+        demands = [demand for experiment in going_on if (demand := experiment.demand(now_s)) is not None]
+        decided = self._plan(demands, going_on) if demands else _NOTHING_TO_DO
+        steps: list[Step] = []
+        for experiment in going_on:
+            steps += experiment.wait(decided.waiting.get(experiment.identity.id), now_s)
+        for grant in decided.grants:
+            steps += self._assign(grant, now_s)
+        for lent in decided.returns:
+            steps += self._ask_back(lent)
+        return steps
+
+    def end(self, worker: Worker, why: str, now_s: float) -> list[Step]:
+        """A worker does not serve any more under the lease that it holds, if it holds one."""
+        experiment, lease = self.experiment_of(worker.lease), worker.lease
+        self._registry.take_back(worker)
+        if experiment is None:
+            return []
+        self._recollection.touch(experiment.identity.id)
+        return experiment.worker_gone(lease, why, now_s)
+
+    def remember(self, experiment: Experiment, memory: RunMemory, now_s: float) -> None:
+        """Go on from there: its leases stay open, their workers may come back."""
+        self.newest_lease = max(self.newest_lease, memory.leases)
+        self._experiment_of |= dict.fromkeys(experiment.past_leases, experiment)
+        for holder in memory.holders:
+            self._registry.expect(holder, now_s)
+
+    def _plan(self, demands: Sequence[Demand], going_on: Sequence[Experiment]) -> Plan:
+        herd: dict[Role, int] = {role: self._registry.count(role) for role in ROLES}
+        free: dict[Role, list[str]] = {role: self._registry.free(role) for role in ROLES}
+        return plan(demands, free, [experiment.holding() for experiment in going_on], herd)
+
+    def _assign(self, grant: Grant, now_s: float) -> list[Step]:
+        worker, experiment = self._registry.find(grant.worker), self._experiments[grant.experiment]
+        assert worker is not None, "only who is there is granted"
+        self.newest_lease += 1
+        self._registry.give(worker, self.newest_lease, now_s)
+        self._experiment_of[self.newest_lease] = experiment
+        self._recollection.touch(grant.experiment)
+        return experiment.assign(self.newest_lease, grant.role, grant.worker, now_s)
+
+    def _ask_back(self, lent: Return) -> list[Step]:
+        """Somebody gives a worker back for the sake of another."""
+        self._recollection.touch(lent.holder)
+        return self._experiments[lent.holder].lend(lent.lease, self._experiments[lent.waiting].identity.name)

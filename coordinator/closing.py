@@ -1,0 +1,50 @@
+"""How a coordinator ends: every run is stopped, then the workers are sent home, and when they have gone it exits."""
+
+from __future__ import annotations
+
+from remuda.coordinator.effects import Answer, Exit, Post, Say, Step
+from remuda.coordinator.experiments import Experiments
+from remuda.coordinator.recollection import Recollection
+from remuda.coordinator.registry import Registry
+from remuda.wire.messages import Leave, Rejected
+
+FAREWELL_S = 5.0
+"""How long a coordinator that shuts down waits for its workers to say goodbye."""
+
+
+class Closing:
+    """Open until somebody asks for the end."""
+
+    def __init__(self, experiments: Experiments, registry: Registry, recollection: Recollection) -> None:
+        self._experiments = experiments
+        self._registry = registry
+        self._recollection = recollection
+        self._reason: str | None = None
+        self._farewell_s: float | None = None
+
+    def refusal(self) -> list[Step]:
+        """What whoever comes too late is answered; nothing while it is open."""
+        if self._reason is None:
+            return []
+        return [Answer(Rejected("closing", f"the coordinator is shutting down: {self._reason}"))]
+
+    def begin(self, reason: str, now_s: float) -> list[Step]:
+        """Stop every run; at once where it is asked for the second time."""
+        hurry = self._reason is not None
+        self._reason = self._reason or reason
+        steps: list[Step] = [Say(None, f"shutting down: {reason}")]
+        for experiment in self._experiments.going_on:
+            self._recollection.touch(experiment.identity.id)
+            steps += experiment.stop(now=hurry, explanation=f"the coordinator is shutting down: {reason}", now_s=now_s)
+        return steps
+
+    def tick(self, now_s: float) -> list[Step]:
+        """Once every experiment is over, send the workers home and end when they have gone."""
+        if self._reason is None or self._experiments.going_on:
+            return []
+        if self._farewell_s is None:
+            self._farewell_s = now_s
+            return [Post(worker.peer, Leave(f"the coordinator ends: {self._reason}")) for worker in self._registry]
+        if len(self._registry) == 0 or now_s - self._farewell_s > FAREWELL_S:
+            return [Exit()]
+        return []

@@ -1,0 +1,149 @@
+"""The herd: who joins it and comes back to it, who leaves, and who is given up because he is lost or stuck."""
+
+from __future__ import annotations
+
+from remuda.coordinator.assignments import Assignments
+from remuda.coordinator.effects import Answer, HangUp, Level, Post, Release, Say, Step
+from remuda.coordinator.registry import Limits, Registry, Worker
+from remuda.wire.messages import (
+    PROTOCOL_VERSION,
+    Beat,
+    BeatHeard,
+    Leave,
+    Register,
+    Registered,
+    Rejected,
+    WorkerStatus,
+)
+
+LOOK_INTERVAL_S = 0.25
+"""Between two looks through the whole herd for those that are lost or stuck."""
+
+
+class Herd:
+    """Workers come and go: whoever comes is put to work where one is needed, whoever goes leaves no lease behind."""
+
+    def __init__(self, coordinator: str, limits: Limits, registry: Registry, assignments: Assignments) -> None:
+        """`coordinator` is the id that workers are told."""
+        self._coordinator = coordinator
+        self._limits = limits
+        self._registry = registry
+        self._assignments = assignments
+        self._look_due_s = 0.0
+
+    # --- they come ---
+
+    def register(self, message: Register, peer: bytes, now_s: float) -> list[Step]:
+        """A worker wants to join; or it is back over a new connection."""
+        refusal = _refusal(message, peer)
+        if refusal is not None:
+            return [Answer(refusal)]
+        admission = self._registry.admit(message, peer, now_s)
+        worker = admission.worker
+        if worker is None:
+            return [Answer(Rejected("superseded", admission.refusal or "refused"))]
+        if admission.back:
+            return [*_hang_up(admission.former_peer, peer), *self._welcome_back(worker, message, now_s)]
+        steps: list[Step] = [self._registered(message.lease)]
+        if admission.superseded is not None:
+            former = admission.superseded
+            steps += self._assignments.end(former, "it started anew", now_s)
+            steps.append(Post(former.peer, Leave(f"incarnation {message.incarnation} has taken over")))
+        text = f"{message.role} {message.worker} incarnation {message.incarnation} joins the herd"
+        steps.append(Say(None, f"{text} (pid {message.pid} on {message.host})"))
+        return steps + self._assignments.schedule(now_s)
+
+    def _welcome_back(self, worker: Worker, message: Register, now_s: float) -> list[Step]:
+        """It has lost touch with this coordinator, or with the one before. It goes on with its lease if both sides say
+        it has it; what was on its way to it is said again."""
+        experiment = self._assignments.experiment_of(worker.lease)
+        if experiment is not None and worker.lease == message.lease:
+            return [self._registered(message.lease, goes_on=True), *experiment.back(worker.lease, now_s)]
+        ended = self._assignments.end(worker, "it does not hold its lease any more", now_s)
+        return [self._registered(message.lease), *ended, *self._assignments.schedule(now_s)]
+
+    def _registered(self, lease: int, *, goes_on: bool = False) -> Answer:
+        interval_s = self._registry.beat_interval_s
+        return Answer(Registered(self._coordinator, interval_s, self._limits.death_timeout_s, lease, goes_on))
+
+    # --- they are there ---
+
+    def beat(self, worker: Worker, message: Beat, now_s: float) -> list[Step]:
+        """It is alive, and says whether it moves."""
+        steps: list[Step] = []
+        if self._registry.beat(worker, message, now_s):
+            steps.append(self._say_of(worker, f"{worker.role} {worker.uuid} moves again"))
+        return [Answer(BeatHeard(self._registry.beat_interval_s)), *steps]
+
+    def release(self, release: Release, now_s: float) -> list[Step]:
+        """An experiment lets go of a worker."""
+        worker = self._registry.holder(release.lease)
+        if worker is None:
+            return []
+        self._registry.take_back(worker)
+        return self._give_up(worker, "it did not let go when its experiment ended", now_s) if release.dismiss else []
+
+    def status(self, now_s: float) -> list[WorkerStatus]:
+        """Everybody, as `remuda status` shows them."""
+        return [self._status(worker, now_s) for worker in self._registry]
+
+    def _status(self, worker: Worker, now_s: float) -> WorkerStatus:
+        experiment = self._assignments.experiment_of(worker.lease)
+        if experiment is None:
+            return worker.status(None, None, now_s)
+        return worker.status(experiment.identity.id, experiment.work_share(worker.uuid), now_s)
+
+    # --- they go ---
+
+    def goodbye(self, worker: Worker, reason: str, now_s: float) -> list[Step]:
+        """It leaves of its own accord."""
+        steps = self._assignments.end(worker, f"it left ({reason})", now_s)
+        self._registry.remove(worker)
+        steps.append(Say(None, f"{worker.role} {worker.uuid} leaves the herd: {reason}"))
+        return steps + self._assignments.schedule(now_s)
+
+    def tick(self, now_s: float) -> list[Step]:
+        """Now and then: who is lost, and who does not move."""
+        if now_s < self._look_due_s:
+            return []
+        self._look_due_s = now_s + LOOK_INTERVAL_S
+        steps: list[Step] = []
+        for worker in self._registry.lost(now_s):
+            silence = f"silent for {now_s - worker.heard_s:.1f} s"
+            steps.append(Say(None, f"{worker.role} {worker.uuid} is lost: {silence}"))
+            steps += self._assignments.end(worker, f"lost, {silence}", now_s)
+            self._registry.remove(worker)
+        for worker in self._registry.newly_stuck(now_s):
+            text = f"{worker.role} {worker.uuid} is stuck: beats, but no progress while {worker.activity}"
+            steps.append(self._say_of(worker, text, "warning"))
+        for worker in self._registry.hopeless(now_s):
+            steps += self._give_up(worker, f"stuck, no progress for {now_s - worker.progressed_s:.0f} s", now_s)
+        return steps
+
+    def _give_up(self, worker: Worker, why: str, now_s: float) -> list[Step]:
+        """Take a worker out that does not answer. Its process ends, and its nanny starts it anew."""
+        steps = self._assignments.end(worker, why, now_s)
+        self._registry.remove(worker)
+        return [*steps, Post(worker.peer, Rejected("dismissed", why))]
+
+    def _say_of(self, worker: Worker, text: str, level: Level = "info") -> Say:
+        """In the log of the experiment that it works for."""
+        experiment = self._assignments.experiment_of(worker.lease)
+        return Say(None if experiment is None else experiment.identity.id, text, level)
+
+
+def _refusal(message: Register, peer: bytes) -> Rejected | None:
+    """Who is not even looked at."""
+    if message.protocol != PROTOCOL_VERSION:
+        return Rejected(
+            "protocol",
+            f"this coordinator speaks protocol {PROTOCOL_VERSION}, the worker {message.worker} "
+            f"(Remuda {message.version}) speaks {message.protocol}; install the same version on both",
+        )
+    if not peer.startswith(f"{message.worker}:{message.incarnation}:".encode()):
+        return Rejected("malformed", "the socket's identity is not that of the registered worker")
+    return None
+
+
+def _hang_up(former: bytes, peer: bytes) -> list[Step]:
+    return [HangUp(former)] if former != peer else []

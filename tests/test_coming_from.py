@@ -1,4 +1,5 @@
-"""docs/coming-from.md: every name in its columns headed Remuda is one that Remuda has."""
+"""docs/coming-from.md: every name in its columns headed Remuda is one that Remuda has, and none of the others' names is
+left out."""
 
 from __future__ import annotations
 
@@ -16,36 +17,46 @@ from typer.core import TyperGroup
 from remuda.cli.app import app
 from remuda.config.schema import BufferConfig, ExperimentConfig
 from remuda.config.suggest import all_keys, kinds_at
-from remuda.logbook.episode_reports import CollectReport, EvaluationReport
+from remuda.logbook.episode_reports import CollectReport, EvaluationReport, WorkerReport
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.reports import Report
-from remuda.logbook.training_reports import BufferSampleReport
+from remuda.logbook.training_reports import BufferSampleReport, BufferThroughputReport
 from remuda.policy.algorithms import declaration
-from remuda.wire.messages import ExperimentStatus
+from remuda.tests.names_of_others import IN_WORDS, NAMES
+from remuda.wire.messages import CheckpointRecord, ExperimentStatus
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "coming-from.md"
 FILES_ARE_IN = ("docs/run-folder.md", "docs/plotting-and-sweeps.md", "storage/run_folder.py")
 
 
-def remuda_cells(text: str) -> Iterator[tuple[int, str]]:
-    """Line and content of every cell below a heading Remuda."""
-    at: int | None = None
+def cells(text: str) -> Iterator[tuple[int, str, str]]:
+    """Line, heading and content of every cell of every table."""
+    headings: list[str] | None = None
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.startswith("|"):
-            at = None
+            headings = None
             continue
-        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-        if at is None:
-            at = cells.index("Remuda") if "Remuda" in cells else -1
-        elif at >= 0 and set(cells[at]) != {"-"}:
-            yield number, cells[at]
+        row = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if headings is None:
+            headings = row
+        elif set(row[0]) != {"-"}:
+            yield from ((number, heading, cell) for heading, cell in zip(headings, row, strict=True))
+
+
+def their_cells(text: str, system: str) -> str:
+    """What stands in the columns of others: of the tables of one system, and of that of all."""
+    sections = re.split(r"^## ", text, flags=re.M)[1:]
+    chosen = [section for section in sections if section.startswith((f"{system}\n", "The same words\n"))]
+    assert len(chosen) == 2, system
+    found = (one for section in chosen for one in cells(section))
+    return "\n".join(cell for _, heading, cell in found if heading not in ("Remuda", ""))
 
 
 def spans() -> list[tuple[int, str]]:
     """Line and text of everything set as code in those cells."""
-    cells = remuda_cells(PAGE.read_text(encoding="utf-8"))
-    return [(number, span) for number, cell in cells for span in re.findall(r"`([^`]+)`", cell)]
+    ours = [(number, cell) for number, heading, cell in cells(PAGE.read_text(encoding="utf-8")) if heading == "Remuda"]
+    return [(number, span) for number, cell in ours for span in re.findall(r"`([^`]+)`", cell)]
 
 
 @cache
@@ -76,13 +87,17 @@ def names() -> set[str]:
     """Columns, keys of logs and curves, and fields of a status."""
     row = ProgressRow(epoch=0, env_step=0, losses={}, wall_s=0.0)
     known = {*row.values(), *row.record(), *ExperimentStatus.__struct_fields__, "nan"}
+    known |= {*CheckpointRecord.__struct_fields__}
     for kind in kinds_at(("policy",)):
         config = ExperimentConfig.model_validate({"name": "x", "env": {"id": "x"}, "policy": {"type": kind}})
         declared = declaration(config)
         known |= {*declared.loss_columns, *declared.monitored}
         known |= {f"learner/{name}" for name in declared.monitored}
         known |= {f"learner_step/{name}_avg" for name in declared.monitored}
-    for role, report in (("collector", CollectReport), ("evaluator", EvaluationReport), ("buffer", BufferSampleReport)):
+    for role, report in (
+        ("collector", CollectReport), ("evaluator", EvaluationReport), ("buffer", BufferSampleReport),
+        ("collector", WorkerReport), ("buffer", BufferThroughputReport),
+    ):  # fmt: skip
         fields = re.findall(r'^            "(\w+)":', source_of(report), re.M)
         assert fields
         known |= {*fields, *(f"{role}_step/{field}" for field in fields)}
@@ -145,3 +160,11 @@ def test_what_is_not_there_is_noticed(span: str) -> None:
 def test_settings_are_those_of_every_algorithm() -> None:
     assert {"policy.n_step", "policy.clip", "policy.rho_clip"} <= settings()
     assert {f"buffer.{name}" for name in BufferConfig.model_fields} <= settings()
+
+
+@pytest.mark.parametrize("system", NAMES)
+def test_none_of_their_names_is_left_out(system: str) -> None:
+    text = their_cells(PAGE.read_text(encoding="utf-8"), system)
+    names = [*NAMES[system].split(), *IN_WORDS.get(system, ())]
+    assert len(names) > 70
+    assert [name for name in names if name not in text] == []

@@ -246,18 +246,20 @@ class LearnerConfig(Section):
     """How the policy is updated and how often it is published."""
 
     batch_size: Positive = 64
-    """Rows per gradient update; for on-policy algorithms, segments per batch."""
+    """Replay only: rows per gradient update. On-policy algorithms have `segments_per_update`."""
     learning_rate: PositiveFloat = 1e-3
     """Adam step size."""
     max_grad_norm: PositiveFloat | None = 10.0
     """Gradients are scaled down to this norm; null leaves them."""
     publish_interval_iters: Positive = 10
-    """Gradient updates between rewrites of the policy file. On-policy algorithms publish after every update."""
+    """Gradient updates between rewrites of the policy file, at least: in parallel mode publishing keeps to about 1 % of
+    the learner's time, so a large network's versions are further apart. On-policy algorithms publish after every
+    batch."""
     segments_per_update: Positive | None = None
     """On-policy algorithms only: segments (of `policy.horizon_steps` steps of one environment) per update; null takes
     one of every environment."""
     prefetch_batches: Positive = 16
-    """Batches asked for in one request; the next request is in flight while these are trained on."""
+    """Replay only: batches asked for in one request; the next request is in flight while these are trained on."""
     device: str = "cpu"
     """A torch device: cpu, cuda, cuda:1."""
     initialize_from: str | None = None
@@ -310,7 +312,8 @@ class EvaluatorConfig(Section):
 
 
 class BufferConfig(Section):
-    """What the replay index keeps and how rows are drawn from it."""
+    """What the replay index keeps and how rows are drawn from it. On-policy algorithms use each row once, in order: of
+    these settings `max_policy_lag` and `quota_bytes` alone are theirs."""
 
     capacity: Positive = 100_000
     """Rows kept; the oldest go first."""

@@ -103,7 +103,7 @@ def _beginner(role: str, identity: WorkerIdentity, link: Link, life: Life) -> Ca
             return CollectorWork(assign, identity, link)
         if role == "evaluator":
             return EvaluatorWork(assign, identity, link, life)
-        return LearnerWork(assign, identity, link)
+        return LearnerWork(assign, link)
 
     return begin
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import io
-import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from importlib import metadata
 from pathlib import Path
 from typing import cast
 
@@ -20,9 +15,8 @@ from msgspec import Struct
 
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.base import Algorithm, StateMismatchError
-from remuda.policy.checkpoint_file import FORMAT, CheckpointError, read, typed
+from remuda.policy.checkpoint_file import CheckpointError, encode, read, typed, versions, write
 from remuda.policy.spaces import ActionSpec, ObservationSpec
-from remuda.storage.atomic import write_bytes
 from remuda.wire.messages import CheckpointRecord, Counters, PolicyRef
 
 __all__ = ["CheckpointError", "CheckpointState", "Progress", "load", "restore", "restore_rngs", "save"]
@@ -91,13 +85,8 @@ def save(
     `rngs` are the generators whose streams must go on where they were; numpy's default kind only. OSError (disk full)
     leaves an older file of this name as it was.
     """
-    counters = progress.counters
-    content: dict[str, object] = {
+    parts: dict[str, object] = {
         **algorithm.state(),
-        "format": FORMAT,
-        "last_iter": counters.train_iter,
-        "last_step": counters.env_step,
-        "counters": msgspec.to_builtins(counters),
         "policy": msgspec.to_builtins(progress.policy),
         "exploration": dict(progress.exploration),
         "best_reward": progress.best_reward,
@@ -106,24 +95,9 @@ def save(
         "observation": asdict(algorithm.observation),
         "action": asdict(algorithm.action),
         "config": config.model_dump(mode="json"),
-        "versions": dict(_versions()),
     }
-    buffer = io.BytesIO()  # straight to a file it takes longer than this and the writing together
-    torch.save(content, buffer)
-    with buffer.getbuffer() as data:
-        write_bytes(path, data, durable=True)
-        sha256 = hashlib.sha256(data).hexdigest()
-    return CheckpointRecord(
-        train_iter=counters.train_iter,
-        env_step=counters.env_step,
-        wall_s=counters.wall_s,
-        reward=None,
-        file=path.name,
-        sha256=sha256,
-        created=(now or datetime.now()).astimezone().isoformat(timespec="seconds"),
-        episode=counters.episode,
-        policy=progress.policy,
-    )
+    counters = progress.counters
+    return write(path, encode(parts, counters), counters, policy=progress.policy, now=now)
 
 
 def load(path: Path) -> CheckpointState:
@@ -156,7 +130,7 @@ def restore(state: CheckpointState, algorithm: Algorithm) -> list[str]:
         raise CheckpointError(f"{state.path}: {error}") from error
     return [
         f"{state.path.name} was saved with {name} {state.versions.get(name, 'of unknown version')}, this is {version}"
-        for name, version in _versions().items()
+        for name, version in versions().items()
         if state.versions.get(name) != version
     ]
 
@@ -175,10 +149,3 @@ def _rng(generator: np.random.Generator) -> dict[str, object]:
     if not str(state["bit_generator"]).startswith("PCG64"):
         raise ValueError(f"only numpy's default generator (PCG64) can be checkpointed, not {state['bit_generator']}")
     return state
-
-
-@functools.cache
-def _versions() -> Mapping[str, str]:
-    """Of this process, looked up once: reading packages' metadata takes longer than writing a small checkpoint."""
-    packages = {name: metadata.version(name) for name in ("remuda", "torch", "numpy")}
-    return {**packages, "python": platform.python_version()}

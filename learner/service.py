@@ -11,7 +11,7 @@ import msgspec
 from remuda.buffer.chunk import ChunkError, Columns, read_chunk
 from remuda.buffer.ring import ColumnRing
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.make import make_single
+from remuda.environments.check import check_environment
 from remuda.learner.checkpoint import Progress
 from remuda.learner.loop import LearnerLoop
 from remuda.learner.outputs import LearnerOutputs
@@ -39,7 +39,6 @@ from remuda.wire.messages import (
     StopTraining,
 )
 from remuda.worker.affinity import settle
-from remuda.worker.identity import WorkerIdentity
 from remuda.worker.link import Link
 
 PUBLISH_DEADLINE_S = 30.0
@@ -52,7 +51,7 @@ class NotPublishedError(Exception):
 class LearnerWork:
     """Learns for one experiment. Training runs here, publishing in a thread, the network in the link's."""
 
-    def __init__(self, assign: Assign, identity: WorkerIdentity, link: Link) -> None:
+    def __init__(self, assign: Assign, link: Link) -> None:
         config = ExperimentConfig.model_validate_json(assign.config_json)
         self.timers = Timers()
         self._config = config
@@ -60,11 +59,7 @@ class LearnerWork:
         self._link = link
         self._folder = RunFolder(Path(assign.run_dir))
         place = settle(config, "learner", assign.index)
-        env = make_single(config.env, source_dir=config.source_dir)
-        try:
-            self._algorithm = new_algorithm(config, env.observation_space, env.action_space)
-        finally:
-            env.close()
+        self._algorithm = new_algorithm(config, *check_environment(config))
         train_iter = self._begin()
         self._say(place)
         plan = row_plan(config)

@@ -1,17 +1,28 @@
-"""A checkpoint file as untrusted input: opened without executing anything, checked before it is believed."""
+"""A checkpoint file: written atomically; opened as untrusted input, which is checked before it is believed."""
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import io
+import platform
 import zipfile
 from collections.abc import Mapping
+from datetime import datetime
+from importlib import metadata
 from pathlib import Path
 from typing import TypeVar, cast
 
 import msgspec
 import torch
 
+from remuda.storage.atomic import write_bytes
+from remuda.wire.messages import CheckpointRecord, Counters, PolicyRef
+
 FORMAT = 1
 """Raised when a checkpoint's content changes so that older code could not read it."""
+OURS = ("format", "last_iter", "last_step", "counters", "versions")
+"""What `encode` adds to the parts that it is given."""
 
 _T = TypeVar("_T")
 
@@ -24,6 +35,54 @@ class CheckpointError(Exception):
     """The checkpoint is missing, damaged, from a newer Remuda, or does not fit; the message names the file."""
 
 
+def encode(parts: Mapping[str, object], counters: Counters) -> memoryview:
+    """Return a checkpoint's content: these parts, how far the run was, and what wrote it."""
+    content: dict[str, object] = {
+        **parts,
+        "format": FORMAT,
+        "last_iter": counters.train_iter,
+        "last_step": counters.env_step,
+        "counters": msgspec.to_builtins(counters),
+        "versions": dict(versions()),
+    }
+    buffer = io.BytesIO()  # straight to a file it takes longer than this and the writing together
+    torch.save(content, buffer)
+    return buffer.getbuffer()
+
+
+def write(
+    path: Path,
+    content: memoryview,
+    counters: Counters,
+    *,
+    policy: PolicyRef = PolicyRef(),  # noqa: B008  (immutable)
+    now: datetime | None = None,
+) -> CheckpointRecord:
+    """Write what `encode` returned, atomically and synced to the disk, and describe it for index.json.
+
+    OSError (disk full) leaves an older file of this name as it was.
+    """
+    write_bytes(path, content, durable=True)
+    return CheckpointRecord(
+        train_iter=counters.train_iter,
+        env_step=counters.env_step,
+        wall_s=counters.wall_s,
+        reward=None,
+        file=path.name,
+        sha256=hashlib.sha256(content).hexdigest(),
+        created=(now or datetime.now()).astimezone().isoformat(timespec="seconds"),
+        episode=counters.episode,
+        policy=policy,
+    )
+
+
+@functools.cache
+def versions() -> Mapping[str, str]:
+    """Of this process, looked up once: reading packages' metadata takes longer than writing a small checkpoint."""
+    packages = {name: metadata.version(name) for name in ("remuda", "torch", "numpy")}
+    return {**packages, "python": platform.python_version()}
+
+
 def read(path: Path) -> Mapping[str, object]:
     """Open a checkpoint on the CPU. Raises CheckpointError; a hostile file is refused, never executed or unpacked."""
     try:
@@ -32,7 +91,7 @@ def read(path: Path) -> Mapping[str, object]:
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such checkpoint") from None
     except Exception as error:  # torch has a dozen unrelated types for a damaged or forbidden file
-        raise CheckpointError(f"{path}: not a checkpoint, or a damaged one: {_first_line(error)}") from error
+        raise CheckpointError(f"{path}: not a checkpoint, or a damaged one: {first_line(error)}") from error
     if not isinstance(content, dict):
         raise CheckpointError(f"{path}: not a checkpoint: it holds a {type(content).__name__}, not a dict")
     data = cast("dict[str, object]", content)
@@ -57,6 +116,6 @@ def _require_plain_archive(path: Path) -> None:
             raise ValueError("its archive is compressed, which no checkpoint is")
 
 
-def _first_line(error: Exception) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
+def first_line(error: Exception) -> str:
+    """What torch says first; pages of advice and its stack may follow."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from remuda.policy.base import ValuingActor
-from remuda.policy.checkpoint_file import CheckpointError
+from remuda.policy.checkpoint_file import CheckpointError, first_line
 from remuda.policy.distributions import Categorical, Gaussian, epsilon_greedy
 from remuda.policy.model_artifact import INFO, MODEL, ModelInfo, without_deprecation
 
@@ -73,8 +73,4 @@ def _load(path: Path) -> tuple[Any, ModelInfo]:
     except (ValueError, RuntimeError, msgspec.MsgspecError) as error:  # torch: a missing file, a damaged one
         if not path.is_file():
             raise CheckpointError(f"{path}: no such model") from None
-        raise CheckpointError(f"{path}: not a model of Remuda's, or a damaged one: {_first_line(error)}") from error
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise CheckpointError(f"{path}: not a model of Remuda's, or a damaged one: {first_line(error)}") from error

@@ -35,7 +35,6 @@ from remuda.wire.messages import (
     SaveCheckpoint,
     StopTraining,
 )
-from remuda.worker.identity import WorkerIdentity
 from remuda.worker.serve import TakenOverError
 
 ROWS = 32
@@ -60,9 +59,7 @@ class Coordinator:
     def begin(self, **changes: Any) -> LearnerWork:
         self.answered = len(self.link.sent_of(BatchRequest))
         lease = len(self.works) + 1
-        work = LearnerWork(
-            assign_to(self.run, self.config, lease=lease, **changes), WorkerIdentity(WORKER, 1), self.link
-        )
+        work = LearnerWork(assign_to(self.run, self.config, lease=lease, **changes), self.link)
         self.works.append(work)
         return work
 

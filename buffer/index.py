@@ -1,4 +1,4 @@
-"""Which rows are live, which of them are drawn, and which payload files nobody needs any more."""
+"""Which rows are live, and which of them are drawn."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from remuda.buffer.limiter import Limiter
+from remuda.buffer.payload_files import PayloadFiles, end_row
 from remuda.buffer.samplers import Sampler, importance_weights
 from remuda.wire.messages import ChunkMeta, IndexedChunk, PolicyRef
 
@@ -68,9 +69,7 @@ class ReplayIndex:
 
     Row ids count up from 0 over the whole run and are never reused; a row's slot is its id modulo the capacity.
     Rows are evicted singly, oldest first, when newer ones need their slots, and by whole chunks when the payload files
-    leave no room within `quota_bytes` for those that are on their way. A file may be deleted once no row in it is live
-    and the learner has either loaded it or was never told of it; each is reported exactly once, by whichever call made
-    it so.
+    leave no room within `quota_bytes` for those that are on their way. When a file may be deleted, PayloadFiles says.
 
     Opens no file and knows no clock. A restarted coordinator makes a new one and has it `restore` the live chunks.
     """
@@ -88,15 +87,13 @@ class ReplayIndex:
     ) -> None:
         """`chunks_ahead` is how many payload files may be written before they are inserted here; `on_retire` hears of
         every chunk that has no live row any more."""
-        if capacity < 1 or quota_bytes < 1:
-            raise ValueError(f"capacity and quota_bytes must be at least 1, not {capacity} and {quota_bytes}")
+        if capacity < 1:
+            raise ValueError(f"capacity must be at least 1, not {capacity}")
         self.capacity = capacity
         self._sampler = sampler
         self._limiter = limiter
         self._rng = rng
-        self._quota_bytes = quota_bytes
-        self._chunks_ahead = chunks_ahead
-        self._largest_bytes = 0  # of all payload files
+        self._files = PayloadFiles(quota_bytes, chunks_ahead)
         self._on_retire = on_retire
         self._slots = np.zeros(capacity, _SLOT)
         self._row_of_slot: Rows = self._slots["row"]
@@ -104,17 +101,12 @@ class ReplayIndex:
         self._policy_iter: Rows = self._slots["policy_iter"]
         self._row_of_slot.fill(_DEAD)
         self._chunks: deque[IndexedChunk] = deque()  # with live rows, oldest first
-        self._unloaded: list[IndexedChunk] = []  # without live rows, but the learner may be about to read the file
-        self._handed_row = 0  # the learner was told of every chunk below
-        self._loaded_row = 0  # and has loaded every chunk below
         self.next_row = 0
         """One above the newest row's id: how many rows were ever inserted."""
         self.first_live_row = 0
         """Every row below is evicted."""
         self.rows = 0
         """Live rows."""
-        self.payload_bytes = 0
-        """Bytes of payload files not yet reported as deletable."""
         self.sampled_rows = 0
         self.removed_rows = 0
         self.ignored_priorities = 0
@@ -131,20 +123,26 @@ class ReplayIndex:
         itself exceeds the capacity or the quota.
         """
         self.check_fits(meta)
-        first_row, end_row = self.next_row, self.next_row + meta.rows
+        chunk = IndexedChunk(first_row=self.next_row, meta=meta)
         if not meta.rows:
-            return InsertResult(first_row, [meta.file])
-        deletable = self.consume(max(self.first_live_row, end_row - self.capacity))
-        slots = self._slots_of(first_row, end_row)
-        self._row_of_slot[slots] = np.arange(first_row, end_row)
-        self._policy_iter[slots] = meta.policy.train_iter
-        self._uses[slots] = 0
-        self._sampler.on_insert(slots)
-        self._chunks.append(IndexedChunk(first_row=first_row, meta=meta))
-        self.next_row = end_row
-        self.rows += meta.rows
-        self._note_payload(meta)
-        return InsertResult(first_row, deletable + self._keep_quota())
+            return InsertResult(chunk.first_row, [meta.file])
+        deletable = self.consume(max(self.first_live_row, end_row(chunk) - self.capacity))
+        self.next_row = end_row(chunk)
+        self._admit(chunk)
+        return InsertResult(chunk.first_row, deletable + self._keep_quota())
+
+    def check_fits(self, meta: ChunkMeta) -> None:
+        """Raise ChunkTooLargeError where `insert` would, changing nothing."""
+        if meta.rows > self.capacity:
+            raise ChunkTooLargeError(
+                f"chunk {meta.file} has {meta.rows} rows and the buffer holds {self.capacity}: "
+                "raise buffer.capacity or lower collector.chunk_env_steps"
+            )
+        if meta.payload_bytes > self._files.quota_bytes:
+            raise ChunkTooLargeError(
+                f"chunk {meta.file} has {meta.payload_bytes} bytes and data/ may hold {self._files.quota_bytes}: "
+                "raise buffer.quota_bytes or lower collector.chunk_env_steps"
+            )
 
     def insertable_rows(self) -> int:
         """How many more rows may come in.
@@ -152,7 +150,7 @@ class ReplayIndex:
         The limiter's word; but none while data/ has no room for more, which happens only when the learner is behind
         with loading. A learner that itself waits for rows is not waited for.
         """
-        if self._is_full and self.sampleable_rows() >= self._limiter.request_rows:
+        if self._files.is_full and self.sampleable_rows() >= self._limiter.request_rows:
             return 0
         return self._limiter.insertable_rows(self.next_row, self.sampled_rows)
 
@@ -168,8 +166,7 @@ class ReplayIndex:
         self._kill(self.first_live_row, below_row)
         self.first_live_row = below_row
         deletable: list[str] = []
-        while self._chunks and _end_row(self._chunks[0]) <= below_row:
-            self._on_retire(self._chunks[0])
+        while self._chunks and end_row(self._chunks[0]) <= below_row:
             deletable += self._retire(self._chunks.popleft())
         return deletable
 
@@ -181,10 +178,7 @@ class ReplayIndex:
         rows, deletable = self.rows, list[str]()
         bound = (oldest.epoch, oldest.version)
         for chunk in [c for c in self._chunks if (c.meta.policy.epoch, c.meta.policy.version) < bound]:
-            self._kill(chunk.first_row, _end_row(chunk))
-            self._chunks.remove(chunk)
-            self._on_retire(chunk)
-            deletable += self._retire(chunk)
+            deletable += self._drop(chunk)
         return rows - self.rows, deletable
 
     def quarantine(self, file: str, reason: str) -> list[str]:
@@ -193,13 +187,8 @@ class ReplayIndex:
         A file without live rows is only counted.
         """
         self.quarantined[reason] += 1
-        for chunk in self._chunks:
-            if chunk.meta.file == file:
-                self._kill(chunk.first_row, _end_row(chunk))
-                self._chunks.remove(chunk)
-                self._on_retire(chunk)
-                return self._retire(chunk)
-        return []
+        found = [chunk for chunk in self._chunks if chunk.meta.file == file]
+        return self._drop(found[0]) if found else []
 
     def restore(self, chunks: Sequence[IndexedChunk], *, next_row: int, first_live_row: int) -> None:
         """Take in what was live before a restart: `chunks` in row order, with gaps where rows were dropped.
@@ -209,18 +198,8 @@ class ReplayIndex:
         self.next_row = next_row
         self.first_live_row = max(first_live_row, next_row - self.capacity)
         for chunk in chunks:
-            if _end_row(chunk) > self.first_live_row:
-                self._revive(chunk)
-
-    def _revive(self, chunk: IndexedChunk) -> None:
-        rows = np.arange(max(chunk.first_row, self.first_live_row), _end_row(chunk))
-        slots = rows % self.capacity
-        self._row_of_slot[slots] = rows
-        self._policy_iter[slots] = chunk.meta.policy.train_iter
-        self._sampler.on_insert(slots)
-        self._chunks.append(chunk)
-        self.rows += len(rows)
-        self._note_payload(chunk.meta)
+            if end_row(chunk) > self.first_live_row:
+                self._admit(chunk)
 
     def priorities(self) -> Prioritized:
         """Every live row's newest priority."""
@@ -228,10 +207,6 @@ class ReplayIndex:
         dense = np.full(self.next_row - self.first_live_row, np.nan, np.float32)
         dense[self._row_of_slot[slots] - self.first_live_row] = self._sampler.priorities(slots)
         return Prioritized(self.first_live_row, dense)
-
-    def learner_has(self, below_row: int) -> None:
-        """A learner that was there before the restart has loaded every live chunk below `below_row`."""
-        self._handed_row = self._loaded_row = min(below_row, self.next_row)
 
     # --- batches out ----------------------------------------------------------------------------------------------
 
@@ -282,8 +257,9 @@ class ReplayIndex:
 
         Only chunks with live rows are told, so nothing is missing but rows evicted or quarantined since.
         """
-        new = list(takewhile(lambda chunk: chunk.first_row >= self._handed_row, reversed(self._chunks)))
-        self._handed_row = self.next_row
+        told_row = self._files.told_row
+        new = list(takewhile(lambda chunk: chunk.first_row >= told_row, reversed(self._chunks)))
+        self._files.tell(self.next_row)
         return new[::-1]
 
     def live_chunks(self) -> list[IndexedChunk]:
@@ -296,91 +272,74 @@ class ReplayIndex:
         Raises ValueError when the learner claims rows that it was not told of. A claim lower than before changes
         nothing.
         """
-        if loaded_row > self._handed_row:
-            raise ValueError(f"the learner says it loaded rows below {loaded_row}; it was told {self._handed_row}")
-        self._loaded_row = max(self._loaded_row, loaded_row)
-        return self._release_unloaded() + self._keep_quota()
+        return self._files.confirm_loaded(loaded_row) + self._keep_quota()
 
     def forget_learner(self) -> list[str]:
         """The learner is gone and with it its ring: the next hand-out starts over. Return what may be deleted now."""
-        self._handed_row = self._loaded_row = 0
-        return self._release_unloaded() + self._keep_quota()
+        return self._files.forget_learner() + self._keep_quota()
+
+    def learner_has(self, below_row: int) -> None:
+        """A learner that was there before the restart has loaded every live chunk below `below_row`."""
+        self._files.learner_has(min(below_row, self.next_row))
 
     def files(self) -> set[str]:
         """Return every payload file that must stay in data/."""
-        return {chunk.meta.file for chunk in (*self._chunks, *self._unloaded)}
+        return {chunk.meta.file for chunk in self._chunks} | self._files.unloaded
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of payload files not yet reported as deletable."""
+        return self._files.bytes
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
-    def check_fits(self, meta: ChunkMeta) -> None:
-        """Raise ChunkTooLargeError where `insert` would, changing nothing."""
-        if meta.rows > self.capacity:
-            raise ChunkTooLargeError(
-                f"chunk {meta.file} has {meta.rows} rows and the buffer holds {self.capacity}: "
-                "raise buffer.capacity or lower collector.chunk_env_steps"
-            )
-        if meta.payload_bytes > self._quota_bytes:
-            raise ChunkTooLargeError(
-                f"chunk {meta.file} has {meta.payload_bytes} bytes and data/ may hold {self._quota_bytes}: "
-                "raise buffer.quota_bytes or lower collector.chunk_env_steps"
-            )
+    def _admit(self, chunk: IndexedChunk) -> None:
+        """Make those of the newest chunk's rows live that are not evicted already. Their slots are free."""
+        first = max(chunk.first_row, self.first_live_row)
+        slots = self._slots_of(first, end_row(chunk))
+        self._row_of_slot[slots] = np.arange(first, end_row(chunk))
+        self._policy_iter[slots] = chunk.meta.policy.train_iter
+        self._uses[slots] = 0
+        self._sampler.on_insert(slots)
+        self._chunks.append(chunk)
+        self.rows += len(slots)
+        self._files.add(chunk.meta)
 
-    def _note_payload(self, meta: ChunkMeta) -> None:
-        self.payload_bytes += meta.payload_bytes
-        self._largest_bytes = max(self._largest_bytes, meta.payload_bytes)
-
-    @property
-    def _is_full(self) -> bool:
-        """No room is left within the quota for the payload files that are on their way."""
-        return self.payload_bytes > self._quota_bytes - self._chunks_ahead * self._largest_bytes
-
-    def _slots_of(self, first_row: int, end_row: int) -> Rows:
+    def _slots_of(self, first: int, end: int) -> Rows:
         """The slots of consecutive rows, which are no more than the capacity."""
-        first_slot = first_row % self.capacity
-        end_slot = first_slot + end_row - first_row
+        first_slot = first % self.capacity
+        end_slot = first_slot + end - first
         slots = np.arange(first_slot, end_slot)
         if end_slot > self.capacity:
             slots[self.capacity - first_slot :] -= self.capacity
         return slots
 
-    def _kill(self, first_row: int, end_row: int) -> None:
+    def _kill(self, first: int, end: int) -> None:
         """Take those of these rows that are live out of the sampler."""
-        if first_row == end_row:
+        if first == end:
             return
-        slots = self._slots_of(first_row, end_row)
-        slots = slots[self._row_of_slot[slots] == np.arange(first_row, end_row)]
+        slots = self._slots_of(first, end)
+        slots = slots[self._row_of_slot[slots] == np.arange(first, end)]
         if len(slots):
             self._sampler.on_evict(slots)
             self._row_of_slot[slots] = _DEAD
             self.rows -= len(slots)
             self.removed_rows += len(slots)
 
+    def _drop(self, chunk: IndexedChunk) -> list[str]:
+        """Evict a chunk, wherever in the row it stands; returns its file if it may be deleted now."""
+        self._kill(chunk.first_row, end_row(chunk))
+        self._chunks.remove(chunk)
+        return self._retire(chunk)
+
     def _retire(self, chunk: IndexedChunk) -> list[str]:
         """Let go of a chunk without live rows."""
-        if self._may_be_read(chunk):
-            self._unloaded.append(chunk)
-            return []
-        self.payload_bytes -= chunk.meta.payload_bytes
-        return [chunk.meta.file]
-
-    def _release_unloaded(self) -> list[str]:
-        """Name the files that waited for the learner and need not any more."""
-        waiting, self._unloaded = self._unloaded, []
-        return [file for chunk in waiting for file in self._retire(chunk)]
+        self._on_retire(chunk)
+        return self._files.retire(chunk)
 
     def _keep_quota(self) -> list[str]:
         """Evict the oldest chunks while data/ is full and that frees their files at once."""
         deletable: list[str] = []
-        while self._is_full and len(self._chunks) > 1:
-            if self._may_be_read(self._chunks[0]):
-                break
-            deletable += self.consume(_end_row(self._chunks[0]))
+        while self._files.is_full and len(self._chunks) > 1 and not self._files.may_be_read(self._chunks[0]):
+            deletable += self.consume(end_row(self._chunks[0]))
         return deletable
-
-    def _may_be_read(self, chunk: IndexedChunk) -> bool:
-        """The learner was told of the chunk and has not said that it loaded it."""
-        return chunk.first_row < self._handed_row and _end_row(chunk) > self._loaded_row
-
-
-def _end_row(chunk: IndexedChunk) -> int:
-    return chunk.first_row + chunk.meta.rows

@@ -1,0 +1,92 @@
+"""How much room payload files take, and which of them nobody needs any more."""
+
+from __future__ import annotations
+
+from remuda.wire.messages import ChunkMeta, IndexedChunk
+
+
+class PayloadFiles:
+    """The files of a replay index's chunks: their bytes, and how far the learner has been told of them and loaded them.
+
+    A file may be deleted once no row in it is live and the learner has either loaded it or was never told of it; each
+    is reported exactly once, by whichever call made it so.
+    """
+
+    def __init__(self, quota_bytes: int, chunks_ahead: int) -> None:
+        """`chunks_ahead` is how many files may be written before they are known here."""
+        if quota_bytes < 1:
+            raise ValueError(f"quota_bytes must be at least 1, not {quota_bytes}")
+        self.quota_bytes = quota_bytes
+        self.bytes = 0
+        """Of all files not yet reported as deletable."""
+        self._chunks_ahead = chunks_ahead
+        self._largest_bytes = 0
+        self._unloaded: list[IndexedChunk] = []  # without live rows, but the learner may be about to read the file
+        self._told_row = 0
+        self._loaded_row = 0
+
+    @property
+    def told_row(self) -> int:
+        """The learner was told of every chunk below."""
+        return self._told_row
+
+    @property
+    def unloaded(self) -> frozenset[str]:
+        """Files without live rows that must stay all the same."""
+        return frozenset(chunk.meta.file for chunk in self._unloaded)
+
+    @property
+    def is_full(self) -> bool:
+        """No room is left within the quota for the files that are on their way."""
+        return self.bytes > self.quota_bytes - self._chunks_ahead * self._largest_bytes
+
+    def add(self, meta: ChunkMeta) -> None:
+        """A chunk's rows become live."""
+        self.bytes += meta.payload_bytes
+        self._largest_bytes = max(self._largest_bytes, meta.payload_bytes)
+
+    def retire(self, chunk: IndexedChunk) -> list[str]:
+        """No row of the chunk is live any more; returns its file if it may be deleted now."""
+        if self.may_be_read(chunk):
+            self._unloaded.append(chunk)
+            return []
+        self.bytes -= chunk.meta.payload_bytes
+        return [chunk.meta.file]
+
+    def may_be_read(self, chunk: IndexedChunk) -> bool:
+        """The learner was told of the chunk and has not said that it loaded it."""
+        return chunk.first_row < self._told_row and end_row(chunk) > self._loaded_row
+
+    def tell(self, below_row: int) -> None:
+        """The learner is told of every chunk below this row."""
+        self._told_row = below_row
+
+    def confirm_loaded(self, loaded_row: int) -> list[str]:
+        """The learner has every live row below `loaded_row`, which may be lower than it said before: then nothing
+        changes. Returns the files that may be deleted now.
+
+        Raises ValueError when the learner claims rows that it was not told of.
+        """
+        if loaded_row > self._told_row:
+            raise ValueError(f"the learner says it loaded rows below {loaded_row}; it was told {self._told_row}")
+        self._loaded_row = max(self._loaded_row, loaded_row)
+        return self._release()
+
+    def forget_learner(self) -> list[str]:
+        """The learner is gone, and nobody reads what it was told of; returns the files that may be deleted now."""
+        self._told_row = self._loaded_row = 0
+        return self._release()
+
+    def learner_has(self, below_row: int) -> None:
+        """There is a learner that was told of every chunk below this row, and has loaded it."""
+        self._told_row = self._loaded_row = below_row
+
+    def _release(self) -> list[str]:
+        """Name the files that waited for the learner and need not any more."""
+        waiting, self._unloaded = self._unloaded, []
+        return [file for chunk in waiting for file in self.retire(chunk)]
+
+
+def end_row(chunk: IndexedChunk) -> int:
+    """One above the chunk's last row."""
+    return chunk.first_row + chunk.meta.rows

@@ -78,7 +78,8 @@ def plot(
     if legend and count:
         raise InputError("give one of --legend (a curve per RUN_DIR) and --count (a curve per run)")
     try:
-        groups = _groups(folders, legend or [], select or [], exclude or [], count=count)
+        expanded = _expanded(folders, repeated=any((y, legend, select, exclude)))
+        groups = _groups(expanded, legend or [], select or [], exclude or [], count=count)
         panels = make_panels(groups, axes)
     except PlotError as error:
         raise InputError(str(error)) from error
@@ -91,16 +92,27 @@ def plot(
         _draw(panels, output, axes)
 
 
+def _expanded(folders: Sequence[str], *, repeated: bool) -> list[Path]:
+    """The folders that are meant; `repeated`: an option was given that may come several times."""
+    from remuda.plotting.errors import PlotError
+    from remuda.plotting.runs import expand
+
+    try:
+        return expand(folders)
+    except PlotError as error:
+        hint = "\nIf it was meant for an option: each takes one value, and is repeated for more, as in -y A -y B"
+        raise InputError(f"{error}{hint if repeated else ''}") from error
+
+
 def _groups(
-    folders: Sequence[str], legend: Sequence[str], select: Sequence[str], exclude: Sequence[str], *, count: bool
+    folders: Sequence[Path], legend: Sequence[str], select: Sequence[str], exclude: Sequence[str], *, count: bool
 ) -> list[Group]:
     from remuda.plotting.groups import by_experiment, by_legend, one_by_one
-    from remuda.plotting.runs import expand, find_runs
+    from remuda.plotting.runs import find_runs
 
-    expanded = expand(folders)
-    runs = find_runs(expanded, select=select, exclude=exclude)
+    runs = find_runs(folders, select=select, exclude=exclude)
     if legend:
-        return by_legend(runs, legend, len(expanded))
+        return by_legend(runs, legend, len(folders))
     return one_by_one(runs) if count else by_experiment(runs)
 
 

@@ -84,7 +84,7 @@ def sweep(
         with _executor(look, connection_file, runs_dir, jobs=jobs, force=force) as (executor, life):
             records = _carry_out(look, executor, life)
             interrupted = life.ending
-    _tell(folder, records, as_json=as_json, interrupted=interrupted)
+    _tell(folder, records, as_json=as_json, again=_again(folder, datestamp=datestamp) if interrupted else None)
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,14 @@ def _carry_out(look: _Look, executor: Executor, life: Life) -> list[RunRecord]:
     return list(latest.values())
 
 
-def _tell(folder: Path, records: Sequence[RunRecord], *, as_json: bool, interrupted: bool) -> None:
+def _again(folder: Path, *, datestamp: bool) -> str:
+    """How to go on with a sweep that was interrupted."""
+    if datestamp:
+        return f"the same command with --sweep-dir {os.path.relpath(folder)} in place of --datestamp, to go on"
+    return "the same command again, to go on"
+
+
+def _tell(folder: Path, records: Sequence[RunRecord], *, as_json: bool, again: str | None) -> None:
     from remuda.sweeping.summary import by_variant, runs_table, variants_table
 
     if as_json:
@@ -222,8 +229,8 @@ def _tell(folder: Path, records: Sequence[RunRecord], *, as_json: bool, interrup
     else:
         print(f"{runs_table(records)}\n\n{variants_table(by_variant(records))}\n")
         print("Type next:")
-        if interrupted:
-            print("  the same command again, to go on")
+        if again is not None:
+            print(f"  {again}")
         print(f"  remuda plot {os.path.relpath(folder)} -o {folder.name}.png")
     failed = [record for record in records if record.state == "failed"]
     if failed:

@@ -92,6 +92,8 @@ def test_a_run_without_values_is_named(terminal: Terminal, runs: Path) -> None:
     [
         (("nowhere",), "nowhere: no folder of this name"),
         (("runs", "-y", "LosQ"), "did you mean LossQ?"),
+        (("runs", "-y", "LossQ", "EpLen"), "EpLen: no folder of this name"),
+        (("runs", "-y", "LossQ", "EpLen"), "is repeated for more, as in -y A -y B"),
         (("runs", "-l", "a", "-l", "b"), "2 times --legend for 1 folders"),
         (("runs", "-l", "a", "--count"), "give one of --legend"),
         (("runs", "--select", "xyz"), "leave none of 3 runs"),

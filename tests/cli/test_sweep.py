@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import time
 from collections.abc import Generator, Mapping
@@ -207,6 +208,25 @@ def test_interrupted_it_saves_tells_and_goes_on_later(started: Command, terminal
     assert "  the same command again, to go on\n" in ended.out
     assert family(folder) == []
     said = terminal.remuda("sweep", "grid.yaml", "--dry-run").err
+    assert said.startswith("2 runs of 1 variant; 0 finished, 1 to go on with, 1 to begin")
+
+
+@pytest.mark.processes
+def test_interrupted_with_a_date_stamp_it_says_how_to_go_on_with_that_very_sweep(
+    terminal: Terminal, folder: Path, tmp_path: Path
+) -> None:
+    write_grid(folder, ENDLESS, seeds=2)
+    command = Command(tmp_path / "scratch", folder, "sweep", "grid.yaml", "--on", "local", "--datestamp")
+    try:
+        wait_until(lambda: any(folder.glob("runs/*/*/*/ckpt/ckpt_best.pth.tar")), 60, "the first run trains")
+        command.process.send_signal(signal.SIGINT)
+        ended = command.ended(60)
+    finally:
+        command.end()
+    assert ended.code == 0, ended.err
+    advice = re.search(r"the same command with (--sweep-dir \S+_hills) in place of --datestamp, to go on\n", ended.out)
+    assert advice is not None
+    said = terminal.remuda("sweep", "grid.yaml", *advice[1].split(), "--dry-run").err
     assert said.startswith("2 runs of 1 variant; 0 finished, 1 to go on with, 1 to begin")
 
 

@@ -41,6 +41,27 @@ def test_five_stretches_of_ten_steps_with_intervals_of_10_and_20(user: Path, tmp
     }
 
 
+@pytest.mark.parametrize(
+    ("mode", "checkpoint", "stay"),
+    [
+        ("all", "{interval_env_steps: 10, keep: 0}", [0, 10, 20, 30, 40, 50]),
+        ("last", "{interval_env_steps: 10, keep: 1}", [0, 50]),
+        ("gap", "{interval_env_steps: 20, keep: 0}", [0, 20, 40, 50]),
+        ("last+gap", "{interval_env_steps: 20, keep: 0}", [0, 20, 40, 50]),
+        ("none", "{interval_env_steps: null}", [0, 50]),
+    ],
+)
+def test_snapshot_modes_of_rlpyt(mode: str, checkpoint: str, stay: list[int], user: Path, tmp_path: Path) -> None:
+    """As docs/coming-from.md maps them; the initial, the best and the last, which a resume needs, always stay."""
+    config = tiny_config(
+        user, *ONE_STEP_AT_A_TIME, "stop={max_env_steps: 50, stop_value: null}", f"checkpoint={checkpoint}"
+    )
+    index = CheckpointIndex(run_tiny(config, Start(tmp_path / mode)).run_dir / "ckpt")
+    assert [record.env_step for record in index.records] == stay
+    assert index.best is not None
+    assert index.best.env_step in (0, 50), "the only ones that were judged"
+
+
 @pytest.mark.parametrize(("interval", "rows"), [(35, [0, 30, 60, 90, 100]), (4, [0, *range(10, 101, 10)])])
 def test_the_interval_of_rows_is_rounded_down_to_whole_chunks(
     interval: int, rows: list[int], user: Path, tmp_path: Path

@@ -196,9 +196,8 @@ class _Worker:
         while (event := self._socket.receive()) is not None:
             if isinstance(event, Malformed):
                 raise event.error
-            received = self._channel.receive(event.envelope, time.monotonic())
-            ack = self._channel.acknowledge(received.id)
-            for envelope in (*received.answers, *([ack] if ack else [])):
+            received = self._channel.take(event.envelope, time.monotonic())
+            for envelope in received.answers:
                 self._socket.send(envelope)
             if received.message is not None:
                 yield received.message

@@ -89,9 +89,8 @@ class _Worker:
         with contextlib.suppress(zmq.Again):
             while True:
                 envelope = decode(self.socket.recv_multipart(zmq.NOBLOCK))
-                received = self.channel.receive(envelope, now_s)
-                ack = self.channel.acknowledge(received.id)
-                for answer in (*received.answers, *([ack] if ack else [])):
+                received = self.channel.take(envelope, now_s)
+                for answer in received.answers:
                     self._send(encode(answer))
                 if isinstance(received.message, Registered):
                     self.registered_s = now_s

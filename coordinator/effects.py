@@ -15,7 +15,7 @@ from remuda.buffer.index import Prioritized
 from remuda.coordinator.memory import NewEpisodes, RunMemory
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.reports import Report
-from remuda.wire.channel import Envelope
+from remuda.wire.envelope import Envelope
 from remuda.wire.messages import AnyMessage, CheckpointRecord, IndexedChunk, LogRequest, Submit
 
 Level = Literal["info", "warning", "error"]

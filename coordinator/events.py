@@ -11,7 +11,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import Asked, PrepareRun
 from remuda.coordinator.memory import RunMemory
 from remuda.coordinator.resumed import Resumed
-from remuda.wire.channel import Envelope
+from remuda.wire.envelope import Envelope
 from remuda.wire.messages import ChunkMeta, IndexedChunk, LogText, Rejected, WorkerVitals
 
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from remuda.coordinator.effects import Send
-from remuda.wire.channel import Channel, Envelope, Received
+from remuda.wire.channel import Channel, Received
+from remuda.wire.envelope import Envelope
 from remuda.wire.messages import AnyMessage
 
 EXPIRES_S = 120.0

@@ -1,4 +1,4 @@
-"""Which message answers which: at once, or when the work it asks for is done."""
+"""Which message answers which: as its reply, or later, when the work it asks for is done."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REPLIES: dict[Kind, tuple[Kind, ...]] = {
     messages.LogRequest: (messages.LogText, messages.Rejected),
     messages.Shutdown: (messages.Done,),
 }
-"""What comes back at once; an Ack for every other message that is resent."""
+"""What a message is replied with; every other one that is resent, with an Ack."""
 
 RESULTS: dict[Kind, tuple[Kind, ...]] = {
     messages.Assign: (messages.Ready, messages.WorkerFailed),

@@ -10,8 +10,6 @@ from msgspec.structs import replace
 from remuda.wire.envelope import Envelope
 from remuda.wire.messages import Ack, AnyMessage, Beat, BeatHeard, PolicyAvailable
 
-__all__ = ["NOT_RESENT", "Channel", "Envelope", "Received"]
-
 NOT_RESENT = (Ack, Beat, BeatHeard, PolicyAvailable)
 """Messages whose loss does no harm: the next one of their kind says the same or more."""
 
@@ -47,7 +45,6 @@ class Channel:
         self._resend_s = resend_s
         self._resend_max_s = resend_max_s
         self._window = window
-        self._heard_s: float | None = None
         self._pause_s = resend_s
         self._due_s = 0.0  # meaningful while something is pending
         self._last_id = 0
@@ -60,8 +57,7 @@ class Channel:
     def post(self, message: AnyMessage, now_s: float, *, reply_to: int = 0, once: bool = False) -> Envelope:
         """Return the envelope to send now; unless it is a reply or NOT_RESENT, `due` returns it until acknowledged.
 
-        `once` makes an exception for one that would be said again anyway, such as the answer to every beat.
-
+        `once` makes an exception for one that is said again anyway, such as what a stranger is told at every word.
         Arrays in the message must not be changed afterwards. Raises ValueError when `reply_to` was answered already.
         """
         if reply_to:
@@ -80,7 +76,6 @@ class Channel:
 
     def receive(self, envelope: Envelope, now_s: float) -> Received:
         """Take in what arrived. A repeated message yields None and the answer it had, if it had one."""
-        self._heard_s = now_s
         self._raise_peer_floor(envelope.floor)
         if envelope.reply_to:
             first_answer = self._note_answer(envelope.reply_to, now_s)
@@ -91,6 +86,12 @@ class Channel:
         if envelope.id == 0:
             return Received(envelope.message, 0)
         return self._receive_reliable(envelope)
+
+    def take(self, envelope: Envelope, now_s: float) -> Received:
+        """As `receive`, for an end that answers nothing with `reply_to`: what needs it is acknowledged at once."""
+        received = self.receive(envelope, now_s)
+        ack = self.acknowledge(received.id)
+        return received if ack is None else Received(received.message, 0, (ack,))
 
     def _note_answer(self, id: int, now_s: float) -> bool:
         was_oldest = id == self._floor
@@ -150,11 +151,6 @@ class Channel:
         return len(self._pending)
 
     @property
-    def heard_s(self) -> float | None:
-        """When anything last came from the other end; None before."""
-        return self._heard_s
-
-    @property
     def _floor(self) -> int:
         return next(iter(self._pending), self._last_id + 1)
 
@@ -168,6 +164,5 @@ class Channel:
             return
         self._peer_floor = floor
         self._next_id = max(self._next_id, floor)  # when the other end has a past that this one knows nothing of
-        few = floor - before < len(self._replies)  # the rule: one or two of all that are in flight
-        for id in range(before, floor) if few else [id for id in self._replies if id < floor]:
+        for id in range(before, min(floor, before + self._window)):  # none further ahead was taken in
             self._replies.pop(id, None)

@@ -14,10 +14,12 @@ import math
 import sys
 import threading
 from collections.abc import Sequence
-from typing import TypeAlias, cast, get_args
+from functools import cache
+from typing import Annotated, TypeAlias, cast, get_args
 
 import msgspec
 import numpy as np
+from msgspec import Meta, Struct
 from numpy.typing import NDArray
 
 from remuda.wire.envelope import Envelope
@@ -32,10 +34,7 @@ MAX_ARRAYS = 16
 
 _MAGIC = b"R"
 _MAX_DIMENSIONS = 8
-_DTYPES = {
-    dtype.str: dtype
-    for dtype in map(np.dtype, ("?", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8"))
-}
+_DTYPES = {"|b1", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8"}
 
 Frame: TypeAlias = bytes | memoryview
 _Array: TypeAlias = NDArray[np.generic]
@@ -95,6 +94,15 @@ def _check_sizes(frames: Sequence[Frame]) -> None:
             raise CodecError(f"array {number} has {len(frame)} bytes; the most is {MAX_FRAME_BYTES}")
 
 
+class _ArrayReference(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What stands in the envelope where an array belongs."""
+
+    place: int
+    """Among the array frames."""
+    dtype: str
+    shape: Annotated[tuple[Annotated[int, Meta(ge=0, le=MAX_FRAME_BYTES)], ...], Meta(max_length=_MAX_DIMENSIONS)]
+
+
 class _Writer(threading.local):
     """The encoder of one thread, and the array frames of the message it is busy with."""
 
@@ -113,15 +121,16 @@ class _Writer(threading.local):
         _check_sizes(frames)
         return frames
 
-    def _take_array(self, value: object) -> tuple[int, str, tuple[int, ...]]:
+    def _take_array(self, value: object) -> _ArrayReference:
         if not isinstance(value, np.ndarray):
             raise TypeError(f"{type(value).__name__} is no part of any message")
         array = cast("_Array", value)
-        if array.dtype.str not in _DTYPES or array.ndim > _MAX_DIMENSIONS:
-            raise TypeError(f"array of dtype {array.dtype.str} and {array.ndim} dimensions is not carried")
+        dtype = array.dtype.str
+        if dtype not in _DTYPES or array.ndim > _MAX_DIMENSIONS:
+            raise TypeError(f"array of dtype {dtype} and {array.ndim} dimensions is not carried")
         # cast() refuses arrays with a zero in their shape
         self._arrays.append(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
-        return len(self._arrays) - 1, array.dtype.str, array.shape
+        return _ArrayReference(len(self._arrays) - 1, dtype, array.shape)
 
 
 class _Reader(threading.local):
@@ -144,34 +153,27 @@ class _Reader(threading.local):
         return envelope
 
     def _give_array(self, declared: type, value: object) -> _Array:
-        """Errors raised here are given the path of the field by msgspec."""
-        place, dtype, shape = _array_reference(value)
-        wanted = _declared_dtype(declared)
-        if dtype != wanted:
-            raise ValueError(f"array of dtype {dtype.str} where {wanted.str} belongs")
-        frame = self._arrays.pop(place, None)
+        """A ValueError raised here is given the path of the field by msgspec; an error of its own is not."""
+        try:
+            at = msgspec.convert(value, _ArrayReference)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"no reference to an array: {error}") from None
+        dtype = _declared_dtype(declared)
+        if at.dtype != dtype.str:
+            raise ValueError(f"array of dtype {at.dtype[:16]} where {dtype.str} belongs")
+        frame = self._arrays.pop(at.place, None)
         if frame is None:
-            raise ValueError(f"array frame {place} is not there or is used twice")
-        if math.prod(shape) * dtype.itemsize != len(frame):
-            raise ValueError(f"shape {shape} of {dtype.str} does not fit the {len(frame)} bytes of array frame {place}")
+            raise ValueError(f"array frame {at.place} is not there or is used twice")
+        if math.prod(at.shape) * dtype.itemsize != len(frame):
+            raise ValueError(
+                f"shape {at.shape} of {dtype.str} does not fit the {len(frame)} bytes of array frame {at.place}"
+            )
         array = np.frombuffer(frame, dtype)
         array.flags.writeable = False
-        return array.reshape(shape)
+        return array.reshape(at.shape)
 
 
-_Reference: TypeAlias = tuple[int, str, tuple[int, ...]]
-
-
-def _array_reference(value: object) -> tuple[int, np.dtype[np.generic], tuple[int, ...]]:
-    place, name, shape = msgspec.convert(value, _Reference)
-    dtype = _DTYPES.get(name)
-    if dtype is None:
-        raise ValueError(f"dtype {name[:16]!r} is not carried")
-    if len(shape) > _MAX_DIMENSIONS or any(not 0 <= length <= MAX_FRAME_BYTES for length in shape):
-        raise ValueError(f"impossible shape of {len(shape)} dimensions")
-    return place, dtype, shape
-
-
+@cache
 def _declared_dtype(declared: type) -> np.dtype[np.generic]:
     """The dtype in a field's annotation `NDArray[…]`, which is ndarray[shape, dtype[scalar]]."""
     scalar: type[np.generic] = get_args(get_args(declared)[1])[0]

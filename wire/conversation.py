@@ -8,7 +8,7 @@ from types import TracebackType
 
 from remuda.wire.channel import Channel
 from remuda.wire.connection_file import ConnectionFile
-from remuda.wire.messages import Ack, AnyMessage, ClientMessage, Rejected
+from remuda.wire.messages import AnyMessage, ClientMessage, Rejected
 from remuda.wire.sockets import Arrival, DealerSocket, client_identity
 
 _LONGEST_WAIT_S = 1.0
@@ -58,13 +58,12 @@ class Conversation:
         """
         now_s = time.monotonic()
         end_s, look_s = now_s + deadline_s, now_s + _LONGEST_WAIT_S
-        question = self._channel.post(message, now_s)
-        self._socket.send(question)
+        self._socket.send(self._channel.post(message, now_s))
         while now_s < end_s:
             due_s = self._channel.next_due_s()
             self._socket.wait(min(end_s, due_s or end_s, now_s + _LONGEST_WAIT_S) - now_s)
             now_s = time.monotonic()
-            answer = self._receive(question.id, now_s)
+            answer = self._receive(now_s)
             if isinstance(answer, Rejected):
                 raise RefusedError(answer)
             if answer is not None:
@@ -91,16 +90,14 @@ class Conversation:
     ) -> None:
         self.close()
 
-    def _receive(self, question: int, now_s: float) -> AnyMessage | None:
-        """The answer among what has arrived: a reply, or a message of its own after a mere Ack."""
+    def _receive(self, now_s: float) -> AnyMessage | None:
+        """The answer, if it has arrived: a reply, or a message of its own after a mere Ack."""
         while (event := self._socket.receive()) is not None:
             if not isinstance(event, Arrival):
                 continue
-            received = self._channel.receive(event.envelope, now_s)
-            ack = self._channel.acknowledge(received.id)
-            for envelope in (*received.answers, *([ack] if ack else [])):
+            received = self._channel.take(event.envelope, now_s)
+            for envelope in received.answers:
                 self._socket.send(envelope)
-            message = received.message
-            if message is not None and not isinstance(message, Ack) and event.envelope.reply_to in (0, question):
-                return message
+            if received.message is not None:
+                return received.message
         return None

@@ -6,17 +6,37 @@ import ast
 import inspect
 import types
 from collections.abc import Iterator
-from typing import Annotated, Literal, Union, get_args, get_origin
+from typing import Annotated, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 import numpy as np
 from msgspec import NODEFAULT, Meta
 
-from remuda.wire import codec, envelope, messages, sockets
+from remuda.wire import codec, sockets
 from remuda.wire.answers import REPLIES, RESULTS, Kind
 from remuda.wire.channel import NOT_RESENT, Channel
-from remuda.wire.messages import ClientMessage, CoordinatorMessage, Part, WorkerMessage
+from remuda.wire.messages import (
+    PROTOCOL_VERSION,
+    Ack,
+    Message,
+    Part,
+    from_clients,
+    from_workers,
+    parts,
+    to_anybody,
+    to_clients,
+    to_workers,
+)
 
+_SECTIONS = {
+    "Worker to coordinator": from_workers,
+    "Coordinator to worker": to_workers,
+    "Client to coordinator": from_clients,
+    "Coordinator to client": to_clients,
+    "Coordinator to either, and both ways": to_anybody,
+}
+_FILES = (parts, *_SECTIONS.values())
+_StructT = TypeVar("_StructT", bound=msgspec.Struct)
 _NAMED = ("Count", "Uuid", "ShortText", "LongText", "PathText", "FileName")
 _WORDS: dict[object, str] = {
     int: "integer",
@@ -26,16 +46,8 @@ _WORDS: dict[object, str] = {
     types.NoneType: "null",
 }
 
-_TO_COORDINATOR = "Worker to coordinator"
-_FROM_CLIENT = "Client to coordinator"
-_TO_WORKER = "Coordinator to worker"
-_TO_CLIENT = "Coordinator to client"
-_ANY_WAY = "Coordinator to either, and both ways"
-_ALL: tuple[Kind, ...] = get_args(messages.AnyMessage)
-_SECTIONS = (_TO_COORDINATOR, _TO_WORKER, _FROM_CLIENT, _TO_CLIENT, _ANY_WAY)
-
 _OPENING = """\
-<!-- Written by `python -m remuda.wire.reference`; edit wire/messages.py and wire/reference.py instead. -->
+<!-- Written by `python -m remuda.wire.reference`; edit wire/messages/ and wire/reference.py instead. -->
 # Protocol
 
 Version {version}. A worker (collector, evaluator, learner) or a client talks to its coordinator over one ZeroMQ
@@ -46,8 +58,9 @@ travels is metadata: experience lies in files in `data/`, policies in `policy/`,
 
 The coordinator writes a connection file (JSON, mode 0600, refused when open to others): its address, process, host,
 id and protocol version. It binds a free port of 127.0.0.1 unless told otherwise. A worker's socket identity is
-`<uuid>:<incarnation>`, a client's is `client:<uuid>`; a worker whose identity differs from its Register is refused.
-There is no authentication and no encryption yet: whoever reaches the port may speak.
+`<uuid>:<incarnation>:<process>:<session>`, the last two new for each process and connection of it; a client's is
+`client:<uuid>`. A worker whose identity differs from its Register is refused. There is no authentication and no
+encryption yet: whoever reaches the port may speak.
 
 ## Frames
 
@@ -64,7 +77,7 @@ bytes of examples, and feeds the decoder garbage.
 
 ## Envelope
 
-An array of four: `[id, reply_to, floor, message]`.
+An array of four: `[id, reply_to, floor, message]`; the first three are each a `Count` (see [Types](#types)).
 
 | place | meaning |
 |---|---|
@@ -82,9 +95,10 @@ An array of four: `[id, reply_to, floor, message]`.
 * **In order.** A message that overtook another is treated as lost, and so comes again; so is one that is {window} or
   more ahead of the oldest unacknowledged one. Replies may overtake.
 * **Not resent**: {not_resent}. The next one of the kind says the same or more.
-* **Fresh start.** Ids belong to one life of a worker: a new incarnation has a new identity and counts from 1.
+* **Fresh start.** Ids belong to one connection: a new one has a new identity, and both ends count from 1.
 * **Not registered.** A worker the coordinator does not know (any more) gets `Rejected(code="unknown")` for all it says,
-  but its Beats get no answer, and its ChunkReady is counted.
+  instead of an acknowledgement, and so registers over a new connection. Only its ChunkReady, WorkerFailed and Bye are
+  taken from it all the same.
 
 Above that, effects are idempotent by themselves: a chunk is counted by its ChunkId (worker, incarnation, sequence), a
 grant of credit never falls, a BatchRequest has a number and is answered in order of it, and everything about work names
@@ -95,8 +109,8 @@ to whole experiments.
 
 ## Silence
 
-`Registered` says how often to beat and after how much silence to give up. A thread of its own sends the beats, so they
-go on while the worker computes. ZeroMQ probes the connection every {probe:g} s, drops it after {probe_timeout:g} s
+`Registered` says how often to beat and after how much silence to give up. A second thread sends the beats while the
+first one computes. ZeroMQ probes the connection every {probe:g} s, drops it after {probe_timeout:g} s
 without an answer and connects again; nothing is lost by that. Every request of a client has a deadline. What follows
 from each silence is in [failure-model.md](failure-model.md).
 
@@ -115,13 +129,13 @@ message raises the version; there is no negotiation.
 def markdown_text() -> str:
     """docs/protocol.md: an introduction, an overview, and a table per message."""
     lines = [_opening(), *_types(), "", *_overview()]
-    docs = _field_docs()
-    for section in _SECTIONS:
+    docs = {key: text for file in _FILES for key, text in _documented(ast.parse(inspect.getsource(file)))}
+    for section, file in _SECTIONS.items():
         lines += ["", f"## {section}"]
-        for kind in (kind for kind in _ALL if _section(kind) == section):
+        for kind in _defined(file, Message):
             lines += ["", f"### {kind.__name__}", "", _prose(kind), "", _conduct(kind), *_fields(kind, docs)]
     lines += ["", "## Parts", "", "Pieces of messages; never sent alone."]
-    for part in _parts():
+    for part in (part for file in _FILES for part in _defined(file, Part)):
         lines += ["", f"### {part.__name__}", "", _prose(part), *_fields(part, docs)]
     return "\n".join(lines) + "\n"
 
@@ -129,7 +143,7 @@ def markdown_text() -> str:
 def _opening() -> str:
     channel = inspect.signature(Channel).parameters
     return _OPENING.format(
-        version=messages.PROTOCOL_VERSION,
+        version=PROTOCOL_VERSION,
         header_mib=codec.MAX_HEADER_BYTES >> 20,
         frame_mib=codec.MAX_FRAME_BYTES >> 20,
         arrays=codec.MAX_ARRAYS,
@@ -145,14 +159,13 @@ def _opening() -> str:
 
 def _types() -> list[str]:
     lines = ["| name | meaning |", "|---|---|"]
-    lines += [f"| `{name}` | {_annotated(getattr(messages, name))} |" for name in _NAMED]
-    return [*lines, f"| envelope numbers | {_annotated(envelope.Number)} |"]
+    return lines + [f"| `{name}` | {_annotated(getattr(parts, name))} |" for name in _NAMED]
 
 
 def _overview() -> list[str]:
     lines = ["## Overview", "", "| message | goes | resent | replied with | leads to |", "|---|---|---|---|---|"]
-    for section in _SECTIONS:
-        for kind in (kind for kind in _ALL if _section(kind) == section):
+    for section, file in _SECTIONS.items():
+        for kind in _defined(file, Message):
             resent = "no" if kind in _UNNUMBERED else "yes"
             lines.append(
                 f"| {_link(kind)} | {section} | {resent} | {_replies(kind)} | {_links(RESULTS.get(kind, ()))} |"
@@ -164,24 +177,20 @@ _REPLIES = {reply for replies in REPLIES.values() for reply in replies}
 _UNNUMBERED = {*NOT_RESENT, *_REPLIES}
 
 
-def _section(kind: Kind) -> str:
-    if kind in get_args(WorkerMessage):
-        return _TO_COORDINATOR
-    if kind in get_args(ClientMessage):
-        return _FROM_CLIENT
-    if kind not in get_args(CoordinatorMessage) or kind is messages.Rejected:
-        return _ANY_WAY
-    answers = {reply for question in get_args(ClientMessage) for reply in REPLIES[question]}
-    return _TO_CLIENT if kind in answers else _TO_WORKER
+def _defined(file: types.ModuleType, base: type[_StructT]) -> list[type[_StructT]]:
+    """The messages, or the parts, that a file defines, in its order."""
+    classes = (value for value in vars(file).values() if isinstance(value, type) and value.__module__ == file.__name__)
+    return [value for value in classes if issubclass(value, base) and value is not base]
 
 
 def _conduct(kind: Kind) -> str:
     questions = [question for question, replies in REPLIES.items() if kind in replies]
+    if questions:
+        repeated = ". Not resent." if kind in NOT_RESENT else "; repeated whenever that is."
+        return f"*Reply to {_links(questions)}{repeated}*"
     if kind in NOT_RESENT:
         reply = f" Replied with {_links(REPLIES[kind])}." if kind in REPLIES else ""
-        return f"*Not resent.{reply}*" if not questions else f"*Reply to {_links(questions)}. Not resent.*"
-    if questions:
-        return f"*Reply to {_links(questions)}; repeated whenever that is.*"
+        return f"*Not resent.{reply}*"
     results = f" Leads to {_links(RESULTS[kind])}." if kind in RESULTS else ""
     return f"*Resent until acknowledged, by {_replies(kind)}.{results}*"
 
@@ -189,7 +198,7 @@ def _conduct(kind: Kind) -> str:
 def _replies(kind: Kind) -> str:
     if kind in _UNNUMBERED:
         return _links(REPLIES.get(kind, ()))
-    return _links(REPLIES.get(kind, (messages.Ack,)))
+    return _links(REPLIES.get(kind, (Ack,)))
 
 
 def _links(kinds: tuple[Kind, ...] | list[Kind]) -> str:
@@ -209,12 +218,6 @@ def _one_line(text: str) -> str:
 
 
 # --- fields ---------------------------------------------------------------------------------------------------------
-
-
-def _parts() -> list[type[Part]]:
-    """In the order of messages.py."""
-    found = (value for value in vars(messages).values() if isinstance(value, type))
-    return [value for value in found if issubclass(value, Part) and value is not Part]
 
 
 def _fields(kind: type[msgspec.Struct], docs: dict[tuple[str, str], str]) -> list[str]:
@@ -238,7 +241,7 @@ def _default(value: object) -> str:
 
 def _type(hint: object) -> str:
     for name in _NAMED:
-        if hint == getattr(messages, name):
+        if hint == getattr(parts, name):
             return f"`{name}`"
     if hint in _WORDS:
         return _WORDS[hint]
@@ -266,7 +269,7 @@ def _annotated(hint: object) -> str:
     assert isinstance(meta, Meta)
     limits: list[str] = []
     if meta.ge is not None:
-        limits.append(f"{meta.ge} … {'2^53' if meta.le == envelope.MAX_NUMBER else meta.le}")
+        limits.append(f"{meta.ge} … {'2^53' if meta.le == 2**53 else meta.le}")
     if meta.max_length is not None:
         limits.append(f"{meta.min_length or 0} … {meta.max_length:,} characters")
     if meta.pattern is not None:
@@ -274,12 +277,8 @@ def _annotated(hint: object) -> str:
     return ", ".join([_WORDS[base], *limits])
 
 
-def _field_docs() -> dict[tuple[str, str], str]:
-    """The strings under the fields, by class and field; Python itself forgets them."""
-    return dict(_documented(ast.parse(inspect.getsource(messages))))
-
-
 def _documented(module: ast.Module) -> Iterator[tuple[tuple[str, str], str]]:
+    """The strings under the fields, by class and field; Python itself forgets them."""
     for node in module.body:
         if not isinstance(node, ast.ClassDef):
             continue

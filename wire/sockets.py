@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from uuid import uuid4
 
 import zmq
@@ -20,10 +19,10 @@ BACKLOG_CONNECTIONS = 1_024
 PROBE_INTERVAL_S = 2.0
 PROBE_TIMEOUT_S = 6.0
 """A connection that answers no probe for so long is dropped and made anew (the other host vanished without a word)."""
-_NOBLOCK = int(zmq.NOBLOCK)
-_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)  # plain numbers: putting pyzmq's flags together takes longer than sending
 RECONNECT_S = 0.1
 RECONNECT_MAX_S = 5.0
+_NOBLOCK = int(zmq.NOBLOCK)
+_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)  # plain numbers: putting pyzmq's flags together takes longer than sending
 
 
 class Arrival(Struct, frozen=True):
@@ -33,8 +32,7 @@ class Arrival(Struct, frozen=True):
     envelope: Envelope
 
 
-@dataclass(frozen=True)
-class Malformed:
+class Malformed(Struct, frozen=True):
     """Something came that is no envelope; a ProtocolMismatchError says which version the peer speaks."""
 
     peer: bytes

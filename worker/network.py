@@ -213,9 +213,8 @@ class Network:
             if isinstance(event, Malformed):
                 self._refuse_mismatch(event)
                 continue
-            received = self._channel.receive(event.envelope, now_s)
-            ack = self._channel.acknowledge(received.id)
-            for envelope in (*received.answers, *([ack] if ack else [])):
+            received = self._channel.take(event.envelope, now_s)
+            for envelope in received.answers:
                 self._link.send(envelope)
             if received.message is not None:
                 self._deliver(received.message, now_s)

@@ -33,7 +33,8 @@ from remuda.learner.prefetch import Prefetch
 from remuda.logbook.episode_reports import EvaluationReport
 from remuda.logbook.progress import ProgressRow
 from remuda.policy.row_plan import row_plan
-from remuda.wire.channel import Channel, Envelope
+from remuda.wire.channel import Channel
+from remuda.wire.envelope import Envelope
 from remuda.wire.messages import (
     PROTOCOL_VERSION,
     AnyMessage,
@@ -139,15 +140,11 @@ class Worker:
     def receive(self, envelope: Envelope) -> None:
         if not self.alive or self.deaf:
             return
-        received = self.channel.receive(envelope, self.world.now_s)
+        received = self.channel.take(envelope, self.world.now_s)
         for answer in received.answers:
             self.world.to_coordinator(self.peer, answer)
-        if received.message is None:
-            return
-        ack = self.channel.acknowledge(received.id)
-        if ack is not None:
-            self.world.to_coordinator(self.peer, ack)
-        self._handle(received.message)
+        if received.message is not None:
+            self._handle(received.message)
 
     def _handle(self, message: AnyMessage) -> None:
         match message:

@@ -24,7 +24,7 @@ from msgspec.inspect import (
     UnionType,
 )
 
-from remuda.wire.envelope import MAX_NUMBER, Envelope
+from remuda.wire.envelope import Envelope
 from remuda.wire.messages import AnyMessage
 
 MESSAGE_TYPES: tuple[type[AnyMessage], ...] = get_args(AnyMessage)
@@ -44,7 +44,7 @@ def messages(*types: type[AnyMessage]) -> st.SearchStrategy[AnyMessage]:
 
 
 def envelopes(*types: type[AnyMessage]) -> st.SearchStrategy[Envelope]:
-    number = st.integers(0, MAX_NUMBER)
+    number = st.integers(0, 2**53)
     return st.builds(Envelope, id=number, reply_to=number, floor=number, message=messages(*types))
 
 

@@ -138,12 +138,15 @@ def test_an_answer_to_nothing_is_dropped() -> None:
     assert returned(Channel(), Envelope(0, 0, 1, Ack())) is None
 
 
-def test_heard_is_when_anything_last_came() -> None:
-    channel = Channel()
-    assert channel.heard_s is None
-    channel.receive(Envelope(0, 0, 1, BeatHeard()), 3.0)
-    channel.receive(Envelope(0, 9, 1, Ack()), 4.5)
-    assert channel.heard_s == 4.5
+def test_what_is_taken_is_acknowledged_at_once_where_it_needs_to_be() -> None:
+    here, there = Channel(), Channel()
+    note = here.post(Ready(1), 0.0)
+    ack = Envelope(0, note.id, 1, Ack())
+    assert there.take(note, 0.0) == Received(Ready(1), 0, (ack,))
+    assert there.take(note, 1.0) == Received(None, 0, (ack,)), "the first Ack was lost"
+    assert there.take(here.post(Beat(3, "x"), 1.0), 1.0) == Received(Beat(3, "x"), 0)
+    assert here.take(ack, 1.0) == Received(None, 0)
+    assert here.unacknowledged == 0
 
 
 def test_answers_are_forgotten_once_the_other_end_has_them() -> None:
@@ -186,6 +189,16 @@ def test_an_end_that_continues_against_a_fresh_one_is_understood() -> None:
         here.receive(ack, 0.0)
     restarted = Channel()
     assert returned(restarted, here.post(Ready(2), 0.0)) == Ready(2)
+
+
+def test_answers_are_forgotten_however_far_the_other_end_leaps() -> None:
+    here, there = Channel(window=8), Channel(window=8)
+    for number in range(8):
+        received = there.receive(here.post(Ready(number), 0.0), 0.0)
+        there.post(Done(), 0.0, reply_to=received.id)
+    assert remembered(there) == 8
+    there.receive(Envelope(0, 0, 2**53, Beat(0, "")), 0.0)
+    assert remembered(there) == 0
 
 
 def remembered(channel: Channel) -> int:

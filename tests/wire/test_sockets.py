@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import socket
+import threading
 from collections.abc import Callable, Generator
 from contextlib import closing
 
@@ -175,7 +176,19 @@ def test_its_descriptor_tells_of_arrivals_once_all_before_is_received(
         assert event == Arrival(b"", wrap(Ready(number)))
 
 
-def test_closing_twice_is_fine() -> None:
-    router = RouterSocket("tcp://127.0.0.1:0")
-    router.close()
-    router.close()
+def test_closing_gives_the_address_back_and_may_be_done_again() -> None:
+    former = RouterSocket("tcp://127.0.0.1:0")
+    former.close()
+    with closing(RouterSocket(former.address)) as router, closing(DealerSocket(router.address, WORKER)) as dealer:
+        former.close()
+        dealer.send(wrap(Ready(1)))
+        assert next_of(router) == Arrival(WORKER, wrap(Ready(1)))
+
+
+def test_closing_does_not_wait_for_what_is_not_sent() -> None:
+    dealer = DealerSocket("tcp://127.0.0.1:9", WORKER)  # nobody listens there
+    assert dealer.send(wrap(Ready(1)))
+    closed = threading.Thread(target=dealer.close, daemon=True)
+    closed.start()
+    closed.join(DEADLINE_S)
+    assert not closed.is_alive()

@@ -1,0 +1,63 @@
+"""What clients ask of the coordinator; each question is answered."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import field
+
+from remuda.wire.messages.parts import Count, LogPlace, LongText, Message, PathText, ShortText, Uuid
+
+Origin = Literal["file", "command line", "default"]
+"""Where a setting came from."""
+
+
+class Submit(Message, frozen=True):
+    """A new experiment. Answered by Submitted or Rejected."""
+
+    name: ShortText
+    config_json: LongText
+    run_dir: PathText
+    """Absolute, or relative to the coordinator's runs folder."""
+    on_exists: Literal["error", "resume", "force", "rename"] = "error"
+    priority: int = 0
+    submitted_from: PathText | None = None
+    """Working directory of the client; its git state is recorded."""
+    provenance: dict[str, Origin] = field(default_factory=dict[str, Origin])
+    """Where each setting came from, by dotted key."""
+    experiment: Uuid | None = None
+    """The id it shall have. With one, a submission that is repeated (to a coordinator that was started again, say) is
+    the same experiment."""
+
+
+class StatusRequest(Message, frozen=True):
+    """Answered by Status."""
+
+    experiment: ShortText | None = None
+    """Id, unique prefix of an id, or name; null for all."""
+
+
+class StopExperiment(Message, frozen=True):
+    """Answered by Done or Rejected."""
+
+    experiment: ShortText
+    now: bool = False
+    """Skip the final evaluation."""
+
+
+class LogRequest(Message, frozen=True):
+    """Some lines of an experiment's logs. Answered by LogText or Rejected."""
+
+    experiment: ShortText
+    source: ShortText = "commander"
+    """commander, learner, collector …, or the beginning of a worker's UUID."""
+    last_lines: Count | None = None
+    """Of logs that `places` does not name: begin so many lines before their ends; null begins at their starts."""
+    places: list[LogPlace] = field(default_factory=list[LogPlace])
+    """Where the last answer ended."""
+
+
+class Shutdown(Message, frozen=True):
+    """Stop every experiment, let every worker go, end the coordinator. Answered by Done at once."""
+
+    reason: ShortText = "asked to"

@@ -1,0 +1,109 @@
+"""What messages are made of: the types of their fields, and the pieces that several of them share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct, field
+
+Role = Literal["collector", "evaluator", "learner"]
+CheckpointReason = Literal["initial", "interval", "evaluation", "final", "interrupt"]
+
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+Uuid = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")]
+ShortText = Annotated[str, Meta(max_length=1_000)]
+LongText = Annotated[str, Meta(max_length=200_000)]
+PathText = Annotated[str, Meta(min_length=1, max_length=4_096)]
+FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")]
+"""A bare file name: no separator, no leading dot, so it cannot leave the folder it belongs to."""
+
+
+class Message(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type"):
+    """What every message is: immutable, tagged with its class name, closed to unknown fields."""
+
+
+class Part(Struct, frozen=True, forbid_unknown_fields=True):
+    """A piece of a message; never sent alone."""
+
+
+class Counters(Part, frozen=True):
+    """The one set of counters; every other number a view shows is derived from these."""
+
+    env_step: Count = 0
+    train_iter: Count = 0
+    episode: Count = 0
+    policy_version: Count = 0
+    wall_s: float = 0.0
+
+
+class PolicyRef(Part, frozen=True, order=True):
+    """Which policy: the learner's epoch first, then the version it published under that epoch."""
+
+    epoch: Count = 0
+    version: Count = 0
+    train_iter: Count = 0
+
+
+class ChunkId(Part, frozen=True, order=True):
+    """Names a chunk for ever: whose, in which of its lives, the how-manieth (from 0, without holes)."""
+
+    worker: Uuid
+    incarnation: Count
+    sequence: Count
+
+
+class ChunkMeta(Part, frozen=True):
+    """All that is known of a chunk without opening its payload. Also stored in the payload's header."""
+
+    chunk: ChunkId
+    file: FileName
+    """Name inside the run folder's data/."""
+    rows: Count
+    """Training rows in the payload; differs from env_steps, since an n-step row ends later than it starts."""
+    env_steps: Count
+    """Environment steps really taken for this chunk (resets not counted)."""
+    payload_bytes: Count
+    checksum: Count
+    """Over the columns' names and bytes, in sorted order of name; see storage/tensor_file.py."""
+    policy: PolicyRef
+    """The oldest policy that acted in it."""
+    collect_s: float
+    episode_returns: list[float] = field(default_factory=list[float])
+    """Undiscounted returns of the episodes that ended in it, in order of ending."""
+    episode_lengths: list[Count] = field(default_factory=list[int])
+    episode_info: dict[ShortText, list[float]] = field(default_factory=dict[str, list[float]])
+    """What these episodes reported besides (see the setting env.episode_info), finite; not every one need have."""
+
+
+class IndexedChunk(Part, frozen=True):
+    """A chunk the learner has not heard of, and the row ids that its rows were given."""
+
+    first_row: Count
+    meta: ChunkMeta
+
+
+class CheckpointRecord(Part, frozen=True):
+    """One checkpoint as index.json lists it."""
+
+    train_iter: Count
+    env_step: Count
+    wall_s: float
+    reward: float | None
+    """Mean evaluation return of exactly this file; null until evaluated."""
+    file: FileName
+    sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
+    created: ShortText
+    """Local time, ISO 8601 with offset."""
+    episode: Count = 0
+    policy: PolicyRef = PolicyRef()
+    """Published last before it; a resumed learner goes on under a higher epoch."""
+
+
+class LogPlace(Part, frozen=True):
+    """How far a log has been read."""
+
+    file: PathText
+    """Relative to the run's log/."""
+    inode: Count = 0
+    """Tells a file that was put in place of another."""
+    offset: Count = 0

@@ -17,14 +17,14 @@ import numpy as np
 from remuda.benchmarks.figure import Figure, compare, main
 from remuda.benchmarks.replay import Replay, announced, cartpole_columns
 from remuda.benchmarks.stand_ins import DEADLINE_S, coordinator, join, say_ready, take_lease
-from remuda.buffer.chunk import ChunkError, Columns, read_chunk, write_chunk
+from remuda.buffer.chunk import ChunkError, Columns, chunk_name, read_chunk, write_chunk
 from remuda.buffer.ring import ColumnRing
 from remuda.client.client import Client
 from remuda.config.schema import ExperimentConfig
 from remuda.learner.loop import Priorities
 from remuda.learner.prefetch import Prefetch
 from remuda.storage.run_folder import RunFolder
-from remuda.wire.messages import Assign, Batches, ChunkAccepted, ChunkId, ChunkReady, IndexedChunk, PolicyRef
+from remuda.wire.messages import Assign, Batches, ChunkAccepted, ChunkId, ChunkMeta, ChunkReady, IndexedChunk, PolicyRef
 from remuda.worker.life import bound_threads
 from remuda.worker.link import Link
 
@@ -144,14 +144,9 @@ def _fill(collector: Link, assign: Assign) -> None:
     data = RunFolder(Path(assign.run_dir)).data
     uuid = assign.experiment  # any UUID will do for the names of files
     for sequence in range(ROWS // CHUNK_ROWS):
-        meta = write_chunk(
-            data,
-            ChunkId(uuid, 1, sequence),
-            cartpole_columns(CHUNK_ROWS, rng),
-            env_steps=CHUNK_ROWS,
-            policy=PolicyRef(1, 0, 0),
-            collect_s=0.1,
-        )
+        chunk = ChunkId(uuid, 1, sequence)
+        meta = ChunkMeta(chunk, chunk_name(chunk), CHUNK_ROWS, CHUNK_ROWS, 0, 0, PolicyRef(1, 0, 0), 0.1)
+        meta = write_chunk(data, meta, cartpole_columns(CHUNK_ROWS, rng))
         collector.send(ChunkReady(assign.lease, meta))
     waiting, end_s = ROWS // CHUNK_ROWS, time.monotonic() + DEADLINE_S
     while waiting:

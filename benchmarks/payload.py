@@ -16,7 +16,7 @@ import numpy as np
 
 from remuda.benchmarks.figure import Figure, compare, main
 from remuda.benchmarks.peers import peer
-from remuda.buffer.chunk import Columns, read_chunk, write_chunk
+from remuda.buffer.chunk import Columns, chunk_name, read_chunk, write_chunk
 from remuda.buffer.ring import ColumnRing
 from remuda.wire.messages import ChunkId, ChunkMeta, PolicyRef
 
@@ -110,7 +110,8 @@ def _write_chunks(folder: str) -> Write:
 
     def write(number: int) -> bytes:
         chunk = ChunkId(worker, 1, number)
-        meta = write_chunk(data, chunk, columns, env_steps=ROWS, policy=PolicyRef(), collect_s=0.1)
+        meta = ChunkMeta(chunk, chunk_name(chunk), ROWS, ROWS, 0, 0, PolicyRef(), 0.1)
+        meta = write_chunk(data, meta, columns)
         return msgspec.msgpack.encode(meta)
 
     return write

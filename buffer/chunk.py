@@ -12,7 +12,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Set
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, BinaryIO, Literal
@@ -24,7 +24,7 @@ import numpy.typing as npt
 from remuda.buffer.frames import check_columns
 from remuda.storage.atomic import sweep_temporaries, write_buffers
 from remuda.storage.tensor_file import TensorFileError, encode_header, fingerprint, in_file_order, memory_of, views
-from remuda.wire.messages import ChunkId, ChunkMeta, PolicyRef
+from remuda.wire.messages import ChunkId, ChunkMeta
 
 Column = npt.NDArray[np.generic]
 Columns = dict[str, Column]
@@ -80,40 +80,20 @@ def parse_name(name: str) -> ChunkId:
 # --- writing --------------------------------------------------------------------------------------------------------
 
 
-def write_chunk(
-    data_dir: Path,
-    chunk: ChunkId,
-    columns: Mapping[str, npt.NDArray[np.generic]],
-    *,
-    env_steps: int,
-    policy: PolicyRef,
-    collect_s: float,
-    episode_returns: Sequence[float] = (),
-    episode_lengths: Sequence[int] = (),
-    episode_info: Mapping[str, Sequence[float]] | None = None,
-) -> ChunkMeta:
-    """Write the columns, each [rows, …], to a payload file in `data_dir` and return what to announce.
+def write_chunk(data_dir: Path, meta: ChunkMeta, columns: Mapping[str, Column]) -> ChunkMeta:
+    """Write the columns, each [rows, …], to the chunk's payload file in `data_dir`; return what to announce.
 
-    `meta.payload_bytes` is the size of the whole file. Raises ValueError for columns that do not fit together or a
-    dtype that safetensors does not know, and for numbers that are not finite; OSError when the disk does not take it.
+    That is `meta` with the size of the whole file as `payload_bytes`, and the checksum.
+
+    Raises ValueError for columns that do not fit together or `meta`, or a dtype that safetensors does not know, and for
+    numbers that are not finite; OSError when the disk does not take it.
     """
     rows, stored = check_columns(columns), in_file_order(columns)
-    if not math.isfinite(collect_s) or not np.isfinite(episode_returns).all():
-        raise ValueError(f"chunk {chunk.sequence}: the episode returns {list(episode_returns)} are not all finite")
-    meta = ChunkMeta(
-        chunk=chunk,
-        file=chunk_name(chunk),
-        rows=rows,
-        env_steps=env_steps,
-        payload_bytes=0,
-        checksum=fingerprint(stored),
-        policy=policy,
-        collect_s=collect_s,
-        episode_returns=[float(value) for value in episode_returns],
-        episode_lengths=[int(value) for value in episode_lengths],
-        episode_info={name: [float(value) for value in values] for name, values in (episode_info or {}).items()},
-    )
-    meta, start = _sized_header(meta, stored)
+    if rows != meta.rows:
+        raise ValueError(f"chunk {meta.chunk.sequence}: {meta.rows} rows announced, {rows} in its columns")
+    if not math.isfinite(meta.collect_s) or not np.isfinite(meta.episode_returns).all():
+        raise ValueError(f"chunk {meta.chunk.sequence}: the episode returns {meta.episode_returns} are not all finite")
+    meta, start = _sized_header(msgspec.structs.replace(meta, checksum=fingerprint(stored)), stored)
     write_buffers(data_dir / meta.file, (start, *memory_of(stored)), durable=False)
     return meta
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from remuda.buffer.chunk import chunk_name
 from remuda.collector.episodes import EpisodeTotals
 from remuda.collector.n_step import Bools
 from remuda.collector.rows import Rows
@@ -18,7 +19,7 @@ from remuda.environments.make import Vector, clips_rewards, reset_vector, single
 from remuda.environments.spaces import Array
 from remuda.logbook.timers import Timers
 from remuda.policy.base import Policy
-from remuda.wire.messages import PolicyRef
+from remuda.wire.messages import ChunkId, ChunkMeta, PolicyRef
 
 
 class CorruptExperienceError(ValueError):
@@ -52,6 +53,22 @@ class Collected:
     def rows(self) -> int:
         """Rows in every column."""
         return len(self.columns["reward"])
+
+    def meta(self, chunk: ChunkId) -> ChunkMeta:
+        """All that is to be said of it, but for its payload file's size and checksum; see write_chunk."""
+        return ChunkMeta(
+            chunk=chunk,
+            file=chunk_name(chunk),
+            rows=self.rows,
+            env_steps=self.env_steps,
+            payload_bytes=sum(column.nbytes for column in self.columns.values()),
+            checksum=0,
+            policy=self.policy,
+            collect_s=self.collect_s,
+            episode_returns=self.episode_returns,
+            episode_lengths=self.episode_lengths,
+            episode_info=self.episode_info,
+        )
 
 
 class Rollout:

@@ -25,7 +25,6 @@ from remuda.wire.messages import (
     Assign,
     ChunkAccepted,
     ChunkId,
-    ChunkMeta,
     ChunkReady,
     CollectorReport,
     Credit,
@@ -200,7 +199,7 @@ class CollectorWork:
         while self._at_hand:
             chunk, collected = self._at_hand[0]
             try:
-                meta = self._write(chunk, collected)
+                meta = write_chunk(self._data, collected.meta(chunk), collected.columns)
             except OSError as error:
                 if error.errno not in DISK_IS_FULL:
                     raise
@@ -222,19 +221,6 @@ class CollectorWork:
 
     def _next_chunk(self) -> ChunkId:
         return ChunkId(self._identity.uuid, self._identity.incarnation, self._identity.next_sequence())
-
-    def _write(self, chunk: ChunkId, collected: Collected) -> ChunkMeta:
-        return write_chunk(
-            self._data,
-            chunk,
-            collected.columns,
-            env_steps=collected.env_steps,
-            policy=collected.policy,
-            collect_s=collected.collect_s,
-            episode_returns=collected.episode_returns,
-            episode_lengths=collected.episode_lengths,
-            episode_info=collected.episode_info,
-        )
 
     def _summarise(self, collected: Collected) -> None:
         self._summary.add(collected)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from remuda.buffer.chunk import ChunkError, chunk_name, read_chunk
+from remuda.buffer.chunk import ChunkError, read_chunk
 from remuda.buffer.index import Sampled
 from remuda.buffer.ring import ColumnRing
 from remuda.collector.rollout import Collected
@@ -35,20 +35,7 @@ class Memory:
 
     def insert(self, collected: Collected) -> ChunkMeta:
         """Count a chunk and put its rows into the ring. Raises ChunkRefusedError."""
-        chunk = ChunkId(self._worker, self._life, self._sequence)
-        meta = ChunkMeta(
-            chunk=chunk,
-            file=chunk_name(chunk),
-            rows=collected.rows,
-            env_steps=collected.env_steps,
-            payload_bytes=sum(column.nbytes for column in collected.columns.values()),
-            checksum=0,
-            policy=collected.policy,
-            collect_s=collected.collect_s,
-            episode_returns=collected.episode_returns,
-            episode_lengths=collected.episode_lengths,
-            episode_info=collected.episode_info,
-        )
+        meta = collected.meta(ChunkId(self._worker, self._life, self._sequence))
         accepted = self._experience.accept(meta)
         if accepted.rejected is not None:
             raise ChunkRefusedError(accepted.rejected)

@@ -53,15 +53,5 @@ class Payloads:
 
     def _write(self) -> None:
         for meta, columns in self._waiting.values():
-            self._written[meta.file] = write_chunk(
-                self._data,
-                meta.chunk,
-                columns,
-                env_steps=meta.env_steps,
-                policy=meta.policy,
-                collect_s=meta.collect_s,
-                episode_returns=meta.episode_returns,
-                episode_lengths=meta.episode_lengths,
-                episode_info=meta.episode_info,
-            )
+            self._written[meta.file] = write_chunk(self._data, meta, columns)
         self._waiting, self._waiting_bytes = {}, 0

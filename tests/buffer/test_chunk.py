@@ -33,13 +33,21 @@ NAME = f"{WORKER}_000003_000000042.safetensors"
 
 
 def write(data_dir: Path, columns: Columns | None = None, chunk: ChunkId = CHUNK) -> ChunkMeta:
-    return write_chunk(
-        data_dir,
-        chunk,
-        cartpole_columns(20) if columns is None else columns,
+    columns = cartpole_columns(20) if columns is None else columns
+    rows = max((len(column) for column in columns.values() if column.ndim), default=0)
+    return write_chunk(data_dir, announced(rows, chunk), columns)
+
+
+def announced(rows: int, chunk: ChunkId = CHUNK, *, collect_s: float = 0.125) -> ChunkMeta:
+    return ChunkMeta(
+        chunk=chunk,
+        file=chunk_name(chunk),
+        rows=rows,
         env_steps=23,
+        payload_bytes=0,
+        checksum=0,
         policy=PolicyRef(epoch=1, version=7, train_iter=70),
-        collect_s=0.125,
+        collect_s=collect_s,
         episode_returns=[9.0, 12.5],
         episode_lengths=[9, 12],
     )
@@ -120,16 +128,9 @@ def test_the_header_is_enough_to_rebuild_from(tmp_path: Path) -> None:
 
 def test_metadata_of_any_length_states_the_size_of_the_file_it_is_in(tmp_path: Path) -> None:
     for count in range(0, 400, 7):
-        meta = write_chunk(
-            tmp_path,
-            CHUNK,
-            {"x": np.zeros((count % 5, 3), np.uint8)},
-            env_steps=count,
-            policy=PolicyRef(),
-            collect_s=1 / 3,
-            episode_returns=[1.1] * count,
-            episode_lengths=[1] * count,
-        )
+        meta = announced(count % 5, collect_s=1 / 3)
+        meta = msgspec.structs.replace(meta, episode_returns=[1.1] * count, episode_lengths=[1] * count)
+        meta = write_chunk(tmp_path, meta, {"x": np.zeros((count % 5, 3), np.uint8)})
         assert meta.payload_bytes == (tmp_path / NAME).stat().st_size
         assert read_meta(tmp_path / NAME) == meta
 
@@ -155,17 +156,15 @@ def test_columns_that_are_no_chunk_are_refused(tmp_path: Path, columns: Columns,
 
 def test_numbers_that_are_not_finite_are_refused(tmp_path: Path) -> None:
     for returns, collect_s in ([float("nan")], 1.0), ([1.0], float("inf")):
+        meta = msgspec.structs.replace(announced(2), collect_s=collect_s, episode_returns=returns)
         with pytest.raises(ValueError, match="finite"):
-            write_chunk(
-                tmp_path,
-                CHUNK,
-                cartpole_columns(2),
-                env_steps=2,
-                policy=PolicyRef(),
-                collect_s=collect_s,
-                episode_returns=returns,
-                episode_lengths=[1],
-            )
+            write_chunk(tmp_path, meta, cartpole_columns(2))
+    assert os.listdir(tmp_path) == []
+
+
+def test_columns_of_other_rows_than_announced_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="3 rows announced, 2 in its columns"):
+        write_chunk(tmp_path, announced(3), cartpole_columns(2))
     assert os.listdir(tmp_path) == []
 
 

@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 from remuda.buffer.chunk import ChunkError, Columns, read_chunk, write_chunk
 from remuda.buffer.frames import FRAMES, FramePool, check_columns, index_name, stacks_name
 from remuda.buffer.ring import ColumnRing, RowsNotHeldError
-from remuda.tests.buffer.chunks import WORKER
+from remuda.tests.buffer.chunks import meta_of
 from remuda.tests.buffer.stacks import image_columns, unstacked
-from remuda.wire.messages import ChunkId, ChunkMeta, PolicyRef
+from remuda.wire.messages import ChunkMeta
 
 
 def write(data_dir: Path, columns: Columns) -> ChunkMeta:
-    chunk = ChunkId(worker=WORKER, incarnation=1, sequence=0)
-    return write_chunk(data_dir, chunk, columns, env_steps=1, policy=PolicyRef(), collect_s=0.1)
+    return write_chunk(data_dir, meta_of(0, len(columns.get("id", range(5)))), columns)
 
 
 # --- names and checks -----------------------------------------------------------------------------------------------

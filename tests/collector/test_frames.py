@@ -25,7 +25,7 @@ from remuda.collector.rows import NStepRows, Rows, SegmentRows
 from remuda.policy.base import Arrays, Policy
 from remuda.tests.buffer.chunks import WORKER
 from remuda.tests.buffer.stacks import unstacked
-from remuda.wire.messages import ChunkId, PolicyRef
+from remuda.wire.messages import ChunkId
 
 SIDE = 32  # 1024 bytes: just a frame
 DEPTH = 4
@@ -146,14 +146,7 @@ def test_from_the_screen_through_the_disk_and_the_ring(tmp_path: Path, padding: 
     rollout = rollout_of(screens, NStepRows(n_step=1, discount=0.9))
     ring = ColumnRing(1_000)
     for sequence, chunk in enumerate([*(rollout.collect(16, {}) for _ in range(5)), rollout.flush()]):
-        meta = write_chunk(
-            tmp_path,
-            ChunkId(WORKER, 1, sequence),
-            chunk.columns,
-            env_steps=chunk.env_steps,
-            policy=PolicyRef(),
-            collect_s=0.1,
-        )
+        meta = write_chunk(tmp_path, chunk.meta(ChunkId(WORKER, 1, sequence)), chunk.columns)
         assert meta.rows == chunk.rows
         ring.write(ring.next_row, read_chunk(tmp_path / meta.file, meta))
     batch = ring.gather(np.arange(ring.next_row))

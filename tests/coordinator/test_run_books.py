@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from remuda.buffer.chunk import chunk_name, write_chunk
+from remuda.buffer.chunk import write_chunk
 from remuda.coordinator.effects import (
     Asked,
     CloseRun,
@@ -30,9 +30,9 @@ from remuda.logbook.episode_reports import WorkerReport
 from remuda.logbook.progress import ProgressRow
 from remuda.policy.policy_file import publish
 from remuda.storage.run_folder import RunFolder
-from remuda.tests.buffer.chunks import WORKER, cartpole_columns
+from remuda.tests.buffer.chunks import WORKER, cartpole_columns, meta_of
 from remuda.tests.worker.leases import EXPERIMENT, small_config
-from remuda.wire.messages import CheckpointRecord, ChunkId, PolicyRef, Rejected, Submit
+from remuda.wire.messages import CheckpointRecord, PolicyRef, Rejected, Submit
 
 OTHER = "eeeeeeee-0000-4000-8000-000000000002"
 ASKED = Asked(b"client", 7)
@@ -256,10 +256,7 @@ def test_chunks_are_deleted_by_name(books: RunBooks, run: RunFolder) -> None:
 
 
 def write_chunks(run: RunFolder, count: int) -> list[str]:
-    chunks = [ChunkId(WORKER, 1, number) for number in range(count)]
-    for chunk in chunks:
-        write_chunk(run.data, chunk, cartpole_columns(4), env_steps=4, policy=PolicyRef(), collect_s=0.1)
-    return [chunk_name(chunk) for chunk in chunks]
+    return [write_chunk(run.data, meta_of(number, 4), cartpole_columns(4)).file for number in range(count)]
 
 
 def test_checkpoints_are_listed_pruned_and_linked(books: RunBooks, run: RunFolder) -> None:

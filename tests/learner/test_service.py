@@ -17,15 +17,15 @@ from remuda.learner import checkpoint
 from remuda.learner.prefetch import NothingReadableError
 from remuda.learner.service import LearnerWork, NotPublishedError
 from remuda.policy.policy_file import LoadedPolicy, load, publish
+from remuda.tests.buffer.chunks import meta_of
 from remuda.tests.policy.cases import batch, dqn
 from remuda.tests.worker.leases import EXPERIMENT, assign_to, new_run, small_config
-from remuda.tests.worker.recording_link import WORKER, RecordingLink
+from remuda.tests.worker.recording_link import RecordingLink
 from remuda.wire.messages import (
     Batches,
     BatchRequest,
     CheckpointReason,
     CheckpointSaved,
-    ChunkId,
     ChunkUnreadable,
     Counters,
     IndexedChunk,
@@ -68,8 +68,7 @@ class Coordinator:
         columns = batch(self.rng, ROWS)
         del columns["weights"]
         number = len(self.chunks)
-        chunk = ChunkId(WORKER, 1, number)
-        meta = write_chunk(self.run.data, chunk, columns, env_steps=ROWS, policy=PolicyRef(1, 0, 0), collect_s=0.1)
+        meta = write_chunk(self.run.data, meta_of(number, ROWS), columns)
         self.chunks.append(IndexedChunk(number * ROWS, meta))
 
     def answer(self, work: LearnerWork, lease: int = 1) -> None:

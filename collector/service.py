@@ -170,8 +170,7 @@ class CollectorWork:
             self._log.close()
 
     def _describe_environment(self, folder: RunFolder, config: ExperimentConfig) -> None:
-        warning = record_environment(folder, config, self._env)
-        if warning is not None:
+        for warning in record_environment(folder, config, self._env):
             self._log.say("collector", warning, level="warning")
 
     def _allow(self, credit_env_steps: int, policy: PolicyRef, exploration: dict[str, float]) -> None:

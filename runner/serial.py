@@ -192,6 +192,6 @@ def _describe(config: ExperimentConfig, start: Start, folder: RunFolder, *, vect
     """Write what says how the run was made."""
     write_configs(folder.root, config, start.provenance or {})
     logbook.say("collector", f"n_sample: {row_plan(config, collectors=1).chunk_slots}, env_num: {config.env.num_envs}")
-    for warning in (record_git(folder.root, Path.cwd()), record_environment(folder, config, vector)):
+    for warning in (record_git(folder.root, Path.cwd()), *record_environment(folder, config, vector)):
         if warning is not None:
             logbook.say("commander", warning, level="warning")

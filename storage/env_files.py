@@ -10,18 +10,17 @@ from remuda.storage.atomic import replacing
 
 
 def pickle_environment(path: Path, env: object) -> str | None:
-    """Write {"env": env} to `path` as a standard pickle; return a warning, and write nothing, where that cannot be.
+    """Write {"env": env} to `path` as a standard pickle; return a warning, and leave it alone, where that cannot be.
 
-    Raises OSError where the disk refuses.
+    Raises nothing: it is for people, and no run is to fail for want of it.
     """
     try:
         with replacing(path, durable=False) as temporary, temporary.open("wb") as file:
             pickle.dump({"env": env}, file)
-    except OSError:
-        raise
-    except Exception as error:  # whatever the environment's own __reduce__ or __getstate__ raises
+    except Exception as error:  # the disk's, or whatever the environment's own __reduce__ or __getstate__ raises
+        why = "it could not be" if isinstance(error, OSError) else "this environment cannot be pickled"
         return (
-            f"{path.name} was not written, since this environment cannot be pickled ({type(error).__name__}: {error}). "
+            f"{path.name} was not written, since {why} ({type(error).__name__}: {error}). "
             "Nothing else is affected: env_spec.json says how to rebuild it."
         )
     return None

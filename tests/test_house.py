@@ -36,7 +36,7 @@ LAYER_OF = {package: layer for layer, packages in enumerate(LAYERS) for package 
 
 PICKLERS = {"pickle", "cloudpickle", "joblib", "dill", "shelve", "marshal"}
 MAY_PICKLE = {"storage/env_files.py"}
-"""vars.pkl of the run folder, which is written for people, and read only by `remuda evaluate --trust-pickle`."""
+"""vars.pkl of the run folder, which is written for people, and read only where a user says --trust-pickle."""
 
 WITHOUT_TORCH = [
     "remuda.cli.app",
@@ -204,6 +204,33 @@ def test_nobody_pickles() -> None:
         if name.split(".")[0] in PICKLERS
     ]
     assert wrong == []
+
+
+def test_vars_pkl_is_read_in_one_place_which_is_asked_by_two() -> None:
+    def importers(module: str, name: str) -> set[str]:
+        return {
+            relative(path)
+            for path in product_files()
+            for node in ast.walk(tree(path))
+            if isinstance(node, ast.ImportFrom) and node.module == module
+            if name in {alias.name for alias in node.names}
+        }
+
+    assert importers("remuda.storage.env_files", "unpickle_environment") == {"environments/rebuild.py"}
+    assert importers("remuda.environments.rebuild", "rebuild") == {"cli/playing.py", "policy/functions.py"}
+
+
+def test_nobody_trusts_a_pickle_unasked() -> None:
+    """Where `trust_pickle` has a default it is False, and who passes it on passes what a caller said."""
+    told: set[str] = set()
+    for node in (node for path in product_files() for node in ast.walk(tree(path))):
+        if isinstance(node, ast.arguments):
+            named = zip((*node.posonlyargs, *node.args)[::-1], node.defaults[::-1], strict=False)
+            only = zip(node.kwonlyargs, node.kw_defaults, strict=True)
+            told |= {ast.unparse(value) for name, value in (*named, *only) if value and name.arg == "trust_pickle"}
+        elif isinstance(node, ast.keyword) and node.arg == "trust_pickle":
+            told.add(ast.unparse(node.value))
+    assert told == {"False", "trust_pickle", "asked.trust_pickle"}
 
 
 @pytest.mark.processes

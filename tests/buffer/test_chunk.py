@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle  # noqa: TID251 - to make the file that must be refused
-import subprocess
 from pathlib import Path
 
 import msgspec
@@ -26,6 +25,7 @@ from remuda.buffer.chunk import (
     write_chunk,
 )
 from remuda.tests.buffer.chunks import WORKER, cartpole_columns
+from remuda.tests.poison import Poison
 from remuda.wire.messages import ChunkId, ChunkMeta, PolicyRef
 
 CHUNK = ChunkId(worker=WORKER, incarnation=3, sequence=42)
@@ -240,26 +240,16 @@ def test_a_sparse_file_of_ten_terabytes_is_not_read(tmp_path: Path) -> None:
         read_meta(path)
 
 
-class Canary:
-    """Unpickling this would create a file."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __reduce__(self) -> tuple[object, tuple[list[str]]]:
-        return subprocess.call, (["touch", str(self._path)],)
-
-
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 def test_a_pickle_is_refused_and_never_run(tmp_path: Path, protocol: int) -> None:
-    canary = tmp_path / "canary"
-    content = pickle.dumps(Canary(canary), protocol)
+    poison = Poison(tmp_path / "opened")
+    content = pickle.dumps(poison, protocol)
     meta = msgspec.structs.replace(write(tmp_path), payload_bytes=len(content))
     (tmp_path / NAME).write_bytes(content)
     assert fault_of(tmp_path / NAME, meta) == "pickle"
     with pytest.raises(ChunkError, match="pickle"):
         read_meta(tmp_path / NAME)
-    assert not canary.exists()
+    assert not poison.worked
 
 
 def test_a_header_that_lies_is_refused(tmp_path: Path) -> None:

@@ -237,7 +237,7 @@ def test_a_run_folder_describes_and_pickles_it(tmp_path: Path) -> None:
     config = ExperimentConfig(name="pong", env=PONG)
     assert check_environment(config)[0].shape == (4, 84, 84)
     vector = vector_of(PONG)
-    assert record_environment(RunFolder(tmp_path), config, vector) is None
+    assert record_environment(RunFolder(tmp_path), config, vector) == []
     spec = json.loads((tmp_path / "env_spec.json").read_text())
     assert (spec["vectorization"], spec["autoreset"]) == ("native", "NextStep")
     with (tmp_path / "vars.pkl").open("rb") as file:

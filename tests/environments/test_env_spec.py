@@ -97,6 +97,16 @@ def test_one_that_cannot_be_pickled_is_a_warning_and_leaves_no_file(tmp_path: Pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_disk_that_refuses_is_an_error_not_a_warning(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="missing"):
-        pickle_environment(tmp_path / "missing" / "vars.pkl", 1)
+def test_a_disk_that_refuses_is_a_warning(tmp_path: Path) -> None:
+    warning = pickle_environment(tmp_path / "missing" / "vars.pkl", 1)
+    assert warning is not None
+    assert "vars.pkl was not written, since it could not be (FileNotFoundError" in warning
+
+
+def test_what_was_there_stays_where_it_cannot_be_written(tmp_path: Path) -> None:
+    path = tmp_path / "vars.pkl"
+    assert pickle_environment(path, 1) is None
+    before = path.read_bytes()
+    assert pickle_environment(path, lambda: None) is not None
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["vars.pkl"]

@@ -13,18 +13,9 @@ from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.rebuild import rebuild
 from remuda.storage.env_files import pickle_environment
 from remuda.tests.environments.painter import Painter
+from remuda.tests.poison import Poison
 
 GONE = EnvConfig(make="gone_for_good:make")
-
-
-class Marker:
-    """Leaves a file where it is unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return Path.touch, (self.path,)  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
 
 
 def test_it_is_built_as_the_config_says(tmp_path: Path) -> None:
@@ -61,15 +52,14 @@ def test_what_cannot_be_rendered_says_so_and_not_that_it_is_gone(
 
 
 def test_nothing_is_unpickled_unless_it_is_allowed_and_needed(tmp_path: Path) -> None:
-    mark = tmp_path / "mark"
-    (tmp_path / "vars.pkl").write_bytes(pickle.dumps({"env": Marker(mark)}))
+    poison = Poison.as_environment(tmp_path)
     with pytest.raises(EnvironmentBuildError):
         rebuild(GONE, source_dir=None, run_dir=tmp_path)
     rebuild(EnvConfig(id="CartPole-v1"), source_dir=None, run_dir=tmp_path, trust_pickle=True)
-    assert not mark.exists()
+    assert not poison.worked
     with pytest.raises(EnvironmentBuildError, match="holds None, which is not a gymnasium"):
         rebuild(GONE, source_dir=None, run_dir=tmp_path, trust_pickle=True)
-    assert mark.exists()
+    assert poison.worked
 
 
 def test_the_pickled_copy_serves_where_it_is_trusted(tmp_path: Path) -> None:

@@ -1,56 +1,89 @@
-"""A run folder describes its environment, pickled or not."""
+"""A run folder describes its environment, pickled or not, and no run ends for want of it."""
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from remuda.config.schema import EnvConfig, ExperimentConfig
+from remuda.environments import record
 from remuda.environments.make import make_vector
 from remuda.environments.record import record_environment
 from remuda.storage.run_folder import RunFolder
 
 
-def test_a_registered_environment_is_described_and_pickled(tmp_path: Path) -> None:
-    config = ExperimentConfig(name="record", env=EnvConfig(id="CartPole-v1", num_envs=2))
-    vector = make_vector(config.env, num_envs=2, source_dir=None)
+def recorded(folder: Path, env: EnvConfig) -> list[str]:
+    """The warnings; the folder is the run's and has the user's module."""
+    config = ExperimentConfig(name="record", env=env, source_dir=str(folder))
+    vector = make_vector(config.env, num_envs=2, source_dir=config.source_dir)
     try:
-        assert record_environment(RunFolder(tmp_path), config, vector) is None
+        return record_environment(RunFolder(folder), config, vector)
     finally:
         vector.close()
+
+
+def write_module(folder: Path, name: str, body: str) -> EnvConfig:
+    """A user's module whose environments are CartPole with something wrong."""
+    lines = ("import gymnasium", "class Wrong(gymnasium.Wrapper):", *body.splitlines(), "def make():")
+    (folder / f"{name}.py").write_text("\n".join((*lines, "    return Wrong(gymnasium.make('CartPole-v1'))", "")))
+    return EnvConfig(make=f"{name}:make", num_envs=2, vectorization="sync")
+
+
+def test_a_registered_environment_is_described_and_pickled(tmp_path: Path) -> None:
+    assert recorded(tmp_path, EnvConfig(id="CartPole-v1", num_envs=2)) == []
     spec = json.loads((tmp_path / "env_spec.json").read_text())
     assert (spec["id"], spec["num_envs"]) == ("CartPole-v1", 2)
     assert (tmp_path / "vars.pkl").read_bytes().startswith(b"\x80")
 
 
-def test_one_that_cannot_be_pickled_is_warned_of(tmp_path: Path) -> None:
-    (tmp_path / "sulky.py").write_text(
-        "import gymnasium\n"
-        "class Sulky(gymnasium.Wrapper):\n"
-        "    def __reduce__(self):\n"
-        "        raise TypeError('not me')\n"
-        "def make():\n"
-        "    return Sulky(gymnasium.make('CartPole-v1'))\n"
-    )
-    config = ExperimentConfig(name="record", env=EnvConfig(make="sulky:make"), source_dir=str(tmp_path))
-    vector = make_vector(config.env, num_envs=1, source_dir=str(tmp_path))
-    try:
-        warning = record_environment(RunFolder(tmp_path), config, vector)
-    finally:
-        vector.close()
-    assert warning is not None
+@pytest.mark.parametrize("raised", ["TypeError('not me')", "OSError('not me')", "MemoryError('not me')"])
+def test_one_that_cannot_be_pickled_is_warned_of(tmp_path: Path, raised: str) -> None:
+    env = write_module(tmp_path, f"sulky_{raised[:2]}", f"    def __reduce__(self):\n        raise {raised}")
+    (warning,) = recorded(tmp_path, env)
+    assert "vars.pkl was not written" in warning
     assert "not me" in warning
     assert (tmp_path / "env_spec.json").exists()
     assert not (tmp_path / "vars.pkl").exists()
 
 
-def test_a_disk_that_refuses_is_an_error(tmp_path: Path) -> None:
-    config = ExperimentConfig(name="record", env=EnvConfig(id="CartPole-v1"))
-    vector = make_vector(config.env, num_envs=1, source_dir=None)
-    try:
-        with pytest.raises(OSError, match="nowhere"):
-            record_environment(RunFolder(tmp_path / "nowhere"), config, vector)
-    finally:
-        vector.close()
+def test_one_of_which_there_can_be_no_more_is_warned_of(tmp_path: Path) -> None:
+    """A simulator that serves as many as the vector has."""
+    built = (
+        "    built = 0\n"
+        "    def __init__(self, env):\n"
+        "        Wrong.built += 1\n"
+        "        if Wrong.built > 2:\n"
+        "            raise RuntimeError('all are taken')\n"
+        "        super().__init__(env)"
+    )
+    (warning,) = recorded(tmp_path, write_module(tmp_path, "scarce", built))
+    assert "vars.pkl" in warning
+    assert "all are taken" in warning
+    assert (tmp_path / "env_spec.json").exists()
+
+
+def test_one_that_cannot_be_closed_is_warned_of_and_its_copy_is_there(tmp_path: Path) -> None:
+    closed = "    def close(self):\n        raise RuntimeError('stays open')"
+    env = write_module(tmp_path, "jammed", closed)
+    config = ExperimentConfig(name="record", env=env, source_dir=str(tmp_path))
+    (warning,) = record_environment(
+        RunFolder(tmp_path), config, make_vector(config.env, num_envs=2, source_dir=config.source_dir)
+    )
+    assert "stays open" in warning
+    assert (tmp_path / "vars.pkl").exists()
+
+
+def test_a_disk_that_refuses_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, text: str, *, durable: bool) -> NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(record, "write_text", full)
+    (tmp_path / "vars.pkl").mkdir()  # nothing replaces a folder
+    spec, copy = recorded(tmp_path, EnvConfig(id="CartPole-v1"))
+    assert "env_spec.json was not written ([Errno 28] No space left" in spec
+    assert "vars.pkl was not written, since it could not be" in copy
+    assert {path.name for path in tmp_path.iterdir()} == {"vars.pkl"}

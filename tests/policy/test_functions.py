@@ -12,42 +12,22 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.config.dump import config_json_text
 from remuda.environments.errors import EnvironmentBuildError
-from remuda.learner import checkpoint
 from remuda.policy import load_action, load_policy, load_value
 from remuda.policy.algorithms.dqn import Dqn
 from remuda.policy.checkpoint_file import CheckpointError
 from remuda.policy.functions import Which
-from remuda.policy.model_artifact import export
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
-from remuda.tests.policy.cases import batch, config, dqn
+from remuda.tests.policy.cases import batch
 from remuda.tests.policy.exported import CASES, leave_behind
-from remuda.wire.messages import Counters, PolicyRef
+from remuda.tests.policy.saved_runs import lose_environment, save_three
 
 OBSERVATIONS = np.random.default_rng(3).normal(size=(20, 4)).astype(np.float32)
 
 
-def save(run: Path, algorithm: Dqn, train_iter: int) -> Path:
-    path = run / "ckpt" / f"iteration_{train_iter}.pth.tar"
-    path.parent.mkdir(exist_ok=True)
-    counters = Counters(env_step=train_iter * 10, train_iter=train_iter)
-    record = checkpoint.save(
-        path, algorithm, checkpoint.Progress(counters, PolicyRef(), {"epsilon": 0.5}), config=config()
-    )
-    CheckpointIndex(path.parent).add(record)
-    return path
-
-
 @pytest.fixture
 def run(tmp_path: Path) -> tuple[Path, list[Dqn]]:
-    """A run with checkpoints 0, 1 and 2, and checkpoint 2 as model/."""
-    algorithms = [dqn(seed=seed) for seed in range(3)]
-    for train_iter, algorithm in enumerate(algorithms):
-        save(tmp_path, algorithm, train_iter)
-    export(tmp_path / "model", algorithms[2], config(), Counters(env_step=20, train_iter=2))
-    (tmp_path / "config.json").write_text(config_json_text(config()))
-    return tmp_path, algorithms
+    return tmp_path, save_three(tmp_path)
 
 
 def best_actions(algorithm: Dqn) -> list[int]:
@@ -87,9 +67,7 @@ def test_the_environment_is_that_of_the_runs_config_which_may_have_been_mended(r
 
 def test_an_environment_of_ones_own_needs_none_to_be_built(run: tuple[Path, list[Dqn]]) -> None:
     mine = gymnasium.make("CartPole-v1", max_episode_steps=7)
-    settings = json.loads((run[0] / "config.json").read_text())
-    settings["env"] |= {"id": None, "make": "gone:make"}
-    (run[0] / "config.json").write_text(json.dumps(settings))
+    lose_environment(run[0])
     env, get_action = load_policy(run[0], env=mine)
     assert env is mine
     assert get_action(OBSERVATIONS[0]) == load_action(run[0])(OBSERVATIONS[0])

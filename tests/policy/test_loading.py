@@ -7,33 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from remuda.learner import checkpoint
 from remuda.policy.algorithms.dqn import Dqn
 from remuda.policy.checkpoint_file import CheckpointError
 from remuda.policy.loading import find_checkpoint, load_checkpoint_policy
-from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.tests.policy.cases import ACTION, OBSERVATION, config, dqn
-from remuda.wire.messages import Counters, PolicyRef
-
-
-def save(run: Path, algorithm: Dqn, train_iter: int) -> Path:
-    path = run / "ckpt" / f"iteration_{train_iter}.pth.tar"
-    path.parent.mkdir(exist_ok=True)
-    progress = checkpoint.Progress(
-        Counters(env_step=train_iter * 10, train_iter=train_iter), PolicyRef(), {"epsilon": 0.5}
-    )
-    record = checkpoint.save(path, algorithm, progress, config=config())
-    CheckpointIndex(path.parent).add(record)
-    return path
+from remuda.tests.policy.saved_runs import save, save_three
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> tuple[Path, list[Dqn]]:
-    """A run with checkpoints 0, 1 and 2."""
-    algorithms = [dqn(seed=seed) for seed in range(3)]
-    for train_iter, algorithm in enumerate(algorithms):
-        save(tmp_path, algorithm, train_iter)
-    return tmp_path, algorithms
+    return tmp_path, save_three(tmp_path)
 
 
 def test_best_is_the_last_where_nothing_was_evaluated(run: tuple[Path, list[Dqn]]) -> None:

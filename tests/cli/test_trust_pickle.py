@@ -1,0 +1,93 @@
+"""No verb opens a run's vars.pkl but `remuda evaluate --trust-pickle`, and only where the environment is gone."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from remuda.runner.serial import Start
+from remuda.storage.run_folder import RunFolder
+from remuda.tests.cli.terminal import Terminal
+from remuda.tests.poison import Poison
+from remuda.tests.policy.saved_runs import export_without_environment, lose_environment
+from remuda.tests.runner.runs import run_tiny, tiny_config
+
+EVALUATIONS = {
+    "newest": ("-nr", "-n", 2),
+    "best": ("-nr", "-n", 2, "-i", "best"),
+    "by its iteration": ("-nr", "-n", 2, "-i", 0),
+    "model": ("-nr", "-n", 2, "-i", "model"),
+    "followed": ("-nr", "-n", 2, "--follow"),
+}
+evaluations = pytest.mark.parametrize("options", EVALUATIONS.values(), ids=EVALUATIONS)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    config = tiny_config(tmp_path_factory.mktemp("user"), "stop.max_env_steps=250")
+    return run_tiny(config, Start(tmp_path_factory.mktemp("runs") / "tiny")).run_dir
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    """A copy of a run, to be spoilt."""
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+@evaluations
+def test_evaluating_opens_it_only_when_told_to(terminal: Terminal, run: Path, options: tuple[object, ...]) -> None:
+    lose_environment(run)
+    poison = Poison.as_environment(run)
+    ended = terminal.remuda("evaluate", run, *options)
+    assert ended.code == 2
+    assert "--trust-pickle" in ended.err
+    assert not poison.worked
+    ended = terminal.remuda("evaluate", run, *options, "--trust-pickle")
+    assert ended.code == 2
+    assert "holds None, which is not a gymnasium.Env" in ended.err
+    assert poison.worked
+
+
+@evaluations
+def test_evaluating_leaves_it_alone_where_it_is_not_needed(
+    terminal: Terminal, run: Path, options: tuple[object, ...]
+) -> None:
+    poison = Poison.as_environment(run)
+    ended = terminal.remuda("evaluate", run, *options, "--trust-pickle")
+    assert ended.code == 0, ended.err
+    assert not poison.worked
+
+
+def test_a_model_folder_is_no_other(terminal: Terminal, run: Path) -> None:
+    export_without_environment(run / "model")
+    poison = Poison.as_environment(run / "model")
+    assert terminal.remuda("evaluate", run / "model", "-nr").code == 2
+    assert not poison.worked
+    assert terminal.remuda("evaluate", run / "model", "-nr", "--trust-pickle").code == 2
+    assert poison.worked
+
+
+def test_resuming_writes_it_anew_and_does_not_open_it(terminal: Terminal, run: Path) -> None:
+    """Its client is that of scripts too: remuda.client.train."""
+    poison = Poison.as_environment(run)
+    again = ("train", RunFolder(run).config_json, "--run-dir", run, "--resume", "--set", "stop.max_env_steps=300")
+    ended = terminal.remuda(*again)
+    assert ended.code == 0, ended.err
+    assert not poison.worked
+
+
+def test_beginning_with_its_weights_does_not_open_it(terminal: Terminal, run: Path, tmp_path: Path) -> None:
+    poison = Poison.as_environment(run)
+    new = ("--run-dir", tmp_path / "new", "--set", "stop.max_env_steps=20")
+    ended = terminal.remuda("train", RunFolder(run).config_json, "--initialize-from", run, *new)
+    assert ended.code == 0, ended.err
+    assert not poison.worked
+
+
+def test_drawing_its_curves_does_not_open_it(terminal: Terminal, run: Path, tmp_path: Path) -> None:
+    poison = Poison.as_environment(run)
+    ended = terminal.remuda("plot", run, "-o", tmp_path / "curves.png")
+    assert ended.code == 0, ended.err
+    assert not poison.worked

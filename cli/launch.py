@@ -9,24 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from remuda.cli.errors import InputError, RefusedError, RunFailedError
-from remuda.cli.options import (
-    DEFAULT_RUNS_DIR,
-    ConfigPath,
-    Device,
-    Force,
-    Inference,
-    InitializeFrom,
-    OnExistsOption,
-    Profile,
-    ResolvedRun,
-    Resume,
-    RunDir,
-    RunId,
-    RunsDir,
-    Seed,
-    Sets,
-    resolve_run,
-)
+from remuda.cli.options import Profile, ResolvedRun, RunOptions, with_run_options
 
 if TYPE_CHECKING:
     from remuda.environments.spaces import Space
@@ -37,22 +20,12 @@ Evaluators = Annotated[int | None, typer.Option(metavar="N", min=1, help="Short 
 On = Annotated[Literal["local"], typer.Option(help="Where the processes run: on this machine.")]
 
 
+@with_run_options
 def launch(
-    config: ConfigPath,
+    run: RunOptions,
     collectors: Collectors = None,
     evaluators: Evaluators = None,
     on: On = "local",
-    sets: Sets = None,
-    seed: Seed = None,
-    device: Device = None,
-    run_dir: RunDir = None,
-    run_id: RunId = None,
-    runs_dir: RunsDir = DEFAULT_RUNS_DIR,
-    on_exists: OnExistsOption = None,
-    resume: Resume = False,
-    force: Force = False,
-    initialize_from: InitializeFrom = None,
-    inference: Inference = False,
     profile: Profile = False,
 ) -> None:
     """Run an experiment with a coordinator and a herd of workers, follow it to its end, and leave no process behind.
@@ -62,21 +35,7 @@ def launch(
     from remuda.cli.profiles import kept_profiles
 
     counts = {"collector.count": collectors, "evaluator.count": evaluators}
-    extra = [f"{key}={count}" for key, count in counts.items() if count is not None]
-    resolved = resolve_run(
-        config,
-        sets=[*(sets or ()), *extra],
-        seed=seed,
-        device=device,
-        run_dir=run_dir,
-        run_id=run_id,
-        runs_dir=runs_dir,
-        on_exists=on_exists,
-        resume=resume,
-        force=force,
-        initialize_from=initialize_from,
-        inference=inference,
-    )
+    resolved = run.resolved(*(f"{key}={count}" for key, count in counts.items() if count is not None))
     _check(resolved)
     with kept_profiles(profile) as keeping:
         status = _run(resolved, keeping.folder)

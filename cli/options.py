@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
 
 import typer
 
@@ -59,6 +62,63 @@ class ResolvedRun:
     on_exists: OnExists
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What the options were given as that every verb has which starts a run."""
+
+    config: ConfigPath
+    sets: Sets = None
+    seed: Seed = None
+    device: Device = None
+    run_dir: RunDir = None
+    run_id: RunId = None
+    runs_dir: RunsDir = DEFAULT_RUNS_DIR
+    on_exists: OnExistsOption = None
+    resume: Resume = False
+    force: Force = False
+    initialize_from: InitializeFrom = None
+    inference: Inference = False
+
+    def resolved(self, *more_sets: str) -> ResolvedRun:
+        """Make one request of them; `more_sets` are settings like those of --set, and beat them.
+
+        Raises InputError for options that contradict, ConfigError.
+        """
+        choice = resolve_on_exists(self.on_exists, resume=self.resume, force=self.force)
+        beginning = resolve_beginning(self.initialize_from, inference=self.inference, resume=choice == "resume")
+        sets = [*(self.sets or ()), *more_sets, *beginning]
+        loaded = load(self.config, sets=sets, seed=self.seed, device=self.device)
+        folder = resolve_run_dir(self.run_dir, self.run_id, runs_dir=self.runs_dir, name=loaded.config.name)
+        return ResolvedRun(loaded, folder, choice)
+
+
+def with_run_options(verb: Callable[..., None]) -> Callable[..., None]:
+    """Turn a verb whose first parameter is a RunOptions into what typer can read: a parameter for each of its fields,
+    the config first, then the verb's own, then the other fields."""
+    types = get_type_hints(RunOptions, include_extras=True)
+    config, *others = (
+        Parameter(
+            field.name,
+            Parameter.KEYWORD_ONLY,
+            default=Parameter.empty if field.default is MISSING else field.default,
+            annotation=types[field.name],
+        )
+        for field in fields(RunOptions)
+    )
+    own = [
+        parameter.replace(kind=Parameter.KEYWORD_ONLY)
+        for parameter in list(signature(verb, eval_str=True).parameters.values())[1:]
+    ]
+
+    @wraps(verb)
+    def flat(**given: Any) -> None:
+        run = RunOptions(**{parameter.name: given.pop(parameter.name) for parameter in (config, *others)})
+        verb(run, **given)
+
+    cast("Any", flat).__signature__ = Signature([config, *own, *others])
+    return flat
+
+
 def new_group(help_text: str, *, example: str) -> typer.Typer:
     """A group of verbs: plain help, which is also what no arguments mean, and tracebacks as Python prints them."""
     return typer.Typer(
@@ -86,29 +146,6 @@ def load(config: Path, *, sets: list[str] | None, seed: int | None, device: str 
     if device is not None:
         overrides.append(f"learner.device={json.dumps(device)}")
     return load_config(config, overrides=overrides, seed=seed)
-
-
-def resolve_run(
-    config: Path,
-    *,
-    sets: list[str] | None = None,
-    seed: int | None = None,
-    device: str | None = None,
-    run_dir: Path | None = None,
-    run_id: str | None = None,
-    runs_dir: Path = DEFAULT_RUNS_DIR,
-    on_exists: OnExists | None = None,
-    resume: bool = False,
-    force: bool = False,
-    initialize_from: Path | None = None,
-    inference: bool = False,
-) -> ResolvedRun:
-    """Make one request of the shared options. Raises InputError for options that contradict, ConfigError."""
-    choice = resolve_on_exists(on_exists, resume=resume, force=force)
-    beginning = resolve_beginning(initialize_from, inference=inference, resume=choice == "resume")
-    loaded = load(config, sets=[*(sets or ()), *beginning], seed=seed, device=device)
-    folder = resolve_run_dir(run_dir, run_id, runs_dir=runs_dir, name=loaded.config.name)
-    return ResolvedRun(loaded, folder, choice)
 
 
 def resolve_beginning(initialize_from: Path | None, *, inference: bool, resume: bool) -> list[str]:

@@ -10,22 +10,7 @@ import typer
 
 from remuda.cli.connecting import ConnectionPath, connected
 from remuda.cli.errors import RunFailedError
-from remuda.cli.options import (
-    DEFAULT_RUNS_DIR,
-    ConfigPath,
-    Device,
-    Force,
-    Inference,
-    InitializeFrom,
-    OnExistsOption,
-    Resume,
-    RunDir,
-    RunId,
-    RunsDir,
-    Seed,
-    Sets,
-    resolve_run,
-)
+from remuda.cli.options import DEFAULT_RUNS_DIR, RunOptions, RunsDir, with_run_options
 
 if TYPE_CHECKING:
     from remuda.client.client import Client
@@ -48,22 +33,12 @@ Which = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="Id, beginning 
 Now = Annotated[bool, typer.Option("--now", help="Skip the final evaluation.")]
 
 
+@with_run_options
 def submit(
-    config: ConfigPath,
+    run: RunOptions,
     name: Name = None,
     priority: Priority = 0,
     follow: Follow = False,
-    sets: Sets = None,
-    seed: Seed = None,
-    device: Device = None,
-    run_dir: RunDir = None,
-    run_id: RunId = None,
-    runs_dir: RunsDir = DEFAULT_RUNS_DIR,
-    on_exists: OnExistsOption = None,
-    resume: Resume = False,
-    force: Force = False,
-    initialize_from: InitializeFrom = None,
-    inference: Inference = False,
     connection_file: ConnectionPath = None,
 ) -> None:
     """Hand an experiment to a coordinator; prints its id alone on standard output.
@@ -71,27 +46,13 @@ def submit(
     The run folder lies in the coordinator's runs folder unless --run-dir says otherwise."""
     from remuda.cli.launch import check_input
 
-    sets = [*(sets or ()), *([] if name is None else [f"name={name}"])]
-    resolved = resolve_run(
-        config,
-        sets=sets,
-        seed=seed,
-        device=device,
-        run_dir=run_dir,
-        run_id=run_id,
-        runs_dir=runs_dir,
-        on_exists=on_exists,
-        resume=resume,
-        force=force,
-        initialize_from=initialize_from,
-        inference=inference,
-    )
+    resolved = run.resolved(*([] if name is None else [f"name={name}"]))
     check_input(resolved)
     loaded = resolved.loaded
-    with connected(connection_file, runs_dir, wait_s=WAIT_S) as client:
+    with connected(connection_file, run.runs_dir, wait_s=WAIT_S) as client:
         submitted = client.submit(
             loaded.config,
-            run_dir=resolved.run_dir if run_dir is not None else (run_id or loaded.config.name),
+            run_dir=resolved.run_dir if run.run_dir is not None else (run.run_id or loaded.config.name),
             on_exists=resolved.on_exists,
             priority=priority,
             provenance=loaded.provenance,

@@ -10,25 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from remuda.cli.errors import InputError, RunFailedError
-from remuda.cli.options import (
-    DEFAULT_RUNS_DIR,
-    AsJson,
-    ConfigPath,
-    Device,
-    Force,
-    Inference,
-    InitializeFrom,
-    OnExistsOption,
-    Profile,
-    ResolvedRun,
-    Resume,
-    RunDir,
-    RunId,
-    RunsDir,
-    Seed,
-    Sets,
-    resolve_run,
-)
+from remuda.cli.options import AsJson, Profile, ResolvedRun, RunOptions, with_run_options
 
 if TYPE_CHECKING:  # the runner brings torch, which --help does not need
     from remuda.runner.serial import RunResult
@@ -42,19 +24,9 @@ Lifeline = Annotated[int | None, typer.Option(hidden=True)]
 """The reading end of a pipe that breaks with the process that started this one, which is then as if interrupted."""
 
 
+@with_run_options
 def train(
-    config: ConfigPath,
-    sets: Sets = None,
-    seed: Seed = None,
-    device: Device = None,
-    run_dir: RunDir = None,
-    run_id: RunId = None,
-    runs_dir: RunsDir = DEFAULT_RUNS_DIR,
-    on_exists: OnExistsOption = None,
-    resume: Resume = False,
-    force: Force = False,
-    initialize_from: InitializeFrom = None,
-    inference: Inference = False,
+    run: RunOptions,
     profile: Profile = False,
     as_json: AsJson = False,
     lifeline: Lifeline = None,
@@ -72,20 +44,7 @@ def train(
     from remuda.worker.profile import profiled
 
     bound_threads(1)
-    asked = resolve_run(
-        config,
-        sets=sets,
-        seed=seed,
-        device=device,
-        run_dir=run_dir,
-        run_id=run_id,
-        runs_dir=runs_dir,
-        on_exists=on_exists,
-        resume=resume,
-        force=force,
-        initialize_from=initialize_from,
-        inference=inference,
-    )
+    asked = run.resolved()
     with kept_profiles(profile) as keeping:
         with profiled(keeping.folder, "serial"):
             result, status = _run(asked, lifeline)

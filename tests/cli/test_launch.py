@@ -146,7 +146,7 @@ def test_nobody_waits_for_torch_before_a_run_with_new_weights_starts(tmp_path: P
     (tmp_path / "good.yaml").write_text(GOOD)
     program = (
         "from pathlib import Path; from remuda.cli import launch, options;"
-        "launch.check_input(options.resolve_run(Path('good.yaml')))"
+        "launch.check_input(options.RunOptions(config=Path('good.yaml')).resolved())"
     )
     brought = imported_by(program, cwd=tmp_path)
     assert "gymnasium" in brought, "the environment was built"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from inspect import signature
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 import typer
@@ -10,21 +13,11 @@ import typer
 from remuda.cli import app as app_module
 from remuda.cli.errors import InputError
 from remuda.cli.options import (
-    DEFAULT_RUNS_DIR,
-    ConfigPath,
-    Device,
-    Force,
-    OnExistsOption,
     ResolvedRun,
-    Resume,
-    RunDir,
-    RunId,
-    RunsDir,
-    Seed,
-    Sets,
+    RunOptions,
     resolve_on_exists,
-    resolve_run,
     resolve_run_dir,
+    with_run_options,
 )
 from remuda.storage.existing_folder import OnExists
 from remuda.tests.cli.terminal import Ended, Terminal
@@ -32,43 +25,24 @@ from remuda.tests.config.files import SMALL, write
 
 
 class Starter:
-    """A verb with every shared option; keeps what it was asked for."""
+    """A verb with every shared option and one of its own; keeps what it was asked for."""
 
     def __init__(self, terminal: Terminal, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         self.asked: ResolvedRun | None = None
+        self.own = False
         self._terminal = terminal
         self._config = write(folder, SMALL)
         app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
-        app.command()(self._verb)
+
+        @app.command()
+        @with_run_options
+        def verb(run: RunOptions, own: Annotated[bool, typer.Option("--own")] = False) -> None:
+            self.asked, self.own = run.resolved(), own
+
+        self.verb = verb
         monkeypatch.setattr(app_module, "app", app)
         monkeypatch.chdir(folder)
         monkeypatch.delenv("REMUDA_RUNS_DIR", raising=False)
-
-    def _verb(
-        self,
-        config: ConfigPath,
-        sets: Sets = None,
-        seed: Seed = None,
-        device: Device = None,
-        run_dir: RunDir = None,
-        run_id: RunId = None,
-        runs_dir: RunsDir = DEFAULT_RUNS_DIR,
-        on_exists: OnExistsOption = None,
-        resume: Resume = False,
-        force: Force = False,
-    ) -> None:
-        self.asked = resolve_run(
-            config,
-            sets=sets,
-            seed=seed,
-            device=device,
-            run_dir=run_dir,
-            run_id=run_id,
-            runs_dir=runs_dir,
-            on_exists=on_exists,
-            resume=resume,
-            force=force,
-        )
 
     def start(self, *options: object) -> ResolvedRun:
         ended = self._terminal.remuda(self._config, *options)
@@ -86,6 +60,29 @@ class Starter:
 @pytest.fixture
 def starter(terminal: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Starter:
     return Starter(terminal, monkeypatch, tmp_path)
+
+
+class TestShared:
+    def test_every_field_is_an_option_the_verbs_own_before_them(self, starter: Starter) -> None:
+        names = list(signature(starter.verb).parameters)
+        assert names == ["config", "own", *(field.name for field in fields(RunOptions) if field.name != "config")]
+
+    def test_the_verb_has_its_own_beside_them(self, starter: Starter) -> None:
+        assert starter.start("--own", "--seed", 3).loaded.config.seed == 3
+        assert starter.own
+        starter.start()
+        assert not starter.own
+
+    def test_the_config_is_required(self, starter: Starter, terminal: Terminal) -> None:
+        ended = terminal.remuda("--seed", 3)
+        assert ended.code == 2
+        assert "CONFIG" in ended.err
+        assert starter.asked is None
+
+    def test_what_a_verb_adds_beats_what_was_set(self, tmp_path: Path) -> None:
+        options = RunOptions(config=write(tmp_path, SMALL), sets=["name=one", "seed=4"])
+        config = options.resolved("name=two").loaded.config
+        assert (config.name, config.seed) == ("two", 4)
 
 
 class TestRunFolder:

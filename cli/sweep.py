@@ -20,6 +20,7 @@ from remuda.cli.options import DEFAULT_RUNS_DIR, AsJson, ResolvedRun, RunsDir, S
 from remuda.storage.existing_folder import Mode
 
 if TYPE_CHECKING:
+    from remuda.client.client import Client
     from remuda.sweeping.plan import PlannedRun
     from remuda.sweeping.record import RunRecord
     from remuda.sweeping.sweep import Executor, Task
@@ -178,11 +179,24 @@ def _executor(
     with Life(grace_s=GRACE_S) as life:
         if look.place == "herd":
             with connected(connection_file, runs_dir) as client:
+                _require_answer(client, look)
                 yield HerdRuns(client, adopt=not force), life
         else:
             with LocalRuns(look.folder, jobs=jobs) as local:
                 life.on_forced_exit(local.kill)
                 yield local, life
+
+
+def _require_answer(client: Client, look: _Look) -> None:
+    """Before anything is written: a sweep that was begun on a herd cannot go on here. Raises RunFailedError."""
+    from remuda.sweeping.record import recorded_mode
+    from remuda.wire.conversation import UnreachableError
+
+    try:
+        client.status()
+    except UnreachableError as error:
+        here = "" if recorded_mode(look.folder) else "; --on local runs the sweep here, without any"
+        raise RunFailedError(f"{error}{here}") from error
 
 
 def _carry_out(look: _Look, executor: Executor, life: Life) -> list[RunRecord]:

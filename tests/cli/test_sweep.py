@@ -12,9 +12,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+from remuda.client.client import Client
 from remuda.tests.cli.terminal import Terminal
 from remuda.tests.parallel.command import Command, wait_until
 from remuda.tests.sweeping.grids import SHORT, write_grid
+from remuda.wire import connection_file
+from remuda.wire.connection_file import ConnectionFile
+from remuda.wire.conversation import no_answer
+from remuda.wire.messages import PROTOCOL_VERSION, Status
 
 ENDLESS = {"env.num_envs": [1], "stop.max_env_steps": [100_000_000]}
 
@@ -157,6 +162,26 @@ def test_a_sweep_goes_on_where_it_was_begun(terminal: Terminal, folder: Path) ->
     assert "this sweep was begun on this machine: --on local" in refused.err
     (runs / "hills" / "sweep.json").write_text("{")
     assert "sweep.json is damaged" in terminal.remuda("sweep", "grid.yaml").err
+
+
+def test_a_coordinator_that_is_gone_leaves_no_trace_of_a_sweep(
+    terminal: Terminal, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it could not be run here any more."""
+
+    def silence(client: Client) -> Status:
+        raise no_answer(gone, 10.0)
+
+    monkeypatch.setattr(Client, "status", silence)
+    (folder / "runs").mkdir()
+    gone = ConnectionFile("01234567-89ab-cdef-0123-456789abcdef", "tcp://127.0.0.1:9", PROTOCOL_VERSION, "here", 1, 1)
+    connection_file.write(folder / "runs" / "connection.json", gone)
+    before = listing(folder)
+    ended = terminal.remuda("sweep", "grid.yaml")
+    assert ended.code == 1
+    assert "the coordinator at tcp://127.0.0.1:9 (process 1 on here) did not answer within 10 s" in ended.err
+    assert ended.err.endswith("; --on local runs the sweep here, without any\n")
+    assert listing(folder) == before
 
 
 def test_a_date_stamp_makes_a_new_folder(terminal: Terminal, folder: Path) -> None:

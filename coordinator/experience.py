@@ -24,12 +24,12 @@ from remuda.coordinator.ledger import Ledger
 from remuda.coordinator.memory import ExperienceMemory, IndexMemory
 from remuda.coordinator.reporting import sample_report, throughput_report
 from remuda.coordinator.resumed import Resumed
+from remuda.coordinator.sequence import TooManyGapsError
 from remuda.environments.seeding import generator
 from remuda.logbook.reports import Report
 from remuda.policy.row_plan import row_plan
 from remuda.policy.schedules import importance_beta
 from remuda.wire.messages import ChunkMeta, Counters, IndexedChunk, PolicyRef
-from remuda.wire.sequence import TooManyGapsError
 
 
 class Accepted(Struct, frozen=True):

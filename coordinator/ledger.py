@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from remuda.coordinator.memory import LedgerMemory, LifeMemory
+from remuda.coordinator.sequence import SequenceSet
 from remuda.wire.messages import ChunkId, ChunkMeta, Counters
-from remuda.wire.sequence import SequenceSet
 
 
 class Ledger:

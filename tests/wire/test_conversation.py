@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
+from remuda.wire import conversation
 from remuda.wire.channel import Channel, Received
 from remuda.wire.connection_file import ConnectionFile
 from remuda.wire.conversation import Conversation, MovedError, RefusedError, UnreachableError
@@ -44,19 +45,21 @@ def coordinator(respond: Respond, handled: list[AnyMessage]) -> Generator[Connec
 
     thread = threading.Thread(target=serve)
     thread.start()
-    yield ConnectionFile(UUID, router.address, PROTOCOL_VERSION, "here", 1, 1)
-    stop.set()
-    thread.join()
+    try:
+        yield ConnectionFile(UUID, router.address, PROTOCOL_VERSION, "here", 1, 1)
+    finally:
+        stop.set()
+        thread.join()
 
 
 def test_an_answer_at_once() -> None:
     handled: list[AnyMessage] = []
     with (
         coordinator(lambda channel, asked: [channel.post(Done(), 0.0, reply_to=asked.id)], handled) as connection,
-        Conversation(connection) as conversation,
+        Conversation(connection) as talk,
     ):
-        assert conversation.ask(Shutdown(), DEADLINE_S) == Done()
-        assert conversation.ask(StopExperiment("x"), DEADLINE_S) == Done()
+        assert talk.ask(Shutdown(), DEADLINE_S) == Done()
+        assert talk.ask(StopExperiment("x"), DEADLINE_S) == Done()
     assert handled == [Shutdown(), StopExperiment("x")]
 
 
@@ -64,8 +67,8 @@ def test_an_answer_after_a_mere_acknowledgement() -> None:
     def respond(channel: Channel, asked: Received) -> list[Envelope | None]:
         return [channel.acknowledge(asked.id), channel.post(Done(), 0.0)]
 
-    with coordinator(respond, []) as connection, Conversation(connection) as conversation:
-        assert conversation.ask(Shutdown(), DEADLINE_S) == Done()
+    with coordinator(respond, []) as connection, Conversation(connection) as talk:
+        assert talk.ask(Shutdown(), DEADLINE_S) == Done()
 
 
 def test_a_lost_answer_is_fetched_by_asking_again() -> None:
@@ -75,8 +78,8 @@ def test_a_lost_answer_is_fetched_by_asking_again() -> None:
         channel.post(Done(), 0.0, reply_to=asked.id)
         return []
 
-    with coordinator(answer_that_is_lost, handled) as connection, Conversation(connection) as conversation:
-        assert conversation.ask(Shutdown(), DEADLINE_S) == Done()
+    with coordinator(answer_that_is_lost, handled) as connection, Conversation(connection) as talk:
+        assert talk.ask(Shutdown(), DEADLINE_S) == Done()
     assert handled == [Shutdown()], "asked twice, handled once"
 
 
@@ -86,31 +89,32 @@ def test_no() -> None:
 
     with (
         coordinator(respond, []) as connection,
-        Conversation(connection) as conversation,
+        Conversation(connection) as talk,
         pytest.raises(RefusedError, match="no experiment is called x") as caught,
     ):
-        conversation.ask(StatusRequest("x"), DEADLINE_S)
+        talk.ask(StatusRequest("x"), DEADLINE_S)
     assert caught.value.code == "unknown"
 
 
 def test_no_answer_has_a_deadline() -> None:
-    with coordinator(lambda channel, asked: [], []) as connection, Conversation(connection) as conversation:
+    with coordinator(lambda channel, asked: [], []) as connection, Conversation(connection) as talk:
         begun_s = time.monotonic()
         with pytest.raises(
             UnreachableError, match=r"\(process 1 on here\) did not answer within 0\.1 s: it may have ended"
         ):
-            conversation.ask(Shutdown(), 0.1)
+            talk.ask(Shutdown(), 0.1)
         assert time.monotonic() - begun_s < DEADLINE_S
 
 
-def test_one_that_is_not_to_be_asked_any_more_is_given_up() -> None:
+def test_one_that_is_not_to_be_asked_any_more_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its connection file names another now; the question may be put to that one."""
+    monkeypatch.setattr(conversation, "_LONGEST_WAIT_S", 0.05)
     asked: list[AnyMessage] = []
     looks = [False, False, True]
     with (
         coordinator(lambda channel, question: [], asked) as connection,
-        Conversation(connection) as conversation,
+        Conversation(connection) as talk,
         pytest.raises(MovedError),
     ):
-        conversation.ask(Shutdown(), DEADLINE_S, moved=lambda: looks.pop(0))
+        talk.ask(Shutdown(), DEADLINE_S, moved=lambda: looks.pop(0))
     assert looks == []

@@ -11,27 +11,20 @@ class TooManyGapsError(ValueError):
 
 
 class SequenceSet:
-    """A set of numbers that are expected in order: the highest one seen, and the gaps below it.
+    """A set of numbers that are expected in order, from 0: the highest one seen, and the gaps below it.
 
-    Memory is O(gaps), however long the series and each gap; a number in order costs O(1) time. Numbers below `first`
-    are not in the series.
+    Memory is O(gaps), however long the series and each gap; a number in order costs O(1) time.
     """
 
-    def __init__(self, *, first: int = 0, max_gaps: int = 4_096) -> None:
-        self._first = first
+    def __init__(self, *, max_gaps: int = 4_096) -> None:
         self._max_gaps = max_gaps
-        self._high_water = first - 1
+        self._high_water = -1
         self._gaps: list[range] = []  # ascending, never empty ones, never touching
 
     @property
     def high_water(self) -> int:
-        """The highest number seen; `first - 1` before any."""
+        """The highest number seen; -1 before any."""
         return self._high_water
-
-    @property
-    def count(self) -> int:
-        """How many different numbers were seen."""
-        return self._high_water - self._first + 1 - sum(map(len, self._gaps))
 
     @property
     def missing(self) -> tuple[range, ...]:
@@ -39,16 +32,16 @@ class SequenceSet:
         return tuple(self._gaps)
 
     def __contains__(self, number: int) -> bool:
-        return self._first <= number <= self._high_water and self._gap_of(number) is None
+        return 0 <= number <= self._high_water and self._gap_of(number) is None
 
     def add(self, number: int) -> bool:
         """Note `number` as seen; False when it had been seen before.
 
-        Raises ValueError for a number below the series' first, and TooManyGapsError, leaving the set as it was, when
-        there would be more than `max_gaps` gaps.
+        Raises ValueError for a negative number, and TooManyGapsError, leaving the set as it was, when there would be
+        more than `max_gaps` gaps.
         """
-        if number < self._first:
-            raise ValueError(f"{number} is below {self._first}, where the series begins")
+        if number < 0:
+            raise ValueError(f"{number} is below 0, where the series begins")
         if number == self._high_water + 1:
             self._high_water = number
             return True
@@ -64,9 +57,9 @@ class SequenceSet:
         return True
 
     @classmethod
-    def of(cls, high_water: int, missing: Iterable[range], *, first: int = 0, max_gaps: int = 4_096) -> SequenceSet:
+    def of(cls, high_water: int, missing: Iterable[range]) -> SequenceSet:
         """The set whose `high_water` and `missing` were these."""
-        restored = cls(first=first, max_gaps=max_gaps)
+        restored = cls()
         restored._high_water, restored._gaps = high_water, list(missing)
         return restored
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from pathlib import Path
 from uuid import uuid4
@@ -18,13 +16,13 @@ import zmq
 
 from remuda.benchmarks.figure import Figure, Measure, compare, main
 from remuda.benchmarks.peers import peer
+from remuda.benchmarks.stand_ins import DEADLINE_S, coordinator
 from remuda.buffer.chunk import chunk_name
 from remuda.client.client import Client
 from remuda.config.schema import ExperimentConfig
-from remuda.deploy.local import ONE_THREAD
 from remuda.wire.channel import Channel
 from remuda.wire.codec import encode
-from remuda.wire.connection_file import ConnectionFile, wait_for
+from remuda.wire.connection_file import ConnectionFile, read
 from remuda.wire.envelope import Envelope
 from remuda.wire.messages import (
     PROTOCOL_VERSION,
@@ -50,7 +48,6 @@ PAUSE_S = 0.0001
 WARM_UP = 4_000
 COUNT = 40_000
 ROWS = 64
-DEADLINE_S = 60.0
 OTHERS: tuple[Role, ...] = ("evaluator", "learner")
 CONFIG = ExperimentConfig.model_validate(
     {
@@ -70,8 +67,8 @@ no payload files: what is measured is the coordinator's part of announcing."""
 
 def announced() -> float:
     """Announcements/s, from the first one sent to the last one acknowledged, with the journal on."""
-    with tempfile.TemporaryDirectory() as folder, _coordinator(Path(folder)) as connection_file, ExitStack() as stack:
-        connection = wait_for(connection_file, deadline_s=DEADLINE_S)
+    with tempfile.TemporaryDirectory() as folder, coordinator(Path(folder)) as connection_file, ExitStack() as stack:
+        connection = read(connection_file)
         with Client(connection_file) as client:
             client.submit(CONFIG, run_dir=Path(folder) / "run")
         collectors = [stack.enter_context(_Worker(connection, "collector")) for _ in range(COLLECTORS)]
@@ -130,25 +127,7 @@ def _exchange(send: list[Callable[[], None]], received: list[Callable[[], int]],
     return done / (time.perf_counter() - begin_s)
 
 
-# --- the coordinator and who talks to it ----------------------------------------------------------------------------
-
-
-@contextmanager
-def _coordinator(folder: Path) -> Generator[Path]:
-    """A real one; yields its connection file."""
-    connection_file = folder / "connection.json"
-    arguments = ["--connection-file", str(connection_file), "--runs-dir", str(folder)]
-    with (folder / "coordinator.log").open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "remuda.coordinator", *arguments],
-            env={**ONE_THREAD, **os.environ},
-            stderr=output,
-        )
-        try:
-            yield connection_file
-        finally:
-            process.kill()
-            process.wait()
+# --- who talks to the coordinator -----------------------------------------------------------------------------------
 
 
 class _Worker:

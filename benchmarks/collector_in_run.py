@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
 
 from remuda.benchmarks.figure import Figure, compare, main
-from remuda.client.client import Client
+from remuda.benchmarks.in_run import POLL_S, START_DEADLINE_S, Reading, bare, busy_core, rate_in_run, steady_rate
 from remuda.config.schema import ExperimentConfig
-from remuda.deploy.launcher import Herd
-from remuda.deploy.local import ONE_THREAD, LocalLauncher
+from remuda.wire.messages import ExperimentStatus
 
+MODULE = "remuda.benchmarks.collector_in_run"
 CONFIG = ExperimentConfig.model_validate(
     {
         "name": "collector-in-run",
@@ -34,29 +31,17 @@ collector and learner back from each other, so that each takes a core. No evalua
 EXPLORATION = {"epsilon": 0.05}
 WARM_UP_ENV_STEPS = 200_000
 WINDOW_S = 5.0
-START_DEADLINE_S = 60.0
-POLL_S = 0.05
 
 
 def in_run() -> float:
     """Steps/s of a real herd's only collector, by what the coordinator has accepted."""
-    herd = Herd(collectors=1, evaluators=CONFIG.evaluator.count)
-    with tempfile.TemporaryDirectory() as folder, LocalLauncher(Path(folder)) as launcher:
-        launcher.start(herd)
-        with Client(launcher.connection_file) as client:
-            experiment = client.submit(CONFIG, run_dir=Path(folder) / "run").experiment
-            begin, begin_s = _reached(client, experiment, WARM_UP_ENV_STEPS)
-            time.sleep(WINDOW_S)
-            end, end_s = _reached(client, experiment, begin + 1)
-            client.stop(experiment, now=True)
-            client.shutdown()
-    return (end - begin) / (end_s - begin_s)
+    return rate_in_run(CONFIG, _reached, warm_up=WARM_UP_ENV_STEPS, window_s=WINDOW_S)
 
 
-def _reached(client: Client, experiment: str, at_least: int) -> tuple[int, float]:
+def _reached(status: Callable[[], ExperimentStatus], at_least: int) -> Reading:
     give_up_s = time.monotonic() + START_DEADLINE_S
     while time.monotonic() < give_up_s:
-        env_step = client.experiment(experiment).env_step
+        env_step = status().env_step
         if env_step >= at_least:
             return env_step, time.monotonic()
         time.sleep(POLL_S)
@@ -65,29 +50,13 @@ def _reached(client: Client, experiment: str, at_least: int) -> tuple[int, float
 
 def bare_alone() -> float:
     """The same environments and network and nothing else, the other core idle."""
-    return _bare()
+    return bare(MODULE)
 
 
 def bare_beside_a_busy_core() -> float:
     """As above while another process keeps the other core busy, as the learner does in a run."""
-    busy = subprocess.Popen([sys.executable, "-c", "while True: sum(range(10_000))"])
-    try:
-        return _bare()
-    finally:
-        busy.kill()
-        busy.wait()
-
-
-def _bare() -> float:
-    """In a process of its own, under the environment that the workers get."""
-    done = subprocess.run(
-        [sys.executable, "-m", __spec__.name if __spec__ else "remuda.benchmarks.collector_in_run", "--bare"],
-        env={**ONE_THREAD, **os.environ},
-        stdout=subprocess.PIPE,
-        timeout=START_DEADLINE_S,
-        check=True,
-    )
-    return float(json.loads(done.stdout))
+    with busy_core():
+        return bare(MODULE)
 
 
 def bare_loop() -> float:
@@ -117,11 +86,7 @@ def bare_loop() -> float:
             ended = terminated | truncated
         return taken
 
-    steps(2_000)
-    done, begin_s = 0, time.perf_counter()
-    while (elapsed_s := time.perf_counter() - begin_s) < WINDOW_S:
-        done += steps(100)
-    return done / elapsed_s
+    return steady_rate(steps, warm_up=2_000, at_a_time=100, window_s=WINDOW_S)
 
 
 def figures(peers: bool) -> list[Figure]:

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
 
 from remuda.benchmarks.figure import Figure, compare, main
+from remuda.benchmarks.in_run import POLL_S, START_DEADLINE_S, Reading, bare, busy_core, rate_in_run, steady_rate
 from remuda.benchmarks.plain_dqn import PlainDqn
-from remuda.client.client import Client
 from remuda.config.schema import ExperimentConfig
-from remuda.deploy.launcher import Herd
-from remuda.deploy.local import ONE_THREAD, LocalLauncher
+from remuda.wire.messages import ExperimentStatus
 
+MODULE = "remuda.benchmarks.learner_in_run"
 CONFIG = ExperimentConfig.model_validate(
     {
         "name": "learner-in-run",
@@ -35,8 +32,6 @@ such a run, the collector waits for credit. No evaluation and no checkpoint, who
 WARM_UP_ITERS = 4_000
 """The first policies of a run are published as they come, more often than later; see learner/publisher.py."""
 WINDOW_S = 6.0
-START_DEADLINE_S = 60.0
-POLL_S = 0.05
 ROWS_IN_MEMORY = 50_000
 DRAWN_BATCHES = 512
 Whose = Literal["ours", "torch"]
@@ -44,25 +39,15 @@ Whose = Literal["ours", "torch"]
 
 def in_run() -> float:
     """Updates/s of a real herd's learner, by what the coordinator hears of it."""
-    herd = Herd(collectors=CONFIG.collector.count, evaluators=CONFIG.evaluator.count)
-    with tempfile.TemporaryDirectory() as folder, LocalLauncher(Path(folder)) as launcher:
-        launcher.start(herd)
-        with Client(launcher.connection_file) as client:
-            experiment = client.submit(CONFIG, run_dir=Path(folder) / "run").experiment
-            begin_iter, begin_s = _next_news(client, experiment, WARM_UP_ITERS)
-            time.sleep(WINDOW_S)
-            end_iter, end_s = _next_news(client, experiment, begin_iter + 1)
-            client.stop(experiment, now=True)
-            client.shutdown()
-    return (end_iter - begin_iter) / (end_s - begin_s)
+    return rate_in_run(CONFIG, _next_news, warm_up=WARM_UP_ITERS, window_s=WINDOW_S)
 
 
-def _next_news(client: Client, experiment: str, at_least: int) -> tuple[int, float]:
+def _next_news(status: Callable[[], ExperimentStatus], at_least: int) -> Reading:
     """The moment at which `train_iter`, being at least so much, grows next: the count is then exact."""
     give_up_s = time.monotonic() + START_DEADLINE_S
     seen: int | None = None
     while time.monotonic() < give_up_s:
-        train_iter = client.experiment(experiment).train_iter
+        train_iter = status().train_iter
         if train_iter >= at_least:
             if seen is not None and train_iter > seen:
                 return train_iter, time.monotonic()
@@ -73,38 +58,19 @@ def _next_news(client: Client, experiment: str, at_least: int) -> tuple[int, flo
 
 def bare_alone() -> float:
     """The same algorithm on rows gathered from memory, the other core idle."""
-    return _bare("ours")
+    return bare(MODULE, "ours")
 
 
 def bare_beside_a_busy_core() -> float:
     """As above while another process keeps the other core busy, as collectors and coordinator do in a run."""
-    return _beside_a_busy_core("ours")
+    with busy_core():
+        return bare(MODULE, "ours")
 
 
 def plain_torch_beside_a_busy_core() -> float:
     """The update as a torch loop without anything of ours makes it, the other core busy too."""
-    return _beside_a_busy_core("torch")
-
-
-def _beside_a_busy_core(whose: Whose) -> float:
-    busy = subprocess.Popen([sys.executable, "-c", "while True: sum(range(10_000))"])
-    try:
-        return _bare(whose)
-    finally:
-        busy.kill()
-        busy.wait()
-
-
-def _bare(whose: Whose) -> float:
-    """In a process of its own, under the environment that the workers get."""
-    done = subprocess.run(
-        [sys.executable, "-m", __spec__.name if __spec__ else "remuda.benchmarks.learner_in_run", "--bare", whose],
-        env={**ONE_THREAD, **os.environ},
-        stdout=subprocess.PIPE,
-        timeout=START_DEADLINE_S,
-        check=True,
-    )
-    return float(json.loads(done.stdout))
+    with busy_core():
+        return bare(MODULE, "torch")
 
 
 def bare_loop(whose: Whose) -> float:
@@ -136,16 +102,12 @@ def bare_loop(whose: Whose) -> float:
     rows = rng.integers(0, ROWS_IN_MEMORY, (DRAWN_BATCHES, size))
     weights = np.ones(size, np.float32)
 
-    def updates(count: int) -> None:
+    def updates(count: int) -> int:
         for number in range(count):
             learn({**ring.gather(rows[number % DRAWN_BATCHES]), "weights": weights})
+        return count
 
-    updates(1_000)
-    done, begin_s = 0, time.perf_counter()
-    while (elapsed_s := time.perf_counter() - begin_s) < WINDOW_S:
-        updates(100)
-        done += 100
-    return done / elapsed_s
+    return steady_rate(updates, warm_up=1_000, at_a_time=100, window_s=WINDOW_S)
 
 
 def figures(peers: bool) -> list[Figure]:

@@ -150,12 +150,12 @@ class DqnConfig(Section):
     """Gradient updates between hard copies of the online network into the target network."""
 
 
-class PpoConfig(Section):
-    """Proximal policy optimisation (Schulman et al. 2017), on-policy: each segment of experience is used once."""
+class ActorCriticConfig(Section):
+    """What the algorithms with a policy network and a value network have in common."""
 
     model_config = ConfigDict(json_schema_extra={"required": ["type"]})  # left out, it is dqn
 
-    type: Literal["ppo"] = "ppo"
+    type: Literal["ppo", "impala"]
     """Which algorithm."""
     hidden: tuple[Positive, ...] | None = None
     """Units of each hidden layer; null is [64, 64], and [512] for images."""
@@ -170,6 +170,13 @@ class PpoConfig(Section):
     """What follows each hidden layer; null is tanh, and relu for images. Convolutions are followed by relu."""
     discount: Discount = 0.99
     """Discount per environment step."""
+
+
+class PpoConfig(ActorCriticConfig):
+    """Proximal policy optimisation (Schulman et al. 2017), on-policy: each segment of experience is used once."""
+
+    type: Literal["ppo"] = "ppo"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
+    """Which algorithm."""
     gae_lambda: Fraction = 0.95
     """How far advantages look along the segment: 0 is one step, 1 all the rest (Schulman et al. 2016)."""
     horizon_steps: Positive = 64
@@ -199,26 +206,11 @@ class PpoConfig(Section):
     """Environment steps learned from over which learning rate and clip fall linearly to 0; null keeps them constant."""
 
 
-class ImpalaConfig(Section):
+class ImpalaConfig(ActorCriticConfig):
     """Actor-critic with V-trace (Espeholt et al. 2018): learns from segments that slightly older policies collected."""
 
-    model_config = ConfigDict(json_schema_extra={"required": ["type"]})  # left out, it is dqn
-
-    type: Literal["impala"] = "impala"
+    type: Literal["impala"] = "impala"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
     """Which algorithm."""
-    hidden: tuple[Positive, ...] | None = None
-    """Units of each hidden layer; null is [64, 64], and [512] for images."""
-    shared_hidden: bool | None = None
-    """Whether policy and value share the hidden layers, which halves what an update costs, or have such layers each,
-    which keeps one from disturbing the other. Null shares them for images."""
-    convolution: tuple[ConvolutionLayer, ...] | None = None
-    """Layers that read images (uint8 or boolean observations of three axes), each [filters, kernel, stride], before
-    the hidden layers. Null takes [[32, 8, 4], [64, 4, 2], [64, 3, 1]] (Mnih et al. 2015), and for images of less than
-    36 pixels [[16, 3, 1]] (Young and Tian 2019)."""
-    activation: Literal["tanh", "relu"] | None = None
-    """What follows each hidden layer; null is tanh, and relu for images. Convolutions are followed by relu."""
-    discount: Discount = 0.99
-    """Discount per environment step."""
     horizon_steps: Positive = 32
     """Steps of one environment in each segment. A batch is learner.segments_per_update segments and one
     gradient step."""

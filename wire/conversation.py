@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from types import TracebackType
 
 from remuda.wire.channel import Channel
 from remuda.wire.connection_file import ConnectionFile
@@ -40,7 +39,7 @@ def no_answer(connection: ConnectionFile, deadline_s: float) -> UnreachableError
 
 
 class Conversation:
-    """Questions and answers with one coordinator; a context manager. Not for use by several threads at once."""
+    """Questions and answers with one coordinator. Not for use by several threads at once."""
 
     def __init__(self, connection: ConnectionFile) -> None:
         self._connection = connection
@@ -81,14 +80,6 @@ class Conversation:
     def close(self) -> None:
         """End the conversation. May be called again."""
         self._socket.close()
-
-    def __enter__(self) -> Conversation:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _receive(self, now_s: float) -> AnyMessage | None:
         """The answer, if it has arrived: a reply, or a message of its own after a mere Ack."""

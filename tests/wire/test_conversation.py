@@ -56,7 +56,7 @@ def test_an_answer_at_once() -> None:
     handled: list[AnyMessage] = []
     with (
         coordinator(lambda channel, asked: [channel.post(Done(), 0.0, reply_to=asked.id)], handled) as connection,
-        Conversation(connection) as talk,
+        closing(Conversation(connection)) as talk,
     ):
         assert talk.ask(Shutdown(), DEADLINE_S) == Done()
         assert talk.ask(StopExperiment("x"), DEADLINE_S) == Done()
@@ -67,7 +67,7 @@ def test_an_answer_after_a_mere_acknowledgement() -> None:
     def respond(channel: Channel, asked: Received) -> list[Envelope | None]:
         return [channel.acknowledge(asked.id), channel.post(Done(), 0.0)]
 
-    with coordinator(respond, []) as connection, Conversation(connection) as talk:
+    with coordinator(respond, []) as connection, closing(Conversation(connection)) as talk:
         assert talk.ask(Shutdown(), DEADLINE_S) == Done()
 
 
@@ -78,7 +78,7 @@ def test_a_lost_answer_is_fetched_by_asking_again() -> None:
         channel.post(Done(), 0.0, reply_to=asked.id)
         return []
 
-    with coordinator(answer_that_is_lost, handled) as connection, Conversation(connection) as talk:
+    with coordinator(answer_that_is_lost, handled) as connection, closing(Conversation(connection)) as talk:
         assert talk.ask(Shutdown(), DEADLINE_S) == Done()
     assert handled == [Shutdown()], "asked twice, handled once"
 
@@ -89,7 +89,7 @@ def test_no() -> None:
 
     with (
         coordinator(respond, []) as connection,
-        Conversation(connection) as talk,
+        closing(Conversation(connection)) as talk,
         pytest.raises(RefusedError, match="no experiment is called x") as caught,
     ):
         talk.ask(StatusRequest("x"), DEADLINE_S)
@@ -97,7 +97,7 @@ def test_no() -> None:
 
 
 def test_no_answer_has_a_deadline() -> None:
-    with coordinator(lambda channel, asked: [], []) as connection, Conversation(connection) as talk:
+    with coordinator(lambda channel, asked: [], []) as connection, closing(Conversation(connection)) as talk:
         begun_s = time.monotonic()
         with pytest.raises(
             UnreachableError, match=r"\(process 1 on here\) did not answer within 0\.1 s: it may have ended"
@@ -113,7 +113,7 @@ def test_one_that_is_not_to_be_asked_any_more_is_given_up(monkeypatch: pytest.Mo
     looks = [False, False, True]
     with (
         coordinator(lambda channel, question: [], asked) as connection,
-        Conversation(connection) as talk,
+        closing(Conversation(connection)) as talk,
         pytest.raises(MovedError),
     ):
         talk.ask(Shutdown(), DEADLINE_S, moved=lambda: looks.pop(0))

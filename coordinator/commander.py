@@ -1,67 +1,21 @@
 """When to evaluate, what is best, when to save and when to stop: the judgement of one experiment.
 
 Pure: it is told what happened (chunks counted, updates done, checkpoints saved, evaluations finished) and answers with
-decisions. The coordinator turns them into messages, the serial runner into calls.
+decisions.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.cadence import Cadence
+from remuda.coordinator.decisions import Decision, End, JudgeByTraining, Save, StartEvaluation, Verdict
 from remuda.coordinator.evaluation import EvaluationResult, Judged
 from remuda.coordinator.memory import CommanderMemory
 from remuda.coordinator.resumed import Resumed
+from remuda.coordinator.stopping import solved, used_up
 from remuda.wire.messages import CheckpointReason, CheckpointRecord, Counters
-
-
-@dataclass(frozen=True)
-class Save:
-    """The learner shall save a checkpoint."""
-
-    reason: CheckpointReason
-
-
-@dataclass(frozen=True)
-class StartEvaluation:
-    """The evaluators shall play exactly this checkpoint."""
-
-    record: CheckpointRecord
-
-
-@dataclass(frozen=True)
-class JudgeByTraining:
-    """Nothing is played: the newest training episodes shall stand for how good this checkpoint is."""
-
-    record: CheckpointRecord
-
-
-@dataclass(frozen=True)
-class End:
-    """The run shall end."""
-
-    reason: str
-    """stop_value, max_env_steps, max_train_iters, max_wall_s, stopped; or a sentence naming what failed."""
-    explanation: str
-    """For people: which condition, its value and its bound."""
-
-
-Decision = Save | StartEvaluation | JudgeByTraining | End
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What an evaluation means."""
-
-    best: bool
-    """Its checkpoint is the best so far."""
-    decisions: tuple[Decision, ...]
-
-
-def next_boundary(step: int, interval: int) -> int:
-    """The first multiple of `interval` after `step`."""
-    return step + interval - step % interval
 
 
 class Commander:
@@ -69,8 +23,7 @@ class Commander:
 
     def __init__(self, config: ExperimentConfig, resumed: Resumed | None = None) -> None:
         self.config = config
-        self._next_evaluation = 0
-        self._next_checkpoint = config.checkpoint.interval_env_steps
+        self._cadence = Cadence(config)
         self._saving: CheckpointReason | None = None
         self._evaluating: CheckpointRecord | None = None
         self._to_evaluate: CheckpointRecord | None = None
@@ -103,14 +56,14 @@ class Commander:
         """Chunks were counted, updates done, or time passed."""
         if self._end is not None:
             return []
-        end = self._end_by_budget(counters)
+        end = used_up(self.config.stop, counters)
         if end is not None:
             return self.end(end)
         if self._saving is not None or self._is_saved(counters.train_iter):
             return []
-        if counters.env_step >= self._next_evaluation and not self._busy_evaluating:
+        if self._cadence.evaluation_is_due(counters) and not self._busy_evaluating:
             return self._save("evaluation")
-        if self._checkpoint_is_due(counters):
+        if self._cadence.checkpoint_is_due(counters, self.last_record):
             return self._save("interval")
         return []
 
@@ -119,7 +72,7 @@ class Commander:
         self.last_record = record
         if self._saving == reason:
             self._saving = None
-        self._next_checkpoint = self._boundary_after(record.env_step)
+        self._cadence.saved_at(record.env_step)
         if reason in ("initial", "evaluation") and self._end is None:
             return self._evaluate(record)
         if reason == "final":
@@ -136,9 +89,8 @@ class Commander:
         best = math.isfinite(result.reward_mean) and (self.best is None or result.reward_mean > self.best.reward_mean)
         if best:
             self.best = Judged(result.record, result.reward_mean)
-        decisions: list[Decision] = []
-        if self._reaches_stop_value(result.reward_mean):
-            decisions += self.end(_solved(result.record, result.reward_mean, self.config))
+        end = solved(self.config.stop, result.record, result.reward_mean)
+        decisions: list[Decision] = [] if end is None else self.end(end)
         if self._to_evaluate is not None:
             record, self._to_evaluate = self._to_evaluate, None
             if self._end is None or self._wants_final_evaluation(record):
@@ -168,7 +120,10 @@ class Commander:
         self._to_evaluate = None
 
     def retry_save(self) -> list[Decision]:
-        """The learner that was to save is gone; ask the next one."""
+        """The learner that was to save is gone, and the next one begins at the newest checkpoint: it is asked for what
+        is saved in any case. The rest waits until something was learned."""
+        if self._saving not in ("initial", "final"):
+            self._saving = None
         return [] if self._saving is None else [Save(self._saving)]
 
     # --- what holds ---
@@ -205,8 +160,8 @@ class Commander:
     def memory(self) -> CommanderMemory:
         """What a restarted coordinator has to know."""
         return CommanderMemory(
-            next_evaluation=self._next_evaluation,
-            next_checkpoint=self._next_checkpoint,
+            next_evaluation=self._cadence.next_evaluation,
+            next_checkpoint=self._cadence.next_checkpoint,
             saving=self._saving,
             evaluating=self._evaluating,
             to_evaluate=self._to_evaluate,
@@ -221,7 +176,8 @@ class Commander:
 
     def remember(self, memory: CommanderMemory) -> None:
         """Go on from there."""
-        self._next_evaluation, self._next_checkpoint = memory.next_evaluation, memory.next_checkpoint
+        self._cadence.next_evaluation = memory.next_evaluation
+        self._cadence.next_checkpoint = memory.next_checkpoint
         self._saving, self._evaluating, self._to_evaluate = memory.saving, memory.evaluating, memory.to_evaluate
         self._end = None if memory.end is None else End(*memory.end)
         self._final_saved, self._skip_final_evaluation = memory.final_saved, memory.skip_final_evaluation
@@ -233,11 +189,10 @@ class Commander:
     # --- inside ---
 
     def _resume(self, resumed: Resumed) -> None:
-        env_step, reward = resumed.counters.env_step, resumed.record.reward
-        self._next_evaluation = next_boundary(env_step, self.config.evaluator.interval_env_steps)
-        self._next_checkpoint = self._boundary_after(env_step)
+        self._cadence.evaluated_at(resumed.counters.env_step)
+        self._cadence.saved_at(resumed.counters.env_step)
         self.last_record = resumed.record
-        if reward is not None:
+        if resumed.record.reward is not None:
             self._evaluated_train_iter = resumed.record.train_iter
         if resumed.best is not None and resumed.best.reward is not None:
             self.best = Judged(resumed.best, resumed.best.reward)
@@ -245,28 +200,12 @@ class Commander:
     def _started_again(self, record: CheckpointRecord) -> list[Decision]:
         if record.reward is None:
             return self._evaluate(record)
-        if self._reaches_stop_value(record.reward):
-            return self.end(_solved(record, record.reward, self.config))
-        return []
-
-    def _reaches_stop_value(self, reward: float) -> bool:
-        stop_value = self.config.stop.stop_value
-        return stop_value is not None and reward >= stop_value and self._end is None
+        end = solved(self.config.stop, record, record.reward)
+        return [] if end is None else self.end(end)
 
     def _is_saved(self, train_iter: int) -> bool:
         """Nothing was learned since the last checkpoint: what is due waits until something is."""
         return self.last_record is not None and self.last_record.train_iter == train_iter
-
-    def _boundary_after(self, env_step: int) -> int | None:
-        interval = self.config.checkpoint.interval_env_steps
-        return None if interval is None else next_boundary(env_step, interval)
-
-    def _checkpoint_is_due(self, counters: Counters) -> bool:
-        """By steps or by time, whichever comes first."""
-        if self._next_checkpoint is not None and counters.env_step >= self._next_checkpoint:
-            return True
-        interval_s, last = self.config.checkpoint.interval_s, self.last_record
-        return interval_s is not None and last is not None and counters.wall_s >= last.wall_s + interval_s
 
     @property
     def _busy_evaluating(self) -> bool:
@@ -277,7 +216,7 @@ class Commander:
         return [Save(reason)]
 
     def _evaluate(self, record: CheckpointRecord) -> list[Decision]:
-        self._next_evaluation = next_boundary(record.env_step, self.config.evaluator.interval_env_steps)
+        self._cadence.evaluated_at(record.env_step)
         if self._evaluating is not None:
             self._to_evaluate = record
             return []
@@ -288,22 +227,3 @@ class Commander:
         if self._skip_final_evaluation or self._end is None or self._end.reason == "stop_value":
             return False
         return record.train_iter != self._evaluated_train_iter
-
-    def _end_by_budget(self, counters: Counters) -> End | None:
-        stop = self.config.stop
-        bounds = (
-            ("max_env_steps", counters.env_step, stop.max_env_steps, "env_step"),
-            ("max_train_iters", counters.train_iter, stop.max_train_iters, "train_iter"),
-            ("max_wall_s", counters.wall_s, stop.max_wall_s, "wall_s"),
-        )
-        for reason, value, bound, counter in bounds:
-            if bound is not None and value >= bound:
-                return End(reason, f"{counter} {value:.10g} has reached {reason} {bound:.10g}")
-        return None
-
-
-def _solved(record: CheckpointRecord, reward: float, config: ExperimentConfig) -> End:
-    return End(
-        "stop_value",
-        f"mean evaluation return {reward:.6g} of {record.file} has reached stop_value {config.stop.stop_value:.6g}",
-    )

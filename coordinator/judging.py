@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from remuda.coordinator.commander import Commander, Decision, End, JudgeByTraining, Save, StartEvaluation
+from remuda.coordinator.commander import Commander
+from remuda.coordinator.decisions import Decision, End, JudgeByTraining, Save, StartEvaluation
 from remuda.coordinator.effects import Emit, RecordCheckpoint, RecordReward, Say, Step, Tell, WriteProgress
 from remuda.coordinator.evaluation import Evaluation, Share
 from remuda.coordinator.leases import Lease, LeaseBook
@@ -59,7 +60,9 @@ class Judging:
         return steps
 
     def saved(self, message: CheckpointSaved, counters: Counters, now_s: float) -> list[Step]:
-        """The learner has saved what it was asked to save."""
+        """The learner has saved what it was asked to save. It may say so twice, over a restart."""
+        if message.request != self._saves or self.commander.saving is None:
+            return []
         decisions = self.commander.saved(message.reason, message.record)
         end = self.commander.ending
         record = RecordCheckpoint(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -21,7 +21,8 @@ class Lease:
     worker: str
     index: int
     life: int = 0
-    """How many workers have held this place before: a replacement does not repeat the random numbers of the first."""
+    """Higher than that of any worker before it in this place: a replacement does not repeat the random numbers of the
+    first."""
     ready: bool = False
     """Its environments or networks are built."""
     draining: bool = False
@@ -30,9 +31,12 @@ class Lease:
 class LeaseBook:
     """The leases of one experiment. Indices are the smallest free ones, whoever held them before."""
 
-    def __init__(self) -> None:
+    def __init__(self, first_life: int = 0) -> None:
+        """`first_life` is that of each place's first worker: beyond all that a former life of the run can have had."""
+        self._first_life = first_life
         self._leases: dict[int, Lease] = {}
-        self._lives: Counter[tuple[Role, int]] = Counter()
+        self._lives: dict[tuple[Role, int], int] = {}
+        """Of the next worker that takes a place, where there was one."""
         self.numbers: deque[int] = deque(maxlen=NUMBERS_KEPT)
         """The newest leases there were, open or over."""
 
@@ -46,8 +50,9 @@ class LeaseBook:
         """A worker was drawn from the herd."""
         taken = {lease.index for lease in self.of(role)}
         index = next(i for i in range(len(taken) + 1) if i not in taken)
-        lease = Lease(number=number, role=role, worker=worker, index=index, life=self._lives[role, index])
-        self._lives[role, index] += 1
+        life = self._lives.get((role, index), self._first_life)
+        self._lives[role, index] = life + 1
+        lease = Lease(number=number, role=role, worker=worker, index=index, life=life)
         self._leases[number] = lease
         self.numbers.append(number)
         return lease
@@ -83,8 +88,8 @@ class LeaseBook:
             LeaseMemory(lease.number, lease.role, lease.worker, lease.index, lease.life, lease.ready, lease.draining)
             for lease in self
         ]
-        lives: list[tuple[Role, int, int]] = [(role, index, held) for (role, index), held in self._lives.items()]
-        return LeaseBookMemory(leases, lives, list(self.numbers))
+        lives: list[tuple[Role, int, int]] = [(role, index, life) for (role, index), life in self._lives.items()]
+        return LeaseBookMemory(leases, lives, list(self.numbers), self._first_life)
 
     def remember(self, memory: LeaseBookMemory) -> None:
         """Go on from there."""
@@ -92,4 +97,5 @@ class LeaseBook:
             m.number: Lease(m.number, m.role, m.worker, m.index, m.life, m.ready, m.draining) for m in memory.leases
         }
         self.numbers.extend(memory.numbers)
-        self._lives = Counter({(role, index): held for role, index, held in memory.lives})
+        self._first_life = memory.first_life
+        self._lives = {(role, index): life for role, index, life in memory.lives}

@@ -25,6 +25,9 @@ from remuda.wire.messages import (
 OVER = ("finished", "stopped", "failed")
 """States in which nothing more happens to an experiment."""
 
+Stage = Literal["working", "draining", "settling", "releasing"]
+"""How far its end has come; see Ending."""
+
 
 class Memory(Struct, frozen=True, array_like=True):
     """A part of what is remembered. Stored by position: a new field goes to the end, with a default."""
@@ -108,9 +111,11 @@ class LeaseBookMemory(Memory, frozen=True):
 
     leases: list[LeaseMemory]
     lives: list[tuple[Role, int, int]]
-    """Role, index, how many have held the place."""
+    """Role, index, life of the next worker in this place."""
     numbers: list[int]
     """The newest leases there were, open or over: late chunks still find their ledger."""
+    first_life: int = 0
+    """Of a place's first worker."""
 
 
 class ResultMemory(Memory, frozen=True):
@@ -220,7 +225,7 @@ class ExperimentMemory(Memory, frozen=True):
 
     state: ExperimentState
     reason: str | None
-    stage: Literal["working", "draining", "settling", "releasing"]
+    stage: Stage
     failures: int
     """In a row."""
     wall_s: float

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.commander import next_boundary
+from remuda.coordinator.cadence import next_boundary
 from remuda.coordinator.evaluation import EvaluationResult
 from remuda.coordinator.memory import EpisodesMemory, NewEpisodes, ProgressMemory
 from remuda.coordinator.resumed import Resumed
@@ -106,12 +106,7 @@ class ProgressRows:
 
     def due(self, counters: Counters, *, last: bool = False) -> ProgressRow | None:
         """The row that is due now, if any. The `last` row is due wherever the run ends, unless it stands already."""
-        if self._epoch == 0 and self._evaluates and not last:
-            return None  # row 0 comes first
-        if counters.env_step >= self._budget_env_steps and not last:
-            return None  # the last row stands there, and shows how the last checkpoint was judged
-        news = counters.env_step > self._shown_env_step or self._test is not None
-        if not (counters.env_step >= self._next_env_step or (last and news)):
+        if not (self._has_news(counters.env_step) if last else self._is_due(counters.env_step)):
             return None
         test = self._test
         row = ProgressRow(
@@ -134,6 +129,17 @@ class ProgressRows:
         self._next_env_step = next_boundary(counters.env_step, self._interval)
         self._ended, self._told, self._test = [], None, None
         return self._give(row)
+
+    def _is_due(self, env_step: int) -> bool:
+        """A boundary is crossed. But row 0 comes first; and where the budget is used up the last row stands, and shows
+        how the last checkpoint was judged."""
+        if env_step < self._next_env_step or env_step >= self._budget_env_steps:
+            return False
+        return self._epoch > 0 or not self._evaluates
+
+    def _has_news(self, env_step: int) -> bool:
+        """Something is not shown yet."""
+        return env_step > self._shown_env_step or self._test is not None
 
     def news(self) -> NewEpisodes | None:
         """The training episodes that have come since the last call; None where nothing has changed. The rows given

@@ -64,6 +64,11 @@ class Supply:
 
     # --- workers ---
 
+    @property
+    def is_open(self) -> bool:
+        """A learner is at work."""
+        return self._open
+
     def open(self, collectors: Iterable[int]) -> list[Step]:
         """The learner is ready: these collectors (leases) may begin."""
         self._open = True
@@ -98,15 +103,13 @@ class Supply:
 
     # --- experience ---
 
-    def chunk(self, message: ChunkReady, now_s: float) -> tuple[Accepted, list[Step]]:
+    def chunk(self, message: ChunkReady) -> tuple[Accepted, list[Step]]:
         """A collector announces a chunk. Returns what became of it, and what to do."""
         accepted = self._experience.accept(message.meta)
         self._experience.drop_stale(self.policy)
         steps: list[Step] = []
         if accepted.fresh or accepted.rejected is not None:
             self._credit.arrived(message.lease, self._plan.slots(message.meta))
-        if accepted.fresh:
-            self.env_rate.note(self._experience.env_step, now_s)
         if accepted.rejected is not None:
             text = f"chunk {message.meta.file} refused: {accepted.rejected}"
             steps += [Say(self._experiment, text, "warning"), *self._delete([message.meta.file])]
@@ -120,9 +123,9 @@ class Supply:
         granted = self._credit.granted(message.lease)
         return Answer(ChunkAccepted(message.meta.chunk, granted, self.policy, self.exploration(), rejected))
 
-    def requested(self, message: BatchRequest, now_s: float) -> list[Step]:
+    def requested(self, message: BatchRequest) -> list[Step]:
         """The learner gives priorities back and asks for more; on-policy it has published before."""
-        self.trained(message.train_iter, now_s)
+        self.trained(message.train_iter)
         self._experience.update_priorities(message.priority_rows, message.priorities)
         if self._resuming:
             self._take_up(message)
@@ -131,10 +134,9 @@ class Supply:
         steps = self._delete(self._experience.confirm_loaded(message.loaded_row)) + self._serve()
         return steps + self.extend_credit()
 
-    def trained(self, train_iter: int, now_s: float) -> None:
+    def trained(self, train_iter: int) -> None:
         """The learner says how far it has come."""
         self.train_iter = max(self.train_iter, train_iter)
-        self.train_rate.note(self.train_iter, now_s)
 
     def unreadable(self, message: ChunkUnreadable) -> list[Step]:
         """The learner cannot read a payload."""
@@ -143,7 +145,7 @@ class Supply:
         return [Say(self._experiment, text, "warning"), *self._delete(files)]
 
     def note_rates(self, now_s: float) -> None:
-        """Time has passed: a counter that stands still is seen to."""
+        """Time has passed."""
         self.env_rate.note(self._experience.env_step, now_s)
         self.train_rate.note(self.train_iter, now_s)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from remuda.coordinator.commander import Decision, End, JudgeByTraining, Save, StartEvaluation, Verdict
+from remuda.coordinator.decisions import Decision, End, JudgeByTraining, Save, StartEvaluation, Verdict
 from remuda.coordinator.evaluation import EvaluationResult
 from remuda.coordinator.progress import ProgressRows
 from remuda.coordinator.reporting import evaluation_report, training_verdict_line, verdict_line

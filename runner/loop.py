@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from remuda.buffer.ring import ColumnRing
 from remuda.collector.summary import CollectSummary
-from remuda.coordinator.commander import Commander, End
+from remuda.coordinator.commander import Commander
+from remuda.coordinator.decisions import End
 from remuda.coordinator.evaluation import Judged
 from remuda.coordinator.events import Recovered
 from remuda.coordinator.experience import Experience

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.commander import Commander, End, JudgeByTraining, Save
+from remuda.coordinator.commander import Commander
+from remuda.coordinator.decisions import End, JudgeByTraining, Save
 from remuda.coordinator.progress import ProgressRows
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.wire.messages import CheckpointRecord, Counters

@@ -8,7 +8,8 @@ import pytest
 from msgspec import structs
 
 from remuda.config.schema import EnvConfig, EvaluatorConfig, ExperimentConfig, LogConfig, StopConfig
-from remuda.coordinator.commander import Commander, End, Save, StartEvaluation
+from remuda.coordinator.commander import Commander
+from remuda.coordinator.decisions import End, Save, StartEvaluation
 from remuda.coordinator.evaluation import EvaluationResult
 from remuda.coordinator.experience import Experience
 from remuda.coordinator.progress import ProgressRows

@@ -43,6 +43,27 @@ def test_ready_are_those_that_have_said_so_and_are_not_leaving() -> None:
     assert book.ready("collector") == [building, working]
 
 
+def test_a_replacement_has_the_place_but_not_the_life_of_the_one_before() -> None:
+    book = LeaseBook()
+    book.open(1, "collector", "a")
+    second = book.open(2, "collector", "b")
+    book.close(2)
+    replacement = book.open(3, "collector", "c")
+    assert (second.index, second.life) == (1, 0)
+    assert (replacement.index, replacement.life) == (1, 1)
+
+
+def test_lives_of_a_resumed_run_begin_beyond_those_before_it_also_over_a_restart() -> None:
+    book = LeaseBook(first_life=1_000)
+    book.open(1, "collector", "a")
+    book.open(2, "collector", "b")
+    book.close(1)
+    restarted = LeaseBook()
+    restarted.remember(book.memory())
+    lives = [(lease.index, lease.life) for lease in (restarted.open(n, "collector", "c") for n in (3, 4))]
+    assert lives == [(0, 1_001), (2, 1_000)]
+
+
 # --- requests ---
 
 
@@ -97,13 +118,3 @@ def test_a_counter_that_stands_still_comes_to_zero() -> None:
     for second in range(2, 15):
         rate.note(500, float(second))
     assert rate.per_s() == 0.0
-
-
-def test_a_replacement_has_the_place_but_not_the_life_of_the_one_before() -> None:
-    book = LeaseBook()
-    book.open(1, "collector", "a")
-    second = book.open(2, "collector", "b")
-    book.close(2)
-    replacement = book.open(3, "collector", "c")
-    assert (second.index, second.life) == (1, 0)
-    assert (replacement.index, replacement.life) == (1, 1)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.commander import Commander, JudgeByTraining, Save
+from remuda.coordinator.commander import Commander
+from remuda.coordinator.decisions import JudgeByTraining, Save
 from remuda.coordinator.progress import ProgressRows
 from remuda.coordinator.resumed import Resumed
 from remuda.logbook.episode_reports import EvaluationReport

@@ -1,0 +1,85 @@
+"""How a run ends, stage by stage, each in bounded time.
+
+Draining: the collectors hand in what they have and let go, and the learner stops updating. Settling: the last
+checkpoint is saved, and judged if it is to be. Releasing: everybody else lets go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from remuda.coordinator.decisions import End
+from remuda.coordinator.effects import Say, Step
+from remuda.coordinator.judging import Judging
+from remuda.coordinator.leases import LeaseBook
+from remuda.coordinator.memory import Stage
+from remuda.coordinator.scheduler import ROLES
+from remuda.coordinator.team import Team
+from remuda.wire.messages import Counters
+
+LONGEST_S: dict[Stage, float] = {"draining": 60.0, "settling": 600.0, "releasing": 60.0}
+"""Who has not done what a stage waits for after so long is not waited for any more."""
+
+
+@dataclass(kw_only=True)
+class Ending:
+    """Keeps which stage the end has come to; `working` while nothing has ended the run."""
+
+    experiment: str
+    leases: LeaseBook
+    team: Team
+    judging: Judging
+    stage: Stage = "working"
+    _deadline_s: float = field(default=0.0, init=False)
+
+    @property
+    def complete(self) -> bool:
+        """Everybody has let go."""
+        return self.stage == "releasing" and not len(self.leases)
+
+    def begin(self, end: End, now_s: float) -> list[Step]:
+        """Something has ended the run."""
+        self.enter("draining", now_s)
+        said = Say(self.experiment, f"the run ends: {end.explanation}")
+        return [said, *self.team.drain("collector", end.reason), *self.team.stop_training()]
+
+    def advance(self, counters: Counters, now_s: float) -> list[Step]:
+        """Go on through every stage that has come to its end."""
+        steps: list[Step] = []
+        if self.stage == "draining" and (not self.leases.of("collector") or self._is_late(now_s)):
+            steps += self._settle(counters, now_s)
+        if self.stage == "settling" and (self._is_settled or self._is_late(now_s)):
+            steps += self._release(now_s)
+        if self.stage == "releasing" and self._is_late(now_s):
+            for role in ROLES:
+                steps += self.team.dismiss(role)
+        return steps
+
+    def enter(self, stage: Stage, now_s: float) -> None:
+        """The stage begins, or begins anew under a coordinator that was started again."""
+        self.stage, self._deadline_s = stage, now_s + LONGEST_S.get(stage, 0.0)
+
+    def _is_late(self, now_s: float) -> bool:
+        return now_s > self._deadline_s
+
+    @property
+    def _is_settled(self) -> bool:
+        return self.judging.commander.settled or not self.judging.can_settle
+
+    def _settle(self, counters: Counters, now_s: float) -> list[Step]:
+        dismissed = self.team.dismiss("collector")
+        self.enter("settling", now_s)
+        decisions = self.judging.commander.save_final()
+        return dismissed + self.judging.carry_out(decisions, counters, now_s)
+
+    def _release(self, now_s: float) -> list[Step]:
+        steps: list[Step] = []
+        commander = self.judging.commander
+        if not commander.settled:
+            text = "the last checkpoint or its evaluation could not be had"
+            steps.append(Say(self.experiment, text, "warning"))
+        elif commander.evaluating is not None:
+            steps.append(Say(self.experiment, f"the evaluation of {commander.evaluating.file} is given up"))
+        self.enter("releasing", now_s)
+        over = "the run is over"
+        return [*steps, *self.team.drain("learner", over), *self.team.drain("evaluator", over)]

@@ -1,0 +1,172 @@
+"""What an experiment's workers say, and what each message leads to at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from remuda.coordinator.decisions import End
+from remuda.coordinator.effects import Emit, Say, Step
+from remuda.coordinator.experience import Experience
+from remuda.coordinator.failures import Failures
+from remuda.coordinator.judging import Judging
+from remuda.coordinator.leases import Lease, LeaseBook
+from remuda.coordinator.progress import ProgressRows
+from remuda.coordinator.reporting import collector_report
+from remuda.coordinator.standing import Standing
+from remuda.coordinator.supply import Supply
+from remuda.coordinator.team import Team
+from remuda.coordinator.vitals import Vitals
+from remuda.wire.messages import (
+    AnyMessage,
+    BatchRequest,
+    CheckpointSaved,
+    ChunkReady,
+    ChunkUnreadable,
+    CollectorReport,
+    Drained,
+    EvaluationDone,
+    LearnerReport,
+    PolicyPublished,
+    Ready,
+    WorkerFailed,
+    WorkerVitals,
+)
+
+
+@dataclass(kw_only=True)
+class Reception:
+    """Passes on what is said to those it concerns."""
+
+    standing: Standing
+    leases: LeaseBook
+    team: Team
+    experience: Experience
+    supply: Supply
+    judging: Judging
+    progress: ProgressRows
+    failures: Failures
+    vitals: Vitals
+
+    def receive(self, message: AnyMessage, now_s: float) -> list[Step]:
+        """A message about one of its leases, open or over."""
+        if isinstance(message, ChunkReady):
+            return self._chunk(message, now_s)
+        lease = self.leases.find(getattr(message, "lease", 0))
+        if lease is None:  # late news of a lease that is over
+            return self._hung(message, now_s) if isinstance(message, WorkerFailed) else []
+        match message:
+            case Ready():
+                return self._ready(lease, now_s)
+            case Drained():
+                return self.team.drained(lease)
+            case WorkerFailed():
+                return self._failed(lease, message, now_s)
+            case WorkerVitals():
+                self.vitals.told(lease.role, lease.worker, message)
+                return []
+            case CollectorReport():
+                return [self._emit(message, lease)]
+            case EvaluationDone():
+                self.failures.worked(lease.worker)
+                return self.judging.played(message, lease.worker, self.standing.counters(now_s), now_s)
+            case _:
+                return self._from_learner(lease, message, now_s)
+
+    def _from_learner(self, lease: Lease, message: AnyMessage, now_s: float) -> list[Step]:
+        match message:
+            case BatchRequest():
+                return self.supply.requested(message)
+            case ChunkUnreadable():
+                return self.supply.unreadable(message)
+            case PolicyPublished():
+                collectors = [ready.number for ready in self.leases.ready("collector")]
+                return self.supply.published(message, collectors)
+            case LearnerReport():
+                self._learned(lease, message)
+                return []
+            case CheckpointSaved():
+                self.supply.trained(message.record.train_iter)
+                return self.judging.saved(message, self.standing.counters(now_s), now_s)
+            case _:
+                return []
+
+    # --- work begins ---
+
+    def _ready(self, lease: Lease, now_s: float) -> list[Step]:
+        lease.ready = True
+        match lease.role:
+            case "collector":
+                return self.supply.collector_ready(lease.number)
+            case "evaluator":
+                return self.judging.deal()
+            case "learner":
+                return self._learner_ready(now_s)
+
+    def _learner_ready(self, now_s: float) -> list[Step]:
+        commander, first = self.judging.commander, self.standing.state == "starting"
+        if first:
+            self.standing.state = "running"
+        decisions = commander.started() if first else commander.retry_save()
+        steps = self.judging.carry_out(decisions, self.standing.counters(now_s), now_s)
+        if commander.ending is not None:
+            return steps
+        return steps + self.supply.open(lease.number for lease in self.leases.ready("collector"))
+
+    # --- work is done ---
+
+    def _chunk(self, message: ChunkReady, now_s: float) -> list[Step]:
+        if self.standing.over:
+            return [self.supply.answer(message, rejected=f"the experiment is over ({self.standing.state})")]
+        accepted, steps = self.supply.chunk(message)
+        if accepted.fresh:
+            self.failures.worked(message.meta.chunk.worker)
+            self.failures.moved()
+            self.progress.chunk(message.meta)
+        if accepted.rejected is not None:
+            self.failures.counted(now_s)
+            self._give_up_if_hopeless(f"chunks are refused: {accepted.rejected}", now_s, passing=False)
+        return steps
+
+    def _learned(self, lease: Lease, message: LearnerReport) -> None:
+        """What the algorithm monitors; progress.txt shows some of it. Without metrics: the learner has run dry."""
+        if message.metrics:
+            self.failures.worked(lease.worker)
+            self.failures.moved()
+            self.progress.learned(message.metrics)
+        self.supply.trained(message.train_iter)
+
+    def _emit(self, message: CollectorReport, lease: Lease) -> Emit:
+        report = collector_report(message, lease.worker, self.experience.env_step)
+        return Emit(self.standing.identity.id, report)
+
+    # --- work fails ---
+
+    def _failed(self, lease: Lease, message: WorkerFailed, now_s: float) -> list[Step]:
+        """An exception has ended its work."""
+        which = f"{_ordinal(self.failures.failed(lease.worker, now_s))} failure of {lease.role} {lease.worker}"
+        self._give_up_if_hopeless(f"workers fail: {message.error}", now_s)
+        return [self._tell_of(which, message), *self.team.failed(lease)]
+
+    def _hung(self, message: WorkerFailed, now_s: float) -> list[Step]:
+        """A worker that was given up says what it was doing all the time."""
+        if (
+            message.error.startswith("dismissed: ") and not self.standing.over
+        ):  # else it had been replaced, and failed at that
+            self.failures.counted(now_s)
+            self._give_up_if_hopeless(f"workers hang: {message.error}", now_s)
+        return [self._tell_of(f"lease {message.lease}", message)]
+
+    def _give_up_if_hopeless(self, what: str, now_s: float, *, passing: bool = True) -> None:
+        """It fails again and again, without anything counted or learned in between."""
+        if self.failures.hopeless(now_s, passing=passing):
+            reason = f"{self.failures.in_a_row} failures in a row; {what}"
+            self.judging.commander.end(End(reason, reason), skip_final_evaluation=True)
+
+    def _tell_of(self, which: str, failure: WorkerFailed) -> Say:
+        return Say(self.standing.identity.id, f"{which}: {failure.error}\n{failure.traceback}", "error")
+
+
+def _ordinal(count: int) -> str:
+    """1st, 2nd, 3rd, 4th …"""
+    teen = 10 < count % 100 < 14
+    return f"{count}{'th' if teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(count % 10, 'th')}"

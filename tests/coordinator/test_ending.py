@@ -1,0 +1,91 @@
+"""How a run ends: stage by stage, each with time of its own, whoever does not answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from remuda.coordinator.ending import LONGEST_S
+from remuda.tests.coordinator.simulation import STEP_S, EvaluatorWork, Worker, World
+from remuda.tests.coordinator.test_state import config
+from remuda.wire.messages import ExperimentStatus, Role
+
+
+def at_its_end(role: Role, *, deaf: bool) -> tuple[World, Worker]:
+    """A run that has just been ended, and a worker of it that is deaf, or plays its last evaluation for ever."""
+    world = World(config(stop={"max_wall_s": 5.0}))
+    world.herd(collectors=2)
+    world.submit()
+    world.step()
+    while world.experiment().env_step < 1_000:
+        world.step()
+    worker = next(worker for worker in world.workers.values() if worker.role == role)
+    while world.experiment().state != "stopping":
+        world.step()
+        worker.deaf = deaf
+    if isinstance(worker.work, EvaluatorWork):
+        worker.work.plays_on = True
+    return world, worker
+
+
+def ended(world: World) -> tuple[ExperimentStatus, float]:
+    """How it came out, and how long that took from now."""
+    began_s = world.now_s
+    world.run(2 * sum(LONGEST_S.values()))
+    return world.experiment(), world.now_s - began_s
+
+
+def told(world: World, part: str) -> list[str]:
+    return [text for _, text in world.said if part in text]
+
+
+def test_a_collector_that_does_not_let_go_costs_its_minute_and_nothing_else() -> None:
+    world, deaf = at_its_end("collector", deaf=True)
+    status, took_s = ended(world)
+    assert status.state == "finished"
+    assert took_s == pytest.approx(LONGEST_S["draining"], abs=20 * STEP_S)
+    [dismissed] = told(world, "is dismissed")
+    assert deaf.uuid in dismissed
+    assert max(world.records) == status.train_iter, "the last checkpoint is of the last update"
+    assert status.train_iter in world.rewards, "and it is judged"
+    assert told(world, "could not be had") == []
+    assert status.env_step == world.unique_env_steps()
+
+
+def test_a_learner_that_does_not_save_is_waited_for_as_long_as_saving_may_take_and_then_dismissed() -> None:
+    world, deaf = at_its_end("learner", deaf=True)
+    status, took_s = ended(world)
+    assert status.state == "finished"
+    assert took_s == pytest.approx(LONGEST_S["settling"] + LONGEST_S["releasing"], abs=20 * STEP_S)
+    assert len(told(world, "the last checkpoint or its evaluation could not be had")) == 1
+    [dismissed] = told(world, "is dismissed")
+    assert deaf.uuid in dismissed
+
+
+def test_an_evaluator_that_plays_for_ever_is_waited_for_as_long_and_lets_go_when_asked_to() -> None:
+    world, _ = at_its_end("evaluator", deaf=False)
+    status, took_s = ended(world)
+    assert status.state == "finished"
+    assert took_s == pytest.approx(LONGEST_S["settling"], abs=20 * STEP_S)
+    assert max(world.records) == status.train_iter
+    assert status.train_iter not in world.rewards
+    assert len(told(world, "the last checkpoint or its evaluation could not be had")) == 1
+    assert told(world, "is dismissed") == []
+
+
+def test_time_runs_from_the_first_worker_to_the_end_over_a_restart_too() -> None:
+    world = World(config(stop={"max_wall_s": 5.0}))
+    world.submit()
+    for _ in range(100):
+        world.step()
+    assert (world.experiment().state, world.experiment().wall_s) == ("queued", 0.0)
+    world.herd(collectors=2)
+    while world.experiment().wall_s < 3.0:
+        world.step()
+    world.crash()
+    assert 2.0 <= world.experiment().wall_s <= 3.1, "journaled once a second"
+    world.run()
+    ended_s = world.experiment().wall_s
+    assert 5.0 <= ended_s < 6.0
+    for _ in range(100):
+        world.step()
+    assert world.experiment().wall_s == ended_s

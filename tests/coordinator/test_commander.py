@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from remuda.config.schema import CheckpointConfig, EnvConfig, EvaluatorConfig, ExperimentConfig, StopConfig
-from remuda.coordinator.commander import Commander, Decision, End, Save, StartEvaluation, next_boundary
-from remuda.coordinator.evaluation import EvaluationResult
+from remuda.coordinator.cadence import next_boundary
+from remuda.coordinator.commander import Commander
+from remuda.coordinator.decisions import Decision, End, Save, StartEvaluation, Verdict
+from remuda.coordinator.evaluation import EvaluationResult, Judged
 from remuda.wire.messages import CheckpointRecord, Counters
 
 
@@ -49,7 +51,14 @@ def test_next_boundary(step: int, interval: int, boundary: int) -> None:
 
 
 def test_the_initial_policy_is_saved_and_judged_before_anything_else() -> None:
-    begun(Commander(config()))
+    commander = Commander(config())
+    assert commander.started() == [Save("initial")]
+    assert commander.progressed(at(1_500)) == [], "both intervals have passed meanwhile"
+    assert commander.saved("initial", record(0)) == [StartEvaluation(record(0))]
+    assert commander.evaluating == record(0)
+    assert commander.evaluated(result(0, 10.0)) == Verdict(best=True, decisions=())
+    assert commander.best == Judged(record(0), 10.0)
+    assert commander.progressed(at(1_600)) == [Save("evaluation")]
 
 
 def test_an_evaluation_is_due_at_each_multiple_of_its_interval_and_once_where_several_were_crossed() -> None:
@@ -82,7 +91,11 @@ def test_while_one_evaluation_runs_no_other_is_asked_for() -> None:
     begun(commander)
     commander.progressed(at(1_000))
     commander.saved("evaluation", record(1_000))
-    assert all(not isinstance(d, Save) or d.reason == "interval" for d in commander.progressed(at(2_000)))
+    assert commander.progressed(at(2_000)) == [Save("interval")], "which is not judged"
+    commander.saved("interval", record(2_000))
+    assert commander.progressed(at(2_050)) == []
+    commander.evaluated(result(1_000, 1.0))
+    assert commander.progressed(at(2_050)) == [Save("evaluation")], "it was due meanwhile"
 
 
 def test_best_is_the_highest_mean_and_the_first_of_equals() -> None:
@@ -124,6 +137,13 @@ def test_reaching_the_stop_value_ends_the_run_and_says_by_which_file() -> None:
     assert reason_of(verdict.decisions) == "stop_value"
     assert commander.ending is not None
     assert "mean evaluation return 475 of iteration_200.pth.tar" in commander.ending.explanation
+
+
+def test_a_return_that_is_no_number_reaches_nothing() -> None:
+    commander = Commander(config(stop_value=475.0))
+    begun(commander)
+    assert commander.evaluated(result(2_000, float("nan"))) == Verdict(best=False, decisions=())
+    assert commander.ending is None
 
 
 def test_the_end_is_sticky_and_the_first_reason_stands() -> None:
@@ -200,3 +220,24 @@ def test_what_is_due_waits_until_something_was_learned() -> None:
     begun(commander)
     assert commander.progressed(at(1_500, train_iter=0)) == [], "the initial policy was judged already"
     assert commander.progressed(at(1_600, train_iter=1)) == [Save("evaluation")]
+
+
+def test_a_new_learner_saves_again_what_is_saved_in_any_case() -> None:
+    commander = Commander(config())
+    commander.started()
+    assert commander.retry_save() == [Save("initial")]
+    commander.saved("initial", record(0))
+    commander.evaluated(result(0, 10.0))
+    commander.end(End("stopped", "asked"))
+    commander.save_final()
+    assert commander.retry_save() == [Save("final")]
+
+
+def test_a_new_learner_has_learned_nothing_that_is_to_be_saved_and_judged() -> None:
+    """It begins at the newest checkpoint, which is not judged a second time."""
+    commander = Commander(config())
+    begun(commander)
+    assert commander.progressed(at(1_000)) == [Save("evaluation")]
+    assert commander.retry_save() == []
+    assert commander.progressed(at(1_100, train_iter=0)) == []
+    assert commander.progressed(at(1_200, train_iter=1)) == [Save("evaluation")]

@@ -25,8 +25,34 @@ def running(collectors: int = 2, max_env_steps: int = 3_000) -> World:
     return world
 
 
-def idle(worker: Worker) -> bool:
-    return worker.lease == 0
+def unproductive(world: World, worker: Worker) -> None:
+    """From now on whatever it is given comes to nothing; what it had collected is counted."""
+    worker.hung = True
+    for _ in range(5):
+        world.step()
+
+
+def rest_s(world: World, worker: Worker, *, crash: bool = False) -> int:
+    """It fails; after how many seconds it is taken again. The coordinator may crash once it has heard of it."""
+    fail(worker)
+    failed_s = world.now_s
+    if crash:
+        world.step()
+        world.crash()
+    while not worker.lease:
+        world.step()
+    return round(world.now_s - failed_s)
+
+
+def fails_for_the_fifth_time(world: World, worker: Worker) -> None:
+    """That is the end of the run, which says of what, and how often it was."""
+    fail(worker)
+    world.run()
+    status = world.experiment()
+    assert status.state == "failed"
+    assert status.reason is not None
+    assert "5 failures in a row; workers fail: RuntimeError: the floor gave way" in status.reason
+    assert len(told(world, "5th failure of collector")) == 1
 
 
 def of(world: World, role: str) -> list[Worker]:
@@ -73,25 +99,10 @@ def test_failures_are_counted_by_worker() -> None:
 def test_one_that_always_fails_rests_longer_each_time_and_ends_the_run_at_the_fifth() -> None:
     world = running(collectors=1)
     [victim] = of(world, "collector")
-    victim.hung = True  # from now on it comes to no chunk
-    for _ in range(5):
-        world.step()
-    rests: list[float] = []
-    for _ in range(4):
-        fail(victim)
-        failed_s = world.now_s
-        while not victim.lease:
-            world.step()
-        rests.append(world.now_s - failed_s)
-    fail(victim)
-    world.run()
-    status = world.experiment()
-    assert [round(rest) for rest in rests] == [1, 2, 4, 8]
-    assert status.state == "failed"
-    assert status.reason is not None
-    assert "5 failures in a row; workers fail: RuntimeError: the floor gave way" in status.reason
+    unproductive(world, victim)
+    assert [rest_s(world, victim) for _ in range(4)] == [1, 2, 4, 8]
+    fails_for_the_fifth_time(world, victim)
     assert all(worker.alive and not worker.lease for worker in world.workers.values())
-    assert len(told(world, "5th failure of collector")) == 1
 
 
 def test_another_worker_takes_its_place_at_once() -> None:
@@ -115,17 +126,8 @@ def test_one_bad_worker_among_good_ones_rests_longer_each_time_and_ends_nothing(
     """Others' work wipes the record of the experiment, and not its own."""
     world = running(collectors=2, max_env_steps=50_000)
     victim = of(world, "collector")[0]
-    victim.hung = True  # whatever it is given comes to nothing
-    for _ in range(5):
-        world.step()
-    rests: list[float] = []
-    for _ in range(6):
-        fail(victim)
-        failed_s = world.now_s
-        while not victim.lease:
-            world.step()
-        rests.append(world.now_s - failed_s)
-    assert [round(rest) for rest in rests] == [1, 2, 4, 8, 16, 32]
+    unproductive(world, victim)
+    assert [rest_s(world, victim) for _ in range(6)] == [1, 2, 4, 8, 16, 32]
     assert world.experiment().state == "running"
     world.kill(victim)
     finished(world)
@@ -152,9 +154,7 @@ def test_many_that_fail_at_the_same_moment_do_not_end_the_run_at_once() -> None:
 def test_where_all_fail_all_the_time_the_run_ends_within_seconds() -> None:
     world = running(collectors=8)
     for worker in of(world, "collector"):
-        worker.hung = True
-    for _ in range(10):
-        world.step()
+        unproductive(world, worker)
     began_s = world.now_s
     while not world.experiment().reason:
         for worker in of(world, "collector"):
@@ -175,29 +175,9 @@ def test_a_coordinator_that_is_started_again_forgets_no_failure(after: int) -> N
     """Neither who rests for how long, nor how many in a row there were, nor how often each one failed."""
     world = running(collectors=1)
     [victim] = of(world, "collector")
-    victim.hung = True
-    for _ in range(5):
-        world.step()
-    rests: list[float] = []
-    for number in range(4):
-        fail(victim)
-        failed_s = world.now_s
-        while not idle(victim):
-            world.step()
-        if number == after:
-            world.crash()
-        while not victim.lease:
-            world.step()
-        rests.append(world.now_s - failed_s)
-    fail(victim)
-    world.run()
-    rests[after] -= world.downtime_s  # nobody counted those seconds
-    assert [round(rest) for rest in rests] == [1, 2, 4, 8]
-    status = world.experiment()
-    assert status.state == "failed"
-    assert status.reason is not None
-    assert "5 failures in a row" in status.reason
-    assert len(told(world, "5th failure of collector")) == 1
+    unproductive(world, victim)
+    assert [rest_s(world, victim, crash=number == after) for number in range(4)] == [1, 2, 4, 8]
+    fails_for_the_fifth_time(world, victim)
 
 
 def test_progress_in_between_wipes_the_record() -> None:
@@ -235,7 +215,7 @@ def test_another_experiment_of_the_herd_goes_on_undisturbed() -> None:
         world.step()
     bad = next(e for e in world.coordinator.experiments if e.identity.name == "bad")
     [victim] = [w for w in of(world, "collector") if w.lease in bad.lease_numbers]
-    victim.hung = True  # it comes to no chunk
+    unproductive(world, victim)
     for _ in range(2_000):
         if victim.lease:
             fail(victim)

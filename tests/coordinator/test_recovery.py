@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.effects import DiskEffect, RecordCheckpoint
 from remuda.logbook.episode_reports import EvaluationReport
 from remuda.tests.coordinator.simulation import Faults, World
 from remuda.tests.coordinator.test_state import config
@@ -72,19 +73,37 @@ def test_it_may_die_again_and_again_on_a_bad_network(seed: int) -> None:
     chance = random.Random(seed)
     world.crash_at = lambda: chance.random() < 0.002
     finished(world)
+    assert world.crashes >= 10
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_workers_may_die_as_well(seed: int) -> None:
     world = world_of(seed)
     chance = random.Random(seed)
-    world.crash_at = lambda: chance.random() < 0.001
+    world.crash_at = lambda: chance.random() < 0.004
 
     def mischief() -> None:
-        if chance.random() < 0.002:
+        if chance.random() < 0.01:
             victim = chance.choice(list(world.workers.values()))
             if victim.alive:
                 world.restart(victim)
 
     world.check = mischief
     finished(world)
+    assert min(world.crashes, world.deaths) >= 1
+
+
+def test_a_checkpoint_that_is_told_of_again_is_not_judged_again() -> None:
+    """The coordinator dies when it has journaled the checkpoint, and before the learner hears so."""
+    world = world_of(0)
+    recorded: list[int] = []
+
+    def note(effect: DiskEffect) -> None:
+        if isinstance(effect, RecordCheckpoint):
+            recorded.append(effect.record.train_iter)
+
+    world.noted = note
+    world.crash_at = lambda: len(recorded) > world.crashes and world.crashes < 3
+    finished(world)
+    assert world.crashes == 3
+    assert recorded == sorted(set(recorded))

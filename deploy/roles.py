@@ -22,9 +22,9 @@ from remuda.wire.messages import PROTOCOL_VERSION, Assign, Register, Role
 from remuda.worker.identity import WorkerIdentity
 from remuda.worker.life import Life, bound_threads
 from remuda.worker.link import Link
-from remuda.worker.network import CoordinatorLostError
 from remuda.worker.profile import profiled
 from remuda.worker.serve import Work, serve
+from remuda.worker.session import CoordinatorLostError
 
 CONNECT_DEADLINE_S = 30.0
 FAREWELL_DEADLINE_S = 5.0

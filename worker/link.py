@@ -12,7 +12,8 @@ from remuda.wire.conversation import no_answer
 from remuda.wire.envelope import Envelope
 from remuda.wire.messages import AnyMessage, Bye, Drain, Drained, Register, Registered, WorkerMessage
 from remuda.worker.connector import Connector
-from remuda.worker.network import IDLE, Inbox, Network, Pulse
+from remuda.worker.network import Inbox, Network
+from remuda.worker.session import IDLE, Pulse
 
 
 class Link:

@@ -14,7 +14,7 @@ from remuda.wire.conversation import RefusedError
 from remuda.wire.messages import AnyMessage, Assign, Drain, Leave, Ready, Registered, WorkerFailed
 from remuda.worker.life import Life
 from remuda.worker.link import Link
-from remuda.worker.network import CoordinatorLostError
+from remuda.worker.session import CoordinatorLostError
 from remuda.worker.vitals import VitalSigns
 
 IDLE_WAIT_S = 0.2

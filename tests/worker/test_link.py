@@ -38,10 +38,11 @@ from remuda.wire.messages import (
     Rejected,
     StopTraining,
 )
-from remuda.worker import network
+from remuda.worker import session
 from remuda.worker.connector import Connector
 from remuda.worker.link import Link
-from remuda.worker.network import CoordinatorLostError, Network, Pulse
+from remuda.worker.network import Network
+from remuda.worker.session import CoordinatorLostError, Pulse
 
 REGISTER = Register(UUID, 3, "collector", "here", 7, PROTOCOL_VERSION, "0.1")
 
@@ -140,7 +141,7 @@ def test_nobody_there_is_unreachable() -> None:
 
 def test_a_stale_connection_file_is_left_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """A coordinator was killed yesterday; the next one is being started, and listens elsewhere."""
-    monkeypatch.setattr(network, "STALE_S", 0.0)
+    monkeypatch.setattr(session, "STALE_S", 0.0)
     with FakeCoordinator() as dead:
         stale = dead.connection
     with FakeCoordinator() as coordinator:
@@ -288,7 +289,8 @@ def test_a_connection_that_another_thread_renews_ends_the_main_thread_s_waiting(
         try:
             with waiting._lock:  # pyright: ignore[reportPrivateUsage]
                 waiting._main_waits = True  # pyright: ignore[reportPrivateUsage]
-                waiting._reconnect()  # pyright: ignore[reportPrivateUsage]
+                waiting._session._forgotten = True  # pyright: ignore[reportPrivateUsage]
+                waiting._turn(time.monotonic())  # pyright: ignore[reportPrivateUsage]
                 woken, _, _ = select.select([waiting._wake_receiver], [], [], 0)  # pyright: ignore[reportPrivateUsage]
             assert woken
         finally:

@@ -26,8 +26,8 @@ from remuda.wire.messages import (
 )
 from remuda.worker.identity import WorkerIdentity
 from remuda.worker.life import Life
-from remuda.worker.network import CoordinatorLostError
 from remuda.worker.serve import AskedToEndError, TakenOverError, serve
+from remuda.worker.session import CoordinatorLostError
 
 
 class ScriptedWork:

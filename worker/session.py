@@ -1,0 +1,227 @@
+"""What a worker and its coordinator say to each other: joining, beats, silence, and joining again."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+import psutil
+from msgspec.structs import replace
+
+from remuda.wire.channel import Channel
+from remuda.wire.codec import CodecError, ProtocolMismatchError
+from remuda.wire.conversation import RefusedError
+from remuda.wire.messages import (
+    Ack,
+    AnyMessage,
+    BatchRequest,
+    Beat,
+    BeatHeard,
+    Bye,
+    Register,
+    Registered,
+    Rejected,
+    WorkerFailed,
+    WorkerMessage,
+)
+from remuda.wire.sockets import DealerSocket, Malformed
+from remuda.worker.connector import Connector
+from remuda.worker.stacks import stacks
+
+_log = logging.getLogger(__name__)
+
+IDLE = "idle"
+"""What a worker without a lease does."""
+LONGEST_WAIT_S = 1.0
+SILENT_BEATS = 3
+"""After so many beats without an answer the worker looks whether its coordinator has moved."""
+STALE_S = 2.0
+"""A coordinator that has not answered a worker's first word for so long may be dead, and its connection file stale."""
+LONGEST_STACKS = 100_000
+
+
+class CoordinatorLostError(Exception):
+    """Nothing was heard from the coordinator for the death timeout: it has ended, or the network between is cut."""
+
+
+@dataclass
+class Pulse:
+    """What the next beat says; written by the main thread, read by whoever sends it."""
+
+    progress: int = 0
+    activity: str = IDLE
+    lease: int = 0
+
+
+class Session:
+    """One Channel over one socket, and another over a new one once the coordinator was started again.
+
+    Waits for nothing and knows no thread: whoever uses it sees to it that nobody else does meanwhile.
+    """
+
+    def __init__(
+        self, connector: Connector, register: Register, pulse: Pulse, deliver: Callable[[AnyMessage], None]
+    ) -> None:
+        """Connects and sends `register`; until that is answered nothing else is sent. `deliver` gets what is for the
+        worker's work."""
+        self._connector = connector
+        self._register = register
+        self._pulse = pulse
+        self._deliver = deliver
+        self._channel = Channel()
+        self._process = psutil.Process()
+        self._registered: Registered | None = None
+        self._waiting: deque[WorkerMessage] = deque()
+        """To be sent once this connection is registered."""
+        self._forgotten = False
+        """The coordinator knows nothing of this connection."""
+        self._heard_s = time.monotonic()
+        self._next_beat_s = 0.0
+        self._beat_interval_s = 1.0
+        self._leaving = False
+        """Goodbye was said: a beat after it would be answered as a stranger's, and this worker would join again."""
+        self._connect()
+
+    @property
+    def socket(self) -> DealerSocket:
+        """The connection there is now."""
+        return self._socket
+
+    @property
+    def unacknowledged(self) -> int:
+        """Messages posted and not yet acknowledged."""
+        return self._channel.unacknowledged + len(self._waiting)
+
+    def post(self, message: WorkerMessage, now_s: float, *, sends: bool = True) -> bool:
+        """Send `message` now, if it may be, and again until it is acknowledged. False when it waits."""
+        self._leaving = self._leaving or isinstance(message, Bye)
+        if not self._joined:
+            self._waiting.append(message)
+            return False
+        envelope = self._channel.post(message, now_s)
+        if sends:
+            self._socket.send(envelope)
+        return sends
+
+    def turn(self, now_s: float) -> None:
+        """Deliver what has arrived, and send what is due. Raises CoordinatorLostError, RefusedError."""
+        self._take_arrivals(now_s)
+        if self._forgotten:
+            self._reconnect()
+        if now_s >= self.due_s(now_s):
+            for envelope in self._channel.due(now_s):
+                self._socket.send(envelope)
+            self._beat_and_listen(now_s)
+
+    def due_s(self, now_s: float) -> float:
+        """When something is to be sent, or silence to be noticed."""
+        due_s = self._channel.next_due_s()
+        if self._registered is not None:
+            return self._next_beat_s if due_s is None else min(due_s, self._next_beat_s)
+        return now_s + LONGEST_WAIT_S if due_s is None else due_s
+
+    def close(self) -> None:
+        """End the connection."""
+        self._socket.close()
+
+    # --- connections ---
+
+    def _connect(self) -> None:
+        """Register over a new connection; what the one before could not deliver is said again once that is done.
+
+        Not its requests for batches: what is acknowledged may still be unanswered, so the learner repeats them all.
+        """
+        undelivered = [*cast("list[WorkerMessage]", self._channel.pending()), *self._waiting]
+        self._waiting = deque(m for m in undelivered if not isinstance(m, Register | BatchRequest))
+        self._channel, self._joined, self._forgotten = Channel(), False, False
+        self._socket = self._connector.connect()
+        register = replace(self._register, lease=self._pulse.lease)
+        self._socket.send(self._channel.post(register, time.monotonic()))
+
+    def _reconnect(self) -> None:
+        self._socket.close()
+        self._connect()
+
+    # --- in ---
+
+    def _take_arrivals(self, now_s: float) -> None:
+        while not self._forgotten and (event := self._socket.receive()) is not None:
+            self._heard_s = now_s
+            if isinstance(event, Malformed):
+                self._refuse_mismatch(event)
+                continue
+            received = self._channel.take(event.envelope, now_s)
+            for envelope in received.answers:
+                self._socket.send(envelope)
+            if received.message is not None:
+                self._hear(received.message, now_s)
+
+    def _refuse_mismatch(self, event: Malformed) -> None:
+        if isinstance(event.error, ProtocolMismatchError):
+            raise RefusedError(Rejected("protocol", f"{event.error}; install the same version of Remuda on both sides"))
+        _log.warning("dropped what the coordinator's address sent: %s", event.error)
+
+    def _hear(self, message: AnyMessage, now_s: float) -> None:
+        match message:
+            case Ack():
+                return
+            case BeatHeard():
+                self._beat_interval_s = message.next_s
+                return
+            case Rejected(code="unknown") if self._registered is not None:
+                self._forgotten = not self._leaving or self._channel.unacknowledged > 0
+                return
+            case Rejected():
+                if message.code == "dismissed" and self._pulse.lease:
+                    self._say_where_it_hangs(message.reason, now_s)
+                raise RefusedError(message)
+            case Registered():
+                self._registered, self._joined = message, True
+                self._beat_interval_s, self._next_beat_s = message.beat_interval_s, now_s
+                while self._waiting:
+                    self._socket.send(self._channel.post(self._waiting.popleft(), now_s))
+            case _:
+                pass
+        self._deliver(message)
+
+    def _say_where_it_hangs(self, reason: str, now_s: float) -> None:
+        """Said once, and as well as can be: the main thread is lost, and the process ends in any case."""
+        failed = WorkerFailed(self._pulse.lease, f"dismissed: {reason}"[:1_000], stacks()[-LONGEST_STACKS:])
+        with contextlib.suppress(CodecError):
+            self._socket.send(self._channel.post(failed, now_s))
+
+    # --- out ---
+
+    def _beat_and_listen(self, now_s: float) -> None:
+        silence_s = now_s - self._heard_s
+        if self._registered is None:
+            if silence_s > STALE_S and self._connector.coordinator_moved():
+                self._reconnect()  # the connection file was that of a coordinator that is dead
+            return
+        if silence_s > self._registered.death_timeout_s:
+            raise CoordinatorLostError(
+                f"nothing was heard from the coordinator for {silence_s:.1f} s (the limit is "
+                f"{self._registered.death_timeout_s:g} s): it has ended, or the network between is cut"
+            )
+        if now_s >= self._next_beat_s:
+            self._next_beat_s = now_s + self._beat_interval_s
+            if self._joined and not self._leaving:
+                self._socket.send(self._channel.post(self._beat(), now_s))
+            if silence_s > SILENT_BEATS * self._beat_interval_s and self._connector.coordinator_moved():
+                self._reconnect()
+
+    def _beat(self) -> Beat:
+        with self._process.oneshot():
+            cpu = self._process.cpu_times()
+            return Beat(
+                progress=self._pulse.progress,
+                activity=self._pulse.activity[:1_000],
+                lease=self._pulse.lease,
+                rss_bytes=self._process.memory_info().rss,
+                cpu_s=cpu.user + cpu.system,
+            )

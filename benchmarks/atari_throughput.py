@@ -110,7 +110,7 @@ def _alone(what: str, path: Path, *, threads: int = 1) -> float:
 
 def emulator(config: ExperimentConfig, threads: int) -> float:
     """Env steps/s with random actions and nobody looking."""
-    from remuda.environments.make import make_vector, reset_vector
+    from remuda.environments.vectors import make_vector, reset_vector
 
     env = config.env.model_copy(update={"kwargs": {**config.env.kwargs, "num_threads": threads}})
     vector = make_vector(env, num_envs=GAMES_ALONE, source_dir=None)

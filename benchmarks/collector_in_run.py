@@ -61,7 +61,7 @@ def bare_beside_a_busy_core() -> float:
 
 def bare_loop() -> float:
     """Steps/s of acting and stepping; a reset of an environment is no step."""
-    from remuda.environments.make import make_vector, reset_vector, single_spaces
+    from remuda.environments.vectors import make_vector, reset_vector, single_spaces
     from remuda.learner.start import new_algorithm
     from remuda.policy.algorithms import make_policy
     from remuda.worker.life import bound_threads

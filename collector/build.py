@@ -8,8 +8,8 @@ from collections.abc import Callable
 from remuda.collector.rollout import Rollout
 from remuda.collector.rows import NStepRows, Rows, SegmentRows
 from remuda.config.schema import DqnConfig, ExperimentConfig
-from remuda.environments.make import Vector
 from remuda.environments.seeding import environment_seeds, generator
+from remuda.environments.vectors import Vector
 from remuda.logbook.timers import Timers
 from remuda.policy.base import Policy
 

@@ -15,8 +15,8 @@ from remuda.collector.rows import Rows
 from remuda.collector.trace import Trace
 from remuda.environments.atari import LIFE_LOST
 from remuda.environments.episode_info import of_vector
-from remuda.environments.make import Vector, clips_rewards, reset_vector, single_spaces
 from remuda.environments.spaces import Array
+from remuda.environments.vectors import Vector, clips_rewards, reset_vector, single_spaces
 from remuda.logbook.timers import Timers
 from remuda.policy.base import Policy
 from remuda.wire.messages import ChunkId, ChunkMeta, PolicyRef

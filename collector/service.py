@@ -10,8 +10,8 @@ from remuda.collector.build import make_rollout
 from remuda.collector.rollout import Collected
 from remuda.collector.summary import CollectSummary
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.make import make_vector, single_spaces
 from remuda.environments.record import record_environment
+from remuda.environments.vectors import make_vector, single_spaces
 from remuda.logbook.book import collector_logbook
 from remuda.logbook.episode_reports import CollectReport
 from remuda.logbook.timers import Timers

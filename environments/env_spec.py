@@ -6,8 +6,8 @@ import gymnasium
 from pydantic import JsonValue
 
 from remuda.config.schema import EnvConfig
-from remuda.environments.make import Vector, single_spaces, vectorization
 from remuda.environments.spaces import Space, space_structure
+from remuda.environments.vectors import Vector, single_spaces, vectorization
 
 
 def environment_spec(env: EnvConfig, vector: Vector) -> dict[str, JsonValue]:

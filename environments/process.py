@@ -17,9 +17,10 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from remuda.config.schema import EnvConfig
 from remuda.environments.episode_info import as_columns
-from remuda.environments.make import Vector, make_single, reset_vector
+from remuda.environments.make import make_single
 from remuda.environments.processes import DONE, RESET, ProcessStart, failure, receive_body
 from remuda.environments.shared_step import SharedStep
+from remuda.environments.vectors import Vector, reset_vector
 
 GRACE_S = 1.0
 """How long a step under way may take once the owner is gone."""

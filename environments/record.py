@@ -7,7 +7,8 @@ from contextlib import closing
 
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.env_spec import environment_spec
-from remuda.environments.make import Vector, make_single
+from remuda.environments.make import make_single
+from remuda.environments.vectors import Vector
 from remuda.storage.atomic import write_text
 from remuda.storage.env_files import pickle_environment
 from remuda.storage.run_folder import RunFolder

@@ -18,8 +18,8 @@ from remuda.coordinator.evaluation import Judged
 from remuda.coordinator.events import Recovered
 from remuda.coordinator.journal import open_or_begin
 from remuda.coordinator.resumed import Resumed
-from remuda.environments.make import Vector, make_vector, single_spaces
 from remuda.environments.record import record_environment
+from remuda.environments.vectors import Vector, make_vector, single_spaces
 from remuda.evaluator.player import CheckpointPlayer
 from remuda.learner.checkpoint import CheckpointError, CheckpointState, restore_rngs
 from remuda.learner.outputs import LearnerOutputs

@@ -12,8 +12,9 @@ from remuda.buffer.ring import ColumnRing
 from remuda.collector.rollout import Collected, Rollout
 from remuda.collector.rows import NStepRows, SegmentRows
 from remuda.config.schema import EnvConfig
-from remuda.environments.make import make_single, make_vector
+from remuda.environments.make import make_single
 from remuda.environments.spaces import Array
+from remuda.environments.vectors import make_vector
 from remuda.policy.base import Arrays, Policy
 
 ENVS, SEEDS, DISCOUNT = 2, [3, 4], 0.9

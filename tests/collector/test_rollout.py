@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from remuda.collector.rollout import Collected, CorruptExperienceError, Rollout
 from remuda.collector.rows import NStepRows
 from remuda.config.schema import EnvConfig
-from remuda.environments.make import Vector, make_vector
 from remuda.environments.spaces import Array
+from remuda.environments.vectors import Vector, make_vector
 from remuda.tests.environments.scripted import FunctionPolicy, ScriptedEnv, Step
 from remuda.wire.messages import PolicyRef
 

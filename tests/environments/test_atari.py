@@ -17,17 +17,10 @@ from remuda.config.schema import EnvConfig, ExperimentConfig
 from remuda.environments.atari import LIFE_LOST, AtariGame, AtariVector
 from remuda.environments.check import check_environment
 from remuda.environments.errors import EnvironmentBuildError
-from remuda.environments.make import (
-    Vector,
-    clips_rewards,
-    make_single,
-    make_vector,
-    reset_vector,
-    single_spaces,
-    vectorization,
-)
+from remuda.environments.make import make_single
 from remuda.environments.record import record_environment
 from remuda.environments.spaces import Array
+from remuda.environments.vectors import Vector, clips_rewards, make_vector, reset_vector, single_spaces, vectorization
 from remuda.storage.run_folder import RunFolder
 
 PONG = EnvConfig(id="ALE/Pong-v5")

@@ -14,7 +14,7 @@ import pytest
 
 from remuda.config.schema import EnvConfig
 from remuda.environments.episode_info import as_columns, of_single, of_vector
-from remuda.environments.make import Vector, make_vector, reset_vector
+from remuda.environments.vectors import Vector, make_vector, reset_vector
 
 NAMES = ("boxes", "won", "note", "missing")
 

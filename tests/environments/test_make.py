@@ -16,8 +16,9 @@ from gymnasium.vector import AutoresetMode
 
 from remuda.config.schema import EnvConfig
 from remuda.environments.errors import EnvironmentBuildError
-from remuda.environments.make import Vector, make_single, make_vector, reset_vector, vectorization
+from remuda.environments.make import make_single
 from remuda.environments.spaces import Array
+from remuda.environments.vectors import Vector, make_vector, reset_vector, vectorization
 from remuda.tests.environments.scripted import SameStepVector, ScriptedEnv
 
 CARTPOLE = EnvConfig(id="CartPole-v1")
@@ -278,7 +279,7 @@ def test_a_users_folder_with_files_named_like_our_packages_works(tmp_path: Path)
         import sys
         import remuda.buffer, remuda.learner
         from remuda.config.schema import EnvConfig
-        from remuda.environments.make import make_vector, reset_vector
+        from remuda.environments.vectors import make_vector, reset_vector
         vector = make_vector(EnvConfig(make="my_env:make_env"), num_envs=2, source_dir=sys.argv[1])
         print(reset_vector(vector, [1, 2]).shape, "torch" in sys.modules)
     """

@@ -16,8 +16,9 @@ import pytest
 
 from remuda.config.schema import EnvConfig
 from remuda.environments.errors import EnvironmentBuildError
-from remuda.environments.make import make_single, make_vector, reset_vector
+from remuda.environments.make import make_single
 from remuda.environments.processes import EnvironmentProcessError, ProcessVector
+from remuda.environments.vectors import make_vector, reset_vector
 
 pytestmark = pytest.mark.processes
 
@@ -138,7 +139,7 @@ OWNER = """
     import sys, time
     import numpy as np
     from remuda.config.schema import EnvConfig
-    from remuda.environments.make import make_vector, reset_vector
+    from remuda.environments.vectors import make_vector, reset_vector
     config = EnvConfig(make="slice_env:make_env", kwargs={"trouble": "hang"}, vectorization="async")
     vector = make_vector(config, num_envs=2, source_dir=sys.argv[1])
     reset_vector(vector, [1, 2])

@@ -11,8 +11,8 @@ import pytest
 
 from remuda.config.schema import EnvConfig, ExperimentConfig
 from remuda.environments import record
-from remuda.environments.make import make_vector
 from remuda.environments.record import record_environment
+from remuda.environments.vectors import make_vector
 from remuda.storage.run_folder import RunFolder
 
 

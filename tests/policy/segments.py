@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remuda.config.schema import EnvConfig, ExperimentConfig, ImpalaConfig, LearnerConfig, PpoConfig
-from remuda.environments.make import Vector, single_spaces
+from remuda.environments.vectors import Vector, single_spaces
 from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.base import Algorithm, Arrays
 from remuda.policy.returns import Outcome

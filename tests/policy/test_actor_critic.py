@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.config.schema import ImpalaConfig, LearnerConfig, PpoConfig
-from remuda.environments.make import Vector
+from remuda.environments.vectors import Vector
 from remuda.policy.algorithms import declaration, make_policy
 from remuda.policy.algorithms.actor_critic_policy import ActorCriticPolicy
 from remuda.policy.base import Algorithm, Policy, StateMismatchError

@@ -1,0 +1,132 @@
+"""Builds the vector of environments a config asks for, and speaks to it: whichever way it is stepped."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias, cast
+
+import gymnasium
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+
+from remuda.config.schema import EnvConfig
+from remuda.environments.atari import AtariVector, atari_settings, is_atari
+from remuda.environments.errors import EnvironmentBuildError, unbuildable
+from remuda.environments.make import check_spaces, make_single
+from remuda.environments.processes import ProcessVector
+from remuda.environments.registered import known_spec, obstacle_to_native
+from remuda.environments.spaces import Array, Space
+from remuda.environments.vectorizing import choose_processes
+
+Vector: TypeAlias = VectorEnv[Array, Array, Array]
+Vectorization = Literal["native", "sync", "async"]
+
+
+def make_vector(
+    env: EnvConfig,
+    *,
+    num_envs: int,
+    source_dir: str | None,
+    sharers: int = 1,
+    chosen: Callable[[str], None] = lambda why: None,
+) -> Vector:
+    """Build `num_envs` environments that step together, the way `env.vectorization` says.
+
+    A finished environment is reset by the step after (gymnasium's AutoresetMode.NEXT_STEP), whichever way it is
+    built: only so the last observation of an episode is seen, which a truncated episode bootstraps from. Objects and
+    processes give the same numbers.
+
+    `auto` counts on `sharers` workers like this one sharing the cores. `chosen` hears in one line what was chosen and
+    why. Raises EnvironmentBuildError as make_single, and where a native vector is asked for that does not exist, does
+    not take the settings, or resets in another way.
+    """
+    if env.vectorization in ("native", "auto"):
+        obstacle = obstacle_to_native(env)
+        if obstacle is None:
+            chosen(f"environments: native, the vectorised class of {env.id}")
+            return _native(env, num_envs)
+        if env.vectorization == "native":
+            raise EnvironmentBuildError(f"env.vectorization = native: {obstacle}; set it to auto, sync or async")
+    build = functools.partial(make_single, env, source_dir=source_dir)
+    try:
+        processes, spaces = choose_processes(env, build, num_envs=num_envs, sharers=sharers, chosen=chosen)
+        if spaces is not None and processes:
+            return ProcessVector(env, num_envs=num_envs, processes=processes, source_dir=source_dir, spaces=spaces)
+        vector: VectorEnv[Any, Any, Any] = SyncVectorEnv([build] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
+    except EnvironmentBuildError:
+        raise
+    except Exception as error:
+        raise unbuildable(env, error) from error
+    return _checked(vector, env)
+
+
+def vectorization(vector: Vector) -> Vectorization:
+    """Say how a vector is stepped: what `auto` turned out to be."""
+    match vector:
+        case SyncVectorEnv():
+            return "sync"
+        case ProcessVector():
+            return "async"
+        case _:
+            return "native"
+
+
+def clips_rewards(vector: Vector) -> bool:
+    """Whether the vector pays raw scores and learners shall see them clipped to [-1, 1]."""
+    return isinstance(vector, AtariVector) and vector.clips_rewards
+
+
+def single_spaces(vector: Vector) -> tuple[Space, Space]:
+    """Return the observation and the action space of one environment of the vector."""
+    untyped: Any = vector  # gymnasium leaves the spaces' element type open
+    return cast(Space, untyped.single_observation_space), cast(Space, untyped.single_action_space)
+
+
+def reset_vector(vector: Vector, seeds: list[int] | None) -> Array:
+    """Reset every environment and return the observations [num_envs, …].
+
+    `seeds` has one seed per environment. A native vector (but for Atari's) has one random stream for all its
+    environments and is given the first. None goes on with the random streams as they are.
+    """
+    if seeds is None:
+        observations, _ = vector.reset()
+    elif vectorization(vector) == "native" and not isinstance(vector, AtariVector):
+        observations, _ = vector.reset(seed=seeds[0])
+    else:
+        observations, _ = vector.reset(seed=cast(int, seeds))  # gymnasium's base class forgets that these take a list
+    return observations
+
+
+def _native(env: EnvConfig, num_envs: int) -> Vector:
+    spec = known_spec(env)
+    if is_atari(spec):
+        settings = atari_settings(env, spec)
+        try:
+            return _checked(AtariVector(settings, num_envs), env)
+        except EnvironmentBuildError:
+            raise
+        except Exception as error:  # whatever the emulator makes of its settings
+            raise unbuildable(env, error) from error
+    kwargs: dict[str, Any] = dict(env.kwargs)
+    if env.max_episode_steps is not None:
+        kwargs["max_episode_steps"] = env.max_episode_steps
+    try:
+        vector = gymnasium.make_vec(spec, num_envs, vectorization_mode="vector_entry_point", **kwargs)
+    except Exception as error:  # whatever the environment's constructor raises
+        raise unbuildable(env, error) from error
+    return _checked(vector, env)
+
+
+def _checked(vector: Vector, env: EnvConfig) -> Vector:
+    mode = vector.metadata.get("autoreset_mode")
+    try:
+        check_spaces(*single_spaces(vector))
+        if mode is not AutoresetMode.NEXT_STEP:
+            raise EnvironmentBuildError(
+                f"the vectorised class of {env.id} resets in mode {mode}, and Remuda needs NEXT_STEP, which shows the "
+                "last observation of an episode: set env.vectorization to sync or async"
+            )
+    except EnvironmentBuildError:
+        vector.close()
+        raise
+    return vector

@@ -76,6 +76,7 @@ def evaluate(
 
     bound_threads(1)
     _check(run_dir, iteration, follow=follow)
+    chosen = None if follow else _chosen(run_dir, iteration or "-1")
     mode = "rgb_array" if record is not None else None
     if mode is None and not no_render and _can_render():
         mode = "human"
@@ -92,12 +93,12 @@ def evaluate(
         compact=follow,
     )
     with Player(asked) as player:
-        if follow:
+        if chosen is not None:
+            player.play(*chosen)
+        else:
             from remuda.cli.following import follow_run
 
             follow_run(run_dir, player)
-        else:
-            player.play(*_chosen(run_dir, iteration or "-1"))
 
 
 def _check(run_dir: Path, iteration: str | None, *, follow: bool) -> None:

@@ -61,6 +61,8 @@ def find_checkpoint(run_dir: str | Path, which: Which = "best") -> Path:
 
     Raises CheckpointError where the run has none, CheckpointIndexError where it lists none of this iteration.
     """
+    if not Path(run_dir).is_dir():
+        raise CheckpointError(f"{run_dir}: no such run folder")
     index = CheckpointIndex(RunFolder(Path(run_dir)).ckpt)
     listed = index.record(which) if isinstance(which, int) else index.best if which == "best" else index.last
     record = listed or index.last

@@ -106,9 +106,10 @@ def test_an_environment_that_cannot_be_shown_is_explained(
     ("iteration", "said"), [("7", "there are: 0, "), ("newest", "-1 (newest), best, and"), ("-2", "no such checkpoint")]
 )
 def test_a_checkpoint_that_is_not_there(terminal: Terminal, root: Path, iteration: str, said: str) -> None:
-    ended = terminal.remuda("evaluate", root, "-nr", "-i", iteration)
+    ended = terminal.remuda("evaluate", root, "-i", iteration)
     assert ended.code == 2
     assert said in ended.err
+    assert "no display" not in ended.err, "it is not played at all"
 
 
 def test_a_folder_that_is_no_run(terminal: Terminal, tmp_path: Path) -> None:

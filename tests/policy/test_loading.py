@@ -46,3 +46,11 @@ def test_a_config_of_another_remuda_is_refused(tmp_path: Path) -> None:
     torch.save(content, path)
     with pytest.raises(CheckpointError, match="its config does not fit this Remuda"):
         load_checkpoint_policy(path)
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="nowhere: no such run folder"):
+        find_checkpoint(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(CheckpointError, match="no checkpoint is listed"):
+        find_checkpoint(tmp_path / "empty")

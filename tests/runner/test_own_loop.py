@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from remuda.config.schema import EnvConfig, ExperimentConfig
+from remuda.policy import load_policy
 from remuda.policy.checkpoint_file import CheckpointError
 from remuda.runner import Run, run_context
 from remuda.storage.checkpoint_index import CheckpointIndex
@@ -52,6 +53,13 @@ def test_the_folder_is_that_of_a_serial_run(tmp_path: Path) -> None:
         "log/buffer/buffer_logger.txt", "log/collector/collector_logger.txt", "log/evaluator/evaluator_logger.txt",
         "log/learner/learner_logger.txt", "log/serial/events.out.tfevents",
     }  # fmt: skip
+
+
+def test_what_its_states_mean_only_the_loop_can_tell(tmp_path: Path) -> None:
+    with run_context(tmp_path / "run", CONFIG) as run:
+        go(run)
+    with pytest.raises(CheckpointError, match=r"iteration_3\.pth\.tar: .*loop of its own .*run\.load\(\)"):
+        load_policy(tmp_path / "run")
 
 
 def test_any_config_is_written_and_named(tmp_path: Path) -> None:

@@ -15,25 +15,19 @@ from remuda.config.schema import EnvConfig
 from remuda.environments.make import make_single
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import make_vector
-from remuda.policy.base import Arrays, Policy
+from remuda.tests.policy.untaught import Untaught
 
 ENVS, SEEDS, DISCOUNT = 2, [3, 4], 0.9
 
 
-class RandomPolicy(Policy):
+class RandomPolicy(Untaught):
     """Presses any button, in an order of its own."""
-
-    def load_state(self, state: Arrays) -> None:
-        raise NotImplementedError
 
     def act(
         self, observations: Array, exploration: Mapping[str, float], rng: np.random.Generator, *, deterministic: bool
     ) -> Array:
         actions: Array = rng.integers(4, size=len(observations))
         return actions
-
-    def value(self, observations: Array) -> Array:
-        raise NotImplementedError
 
 
 def breakout(**kwargs: Any) -> EnvConfig:

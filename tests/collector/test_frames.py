@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,9 @@ from remuda.buffer.ring import ColumnRing
 from remuda.collector.frames import observation_columns
 from remuda.collector.rollout import Collected, Rollout
 from remuda.collector.rows import NStepRows, Rows, SegmentRows
-from remuda.policy.base import Arrays, Policy
 from remuda.tests.buffer.chunks import WORKER
 from remuda.tests.buffer.stacks import unstacked
+from remuda.tests.policy.untaught import Still
 from remuda.wire.messages import ChunkId
 
 SIDE = 32  # 1024 bytes: just a frame
@@ -69,26 +69,6 @@ class Screen(gymnasium.Env[Any, Any]):
         frame = np.zeros((SIDE, SIDE), np.uint8)
         frame[0, :2] = self.np_random.integers(0, 256, 2)
         return frame
-
-
-class Still(Policy):
-    """Does nothing, always."""
-
-    def load_state(self, state: Arrays) -> None:
-        pass
-
-    def act(
-        self,
-        observations: np.ndarray,
-        exploration: Mapping[str, float],
-        rng: np.random.Generator,
-        *,
-        deterministic: bool,
-    ) -> np.ndarray:
-        return np.zeros(len(observations), np.int64)
-
-    def value(self, observations: np.ndarray) -> np.ndarray:
-        return np.zeros(len(observations), np.float32)
 
 
 def _itself(env: Screen) -> Screen:

@@ -21,6 +21,7 @@ from remuda.config.schema import EnvConfig
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import Vector, make_vector
 from remuda.tests.environments.scripted import FunctionPolicy, ScriptedEnv, Step
+from remuda.tests.policy.untaught import Still
 from remuda.wire.messages import PolicyRef
 
 DISCOUNT = 0.9
@@ -197,13 +198,8 @@ class Corridor(gymnasium.Env[Array, Any]):
         )
 
 
-class ZeroPolicy(FunctionPolicy):
-    def act(self, observations: Array, *_: object, **__: object) -> Array:
-        return np.zeros(len(observations), np.int64)
-
-
 def test_a_termination_and_a_truncation_by_hand() -> None:
-    rollout = rollout_of([Corridor(terminates=True), Corridor(terminates=False)], n_step=2, policy=ZeroPolicy())
+    rollout = rollout_of([Corridor(terminates=True), Corridor(terminates=False)], n_step=2, policy=Still())
     chunk = rollout.collect(6, {})
     # Rows in order of time, then of environment. Rewards 1, 2, 3: 1 + 0.9 * 2, 2 + 0.9 * 3, 3.
     np.testing.assert_allclose(chunk.columns["reward"], [2.8, 2.8, 4.7, 4.7, 3.0, 3.0], rtol=1e-6)
@@ -225,7 +221,7 @@ def test_a_termination_and_a_truncation_by_hand() -> None:
 
 
 def test_flush_bootstraps_at_the_last_observation() -> None:
-    rollout = rollout_of([Corridor(terminates=True)], n_step=5, policy=ZeroPolicy())
+    rollout = rollout_of([Corridor(terminates=True)], n_step=5, policy=Still())
     assert rollout.collect(2, {}).rows == 0
     last = rollout.flush()
     np.testing.assert_allclose(last.columns["reward"], [1 + 0.9 * 2, 2.0])
@@ -238,7 +234,7 @@ def test_native_cartpole_agrees_with_its_own_objects_about_rows_and_steps() -> N
     vector = make_vector(EnvConfig(id="CartPole-v1"), num_envs=5, source_dir=None)
     rollout = Rollout(
         vector,
-        ZeroPolicy(),
+        Still(),
         rows=NStepRows(n_step=3, discount=DISCOUNT),
         rng=np.random.default_rng(0),
         seeds=list(range(5)),
@@ -289,7 +285,7 @@ def test_an_observation_that_is_not_finite_is_refused_before_it_is_learned_from(
             self.t = 0
             return np.zeros(4, np.float32), {}
 
-    for policy in (ZeroPolicy(), FunctionPolicy()):  # the second chokes on nan, which is not what must be reported
+    for policy in (Still(), FunctionPolicy()):  # the second chokes on nan, which is not what must be reported
         rollout = rollout_of([Drifting(terminates=True)], n_step=1, policy=policy)
         with pytest.raises(CorruptExperienceError, match="environment 0 returned an observation that is not finite"):
             rollout.collect(30, {})
@@ -350,7 +346,7 @@ def test_a_chunk_names_the_oldest_policy_that_acted_in_it() -> None:
 def test_the_policy_may_be_replaced_between_chunks() -> None:
     rollout = rollout_of([ScriptedEnv(longest=1000)], n_step=1)
     rollout.collect(5, {})
-    rollout.policy = ZeroPolicy()
+    rollout.policy = Still()
     assert not rollout.collect(20, {}).columns["action"].any()
 
 

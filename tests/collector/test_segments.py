@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from remuda.collector.rollout import Rollout
 from remuda.collector.rows import SegmentRows
-from remuda.policy.base import Arrays, Policy
+from remuda.environments.spaces import Array
+from remuda.tests.policy.untaught import Untaught
 from remuda.wire.messages import PolicyRef
 
 
@@ -42,30 +43,19 @@ class Counting(gymnasium.Env[np.ndarray, Any]):
         return np.array([float(self._step)], np.float32), float(self._step), terminated, truncated, {}
 
 
-class Recording(Policy):
+class Recording(Untaught):
     """Acts on the parity of the observation and records twice the observation."""
 
-    def load_state(self, state: Arrays) -> None:
-        pass
-
     def act(
-        self,
-        observations: np.ndarray,
-        exploration: Mapping[str, float],
-        rng: np.random.Generator,
-        *,
-        deterministic: bool,
-    ) -> np.ndarray:
+        self, observations: Array, exploration: Mapping[str, float], rng: np.random.Generator, *, deterministic: bool
+    ) -> Array:
         return observations[:, 0].astype(np.int64) % 2
 
     def act_recording(
-        self, observations: np.ndarray, exploration: Mapping[str, float], rng: np.random.Generator
-    ) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
+        self, observations: Array, exploration: Mapping[str, float], rng: np.random.Generator
+    ) -> tuple[Array, Mapping[str, Array]]:
         actions = self.act(observations, exploration, rng, deterministic=False)
         return actions, {"log_prob": (2 * observations[:, 0]).astype(np.float32)}
-
-    def value(self, observations: np.ndarray) -> np.ndarray:
-        return np.zeros(len(observations), np.float32)
 
 
 def rollout(*lengths: int, terminates: bool = True) -> Rollout:

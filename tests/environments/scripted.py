@@ -12,7 +12,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from remuda.environments.spaces import Array
-from remuda.policy.base import Arrays, Policy
+from remuda.tests.policy.untaught import Untaught
 
 
 @dataclass(frozen=True)
@@ -93,14 +93,11 @@ class SameStepVector(VectorEnv[Array, Array, Array]):
         SameStepVector.closed_count += 1
 
 
-class FunctionPolicy(Policy):
+class FunctionPolicy(Untaught):
     """Acts by the last number of an observation; explores by drawing from `rng`."""
 
     def __init__(self) -> None:
         self.batch_sizes: list[int] = []
-
-    def load_state(self, state: Arrays) -> None:
-        raise NotImplementedError
 
     def act(
         self, observations: Array, exploration: Mapping[str, float], rng: np.random.Generator, *, deterministic: bool
@@ -112,6 +109,3 @@ class FunctionPolicy(Policy):
             random = rng.random(len(actions)) < exploration["epsilon"]
             actions = np.where(random, rng.integers(3, size=len(actions)), actions)
         return actions
-
-    def value(self, observations: Array) -> Array:
-        raise NotImplementedError

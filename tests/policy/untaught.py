@@ -1,0 +1,29 @@
+"""Policies without weights, for tests of those who ask them for actions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from remuda.environments.spaces import Array
+from remuda.policy.base import Arrays, Policy
+
+
+class Untaught(Policy):
+    """Is asked for actions and for nothing else."""
+
+    def load_state(self, state: Arrays) -> None:
+        raise NotImplementedError
+
+    def value(self, observations: Array) -> Array:
+        raise NotImplementedError
+
+
+class Still(Untaught):
+    """Takes action 0, always."""
+
+    def act(
+        self, observations: Array, exploration: Mapping[str, float], rng: np.random.Generator, *, deterministic: bool
+    ) -> Array:
+        return np.zeros(len(observations), np.int64)

@@ -96,6 +96,14 @@ class Herd:
         """Start `remuda worker`."""
         return self.start(role, REMUDA, "worker", role, "--count", count, "--connection-file", self.workers_file)
 
+    def gather(self) -> subprocess.Popen[bytes]:
+        """Start a coordinator and a nanny with the four workers that an experiment wants; returns the coordinator once
+        all of them have joined."""
+        coordinator = self.coordinator()
+        self.workers()
+        self.wait_members(4)
+        return coordinator
+
     def start(self, name: str, *command: object, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
         """Start a process of this herd; what it says goes to `<number>-<name>.err`."""
         with (self.root / f"{len(self.started)}-{name}.err").open("wb") as err:

@@ -20,9 +20,7 @@ def test_each_chunk_is_delivered_up_to_five_times_and_counts_once(tmp_path: Path
     user = make_user(tmp_path / "user", {**LONG, "stop": {"max_env_steps": 2_000}})
     with Repeating(seed=27, delay_s=0.1) as network:
         herd = herds(network=network)
-        coordinator = herd.coordinator()
-        herd.workers()
-        herd.wait_members(4)
+        coordinator = herd.gather()
         run = herd.submit(user)
         for env_step in (500, 1_000):
             herd.wait_env_step("horse", env_step)

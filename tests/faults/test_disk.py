@@ -38,9 +38,7 @@ def small_disk(tmp_path: Path) -> Generator[Path]:
 def test_a_full_disk_holds_everything_until_there_is_room(tmp_path: Path, small_disk: Path, herds: Herds) -> None:
     """22. Nothing that was acknowledged is lost, nobody dies of it, and the run goes on by itself."""
     user, herd = make_user(tmp_path / "user", LONG), herds(root=small_disk)
-    herd.coordinator()
-    herd.workers()
-    herd.wait_members(4)
+    herd.gather()
     run = herd.submit(user)
     herd.wait_env_step("horse", 500)
     _fill(small_disk / "ballast")
@@ -68,9 +66,7 @@ def test_data_stays_within_its_quota_and_no_file_goes_that_is_needed(tmp_path: P
     quota = 1 << 18
     user = make_user(tmp_path / "user", {**ENDLESS, "buffer": {**CONFIG["buffer"], "quota_bytes": quota}})
     herd = herds()
-    herd.coordinator()
-    herd.workers()
-    herd.wait_members(4)
+    herd.gather()
     run = herd.submit(user)
     herd.wait_env_step("horse", 500)
     largest, end_s = 0, time.monotonic() + QUOTA_S

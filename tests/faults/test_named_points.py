@@ -86,9 +86,7 @@ def test_it_may_end_at_every_named_point(tmp_path: Path, herds: Herds) -> None:
         },
     )
     herd = herds("death_timeout_s=60")
-    coordinator = herd.coordinator()
-    herd.workers()
-    herd.wait_members(4)
+    coordinator = herd.gather()
     run = herd.submit(user)
     herd.wait_env_step("horse", 1_500)
     for point in points:

@@ -28,9 +28,7 @@ def test_payloads_that_are_missing_short_or_damaged_are_never_sampled(tmp_path: 
     """24. Each is named with its reason, its steps stay counted, and the run goes on with the others."""
     user = make_user(tmp_path / "user", {**ENDLESS, "buffer": {**CONFIG["buffer"], "samples_per_insert": None}})
     herd = herds()
-    herd.coordinator()
-    herd.workers()
-    herd.wait_members(4)
+    herd.gather()
     run = herd.submit(user)
     herd.wait_env_step("horse", 500)
     learner = herd.worker_of("learner", "horse").pid
@@ -74,9 +72,7 @@ def _payloads(run: Path) -> set[Path]:
 def test_a_herd_that_was_killed_as_a_whole_finds_its_experience_again(tmp_path: Path, herds: Herds) -> None:
     """25. The same two commands: the index is the accepted payloads, and half-written files are ignored and swept."""
     user, herd = make_user(tmp_path / "user", ENDLESS), herds()
-    herd.coordinator()
-    herd.workers()
-    herd.wait_members(4)
+    herd.gather()
     run = herd.submit(user)
     herd.wait_env_step("horse", 1_000)
     for process in herd.family():

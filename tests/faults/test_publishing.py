@@ -99,9 +99,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Published:
     env = {"PYTHONPATH": beside(place / "site"), "SICK": str(place / "sick")}
     herd = Herd(place / "herd", env=env)
     try:
-        herd.coordinator()
-        herd.workers()
-        herd.wait_members(4)
+        herd.gather()
         seen = Published(herd, user, herd.submit(user))
         herd.wait_env_step("horse", 500)
         for number, failing in ((errno.EROFS, "replace"), (errno.EIO, "fsync"), (errno.ENOSPC, "fsync")):

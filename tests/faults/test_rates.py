@@ -36,9 +36,7 @@ def test_the_setting_holds_however_unequal_the_two_sides_are(tmp_path: Path, her
         {**ENDLESS, "buffer": {**CONFIG["buffer"], "capacity": 2_000, "samples_per_insert": SAMPLES_PER_INSERT}},
     )
     herd = herds()
-    coordinator = herd.coordinator()
-    herd.workers()
-    herd.wait_members(4)
+    coordinator = herd.gather()
     run = herd.submit(user)
     herd.wait_env_step("horse", 3_000)  # the buffer is full
     workers = [worker.pid for worker in herd.members()]

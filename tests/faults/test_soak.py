@@ -88,9 +88,7 @@ def test_whoever_is_killed_the_run_goes_on_and_the_counters_are_exact(tmp_path: 
     samples = Samples()
     with Unreliable(seed=40, latest_s=0.01, mean_s=SOAK_MEAN_S, partition_s=3.0) as network:
         herd = herds(network=network)
-        coordinator = herd.coordinator()
-        herd.workers(collectors=2)
-        herd.wait_members(4)
+        coordinator = herd.gather()
         run = herd.submit(user)
         herd.wait_env_step("horse", 500)
         kills = _kill_at_random(herd, coordinator, SOAK_S, samples)

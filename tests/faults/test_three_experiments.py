@@ -19,9 +19,7 @@ NAMES = ("bay", "roan", "grey")
 def test_three_experiments_on_four_workers_survive_their_coordinator(tmp_path: Path, herds: Herds) -> None:
     """All three finish, with exact counters, in the order of their priorities; no worker has to start anew."""
     herd = herds()
-    coordinator = herd.coordinator()
-    herd.workers(collectors=2, evaluators=1, learners=1)
-    herd.wait_members(4)
+    coordinator = herd.gather()
     users = {name: make_user(tmp_path / name, LONG) for name in NAMES}
     runs = {name: herd.submit(users[name], name, priority=5 * (name == "grey")) for name in NAMES}
     herd.wait_env_step("bay", 1_000)

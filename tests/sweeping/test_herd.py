@@ -111,14 +111,16 @@ class _GoneError(Exception):
     pass
 
 
-def test_a_sweep_that_was_killed_is_followed_again_not_submitted_again(herd: Herd, tmp_path: Path) -> None:
-    def killed(records: Sequence[RunRecord]) -> bool:
-        if trains(records[0]):
-            raise _GoneError
-        return False
+def _die_in_training(records: Sequence[RunRecord]) -> bool:
+    """Ends the sweep, as if it were killed, once its first run trains."""
+    if trains(records[0]):
+        raise _GoneError
+    return False
 
+
+def test_a_sweep_that_was_killed_is_followed_again_not_submitted_again(herd: Herd, tmp_path: Path) -> None:
     with pytest.raises(_GoneError):
-        swept(herd, tmp_path, ENDLESS, ending=killed)
+        swept(herd, tmp_path, ENDLESS, ending=_die_in_training)
     (status,) = herd.status().experiments
     (stopped,) = swept(herd, tmp_path, ENDLESS, ending=lambda records: trains(records[0]))
     assert (stopped.experiment, stopped.state) == (status.id, "stopped")
@@ -127,13 +129,8 @@ def test_a_sweep_that_was_killed_is_followed_again_not_submitted_again(herd: Her
 
 
 def test_starting_over_what_is_under_way_is_refused(herd: Herd, tmp_path: Path) -> None:
-    def killed(records: Sequence[RunRecord]) -> bool:
-        if trains(records[0]):
-            raise _GoneError
-        return False
-
     with pytest.raises(_GoneError):
-        swept(herd, tmp_path, ENDLESS, ending=killed)
+        swept(herd, tmp_path, ENDLESS, ending=_die_in_training)
     (refused,) = swept(herd, tmp_path, ENDLESS, adopt=False)
     assert refused.state == "failed"
     assert herd.status().experiments[0].state == "running", "the other goes on"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 
+from remuda.tests.worker.serving import Serving
 from remuda.wire.channel import Channel
 from remuda.wire.codec import CodecError
 from remuda.wire.connection_file import ConnectionFile
@@ -21,10 +21,11 @@ DEADLINE_S = 30.0
 Answer = AnyMessage | None
 
 
-class FakeCoordinator:
+class FakeCoordinator(Serving):
     """Answers Register and Beat, acknowledges the rest and notes it. A context manager."""
 
     def __init__(self, *, death_timeout_s: float = DEADLINE_S, address: str = "tcp://127.0.0.1:0") -> None:
+        super().__init__()
         self.router = RouterSocket(address)
         self.connection = ConnectionFile(UUID, self.router.address, PROTOCOL_VERSION, "here", 1, 1)
         self.registered = Registered(UUID, 0.05, death_timeout_s)
@@ -38,18 +39,6 @@ class FakeCoordinator:
         self.to_send: list[AnyMessage] = []
         self._changed = threading.Condition()
         self._channels: dict[bytes, Channel] = {}
-        self._stop = False
-        self._thread = threading.Thread(target=self._serve)
-
-    def __enter__(self) -> FakeCoordinator:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop = True
-        self._thread.join()
 
     @property
     def unacknowledged(self) -> int:
@@ -84,6 +73,8 @@ class FakeCoordinator:
             self._send_unasked()
             with self._changed:
                 self._changed.notify_all()
+
+    def _let_go(self) -> None:
         self.router.close()
 
     def _handle(self, event: Arrival) -> None:

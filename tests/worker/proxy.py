@@ -5,13 +5,15 @@ from __future__ import annotations
 import selectors
 import socket
 import threading
-from types import TracebackType
+
+from remuda.tests.worker.serving import Serving
 
 
-class Proxy:
+class Proxy(Serving):
     """Listens on a free port and forwards to `port`. A context manager."""
 
     def __init__(self, port: int) -> None:
+        super().__init__()
         self._target = ("127.0.0.1", port)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -20,9 +22,7 @@ class Proxy:
         self._other: dict[socket.socket, socket.socket] = {}
         self._swallowed: set[socket.socket] = set()
         self._lock = threading.Lock()
-        self._stop = False
         self.connections = 0
-        self._thread = threading.Thread(target=self._serve)
 
     def cut(self) -> None:
         """Close every connection; new ones are served."""
@@ -35,15 +35,7 @@ class Proxy:
         with self._lock:
             self._swallowed |= set(self._other)
 
-    def __enter__(self) -> Proxy:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop = True
-        self._thread.join()
+    def _let_go(self) -> None:
         self.cut()
         self._selector.close()
         self._listener.close()

@@ -56,8 +56,8 @@ class Coordinator:
         publish(path, self.algorithm.acting_state(), ref, warn=lambda text: None)
         self.newest = ref
 
-    def begin(self, lease: int = 1) -> CollectorWork:
-        work = CollectorWork(assign_to(self.run, self.config, lease=lease), self.identity, self.link)
+    def begin(self, lease: int = 1, index: int = 1) -> CollectorWork:
+        work = CollectorWork(assign_to(self.run, self.config, lease=lease, index=index), self.identity, self.link)
         self.works.append(work)
         return work
 
@@ -301,6 +301,16 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(collector_service, "write_chunk", write)
     return refusing
+
+
+def test_a_disk_that_takes_no_description_of_the_environment_holds_nothing_up(coordinator: Coordinator) -> None:
+    for path in (coordinator.run.env_spec, coordinator.run.vars_pkl):
+        path.mkdir()  # which no file replaces
+    coordinator.collect(coordinator.begin(index=0), CHUNK)  # the first describes it for all
+    assert coordinator.env_steps >= CHUNK
+    log = coordinator.run.collector_log(WORKER, 1).read_text()
+    for name in ("env_spec.json", "vars.pkl"):
+        assert log.count(f"[WARNING] {name} was not written") == 1
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT])

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 from contextlib import closing
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import torch
 
+from remuda.environments import record
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.evaluator.player import CheckpointPlayer
 from remuda.learner.checkpoint import CheckpointError, load
 from remuda.policy.tensors import DeviceError
 from remuda.runner.serial import Start
+from remuda.storage import env_files
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.existing_folder import RunFolderError
 from remuda.storage.run_folder import RunFolder
@@ -47,6 +51,24 @@ def test_on_policy_runs_give_the_same_numbers_twice_too(user: Path, tmp_path: Pa
     assert len(one) >= 3
     for file, weights in one.items():
         assert all(torch.equal(weights[name], two[file][name]) for name in weights)
+
+
+def test_a_disk_that_takes_no_description_of_the_environment_holds_nothing_up(
+    user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, *_: object, **__: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(record, "write_text", full)
+    monkeypatch.setattr(env_files, "replacing", full)
+    result = run_tiny(tiny_config(user, "stop.max_env_steps=60"), Start(tmp_path / "run"))
+    assert result.counters.env_step >= 60
+    folder = RunFolder(result.run_dir)
+    assert not folder.env_spec.exists()
+    assert not folder.vars_pkl.exists()
+    log = folder.serial_evaluator_log.read_text()
+    for name in ("env_spec.json", "vars.pkl"):
+        assert log.count(f"[WARNING] {name} was not written") == 1
 
 
 def test_a_checkpoint_is_judged_by_what_its_file_holds(user: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from remuda.coordinator.effects import Step
 from remuda.coordinator.experiment import Experiment
 from remuda.coordinator.experiments import Experiments
 from remuda.coordinator.memory import RunMemory
+from remuda.coordinator.past_run import PastRun
 from remuda.coordinator.recollection import Recollection
 from remuda.coordinator.registry import Registry, Worker
 from remuda.coordinator.scheduler import ROLES, Demand, Grant, Plan, Return, plan
@@ -27,14 +28,19 @@ class Assignments:
         self._registry = registry
         self._experiments = experiments
         self._recollection = recollection
-        self._experiment_of: dict[int, Experiment] = {}
-        """By lease, open or over: late chunks still find their ledger."""
+        self._experiments_of: dict[int, str] = {}
+        """Ids by lease, open or over: late chunks still find their ledger."""
         self.newest_lease = newest_lease
         """The highest number given out so far."""
 
-    def experiment_of(self, lease: int) -> Experiment | None:
+    def find(self, lease: int) -> Experiment | PastRun | None:
         """For whom the worker with this lease works, or worked."""
-        return self._experiment_of.get(lease)
+        return self._experiments.get(self._experiments_of.get(lease, ""))
+
+    def experiment_of(self, worker: Worker) -> Experiment | None:
+        """For whom this worker works."""
+        found = self.find(worker.lease)
+        return found if isinstance(found, Experiment) else None
 
     def schedule(self, now_s: float) -> list[Step]:
         """Give workers to those who lack them, as far as there are any."""
@@ -52,7 +58,7 @@ class Assignments:
 
     def end(self, worker: Worker, why: str, now_s: float) -> list[Step]:
         """A worker does not serve any more under the lease that it holds, if it holds one."""
-        experiment, lease = self.experiment_of(worker.lease), worker.lease
+        experiment, lease = self.experiment_of(worker), worker.lease
         self._registry.take_back(worker)
         if experiment is None:
             return []
@@ -62,9 +68,20 @@ class Assignments:
     def remember(self, experiment: Experiment, memory: RunMemory, now_s: float) -> None:
         """Go on from there: its leases stay open, their workers may come back."""
         self.newest_lease = max(self.newest_lease, memory.leases)
-        self._experiment_of |= dict.fromkeys(experiment.past_leases, experiment)
+        self._experiments_of |= dict.fromkeys(experiment.past_leases, experiment.identity.id)
         for holder in memory.holders:
             self._registry.expect(holder, now_s)
+
+    def end_left_over(self, now_s: float) -> list[Step]:
+        """Once all runs are taken up: a worker that had just gone from one to another, whose journal alone says so,
+        does not serve the first any more."""
+        steps: list[Step] = []
+        for experiment in self._experiments.going_on:
+            for lease in experiment.lease_numbers:
+                if self._registry.holder(lease) is None:
+                    self._recollection.touch(experiment.identity.id)
+                    steps += experiment.worker_gone(lease, "it had gone on to another run", now_s)
+        return steps
 
     def _plan(self, demands: Sequence[Demand], going_on: Sequence[Experiment]) -> Plan:
         herd: dict[Role, int] = {role: self._registry.count(role) for role in ROLES}
@@ -76,7 +93,7 @@ class Assignments:
         assert worker is not None, "only who is there is granted"
         self.newest_lease += 1
         self._registry.give(worker, self.newest_lease, now_s)
-        self._experiment_of[self.newest_lease] = experiment
+        self._experiments_of[self.newest_lease] = grant.experiment
         self._recollection.touch(grant.experiment)
         return experiment.assign(self.newest_lease, grant.role, grant.worker, now_s)
 

@@ -12,7 +12,7 @@ from remuda.coordinator.experiment import Experiment
 from remuda.coordinator.experiments import Experiments
 from remuda.coordinator.herd import Herd
 from remuda.coordinator.identity import Identity
-from remuda.coordinator.lost_run import LostRun
+from remuda.coordinator.past_run import PastRun
 from remuda.coordinator.recollection import Recollection
 from remuda.wire.messages import (
     PROTOCOL_VERSION,
@@ -80,7 +80,7 @@ class Clients:
 
     def status(self, query: str | None, now_s: float) -> Status | Rejected:
         """The whole picture, or that of one experiment."""
-        shown = self._experiments.shown
+        shown = [*self._experiments]
         if query is not None:
             found = self._experiments.find(query)
             if isinstance(found, Rejected):
@@ -114,7 +114,7 @@ class Clients:
         found = self._experiments.find(message.experiment)
         if isinstance(found, Rejected):
             return [Answer(found)]
-        if isinstance(found, LostRun):
+        if isinstance(found, PastRun):
             return [Answer(Done())]
         self._recollection.touch(found.identity.id)
         return [Answer(Done()), *found.stop(now=message.now, explanation="a client asked to stop", now_s=now_s)]

@@ -112,6 +112,11 @@ class Experiment:
         """Share of the last seconds in which this worker did not wait; None until it has said so."""
         return self._vitals.work_share(worker)
 
+    def drains(self, number: int) -> bool:
+        """Whether the worker with this lease is about to let go."""
+        lease = self._leases.find(number)
+        return lease is not None and lease.draining
+
     def weighed(self, coordinator: WorkerVitals) -> None:
         """The coordinator's own process says how its time was spent."""
         self._vitals.told(COORDINATOR, COORDINATOR, coordinator)

@@ -5,55 +5,58 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from remuda.coordinator.experiment import Experiment
-from remuda.coordinator.lost_run import LostRun
+from remuda.coordinator.past_run import PastRun
 from remuda.wire.messages import Rejected
 
 
 class Experiments:
-    """Queued, under way and over, oldest first; and beside them the runs that could not be taken up."""
+    """Those in hand, which are queued or under way, and among them, oldest first, those that are past."""
 
     def __init__(self) -> None:
-        self._experiments: dict[str, Experiment] = {}
-        self._lost: list[LostRun] = []
+        self._known: dict[str, Experiment | PastRun] = {}
+        self._in_hand: dict[str, Experiment] = {}
 
-    def __iter__(self) -> Iterator[Experiment]:
-        return iter(self._experiments.values())
+    def __iter__(self) -> Iterator[Experiment | PastRun]:
+        return iter(self._known.values())
 
     def __getitem__(self, id: str) -> Experiment:
-        return self._experiments[id]
+        """The experiment in hand with this id."""
+        return self._in_hand[id]
 
-    def get(self, id: str) -> Experiment | None:
-        """The experiment with this id, if there is one."""
-        return self._experiments.get(id)
+    def get(self, id: str) -> Experiment | PastRun | None:
+        """The one with this id, if there is one."""
+        return self._known.get(id)
 
     @property
     def going_on(self) -> list[Experiment]:
         """Those that are not over."""
-        return [experiment for experiment in self if not experiment.over]
-
-    @property
-    def shown(self) -> list[Experiment | LostRun]:
-        """All that status shows."""
-        return [*self._lost, *self]
+        return [experiment for experiment in self._in_hand.values() if not experiment.over]
 
     @property
     def next_place(self) -> int:
         """Of the one that is submitted next, in the order they were submitted in."""
-        return 1 + max((experiment.identity.submitted for experiment in self), default=-1)
+        return 1 + max((each.identity.submitted for each in self), default=-1)
 
     def add(self, experiment: Experiment) -> None:
         """One more. A lost run whose folder it goes on in is not shown any more."""
-        self._experiments[experiment.identity.id] = experiment
         run_dir = experiment.identity.run_dir
-        self._lost = [lost for lost in self._lost if lost.identity.run_dir != run_dir]
+        lost = [each for each in self if isinstance(each, PastRun) and each.lost and each.identity.run_dir == run_dir]
+        for each in lost:
+            del self._known[each.identity.id]
+        self._known[experiment.identity.id] = self._in_hand[experiment.identity.id] = experiment
 
-    def add_lost(self, lost: LostRun) -> None:
-        """A run that a coordinator before this one had in hand and that cannot be taken up."""
-        self._lost.append(lost)
+    def add_past(self, run: PastRun) -> None:
+        """One more, of which there is no more than this."""
+        self._known[run.identity.id] = run
 
-    def find(self, query: str) -> Experiment | LostRun | Rejected:
+    def retire(self, id: str, now_s: float) -> None:
+        """This one is over and journaled: all that it holds, such as a replay index, is let go."""
+        experiment = self._in_hand.pop(id)
+        self._known[id] = PastRun(experiment.identity, experiment.status(now_s))
+
+    def find(self, query: str) -> Experiment | PastRun | Rejected:
         """The one that is meant; a refusal that names those it may be where it is none or several."""
-        known = self.shown
+        known: list[Experiment | PastRun] = [*self]
         matches = [each for each in known if each.identity.id.startswith(query) or each.identity.name == query]
         namesakes = [each for each in matches if each.identity.name == query]
         if matches == namesakes:  # lives of one run: the one that goes on, else the newest

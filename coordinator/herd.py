@@ -56,7 +56,7 @@ class Herd:
     def _welcome_back(self, worker: Worker, message: Register, now_s: float) -> list[Step]:
         """It has lost touch with this coordinator, or with the one before. It goes on with its lease if both sides say
         it has it; what was on its way to it is said again."""
-        experiment = self._assignments.experiment_of(worker.lease)
+        experiment = self._assignments.experiment_of(worker)
         if experiment is not None and worker.lease == message.lease:
             return [self._registered(message.lease, goes_on=True), *experiment.back(worker.lease, now_s)]
         ended = self._assignments.end(worker, "it does not hold its lease any more", now_s)
@@ -88,10 +88,11 @@ class Herd:
         return [self._status(worker, now_s) for worker in self._registry]
 
     def _status(self, worker: Worker, now_s: float) -> WorkerStatus:
-        experiment = self._assignments.experiment_of(worker.lease)
+        experiment = self._assignments.experiment_of(worker)
         if experiment is None:
-            return worker.status(None, None, now_s)
-        return worker.status(experiment.identity.id, experiment.work_share(worker.uuid), now_s)
+            return worker.status(now_s)
+        draining, work_share = experiment.drains(worker.lease), experiment.work_share(worker.uuid)
+        return worker.status(now_s, experiment=experiment.identity.id, draining=draining, work_share=work_share)
 
     # --- they go ---
 
@@ -128,7 +129,7 @@ class Herd:
 
     def _say_of(self, worker: Worker, text: str, level: Level = "info") -> Say:
         """In the log of the experiment that it works for."""
-        experiment = self._assignments.experiment_of(worker.lease)
+        experiment = self._assignments.experiment_of(worker)
         return Say(None if experiment is None else experiment.identity.id, text, level)
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from remuda.coordinator.effects import Remember
 from remuda.coordinator.events import Recovered
 from remuda.coordinator.journal import JournalDamagedError, JournalError, open_database
-from remuda.coordinator.lost_run import LostRun, look_at
+from remuda.coordinator.lost_run import look_at
 from remuda.coordinator.memory import OVER
+from remuda.coordinator.past_run import PastRun
 from remuda.coordinator.run_books import RunBooks
 from remuda.storage.checkpoint_index import CheckpointIndexError
 from remuda.storage.ownership import FolderOwnedError, Ownership
@@ -60,7 +61,7 @@ class HerdFolder:
         found = self._db.execute("insert into start (address) values (?) returning epoch", (address,)).fetchone()
         return int(found[0])
 
-    def recover(self, books: RunBooks) -> Iterator[Recovered | LostRun]:
+    def recover(self, books: RunBooks) -> Iterator[Recovered | PastRun]:
         """Open the books of every run in hand, oldest first, and show the newest of those that are over. What cannot
         be taken up is said, left as it is, and tried again at the next start."""
         runs = "select rowid, experiment, run_dir, is_over from run"
@@ -79,7 +80,7 @@ class HerdFolder:
                 if is_over:  # its folder was taken away, say
                     continue
                 lost = look_at(experiment, Path(run_dir), error)
-                print(lost.reason, file=sys.stderr, flush=True)
+                print(lost.last.reason, file=sys.stderr, flush=True)
                 yield lost
 
     def note(self, remember: Remember) -> None:

@@ -58,7 +58,6 @@ class Worker:
     cpu_heard_s: float = 0.0
     lease: int = 0
     """0: in the herd, free to be drawn."""
-    draining: bool = False
     stuck: bool = False
 
     def is_process(self, message: Register) -> bool:
@@ -67,14 +66,14 @@ class Worker:
 
     @property
     def state(self) -> WorkerState:
-        """What status shows. A lost worker is no longer in the registry."""
-        if self.draining:
-            return "draining"
+        """How it is. A lost worker is no longer in the registry."""
         if self.stuck:
             return "stuck"
         return "busy" if self.lease else "idle"
 
-    def status(self, experiment: str | None, work_share: float | None, now_s: float) -> WorkerStatus:
+    def status(
+        self, now_s: float, *, experiment: str | None = None, draining: bool = False, work_share: float | None = None
+    ) -> WorkerStatus:
         """As `remuda status` shows it, with what its experiment knows of it."""
         return WorkerStatus(
             uuid=self.uuid,
@@ -82,7 +81,7 @@ class Worker:
             role=self.role,
             host=self.host,
             pid=self.pid,
-            state=self.state,
+            state="draining" if draining and self.state == "busy" else self.state,
             experiment=experiment,
             beat_age_s=now_s - self.heard_s,
             activity=self.activity,
@@ -211,7 +210,11 @@ class Registry:
         return Admission(worker=worker, superseded=known)
 
     def expect(self, holder: HolderMemory, now_s: float) -> None:
-        """A worker that held a lease when the coordinator's process ended: it has the usual time to be heard of."""
+        """A worker that held a lease when the coordinator's process ended: it has the usual time to be heard of. Where
+        two journals name it, it had gone from one run to the other, and the newer lease holds."""
+        known = self._workers.get(holder.worker)
+        if known is not None and known.lease > holder.lease:
+            return
         self._put(
             Worker(
                 uuid=holder.worker,

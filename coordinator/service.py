@@ -138,7 +138,7 @@ class Service:
         if self._herd is None:
             return
         found = list(self._herd.recover(self._books))
-        self._coordinator.recover(found, time.monotonic())
+        self._effects += self._coordinator.recover(found, time.monotonic())
 
     def _connection(self) -> ConnectionFile:
         return ConnectionFile(

@@ -43,7 +43,8 @@ from remuda.coordinator.events import (
 from remuda.coordinator.experiment import Experiment
 from remuda.coordinator.experiments import Experiments
 from remuda.coordinator.herd import Herd
-from remuda.coordinator.lost_run import LostRun
+from remuda.coordinator.memory import OVER
+from remuda.coordinator.past_run import PastRun, refused
 from remuda.coordinator.peers import Peers
 from remuda.coordinator.recollection import Recollection, recollected
 from remuda.coordinator.registry import Limits, Registry, Worker
@@ -51,7 +52,6 @@ from remuda.wire.messages import (
     AnyMessage,
     Beat,
     Bye,
-    ChunkAccepted,
     ChunkReady,
     ClientMessage,
     LogRequest,
@@ -129,25 +129,32 @@ class Coordinator:
 
     def remember(self, now_s: float) -> list[Remember]:
         """What has to be in the journals before anything that `handle` has asked for since the last call is done."""
-        return self._recollection.take(self._assignments.newest_lease, now_s)
+        remembered = self._recollection.take(self._assignments.newest_lease, now_s)
+        for each in remembered:
+            if each.memory.experiment.state in OVER:
+                self._experiments.retire(each.experiment, now_s)
+        return remembered
 
     @property
     def has_news(self) -> bool:
         """Whether `remember` has anything to say."""
         return self._recollection.has_news
 
-    def recover(self, runs: Iterable[Recovered | LostRun], now_s: float) -> None:
+    def recover(self, runs: Iterable[Recovered | PastRun], now_s: float) -> list[Effect]:
         """Take up what a coordinator before this one left behind; for one that has heard nothing yet."""
         for run in runs:
-            if isinstance(run, LostRun):
-                self._experiments.add_lost(run)
-            else:
-                experiment = recollected(run, now_s)
-                self._experiments.add(experiment)
-                self._assignments.remember(experiment, run.memory, now_s)
+            if isinstance(run, PastRun):
+                self._experiments.add_past(run)
+                continue
+            experiment = recollected(run, now_s)
+            self._experiments.add(experiment)
+            self._assignments.remember(experiment, run.memory, now_s)
+            if experiment.over:
+                self._experiments.retire(experiment.identity.id, now_s)
+        return self._perform(self._assignments.end_left_over(now_s), now_s)
 
     @property
-    def experiments(self) -> Iterable[Experiment]:
+    def experiments(self) -> Iterable[Experiment | PastRun]:
         """Every experiment it has known, oldest first."""
         return self._experiments
 
@@ -194,14 +201,16 @@ class Coordinator:
 
     def _under_a_lease(self, message: AnyMessage, now_s: float) -> list[Step]:
         """What a worker says of its work."""
-        experiment = self._assignments.experiment_of(getattr(message, "lease", 0))
-        if experiment is None:
-            if isinstance(message, ChunkReady):
-                return [Answer(ChunkAccepted(message.meta.chunk, 0, message.meta.policy, {}, "no such lease"))]
-            return []
-        steps = experiment.receive(message, now_s)
-        self._recollection.heard(experiment, message, steps)
-        return steps
+        experiment = self._assignments.find(getattr(message, "lease", 0))
+        match experiment:
+            case Experiment():
+                steps = experiment.receive(message, now_s)
+                self._recollection.heard(experiment, message, steps)
+                return steps
+            case PastRun():
+                return experiment.receive(message)
+            case None:
+                return [refused(message, "no such lease")] if isinstance(message, ChunkReady) else []
 
     # --- time ---
 

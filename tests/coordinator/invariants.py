@@ -10,6 +10,7 @@ import msgspec
 from remuda.coordinator import effects as fx
 from remuda.coordinator.experiment import Experiment
 from remuda.coordinator.memory import OVER, ExperimentMemory
+from remuda.coordinator.past_run import PastRun
 from remuda.tests.coordinator.simulation import CollectorWork, World
 from remuda.wire.messages import ExperimentState, IndexedChunk, PolicyRef
 
@@ -35,6 +36,8 @@ class Seen:
     records: set[int] = field(default_factory=set[int])
     chunk_files: dict[bytes, str] = field(default_factory=dict[bytes, str])
     over: fx.CloseRun | None = None
+    last: ExperimentMemory | None = None
+    """What it knew when it was over."""
 
 
 class Invariants:
@@ -66,7 +69,7 @@ class Invariants:
                 assert effect.best == (seen.best is None or effect.reward > seen.best), "not the best"
                 seen.best = effect.reward if effect.best else seen.best
             case fx.DeleteChunks():
-                live = self._experiment(effect.experiment).experience.live_files()
+                live = self._live_files(self._experiment(effect.experiment), seen)
                 assert not live & set(effect.files), "a live payload is deleted"
             case fx.CloseRun():
                 assert effect.keep <= self._world.disk, "a payload the index refers to was deleted"
@@ -82,11 +85,14 @@ class Invariants:
         held = self._leases_of_workers()
         for experiment in self._world.coordinator.experiments:
             id, seen = experiment.identity.id, self._seen[experiment.identity.id]
-            memory = experiment.memory(self._world.now_s)
+            memory = self._memory(experiment, seen)
             self._counts_exactly(id, seen, memory)
             self._never_goes_back(seen, memory)
             self._keeps_its_promises(seen, memory)
-            self._matches_the_journal(experiment, seen)
+            if isinstance(experiment, Experiment):
+                self._matches_the_journal(experiment, seen)
+            else:
+                self._shows_how_it_ended(experiment, memory)
             for lease in memory.leases.leases:
                 assert held.pop(lease.number, None) == lease.worker, f"lease {lease.number} is not {lease.worker}'s"
             seen.crashes = self._world.crashes
@@ -139,11 +145,29 @@ class Invariants:
         files = experiment.experience.live_files()
         journaled = {self._file_of(chunk, seen) for chunk in journal.chunks.values()}
         assert journaled <= files, "the journal has chunks that are not live"
-        if experiment.over:
-            return
         assert files <= self._world.disk, "a payload the index refers to was deleted"
         rows = {chunk for chunk in files - journaled if self._is_live(experiment, chunk)}
         assert not rows, f"the journal lacks {rows}"
+
+    def _shows_how_it_ended(self, run: PastRun, memory: ExperimentMemory) -> None:
+        """Of what is over, status alone is left, and that is what the journal says."""
+        shown, ledger = run.status(self._world.now_s), memory.experience.ledger
+        assert (shown.state, shown.reason) == (memory.state, memory.reason)
+        assert (shown.env_step, shown.episode) == (ledger.env_steps, ledger.episodes)
+        assert shown.state in OVER
+
+    def _memory(self, experiment: Experiment | PastRun, seen: Seen) -> ExperimentMemory:
+        if isinstance(experiment, Experiment):
+            return experiment.memory(self._world.now_s)
+        if seen.last is None:
+            seen.last = self._world.journal[experiment.identity.id].recovered().memory.experiment
+        return seen.last
+
+    def _live_files(self, experiment: Experiment | PastRun, seen: Seen) -> frozenset[str]:
+        if isinstance(experiment, Experiment):
+            return experiment.experience.live_files()
+        journal = self._world.journal[experiment.identity.id]
+        return frozenset(self._file_of(chunk, seen) for chunk in journal.chunks.values())
 
     def _is_live(self, experiment: Experiment, file: str) -> bool:
         """A file that is only kept for a learner that has not loaded it yet is not."""
@@ -155,7 +179,7 @@ class Invariants:
             seen.chunk_files[encoded] = msgspec.msgpack.decode(encoded, type=IndexedChunk).meta.file
         return seen.chunk_files[encoded]
 
-    def _experiment(self, id: str) -> Experiment:
+    def _experiment(self, id: str) -> Experiment | PastRun:
         return next(e for e in self._world.coordinator.experiments if e.identity.id == id)
 
     # --- at the end ---
@@ -164,7 +188,6 @@ class Invariants:
         """Every experiment is over: all of it is accounted for, and everybody is free."""
         self.check()
         for experiment in self._world.coordinator.experiments:
-            assert experiment.over
-            ledger = experiment.memory(self._world.now_s).experience.ledger
-            assert ledger.env_steps == self._world.unique_env_steps(experiment.identity.id)
+            assert isinstance(experiment, PastRun), "what is over holds nothing any more"
+            assert experiment.last.env_step == self._world.unique_env_steps(experiment.identity.id)
         assert all(not worker.lease for worker in self._world.coordinator.registry)

@@ -8,6 +8,7 @@ the real ones. The disk is a dictionary, so reading a payload that was deleted t
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -418,7 +419,8 @@ class World:
         self.config = config
         self.limits = limits or Limits(lost_after_s=5.0)
         self.turn_messages = turn_messages
-        """The coordinator handles up to so many messages before it writes its journal and answers."""
+        """The coordinator handles up to so many messages, and a tick besides, before it writes its journal and
+        answers."""
         self.rng = random.Random(seed)
         self.faults = faults or Faults()
         self.now_s = 1_000.0
@@ -461,10 +463,16 @@ class World:
         self.rewards: dict[int, tuple[float, bool]] = {}
         self.closed: list[fx.CloseRun] = []
         self.exited = False
+        self.mishaps: Counter[str] = Counter()
+        """How many envelopes were lost, repeated and overtaken by later ones."""
         self.client = Channel()
         self.replies: list[AnyMessage] = []
         self._flying: list[tuple[float, int, str, bytes, Envelope]] = []
         self._order = 0
+        self._heard: list[Event] = []
+        """What the coordinator handles in this turn."""
+        self._newest: dict[tuple[str, bytes], int] = {}
+        """Of each connection, up and down: the envelope that arrived of those that were sent last."""
         self.check: Callable[[], None] = lambda: None
         """Called after each turn of the coordinator."""
         self.noted: Callable[[fx.DiskEffect], None] = lambda effect: None
@@ -488,9 +496,14 @@ class World:
         self.crashes += 1
         self.down_until_s = self.now_s + self.downtime_s
         self.coordinator = self._new_coordinator()
-        self.coordinator.recover([journaled.recovered() for journaled in self.journal.values()], self.now_s)
+        runs = [journaled.recovered() for journaled in self.journal.values()]
+        effects = self.coordinator.recover(runs, self.now_s)
         for journaled in self.journal.values():
             self._catch_up(journaled)
+        try:
+            self._journal_and_apply(effects)
+        except CrashError:
+            self.crash()
 
     def _catch_up(self, journaled: Journaled) -> None:
         """As the books do: index.json, progress.txt and the curves get what was journaled in the last moment."""
@@ -509,18 +522,20 @@ class World:
     def _turn(self, *events: Event) -> None:
         """Events through the coordinator, as the service does it: journal first, then everything else."""
         try:
-            effects = [effect for event in events for effect in self._handle(event)]
-            for remember in self.coordinator.remember(self.now_s):
-                self._may_crash()
-                self.journal.setdefault(remember.experiment, Journaled()).write(remember)
-                # Noted now: these steps count even if a crash keeps the next experiment's journal from being written.
-                self._note_accepted(effects, of={remember.experiment})
-            self._note_accepted(effects, of=set(self.owner.values()))
-            for effect in effects:
-                self._may_crash()
-                self.apply([effect])
+            self._journal_and_apply([effect for event in events for effect in self._handle(event)])
         except CrashError:
             self.crash()
+
+    def _journal_and_apply(self, effects: list[fx.Effect]) -> None:
+        for remember in self.coordinator.remember(self.now_s):
+            self._may_crash()
+            self.journal.setdefault(remember.experiment, Journaled()).write(remember)
+            # Noted now: these steps count even if a crash keeps the next experiment's journal from being written.
+            self._note_accepted(effects, of={remember.experiment})
+        self._note_accepted(effects, of=set(self.owner.values()))
+        for effect in effects:
+            self._may_crash()
+            self.apply([effect])
 
     def _handle(self, event: Event) -> list[fx.Effect]:
         effects: list[fx.Effect] = []
@@ -612,8 +627,11 @@ class World:
 
     def _fly(self, way: str, peer: bytes, envelope: Envelope) -> None:
         if self.rng.random() < self.faults.loss:
+            self.mishaps["lost"] += 1
             return
-        for _ in range(2 if self.rng.random() < self.faults.repeat else 1):
+        copies = 2 if self.rng.random() < self.faults.repeat else 1
+        self.mishaps["repeated"] += copies - 1
+        for _ in range(copies):
             self._order += 1
             delay_s = self.rng.random() * self.faults.delay_s
             self._flying.append((self.now_s + delay_s, self._order, way, peer, envelope))
@@ -624,12 +642,13 @@ class World:
             if not due:
                 return
             self._flying = [item for item in self._flying if item[0] > self.now_s]
-            heard: list[Event] = []
-            for _, _, way, peer, envelope in due:
+            for _, order, way, peer, envelope in due:
+                self.mishaps["overtaken"] += order < self._newest.get((way, peer), 0)
+                self._newest[way, peer] = max(order, self._newest.get((way, peer), 0))
                 if way == "up":
-                    heard.append(Received(peer, envelope))
-                    if len(heard) == self.turn_messages:
-                        self._hear(heard)
+                    self._heard.append(Received(peer, envelope))
+                    if len(self._heard) == self.turn_messages:
+                        self._hear()
                 elif peer == CLIENT:
                     received = self.client.receive(envelope, self.now_s)
                     if received.message is not None:
@@ -638,14 +657,13 @@ class World:
                     uuid = peer.split(b":")[0].decode()
                     if uuid in self.workers and self.workers[uuid].peer == peer:
                         self.workers[uuid].receive(envelope)
-            self._hear(heard)
 
-    def _hear(self, heard: list[Event]) -> None:
+    def _hear(self, *ticks: Tick) -> None:
         """A turn of the coordinator, if it is up."""
-        if heard and self.now_s >= self.down_until_s:
+        heard, self._heard = [*self._heard, *ticks], []
+        if self.now_s >= self.down_until_s:
             self._turn(*heard)
             self.check()
-        heard.clear()
 
     def apply(self, effects: list[fx.Effect]) -> None:
         for effect in effects:
@@ -701,9 +719,7 @@ class World:
         for envelope in self.client.due(self.now_s):
             self.to_coordinator(CLIENT, envelope)
         self._deliver()
-        if self.now_s >= self.down_until_s:
-            self._turn(Tick())
-            self.check()
+        self._hear(Tick())
 
     def run(self, seconds: float = 600.0) -> None:
         """Until every experiment is over, or the time is up."""

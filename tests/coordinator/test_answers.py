@@ -6,8 +6,8 @@ from typing import get_args
 
 from remuda.coordinator import effects as fx
 from remuda.coordinator.events import Received
+from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import World
-from remuda.tests.coordinator.test_state import config
 from remuda.wire.answers import REPLIES, RESULTS
 from remuda.wire.channel import NOT_RESENT, Channel
 from remuda.wire.envelope import Envelope

@@ -17,8 +17,8 @@ from remuda.coordinator.journal import RunJournal
 from remuda.coordinator.memory import EpisodesMemory, NewEpisodes, RunMemory
 from remuda.coordinator.progress import ProgressRows
 from remuda.tests.buffer.chunks import meta_of
+from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import World
-from remuda.tests.coordinator.test_state import config
 from remuda.wire.messages import ChunkMeta, Counters
 
 SETTINGS: ExperimentConfig = config(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from remuda.coordinator.experiment import Experiment
+from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import Worker, World
-from remuda.tests.coordinator.test_state import config, finished
+from remuda.tests.coordinator.test_state import finished
 from remuda.wire.messages import Bye, WorkerFailed
 
 
@@ -214,6 +216,7 @@ def test_another_experiment_of_the_herd_goes_on_undisturbed() -> None:
     while not all(worker.lease for worker in world.workers.values()):
         world.step()
     bad = next(e for e in world.coordinator.experiments if e.identity.name == "bad")
+    assert isinstance(bad, Experiment)
     [victim] = [w for w in of(world, "collector") if w.lease in bad.lease_numbers]
     unproductive(world, victim)
     for _ in range(2_000):

@@ -18,8 +18,8 @@ from remuda.coordinator.experiment import Experiment
 from remuda.coordinator.herd_folder import HerdFolder
 from remuda.coordinator.identity import Identity
 from remuda.coordinator.journal import JournalDamagedError
-from remuda.coordinator.lost_run import LostRun
 from remuda.coordinator.memory import FORMAT, ResultMemory, RunMemory
+from remuda.coordinator.past_run import PastRun
 from remuda.coordinator.run_books import RunBooks
 from remuda.logbook.progress import ProgressRow
 from remuda.storage.checkpoint_index import CheckpointIndex
@@ -60,7 +60,7 @@ def recover(runs: Path) -> list[Recovered]:
     return [found for found in all_found(runs) if isinstance(found, Recovered)]
 
 
-def all_found(runs: Path) -> list[Recovered | LostRun]:
+def all_found(runs: Path) -> list[Recovered | PastRun]:
     """And what it cannot take up."""
     herd, books = HerdFolder(runs), RunBooks(runs)
     found = list(herd.recover(books))
@@ -226,7 +226,7 @@ def test_a_run_whose_journal_is_lost_is_said_to_have_failed(
     lose(run, loss)
     for _ in range(2):
         [lost] = all_found(tmp_path)
-        assert isinstance(lost, LostRun)
+        assert isinstance(lost, PastRun)
         status = lost.status(0.0)
         assert (status.id, status.state) == (FIRST, "failed")
         assert status.name == ("one" if loss == "the folder" else "small")

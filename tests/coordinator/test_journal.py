@@ -22,8 +22,8 @@ from remuda.coordinator.events import Recovered
 from remuda.coordinator.journal import JournalError, RunJournal, is_open, open_or_begin
 from remuda.coordinator.memory import RunMemory
 from remuda.tests.buffer.chunks import meta_of
+from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import World
-from remuda.tests.coordinator.test_state import config
 from remuda.wire.messages import IndexedChunk
 
 

@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from remuda.coordinator.identity import Identity
 from remuda.coordinator.journal import JournalDamagedError
-from remuda.coordinator.lost_run import LostRun, look_at
+from remuda.coordinator.lost_run import look_at
 from remuda.coordinator.service import LEASES_PER_START
 from remuda.coordinator.state import Coordinator
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.run_folder import RunFolder
+from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import CollectorWork, World
-from remuda.tests.coordinator.test_state import config
 from remuda.wire.messages import (
     CheckpointRecord,
     ChunkAccepted,
@@ -31,7 +30,7 @@ from remuda.wire.messages import (
 )
 
 ID = "eeeeeeee-0000-4000-8000-000000000001"
-LOST = LostRun(Identity(ID, "x", "/runs/x", "", 0, 0), "/runs/x cannot be taken up: it is gone", None, None)
+LOST = look_at(ID, Path("/runs/x"), JournalDamagedError("it is gone"))
 
 
 def world_with_a_lost_run() -> World:
@@ -54,7 +53,7 @@ def test_it_is_shown_as_failed_and_can_be_asked_for(query: str) -> None:
     status = answer(world, StatusRequest(query))
     assert isinstance(status, Status)
     [shown] = status.experiments
-    assert (shown.id, shown.state, shown.reason) == (ID, "failed", LOST.reason)
+    assert (shown.id, shown.state, shown.reason) == (ID, "failed", LOST.last.reason)
     assert world.status().experiments == [shown]
     log = answer(world, LogRequest(query, "commander"))
     assert isinstance(log, LogText)

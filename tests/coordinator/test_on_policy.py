@@ -5,21 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from remuda.config.schema import ExperimentConfig
+from remuda.tests.coordinator.configs import on_policy_config
 from remuda.tests.coordinator.simulation import Faults, World
-
-
-def config(lag: int | None, **changes: object) -> ExperimentConfig:
-    settings: dict[str, object] = {
-        "name": "x",
-        "env": {"id": "CartPole-v1", "num_envs": 4},
-        "policy": {"type": "ppo", "horizon_steps": 16},
-        "collector": {"count": 2},
-        "evaluator": {"count": 1, "episodes": 2, "interval_env_steps": 1_000},
-        "buffer": {"max_policy_lag": lag},
-        "stop": {"max_env_steps": 4_000},
-    }
-    return ExperimentConfig.model_validate({**settings, **changes})
 
 
 def finished(world: World) -> None:
@@ -43,7 +30,7 @@ def lags(world: World) -> set[int]:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_strictly_on_policy_every_update_uses_what_the_policy_it_improves_has_collected(seed: int) -> None:
-    world = World(config(lag=0), seed=seed)
+    world = World(on_policy_config(lag=0), seed=seed)
     world.herd(collectors=2)
     world.submit()
     finished(world)
@@ -54,7 +41,7 @@ def test_strictly_on_policy_every_update_uses_what_the_policy_it_improves_has_co
 
 @pytest.mark.parametrize("lag", [1, 3])
 def test_a_lag_is_used_and_kept(lag: int) -> None:
-    world = World(config(lag=lag))
+    world = World(on_policy_config(lag=lag))
     world.herd(collectors=2)
     world.submit()
     finished(world)
@@ -64,7 +51,9 @@ def test_a_lag_is_used_and_kept(lag: int) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_lost_and_repeated_messages_change_nothing_of_that(seed: int) -> None:
     world = World(
-        config(lag=1, stop={"max_env_steps": 1_500}), seed=seed, faults=Faults(loss=0.1, repeat=0.2, delay_s=0.2)
+        on_policy_config(lag=1, stop={"max_env_steps": 1_500}),
+        seed=seed,
+        faults=Faults(loss=0.1, repeat=0.2, delay_s=0.2),
     )
     world.herd(collectors=2)
     world.submit()
@@ -74,7 +63,7 @@ def test_lost_and_repeated_messages_change_nothing_of_that(seed: int) -> None:
 
 @pytest.mark.parametrize("role", ["collector", "learner"])
 def test_a_worker_that_dies_brings_nothing_to_a_halt(role: str) -> None:
-    world = World(config(lag=0))
+    world = World(on_policy_config(lag=0))
     world.herd(collectors=2)
     world.submit()
     while world.unique_env_steps() < 1_000:

@@ -32,8 +32,10 @@ def test_every_interface_becomes_one_of_this_machine(any_address: str) -> None:
 def test_who_listens_everywhere_is_reached_there() -> None:
     with socket.create_server(("0.0.0.0", 0)) as server:
         url = urlsplit(reachable(f"tcp://0.0.0.0:{server.getsockname()[1]}"))
-        with socket.create_connection((url.hostname, url.port or 0), timeout=30):
-            server.accept()[0].close()
+        with socket.create_connection((url.hostname, url.port or 0), timeout=30) as client:
+            accepted, address = server.accept()
+            with accepted:
+                assert address == client.getsockname(), "it is this one that has come"
 
 
 def test_without_a_way_to_other_networks_any_interface_will_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable
 
@@ -9,9 +10,10 @@ import pytest
 
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import DiskEffect, RecordCheckpoint
+from remuda.coordinator.experiment import Experiment
 from remuda.logbook.episode_reports import EvaluationReport
+from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import Faults, World
-from remuda.tests.coordinator.test_state import config
 from remuda.tests.faults.sizes import LONG
 
 
@@ -107,3 +109,35 @@ def test_a_checkpoint_that_is_told_of_again_is_not_judged_again() -> None:
     finished(world)
     assert world.crashes == 3
     assert recorded == sorted(set(recorded))
+
+
+def test_a_worker_that_was_changing_runs_as_the_coordinator_died_serves_one_of_them() -> None:
+    """The coordinator dies between the two journals of a turn: that of the run that got the worker is written, that of
+    the run that gave it is not. And the worker dies, too."""
+    world = World(config(stop={"max_env_steps": 8_000}))
+    collectors = [world.add("collector", number) for number in range(2)]
+    world.herd(collectors=0, evaluators=2, learners=2)
+    world.submit("giver")
+    while not all(worker.lease for worker in collectors):
+        world.step()
+    world.submit("taker")
+    world.step()
+    giver, _ = world.coordinator.experiments
+    assert isinstance(giver, Experiment)
+    while True:
+        before, held = copy.deepcopy(world.journal[giver.identity.id]), set(giver.lease_numbers)
+        world.step()
+        given = held - set(giver.lease_numbers)
+        if given and [worker for worker in world.coordinator.registry if worker.lease > max(held)]:
+            break
+    world.journal[giver.identity.id] = before
+    world.kill(next(worker for worker in collectors if worker.assignments[0] in given))
+    world.crash()
+    for experiment in world.coordinator.experiments:
+        assert isinstance(experiment, Experiment)
+        for lease in experiment.lease_numbers:
+            assert world.coordinator.registry.holder(lease), f"{experiment.identity.name} counts on nobody"
+    assert any("is gone: it had gone on to another run" in text for _, text in world.said)
+    world.add("collector", 2)
+    world.run(3_000)
+    assert {status.state for status in world.status().experiments} == {"finished"}

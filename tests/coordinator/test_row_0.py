@@ -8,7 +8,7 @@ import pytest
 from remuda.coordinator.evaluation import EvaluationResult
 from remuda.coordinator.memory import ProgressMemory
 from remuda.coordinator.progress import ProgressRows
-from remuda.tests.coordinator.test_state import config
+from remuda.tests.coordinator.configs import config
 from remuda.wire.messages import CheckpointRecord, Counters
 
 SETTINGS = config(log={"progress_interval_env_steps": 100})

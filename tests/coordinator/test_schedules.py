@@ -15,6 +15,7 @@ import pytest
 
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.registry import Limits
+from remuda.tests.coordinator.configs import short_config, short_on_policy_config
 from remuda.tests.coordinator.invariants import Invariants
 from remuda.tests.coordinator.simulation import Faults, Worker, World
 from remuda.wire.messages import StopExperiment
@@ -25,40 +26,12 @@ POINTS = 450
 MOST_CHANCES = 6
 """Deaths by chance in one schedule, of the coordinator and of workers; those that are planned come on top."""
 
-REPLAY: dict[str, object] = {
-    "name": "x",
-    "env": {"id": "CartPole-v1", "num_envs": 4},
-    "learner": {"batch_size": 8, "prefetch_batches": 2},
-    "collector": {"count": 2, "chunk_env_steps": 16},
-    "evaluator": {"count": 1, "episodes": 3, "interval_env_steps": 90},
-    "buffer": {"capacity": 120, "min_rows": 32, "samples_per_insert": 2.0},
-    "checkpoint": {"interval_env_steps": 70},
-    "log": {"progress_interval_env_steps": 50},
-    "stop": {"max_env_steps": 240},
+CONFIGS = {
+    "replay": short_config(),
+    "prioritized": short_config(buffer={"capacity": 120, "min_rows": 32, "prioritized": True}),
+    "lag 0": short_on_policy_config(lag=0),
+    "lag 2": short_on_policy_config(lag=2),
 }
-ON_POLICY: dict[str, object] = {
-    "name": "x",
-    "env": {"id": "CartPole-v1", "num_envs": 2},
-    "policy": {"type": "ppo", "horizon_steps": 8},
-    "collector": {"count": 2},
-    "evaluator": {"count": 1, "episodes": 2, "interval_env_steps": 90},
-    "log": {"progress_interval_env_steps": 50},
-    "stop": {"max_env_steps": 240},
-}
-
-
-def settings(kind: str) -> ExperimentConfig:
-    match kind:
-        case "replay":
-            return ExperimentConfig.model_validate(REPLAY)
-        case "prioritized":
-            buffer = {"capacity": 120, "min_rows": 32, "prioritized": True}
-            return ExperimentConfig.model_validate({**REPLAY, "buffer": buffer})
-        case _:
-            return ExperimentConfig.model_validate({**ON_POLICY, "buffer": {"max_policy_lag": int(kind[-1])}})
-
-
-CONFIGS = {kind: settings(kind) for kind in ("replay", "prioritized", "lag 0", "lag 2")}
 
 
 @dataclass

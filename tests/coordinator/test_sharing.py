@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.coordinator.scheduler import ROLES, Demand, Holding, Plan, plan
+from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import CollectorWork, World
-from remuda.tests.coordinator.test_state import config
 from remuda.wire.messages import Role
 
 

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import pytest
 
-from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.events import ShutdownRequested
 from remuda.logbook.episode_reports import EvaluationReport, WorkerReport
+from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import STEP_S, EvaluatorWork, Faults, Worker, World
 from remuda.wire.messages import Done, ExperimentStatus, Rejected, Status, StatusRequest, StopExperiment, Submitted
-
-
-def config(**changes: object) -> ExperimentConfig:
-    settings: dict[str, object] = {
-        "name": "x",
-        "env": {"id": "CartPole-v1", "num_envs": 8},
-        "learner": {"batch_size": 16, "prefetch_batches": 4},
-        "collector": {"count": 2, "chunk_env_steps": 64},
-        "evaluator": {"count": 1, "episodes": 4, "interval_env_steps": 500},
-        "buffer": {"capacity": 1_000, "min_rows": 200, "samples_per_insert": 4.0},
-        "checkpoint": {"interval_env_steps": 700},
-        "log": {"progress_interval_env_steps": 300},
-        "stop": {"max_env_steps": 3_000},
-    }
-    return ExperimentConfig.model_validate({**settings, **changes})
 
 
 def finished(world: World, *, position: int = 0) -> ExperimentStatus:
@@ -119,7 +106,10 @@ def test_lost_repeated_and_reordered_messages_change_no_counter(seed: int) -> No
     world = World(config(stop={"max_env_steps": 1_200}), seed=seed, faults=Faults(loss=0.1, repeat=0.2, delay_s=0.4))
     world.herd(collectors=3, evaluators=2)
     world.submit()
-    finished(world)
+    status = finished(world)
+    assert status.episode == len(world.accepted), "one ended in each chunk"
+    assert status.train_iter == max(world.records), "the last checkpoint is of the last update"
+    assert min(world.mishaps[what] for what in ("lost", "repeated", "overtaken")) > 10
 
 
 @pytest.mark.parametrize("seed", range(15))
@@ -362,8 +352,12 @@ def test_a_worker_that_was_only_slow_hears_that_it_is_not_known_any_more() -> No
 def test_a_worker_that_does_not_let_go_is_dismissed_and_the_run_ends_without_it() -> None:
     world = World(config(stop={"max_wall_s": 5.0}))
     stubborn = one_collector_deaf(world)
-    world.run(300)
-    assert world.experiment().state == "finished"
+    states: list[str] = []
+    while world.experiment().state != "finished":
+        world.step()
+        states += [worker.state for worker in world.status().workers if worker.uuid == stubborn.uuid]
+    assert [state for state, _ in groupby(states)] == ["busy", "draining"]
+    assert len(states) < 300 / STEP_S
     assert any("did not let go in time and is dismissed" in text for _, text in world.said)
     stubborn.deaf = False
     for _ in range(400):

@@ -12,25 +12,16 @@ from remuda.coordinator.decisions import JudgeByTraining, Save
 from remuda.coordinator.progress import ProgressRows
 from remuda.coordinator.resumed import Resumed
 from remuda.logbook.episode_reports import EvaluationReport
+from remuda.tests.coordinator import configs
 from remuda.tests.coordinator.simulation import World
 from remuda.wire.messages import CheckpointRecord, ChunkId, ChunkMeta, Counters, PolicyRef
 
 UUID = "00000000-0000-4000-8000-000000000001"
 
 
-def config(*, window: int = 3, **changes: Any) -> ExperimentConfig:
-    settings: dict[str, Any] = {
-        "name": "x",
-        "env": {"id": "CartPole-v1", "num_envs": 8},
-        "learner": {"batch_size": 16, "prefetch_batches": 4},
-        "collector": {"count": 2, "chunk_env_steps": 64},
-        "evaluator": {"episodes": 0, "interval_env_steps": 500, "window_episodes": window},
-        "buffer": {"capacity": 1_000, "min_rows": 200, "samples_per_insert": 4.0},
-        "checkpoint": {"interval_env_steps": None},
-        "log": {"progress_interval_env_steps": 300},
-        "stop": {"max_env_steps": 3_000},
-    }
-    return ExperimentConfig.model_validate(settings | changes)
+def config(*, window: int = 3, **sections: Any) -> ExperimentConfig:
+    evaluator = {"episodes": 0, "interval_env_steps": 500, "window_episodes": window}
+    return configs.config(**{"evaluator": evaluator, "checkpoint": {"interval_env_steps": None}, **sections})
 
 
 def chunk(sequence: int, *returns: float) -> ChunkMeta:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import signal
 import time
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -49,7 +51,7 @@ NAMES: dict[str, tuple[int, ...]] = {
     "remuda.coordinator.herd_folder HerdFolder.note": (1,),
     "remuda.coordinator.run_books RunBooks.recover": (1,),
     "remuda.coordinator.journal RunJournal.read": (1,),
-    "remuda.coordinator.run_books _catch_up": (1,),
+    "remuda.coordinator.run_books catch_up": (1,),
     "remuda.coordinator.run_books commander_logbook": (1,),
     "remuda.coordinator.state Coordinator.recover": (1,),
     "remuda.wire.connection_file write": (1,),
@@ -69,6 +71,12 @@ NAMES: dict[str, tuple[int, ...]] = {
 ALL = [
     f"{name} {moment} {count}" for name, counts in NAMES.items() for count in counts for moment in ("before", "after")
 ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_is_the_name_of_something(name: str) -> None:
+    module, path = name.split()
+    assert callable(attrgetter(path)(importlib.import_module(module)))
 
 
 def test_it_may_end_at_every_named_point(tmp_path: Path, herds: Herds) -> None:

@@ -65,7 +65,7 @@ NAMES: dict[str, tuple[int, ...]] = {
     "remuda.logbook.book Logbook.emit": (1, 3),
     "remuda.logbook.book Logbook.progress": (1, 2),
     "remuda.storage.checkpoint_index CheckpointIndex.add": (1, 2),
-    "remuda.storage.checkpoint_index CheckpointIndex.prune": (1, 2),
+    "remuda.storage.checkpoint_index CheckpointIndex._write": (1, 2),
     "remuda.storage.checkpoint_index CheckpointIndex.set_reward": (1,),
 }
 ALL = [

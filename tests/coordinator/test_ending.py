@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from remuda.coordinator.ending import LONGEST_S
+from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import STEP_S, EvaluatorWork, Worker, World
-from remuda.tests.coordinator.test_state import config
 from remuda.wire.messages import ExperimentStatus, Role
 
 

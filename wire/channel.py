@@ -137,6 +137,11 @@ class Channel:
         welcome = takewhile(lambda envelope: envelope.id < floor + self._window, self._pending.values())
         return [replace(envelope, floor=floor) for envelope in welcome]
 
+    def hurry(self, now_s: float) -> None:
+        """Have `due` return everything now, and pause anew: the connection it went over is gone."""
+        self._start_pause(now_s, self._resend_s / 2)
+        self._due_s = now_s
+
     def pending(self) -> list[AnyMessage]:
         """Reliable messages that the other end has not acknowledged, in order."""
         return [envelope.message for envelope in self._pending.values()]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from remuda.wire.channel import Channel
 from remuda.wire.connection_file import ConnectionFile
 from remuda.wire.messages import AnyMessage, ClientMessage, Rejected
-from remuda.wire.sockets import Arrival, DealerSocket, client_identity
+from remuda.wire.sockets import SILENCE_S, Arrival, DealerSocket, client_identity
 
 _LONGEST_WAIT_S = 1.0
 
@@ -56,7 +56,7 @@ class Conversation:
         conversation is over, lest the forgotten question be repeated along with the next one.
         """
         now_s = time.monotonic()
-        end_s, look_s = now_s + deadline_s, now_s + _LONGEST_WAIT_S
+        end_s, look_s, renew_s = now_s + deadline_s, now_s + _LONGEST_WAIT_S, now_s + SILENCE_S
         self._socket.send(self._channel.post(message, now_s))
         while now_s < end_s:
             due_s = self._channel.next_due_s()
@@ -67,6 +67,10 @@ class Conversation:
                 raise RefusedError(answer)
             if answer is not None:
                 return answer
+            if now_s >= renew_s:
+                renew_s = now_s + SILENCE_S
+                self._socket.renew()
+                self._channel.hurry(now_s)
             for envelope in self._channel.due(now_s):
                 self._socket.send(envelope)
             if now_s >= look_s:

@@ -110,9 +110,10 @@ to whole experiments.
 ## Silence
 
 `Registered` says how often to beat and after how much silence to give up. A second thread sends the beats while the
-first one computes. ZeroMQ probes the connection every {probe:g} s, drops it after {probe_timeout:g} s
-without an answer and connects again; nothing is lost by that. Every request of a client has a deadline. What follows
-from each silence is in [failure-model.md](failure-model.md).
+first one computes. A worker or client that hears nothing for {silence:g} s (or three beats) connects again
+under the same identity: something between may keep the connection and swallow what passes. The operating system drops
+connections to hosts that have vanished. Nothing is lost by either. Every request of a client has a deadline. What
+follows from each silence is in [failure-model.md](failure-model.md).
 
 Sending never blocks: a message beyond {high_water} that wait for one peer is dropped and, if resent, comes again.
 
@@ -151,8 +152,7 @@ def _opening() -> str:
         resend_max=channel["resend_max_s"].default,
         window=f"{channel['window'].default:,}",
         not_resent=", ".join(_link(kind) for kind in NOT_RESENT),
-        probe=sockets.PROBE_INTERVAL_S,
-        probe_timeout=sockets.PROBE_TIMEOUT_S,
+        silence=sockets.SILENCE_S,
         high_water=f"{sockets.HIGH_WATER_MESSAGES:,}",
     )
 

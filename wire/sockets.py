@@ -16,9 +16,13 @@ HIGH_WATER_MESSAGES = 10_000
 """Waiting to be sent to, or read from, one peer; beyond that messages are dropped and, if reliable, come again."""
 BACKLOG_CONNECTIONS = 1_024
 """Connections the operating system holds while a whole herd arrives at once."""
-PROBE_INTERVAL_S = 2.0
-PROBE_TIMEOUT_S = 6.0
-"""A connection that answers no probe for so long is dropped and made anew (the other host vanished without a word)."""
+SILENCE_S = 6.0
+"""A connection over which nothing has come for so long, though an answer is due, had better be made anew.
+
+Not by ZeroMQ's own heartbeats: where a peer floods its socket and is cut off meanwhile, they end the process (an
+assertion in libzmq 4.3.5, "Assertion failed: !_io_error")."""
+PROBE_INTERVAL_S = 2
+"""The operating system asks whether the other host is still there, and gives a connection up after SILENCE_S."""
 RECONNECT_S = 0.1
 RECONNECT_MAX_S = 5.0
 _NOBLOCK = int(zmq.NOBLOCK)
@@ -65,8 +69,10 @@ class _EnvelopeSocket:
         self._socket.linger = 0
         self._socket.maxmsgsize = MAX_FRAME_BYTES
         self._socket.sndhwm = self._socket.rcvhwm = HIGH_WATER_MESSAGES
-        self._socket.heartbeat_ivl = int(1_000 * PROBE_INTERVAL_S)
-        self._socket.heartbeat_timeout = int(1_000 * PROBE_TIMEOUT_S)
+        self._socket.tcp_keepalive = 1
+        self._socket.tcp_keepalive_idle = self._socket.tcp_keepalive_intvl = PROBE_INTERVAL_S
+        self._socket.tcp_keepalive_cnt = int(SILENCE_S) // PROBE_INTERVAL_S - 1
+        self._socket.tcp_maxrt = int(1_000 * SILENCE_S)
 
     def fileno(self) -> int:
         """A descriptor that becomes readable when something may have arrived.
@@ -154,6 +160,7 @@ class DealerSocket(_EnvelopeSocket):
     def __init__(self, address: str, identity: bytes) -> None:
         """Connect in the background; sending before that succeeds is fine. Raises zmq.ZMQError for a bad address."""
         super().__init__(zmq.DEALER)
+        self._address = address
         self._socket.routing_id = identity
         self._socket.reconnect_ivl = int(1_000 * RECONNECT_S)
         self._socket.reconnect_ivl_max = int(1_000 * RECONNECT_MAX_S)
@@ -162,6 +169,12 @@ class DealerSocket(_EnvelopeSocket):
         except zmq.ZMQError:
             self.close()
             raise
+
+    def renew(self) -> None:
+        """Take another connection to the same address, under the same identity. What is on its way is lost, and what
+        is reliable of it comes again."""
+        self._socket.disconnect(self._address)
+        self._socket.connect(self._address)
 
     def receive(self) -> Arrival | Malformed | None:
         """The next message, or None when there is none now."""

@@ -13,6 +13,7 @@ from typing import cast
 import psutil
 from msgspec.structs import replace
 
+from remuda.wire import sockets
 from remuda.wire.channel import Channel
 from remuda.wire.codec import CodecError, ProtocolMismatchError
 from remuda.wire.conversation import RefusedError
@@ -80,7 +81,7 @@ class Session:
         """To be sent once this connection is registered."""
         self._forgotten = False
         """The coordinator knows nothing of this connection."""
-        self._heard_s = time.monotonic()
+        self._heard_s = self._renewed_s = time.monotonic()
         self._next_beat_s = 0.0
         self._beat_interval_s = 1.0
         self._leaving = False
@@ -114,6 +115,7 @@ class Session:
         if self._forgotten:
             self._reconnect()
         if now_s >= self.due_s(now_s):
+            self._renew_if_silent(now_s)
             for envelope in self._channel.due(now_s):
                 self._socket.send(envelope)
             self._beat_and_listen(now_s)
@@ -214,6 +216,13 @@ class Session:
                 self._socket.send(self._channel.post(self._beat(), now_s))
             if silence_s > SILENT_BEATS * self._beat_interval_s and self._connector.coordinator_moved():
                 self._reconnect()
+
+    def _renew_if_silent(self, now_s: float) -> None:
+        """Something between may keep a connection open and swallow what passes; a new one may get through."""
+        if now_s - max(self._heard_s, self._renewed_s) > max(sockets.SILENCE_S, SILENT_BEATS * self._beat_interval_s):
+            self._renewed_s = self._next_beat_s = now_s  # the answer to a beat tells whether it does
+            self._socket.renew()
+            self._channel.hurry(now_s)
 
     def _beat(self) -> Beat:
         with self._process.oneshot():

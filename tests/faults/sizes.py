@@ -9,7 +9,7 @@ LONG = os.environ.get("REMUDA_FAULTS") == "long"
 
 TWINS = 100 if LONG else 10
 """1: times that two processes claim one UUID."""
-FLOOD_S = 60.0 if LONG else 4.0
+FLOOD_S = 60.0 if LONG else 8.0
 """11: how long more messages come than can be handled."""
 WORKERS, WATCHED_S = (1_000, 60.0) if LONG else (150, 3.0)
 """12: simulated workers, and how long their beats are counted."""

@@ -74,6 +74,17 @@ def test_what_is_due_is_all_that_is_not_acknowledged_oldest_first() -> None:
     assert channel.due(1e9) == []
 
 
+def test_over_a_new_connection_everything_is_due_at_once_and_pauses_begin_anew() -> None:
+    channel = Channel(resend_s=1.0)
+    sent = [channel.post(Ready(lease), 0.0) for lease in range(2)]
+    for now_s in (1.0, 3.0):
+        assert channel.due(now_s) == sent
+    channel.hurry(4.5)
+    assert channel.due(4.5) == sent
+    assert channel.due(5.4) == []
+    assert channel.due(5.5) == sent
+
+
 def test_a_reply_acknowledges_and_is_delivered_once() -> None:
     here, there = Channel(), Channel()
     question = here.post(Ready(1), 0.0)

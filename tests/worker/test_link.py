@@ -364,9 +364,8 @@ def test_a_coordinator_back_on_the_same_address_is_found_again() -> None:
 def test_a_broken_connection_heals_without_losing_anything(
     fault: Callable[[Proxy], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also when nobody was told that it broke: the probes notice, and the new connection takes over the identity."""
-    monkeypatch.setattr(sockets, "PROBE_INTERVAL_S", 0.1)
-    monkeypatch.setattr(sockets, "PROBE_TIMEOUT_S", 0.3)
+    """Also when nobody was told that it broke: silence is noticed, and the new connection takes over the identity."""
+    monkeypatch.setattr(sockets, "SILENCE_S", 1.0)
     with FakeCoordinator() as coordinator, Proxy(port_of(coordinator)) as proxy:
         link = Link(replace(coordinator.connection, address=proxy.address), REGISTER)
         link.start(DEADLINE_S)

@@ -25,6 +25,10 @@ class QValues(ABC):
     def forward_to_learn(self, observations: torch.Tensor) -> torch.Tensor:
         """The same, remembering what `backward` needs."""
 
+    def forward_both(self, observations: torch.Tensor, others: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Both of these: `observations` to learn, and `others`, as many."""
+        return self.forward_to_learn(observations), self.forward(others)
+
     @abstractmethod
     def backward(self, gradient: torch.Tensor) -> None:
         """Given the loss's gradient by the values made last to learn, [n, actions], write that by the parameters."""
@@ -86,6 +90,14 @@ class DenseQValues(QValues):
         """See QValues."""
         self._kept = self._hidden.forward(observations)
         return self._head(self._kept[-1])
+
+    def forward_both(self, observations: torch.Tensor, others: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """See QValues. One pass over all rows takes five sixths of two over half of them."""
+        n = observations.shape[0]
+        outputs = self._hidden.forward(torch.cat((observations, others)))
+        self._kept = [output[:n] for output in outputs]
+        values = self._head(outputs[-1])
+        return values[:n], values[n:]
 
     def backward(self, gradient: torch.Tensor) -> None:
         """See QValues."""

@@ -66,8 +66,8 @@ class Dqn(Algorithm):
         action = to_tensor(batch["action"], self._device).unsqueeze(1) - self.action.start
         reward, discount, weights = (to_tensor(batch[name], self._device) for name in ("reward", "discount", "weights"))
 
-        target = reward + discount * self._bootstrap(next_obs)
-        values = self._online_values.forward_to_learn(obs)
+        values, next_value = self._valued(obs, next_obs)
+        target = reward + discount * next_value
         q_value = values.gather(1, action).squeeze(1)
         error = q_value - target
         slope = error.clamp(-1.0, 1.0)  # of the Huber loss, which is slope * (error - slope / 2)
@@ -93,13 +93,14 @@ class Dqn(Algorithm):
         }
         return LearnResult(metrics, td_error)
 
-    def _bootstrap(self, next_obs: torch.Tensor) -> torch.Tensor:
-        """Value next observations [n, …] by the target network: [n]."""
-        values = self._target_values.forward(next_obs)
+    def _valued(self, obs: torch.Tensor, next_obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Value the actions of observations [n, …] to learn, [n, actions], and next observations by the target network,
+        [n]."""
+        next_values = self._target_values.forward(next_obs)
         if not self._policy.double:
-            return values.amax(dim=1)
-        best = self._online_values.forward(next_obs).argmax(dim=1, keepdim=True)
-        return values.gather(1, best).squeeze(1)
+            return self._online_values.forward_to_learn(obs), next_values.amax(dim=1)
+        values, online = self._online_values.forward_both(obs, next_obs)
+        return values, next_values.gather(1, online.argmax(dim=1, keepdim=True)).squeeze(1)
 
     # --- state
 

@@ -76,6 +76,14 @@ def test_values_and_gradient_are_those_of_autograd(
     assert_close(by_hand.forward(observations), by_autograd.forward(observations))
     assert_close(parameters.gradient, expected)
 
+    for way in (by_autograd, by_hand):  # beside others that are not learned from
+        parameters.gradient.fill_(np.nan)
+        values, others = way.forward_both(observations, observations * 2.0)
+        way.backward(of_values)
+        assert_close(values, expected_values)
+        assert_close(others, by_autograd.forward(observations * 2.0))
+        assert_close(parameters.gradient, expected)
+
 
 @settings(deadline=None, derandomize=True)
 @given(

@@ -14,6 +14,7 @@ import psutil
 
 from remuda.collector.service import CollectorWork
 from remuda.deploy.supervision import EXIT_DONE, EXIT_FAILED, EXIT_ORPHANED, EXIT_REFUSED
+from remuda.environments.vectorizing import usable_cores
 from remuda.evaluator.service import EvaluatorWork
 from remuda.learner.service import LearnerWork
 from remuda.wire.connection_file import ConnectionFile, ConnectionFileError, read, wait_for
@@ -117,6 +118,6 @@ def _register(role: Role, identity: WorkerIdentity) -> Register:
         pid=os.getpid(),
         protocol=PROTOCOL_VERSION,
         version=version("remuda"),
-        cpus=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        cpus=usable_cores(),
         memory_bytes=psutil.virtual_memory().total,
     )

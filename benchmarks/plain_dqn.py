@@ -43,7 +43,7 @@ class PlainDqn:
         q_value = self._online(columns["obs"]).gather(1, action).squeeze(1)
         loss = (columns["weights"] * smooth_l1_loss(q_value, target, reduction="none")).mean()
         self._optimizer.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         if self._learner.max_grad_norm is not None:
             torch.nn.utils.clip_grad_norm_(self._online.parameters(), self._learner.max_grad_norm)
         self._optimizer.step()

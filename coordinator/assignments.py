@@ -56,14 +56,15 @@ class Assignments:
             steps += self._ask_back(lent)
         return steps
 
-    def end(self, worker: Worker, why: str, now_s: float) -> list[Step]:
-        """A worker does not serve any more under the lease that it holds, if it holds one."""
+    def end(self, worker: Worker, why: str, now_s: float, *, handed_in: bool = False) -> list[Step]:
+        """A worker does not serve any more under the lease that it holds, if it holds one. `handed_in`: what it had
+        collected is announced."""
         experiment, lease = self.experiment_of(worker), worker.lease
         self._registry.take_back(worker)
         if experiment is None:
             return []
         self._recollection.touch(experiment.identity.id)
-        return experiment.worker_gone(lease, why, now_s)
+        return experiment.worker_gone(lease, why, now_s, handed_in=handed_in)
 
     def remember(self, experiment: Experiment, memory: RunMemory, now_s: float) -> None:
         """Go on from there: its leases stay open, their workers may come back."""
@@ -80,7 +81,8 @@ class Assignments:
             for lease in experiment.lease_numbers:
                 if self._registry.holder(lease) is None:
                     self._recollection.touch(experiment.identity.id)
-                    steps += experiment.worker_gone(lease, "it had gone on to another run", now_s)
+                    why = "it had gone on to another run"
+                    steps += experiment.worker_gone(lease, why, now_s, handed_in=True)
         return steps
 
     def _plan(self, demands: Sequence[Demand], going_on: Sequence[Experiment]) -> Plan:

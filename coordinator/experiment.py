@@ -168,9 +168,9 @@ class Experiment:
         """A message about one of its leases, open or over."""
         return self._reception.receive(message, now_s) + self._go_on(now_s)
 
-    def worker_gone(self, number: int, why: str, now_s: float) -> list[Step]:
-        """A worker was lost, left, or started a new life: its lease is over."""
-        return self._team.gone(number, why) + self._go_on(now_s)
+    def worker_gone(self, number: int, why: str, now_s: float, *, handed_in: bool) -> list[Step]:
+        """A worker was lost, left, or started a new life: its lease is over. `handed_in`: nothing is lost with it."""
+        return self._team.gone(number, why, handed_in=handed_in) + self._go_on(now_s)
 
     def stop(self, *, now: bool, explanation: str, now_s: float) -> list[Step]:
         """Somebody asked for it."""

@@ -98,7 +98,7 @@ class Herd:
 
     def goodbye(self, worker: Worker, reason: str, now_s: float) -> list[Step]:
         """It leaves of its own accord."""
-        steps = self._assignments.end(worker, f"it left ({reason})", now_s)
+        steps = self._assignments.end(worker, f"it left ({reason})", now_s, handed_in=True)
         self._registry.remove(worker)
         steps.append(Say(None, f"{worker.role} {worker.uuid} leaves the herd: {reason}"))
         return steps + self._assignments.schedule(now_s)

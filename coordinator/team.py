@@ -11,6 +11,8 @@ from remuda.coordinator.leases import Lease, LeaseBook
 from remuda.coordinator.supply import Supply
 from remuda.wire.messages import Assign, Counters, Drain, IndexedChunk, Role, StopTraining
 
+LOST = "the steps that it had taken and not announced are lost, at most two chunks: how many is not known"
+"""With a collector that was killed: of the chunk it was filling, and of one that was on its way."""
 LONGEST_REASON = 1_000
 """Characters of the reason in a Drain."""
 
@@ -77,12 +79,15 @@ class Team:
         lease.ready, lease.draining = False, True
         return self._do_without(lease)
 
-    def gone(self, number: int, why: str) -> list[Step]:
+    def gone(self, number: int, why: str, *, handed_in: bool) -> list[Step]:
         """A worker was lost, left, or started a new life."""
         lease = self.leases.close(number)
         if lease is None:
             return []
-        return [self._say(f"{lease.role} {lease.worker} is gone: {why}", "warning"), *self._do_without(lease)]
+        text = f"{lease.role} {lease.worker} is gone: {why}"
+        if lease.role == "collector" and lease.ready and not handed_in:
+            text += f"; {LOST}"
+        return [self._say(text, "warning"), *self._do_without(lease)]
 
     def back(self, number: int, counters: Counters) -> list[Step]:
         """A worker had lost touch with the coordinator, or has outlived the one before: say again what may be lost."""

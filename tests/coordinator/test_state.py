@@ -132,6 +132,31 @@ def test_workers_that_die_and_come_back_change_no_counter(seed: int) -> None:
     finished(world)
 
 
+@pytest.mark.parametrize(
+    ("role", "way", "lost"),
+    [
+        ("collector", "killed", True),
+        ("collector", "asked to end", False),
+        ("learner", "killed", False),
+    ],
+)
+def test_the_log_says_where_steps_were_lost_with_a_worker(role: str, way: str, lost: bool) -> None:
+    world = World(config())
+    world.herd(collectors=2)
+    world.submit()
+    world.step()
+    while world.experiment().env_step < 1_000:
+        world.step()
+    worker = next(worker for worker in world.workers.values() if worker.role == role)
+    if way == "killed":
+        world.restart(worker)
+    else:
+        worker.leave()
+    finished(world)
+    [text] = [text for _, text in world.said if f"{worker.uuid} is gone: " in text]
+    assert text.endswith("how many is not known") is lost
+
+
 def test_a_collector_lost_for_good_does_not_stop_the_run() -> None:
     world = World(config())
     world.herd(collectors=2)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from remuda.coordinator.closing import Closing
-from remuda.coordinator.effects import Answer, Asked, PrepareRun, ReadLog, Say, Step
+from remuda.coordinator.effects import Answer, Asked, KnowRun, PrepareRun, ReadLog, Say, Step
 from remuda.coordinator.events import RunPrepared
 from remuda.coordinator.experiment import Experiment
 from remuda.coordinator.experiments import Experiments
@@ -102,7 +102,7 @@ class Clients:
         self._experiments.add(experiment)
         self._recollection.touch(id)
         text = f"experiment {id} ({submit.name}) submitted; run folder {event.run_dir}"
-        return [Say(id, text), Answer(Submitted(id, event.run_dir))]
+        return [KnowRun(id), Say(id, text), Answer(Submitted(id, event.run_dir))]
 
     def _submit(self, message: Submit, asked: Asked) -> list[Step]:
         known = self._experiments.get(message.experiment or "")

@@ -56,6 +56,13 @@ class ReadLog:
     """Nobody writes these logs any more."""
 
 
+@dataclass(frozen=True)
+class KnowRun:
+    """The run is journaled and listed: a coordinator that is started again knows it."""
+
+    experiment: str
+
+
 class DeleteChunks(Struct, frozen=True):
     """These payload files hold nothing that is still needed."""
 
@@ -157,7 +164,16 @@ class Exit:
 
 
 DiskEffect = (
-    DeleteChunks | RecordCheckpoint | RecordReward | Emit | WriteProgress | RewindCurves | WriteTimers | Say | CloseRun
+    KnowRun
+    | DeleteChunks
+    | RecordCheckpoint
+    | RecordReward
+    | Emit
+    | WriteProgress
+    | RewindCurves
+    | WriteTimers
+    | Say
+    | CloseRun
 )
 Effect = Send | PrepareRun | ReadLog | DiskEffect | Remember | Exit
 

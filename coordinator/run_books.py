@@ -23,6 +23,7 @@ from remuda.coordinator.effects import (
     Effect,
     Emit,
     Exit,
+    KnowRun,
     PrepareRun,
     ReadLog,
     RecordCheckpoint,
@@ -96,7 +97,8 @@ class RunBooks:
         root = Path(os.path.abspath(self._runs_dir / submit.run_dir))
         try:
             self._refuse_to_disturb(root, submit)
-            folder = prepare(root, submit.on_exists, mode="parallel", now=datetime.now().astimezone())
+            now = datetime.now().astimezone()
+            folder = prepare(root, submit.on_exists, mode="parallel", now=now, by=effect.experiment)
             return self._open(effect, config, folder)
         except (RunFolderError, CheckpointIndexError, FolderOwnedError, JournalError) as error:
             return RunRefused(effect.asked, Rejected("exists", str(error)))
@@ -129,6 +131,9 @@ class RunBooks:
             gone = not folder.journal.exists()
             journal, found, damage = open_or_begin(folder.journal)
             undo.callback(journal.close)
+            if found is not None and not resume:  # begun before, and journaled, by a coordinator that told nobody of it
+                journal.clear()
+                found = None
             recovered = None if found is None else with_payloads(found, folder.data)
             counters = counters_after(checkpoints.last, recovered) if resume else None
             write_configs(folder.root, config, submit.provenance)
@@ -179,6 +184,7 @@ class RunBooks:
             log = _open_logbook(folder, config, structs.replace(recovered.memory.counters, train_iter=sys.maxsize))
             show_again(log, recovered.memory, config)
             undo.pop_all()
+        folder.beginner(recovered.memory.identity.id).unlink(missing_ok=True)
         self._books[recovered.memory.identity.id] = _Book(folder, log, checkpoints, journal, ownership)
         return with_payloads(recovered, folder.data)
 
@@ -249,9 +255,18 @@ def _open_logbook(folder: RunFolder, config: ExperimentConfig, resumed: Counters
 
 def _write(
     book: _Book,
-    effect: Emit | WriteProgress | RewindCurves | WriteTimers | DeleteChunks | RecordCheckpoint | RecordReward,
+    effect: KnowRun
+    | Emit
+    | WriteProgress
+    | RewindCurves
+    | WriteTimers
+    | DeleteChunks
+    | RecordCheckpoint
+    | RecordReward,
 ) -> None:
     match effect:
+        case KnowRun():
+            book.folder.beginner(effect.experiment).unlink(missing_ok=True)
         case Emit():
             book.log.emit(effect.report)
         case WriteProgress():

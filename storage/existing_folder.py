@@ -40,28 +40,43 @@ def check(root: Path, on_exists: OnExists, *, mode: Mode) -> None:
         raise RunFolderError(_occupied(root))
 
 
-def prepare(root: Path, on_exists: OnExists, *, mode: Mode, now: datetime) -> RunFolder:
+def prepare(root: Path, on_exists: OnExists, *, mode: Mode, now: datetime, by: str | None = None) -> RunFolder:
     """Make the folders of a run and return where they are; with `rename` that is not `root`.
 
     An existing empty directory counts as not existing. `now` (local time) dates what `force` and `rename` make.
-    Raises RunFolderError where the folder cannot be used as asked; nothing is changed then.
+    `by` is the experiment that begins here. It leaves a mark, to be removed once the run is known: if it dies before
+    that and comes again, it goes on where it was. Raises RunFolderError where the folder cannot be used as asked;
+    nothing is changed then.
     """
-    check(root, on_exists, mode=mode)
-    entries = _entries(root)
-    if entries and on_exists == "force":
-        _move_away(root, entries, stamp=_stamp(now))
-    elif entries and on_exists == "rename":
-        root = _free_name(root.parent, f"{root.name}_{_stamp(now)}")
+    again = by is not None and _was_begun(RunFolder(root), by)
+    if not again:
+        check(root, on_exists, mode=mode)
+        root = _make_room(root, on_exists, stamp=_stamp(now))
     run = RunFolder(root)
     try:
         root.mkdir(parents=True, exist_ok=True)
-        if on_exists != "resume":
-            _claim(run)
+        if on_exists != "resume" and not again:
+            _claim(run, by)
         for folder in (*_COMMON_FOLDERS, *_OWN_FOLDERS[mode]):
             (root / folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunFolderError(f"{root} cannot be made: {error.strerror}; choose another run folder") from error
     return run
+
+
+def _was_begun(run: RunFolder, by: str) -> bool:
+    """This very experiment has begun here, and nothing has come of it."""
+    return run.beginner(by).exists() and not run.index.exists()
+
+
+def _make_room(root: Path, on_exists: OnExists, *, stamp: str) -> Path:
+    """Where to begin: in `root`, of which `force` moves away what it holds, or beside it."""
+    entries = _entries(root)
+    if entries and on_exists == "force":
+        _move_away(root, entries, stamp=stamp)
+    elif entries and on_exists == "rename":
+        return _free_name(root.parent, f"{root.name}_{stamp}")
+    return root
 
 
 def _stamp(now: datetime) -> str:
@@ -119,9 +134,14 @@ def _free_name(parent: Path, name: str) -> Path:
     return candidate
 
 
-def _claim(run: RunFolder) -> None:
+def _claim(run: RunFolder, by: str | None) -> None:
     """Make log/ exclusively, so that of two runs started on one empty folder at the same moment one is refused."""
+    mark = None if by is None else run.beginner(by)
+    if mark is not None:
+        mark.touch()
     try:
         run.log.mkdir()
     except FileExistsError:
+        if mark is not None:
+            mark.unlink(missing_ok=True)
         raise RunFolderError(f"{run.root} was taken by another run at this moment: choose another folder") from None

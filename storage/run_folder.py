@@ -112,6 +112,10 @@ class RunFolder:
         """Names the coordinator that has the run in hand; there only while it has."""
         return self.root / ".owner"
 
+    def beginner(self, experiment: str) -> Path:
+        """There while this experiment begins in the folder: until it would be found again after a crash."""
+        return self.root / f".begun_{experiment}"
+
     @property
     def policy(self) -> Path:
         """Folder of the policy file."""

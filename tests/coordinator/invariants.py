@@ -74,7 +74,7 @@ class Invariants:
             case fx.CloseRun():
                 assert effect.keep <= self._world.disk, "a payload the index refers to was deleted"
                 seen.over = effect
-            case fx.Emit() | fx.RewindCurves() | fx.WriteTimers():
+            case fx.KnowRun() | fx.Emit() | fx.RewindCurves() | fx.WriteTimers():
                 pass
 
     # --- after every turn ---

@@ -702,7 +702,7 @@ class World:
             case fx.WriteProgress():
                 self.progress.append(effect.row)
                 self.shown[effect.experiment] = effect.row.epoch
-            case fx.RewindCurves() | fx.WriteTimers():
+            case fx.KnowRun() | fx.RewindCurves() | fx.WriteTimers():
                 pass
             case fx.Say():
                 self.said.append((effect.experiment, effect.text))

@@ -17,7 +17,7 @@ from remuda.coordinator.events import Recovered, RunPrepared
 from remuda.coordinator.experiment import Experiment
 from remuda.coordinator.herd_folder import HerdFolder
 from remuda.coordinator.identity import Identity
-from remuda.coordinator.journal import JournalDamagedError
+from remuda.coordinator.journal import JournalDamagedError, RunJournal
 from remuda.coordinator.memory import FORMAT, ResultMemory, RunMemory
 from remuda.coordinator.past_run import PastRun
 from remuda.coordinator.run_books import RunBooks
@@ -310,3 +310,15 @@ def test_a_run_in_another_coordinators_hands_is_not_taken_up(
     assert recover(tmp_path) == []
     assert "which is alive" in capsys.readouterr().err
     books.close()
+
+
+def test_a_run_that_was_journaled_and_not_listed_yet_is_begun_again_by_its_submission(tmp_path: Path) -> None:
+    dying = RunBooks(tmp_path)
+    dying.journal(submitted(dying, FIRST, "one"))
+    dying.close()
+    books = RunBooks(tmp_path)
+    submitted(books, FIRST, "one")
+    books.close()
+    journal = RunJournal(RunFolder(tmp_path / "one").journal)
+    assert journal.read() is None, "nobody was told of it"
+    journal.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.buffer.chunk import write_chunk
+from remuda.coordinator import run_books
 from remuda.coordinator.effects import (
     Asked,
     CloseRun,
@@ -18,6 +20,7 @@ from remuda.coordinator.effects import (
     Effect,
     Emit,
     Exit,
+    KnowRun,
     PrepareRun,
     RecordCheckpoint,
     RecordReward,
@@ -76,6 +79,50 @@ def recorded(run: RunFolder, train_iter: int, *, keep: int = 0, interrupted: boo
 
 
 # --- prepare ---
+
+
+class KilledError(Exception):
+    """The coordinator's process ends here."""
+
+
+@pytest.mark.parametrize(
+    "point", ["Ownership", "open_or_begin", "write_configs", "_open_logbook", "policy_file_of", ""]
+)
+def test_who_died_while_it_began_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    """The same submission, said again to the next coordinator; to any other the folder is taken."""
+
+    def die(*given: object, **named: object) -> None:
+        raise KilledError
+
+    dying = RunBooks(tmp_path / "runs")
+    with monkeypatch.context() as patch, suppress(KilledError):
+        if point:
+            patch.setattr(run_books, point, die)
+        dying.prepare(PrepareRun(ASKED, EXPERIMENT, SUBMIT))
+        assert not point, "it has not died there"
+    dying.close()  # as the kernel does: locks are gone, what was written stays
+    books = RunBooks(tmp_path / "runs")
+    assert refused(books, SUBMIT, OTHER).code == "exists"
+    prepared = books.prepare(PrepareRun(ASKED, EXPERIMENT, SUBMIT))
+    assert isinstance(prepared, RunPrepared)
+    assert (prepared.resumed, prepared.recovered) == (None, None)
+    run = RunFolder(tmp_path / "runs" / "mine")
+    assert prepared.run_dir == str(run.root)
+    assert len(run.progress.read_text().splitlines()) == 1, "a header, once"
+    books.carry_out(KnowRun(EXPERIMENT))
+    assert not run.beginner(EXPERIMENT).exists()
+    books.close()
+
+
+def test_a_folder_in_which_something_has_come_of_it_is_not_begun_again(books: RunBooks, run: RunFolder) -> None:
+    assert run.beginner(EXPERIMENT).exists()
+    books.carry_out(recorded(run, 5))
+    books.carry_out(CloseRun(EXPERIMENT, frozenset()))
+    before = tree(run.root)
+    assert refused(books, SUBMIT, EXPERIMENT).code == "exists"
+    assert tree(run.root) == before
 
 
 def test_a_run_is_prepared_with_its_configs(books: RunBooks, tmp_path: Path) -> None:

@@ -31,7 +31,18 @@ from remuda.wire.conversation import UnreachableError
 from remuda.wire.messages import ExperimentStatus, IndexedChunk, Role, Status, WorkerStatus
 
 OVER = ("finished", "stopped", "failed")
-LEFTOVERS = ("*.lock", ".owner", ".coordinator", "connection.json", "*.tmp*", ".*.tmp*", "*-wal", "*-shm", "*-journal")
+LEFTOVERS = (
+    "*.lock",
+    ".owner",
+    ".begun_*",
+    ".coordinator",
+    "connection.json",
+    "*.tmp*",
+    ".*.tmp*",
+    "*-wal",
+    "*-shm",
+    "*-journal",
+)
 """Files that nobody needs once everybody is gone."""
 ENV = {name: value for name, value in os.environ.items() if not name.startswith("REMUDA_")}
 

@@ -179,3 +179,38 @@ def test_a_folder_that_cannot_be_made_is_an_error_that_says_so(tmp_path: Path) -
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(RunFolderError, match="cannot be made: Not a directory"):
         prepare(tmp_path / "file" / "run", "error", mode="serial", now=NOW)
+
+
+@pytest.mark.parametrize("on_exists", ["error", "force"])
+def test_who_has_begun_and_died_goes_on_where_it_was(tmp_path: Path, on_exists: OnExists) -> None:
+    root = tmp_path / "run"
+    root.mkdir()
+    RunFolder(root).beginner("me").touch()  # the first that is made
+    run = prepare(root, on_exists, mode="parallel", now=NOW, by="me")
+    before = tree(root)
+    assert run.root == root
+    assert prepare(root, on_exists, mode="parallel", now=NOW, by="me") == run
+    assert tree(root) == before
+    run.beginner("me").unlink()
+    assert before == sorted([*tree(root), ".begun_me"])
+
+
+def test_nobody_goes_on_where_another_has_begun_or_something_has_come_of_it(tmp_path: Path) -> None:
+    run = prepare(tmp_path / "run", "error", mode="parallel", now=NOW, by="me")
+    with pytest.raises(RunFolderError, match="is not empty"):
+        prepare(run.root, "error", mode="parallel", now=NOW, by="another")
+    run.index.write_text("{}")
+    with pytest.raises(RunFolderError, match="is not empty"):
+        prepare(run.root, "error", mode="parallel", now=NOW, by="me")
+
+
+def test_who_comes_second_at_the_same_moment_leaves_no_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare(tmp_path / "run", "error", mode="parallel", now=NOW)
+
+    def nothing(root: Path) -> list[str]:
+        return []  # as it was a moment ago
+
+    monkeypatch.setattr(existing_folder, "_entries", nothing)
+    with pytest.raises(RunFolderError, match="at this moment"):
+        prepare(tmp_path / "run", "error", mode="parallel", now=NOW, by="me")
+    assert not RunFolder(tmp_path / "run").beginner("me").exists()

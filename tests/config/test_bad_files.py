@@ -8,7 +8,7 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.config.load import ConfigError, load_config
@@ -246,6 +246,7 @@ checkpoint, stop, log, affinity, source_dir"""
         assert problem(path).startswith(":1: name: ")
 
 
+@settings(deadline=None)  # the disk decides how long it takes
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode), st.sampled_from([".yaml", ".json", ".py"]))
 def test_whatever_the_bytes_there_is_one_kind_of_error(
     tmp_path_factory: pytest.TempPathFactory, data: bytes, suffix: str
@@ -263,6 +264,7 @@ VALID = {
 }
 
 
+@settings(deadline=None)  # the disk decides how long it takes
 @given(st.sampled_from(sorted(VALID)), st.integers(0, 2**32))
 def test_a_mutated_file_loads_or_is_refused(tmp_path_factory: pytest.TempPathFactory, suffix: str, seed: int) -> None:
     rng = random.Random(seed)

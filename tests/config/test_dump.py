@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from remuda.config.dump import (
     config_json_text,
@@ -32,6 +32,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("name", TEXTS)
+@settings(deadline=None)  # the disk decides how long it takes
 @given(config=configs)
 def test_every_config_loads_again_as_it_was(
     tmp_path_factory: pytest.TempPathFactory, name: str, config: ExperimentConfig

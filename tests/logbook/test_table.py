@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.logbook.table import Table
@@ -71,6 +71,7 @@ def test_it_is_continued_under_the_columns_that_it_grew(tmp_path: Path) -> None:
     assert [row["loss"] for row in read(tmp_path / "t")] == [0.5, 1.0, 9.0]
 
 
+@settings(deadline=None)  # the disk decides how long it takes
 @given(st.lists(st.dictionaries(NAMES, st.floats(allow_nan=False), max_size=4), max_size=8))
 def test_whatever_comes_can_be_read_back(
     tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, float]]

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.logbook import tail
@@ -36,6 +36,7 @@ def everything(log: Path, place: Place, *, to_the_end: bool = False) -> tuple[st
     return text, piece.place
 
 
+@settings(deadline=None)  # the disk decides how long it takes
 @given(chunks=st.lists(st.binary(max_size=40), max_size=30))
 def test_every_byte_is_read_once_however_it_was_written(
     chunks: list[bytes], tmp_path_factory: pytest.TempPathFactory

@@ -15,8 +15,8 @@ from remuda.learner import checkpoint
 from remuda.learner.checkpoint import Progress
 from remuda.logbook.book import Logbook
 from remuda.logbook.training_reports import LearnReport
-from remuda.policy import model_artifact
 from remuda.policy.base import Algorithm
+from remuda.policy.model_artifact import Exporter
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import CheckpointReason, CheckpointRecord, Counters
 
@@ -36,6 +36,7 @@ class LearnerOutputs:
     clock: Callable[[], float] = time.monotonic
     """Seconds."""
     _exported_s: float = field(default=-math.inf, init=False)
+    _exporter: Exporter | None = field(default=None, init=False)
 
     def begin(self, algorithm: Algorithm) -> None:
         """Log the network that is going to be trained."""
@@ -72,7 +73,9 @@ class LearnerOutputs:
         """Write model/ anew. It is a convenience: its failing is said and loses nothing."""
         self._exported_s = self.clock()
         try:
-            model_artifact.export(self.run.model, algorithm, self.config, counters)
+            if self._exporter is None:
+                self._exporter = Exporter(algorithm, self.config)
+            self._exporter.export(self.run.model, counters)
         except Exception as error:  # torch's tracer has a type of its own for every obstacle; the weights are saved
             text = f"{self.run.model} could not be written, and the run goes on: {type(error).__name__}: {error}"
             self.logbook.say("learner", text, level="warning")

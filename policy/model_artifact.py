@@ -84,22 +84,35 @@ class ModelInfo(Struct, frozen=True, kw_only=True):
     """Of model.pt; null in the copy that is inside."""
 
 
-def export(folder: Path, algorithm: Algorithm, config: ExperimentConfig, counters: Counters) -> None:
-    """Write the acting side as TorchScript and describe it. Replaces both files atomically.
+class Exporter:
+    """Writes what one algorithm has learned, again and again.
 
-    Raises OSError, and whatever torch makes of a network it cannot trace.
+    It traces once: torch keeps every trace, most of a megabyte, for as long as the process lives.
     """
-    # A copy: tracing must not disturb the network in training, which may live on another device.
-    portable = copy.deepcopy(algorithm.portable()).to("cpu").eval().requires_grad_(False)
-    spec = algorithm.observation
-    example = torch.from_numpy(np.full((2, *spec.shape), spec.start, spec.dtype))
-    with torch.random.fork_rng(devices=[]):  # `sample` draws, and must draw nothing that training would have drawn
-        info = _info(portable, algorithm, config, counters, example)
-        model = _traced(portable, example, _encoded(info))
-    folder.mkdir(parents=True, exist_ok=True)
-    write_bytes(folder / MODEL, model, durable=False)
-    info = msgspec.structs.replace(info, sha256=hashlib.sha256(model).hexdigest())
-    write_bytes(folder / INFO, _encoded(info), durable=False)
+
+    def __init__(self, algorithm: Algorithm, config: ExperimentConfig) -> None:
+        self._algorithm, self._config = algorithm, config
+        self._model: torch.jit.ScriptModule | None = None
+
+    def export(self, folder: Path, counters: Counters) -> None:
+        """Write the acting side as TorchScript and describe it. Replaces both files atomically.
+
+        Raises OSError, and whatever torch makes of a network it cannot trace.
+        """
+        # A copy: tracing must not disturb the network in training, which may live on another device.
+        portable = copy.deepcopy(self._algorithm.portable()).to("cpu").eval().requires_grad_(False)
+        spec = self._algorithm.observation
+        example = torch.from_numpy(np.full((2, *spec.shape), spec.start, spec.dtype))
+        with torch.random.fork_rng(devices=[]):  # `sample` draws, and must draw nothing that training would have drawn
+            info = _info(portable, self._algorithm, self._config, counters, example)
+            if self._model is None:
+                self._model = traced_policy(portable, example)
+        _give(self._model, portable)
+        model = _saved(self._model, _encoded(info))
+        folder.mkdir(parents=True, exist_ok=True)
+        write_bytes(folder / MODEL, model, durable=False)
+        info = msgspec.structs.replace(info, sha256=hashlib.sha256(model).hexdigest())
+        write_bytes(folder / INFO, _encoded(info), durable=False)
 
 
 @contextmanager
@@ -153,12 +166,29 @@ def _tensor(name: str, tensor: torch.Tensor, *, method: str = "", meaning: str =
     return Tensor(name=name, dtype=dtype, shape=["batch", *tensor.shape[1:]], method=method, meaning=meaning)
 
 
-def _traced(portable: PortablePolicy, example: torch.Tensor, info: bytes) -> bytes:
-    buffer = io.BytesIO()
+def traced_policy(portable: PortablePolicy, example: torch.Tensor) -> torch.jit.ScriptModule:
+    """Follow each method of the policy once, through an example of observations [batch, …]."""
     with without_deprecation():
         trace = cast("Callable[..., torch.jit.ScriptModule]", torch.jit.trace_module)
         inputs: Mapping[str, torch.Tensor] = dict.fromkeys(("forward", *_METHODS), example)
-        model = trace(portable, inputs, check_trace=False)
+        return trace(portable, inputs, check_trace=False)
+
+
+@torch.no_grad()
+def _give(model: torch.jit.ScriptModule, newest: PortablePolicy) -> None:
+    """Let the trace hold what the policy holds now."""
+    held = _held_by(model)
+    for name, tensor in _held_by(newest).items():
+        held[name].copy_(tensor)
+
+
+def _held_by(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def _saved(model: torch.jit.ScriptModule, info: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with without_deprecation():
         torch.jit.save(model, buffer, _extra_files={INFO: info})
     return buffer.getvalue()
 

@@ -9,7 +9,6 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -31,7 +30,8 @@ class Normalisation:
 class PortablePolicy(nn.Module):
     """Takes observations [batch, …] as an environment gives them, and gives actions as it takes them.
 
-    Shares its network with the algorithm it comes from. Every method can be traced, for any batch size.
+    Shares its network with the algorithm it comes from. Every method can be traced, for any batch size; whatever
+    training changes is a parameter or a buffer, so that a trace can be given what has been learned since.
     """
 
     output_name: str
@@ -122,7 +122,7 @@ class PortableActorCritic(PortablePolicy):
         self.network = network
         self.output_name = "logits" if action.n is not None else "action_mean"
         scale = float(network.returns.load().scale[0]) if scaled_rewards else 1.0
-        self._return_std = float(np.float32(1.0 / scale))
+        self.register_buffer("return_std", torch.tensor(1.0 / scale, dtype=torch.float32), persistent=False)
         if network.normalizes and network.observations is not None:
             moments = network.observations.load()
             self.normalisation = Normalisation(moments.mean.tolist(), (1.0 / moments.scale).tolist(), CLIP)
@@ -148,7 +148,7 @@ class PortableActorCritic(PortablePolicy):
         """In the environment's own rewards."""
         features = self.network.features(self.network.normalised(self.encoded(observation)))
         values: torch.Tensor = self.network.value(features)
-        return values.squeeze(1) * self._return_std
+        return values.squeeze(1) * self.get_buffer("return_std")
 
 
 def torch_dtype(name: str) -> torch.dtype:

@@ -12,7 +12,7 @@ from remuda.config.schema import DqnConfig, EnvConfig, ExperimentConfig, ImpalaC
 from remuda.learner import checkpoint
 from remuda.policy.algorithms import make_algorithm
 from remuda.policy.base import Algorithm
-from remuda.policy.model_artifact import export
+from remuda.policy.model_artifact import Exporter
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.wire.messages import Counters, PolicyRef
 
@@ -77,21 +77,33 @@ def experiment(case: Case) -> ExperimentConfig:
 
 def trained(case: Case) -> Algorithm:
     """After a few updates, so that weights and moments are no longer those of the start."""
-    algorithm = make_algorithm(experiment(case), case.observation, case.action, seed=1)
-    rng = np.random.default_rng(2)
-    for _ in range(3):
-        algorithm.learn(transitions(case, rng) if isinstance(case.policy, DqnConfig) else segments(case, rng))
+    algorithm = _untrained(case)
+    _train(algorithm, case)
     return algorithm
 
 
+def _untrained(case: Case) -> Algorithm:
+    return make_algorithm(experiment(case), case.observation, case.action, seed=1)
+
+
+def _train(algorithm: Algorithm, case: Case) -> None:
+    rng = np.random.default_rng(2)
+    for _ in range(3):
+        algorithm.learn(transitions(case, rng) if isinstance(case.policy, DqnConfig) else segments(case, rng))
+
+
 def leave_behind(case: Case, run: Path) -> Path:
-    """A checkpoint and the model/ that was exported with it, as a learner writes them; returns the checkpoint."""
-    algorithm = trained(case)
+    """A checkpoint and the model/ that was exported with it, as a learner writes them: not for the first time, so that
+    what was traced before training is given what was learned since. Returns the checkpoint."""
+    algorithm = _untrained(case)
+    exporter = Exporter(algorithm, experiment(case))
+    exporter.export(run / "model", Counters())
+    _train(algorithm, case)
     path = run / "ckpt" / f"iteration_{COUNTERS.train_iter}.pth.tar"
     path.parent.mkdir(parents=True)
     progress = checkpoint.Progress(COUNTERS, PolicyRef(), {})
     checkpoint.save(path, algorithm, progress, config=experiment(case))
-    export(run / "model", algorithm, experiment(case), COUNTERS)
+    exporter.export(run / "model", COUNTERS)
     return path
 
 

@@ -9,7 +9,7 @@ from remuda.config.dump import config_json_text
 from remuda.config.schema import EnvConfig
 from remuda.learner import checkpoint
 from remuda.policy.algorithms.dqn import Dqn
-from remuda.policy.model_artifact import export
+from remuda.policy.model_artifact import Exporter
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.policy.cases import config, dqn
@@ -32,7 +32,7 @@ def save_three(run: Path) -> list[Dqn]:
     algorithms = [dqn(seed=seed) for seed in range(3)]
     for train_iter, algorithm in enumerate(algorithms):
         save(run, algorithm, train_iter)
-    export(run / "model", algorithms[2], config(), Counters(env_step=20, train_iter=2))
+    Exporter(algorithms[2], config()).export(run / "model", Counters(env_step=20, train_iter=2))
     (run / "config.json").write_text(config_json_text(config()))
     return algorithms
 
@@ -48,4 +48,4 @@ def export_without_environment(model: Path) -> None:
     """A model/ folder whose environment is gone, wherever it is taken."""
     made = dqn()
     gone = config().model_copy(update={"env": EnvConfig(make="gone:make")})
-    export(model, made, gone, Counters())
+    Exporter(made, gone).export(model, Counters())

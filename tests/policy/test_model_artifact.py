@@ -15,9 +15,11 @@ import pytest
 import torch
 
 from remuda.learner import checkpoint
+from remuda.policy import model_artifact
 from remuda.policy.algorithms import make_algorithm
 from remuda.policy.loading import load_checkpoint_policy
-from remuda.policy.model_artifact import export
+from remuda.policy.model_artifact import Exporter
+from remuda.policy.portable import PortablePolicy
 from remuda.tests.policy.cases import batch, config, dqn
 from remuda.tests.policy.exported import CASES, COUNTERS, Case, experiment, leave_behind
 from remuda.tests.policy.exported import trained as trained_case
@@ -183,7 +185,7 @@ def test_the_usage_in_the_description_works_as_it_stands(left: dict[str, Left], 
 
 def test_the_description_word_for_word(tmp_path: Path) -> None:
     case = CASES["dqn without streams, on places"]
-    export(tmp_path / "model", trained_case(case), experiment(case), COUNTERS)
+    Exporter(trained_case(case), experiment(case)).export(tmp_path / "model", COUNTERS)
     info = json.loads((tmp_path / "model" / "model_info.json").read_text())
     sha256 = hashlib.sha256((tmp_path / "model" / "model.pt").read_bytes()).hexdigest()
     assert info.pop("sha256") == sha256
@@ -221,10 +223,26 @@ def test_the_description_word_for_word(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_it_is_traced_once_for_torch_keeps_every_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    traced: list[object] = []
+    trace = model_artifact.traced_policy
+
+    def count(portable: PortablePolicy, example: torch.Tensor) -> torch.jit.ScriptModule:
+        traced.append(portable)
+        return trace(portable, example)
+
+    monkeypatch.setattr(model_artifact, "traced_policy", count)
+    exporter = Exporter(dqn(), config())
+    for train_iter in range(3):
+        exporter.export(tmp_path, Counters(train_iter=train_iter))
+    assert len(traced) == 1
+    assert json.loads((tmp_path / "model_info.json").read_text())["train_iter"] == 2
+
+
 def test_normalisation_is_inside_and_described(tmp_path: Path) -> None:
     case = CASES["ppo, continuous"]
     algorithm = trained_case(case)
-    export(tmp_path, algorithm, experiment(case), COUNTERS)
+    Exporter(algorithm, experiment(case)).export(tmp_path, COUNTERS)
     normalisation = json.loads((tmp_path / "model_info.json").read_text())["normalisation"]
     state = algorithm.acting_state()
     np.testing.assert_allclose(normalisation["mean"], state["observations.mean"])
@@ -236,11 +254,12 @@ def test_normalisation_is_inside_and_described(tmp_path: Path) -> None:
 def test_exporting_leaves_training_as_it_was_and_can_be_repeated(tmp_path: Path) -> None:
     plain, exported = dqn(), dqn()
     before = torch.get_rng_state()
+    exporter = Exporter(exported, config())
     for train_iter in range(3):
         rows = batch(np.random.default_rng(train_iter))
         plain.learn(rows)
         exported.learn(rows)
-        export(tmp_path, exported, config(), Counters(train_iter=train_iter))
+        exporter.export(tmp_path, Counters(train_iter=train_iter))
     assert torch.equal(torch.get_rng_state(), before)
     assert exported.network.training
     assert all(parameter.requires_grad for parameter in exported.network.parameters())

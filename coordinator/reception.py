@@ -149,9 +149,8 @@ class Reception:
 
     def _hung(self, message: WorkerFailed, now_s: float) -> list[Step]:
         """A worker that was given up says what it was doing all the time."""
-        if (
-            message.error.startswith("dismissed: ") and not self.standing.over
-        ):  # else it had been replaced, and failed at that
+        hung = message.error.startswith("dismissed: ")  # else it had been replaced, and failed at that
+        if hung and not self.standing.over:
             self.failures.counted(now_s)
             self._give_up_if_hopeless(f"workers hang: {message.error}", now_s)
         return [self._tell_of(f"lease {message.lease}", message)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,8 @@ class ProgressRow:
     """As `returns`, of evaluation episodes."""
     test_lengths: Sequence[int] = ()
     test_info: Mapping[str, Sequence[float]] = field(default_factory=dict[str, list[float]])
+    test_env_step: int | None = None
+    """Where the checkpoint that played them was saved, which may be before the row; shown as TestEnvInteracts."""
     losses: Mapping[str, float]
     """Averages under the file's loss columns; others are left out, missing ones are nan."""
     metrics: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -61,9 +64,14 @@ class ProgressRow:
             _STEP_COLUMN: self.env_step,
             "MedianEpRet": train.median,
             "MedianTestEpRet": test.median,
+            "TestEnvInteracts": self._tested_at,
             **{column: value for name, values in reported.items() for column, value in _columns_of(name, values)},
             "Time": self.wall_s,
         }
+
+    @property
+    def _tested_at(self) -> float:
+        return math.nan if self.test_env_step is None else self.test_env_step
 
     def record(self) -> dict[str, float]:
         """The row as the sinks take it: Remuda's own names, by who reports it, five statistics per quantity."""
@@ -75,7 +83,10 @@ class ProgressRow:
         }
         by_role: dict[str, Mapping[str, float]] = {
             "collector": episode_statistics(self.returns, self.lengths, self.info),
-            "evaluator": episode_statistics(self.test_returns, self.test_lengths, self.test_info),
+            "evaluator": {
+                **episode_statistics(self.test_returns, self.test_lengths, self.test_info),
+                "env_step": self._tested_at,
+            },
             "learner": self.metrics,
         }
         values = {f"{role}/{name}": value for role, of_role in by_role.items() for name, value in of_role.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -11,12 +12,15 @@ import numpy as np
 from remuda.plotting.curves import Curve, Estimator, combined, line
 from remuda.plotting.errors import PlotError
 from remuda.plotting.groups import Group
+from remuda.plotting.progress_table import FloatArray
 from remuda.plotting.runs import Run
 
 ENV_STEP = "TotalEnvInteracts"
 PERFORMANCE = "Performance"
 """Stands for the evaluations' mean return where every run has one, and for that of training episodes elsewhere."""
 _EVALUATION, _TRAINING = "AverageTestEpRet", "AverageEpRet"
+_EVALUATED_AT = "TestEnvInteracts"
+_OF_EVALUATIONS = re.compile(r"(Average|Std|Max|Min|Median)Test\w+|TestEpLen")
 
 
 @dataclass(frozen=True)
@@ -55,13 +59,21 @@ def _panel(groups: Sequence[Group], y: str, axes: Axes) -> Panel:
     curves: list[Curve] = []
     missing: list[Run] = []
     for group in groups:
-        lines = {run.root: line(run.columns[axes.x], run.columns[y], smooth=axes.smooth) for run in group.runs}
+        lines = {run.root: line(_positions(run, axes.x, y), run.columns[y], smooth=axes.smooth) for run in group.runs}
         missing += [run for run in group.runs if not len(lines[run.root].x)]
         if any(len(one.x) for one in lines.values()):
             curves.append(combined(group.label, list(lines.values()), axes.estimator))
     if not curves:
         raise PlotError(f"{y} has no value over {axes.x} yet in {', '.join(str(run.root) for run in missing)}")
     return Panel(axes.x, y, tuple(curves), tuple(missing))
+
+
+def _positions(run: Run, x: str, y: str) -> FloatArray:
+    """Where the values of y stand. Of evaluations that is where the checkpoint was saved that was played, which may be
+    before the row that shows it; tables of other programs, and older ones, do not say."""
+    if x == ENV_STEP and _OF_EVALUATIONS.fullmatch(y) and _EVALUATED_AT in run.columns:
+        return run.columns[_EVALUATED_AT]
+    return run.columns[x]
 
 
 def _performance(runs: Sequence[Run]) -> str:

@@ -28,6 +28,9 @@ from remuda.storage.ownership import Ownership
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import CheckpointRecord, Counters
 
+_NOTHING: tuple[tuple[()], tuple[()], dict[str, Sequence[float]], None] = ((), (), {}, None)
+"""Was judged since the last row."""
+
 
 class Run:
     """One run of a loop; see run_context. Counters are the loop's own: it says how far it is with every call."""
@@ -41,7 +44,7 @@ class Run:
         self._keep = keep
         self._counters = Counters()
         self._started_s = self._logged_s = time.monotonic()
-        self._test: tuple[Sequence[float], Sequence[int], Mapping[str, Sequence[float]]] = ((), (), {})
+        self._test: tuple[Sequence[float], Sequence[int], Mapping[str, Sequence[float]], int | None] = _NOTHING
 
     def log(
         self,
@@ -61,7 +64,7 @@ class Run:
         metrics, info = dict(metrics or {}), dict(info or {})
         before, now_s = self._counters, time.monotonic()
         self._reach(env_step, train_iter, episodes=len(returns))
-        test_returns, test_lengths, test_info = self._test
+        test_returns, test_lengths, test_info, test_env_step = self._test
         self._book.progress(
             ProgressRow(
                 epoch=self._book.progress_file.rows if self._book.progress_file is not None else 0,
@@ -74,6 +77,7 @@ class Run:
                 test_returns=test_returns,
                 test_lengths=test_lengths,
                 test_info=test_info,
+                test_env_step=test_env_step,
                 losses=metrics,
                 metrics=metrics,
                 wall_s=self._counters.wall_s,
@@ -88,7 +92,7 @@ class Run:
             episode_info=info,
         )
         self._emit(window, metrics)
-        self._test, self._logged_s = ((), (), {}), now_s
+        self._test, self._logged_s = _NOTHING, now_s
 
     def save(self, state: Mapping[str, object], *, env_step: int, train_iter: int) -> CheckpointRecord:
         """Write ckpt/iteration_<train_iter>.pth.tar with `state` and the counters, and enter it in index.json.
@@ -125,7 +129,7 @@ class Run:
             info=info or {},
         )
         self._book.emit(report)
-        self._test = returns, lengths, info or {}
+        self._test = returns, lengths, info or {}, record.env_step
         mean, best = report.statistics()["reward_mean"], self._checkpoints.best
         is_best = math.isfinite(mean) and (best is None or best.reward is None or mean > best.reward)
         self._checkpoints.set_reward(record.train_iter, mean, best=is_best)

@@ -6,13 +6,15 @@ import csv
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from remuda.logbook.file_sinks import CsvSink, JsonLinesSink
 from remuda.logbook.progress import ProgressRow
 
-FIRST = ProgressRow(epoch=0, env_step=0, test_returns=[9.0, 11.0], test_lengths=[9, 11], losses={}, wall_s=0.5)
+TEST: dict[str, Any] = {"test_returns": [9.0, 11.0], "test_lengths": [9, 11], "test_env_step": 0}
+FIRST = ProgressRow(epoch=0, env_step=0, **TEST, losses={}, wall_s=0.5)
 SECOND = ProgressRow(
     epoch=1,
     env_step=1_000,
@@ -29,6 +31,7 @@ COLUMNS = [
     "env_step", "train_iter", "episode", "wall_s",
     *(f"{role}/{quantity}_{statistic}" for role in ("collector", "evaluator") for quantity in ("reward", "length")
       for statistic in STATISTICS),
+    "evaluator/env_step",
 ]  # fmt: skip
 
 
@@ -52,7 +55,7 @@ def test_the_csv_to_the_letter(tmp_path: Path) -> None:
     sink.close()
     header, first, second = (tmp_path / "progress.csv").read_text().splitlines()
     assert header == ",".join([*COLUMNS, "learner/total_loss", "learner/cur_lr"])
-    assert first == "0,0,0,0.5," + "nan," * 10 + "10.0,1.0,11.0,9.0,10.0," * 2 + "nan,nan"
+    assert first == "0,0,0,0.5," + "nan," * 10 + "10.0,1.0,11.0,9.0,10.0," * 2 + "0,nan,nan"
     assert second.startswith("1000,60,3,2.5,20.0,")
     assert second.endswith(",nan,0.5,0.001")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from remuda.logbook.progress import ProgressFile, ProgressRow
 
 HEADER = (
     "Epoch\tAverageEpRet\tStdEpRet\tMaxEpRet\tMinEpRet\tAverageTestEpRet\tStdTestEpRet\tMaxTestEpRet\tMinTestEpRet\t"
-    "EpLen\tTestEpLen\tTotalEnvInteracts\tLossQ\tMedianEpRet\tMedianTestEpRet\tTime\n"
+    "EpLen\tTestEpLen\tTotalEnvInteracts\tLossQ\tMedianEpRet\tMedianTestEpRet\tTestEnvInteracts\tTime\n"
 )
 
 
@@ -41,7 +42,7 @@ def epochs(path: Path) -> list[int]:
 def test_the_file_to_the_letter(tmp_path: Path) -> None:
     write(tmp_path / "p", 1)
     assert (tmp_path / "p").read_text() == (
-        HEADER + "1\t10.0\t1.0\t11.0\t9.0\tnan\tnan\tnan\tnan\t40.0\tnan\t1000\t0.5\t10.0\tnan\t2.5\n"
+        HEADER + "1\t10.0\t1.0\t11.0\t9.0\tnan\tnan\tnan\tnan\t40.0\tnan\t1000\t0.5\t10.0\tnan\tnan\t2.5\n"
     )
 
 
@@ -52,9 +53,10 @@ def test_the_header_is_there_before_the_first_row(tmp_path: Path) -> None:
 
 def test_test_columns_show_evaluations(tmp_path: Path) -> None:
     file = ProgressFile(tmp_path / "p", [])
-    file.row(ProgressRow(epoch=1, env_step=8, test_returns=[1.0, 3.0], test_lengths=[5, 6], losses={}, wall_s=1.0))
+    test: dict[str, Any] = {"test_returns": [1.0, 3.0], "test_lengths": [5, 6]}
+    file.row(ProgressRow(epoch=1, env_step=8, **test, test_env_step=6, losses={}, wall_s=1.0))
     assert (tmp_path / "p").read_text().splitlines()[1] == (
-        "1\tnan\tnan\tnan\tnan\t2.0\t1.0\t3.0\t1.0\tnan\t5.5\t8\tnan\t2.0\t1.0"
+        "1\tnan\tnan\tnan\tnan\t2.0\t1.0\t3.0\t1.0\tnan\t5.5\t8\tnan\t2.0\t6\t1.0"
     ), "on disk at once"
     file.close()
 
@@ -67,7 +69,7 @@ def test_what_the_environment_reports_has_columns_of_its_own(tmp_path: Path) -> 
     file.close()
     header, first, second = (line.split("\t") for line in (tmp_path / "p").read_text().splitlines())
     statistics, names = ("Average", "Std", "Max", "Min", "Median"), ("BoxesPushed", "Won", "TestBoxesPushed", "TestWon")
-    assert header[header.index("MedianTestEpRet") + 1 :] == [
+    assert header[header.index("TestEnvInteracts") + 1 :] == [
         *(f"{s}{name}" for name in names for s in statistics),
         "Time",
     ]

@@ -75,3 +75,14 @@ def test_no_such_column(tmp_path: Path, axes: Axes, said: str) -> None:
     make_run(tmp_path / "a", CURVE, ours("dqn", 0))
     with pytest.raises(PlotError, match=said.replace("?", r"\?")):
         make_panels(groups(tmp_path), axes)
+
+
+def test_evaluations_stand_where_their_checkpoints_were_saved(tmp_path: Path) -> None:
+    """Not at the row that shows them, which may come later."""
+    columns = ("AverageEpRet", "AverageTestEpRet", "TotalEnvInteracts", "TestEnvInteracts", "Time")
+    rows: list[list[object]] = [[5.0, 9.0, 0, 0, 0.0], [6.0, "nan", 100, "nan", 1.0], [7.0, 30.0, 200, 110, 2.0]]
+    make_run(tmp_path / "a", rows, ours("dqn", 0), columns=columns)
+    over_steps = make_panels(groups(tmp_path), Axes(y=["AverageTestEpRet", "AverageEpRet"]))
+    assert [panel.curves[0].x.tolist() for panel in over_steps] == [[0, 110], [0, 100, 200]]
+    (over_time,) = make_panels(groups(tmp_path), Axes(x="Time"))
+    assert over_time.curves[0].x.tolist() == [0, 2]

@@ -112,6 +112,9 @@ def test_progress_has_row_0_and_then_one_per_interval_and_one_at_the_end(finishe
     intervals = [step // 48 for step in steps[:-1]]  # 50, in whole chunks of 12
     assert intervals == list(range(len(intervals)))
     assert shown[0]["AverageTestEpRet"] < 0
+    judged = {row["TestEnvInteracts"]: row["AverageTestEpRet"] for row in shown if row["AverageTestEpRet"] < 0}
+    curve = dict(curves(finished.folder.serial_tb)["evaluator_step/reward_mean"])
+    assert judged == {step: pytest.approx(value, rel=1e-6) for step, value in curve.items()}, "the very steps"
     assert shown[-1]["LossQ"] > 0
 
 

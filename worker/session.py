@@ -157,6 +157,8 @@ class Session:
             if isinstance(event, Malformed):
                 self._refuse_mismatch(event)
                 continue
+            if event.envelope.id and not self._joined:
+                continue  # ahead of its welcome: perhaps of a coordinator that died since; else it comes again
             received = self._channel.take(event.envelope, now_s)
             for envelope in received.answers:
                 self._socket.send(envelope)

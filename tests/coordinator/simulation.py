@@ -139,7 +139,7 @@ class Worker:
         self.world.to_coordinator(self.peer, self.channel.post(message, self.world.now_s))
 
     def receive(self, envelope: Envelope) -> None:
-        if not self.alive or self.deaf:
+        if not self.alive or self.deaf or (envelope.id and not self.registered):
             return
         received = self.channel.take(envelope, self.world.now_s)
         for answer in received.answers:

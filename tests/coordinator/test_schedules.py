@@ -208,6 +208,13 @@ def test_anybody_may_die_between_any_two_messages(part: int) -> None:
     assert_disturbed(play(range(part * SHORT // 4 * 29, (part + 1) * SHORT // 4 * 29, 29)), SHORT // 4)
 
 
+@pytest.mark.parametrize("number", [5_852, 7_277, 7_813])
+def test_schedules_that_failed_once(number: int) -> None:
+    """The first left a collector without credit: what one coordinator had said ahead of its welcome was taken for the
+    next one's. The others counted wrongly, not the coordinator."""
+    assert play(range(number, number + 1)).schedules == 1
+
+
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_all_schedules_together_leave_no_point_of_a_run_out(kind: str) -> None:
     """Wherever the coordinator may die in this kind of run, it does so in one of them."""

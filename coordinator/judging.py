@@ -61,7 +61,7 @@ class Judging:
 
     def saved(self, message: CheckpointSaved, counters: Counters, now_s: float) -> list[Step]:
         """The learner has saved what it was asked to save. It may say so twice, over a restart."""
-        if message.request != self._saves or self.commander.saving is None:
+        if not self._is_news(message):
             return []
         decisions = self.commander.saved(message.reason, message.record)
         end = self.commander.ending
@@ -73,6 +73,13 @@ class Judging:
             in_use=self.commander.in_use,
         )
         return [record, *self.carry_out(decisions, counters, now_s)]
+
+    def _is_news(self, message: CheckpointSaved) -> bool:
+        """Of the newest request, or of one before that: the last save is asked for while another may be under way."""
+        if message.request == self._saves:
+            return self.commander.saving is not None
+        last = self.commander.last_record
+        return last is None or message.record.train_iter > last.train_iter
 
     def played(self, message: EvaluationDone, worker: str, counters: Counters, now_s: float) -> list[Step]:
         """An evaluator has played its share; with the last share the evaluation is complete."""

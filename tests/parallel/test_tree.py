@@ -120,7 +120,7 @@ def test_progress_has_one_header_and_a_row_per_interval(finished: Finished) -> N
     lines = (finished.run / "progress.txt").read_text().splitlines()
     fixed = [f"{name}{kind}EpRet" for kind in ("", "Test") for name in ("Average", "Std", "Max", "Min")]
     expected = ["Epoch", *fixed, "EpLen", "TestEpLen", "TotalEnvInteracts", "LossQ", "QVals"]
-    expected += ["MedianEpRet", "MedianTestEpRet", "Time"]
+    expected += ["MedianEpRet", "MedianTestEpRet", "TestEnvInteracts", "Time"]
     assert lines[0].split("\t") == expected
     assert sum(line.startswith("Epoch") for line in lines) == 1
     rows = progress(finished.run)

@@ -8,7 +8,9 @@ from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
 
 import pytest
+from msgspec.structs import replace
 
+from remuda.tests.worker.proxy import Proxy
 from remuda.wire import conversation
 from remuda.wire.channel import Channel, Received
 from remuda.wire.connection_file import ConnectionFile
@@ -81,6 +83,23 @@ def test_a_lost_answer_is_fetched_by_asking_again() -> None:
     with coordinator(answer_that_is_lost, handled) as connection, closing(Conversation(connection)) as talk:
         assert talk.ask(Shutdown(), DEADLINE_S) == Done()
     assert handled == [Shutdown()], "asked twice, handled once"
+
+
+def test_a_connection_that_something_between_swallows_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is told that it broke: the silence is noticed, and the question is asked over another connection."""
+    monkeypatch.setattr(conversation, "SILENCE_S", 0.3)
+    handled: list[AnyMessage] = []
+
+    def at_once(channel: Channel, asked: Received) -> list[Envelope | None]:
+        return [channel.post(Done(), 0.0, reply_to=asked.id)]
+
+    with coordinator(at_once, handled) as connection, Proxy(int(connection.address.rsplit(":", 1)[1])) as proxy:
+        with closing(Conversation(replace(connection, address=proxy.address))) as asking:
+            assert asking.ask(StopExperiment("first"), DEADLINE_S) == Done()
+            proxy.swallow()
+            assert asking.ask(StopExperiment("second"), DEADLINE_S) == Done()
+        assert proxy.connections == 2
+    assert handled == [StopExperiment("first"), StopExperiment("second")]
 
 
 def test_no() -> None:

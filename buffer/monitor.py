@@ -86,10 +86,13 @@ class BufferMonitor:
             staleness_max=tally.staleness_max,
         )
 
-    def throughput(self, now_s: float) -> ThroughputStatistics | None:
-        """Return what the index did in the period once `interval_s` seconds passed, else None."""
+    def throughput(self, now_s: float, *, last: bool = False) -> ThroughputStatistics | None:
+        """Return what the index did in the period once `interval_s` seconds passed, else None.
+
+        `last`: whatever has passed, so that the tables of a run add up to all its rows.
+        """
         period_s = now_s - self._period_start_s
-        if period_s < self._interval_s:
+        if period_s < self._interval_s and not (last and period_s > 0):
             return None
         totals = self._totals()
         pushed_in, sampled_out, removed = (now - then for now, then in zip(totals, self._seen, strict=True))

@@ -282,9 +282,9 @@ class Experience:
         seen = self._newest_chunk_policy
         return max(newest.version - seen.version, 0) if seen.epoch == newest.epoch else 0
 
-    def reports(self, counters: Counters, now_s: float) -> list[Report]:
-        """What the buffer's log has to show since the last call."""
-        throughput = self._monitor.throughput(now_s)
+    def reports(self, counters: Counters, now_s: float, *, last: bool = False) -> list[Report]:
+        """What the buffer's log has to show since the last call; `last`: the period that is not over too."""
+        throughput = self._monitor.throughput(now_s, last=last)
         if throughput is not None:
             self._reports.append(
                 throughput_report(

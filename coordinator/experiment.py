@@ -183,8 +183,7 @@ class Experiment:
         """Time has passed."""
         if self.over:
             return []  # the run folder is closed
-        reports = self.experience.reports(self._standing.counters(now_s), now_s)
-        steps: list[Step] = [Emit(self.identity.id, report) for report in reports]
+        steps = self._buffer_reports(now_s)
         if self.state == "queued":
             return steps
         self._supply.note_rates(now_s)
@@ -217,6 +216,7 @@ class Experiment:
         counters, dropped, id = self._standing.counters(now_s), self.experience.dropped_rows, self.identity.id
         return [
             *self._progress_rows(counters, last=True),
+            *self._buffer_reports(now_s, last=True),
             *self._vital_signs(now_s, last=True),
             *([Say(id, f"{dropped} rows were dropped: too old for the policy")] if dropped else []),
             Say(id, f"the run is over after {counters.wall_s:.1f} s: {end.reason}; {end.explanation}"),
@@ -226,6 +226,10 @@ class Experiment:
     def _progress_rows(self, counters: Counters, *, last: bool = False) -> list[Step]:
         row = self._progress.due(counters, last=last)
         return [] if row is None else [WriteProgress(self.identity.id, row)]
+
+    def _buffer_reports(self, now_s: float, *, last: bool = False) -> list[Step]:
+        reports = self.experience.reports(self._standing.counters(now_s), now_s, last=last)
+        return [Emit(self.identity.id, report) for report in reports]
 
     def _vital_signs(self, now_s: float, *, last: bool = False) -> list[Step]:
         report = self._vitals.due(self._standing.counters(now_s), now_s, last=last)

@@ -121,7 +121,9 @@ class SerialLoop:
     def _close_books(self, end: End, state: ExperimentState) -> None:
         self._standing.state = state
         self._write_row(self._progress.due(self.counters(), last=True))
-        self._clocked.report(self.counters(), self._watch.clock(), last=True)
+        now_s = self._watch.clock()
+        self._emit_buffer(now_s, last=True)
+        self._clocked.report(self.counters(), now_s, last=True)
         wall_s = self.counters().wall_s
         self._logbook.say("commander", f"the run is over after {wall_s:.1f} s: {end.reason}; {end.explanation}")
         self._watch.on_progress(self._standing.status())
@@ -199,14 +201,17 @@ class SerialLoop:
     def _report(self) -> None:
         """Write what is due in the buffer's log and progress.txt, and show how far the run is."""
         now_s = self._watch.clock()
-        for report in self._experience.reports(self.counters(), now_s):
-            self._logbook.emit(report)
+        self._emit_buffer(now_s)
         if self._commander.ending is None:  # the last row waits for the evaluation of the last checkpoint
             self._write_row(self._progress.due(self.counters()))
         self._clocked.report(self.counters(), now_s)
         status = self._standing.news(now_s)
         if status is not None:
             self._watch.on_progress(status)
+
+    def _emit_buffer(self, now_s: float, *, last: bool = False) -> None:
+        for report in self._experience.reports(self.counters(), now_s, last=last):
+            self._logbook.emit(report)
 
     def _write_row(self, row: ProgressRow | None) -> None:
         if row is not None:

@@ -92,6 +92,15 @@ def test_throughput_is_the_difference_to_the_last_table() -> None:
     assert later == ThroughputStatistics(60.0, pushed_in=0, sampled_out=0, removed=6, current_have=4)
 
 
+def test_the_last_throughput_waits_for_no_interval() -> None:
+    index = index_of()
+    monitor = BufferMonitor(index, 200, 60.0, now_s=1000.0)
+    index.insert(meta_of(0, 8))
+    assert monitor.throughput(1000.0, last=True) is None  # no time, no rate
+    assert monitor.throughput(1002.5, last=True) == ThroughputStatistics(2.5, 8, 0, 0, 8)
+    assert monitor.throughput(1002.5, last=True) is None
+
+
 def test_an_index_that_goes_on_from_a_journal_does_not_count_the_past() -> None:
     index = index_of(first_row=5000, sampled_rows=40_000)
     monitor = BufferMonitor(index, 200, 60.0, now_s=0.0)

@@ -136,3 +136,6 @@ def test_its_tables_are_handed_over_once() -> None:
     assert topics == ["buffer_sample"]
     assert held.reports(Counters(train_iter=3), 3.0) == []
     assert [report.topic for report in held.reports(Counters(train_iter=3), 61.0)] == ["buffer_throughput"]
+    held.sample(200, 8, train_iter=4)
+    topics = [report.topic for report in held.reports(Counters(train_iter=4), 70.0, last=True)]
+    assert topics == ["buffer_sample", "buffer_throughput"]  # a run that ends leaves nothing unsaid

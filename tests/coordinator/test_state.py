@@ -8,6 +8,7 @@ import pytest
 
 from remuda.coordinator.events import ShutdownRequested
 from remuda.logbook.episode_reports import EvaluationReport, WorkerReport
+from remuda.logbook.training_reports import BufferThroughputReport
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import STEP_S, EvaluatorWork, Faults, Worker, World
 from remuda.wire.messages import Done, ExperimentStatus, Rejected, Status, StatusRequest, StopExperiment, Submitted
@@ -72,6 +73,17 @@ def test_the_last_row_is_the_only_one_where_the_budget_ends_the_run() -> None:
     assert steps == sorted(set(steps))
     assert steps[-1] == status.env_step
     assert world.progress[-1].test_returns, "how the last checkpoint was judged"
+
+
+def test_the_tables_of_the_buffer_add_up_to_the_whole_run() -> None:
+    world = World(config())
+    world.herd(collectors=2)
+    world.submit()
+    status = finished(world)
+    tables = [report for report in world.reports if isinstance(report, BufferThroughputReport)]
+    fewer_rows = 2 * 2  # than steps: `World.write_chunk` withholds two of each collector
+    assert sum(table.pushed_in for table in tables) == status.env_step - fewer_rows
+    assert sum(table.past_s for table in tables) == pytest.approx(status.wall_s, abs=1.0)
 
 
 def test_reaching_the_stop_value_ends_the_run_with_that_file_as_best() -> None:

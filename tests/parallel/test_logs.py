@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from remuda.buffer.chunk import read_meta
 from remuda.tests.parallel.conftest import Finished
 from remuda.tests.parallel.reading import UUID, Record, index, joined, key_values, names, records, table, texts
 
@@ -139,14 +140,15 @@ def test_buffer(finished: Finished) -> None:
         assert float(values["priority_min"]) <= float(values["priority_avg"]) <= float(values["priority_max"])
         assert 0 <= float(values["staleness_avg"]) <= float(values["staleness_max"])
     assert float(table(samples[-1])["staleness_max"]) > 0
-    current = 0
+    pushed_in = current = 0
     for text in throughputs:
         assert re.match(r"In the past [\d.]+ seconds, buffer statistics is as follows:\n", text)
         values = table(text)
         assert list(values) == THROUGHPUT
+        pushed_in += int(values["pushed_in"])
         current += int(values["pushed_in"]) - int(values["removed"])
         assert int(values["current_have"]) == current
-    assert current > 0
+    assert pushed_in == sum(read_meta(path).rows for path in (finished.run / "data").iterdir())
 
 
 @pytest.mark.parametrize("role", ["collector", "evaluator"])

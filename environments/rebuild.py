@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import gymnasium
 
@@ -12,6 +14,9 @@ from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.make import SingleEnv, make_single, shown
 from remuda.storage.env_files import unpickle_environment
 from remuda.storage.run_folder import RunFolder
+
+_UNSEEN = ("dummy", "offscreen")
+"""Where SDL draws when nobody can look."""
 
 
 def rebuild(
@@ -53,6 +58,18 @@ def _require_rendering(env: SingleEnv, render_mode: str) -> None:
         raise EnvironmentBuildError(
             f"{shown(env)} cannot be rendered here ({render_mode}): {type(error).__name__}: {error}{hint}"
         ) from error
+    if render_mode == "human" and _is_unseen():
+        env.close()
+        display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+        raise EnvironmentBuildError(f"{shown(env)} cannot be shown: no window can be opened on the display {display}")
+
+
+def _is_unseen() -> bool:
+    """Whether the window just drawn is one that SDL made up: what it does, silently, on a display it cannot open."""
+    pygame: Any = sys.modules.get("pygame")
+    if pygame is None or os.environ.get("SDL_VIDEODRIVER") in _UNSEEN or not pygame.display.get_init():
+        return False
+    return pygame.display.get_driver() in _UNSEEN
 
 
 def _unpickled(path: Path, failure: EnvironmentBuildError, render_mode: str | None) -> SingleEnv:

@@ -151,6 +151,16 @@ def test_a_display_that_does_not_answer_is_explained(tmp_path: Path) -> None:
     assert "Traceback" not in ended.err
 
 
+@pytest.mark.processes
+def test_a_display_that_is_not_there_is_explained(tmp_path: Path) -> None:
+    """As after a session that ended: SDL then draws where nobody sees it, at the pace of somebody who looks."""
+    leave_behind(CASES["dqn"], tmp_path)
+    display = {"DISPLAY": ":4711", "SDL_VIDEODRIVER": "x11,offscreen"}  # its own order, but for what else this host has
+    ended = remuda_in_a_process("evaluate", tmp_path / "model", "-n", 1, "-d", **display)
+    assert ended.code == 2
+    assert "CartPole-v1 cannot be shown: no window can be opened on the display :4711\nWith -nr it would" in ended.err
+
+
 def test_an_environment_of_other_observations_is_not_played(terminal: Terminal, painted: Path) -> None:
     mend(painted, {"make": None, "id": "CartPole-v1"})
     ended = terminal.remuda("evaluate", painted, "-n", 1, "-nr")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from datetime import datetime
 from pathlib import Path
@@ -48,14 +49,16 @@ def prepare(root: Path, on_exists: OnExists, *, mode: Mode, now: datetime, by: s
     that and comes again, it goes on where it was. Raises RunFolderError where the folder cannot be used as asked;
     nothing is changed then.
     """
-    again = by is not None and _was_begun(RunFolder(root), by)
-    if not again:
+    begun = None if by is None else _begun(root, on_exists, by)
+    if begun is None:
         check(root, on_exists, mode=mode)
         root = _make_room(root, on_exists, stamp=_stamp(now))
+    else:
+        root = begun
     run = RunFolder(root)
     try:
         root.mkdir(parents=True, exist_ok=True)
-        if on_exists != "resume" and not again:
+        if on_exists != "resume" and begun is None:
             _claim(run, by)
         for folder in (*_COMMON_FOLDERS, *_OWN_FOLDERS[mode]):
             (root / folder).mkdir(parents=True, exist_ok=True)
@@ -64,9 +67,13 @@ def prepare(root: Path, on_exists: OnExists, *, mode: Mode, now: datetime, by: s
     return run
 
 
-def _was_begun(run: RunFolder, by: str) -> bool:
-    """This very experiment has begun here, and nothing has come of it."""
-    return run.beginner(by).exists() and not run.index.exists()
+def _begun(root: Path, on_exists: OnExists, by: str) -> Path | None:
+    """Where this very experiment has begun and nothing has come of it: in `root`, or with `rename` beside it."""
+    marks = [RunFolder(root).beginner(by)]
+    if on_exists == "rename":
+        marks += root.parent.glob(f"{glob.escape(root.name)}_*/{marks[0].name}")
+    runs = [RunFolder(mark.parent) for mark in marks if mark.exists()]
+    return next((run.root for run in runs if not run.index.exists()), None)
 
 
 def _make_room(root: Path, on_exists: OnExists, *, stamp: str) -> Path:

@@ -81,6 +81,21 @@ def recorded(run: RunFolder, train_iter: int, *, keep: int = 0, interrupted: boo
 # --- prepare ---
 
 
+def test_who_died_while_it_began_in_a_folder_of_a_dated_name_goes_on_there(tmp_path: Path) -> None:
+    (tmp_path / "runs" / "mine" / "log").mkdir(parents=True)
+    renamed = replace(SUBMIT, on_exists="rename")
+    folders = set[str]()
+    for _ in range(2):
+        books = RunBooks(tmp_path / "runs")
+        prepared = books.prepare(PrepareRun(ASKED, EXPERIMENT, renamed))
+        assert isinstance(prepared, RunPrepared)
+        folders.add(prepared.run_dir)
+        books.close()
+    (folder,) = folders
+    assert Path(folder).name.startswith("mine_")
+    assert len(list((tmp_path / "runs").iterdir())) == 2, "nothing was left behind"
+
+
 class KilledError(Exception):
     """The coordinator's process ends here."""
 

@@ -195,6 +195,22 @@ def test_who_has_begun_and_died_goes_on_where_it_was(tmp_path: Path, on_exists: 
     assert before == sorted([*tree(root), ".begun_me"])
 
 
+def test_who_has_begun_beside_a_folder_goes_on_there(tmp_path: Path) -> None:
+    """Whenever it comes again; another submission of that name gets a folder of its own."""
+    a_run(tmp_path / "[a] run", mode="parallel")
+    a_run(tmp_path / "[a] run_of_another", mode="parallel")
+    run = prepare(tmp_path / "[a] run", "rename", mode="parallel", now=NOW, by="me")
+    assert run.root.name == "[a] run_260821_112624"
+    before = tree(tmp_path)
+    later = datetime(2026, 8, 21, 11, 26, 31)
+    assert prepare(tmp_path / "[a] run", "rename", mode="parallel", now=later, by="me") == run
+    assert tree(tmp_path) == before
+    other = prepare(tmp_path / "[a] run", "rename", mode="parallel", now=NOW, by="another")
+    assert other.root.name == "[a] run_260821_112624_2"
+    run.index.write_text("{}")  # something has come of it
+    assert prepare(tmp_path / "[a] run", "rename", mode="parallel", now=later, by="me").root.name.endswith("_112631")
+
+
 def test_nobody_goes_on_where_another_has_begun_or_something_has_come_of_it(tmp_path: Path) -> None:
     run = prepare(tmp_path / "run", "error", mode="parallel", now=NOW, by="me")
     with pytest.raises(RunFolderError, match="is not empty"):

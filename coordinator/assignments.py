@@ -14,6 +14,10 @@ from remuda.coordinator.registry import Registry, Worker
 from remuda.coordinator.scheduler import ROLES, Demand, Grant, Plan, Return, plan
 from remuda.wire.messages import Role
 
+LEASES_KEPT = 10_000
+"""Of all runs, those that are over included, the newest leases whose late messages find their run. One that goes on has
+more: all that are open and the newest of each run, see LeaseBook."""
+
 _NOTHING_TO_DO = Plan((), {})
 
 
@@ -30,6 +34,8 @@ class Assignments:
         self._recollection = recollection
         self._experiments_of: dict[int, str] = {}
         """Ids by lease, open or over: late chunks still find their ledger."""
+        self._forget_at = 2 * LEASES_KEPT
+        """So many are too many."""
         self.newest_lease = newest_lease
         """The highest number given out so far."""
 
@@ -69,7 +75,8 @@ class Assignments:
     def remember(self, experiment: Experiment, memory: RunMemory, now_s: float) -> None:
         """Go on from there: its leases stay open, their workers may come back."""
         self.newest_lease = max(self.newest_lease, memory.leases)
-        self._experiments_of |= dict.fromkeys(experiment.past_leases, experiment.identity.id)
+        self._experiments_of |= dict.fromkeys(experiment.known_leases, experiment.identity.id)
+        self._forget_old()
         for holder in memory.holders:
             self._registry.expect(holder, now_s)
 
@@ -96,8 +103,19 @@ class Assignments:
         self.newest_lease += 1
         self._registry.give(worker, self.newest_lease, now_s)
         self._experiments_of[self.newest_lease] = grant.experiment
+        self._forget_old()
         self._recollection.touch(grant.experiment)
         return experiment.assign(self.newest_lease, grant.role, grant.worker, now_s)
+
+    def _forget_old(self) -> None:
+        """Let go of leases that nobody speaks of any more; now and then, since it takes a look at all."""
+        if len(self._experiments_of) < self._forget_at:
+            return
+        kept = {lease: self._experiments_of[lease] for lease in sorted(self._experiments_of)[-LEASES_KEPT:]}
+        for experiment in self._experiments.going_on:
+            kept |= dict.fromkeys(experiment.known_leases, experiment.identity.id)
+        self._experiments_of = kept
+        self._forget_at = len(kept) + LEASES_KEPT
 
     def _ask_back(self, lent: Return) -> list[Step]:
         """Somebody gives a worker back for the sake of another."""

@@ -158,9 +158,9 @@ class Experiment:
         return [lease.number for lease in self._leases]
 
     @property
-    def past_leases(self) -> list[int]:
-        """The newest leases it had, open or over."""
-        return list(self._leases.numbers)
+    def known_leases(self) -> list[int]:
+        """Its open leases, and the newest that are over."""
+        return self._leases.numbers
 
     # --- what happens ---
 

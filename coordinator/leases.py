@@ -10,6 +10,7 @@ from remuda.coordinator.memory import LeaseBookMemory, LeaseMemory
 from remuda.wire.messages import Role
 
 NUMBERS_KEPT = 1_000
+"""Of leases that are over."""
 
 
 @dataclass
@@ -37,8 +38,7 @@ class LeaseBook:
         self._leases: dict[int, Lease] = {}
         self._lives: dict[tuple[Role, int], int] = {}
         """Of the next worker that takes a place, where there was one."""
-        self.numbers: deque[int] = deque(maxlen=NUMBERS_KEPT)
-        """The newest leases there were, open or over."""
+        self._over: deque[int] = deque(maxlen=NUMBERS_KEPT)
 
     def __len__(self) -> int:
         return len(self._leases)
@@ -54,12 +54,19 @@ class LeaseBook:
         self._lives[role, index] = life + 1
         lease = Lease(number=number, role=role, worker=worker, index=index, life=life)
         self._leases[number] = lease
-        self.numbers.append(number)
         return lease
 
     def close(self, number: int) -> Lease | None:
         """The lease is over; None when it was already."""
-        return self._leases.pop(number, None)
+        lease = self._leases.pop(number, None)
+        if lease is not None:
+            self._over.append(number)
+        return lease
+
+    @property
+    def numbers(self) -> list[int]:
+        """The newest that are over, and all that are open."""
+        return [*self._over, *self._leases]
 
     def find(self, number: int) -> Lease | None:
         """The lease of this number while it is open."""
@@ -89,13 +96,13 @@ class LeaseBook:
             for lease in self
         ]
         lives: list[tuple[Role, int, int]] = [(role, index, life) for (role, index), life in self._lives.items()]
-        return LeaseBookMemory(leases, lives, list(self.numbers), self._first_life)
+        return LeaseBookMemory(leases, lives, list(self._over), self._first_life)
 
     def remember(self, memory: LeaseBookMemory) -> None:
         """Go on from there."""
         self._leases = {
             m.number: Lease(m.number, m.role, m.worker, m.index, m.life, m.ready, m.draining) for m in memory.leases
         }
-        self.numbers.extend(memory.numbers)
+        self._over.extend(memory.over)
         self._first_life = memory.first_life
         self._lives = {(role, index): life for role, index, life in memory.lives}

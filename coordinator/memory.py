@@ -112,8 +112,8 @@ class LeaseBookMemory(Memory, frozen=True):
     leases: list[LeaseMemory]
     lives: list[tuple[Role, int, int]]
     """Role, index, life of the next worker in this place."""
-    numbers: list[int]
-    """The newest leases there were, open or over: late chunks still find their ledger."""
+    over: list[int]
+    """The newest that are over: late chunks still find their ledger."""
     first_life: int = 0
     """Of a place's first worker."""
 

@@ -106,6 +106,9 @@ def _experiments(experiments: list[ExperimentStatus]) -> RenderableType:
 
 
 def _workers(workers: list[WorkerStatus], experiments: list[ExperimentStatus]) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
     if not workers:
         return "no worker: start some with `remuda worker`"
     names = {e.id: e.name for e in experiments}
@@ -123,7 +126,17 @@ def _workers(workers: list[WorkerStatus], experiments: list[ExperimentStatus]) -
             f"{w.rss_bytes / 2**20:.0f} MiB",
             f"{w.pid} on {w.host}",
         )
-    return table
+    return Group(table, *(Text(line) for line in _hosts(workers)))
+
+
+def _hosts(workers: list[WorkerStatus]) -> list[str]:
+    """What each machine has to offer, as its workers have said."""
+    lines: list[str] = []
+    for host in sorted({w.host for w in workers if w.cpus}):
+        here = [w for w in workers if w.host == host]
+        cores, memory_bytes = max(w.cpus for w in here), max(w.memory_bytes for w in here)
+        lines.append(f"workers on {host}: {len(here)}; cores {cores}, memory {memory_bytes / 2**30:.1f} GiB")
+    return lines
 
 
 def _table(*columns: str) -> Table:

@@ -56,6 +56,10 @@ class Worker:
     cpu_cores: float = 0.0
     """Processor time per second, between the newest two beats that said so."""
     cpu_heard_s: float = 0.0
+    cpus: int = 0
+    """Cores that it may use; 0 where its journal alone is known of it."""
+    memory_bytes: int = 0
+    """Of its machine."""
     lease: int = 0
     """0: in the herd, free to be drawn."""
     stuck: bool = False
@@ -88,6 +92,8 @@ class Worker:
             rss_bytes=self.rss_bytes,
             cpu_cores=self.cpu_cores,
             work_share=work_share,
+            cpus=self.cpus,
+            memory_bytes=self.memory_bytes,
         )
 
 
@@ -189,6 +195,7 @@ class Registry:
         known = self._workers.get(message.worker)
         if known is not None and known.is_process(message):
             former_peer, known.peer, known.heard_s = known.peer, peer, now_s
+            known.cpus, known.memory_bytes = message.cpus, message.memory_bytes
             return Admission(worker=known, back=True, former_peer=former_peer)
         if known is not None and message.incarnation <= known.incarnation:
             return Admission(
@@ -205,6 +212,8 @@ class Registry:
             peer=peer,
             heard_s=now_s,
             progressed_s=now_s,
+            cpus=message.cpus,
+            memory_bytes=message.memory_bytes,
         )
         self._put(worker)
         return Admission(worker=worker, superseded=known)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
+from remuda.coordinator.memory import HolderMemory
 from remuda.coordinator.registry import Limits, Registry, Worker
 from remuda.wire.messages import PROTOCOL_VERSION, Beat, Register
 
@@ -38,6 +41,26 @@ def test_a_newer_life_takes_over_and_names_the_old_one() -> None:
     assert admission.superseded is old
     assert registry.find(UUID) is admission.worker
     assert len(registry) == 1
+
+
+def test_what_a_worker_may_use_is_shown_and_known_again_once_it_is_back_from_a_restart() -> None:
+    message, peer = register(1)
+    message = replace(message, cpus=3, memory_bytes=2**30)
+
+    def shown(registry: Registry) -> tuple[int, int]:
+        worker = registry.find(UUID)
+        assert worker is not None
+        status = worker.status(0.0)
+        return status.cpus, status.memory_bytes
+
+    registry = Registry(LIMITS)
+    registry.admit(message, peer, 0.0)
+    assert shown(registry) == (3, 2**30)
+    restarted = Registry(LIMITS)
+    restarted.expect(HolderMemory(5, UUID, 1, "collector", message.host, message.pid), 0.0)
+    assert shown(restarted) == (0, 0)
+    assert restarted.admit(message, peer, 1.0).back
+    assert shown(restarted) == (3, 2**30)
 
 
 def test_an_older_life_is_refused_and_told_why() -> None:

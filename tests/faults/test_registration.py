@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(int(FLOOD_S) + TWINS + 
 
 
 def register(uuid: str, incarnation: int = 1) -> Register:
-    return Register(uuid, incarnation, "collector", "here", os.getpid(), PROTOCOL_VERSION, "0", 1, 1)
+    return Register(uuid, incarnation, "collector", "here", os.getpid(), PROTOCOL_VERSION, "0")
 
 
 @contextmanager

@@ -35,9 +35,10 @@ class Register(Message, frozen=True):
     protocol: Count
     version: ShortText
     """Version of Remuda, for people; only `protocol` must agree."""
-    cpus: Count = 1
+    cpus: Count = 0
+    """Cores that its process may use; 0: not said."""
     memory_bytes: Count = 0
-    gpus: Count = 0
+    """Of its machine."""
     lease: Count = 0
     """The lease it holds already: not 0 where it has outlived a coordinator, or lost touch with it for a while."""
 

@@ -44,6 +44,10 @@ class WorkerStatus(Part, frozen=True):
     """Processor time per second, child processes not included."""
     work_share: float | None
     """Share of the last seconds in which it did not wait; null where it has no lease, or has not said yet."""
+    cpus: int
+    """Cores that its process may use; 0 where it has not said so since the coordinator was started again."""
+    memory_bytes: int
+    """Of its machine; 0 as above."""
 
 
 class ExperimentStatus(Part, frozen=True):

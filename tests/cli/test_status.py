@@ -1,0 +1,68 @@
+"""`remuda status` as people see it: who is alive, on what, and what runs."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from msgspec.structs import replace
+from rich.console import Console
+
+from remuda.cli.status import picture
+from remuda.tests.cli.statuses import status
+from remuda.wire.messages import CoordinatorStatus, Status, WorkerStatus
+
+COORDINATOR = CoordinatorStatus("cccccccc-0000-4000-8000-000000000001", "tcp://127.0.0.1:5555", 7, 63.0, 1)
+WORKER = WorkerStatus(
+    uuid="aaaaaaaa-0000-4000-8000-000000000001",
+    incarnation=2,
+    role="collector",
+    host="ranch",
+    pid=42,
+    state="busy",
+    experiment=status().id,
+    beat_age_s=0.44,
+    activity="collecting",
+    rss_bytes=200 * 2**20,
+    cpu_cores=0.981,
+    work_share=0.934,
+    cpus=8,
+    memory_bytes=31 * 2**30,
+)
+FREE = replace(WORKER, uuid="bbbbbbbb-0000-4000-8000-000000000001", experiment=None, state="idle", work_share=None)
+
+
+def shown(*workers: WorkerStatus) -> list[str]:
+    console = Console(file=io.StringIO(), width=160, highlight=False)
+    console.print(picture(Status(COORDINATOR, list(workers), [status()])))
+    assert isinstance(console.file, io.StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def test_the_whole_picture() -> None:
+    assert shown(WORKER, replace(FREE, host="stable", cpus=2, memory_bytes=2**32)) == [
+        "coordinator cccccccc at tcp://127.0.0.1:5555, pid 7, up 1:03",
+        "",
+        "experiment  name  state    env_step  /s   train_iter  /s  last    best    time",
+        "eeeeeeee    mine  running  2500      250  400         50  187.25  195.50  0:12",
+        "",
+        "worker      role       state  experiment  doing       busy  cores  heard  memory   process",
+        "aaaaaaaa.2  collector  busy   mine        collecting  93 %  0.98   0.4 s  200 MiB  42 on ranch",
+        "bbbbbbbb.2  collector  idle   -           collecting  -     0.98   0.4 s  200 MiB  42 on stable",
+        "workers on ranch: 1; cores 8, memory 31.0 GiB",
+        "workers on stable: 1; cores 2, memory 4.0 GiB",
+    ]
+
+
+def test_a_machine_is_shown_once() -> None:
+    assert shown(WORKER, FREE)[-1] == "workers on ranch: 2; cores 8, memory 31.0 GiB"
+
+
+@pytest.mark.parametrize("workers", [(), (replace(WORKER, cpus=0, memory_bytes=0),)])
+def test_nothing_is_made_up_of_a_machine_that_nobody_spoke_of(workers: tuple[WorkerStatus, ...]) -> None:
+    """As just after the coordinator was started again, before its workers are back."""
+    assert not [line for line in shown(*workers) if "cores" in line and "GiB" in line]
+
+
+def test_without_workers_it_is_said_how_to_get_some() -> None:
+    assert shown()[-1] == "no worker: start some with `remuda worker`"

@@ -16,7 +16,7 @@ from remuda.storage.existing_folder import OnExists
 from remuda.wire.messages import ExperimentStatus
 
 if TYPE_CHECKING:  # they bring torch
-    from remuda.deploy.local import LocalLauncher
+    from remuda.deploy.launcher import Launcher
     from remuda.runner.parts import StopRequest
     from remuda.runner.serial import RunResult
 
@@ -85,7 +85,7 @@ def launch(
 
     given = _given(config, run_dir, overrides)
     evaluators = given.config.evaluator.count if given.config.evaluator.episodes else 0
-    launcher = LocalLauncher(given.run_dir.parent, profile=profile)
+    launcher: Launcher = LocalLauncher(given.run_dir.parent, profile=profile)
     with Life(grace_s=LAUNCH_GRACE_S) as life, launcher:
         life.on_forced_exit(launcher.kill)
         launcher.start(Herd(collectors=given.config.collector.count, evaluators=evaluators))
@@ -102,7 +102,7 @@ def launch(
 def _follow(
     client: Client,
     experiment: str,
-    launcher: LocalLauncher,
+    launcher: Launcher,
     life: StopRequest,
     on_progress: Callable[[ExperimentStatus], None],
 ) -> ExperimentStatus:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Protocol
 
 
@@ -21,7 +22,7 @@ class LaunchError(Exception):
 
 
 class Launcher(Protocol):
-    """Starts a coordinator and a herd, and ends both whatever happens."""
+    """Starts a coordinator and a herd, and ends both whatever happens: what `launch` asks of any of them."""
 
     @property
     def connection_file(self) -> Path:
@@ -36,6 +37,22 @@ class Launcher(Protocol):
         """Raise LaunchError if something that should be running is not."""
         ...
 
+    def wait_for_coordinator(self, deadline_s: float) -> bool:
+        """Wait until the coordinator has ended by itself (after a shutdown); False when the deadline passes first."""
+        ...
+
+    def kill(self) -> None:
+        """End everything at once; for whoever is about to end itself."""
+        ...
+
     def stop(self) -> None:
         """End everything that was started and wait until it is gone. Safe to call twice."""
+        ...
+
+    def __enter__(self) -> Launcher: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop."""
         ...

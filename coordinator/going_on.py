@@ -38,9 +38,9 @@ def with_payloads(recovered: Recovered, data: Path) -> Recovered:
     return replace(recovered, chunks=tuple(chunk for chunk in recovered.chunks if chunk.meta.file in files))
 
 
-def payload_files(recovered: Recovered) -> frozenset[str]:
+def payload_files(recovered: Recovered | None) -> frozenset[str]:
     """Those of its live chunks."""
-    return frozenset(chunk.meta.file for chunk in recovered.chunks)
+    return frozenset() if recovered is None else frozenset(chunk.meta.file for chunk in recovered.chunks)
 
 
 def uncounted_payloads(recovered: Recovered, data: Path) -> tuple[ChunkMeta, ...]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from remuda.coordinator.effects import Remember
 from remuda.coordinator.events import Recovered
-from remuda.coordinator.journal import JournalDamagedError, JournalError, open_database
+from remuda.coordinator.journal import JournalDamagedError, JournalError, committing, open_database
 from remuda.coordinator.lost_run import look_at
 from remuda.coordinator.memory import OVER
 from remuda.coordinator.past_run import PastRun
@@ -91,17 +89,11 @@ class HerdFolder:
         if self._known.get(remember.experiment) == is_over:
             return
         values = (remember.experiment, remember.memory.identity.run_dir, is_over)
-        try:
-            self._db.execute("begin")
+        with committing(self._db, self._path):
             self._db.execute("delete from run where run_dir = ? and experiment != ?", (values[1], values[0]))
             self._db.execute(
                 "insert into run values (?, ?, ?) on conflict do update set is_over = excluded.is_over", values
             )
-            self._db.execute("commit")
-        except sqlite3.Error as error:
-            with contextlib.suppress(sqlite3.Error):
-                self._db.execute("rollback")
-            raise JournalError(f"{self._path} cannot be written: {error}") from error
         self._known[remember.experiment] = is_over
 
     def confirm(self) -> None:

@@ -12,6 +12,7 @@ import errno
 import fcntl
 import os
 import sqlite3
+from collections.abc import Generator
 from pathlib import Path
 
 import msgspec
@@ -68,6 +69,20 @@ def open_database(path: Path, tables: str) -> sqlite3.Connection:
     return db
 
 
+@contextlib.contextmanager
+def committing(db: sqlite3.Connection, path: Path) -> Generator[None]:
+    """What the body writes to the database at `path` is committed as a whole, or not at all. Raises JournalError where
+    the disk does not take it."""
+    try:
+        db.execute("begin")
+        yield
+        db.execute("commit")
+    except sqlite3.Error as error:
+        with contextlib.suppress(sqlite3.Error):
+            db.execute("rollback")
+        raise JournalError(f"{path} cannot be written: {error}") from error
+
+
 def is_open(path: Path) -> bool:
     """Whether a process, wherever it is, has the journal open, and so goes on with the run. Changes nothing.
 
@@ -116,8 +131,7 @@ class RunJournal:
     def write(self, remember: Remember) -> None:
         """Commit one turn's news. Raises JournalError and changes nothing when the disk does not take it."""
         encode, db = msgspec.msgpack.encode, self._db
-        try:
-            db.execute("begin")
+        with committing(db, self._path):
             db.execute("insert or replace into memory values (0, ?)", (encode(remember.memory),))
             if remember.added:
                 rows = [(chunk.first_row, encode(chunk)) for chunk in remember.added]
@@ -131,11 +145,6 @@ class RunJournal:
                 known = remember.priorities
                 values = (known.first_row, known.priorities.tobytes())
                 db.execute("insert or replace into priorities values (0, ?, ?)", values)
-            db.execute("commit")
-        except sqlite3.Error as error:
-            with contextlib.suppress(sqlite3.Error):
-                db.execute("rollback")
-            raise JournalError(f"{self._path} cannot be written: {error}") from error
 
     def read(self) -> Recovered | None:
         """All that was committed; None in a new journal. Raises JournalDamagedError when it cannot be understood, and
@@ -156,9 +165,10 @@ class RunJournal:
             raise JournalDamagedError(f"{self._path} is damaged: {error}") from error
 
     def clear(self) -> None:
-        """Forget everything: the run starts over."""
-        tables = ("chunk", "memory", "episodes", "priorities")
-        self._db.executescript(f"begin; {''.join(f'delete from {table}; ' for table in tables)} commit;")
+        """Forget everything: the run starts over. Raises JournalError and changes nothing when the disk refuses."""
+        with committing(self._db, self._path):
+            for table in ("chunk", "memory", "episodes", "priorities"):
+                self._db.execute(f"delete from {table}")
 
     def close(self) -> None:
         """Let go of the file; nothing but the one file is left. May be called again."""

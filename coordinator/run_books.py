@@ -5,36 +5,17 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from msgspec import structs
 from pydantic import ValidationError
 
-from remuda.buffer.chunk import delete_chunks, sweep_orphans
+from remuda.buffer.chunk import sweep_orphans
 from remuda.config.dump import write_configs
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.effects import (
-    CloseRun,
-    DeleteChunks,
-    Effect,
-    Emit,
-    Exit,
-    KnowRun,
-    PrepareRun,
-    ReadLog,
-    RecordCheckpoint,
-    RecordReward,
-    Remember,
-    RewindCurves,
-    Say,
-    Send,
-    WriteProgress,
-    WriteTimers,
-)
+from remuda.coordinator.effects import CloseRun, Effect, Exit, PrepareRun, ReadLog, Remember, Say, Send
 from remuda.coordinator.events import Recovered, RunPrepared, RunRefused
 from remuda.coordinator.going_on import (
     catch_up,
@@ -48,10 +29,10 @@ from remuda.coordinator.going_on import (
 )
 from remuda.coordinator.journal import JournalDamagedError, JournalError, RunJournal, open_or_begin
 from remuda.coordinator.memory import OVER
+from remuda.coordinator.run_book import RunBook
 from remuda.logbook.book import SERVICES_END_S, Logbook, commander_logbook
 from remuda.logbook.row_sinks import attach_configured
 from remuda.policy.algorithms import declaration
-from remuda.storage.atomic import sweep_temporaries
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.storage.existing_folder import RunFolderError, prepare
 from remuda.storage.git import record_git
@@ -63,26 +44,12 @@ LONGEST_REASON = 10_000
 """Characters of what is wrong with a config: a thousand wrong keys need not all be told."""
 
 
-@dataclass(frozen=True)
-class _Book:
-    folder: RunFolder
-    log: Logbook
-    checkpoints: CheckpointIndex
-    journal: RunJournal
-    ownership: Ownership
-
-    def close(self) -> None:
-        self.log.close()
-        self.journal.close()
-        self.ownership.release()
-
-
 class RunBooks:
     """One open book per experiment that is not over."""
 
     def __init__(self, runs_dir: Path) -> None:
         self._runs_dir = runs_dir
-        self._books: dict[str, _Book] = {}
+        self._books: dict[str, RunBook] = {}
         self._ended: list[Logbook] = []
         """Of experiments that are over, with services that may not have come to an end."""
 
@@ -128,33 +95,23 @@ class RunBooks:
         with ExitStack() as undo:
             ownership = Ownership(folder.owner)
             undo.callback(ownership.release)
-            gone = not folder.journal.exists()
-            journal, found, damage = open_or_begin(folder.journal)
+            journal, found, loss = _open_journal(folder, resume=resume)
             undo.callback(journal.close)
-            if found is not None and not resume:  # begun before, and journaled, by a coordinator that told nobody of it
-                journal.clear()
-                found = None
             recovered = None if found is None else with_payloads(found, folder.data)
             counters = counters_after(checkpoints.last, recovered) if resume else None
             write_configs(folder.root, config, submit.provenance)
             log = _open_logbook(folder, config, counters)
+            undo.callback(log.close)
             if recovered is not None:
                 show_again(log, recovered.memory, config)
+            _warn(log, folder, submit, loss)
+            uncounted = () if recovered is None else uncounted_payloads(recovered, folder.data)
+            live = payload_files(recovered) | {meta.file for meta in uncounted}
+            sweep_orphans(folder.data, live, older_than_s=0.0)  # what is left of a life before this one
+            policy_file = policy_file_of(folder, experiment)
+            resumed = resumed_at(checkpoints, log, counters, policy_file)
             undo.pop_all()
-        self._books[experiment] = _Book(folder, log, checkpoints, journal, ownership)
-        if submit.submitted_from is not None:
-            warning = record_git(folder.root, Path(submit.submitted_from))
-            if warning is not None:
-                log.say("commander", warning, level="warning")
-        if resume and recovered is None:
-            why = damage or f"{folder.journal} {'is gone' if gone else 'was empty'}"
-            text = f"goes on from its last checkpoint alone, without replay and what was counted since: {why}"
-            log.say("commander", text, level="warning")
-        uncounted = () if recovered is None else uncounted_payloads(recovered, folder.data)
-        live = frozenset[str]() if recovered is None else payload_files(recovered) | {meta.file for meta in uncounted}
-        sweep_orphans(folder.data, live, older_than_s=0.0)  # what is left of a life before this one
-        policy_file = policy_file_of(folder, experiment)
-        resumed = resumed_at(checkpoints, log, counters, policy_file)
+        self._books[experiment] = RunBook(folder, log, checkpoints, journal, ownership)
         return RunPrepared(effect, config, str(folder.root), str(policy_file), resumed, recovered, uncounted)
 
     def recover(self, run_dir: Path) -> Recovered:
@@ -182,11 +139,13 @@ class RunBooks:
             catch_up(checkpoints, recovered.memory)
             # How far a learner that is alive has come is journaled once a second: its curves are not cut.
             log = _open_logbook(folder, config, structs.replace(recovered.memory.counters, train_iter=sys.maxsize))
+            undo.callback(log.close)
             show_again(log, recovered.memory, config)
+            folder.beginner(recovered.memory.identity.id).unlink(missing_ok=True)
+            recovered = with_payloads(recovered, folder.data)
             undo.pop_all()
-        folder.beginner(recovered.memory.identity.id).unlink(missing_ok=True)
-        self._books[recovered.memory.identity.id] = _Book(folder, log, checkpoints, journal, ownership)
-        return with_payloads(recovered, folder.data)
+        self._books[recovered.memory.identity.id] = RunBook(folder, log, checkpoints, journal, ownership)
+        return recovered
 
     def journal(self, remember: Remember) -> None:
         """Commit what must be known after a crash. Raises JournalError when the disk does not take it."""
@@ -200,7 +159,9 @@ class RunBooks:
             book.ownership.confirm()
 
     def carry_out(self, effect: Effect) -> None:
-        """Do what an effect asks for on disk. Effects that are not about a run folder are none of its business."""
+        """Do what an effect asks for on disk. Effects that are not about a run folder are none of its business.
+
+        Raises OSError where a disk refuses: to be called again."""
         match effect:
             case Say():
                 self._say(effect)
@@ -209,7 +170,7 @@ class RunBooks:
             case CloseRun():
                 self._close(effect)
             case _ if (book := self._books.get(effect.experiment)) is not None:
-                _write(book, effect)
+                book.carry_out(effect)
             case _:
                 print(
                     f"experiment {effect.experiment} is over: {type(effect).__name__} comes too late", file=sys.stderr
@@ -235,15 +196,41 @@ class RunBooks:
             self._books[effect.experiment].log.say("commander", effect.text, level=effect.level)
 
     def _close(self, effect: CloseRun) -> None:
-        book = self._books.pop(effect.experiment, None)
+        book = self._books.get(effect.experiment)
         if book is None:
             return
-        sweep_orphans(book.folder.data, effect.keep, older_than_s=0.0)
-        for folder in (book.folder.ckpt, book.folder.model, book.folder.policy):  # of those that died while writing
-            sweep_temporaries(folder, older_than_s=0.0)
-        _remove_locks(book.folder.policy.glob("*.lock"))
+        book.carry_out(effect)
+        del self._books[effect.experiment]  # only now: what a disk has refused is tried again
         book.close()
         self._ended = [log for log in (*self._ended, book.log) if log.busy]
+
+
+def _open_journal(folder: RunFolder, *, resume: bool) -> tuple[RunJournal, Recovered | None, str | None]:
+    """With what a run that is resumed finds in it; the third value says why that is nothing."""
+    gone = not folder.journal.exists()
+    journal, found, damage = open_or_begin(folder.journal)
+    if found is not None and not resume:  # begun before, and journaled, by a coordinator that told nobody of it
+        try:
+            journal.clear()
+        except JournalError:
+            journal.close()
+            raise
+    if found is not None and resume:
+        return journal, found, None
+    loss = damage or f"{folder.journal} {'is gone' if gone else 'was empty'}"
+    return journal, None, loss if resume else None
+
+
+def _warn(log: Logbook, folder: RunFolder, submit: Submit, loss: str | None) -> None:
+    """Of what the run folder does not have."""
+    warnings: list[str] = []
+    if submit.submitted_from is not None:
+        without_git = record_git(folder.root, Path(submit.submitted_from))
+        warnings += [] if without_git is None else [without_git]
+    if loss is not None:
+        warnings.append(f"goes on from its last checkpoint alone, without replay and what was counted since: {loss}")
+    for warning in warnings:
+        log.say("commander", warning, level="warning")
 
 
 def _open_logbook(folder: RunFolder, config: ExperimentConfig, resumed: Counters | None) -> Logbook:
@@ -253,44 +240,5 @@ def _open_logbook(folder: RunFolder, config: ExperimentConfig, resumed: Counters
     return log
 
 
-def _write(
-    book: _Book,
-    effect: KnowRun
-    | Emit
-    | WriteProgress
-    | RewindCurves
-    | WriteTimers
-    | DeleteChunks
-    | RecordCheckpoint
-    | RecordReward,
-) -> None:
-    match effect:
-        case KnowRun():
-            book.folder.beginner(effect.experiment).unlink(missing_ok=True)
-        case Emit():
-            book.log.emit(effect.report)
-        case WriteProgress():
-            book.log.progress(effect.row)
-        case RewindCurves():
-            book.log.rewind(effect.train_iter)
-        case WriteTimers():
-            book.log.timers(effect.document)
-        case DeleteChunks():
-            delete_chunks(book.folder.data, effect.files)
-        case RecordCheckpoint():
-            book.checkpoints.add(effect.record, keep=effect.keep, in_use=effect.in_use)
-            if effect.interrupted:
-                book.checkpoints.link_interrupt(effect.record.train_iter)
-        case RecordReward():
-            book.checkpoints.set_reward(effect.train_iter, effect.reward, best=effect.best)
-
-
 def _gone(folder: RunFolder) -> str:
     return f"{folder.journal if folder.root.exists() else folder.root} is gone"
-
-
-def _remove_locks(paths: Iterable[Path]) -> None:
-    """Lock files nobody holds any more; the run is over and every worker has let go."""
-    for path in paths:
-        if not os.path.islink(path):
-            path.unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
@@ -40,8 +41,10 @@ class Ownership:
         path.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", "utf-8")
 
     def confirm(self) -> None:
-        """Show other hosts that the owner lives; to be called every few seconds."""
-        os.utime(self._path)
+        """Show other hosts that the owner lives; to be called every few seconds. Where that cannot be, since the folder
+        was taken away or its disk refuses, the owner will hear of it by what it writes there."""
+        with contextlib.suppress(OSError):
+            os.utime(self._path)
 
     def release(self) -> None:
         """Give the right up and remove the file. May be called again."""

@@ -107,6 +107,13 @@ def test_nobody_else_opens_it_meanwhile(tmp_path: Path, monkeypatch: pytest.Monk
     RunJournal(tmp_path / "journal.sqlite").close()
 
 
+def test_a_journal_that_cannot_be_cleared_says_so(tmp_path: Path) -> None:
+    book = RunJournal(tmp_path / "journal.sqlite")
+    book.close()
+    with pytest.raises(JournalError, match=r"journal\.sqlite cannot be written: "):
+        book.clear()
+
+
 WRITER = """
 import sys
 from pathlib import Path

@@ -61,7 +61,7 @@ NAMES: dict[str, tuple[int, ...]] = {
     "remuda.wire.sockets RouterSocket.receive": (5, 100, 1_000),
     "remuda.wire.sockets RouterSocket.send": (1, 2, 5, 100),
     "remuda.coordinator.run_books RunBooks.carry_out": (1, 10, 100),
-    "remuda.coordinator.run_books delete_chunks": (1, 2, 20),
+    "remuda.coordinator.run_book delete_chunks": (1, 2, 20),
     "remuda.logbook.book Logbook.emit": (1, 3),
     "remuda.logbook.book Logbook.progress": (1, 2),
     "remuda.storage.checkpoint_index CheckpointIndex.add": (1, 2),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,11 +38,7 @@ class HerdFolder:
         self._ownership = Ownership(runs_dir / ".coordinator")
         self._path = runs_dir / "coordinator.sqlite"
         try:
-            self._db = open_database(self._path, _TABLES)
-        except JournalDamagedError as error:
-            self._ownership.release()
-            advice = "move it away, and go on with each run by `remuda submit --resume`"
-            raise JournalDamagedError(f"{error}; {advice}") from error
+            self._db = _open_whole(self._path)
         except JournalError:
             self._ownership.release()
             raise
@@ -55,8 +52,10 @@ class HerdFolder:
         return None if found is None else found[0]
 
     def begin(self, address: str) -> int:
-        """A coordinator listens at this address; returns its epoch, which grows with every start."""
-        found = self._db.execute("insert into start (address) values (?) returning epoch", (address,)).fetchone()
+        """A coordinator listens at this address; returns its epoch, which grows with every start. Raises JournalError
+        when the disk does not take it."""
+        with committing(self._db, self._path):
+            found = self._db.execute("insert into start (address) values (?) returning epoch", (address,)).fetchone()
         return int(found[0])
 
     def recover(self, books: RunBooks) -> Iterator[Recovered | PastRun]:
@@ -75,7 +74,7 @@ class HerdFolder:
             except FolderOwnedError as error:  # it is well, in other hands
                 print(f"{run_dir} is not taken up: {error}", file=sys.stderr, flush=True)
             except (JournalError, CheckpointIndexError, OSError, ValueError) as error:
-                if is_over:  # its folder was taken away, say
+                if is_over:  # its folder was taken away, say, or another version of Remuda made it
                     continue
                 lost = look_at(experiment, Path(run_dir), error)
                 print(lost.last.reason, file=sys.stderr, flush=True)
@@ -104,3 +103,20 @@ class HerdFolder:
         """Let go of the folder. May be called again."""
         self._db.close()
         self._ownership.release()
+
+
+def _open_whole(path: Path) -> sqlite3.Connection:
+    """Open the list and read all of it: what is found damaged later could not be told as such."""
+    try:
+        db = open_database(path, _TABLES)
+        try:
+            [problem] = db.execute("pragma integrity_check(1)").fetchone()
+        except sqlite3.Error as error:
+            problem = str(error)
+        if problem == "ok":
+            return db
+        db.close()
+        raise JournalDamagedError(f"{path} is damaged: {problem.splitlines()[-1]}")
+    except JournalDamagedError as error:
+        advice = "move it away, and go on with each run by `remuda submit --resume`"
+        raise JournalDamagedError(f"{error}; {advice}") from error

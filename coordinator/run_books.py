@@ -132,9 +132,9 @@ class RunBooks:
             recovered = journal.read()
             if recovered is None:
                 raise JournalDamagedError(f"{folder.journal} is empty")
+            config = ExperimentConfig.model_validate_json(recovered.memory.identity.config_json)
             if recovered.memory.experiment.state in OVER:
                 return recovered
-            config = ExperimentConfig.model_validate_json(recovered.memory.identity.config_json)
             checkpoints = CheckpointIndex(folder.ckpt)
             catch_up(checkpoints, recovered.memory)
             # How far a learner that is alive has come is journaled once a second: its curves are not cut.

@@ -21,6 +21,7 @@ from remuda.coordinator.journal import JournalDamagedError, RunJournal
 from remuda.coordinator.memory import FORMAT, ResultMemory, RunMemory
 from remuda.coordinator.past_run import PastRun
 from remuda.coordinator.run_books import RunBooks
+from remuda.coordinator.state import Coordinator
 from remuda.logbook.progress import ProgressRow
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.existing_folder import OnExists
@@ -271,6 +272,27 @@ def test_a_run_that_is_over_and_whose_folder_is_gone_is_no_news(
     assert not (tmp_path / "one").exists()
 
 
+def test_a_run_that_is_over_and_that_another_version_configured_keeps_no_coordinator_from_starting(
+    tmp_path: Path,
+) -> None:
+    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
+    for experiment, name, state in (FIRST, "one", "finished"), (SECOND, "two", "queued"):
+        turn = in_state(submitted(books, experiment, name), state)  # type: ignore[arg-type]
+        if name == "one":
+            identity = replace(turn.memory.identity, config_json='{"name": "one", "a_setting_of_old": 1}')
+            turn = altered(turn, memory=replace(turn.memory, identity=identity))
+        herd.note(turn)
+        books.journal(turn)
+    books.close()
+    herd.close()
+    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
+    coordinator = Coordinator(id=OTHER, address="here", pid=1, now_s=0.0)
+    coordinator.recover(list(herd.recover(books)), 0.0)
+    assert [each.identity.name for each in coordinator.experiments] == ["two"]
+    books.close()
+    herd.close()
+
+
 def test_each_start_has_a_higher_epoch_and_knows_where_the_last_one_listened(tmp_path: Path) -> None:
     epochs: list[int] = []
     for port in range(3):
@@ -289,6 +311,25 @@ def test_a_damaged_list_is_said_with_what_to_do(tmp_path: Path) -> None:
     assert not (tmp_path / ".coordinator").exists(), "the folder is free"
     (tmp_path / "coordinator.sqlite").unlink()
     HerdFolder(tmp_path).close()
+
+
+@pytest.mark.parametrize("page", ["of the addresses", "of the runs"])
+def test_damage_within_the_list_is_said_as_well(tmp_path: Path, page: str) -> None:
+    """Opening it does not read all of it."""
+    herd = HerdFolder(tmp_path)
+    herd.begin("tcp://127.0.0.1:1")
+    herd.close()
+    path = tmp_path / "coordinator.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        [(root,)] = db.execute(
+            "select rootpage from sqlite_master where name = ?", ("start" if page == "of the addresses" else "run",)
+        )
+    content = bytearray(path.read_bytes())
+    content[(root - 1) * 4_096 : root * 4_096] = b"\xff" * 4_096
+    path.write_bytes(content)
+    with pytest.raises(JournalDamagedError, match=r"coordinator\.sqlite is damaged: .*; move it away, and go on"):
+        HerdFolder(tmp_path)
+    assert not (tmp_path / ".coordinator").exists(), "the folder is free"
 
 
 def test_two_coordinators_cannot_own_one_runs_folder(tmp_path: Path) -> None:

@@ -24,37 +24,83 @@ typedef struct {
     Py_ssize_t row_bytes;
 } Column;
 
-static void
-copy_rows(const Column *columns, Py_ssize_t count, const int64_t *slots, Py_ssize_t rows)
+typedef struct {
+    Py_buffer row_of_slot, rows; /* int64 */
+    Py_ssize_t slots, wanted;    /* how many they are */
+} Rows;
+
+/* Where a row lies: its id modulo the slots there are. */
+static Py_ssize_t
+slot_of(int64_t row, Py_ssize_t slots)
 {
-    for (Py_ssize_t row = 0; row < rows; row++) {
-        for (Py_ssize_t i = 0; i < count && row + ROWS_AHEAD < rows; i++) {
-            PREFETCH((const char *)columns[i].from.buf + slots[row + ROWS_AHEAD] * columns[i].row_bytes);
+    Py_ssize_t slot = row % slots;
+    return slot < 0 ? slot + slots : slot;
+}
+
+/* Copy what lies in the slots of the rows that are wanted; whether these are the rows that lie there. */
+static bool
+copy_rows(const Column *columns, Py_ssize_t count, const Rows *rows)
+{
+    const int64_t *row_of_slot = rows->row_of_slot.buf, *row = rows->rows.buf;
+    bool held = true;
+    for (Py_ssize_t i = 0; i < rows->wanted; i++) {
+        if (i + ROWS_AHEAD < rows->wanted) {
+            Py_ssize_t due = slot_of(row[i + ROWS_AHEAD], rows->slots);
+            PREFETCH(row_of_slot + due);
+            for (Py_ssize_t c = 0; c < count; c++) {
+                PREFETCH((const char *)columns[c].from.buf + due * columns[c].row_bytes);
+            }
         }
-        for (Py_ssize_t i = 0; i < count; i++) {
-            Py_ssize_t bytes = columns[i].row_bytes;
-            memcpy((char *)columns[i].to.buf + row * bytes, (const char *)columns[i].from.buf + slots[row] * bytes, bytes);
+        Py_ssize_t slot = slot_of(row[i], rows->slots);
+        held &= row[i] >= 0 && row_of_slot[slot] == row[i];
+        for (Py_ssize_t c = 0; c < count; c++) {
+            Py_ssize_t bytes = columns[c].row_bytes;
+            memcpy((char *)columns[c].to.buf + i * bytes, (const char *)columns[c].from.buf + slot * bytes, bytes);
         }
     }
+    return held;
 }
 
 /* --- what Python hands over ------------------------------------------------------------------------------------- */
 
 static bool
-slots_are_within(const int64_t *slots, Py_ssize_t rows, Py_ssize_t height)
+view_int64(PyObject *array, Py_buffer *view)
 {
-    for (Py_ssize_t row = 0; row < rows; row++) {
-        if (slots[row] < 0 || slots[row] >= height) {
-            PyErr_Format(PyExc_IndexError, "slot %lld of a column of %zd", (long long)slots[row], height);
-            return false;
-        }
+    if (PyObject_GetBuffer(array, view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0) {
+        return false;
     }
-    return true;
+    if (view->itemsize == 8 && strlen(view->format) == 1 && strchr("lq", view->format[0])) {
+        return true;
+    }
+    PyErr_Format(PyExc_TypeError, "rows of type '%s' instead of int64", view->format);
+    PyBuffer_Release(view);
+    return false;
+}
+
+static bool
+view_rows(PyObject *row_of_slot, PyObject *wanted, Rows *rows)
+{
+    if (!view_int64(row_of_slot, &rows->row_of_slot)) {
+        return false;
+    }
+    if (!view_int64(wanted, &rows->rows)) {
+        PyBuffer_Release(&rows->row_of_slot);
+        return false;
+    }
+    rows->slots = rows->row_of_slot.len / 8;
+    rows->wanted = rows->rows.len / 8;
+    if (rows->slots > 0) {
+        return true;
+    }
+    PyErr_SetString(PyExc_ValueError, "columns without a slot");
+    PyBuffer_Release(&rows->rows);
+    PyBuffer_Release(&rows->row_of_slot);
+    return false;
 }
 
 /* Look at a column and at the array that takes its rows. Nothing is held where that fails. */
 static bool
-view_column(PyObject *from, PyObject *to, Py_ssize_t rows, Column *column)
+view_column(PyObject *from, PyObject *to, const Rows *rows, Column *column)
 {
     if (PyObject_GetBuffer(from, &column->from, PyBUF_C_CONTIGUOUS) < 0) {
         return false;
@@ -64,22 +110,30 @@ view_column(PyObject *from, PyObject *to, Py_ssize_t rows, Column *column)
         return false;
     }
     Py_ssize_t height = column->from.ndim ? column->from.shape[0] : 0;
-    column->row_bytes = height ? column->from.len / height : 0;
-    if (column->to.len == rows * column->row_bytes) {
+    column->row_bytes = column->from.len / rows->slots;
+    if (height != rows->slots) {
+        PyErr_Format(PyExc_ValueError, "a column of %zd for %zd slots", height, rows->slots);
+    }
+    else if (column->to.len != rows->wanted * column->row_bytes) {
+        PyErr_Format(PyExc_ValueError, "%zd bytes for %zd rows of %zd", column->to.len, rows->wanted,
+                     column->row_bytes);
+    }
+    else {
         return true;
     }
-    PyErr_Format(PyExc_ValueError, "%zd bytes for %zd rows of %zd", column->to.len, rows, column->row_bytes);
     PyBuffer_Release(&column->from);
     PyBuffer_Release(&column->to);
     return false;
 }
 
-static bool
-gather_into(PyObject *from, PyObject *to, const int64_t *slots, Py_ssize_t rows)
+/* Returns whether all rows are held; -1 where arrays do not fit. */
+static int
+gather_into(PyObject *from, PyObject *to, const Rows *rows)
 {
     Column columns[MOST_COLUMNS];
     Py_ssize_t wanted = PyTuple_GET_SIZE(from), count = 0;
     bool fits = wanted == PyTuple_GET_SIZE(to) && wanted <= MOST_COLUMNS;
+    int held = -1;
     if (!fits) {
         PyErr_Format(PyExc_ValueError, "%zd columns into %zd arrays; the most is %d", wanted, PyTuple_GET_SIZE(to),
                      MOST_COLUMNS);
@@ -88,46 +142,36 @@ gather_into(PyObject *from, PyObject *to, const int64_t *slots, Py_ssize_t rows)
         fits = view_column(PyTuple_GET_ITEM(from, count), PyTuple_GET_ITEM(to, count), rows, &columns[count]);
         count += fits;
     }
-    for (Py_ssize_t i = 0; fits && i < count; i++) {
-        const Py_buffer *view = &columns[i].from;
-        if (i == 0 || view->shape[0] != columns[i - 1].from.shape[0]) {
-            fits = slots_are_within(slots, rows, view->ndim ? view->shape[0] : 0);
-        }
-    }
     if (fits) {
         Py_BEGIN_ALLOW_THREADS
-        copy_rows(columns, count, slots, rows);
+        held = copy_rows(columns, count, rows);
         Py_END_ALLOW_THREADS
     }
     while (count-- > 0) {
         PyBuffer_Release(&columns[count].from);
         PyBuffer_Release(&columns[count].to);
     }
-    return fits;
+    return held;
 }
 
 static PyObject *
-gather(PyObject *Py_UNUSED(module), PyObject *args)
+gather_rows(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    PyObject *from, *to, *slots_array;
-    Py_buffer slots;
-    if (!PyArg_ParseTuple(args, "O!O!O:gather", &PyTuple_Type, &from, &PyTuple_Type, &to, &slots_array)
-        || PyObject_GetBuffer(slots_array, &slots, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0) {
+    PyObject *row_of_slot, *from, *to, *wanted;
+    Rows rows;
+    if (!PyArg_ParseTuple(args, "OO!O!O:gather_rows", &row_of_slot, &PyTuple_Type, &from, &PyTuple_Type, &to, &wanted)
+        || !view_rows(row_of_slot, wanted, &rows)) {
         return NULL;
     }
-    bool done = slots.itemsize == 8 && strlen(slots.format) == 1 && strchr("lq", slots.format[0]);
-    if (done) {
-        done = gather_into(from, to, slots.buf, slots.len / 8);
-    }
-    else {
-        PyErr_Format(PyExc_TypeError, "slots of type '%s' instead of int64", slots.format);
-    }
-    PyBuffer_Release(&slots);
-    return done ? Py_NewRef(Py_None) : NULL;
+    int held = gather_into(from, to, &rows);
+    PyBuffer_Release(&rows.rows);
+    PyBuffer_Release(&rows.row_of_slot);
+    return held < 0 ? NULL : PyBool_FromLong(held);
 }
 
 static PyMethodDef functions[] = {
-    {"gather", gather, METH_VARARGS, "gather(columns, out, slots): see remuda.buffer.gathering."},
+    {"gather_rows", gather_rows, METH_VARARGS,
+     "gather_rows(row_of_slot, columns, out, rows): see remuda.buffer.gathering."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -5,8 +5,14 @@ import numpy.typing as npt
 
 from remuda.buffer.gathering import Column
 
-def gather(columns: tuple[Column, ...], out: tuple[Column, ...], slots: npt.NDArray[np.int64], /) -> None:
+def gather_rows(
+    row_of_slot: npt.NDArray[np.int64],
+    columns: tuple[Column, ...],
+    out: tuple[Column, ...],
+    rows: npt.NDArray[np.int64],
+    /,
+) -> bool:
     """All arrays are contiguous and, as other threads go on meanwhile, not to be changed by any of them.
 
-    Raises IndexError for a slot outside of a column, ValueError where `out` has not as many bytes as the rows, and
-    TypeError for slots of another dtype; nothing has changed then."""
+    Raises ValueError for columns that are not alike in length, where `out` has not as many bytes as the rows, or where
+    there is no slot at all, and TypeError for rows of another dtype; nothing has changed then."""

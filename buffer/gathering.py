@@ -8,27 +8,29 @@ import numpy as np
 import numpy.typing as npt
 
 Column = npt.NDArray[np.generic]
-Slots = npt.NDArray[np.int64]
-Gather = Callable[[tuple[Column, ...], tuple[Column, ...], Slots], None]
+Rows = npt.NDArray[np.int64]
+Gather = Callable[[Rows, tuple[Column, ...], tuple[Column, ...], Rows], bool]
 
 
-def numpy_gather(columns: tuple[Column, ...], out: tuple[Column, ...], slots: Slots) -> None:
-    """Write column[slots] of each of `columns`, alike in length, to its array in `out`. All are contiguous.
+def numpy_gather(row_of_slot: Rows, columns: tuple[Column, ...], out: tuple[Column, ...], rows: Rows) -> bool:
+    """Write what lies in the slots of `rows` in each of `columns` to its array in `out`. All are contiguous.
 
-    Raises IndexError for slots outside of the columns, and ValueError where an array of `out` does not fit.
+    A row's slot is its id modulo the length that the columns and `row_of_slot`, not empty, have in common. Returns
+    whether every slot holds that row: `row_of_slot` has its id. Raises ValueError where arrays do not fit.
     """
-    height = min(map(len, columns), default=0)
-    if columns and slots.size and not 0 <= slots.min() <= slots.max() < height:
-        raise IndexError(f"slots {slots.min()} to {slots.max()} of columns of {height}")
-    for column, rows in zip(columns, out, strict=True):
-        column.take(slots, axis=0, out=rows, mode="clip")  # "raise" would copy `out` once more
+    slots = rows % len(row_of_slot)
+    for column, gathered in zip(columns, out, strict=True):
+        if len(column) != len(row_of_slot):
+            raise ValueError(f"a column of {len(column)} for {len(row_of_slot)} slots")
+        column.take(slots, axis=0, out=gathered, mode="clip")  # "raise" would copy `out` once more
+    return bool((row_of_slot.take(slots) == rows).all()) and int(rows.min(initial=0)) >= 0
 
 
 gather: Gather
 """What `numpy_gather` does, as fast as it goes here."""
 try:
-    from remuda.buffer._gather import gather as compiled_gather
+    from remuda.buffer._gather import gather_rows
 except ImportError:
     gather = numpy_gather
 else:
-    gather = compiled_gather
+    gather = gather_rows

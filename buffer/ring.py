@@ -13,6 +13,9 @@ from remuda.buffer.gathering import gather
 
 Rows = npt.NDArray[np.int64]
 
+_NONE = -1
+"""In place of a row id: the slot holds no row."""
+
 
 class RowsNotHeldError(LookupError):
     """Rows were asked for that the ring never got or has overwritten."""
@@ -35,7 +38,7 @@ class ColumnRing:
         self._frames: tuple[FramePool, StackLayout] | None = None
         self._layout: dict[str, tuple[np.dtype[np.generic], tuple[int, ...]]] = {}  # of the first chunk's columns
         # Which row each slot holds, so that a gather notices every row that is not here, gaps included.
-        self._rows: Rows = np.full(self._size, -1, np.int64)
+        self._rows: Rows = np.full(self._size, _NONE, np.int64)
         self.next_row = 0
         """One above the highest row written."""
 
@@ -60,6 +63,8 @@ class ColumnRing:
         if not self._columns:
             self._allocate(columns)
         self._check_fits(columns)
+        if first_row > self.next_row:
+            self._leave_out(first_row)
         end_row = first_row + count
         columns = self._pooled(columns, end_row)
         start = first_row % self._size
@@ -78,28 +83,27 @@ class ColumnRing:
 
         Stacks are views of one array, but no two of them overlap. Raises RowsNotHeldError.
         """
-        slots = rows % self._size
-        held = np.empty_like(slots)
         gathered: Columns = {
             name: np.empty((len(rows), *column.shape[1:]), column.dtype) for name, column in self._columns.items()
         }
-        gather((self._rows, *self._columns.values()), (held, *gathered.values()), slots)
-        self._check_held(rows, held)
+        if not gather(self._rows, (*self._columns.values(),), (*gathered.values(),), np.ascontiguousarray(rows)):
+            raise self._not_held(rows)
         if self._frames is not None:
             pool, layout = self._frames
             gathered |= layout.split(pool.gather(cast("Slots", gathered.pop(FRAMES))))
         return gathered
 
-    def _check_held(self, rows: Rows, held: Rows) -> None:
-        """Raise RowsNotHeldError unless `held`, which were found in their slots, are the `rows` that were asked for."""
-        lowest_row = max(self.next_row - self._size, 0)
-        right = held == rows
-        if not right.all() or rows.min(initial=lowest_row) < lowest_row or not self._columns:
-            missing = rows[~right | (rows < lowest_row)]
-            raise RowsNotHeldError(
-                f"{len(missing)} of {len(rows)} rows are not in the ring, the first of them {missing[:3].tolist()}; "
-                f"it holds at most {self._size} rows below {self.next_row}"
-            )
+    def _not_held(self, rows: Rows) -> RowsNotHeldError:
+        missing = rows[(self._rows[rows % self._size] != rows) | (rows < 0)]
+        return RowsNotHeldError(
+            f"{len(missing)} of {len(rows)} rows are not in the ring, the first of them {missing[:3].tolist()}; "
+            f"it holds at most {self._size} rows below {self.next_row}"
+        )
+
+    def _leave_out(self, end_row: int) -> None:
+        """Forget what lies in the slots of the rows up to `end_row`, which never come."""
+        rows = np.arange(max(self.next_row, end_row - self._size), end_row)
+        self._rows[rows % self._size] = _NONE
 
     def _allocate(self, columns: Columns) -> None:
         self._layout = {name: (column.dtype, column.shape[1:]) for name, column in columns.items()}

@@ -14,6 +14,11 @@
 #include <stdint.h>
 #include <string.h>
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#include <unistd.h>
+#endif
+
 #define CHILDREN 8
 #define CHILDREN_BITS 3
 #define CACHE_LINE 64
@@ -146,6 +151,18 @@ find(SumTree *tree, double *points, int64_t *slots, Py_ssize_t count)
     }
 }
 
+/* Cut the line into as many `parts` as a row of `shares` is long; in place of each share of a part, write its point. */
+static void
+spread(SumTree *tree, double *shares, Py_ssize_t count, Py_ssize_t parts)
+{
+    double width = total_of(tree) / (double)parts;
+    for (Py_ssize_t row = 0; row < count; row += parts) {
+        for (Py_ssize_t part = 0; part < parts; part++) {
+            shares[row + part] = ((double)part + shares[row + part]) * width;
+        }
+    }
+}
+
 /* --- what Python hands over and gets back ----------------------------------------------------------------------- */
 
 /* Look at the memory of a contiguous array of 8-byte numbers whose type is one of `formats`. */
@@ -248,28 +265,48 @@ tree_get(SumTree *self, PyObject *slots_array)
     return result;
 }
 
+/* Look for points, or for shares of the parts that the line is cut into; the values are then shares of the total. */
 static PyObject *
-tree_find(SumTree *self, PyObject *points_array)
+search(SumTree *self, PyObject *array, bool in_parts)
 {
-    Py_buffer points_view;
+    Py_buffer view;
     if (!(total_of(self) > 0.0 && isfinite(total_of(self)))) {
         PyErr_SetString(PyExc_ValueError, "a sum tree whose sum is 0 or infinite cannot be searched");
         return NULL;
     }
-    if (!view_numbers(points_array, INFINITY, "points must not be negative", &points_view)) {
+    if (!view_numbers(array, INFINITY, "points must not be negative", &view)) {
         return NULL;
     }
-    PyObject *slots = PyByteArray_FromStringAndSize(NULL, points_view.len);
-    PyObject *values = PyByteArray_FromStringAndSize(points_view.buf, points_view.len);
+    PyObject *slots = PyByteArray_FromStringAndSize(NULL, view.len);
+    PyObject *values = PyByteArray_FromStringAndSize(view.buf, view.len);
     PyObject *result = slots && values ? PyTuple_Pack(2, slots, values) : NULL;
     if (result != NULL) {
-        find(self, (double *)PyByteArray_AS_STRING(values), (int64_t *)PyByteArray_AS_STRING(slots),
-             points_view.len / 8);
+        double *points = (double *)PyByteArray_AS_STRING(values);
+        Py_ssize_t count = view.len / 8;
+        if (in_parts) {
+            spread(self, points, count, view.ndim ? view.shape[view.ndim - 1] : 1);
+        }
+        find(self, points, (int64_t *)PyByteArray_AS_STRING(slots), count);
+        for (Py_ssize_t i = 0; in_parts && i < count; i++) {
+            points[i] /= total_of(self);
+        }
     }
     Py_XDECREF(slots);
     Py_XDECREF(values);
-    PyBuffer_Release(&points_view);
+    PyBuffer_Release(&view);
     return result;
+}
+
+static PyObject *
+tree_find(SumTree *self, PyObject *points)
+{
+    return search(self, points, false);
+}
+
+static PyObject *
+tree_draw(SumTree *self, PyObject *shares)
+{
+    return search(self, shares, true);
 }
 
 static PyObject *
@@ -279,6 +316,20 @@ tree_total(SumTree *self, void *Py_UNUSED(closure))
 }
 
 /* --- the type --------------------------------------------------------------------------------------------------- */
+
+/* Ask for large pages: slots are looked at all over the memory, and finding a small page takes as long as reading it. */
+static void
+prefer_large_pages(void *memory, size_t bytes)
+{
+#if defined(MADV_HUGEPAGE)
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), start = ((uintptr_t)memory + page - 1) / page * page;
+    if (start < (uintptr_t)memory + bytes) {
+        (void)madvise((void *)start, (uintptr_t)memory + bytes - start, MADV_HUGEPAGE); /* a wish: it may fail */
+    }
+#else
+    (void)memory, (void)bytes;
+#endif
+}
 
 /* Take memory for all levels, each of them on lines of its own, and divide it among them. */
 static bool
@@ -293,12 +344,13 @@ allocate(SumTree *tree)
         numbers += tree->top_nodes;
         tree->top_nodes /= CHILDREN;
     }
-    numbers += 2 * tree->top_nodes + 1;
-    tree->memory = PyMem_RawCalloc(numbers + CACHE_LINE / sizeof(double), sizeof(double));
+    numbers += 2 * tree->top_nodes + 1 + CACHE_LINE / sizeof(double);
+    tree->memory = PyMem_RawCalloc(numbers, sizeof(double));
     if (tree->memory == NULL) {
         PyErr_NoMemory();
         return false;
     }
+    prefer_large_pages(tree->memory, numbers * sizeof(double));
     double *next = (double *)(((uintptr_t)tree->memory + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
     for (int level = 0; level < tree->levels; level++) {
         tree->sums[level] = next;
@@ -345,6 +397,8 @@ static PyMethodDef tree_methods[] = {
     {"set", (PyCFunction)tree_set, METH_VARARGS, "set(slots, values): give each slot its value, or all of them one."},
     {"get", (PyCFunction)tree_get, METH_O, "get(slots): the bytes of their values."},
     {"find", (PyCFunction)tree_find, METH_O, "find(points): the bytes of the slots they fall on, and of their values."},
+    {"draw", (PyCFunction)tree_draw, METH_O,
+     "draw(shares): the bytes of the slots at these shares of equal parts, and of their shares of the total."},
     {NULL, NULL, 0, NULL},
 };
 

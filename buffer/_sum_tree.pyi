@@ -19,3 +19,5 @@ class SumTree:
         """Return their values, float64."""
     def find(self, points: npt.NDArray[np.float64], /) -> tuple[bytearray, bytearray]:
         """Return the slots, int64, and their values, float64."""
+    def draw(self, shares: npt.NDArray[np.float64], /) -> tuple[bytearray, bytearray]:
+        """Return the slots, int64, and their shares of the total, float64."""

@@ -29,5 +29,13 @@ class CompiledSumTree:
 
     def find(self, points: Values) -> tuple[Slots, Values]:
         """Return the slot each point falls on, and its value."""
-        slots, values = self._tree.find(np.ascontiguousarray(points))
-        return np.frombuffer(slots, np.int64).reshape(points.shape), np.frombuffer(values).reshape(points.shape)
+        return _arrays(self._tree.find(np.ascontiguousarray(points)), points.shape)
+
+    def draw(self, shares: Values) -> tuple[Slots, Values]:
+        """Return the slot at each share of its part of the line, and that slot's share of the total."""
+        return _arrays(self._tree.draw(np.ascontiguousarray(shares)), shares.shape)
+
+
+def _arrays(found: tuple[bytearray, bytearray], shape: tuple[int, ...]) -> tuple[Slots, Values]:
+    slots, values = found
+    return np.ndarray(shape, np.int64, slots), np.ndarray(shape, np.float64, values)

@@ -240,9 +240,11 @@ class ReplayIndex:
         if rows.ndim != 1 or rows.shape != priorities.shape:
             raise ValueError(f"rows and priorities must be [n] and alike, not {rows.shape} and {priorities.shape}")
         slots = rows % self.capacity
-        live = (self._row_of_slot[slots] == rows) & (rows >= 0)
-        if not live.all():
-            self.ignored_priorities += len(rows) - int(np.count_nonzero(live))
+        live = self._row_of_slot[slots] == rows
+        live &= rows >= 0
+        ignored = len(rows) - int(np.count_nonzero(live))
+        if ignored:
+            self.ignored_priorities += ignored
             slots, priorities = slots[live], priorities[live]
         self._sampler.update(slots, priorities)
 

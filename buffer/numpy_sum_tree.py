@@ -85,6 +85,13 @@ class NumpySumTree:
             nodes += right
         return self._off_empty_leaves(nodes)
 
+    def draw(self, shares: Values) -> tuple[Slots, Values]:
+        """Return the slot at each share of its part of the line, and that slot's share of the total."""
+        parts: int = shares.shape[-1]
+        points = (np.arange(parts) + shares) * (self.total / parts)
+        slots, values = self.find(points)
+        return slots, values / self.total
+
     def _check_slots(self, slots: Slots) -> None:
         if slots.size and not 0 <= slots.min() <= slots.max() < self.capacity:
             raise IndexError(f"slots {slots.min()} to {slots.max()} of a sum tree of {self.capacity}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from typing import Protocol
 
@@ -133,19 +134,18 @@ class PrioritizedSampler:
         """Draw one row per stratum and batch; see Sampler."""
         if not self._rows:
             raise ValueError("there is no row to sample")
-        total = self._tree.total
-        points = (np.arange(batch_size) + rng.random((batches, batch_size))) * (total / batch_size)
-        slots, values = self._tree.find(points)
-        return slots, values / total
+        return self._tree.draw(rng.random((batches, batch_size)))
 
     def update(self, slots: Slots, priorities: npt.NDArray[np.floating]) -> None:
         """Set the priorities of `slots`; where a slot occurs twice, the last wins. Those not finite are refused."""
         sizes = np.abs(priorities, dtype=np.float64)
-        if not np.isfinite(sizes.max(initial=0.0)):  # nan is larger than any number here
+        largest = float(sizes.max(initial=0.0))
+        if not math.isfinite(largest):  # nan is larger than any number here
             finite = np.isfinite(sizes)
             self.refused_priorities += len(sizes) - int(np.count_nonzero(finite))
             slots, sizes = slots[finite], sizes[finite]
-        self._largest = max(self._largest, float(sizes.max(initial=0.0)))
+            largest = float(sizes.max(initial=0.0))
+        self._largest = max(self._largest, largest)
         self._priorities[slots] = sizes
         self._tree.set(slots, (sizes + self._epsilon) ** self._alpha)
 

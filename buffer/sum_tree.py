@@ -46,6 +46,14 @@ class SumTree(Protocol):
         """
         ...
 
+    def draw(self, shares: Values) -> tuple[Slots, Values]:
+        """Cut the line into as many equal parts as `shares` [..., parts], each in [0, 1), has columns, and return the
+        slot at each share of its part, and that slot's share of the total, in the shape of `shares`.
+
+        Raises ValueError as `find` does.
+        """
+        ...
+
 
 _tree: type[NumpySumTree] | type[CompiledSumTree]
 try:

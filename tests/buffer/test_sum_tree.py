@@ -88,6 +88,33 @@ def test_any_sequence_of_changes_keeps_the_sums(new_tree: NewTree, data: st.Data
         np.testing.assert_array_equal(values, naive[found])
 
 
+@both
+def test_a_draw_cuts_the_line_into_equal_parts(new_tree: NewTree) -> None:
+    tree = new_tree(4)
+    tree.set(np.arange(4), np.array([1.0, 0.0, 2.0, 5.0]))
+    # Parts of 2: the points are 0, 3, 5.5 and 7.9; then 1, 2, 5.9 and 6.
+    slots, shares = tree.draw(np.array([[0.0, 0.5, 0.75, 0.95], [0.5, 0.0, 0.95, 0.0]]))
+    assert slots.tolist() == [[0, 3, 3, 3], [2, 2, 3, 3]]
+    assert shares.tolist() == [[0.125, 0.625, 0.625, 0.625], [0.25, 0.25, 0.625, 0.625]]
+    assert tree.draw(np.array([[0.1], [0.2]]))[0].tolist() == [[0], [2]], "each row is a whole line"
+
+
+@both
+@settings(deadline=None, max_examples=50)
+@given(capacity=st.sampled_from(CAPACITIES), rows=st.integers(0, 3), parts=st.integers(1, 300), seed=st.integers(0, 99))
+def test_a_draw_is_a_search_for_its_points(new_tree: NewTree, capacity: int, rows: int, parts: int, seed: int) -> None:
+    tree, rng = new_tree(capacity), np.random.default_rng(seed)
+    tree.set(np.arange(capacity), rng.random(capacity))
+    given_shares = rng.random((rows, parts))
+    slots, values = tree.find((np.arange(parts) + given_shares) * (tree.total / parts))
+    drawn, shares = tree.draw(given_shares)
+    np.testing.assert_array_equal(drawn, slots)
+    np.testing.assert_array_equal(shares, values / tree.total)
+    assert (given_shares < 1).all(), "what was handed over was written to"
+    assert drawn.dtype == np.int64
+    assert shares.dtype == np.float64
+
+
 @pytest.mark.skipif(not COMPILED, reason="there is one tree only; the first test says whether that is right")
 @settings(deadline=None, max_examples=150)
 @given(data=st.data(), capacity=st.sampled_from(CAPACITIES), seed=st.integers(0, 2**32))
@@ -104,6 +131,9 @@ def test_both_trees_are_one_and_the_same(data: st.DataObject, capacity: int, see
         points = np.concatenate([rng.random(200), [0.0, 1.0, 2.0, np.nextafter(1.0, 0.0)]]) * trees[0].total
         points = np.concatenate([points, trees[0].get(np.arange(capacity)).cumsum()])
         for one, other in zip(trees[0].find(points), trees[1].find(points), strict=True):
+            np.testing.assert_array_equal(one, other)
+        shares = rng.random((3, 67))
+        for one, other in zip(trees[0].draw(shares), trees[1].draw(shares), strict=True):
             np.testing.assert_array_equal(one, other)
 
 
@@ -145,6 +175,8 @@ def test_long_use_does_not_drift(new_tree: NewTree) -> None:
 def test_a_tree_without_a_sum_refuses_to_search(new_tree: NewTree) -> None:
     with pytest.raises(ValueError, match="cannot be searched"):
         new_tree(10).find(np.array([0.0]))
+    with pytest.raises(ValueError, match="cannot be searched"):
+        new_tree(10).draw(np.array([0.0]))
     endless = new_tree(10)
     with np.errstate(over="ignore"):
         endless.set(np.arange(2), 1.7e308)
@@ -191,6 +223,8 @@ def test_points_before_the_line_are_refused(new_tree: NewTree, point: float) -> 
     tree.set(np.array([1]), 2.0)
     with pytest.raises(ValueError, match="must not be negative"):
         tree.find(np.array([1.0, point]))
+    with pytest.raises(ValueError, match="must not be negative"):
+        tree.draw(np.array([point, 0.5]))
 
 
 @both
@@ -216,6 +250,7 @@ def test_arrays_may_lie_in_memory_as_they_like(new_tree: NewTree) -> None:
     assert tree.get(np.arange(20)[::-2]).tolist() == [0.0] * 10
     assert tree.get(np.arange(20)[::2]).tolist() == [19.0, 17.0, 15.0, 13.0, 11.0, 9.0, 7.0, 5.0, 3.0, 1.0]
     assert tree.find(np.array([[0.0, 19.0], [36.0, 99.0]]).T)[0].tolist() == [[0, 4], [2, 18]]
+    assert tree.draw(np.array([[0.0, 0.5], [0.4, 0.999]]).T)[0].tolist() == [[0, 8], [2, 18]]
 
 
 @pytest.mark.skipif(not COMPILED, reason="numpy converts such arrays itself")
@@ -226,5 +261,6 @@ def test_the_compiled_tree_takes_no_other_numbers() -> None:
     with pytest.raises(TypeError, match=r"type '>[lq]'"):
         tree.get(np.arange(3, dtype=">i8"))
     tree.set(np.arange(3), 1.0)
-    with pytest.raises(TypeError, match="type 'f'"):
-        tree.find(np.zeros(1, np.float32))  # pyright: ignore[reportArgumentType]
+    for look in (tree.find, tree.draw):
+        with pytest.raises(TypeError, match="type 'f'"):
+            look(np.zeros(1, np.float32))  # pyright: ignore[reportArgumentType]

@@ -51,13 +51,16 @@ class _Tally:
 class BufferMonitor:
     """Sums up what it is shown and returns a table's numbers when one is due. Knows no logs and no clock."""
 
-    def __init__(self, index: ReplayIndex, interval_samples: int, interval_s: float, *, now_s: float) -> None:
+    def __init__(
+        self, index: ReplayIndex, interval_samples: int, interval_s: float, *, now_s: float, batches: int = 0
+    ) -> None:
+        """`batches` is how many a resumed run has drawn before."""
         if interval_samples < 1 or not interval_s > 0:
             raise ValueError(f"intervals must be positive, not {interval_samples} batches and {interval_s} s")
         self._index = index
         self._interval_samples = interval_samples
         self._interval_s = interval_s
-        self._batches = 0
+        self._batches = batches
         self._tally = _Tally()
         self._period_start_s = now_s
         self._seen = self._totals()

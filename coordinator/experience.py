@@ -248,8 +248,10 @@ class Experience:
         return news
 
     def _new_monitor(self, now_s: float) -> BufferMonitor:
-        log = self._config.log
-        return BufferMonitor(self._index, log.buffer_interval_samples, log.buffer_interval_s, now_s=now_s)
+        log, drawn = self._config.log, self._index.sampled_rows // self.plan.rows_per_update
+        return BufferMonitor(
+            self._index, log.buffer_interval_samples, log.buffer_interval_s, now_s=now_s, batches=drawn
+        )
 
     def _note_gone(self, chunk: IndexedChunk) -> None:
         self._gone.append(chunk.first_row)
@@ -281,6 +283,10 @@ class Experience:
         """Versions between the newest policy and the one that collected the newest chunk."""
         seen = self._newest_chunk_policy
         return max(newest.version - seen.version, 0) if seen.epoch == newest.epoch else 0
+
+    def start(self, now_s: float) -> None:
+        """The time begins that reports are about."""
+        self._monitor = self._new_monitor(now_s)
 
     def reports(self, counters: Counters, now_s: float, *, last: bool = False) -> list[Report]:
         """What the buffer's log has to show since the last call; `last`: the period that is not over too."""

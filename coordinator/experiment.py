@@ -142,6 +142,8 @@ class Experiment:
         """A worker was drawn from the herd for it."""
         if self.state == "queued":
             self._standing.start(now_s)
+            self.experience.start(now_s)
+            self._vitals.start(now_s)
         return self._team.join(number, role, worker)
 
     def lend(self, number: int, to: str) -> list[Step]:
@@ -181,13 +183,10 @@ class Experiment:
 
     def tick(self, now_s: float) -> list[Step]:
         """Time has passed."""
-        if self.over:
-            return []  # the run folder is closed
-        steps = self._buffer_reports(now_s)
-        if self.state == "queued":
-            return steps
+        if self.over or self.state == "queued":
+            return []  # the run folder is closed; its time stands still
         self._supply.note_rates(now_s)
-        return steps + self._vital_signs(now_s) + self._go_on(now_s)
+        return self._buffer_reports(now_s) + self._vital_signs(now_s) + self._go_on(now_s)
 
     def _go_on(self, now_s: float) -> list[Step]:
         """What is due now: a row of progress.txt, a save; the end, and its next stage."""

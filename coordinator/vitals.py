@@ -75,6 +75,10 @@ class Vitals:
         self._lives: dict[str, _Life] = {}
         self._marks: dict[str, _Mark] = {}
 
+    def start(self, now_s: float) -> None:
+        """The time that is told of begins."""
+        self._reported_s = now_s
+
     def told(self, role: str, name: str, vitals: WorkerVitals) -> None:
         """A process of this role and name says how its lease has gone so far."""
         life = self._lives.get(name)

@@ -46,7 +46,8 @@ class EventWriter:
         self._begin(Counters(env_step=sys.maxsize, train_iter=train_iter, wall_s=math.inf))
 
     def newest_step(self, tag: str) -> int:
-        """The highest step at which this tag was shown when the file was opened or rewound; -1 for none."""
+        """The highest step at which this tag was shown: by seconds until now, on other axes when the file was opened or
+        rewound; -1 for none."""
         return self._newest.get(tag, -1)
 
     def _begin(self, resumed: Counters | None) -> None:
@@ -75,8 +76,12 @@ class EventWriter:
         )
 
     def throughput(self, prefix: str, values: Mapping[str, Value], *, wall_s: float) -> None:
-        """Add `<prefix>_sec/<key>` at the whole seconds since the run began."""
-        self._write((int(wall_s), _tagged(f"{prefix}_sec", values)))
+        """Add `<prefix>_sec/<key>` at the whole seconds since the run began; a second that has its point gets no other
+        (a run that ends right after a table has one more)."""
+        second, all_ = int(wall_s), _tagged(f"{prefix}_sec", values)
+        tagged = {tag: value for tag, value in all_.items() if self.newest_step(tag) < second}
+        self._write((second, tagged))
+        self._newest |= dict.fromkeys(tagged, second)
 
     def close(self) -> None:
         """Close the file."""

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from remuda.coordinator.experience import Accepted, Experience
+from remuda.logbook.training_reports import BufferSampleReport
 from remuda.tests.buffer.chunks import meta_of
 from remuda.tests.worker.leases import small_config
 from remuda.wire.messages import Counters, PolicyRef
@@ -124,6 +125,19 @@ def test_policy_lag_counts_versions_within_an_epoch() -> None:
     assert held.policy_lag(PolicyRef(2, 8, 80)) == 3
     assert held.policy_lag(PolicyRef(2, 4, 40)) == 0
     assert held.policy_lag(PolicyRef(3, 0, 50)) == 0  # a new learner: not comparable
+
+
+def test_batches_are_counted_from_the_begin_of_the_run_over_a_restart() -> None:
+    held, again = experience(), experience()
+    held.accept(meta_of(0, 50))
+    size = held.plan.rows_per_update
+    held.sample(150, size, train_iter=3)
+    again.remember(held.memory(), [], 5.0)
+    again.accept(meta_of(1, 50))
+    again.sample(60, size, train_iter=4)
+    (report,) = again.reports(Counters(train_iter=4), 6.0)
+    assert isinstance(report, BufferSampleReport)
+    assert report.sample_count == 210
 
 
 def test_its_tables_are_handed_over_once() -> None:

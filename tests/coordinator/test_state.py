@@ -86,6 +86,20 @@ def test_the_tables_of_the_buffer_add_up_to_the_whole_run() -> None:
     assert sum(table.past_s for table in tables) == pytest.approx(status.wall_s, abs=1.0)
 
 
+def test_nothing_is_told_of_a_buffer_while_its_experiment_waits_for_workers() -> None:
+    world = World(config(log={"buffer_interval_s": 1.0}))
+    world.herd(collectors=2, learners=0)
+    world.submit()
+    submitted_s = world.now_s
+    while world.now_s < submitted_s + 5.0:
+        world.step()
+    assert world.reports == []
+    world.add("learner", 9)
+    status = finished(world)
+    tables = [report for report in world.reports if isinstance(report, BufferThroughputReport)]
+    assert sum(table.past_s for table in tables) == pytest.approx(status.wall_s, abs=1.0)
+
+
 def test_reaching_the_stop_value_ends_the_run_with_that_file_as_best() -> None:
     world = World(config(stop={"stop_value": 150.0, "max_env_steps": 100_000}))
     world.herd(collectors=2)

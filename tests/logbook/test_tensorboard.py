@@ -38,6 +38,19 @@ def test_values_are_read_back_on_both_axes(tmp_path: Path) -> None:
     writer.close()
 
 
+def test_a_second_has_one_point_also_over_a_resume(tmp_path: Path) -> None:
+    """The table of a period that a run's end cut short may come in the second of the one before."""
+    first = EventWriter(tmp_path)
+    for wall_s, rows in ((60.1, 64), (60.9, 3), (120.5, 64), (121.0, 5)):
+        first.throughput("buffer", {"pushed_in": rows}, wall_s=wall_s)
+    first.close()
+    second = EventWriter(tmp_path, resumed=Counters(wall_s=120.8))
+    for wall_s, rows in ((120.9, 1), (121.9, 7)):
+        second.throughput("buffer", {"pushed_in": rows}, wall_s=wall_s)
+    second.close()
+    assert curves(tmp_path) == {"buffer_sec/pushed_in": [(60, 64.0), (120, 64.0), (121, 7.0)]}
+
+
 def test_what_is_no_finite_number_is_left_out(tmp_path: Path) -> None:
     writer = EventWriter(tmp_path)
     values: dict[str, Value] = {"a": float("nan"), "b": float("inf"), "c": "text", "d": [1.0], "e": 1e300, "f": -2.0}

@@ -11,11 +11,12 @@ from remuda.tests.faults.herd import Herd, make_user
 from remuda.tests.logbook.event_reader import curves
 from remuda.tests.parallel.command import Command, wait_until
 from remuda.tests.parallel.reading import index, progress, table, texts
-from remuda.tests.parallel.user_folder import CONFIG
+from remuda.tests.parallel.user_folder import CONFIG, HELD, UserFolder
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(150)]
 
 LONG: dict[str, dict[str, object]] = {
+    **HELD,
     "stop": {"max_env_steps": 9_000},
     "log": {**CONFIG["log"], "progress_interval_env_steps": 250, "buffer_interval_s": 2.0},
 }
@@ -29,12 +30,13 @@ def assert_shown_once(run: Path, *, end: int) -> None:
     assert at == sorted(set(at))
     assert at[0] == 0, "how the initial policy was judged"
     assert {env_step // 250 for env_step in at} >= set(range(at[1] // 250, end // 250)), "a row for each stretch"
-    assert at[1] < 4_000, "the first ones wait for row 0"
+    assert at[1] < 4_000, "the first ones wait for row 0, and the environments for that"
     for folder in sorted(run.rglob("*_tb_logger")):
         for tag, points in curves(folder).items():
             steps = [step for step, _ in points]
-            assert tag.startswith(("collector_", "vitals_")) or steps == sorted(steps), (folder.name, tag, steps)
-            if tag.startswith(("learner_iter/", "evaluator_", "buffer_sec/")):  # others have several values at one step
+            assert tag.startswith("collector_") or steps == sorted(steps), (folder.name, tag, steps)
+            if tag.startswith(("learner_iter/", "evaluator_", "buffer_sec/", "vitals_sec/")):
+                # others have several values at one step
                 assert len(set(steps)) == len(steps), (folder.name, tag, steps)
     judged = [record for record in index(run)["checkpoints"] if record["reward"] is not None]
     shown = dict(curves(run / "log" / "commander" / "commander_tb_logger")["evaluator_iter/reward_mean"])
@@ -50,7 +52,9 @@ def test_all_killed_and_started_again(tmp_path: Path) -> None:
     try:
         herd.coordinator()
         herd.workers()
+        user.hold()
         run = herd.submit(user)
+        release_after_row_0(user, run)
         for env_step in (800, 4_000):
             herd.wait_env_step("horse", env_step)
             for process in herd.family():
@@ -67,12 +71,15 @@ def test_all_killed_and_started_again(tmp_path: Path) -> None:
 
 def test_all_killed_and_resumed(tmp_path: Path) -> None:
     user, run = make_user(tmp_path / "user", LONG), tmp_path / "run"
+    user.hold()
     commands: list[Command] = []
     try:
         for number, env_step in enumerate((1_500, 4_000)):
             more = ("--resume",) if number else ()
             command = Command(tmp_path / f"{number}", user.root, "launch", user.config, "--run-dir", run, *more)
             commands.append(command)
+            if not number:
+                release_after_row_0(user, run)
             kill_at(env_step, command, run)
         last = Command(tmp_path / "last", user.root, "launch", user.config, "--run-dir", run, "--resume")
         commands.append(last)
@@ -82,6 +89,11 @@ def test_all_killed_and_resumed(tmp_path: Path) -> None:
         for command in commands:
             command.end()
     assert_shown_once(run, end=9_000)
+
+
+def release_after_row_0(user: UserFolder, run: Path) -> None:
+    wait_until(lambda: (run / "progress.txt").exists() and progress(run), 60, "the initial policy is judged")
+    user.release()
 
 
 def kill_at(env_step: int, command: Command, run: Path) -> None:

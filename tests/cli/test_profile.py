@@ -49,5 +49,5 @@ def test_every_role_of_a_launch_says_where_its_time_went(tmp_path: Path) -> None
     ]
     assert len(list(kept.glob("*.folded"))) == len(names)
     for role, where in (("learner", "learner/loop.py"), ("collector", "collector/"), ("coordinator", "Service.run")):
-        (page, *_) = sorted(kept.glob(f"{role}*.txt"))
-        assert where in page.read_text(), page
+        pages = [page.read_text() for page in kept.glob(f"{role}*.txt")]
+        assert any(where in page for page in pages), role  # one collector may have done all the work

@@ -12,7 +12,7 @@ import pytest
 from remuda.cli import connecting
 from remuda.coordinator.service import Service, Settings
 from remuda.tests.cli.terminal import Terminal
-from remuda.tests.worker.fake_coordinator import UUID, FakeCoordinator
+from remuda.tests.worker.fake_coordinator import DEADLINE_S, UUID, FakeCoordinator
 from remuda.wire import connection_file
 from remuda.wire.messages import PROTOCOL_VERSION, CoordinatorStatus, Status
 from remuda.worker.life import Life
@@ -68,7 +68,11 @@ def starting(tmp_path: Path) -> Iterator[Path]:
         timer.join()
 
 
-def test_a_coordinator_that_is_being_started_is_waited_for(terminal: Terminal, starting: Path) -> None:
+def test_a_coordinator_that_is_being_started_is_waited_for(
+    terminal: Terminal, starting: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LOOK_S", "SAID_AFTER_S"):
+        monkeypatch.setattr(connecting, name, DEADLINE_S)
     ended = terminal.remuda("status", "--runs-dir", starting)
     assert ended.code == 0
     assert "no experiment" in ended.out
@@ -76,14 +80,14 @@ def test_a_coordinator_that_is_being_started_is_waited_for(terminal: Terminal, s
 
 
 def test_who_waits_longer_says_so(terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connecting, "LOOK_S", 0.1)
+    monkeypatch.setattr(connecting, "LOOK_S", 1.0)
     monkeypatch.setattr(connecting, "SAID_AFTER_S", 0.02)
     (tmp_path / "runs").mkdir()
     ended = terminal.remuda("status", "--runs-dir", tmp_path / "runs")
     assert ended.code == 2
     first, second = ended.err.splitlines()
     assert first.startswith("waits for a coordinator: ")
-    assert first.endswith("/runs/connection.json is not there (for at most 0.1 s)")
+    assert first.endswith("/runs/connection.json is not there (for at most 1 s)")
     assert "connection.json does not exist: no coordinator has been started there" in second
 
 

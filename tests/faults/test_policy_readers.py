@@ -45,7 +45,10 @@ def be_reader(path):
             return
 
 path, kills, random, parent = Path(sys.argv[1]), int(sys.argv[2]), random.Random(0), os.getpid()
-publish(path, weights(0), PolicyRef(0, 0, 0), warn=print)
+begin_s = time.monotonic()
+for version in range(10):
+    publish(path, weights(0), PolicyRef(0, version, 0), warn=print)
+longest_s = max(0.01, 4 * (time.monotonic() - begin_s) / 10)  # a child is to get something published, whatever the disk
 readers = []
 for _ in range(2):
     readers.append(os.fork())
@@ -57,7 +60,7 @@ for epoch in range(1, kills + 1):
     if child == 0:
         for version in range(10**9):
             publish(path, weights(epoch), PolicyRef(epoch, version, version), warn=print)
-    time.sleep(random.random() * 0.01)
+    time.sleep(random.random() * longest_s)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
 (path.parent / "over").touch()

@@ -203,12 +203,14 @@ def test_a_killed_collector_serves_again_soon(survived: Survived) -> None:
 def test_a_silent_worker_is_lost_within_the_limit_and_the_run_goes_on_meanwhile(survived: Survived) -> None:
     """6, 7."""
     print(f"7: lost after {survived.lost_s:.2f} s with a limit of {LOST_AFTER_S} s")
-    assert LOST_AFTER_S - BEAT_S <= survived.lost_s <= LOST_AFTER_S + 2 * BEAT_S
+    assert within(survived.lost_s, LOST_AFTER_S + 2 * BEAT_S)
     before, after = survived.env_steps
     assert after >= before + 500
     said = survived.herd.said()
     for life in survived.frozen:
-        assert f"{life.role} {life.uuid} is lost: silent for" in said
+        silent = re.search(rf"{life.role} {life.uuid} is lost: silent for ([0-9.]+) s", said)
+        assert silent is not None
+        assert float(silent[1]) >= LOST_AFTER_S
 
 
 @group
@@ -236,7 +238,8 @@ def make_lame():
 def test_an_environment_that_never_resets_fails_its_run_and_no_other(tmp_path: Path, herds: Herds) -> None:
     """9. The workers serve on; pauses double; the traceback and its count are in the commander's log."""
     small = {"collector": {**CONFIG["collector"], "count": 1}}
-    user = make_user(tmp_path / "user", {**LONG, **small})
+    user = make_user(tmp_path / "user", {**LONG, **small, **HELD})
+    user.hold()  # it cannot be over before the other begins
     lame = make_user(tmp_path / "lame", {**small, "env": {"make": "my_envs:make_lame"}})
     with (lame.root / "my_envs.py").open("a") as module:
         module.write(BROKEN)
@@ -248,6 +251,7 @@ def test_an_environment_that_never_resets_fails_its_run_and_no_other(tmp_path: P
     wait_until(lambda: herd.experiment("good").state == "running", 20, "the good run has its workers")
     of_good = {worker.uuid for worker in herd.members() if worker.experiment}
     bad = herd.submit(lame, "bad")
+    user.release()
     herd.wait_over("good")
     failed = herd.wait_over("bad", "failed")
     assert "the horse does not get up" in (failed.reason or "")

@@ -118,7 +118,7 @@ def _sicken(seen: Published, file: Path, number: int, failing: str) -> Sickness:
     complaints = len(seen.said("cannot be written"))
     (file.with_suffix(".new")).write_text(f"{number} {failing}")
     file.with_suffix(".new").rename(file)
-    time.sleep(0.2)  # what had passed before may be published still
+    wait_until(lambda: len(seen.said("cannot be written")) > complaints, 10, "it complains")  # and writes no more
     before, begun = seen.ref(), seen.herd.experiment("horse").env_step
     time.sleep(SICK_S)
     loaded = load(seen.file)

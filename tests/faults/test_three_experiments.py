@@ -10,6 +10,7 @@ from remuda.tests.faults.conftest import Herds
 from remuda.tests.faults.herd import assert_exact, commander, make_user
 from remuda.tests.faults.test_processes import LONG
 from remuda.tests.parallel.reading import progress
+from remuda.tests.parallel.user_folder import HELD
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 
@@ -17,10 +18,14 @@ NAMES = ("bay", "roan", "grey")
 
 
 def test_three_experiments_on_four_workers_survive_their_coordinator(tmp_path: Path, herds: Herds) -> None:
-    """All three finish, with exact counters, in the order of their priorities; no worker has to start anew."""
+    """All three finish, with exact counters, in the order of their priorities; no worker has to start anew.
+
+    None can finish before it was looked at, since its environments wait."""
     herd = herds()
     coordinator = herd.gather()
-    users = {name: make_user(tmp_path / name, LONG) for name in NAMES}
+    users = {name: make_user(tmp_path / name, {**LONG, **HELD}) for name in NAMES}
+    for user in users.values():
+        user.hold()
     runs = {name: herd.submit(users[name], name, priority=5 * (name == "grey")) for name in NAMES}
     herd.wait_env_step("bay", 1_000)
     assert [herd.experiment(name).state for name in NAMES] == ["running", "queued", "queued"]
@@ -28,12 +33,15 @@ def test_three_experiments_on_four_workers_survive_their_coordinator(tmp_path: P
     coordinator.kill()
     coordinator.wait()
     coordinator = herd.coordinator()
+    users["bay"].release()
     herd.wait_over("bay")
     herd.wait_env_step("grey", 1_000)
     assert herd.experiment("roan").state == "queued", "the higher priority goes first"
     coordinator.kill()
     coordinator.wait()
     herd.coordinator()
+    users["grey"].release()
+    users["roan"].release()
     for name in NAMES:
         assert herd.wait_over(name, deadline_s=90).env_step >= 6_000
     herd.shut_down()

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from remuda.tests.parallel.command import Command, Ended
-from remuda.tests.parallel.user_folder import UserFolder
+from remuda.tests.parallel.command import Command, Ended, wait_until
+from remuda.tests.parallel.reading import pids, texts
+from remuda.tests.parallel.user_folder import HELD, UserFolder
 
 
 @dataclass(frozen=True)
@@ -25,14 +26,23 @@ class Finished:
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """One short run, started inside a git repository with a change that is not committed."""
+    """One short run, started inside a git repository with a change that is not committed.
+
+    It would be over in half a second, and whoever joins it later than the others would have no part in it. So its
+    environments wait until both collectors have worked and the evaluator has judged the policy to start from.
+    """
     place = tmp_path_factory.mktemp("finished")
-    user = UserFolder.make(place / "user")
+    user = UserFolder.make(place / "user", HELD)
+    user.hold()
     _commit(user.root)
     user.config.write_text(user.config.read_text() + "# not committed\n")
     run = place / "runs" / "horse"
     command = Command(place / "scratch", user.root, "launch", user.config, "--run-dir", run)
     try:
+        wait_until_held(command, run, user)
+        commander = run / "log" / "commander" / "commander_logger.txt"
+        wait_until(lambda: texts(commander, "evaluation of iteration_0.pth.tar"), 60, "the initial policy is judged")
+        user.release()
         ended = command.ended()
         assert ended.code == 0, ended.err
         return Finished(run, user, command, ended)
@@ -60,6 +70,16 @@ class Launcher:
         command = Command(self.place / f"scratch{len(self.commands)}", cwd, *arguments)
         self.commands.append(command)
         return command
+
+
+def wait_until_held(command: Command, run: Path, user: UserFolder) -> None:
+    """Until both collectors wait in their environments: each has worked, and the run cannot end."""
+
+    def held() -> bool:
+        collectors = pids(run, "collector")
+        return command.process.poll() is not None or (len(collectors) == 2 and user.held(collectors))
+
+    wait_until(held, 60, "both collectors wait in their environments")
 
 
 def _commit(root: Path) -> None:

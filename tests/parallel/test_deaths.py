@@ -13,7 +13,7 @@ from remuda.buffer.chunk import read_meta
 from remuda.policy.policy_file import read_ref
 from remuda.tests.logbook.event_reader import curves
 from remuda.tests.parallel.command import Command, Ended, wait_until
-from remuda.tests.parallel.conftest import Launcher
+from remuda.tests.parallel.conftest import Launcher, wait_until_held
 from remuda.tests.parallel.reading import Joined, index, joined, pids, progress, texts
 from remuda.tests.parallel.user_folder import HELD, UserFolder
 
@@ -48,7 +48,8 @@ def survived(tmp_path_factory: pytest.TempPathFactory) -> Survived:
     run = place / "run"
     command = Command(place / "scratch", user.root, "launch", user.config, "--run-dir", run)
     try:
-        collector = _kill_once_held(command, run, user)
+        wait_until_held(command, run, user)
+        collector = _kill(run, "collector")
         learner = _kill(run, "learner")
         user.release()
         ended = command.ended()
@@ -56,15 +57,6 @@ def survived(tmp_path_factory: pytest.TempPathFactory) -> Survived:
         return Survived(run, user, ended, collector, learner)
     finally:
         command.end()
-
-
-def _kill_once_held(command: Command, run: Path, user: UserFolder) -> Joined:
-    def held() -> bool:
-        collectors = pids(run, "collector")
-        return command.process.poll() is not None or (len(collectors) == 2 and user.held(collectors))
-
-    wait_until(held, 60, "both collectors wait in their environments")
-    return _kill(run, "collector")
 
 
 def _kill(run: Path, role: str) -> Joined:

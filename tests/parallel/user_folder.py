@@ -64,7 +64,7 @@ def make_env(hold_after=None, fail_after=None):
 '''
 
 CONFIG: dict[str, dict[str, object]] = {
-    "env": {"make": "my_envs:make_env", "num_envs": 4},
+    "env": {"make": "my_envs:make_env", "num_envs": 4, "vectorization": "sync"},  # no copy is stepped to be timed
     "policy": {"type": "dqn", "hidden": [16, 16], "epsilon_decay_env_steps": 1000},
     "learner": {"batch_size": 32, "publish_interval_iters": 5},
     "collector": {"count": 2, "chunk_env_steps": 32},

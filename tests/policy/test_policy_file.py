@@ -376,14 +376,17 @@ from remuda.policy.policy_file import load, publish
 from remuda.wire.messages import PolicyRef
 
 path, random = Path(sys.argv[1]), random.Random(0)
-publish(path, {"w": np.zeros(20_000)}, PolicyRef(0, 0, 0), warn=print)
+begin_s = time.monotonic()
+for version in range(10):
+    publish(path, {"w": np.zeros(20_000)}, PolicyRef(0, version, 0), warn=print)
+longest_s = max(0.01, 4 * (time.monotonic() - begin_s) / 10)  # a child is to get something published, whatever the disk
 last = None
 for epoch in range(1, 101):
     child = os.fork()
     if child == 0:
         for version in range(10**9):
             publish(path, {"w": np.full(20_000, float(epoch))}, PolicyRef(epoch, version, version), warn=print)
-    time.sleep(random.random() * 0.01)
+    time.sleep(random.random() * longest_s)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     loaded = load(path, deadline_s=0.0)

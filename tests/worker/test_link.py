@@ -340,9 +340,9 @@ def test_a_silent_coordinator_is_lost_and_stays_so() -> None:
 
 
 def test_an_answering_coordinator_is_not_lost() -> None:
-    """Twenty beats of 0.05 s are more than three times the death timeout."""
-    with FakeCoordinator(death_timeout_s=0.3) as coordinator, linked(coordinator) as link:
-        coordinator.until(lambda: len(coordinator.heard_of(Beat)) >= 20)
+    """Sixty beats of 0.05 s are three times the death timeout."""
+    with FakeCoordinator(death_timeout_s=1.0) as coordinator, linked(coordinator) as link:
+        coordinator.until(lambda: len(coordinator.heard_of(Beat)) >= 60)
         assert link.receive(0.0) is None
 
 

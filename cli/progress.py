@@ -63,11 +63,12 @@ def number(value: float | None) -> str:
 def plain_line(status: ExperimentStatus, stop: StopConfig) -> str:
     """One line for logs and pipes."""
     expected = outlook(status, stop)
+    why = "" if status.waiting_for is None else f" | {status.waiting_for}"
     return (
         f"{status.name}: {status.state} | env_step {status.env_step} ({status.env_steps_per_s:.0f}/s) | "
         f"train_iter {status.train_iter} ({status.train_iters_per_s:.0f}/s) | episode {status.episode} | "
         f"return last {number(status.last_return)} best {number(status.best_return)} | "
-        f"{duration(status.wall_s)} gone, at most {duration(expected.left_s)} left"
+        f"{duration(status.wall_s)} gone, at most {duration(expected.left_s)} left{why}"
     )
 
 
@@ -137,6 +138,8 @@ class LiveView:
         )
         table.add_row("return", f"last {number(status.last_return)}   best {number(status.best_return)}{goal}")
         table.add_row("time", f"{duration(status.wall_s)} gone, at most {duration(expected.left_s)} left")
+        if status.waiting_for is not None:
+            table.add_row("", status.waiting_for)
         table.add_row("budget", ProgressBar(total=1.0, completed=expected.done, width=40))
         return table
 

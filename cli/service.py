@@ -11,6 +11,7 @@ import typer
 from remuda.cli.connecting import ConnectionPath, connection_path
 from remuda.cli.errors import FAILED, InputError, RunFailedError
 from remuda.cli.options import DEFAULT_RUNS_DIR, RunsDir
+from remuda.cli.submit import WAIT_S
 
 COORDINATOR_EXAMPLE = "remuda coordinator --runs-dir runs"
 WORKER_EXAMPLE = "remuda worker collector --count 2 --runs-dir runs"
@@ -78,7 +79,11 @@ def worker(
     """Join a herd with workers of one role; those that crash are started again, after pauses that double."""
     from remuda.deploy.nanny import make_slots, supervise
 
-    exit_code = supervise(make_slots({role: count}), connection_path(connection_file, runs_dir))
+    file = connection_path(connection_file, runs_dir)
+    missing = "" if file.exists() else f": it is not there yet, and is waited for at most {WAIT_S:g} s"
+    whom = role if count == 1 else f"{count} {role}s"
+    print(f"{whom} for the coordinator of {file}{missing}", file=sys.stderr, flush=True)
+    exit_code = supervise(make_slots({role: count}), file)
     if exit_code:
         raise typer.Exit(exit_code if exit_code in (FAILED, 3) else FAILED)
 

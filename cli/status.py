@@ -101,7 +101,8 @@ def _experiments(experiments: list[ExperimentStatus]) -> RenderableType:
             number(e.best_return),
             duration(e.wall_s),
         )
-    said = [f"{e.name} {e.state}: {e.waiting_for or e.reason}" for e in experiments if e.waiting_for or e.reason]
+    whys = ((e, e.waiting_for or e.reason) for e in experiments)
+    said = [f"{e.name} {e.state}: {why}" for e, why in whys if why and why != e.state]
     return Group(table, *(Text(line) for line in said))
 
 

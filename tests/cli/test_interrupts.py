@@ -89,7 +89,7 @@ def test_a_worker_that_is_still_importing(tmp_path: Path, started: list[Verb]) -
     started.append(verb)
     verb.until(marker.exists, "it imports torch")
     assert verb.interrupted() == 0
-    assert verb.err.read_text() == ""
+    assert verb.err.read_text() == waiting(tmp_path)
 
 
 def test_a_worker_that_waits_for_a_coordinator(tmp_path: Path, started: list[Verb]) -> None:
@@ -98,17 +98,24 @@ def test_a_worker_that_waits_for_a_coordinator(tmp_path: Path, started: list[Ver
     nanny = psutil.Process(verb.process.pid)
     verb.until(lambda: any(child.num_threads() > 1 for child in nanny.children()), "its worker waits")
     assert verb.interrupted() == 0
-    assert verb.err.read_text() == ""
+    assert verb.err.read_text() == waiting(tmp_path)
+
+
+def waiting(folder: Path) -> str:
+    """What a worker says without a coordinator; nothing more follows where it is interrupted then."""
+    file = folder / "runs" / "connection.json"
+    return f"collector for the coordinator of {file}: it is not there yet, and is waited for at most 30 s\n"
 
 
 def test_a_worker_whose_coordinator_does_not_answer(tmp_path: Path, started: list[Verb]) -> None:
     with FakeCoordinator() as coordinator:
         coordinator.answer = lambda message: None
         connection_file.write(tmp_path / "connection.json", coordinator.connection)
-        verb = Verb(tmp_path, "worker", "collector", "--connection-file", "connection.json")
+        verb = Verb(tmp_path, "worker", "collector", "--count", "2", "--connection-file", "connection.json")
         started.append(verb)
         verb.until(lambda: len(coordinator.heard) > 0, "its worker registers")
         assert verb.interrupted() == 0
+        assert verb.err.read_text() == f"2 collectors for the coordinator of {tmp_path}/connection.json\n"
 
 
 @pytest.fixture

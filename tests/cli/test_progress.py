@@ -68,6 +68,19 @@ def test_the_plain_line() -> None:
     )
 
 
+WAITS = "waits for 1 learner (0 free)"
+
+
+def test_why_a_run_waits_is_told() -> None:
+    assert plain_line(status(state="queued", waiting_for=WAITS), STOP).endswith(f"left | {WAITS}")
+    console = Console(file=io.StringIO(), width=100, color_system=None, force_terminal=False)
+    view = LiveView(STOP, console)
+    view.close()
+    with console.capture() as captured:
+        console.print(view.picture(status(state="queued", waiting_for=WAITS)))
+    assert captured.get().splitlines()[6].strip() == WAITS
+
+
 def test_plain_lines_come_with_a_new_state_and_else_now_and_then() -> None:
     output = io.StringIO()
     view = PlainView(STOP, output)

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from remuda.cli.status import picture
 from remuda.tests.cli.statuses import status
-from remuda.wire.messages import CoordinatorStatus, Status, WorkerStatus
+from remuda.wire.messages import CoordinatorStatus, ExperimentStatus, Status, WorkerStatus
 
 COORDINATOR = CoordinatorStatus("cccccccc-0000-4000-8000-000000000001", "tcp://127.0.0.1:5555", 7, 63.0, 1)
 WORKER = WorkerStatus(
@@ -32,9 +32,9 @@ WORKER = WorkerStatus(
 FREE = replace(WORKER, uuid="bbbbbbbb-0000-4000-8000-000000000001", experiment=None, state="idle", work_share=None)
 
 
-def shown(*workers: WorkerStatus) -> list[str]:
+def shown(*workers: WorkerStatus, experiment: ExperimentStatus | None = None) -> list[str]:
     console = Console(file=io.StringIO(), width=160, highlight=False)
-    console.print(picture(Status(COORDINATOR, list(workers), [status()])))
+    console.print(picture(Status(COORDINATOR, list(workers), [experiment or status()])))
     assert isinstance(console.file, io.StringIO)
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
@@ -52,6 +52,18 @@ def test_the_whole_picture() -> None:
         "workers on ranch: 1; cores 8, memory 31.0 GiB",
         "workers on stable: 1; cores 2, memory 4.0 GiB",
     ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"state": "finished", "reason": "stop_value"}, "mine finished: stop_value"),
+        ({"state": "queued", "waiting_for": "waits for 1 learner"}, "mine queued: waits for 1 learner"),
+        ({"state": "stopped", "reason": "stopped"}, ""),  # no news
+    ],
+)
+def test_why_an_experiment_is_over_or_waits(changes: dict[str, str], line: str) -> None:
+    assert shown(WORKER, experiment=status(**changes))[4] == line
 
 
 def test_a_machine_is_shown_once() -> None:

@@ -44,9 +44,11 @@ OVER = ("finished", "stopped", "failed")
 
 
 class Client:
-    """A conversation with one coordinator; a context manager.
+    """Asks the coordinator that the connection file names; a context manager.
 
-    Every method raises RefusedError when the coordinator says no and UnreachableError when it does not answer.
+    Every method raises RefusedError when the coordinator says no, and UnreachableError when it does not answer: the
+    next question is then for the one that the file names by that time, and raises ConnectionFileError where it names
+    none.
     """
 
     def __init__(self, connection_file: str | Path, *, answer_deadline_s: float = ANSWER_DEADLINE_S) -> None:
@@ -54,7 +56,8 @@ class Client:
         self._answer_deadline_s = answer_deadline_s
         self._connection_file = Path(connection_file)
         self._connection = read(self._connection_file)
-        self._conversation = Conversation(self._connection)
+        self._conversation: Conversation | None = Conversation(self._connection)
+        """None once one has come to nothing: the next question begins another."""
 
     def submit(
         self,
@@ -137,12 +140,6 @@ class Client:
         assert isinstance(answer, LogText), f"the coordinator answered LogRequest with {type(answer).__name__}"
         return answer
 
-    def reconnect(self) -> None:
-        """Begin a new conversation with the coordinator that the connection file names now."""
-        self._conversation.close()
-        self._connection = read(self._connection_file)
-        self._conversation = Conversation(self._connection)
-
     def stop(self, experiment: str, *, now: bool = False) -> None:
         """Stop an experiment cleanly; `now` skips its final evaluation. Returns at once."""
         answer = self._ask(StopExperiment(experiment, now))
@@ -155,7 +152,8 @@ class Client:
 
     def close(self) -> None:
         """End the conversation."""
-        self._conversation.close()
+        if self._conversation is not None:
+            self._conversation.close()
 
     def __enter__(self) -> Client:
         return self
@@ -168,10 +166,20 @@ class Client:
     def _ask(self, message: ClientMessage, deadline_s: float | None = None) -> AnyMessage:
         end_s = time.monotonic() + (self._answer_deadline_s if deadline_s is None else deadline_s)
         while True:
+            conversation = self._conversation or self._begin_conversation()
             try:
-                return self._conversation.ask(message, end_s - time.monotonic(), moved=self._coordinator_moved)
+                return conversation.ask(message, end_s - time.monotonic(), moved=self._coordinator_moved)
             except MovedError:  # every question may be asked twice: a submission has its id
-                self.reconnect()
+                self._conversation = None
+            except UnreachableError:
+                self._conversation = None
+                raise
+
+    def _begin_conversation(self) -> Conversation:
+        """With the coordinator that the connection file names now."""
+        self._connection = read(self._connection_file)
+        self._conversation = Conversation(self._connection)
+        return self._conversation
 
     def _coordinator_moved(self) -> bool:
         """Whether the connection file names another coordinator: this one was killed, and one started after it."""
@@ -203,8 +211,6 @@ class LogReader:
                 if time.monotonic() > end_s:
                     raise
                 time.sleep(POLL_S)
-                with contextlib.suppress(ConnectionFileError):  # it is being started
-                    self._client.reconnect()
         self._places |= {piece.place.file: piece.place for piece in answer.pieces}
         self._last_lines = None if self._places else self._last_lines  # logs that come later are shown whole
         self.over = answer.over

@@ -6,7 +6,7 @@ from remuda.coordinator.effects import Answer, Exit, Post, Say, Step
 from remuda.coordinator.experiments import Experiments
 from remuda.coordinator.recollection import Recollection
 from remuda.coordinator.registry import Registry
-from remuda.wire.messages import Leave, Rejected
+from remuda.wire.messages import Leave, Rejected, shortened
 
 FAREWELL_S = 5.0
 """How long a coordinator that shuts down waits for its workers to say goodbye."""
@@ -44,7 +44,8 @@ class Closing:
             return []
         if self._farewell_s is None:
             self._farewell_s = now_s
-            return [Post(worker.peer, Leave(f"the coordinator ends: {self._reason}")) for worker in self._registry]
+            farewell = Leave(shortened(f"the coordinator ends: {self._reason}"))
+            return [Post(worker.peer, farewell) for worker in self._registry]
         if len(self._registry) == 0 or now_s - self._farewell_s > FAREWELL_S:
             return [Exit()]
         return []

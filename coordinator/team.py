@@ -9,12 +9,10 @@ from remuda.coordinator.identity import Identity
 from remuda.coordinator.judging import Judging
 from remuda.coordinator.leases import Lease, LeaseBook
 from remuda.coordinator.supply import Supply
-from remuda.wire.messages import Assign, Counters, Drain, IndexedChunk, Role, StopTraining
+from remuda.wire.messages import Assign, Counters, Drain, IndexedChunk, Role, StopTraining, shortened
 
 LOST = "the steps that it had taken and not announced are lost, at most two chunks: how many is not known"
 """With a collector that was killed: of the chunk it was filling, and of one that was on its way."""
-LONGEST_REASON = 1_000
-"""Characters of the reason in a Drain."""
 
 
 @dataclass(kw_only=True)
@@ -135,7 +133,7 @@ class Team:
 
     def _tell_to_drain(self, lease: Lease, reason: str) -> Tell:
         lease.draining = True
-        return Tell(lease.number, Drain(lease.number, reason[:LONGEST_REASON]))
+        return Tell(lease.number, Drain(lease.number, shortened(reason)))
 
     def _say(self, text: str, level: Level = "info") -> Say:
         return Say(self.identity.id, text, level)

@@ -37,6 +37,7 @@ from remuda.wire.messages import (
     Registered,
     SaveCheckpoint,
     StopTraining,
+    shortened,
 )
 from remuda.worker.affinity import settle
 from remuda.worker.link import Link
@@ -215,7 +216,7 @@ class LearnerWork:
 
     def _report_unreadable(self, chunk: IndexedChunk, error: ChunkError) -> None:
         self._log.say("learner", f"payload {chunk.meta.file} is left out: {error}", level="warning")
-        self._link.send(ChunkUnreadable(self._assign.lease, chunk.meta.file, str(error)[:1_000]))
+        self._link.send(ChunkUnreadable(self._assign.lease, chunk.meta.file, shortened(str(error))))
 
     def _ran_dry(self) -> None:
         """Tell the coordinator, once, how far training has come: it may be waiting for exactly that."""

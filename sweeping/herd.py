@@ -97,14 +97,10 @@ class HerdRuns:
 
     def _statuses(self) -> Sequence[ExperimentStatus]:
         end_s = time.monotonic() + RETURN_DEADLINE_S
-        lost = False
         while True:
             try:
-                if lost:
-                    self._client.reconnect()  # there is no file while it is being started
                 return self._client.status().experiments
-            except (UnreachableError, ConnectionFileError):
-                lost = True
+            except (UnreachableError, ConnectionFileError):  # there is no file while it is being started
                 if time.monotonic() > end_s:
                     raise
                 time.sleep(LOOK_S)

@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable
 
 from remuda.wire.channel import Channel
+from remuda.wire.codec import CodecError, check
 from remuda.wire.connection_file import ConnectionFile
+from remuda.wire.envelope import Envelope
 from remuda.wire.messages import AnyMessage, ClientMessage, Rejected
 from remuda.wire.sockets import SILENCE_S, Arrival, DealerSocket, client_identity
 
@@ -51,10 +53,12 @@ class Conversation:
     ) -> AnyMessage:
         """Send `message`, again if need be, and return its answer.
 
-        Raises RefusedError when the answer is Rejected, UnreachableError after `deadline_s` seconds, and MovedError
+        Raises RefusedError when the answer is Rejected, or the message is one that the coordinator would not understand
+        (a text too long), UnreachableError after `deadline_s` seconds, and MovedError
         when `moved`, which is called now and then, says that somebody else is to be asked. After the last two the
         conversation is over, lest the forgotten question be repeated along with the next one.
         """
+        _refuse_malformed(message)
         now_s = time.monotonic()
         end_s, look_s, renew_s = now_s + deadline_s, now_s + _LONGEST_WAIT_S, now_s + SILENCE_S
         self._socket.send(self._channel.post(message, now_s))
@@ -96,3 +100,11 @@ class Conversation:
             if received.message is not None:
                 return received.message
         return None
+
+
+def _refuse_malformed(message: ClientMessage) -> None:
+    """What the coordinator takes for garbage it never answers."""
+    try:
+        check(Envelope(1, 0, 1, message))
+    except CodecError as error:
+        raise RefusedError(Rejected("malformed", str(error))) from error

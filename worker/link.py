@@ -10,7 +10,7 @@ from remuda.wire.codec import check
 from remuda.wire.connection_file import ConnectionFile
 from remuda.wire.conversation import no_answer
 from remuda.wire.envelope import Envelope
-from remuda.wire.messages import AnyMessage, Bye, Drain, Drained, Register, Registered, WorkerMessage
+from remuda.wire.messages import AnyMessage, Bye, Drain, Drained, Register, Registered, WorkerMessage, shortened
 from remuda.worker.connector import Connector
 from remuda.worker.network import Inbox, Network
 from remuda.worker.session import IDLE, Pulse
@@ -160,7 +160,7 @@ class Link:
         if self._network is None:
             return True
         if not self._network.over:
-            self._network.post(Bye(reason[:1_000]))
+            self._network.post(Bye(shortened(reason)))
         return self._network.finish(deadline_s)
 
     def _running(self) -> Network:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from remuda.logbook.timers import Timers
 from remuda.wire.conversation import RefusedError
-from remuda.wire.messages import AnyMessage, Assign, Drain, Leave, Ready, Registered, WorkerFailed
+from remuda.wire.messages import AnyMessage, Assign, Drain, Leave, Ready, Registered, WorkerFailed, shortened
 from remuda.worker.life import Life
 from remuda.worker.link import Link
 from remuda.worker.session import CoordinatorLostError
@@ -185,7 +185,7 @@ class _Desk:
         self._link.end_lease(self._lease)
 
     def _report(self, error: Exception) -> None:
-        text = f"{type(error).__name__}: {error}"[:1_000]
+        text = shortened(f"{type(error).__name__}: {error}")
         self._link.send(WorkerFailed(self._lease, _sendable(text), _sendable(traceback.format_exc()[-100_000:])))
 
     def _carry_on(self, registered: Registered) -> None:

@@ -29,6 +29,7 @@ from remuda.wire.messages import (
     Rejected,
     WorkerFailed,
     WorkerMessage,
+    shortened,
 )
 from remuda.wire.sockets import DealerSocket, Malformed
 from remuda.worker.connector import Connector
@@ -195,7 +196,7 @@ class Session:
 
     def _say_where_it_hangs(self, reason: str, now_s: float) -> None:
         """Said once, and as well as can be: the main thread is lost, and the process ends in any case."""
-        failed = WorkerFailed(self._pulse.lease, f"dismissed: {reason}"[:1_000], stacks()[-LONGEST_STACKS:])
+        failed = WorkerFailed(self._pulse.lease, shortened(f"dismissed: {reason}"), stacks()[-LONGEST_STACKS:])
         with contextlib.suppress(CodecError):
             self._socket.send(self._channel.post(failed, now_s))
 
@@ -231,7 +232,7 @@ class Session:
             cpu = self._process.cpu_times()
             return Beat(
                 progress=self._pulse.progress,
-                activity=self._pulse.activity[:1_000],
+                activity=shortened(self._pulse.activity),
                 lease=self._pulse.lease,
                 rss_bytes=self._process.memory_info().rss,
                 cpu_s=cpu.user + cpu.system,

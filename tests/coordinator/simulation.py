@@ -35,6 +35,7 @@ from remuda.logbook.episode_reports import EvaluationReport
 from remuda.logbook.progress import ProgressRow
 from remuda.policy.row_plan import row_plan
 from remuda.wire.channel import Channel
+from remuda.wire.codec import check
 from remuda.wire.envelope import Envelope
 from remuda.wire.messages import (
     PROTOCOL_VERSION,
@@ -669,6 +670,7 @@ class World:
         for effect in effects:
             match effect:
                 case fx.Send():
+                    check(effect.envelope)
                     self._fly("down", effect.peer, effect.envelope)
                 case fx.PrepareRun() | fx.ReadLog() | fx.Remember():
                     raise AssertionError("handled before")

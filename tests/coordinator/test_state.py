@@ -11,7 +11,16 @@ from remuda.logbook.episode_reports import EvaluationReport, WorkerReport
 from remuda.logbook.training_reports import BufferThroughputReport
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import STEP_S, EvaluatorWork, Faults, Worker, World
-from remuda.wire.messages import Done, ExperimentStatus, Rejected, Status, StatusRequest, StopExperiment, Submitted
+from remuda.wire.messages import (
+    Done,
+    ExperimentStatus,
+    Rejected,
+    Shutdown,
+    Status,
+    StatusRequest,
+    StopExperiment,
+    Submitted,
+)
 
 
 def finished(world: World, *, position: int = 0) -> ExperimentStatus:
@@ -349,6 +358,17 @@ def test_shutdown_stops_the_runs_sends_everybody_home_and_exits() -> None:
     assert world.exited
     assert not any(worker.alive for worker in world.workers.values())
     assert world.experiment().state == "stopped"
+
+
+def test_whatever_reason_a_client_gives_the_workers_understand_that_they_are_to_leave() -> None:
+    """As every message that is sent in this world is checked to be what its reader takes."""
+    world = World(config())
+    world.herd(collectors=1)
+    world.step()
+    world.ask(Shutdown("x" * 1_000))
+    for _ in range(10):
+        world.step()
+    assert not any(worker.alive for worker in world.workers.values())
 
 
 def test_hundreds_of_workers_serve_many_experiments() -> None:

@@ -115,6 +115,20 @@ def test_no() -> None:
     assert caught.value.code == "unknown"
 
 
+def test_what_the_coordinator_would_not_understand_is_refused_here() -> None:
+    """It would never be answered."""
+    handled: list[AnyMessage] = []
+    with (
+        coordinator(lambda channel, asked: [channel.post(Done(), 0.0, reply_to=asked.id)], handled) as connection,
+        closing(Conversation(connection)) as asking,
+    ):
+        with pytest.raises(RefusedError, match="length <= 1000") as caught:
+            asking.ask(StopExperiment("x" * 1_001), 0.3)
+        assert caught.value.code == "malformed"
+        assert asking.ask(StopExperiment("x"), DEADLINE_S) == Done()
+    assert handled == [StopExperiment("x")]
+
+
 def test_no_answer_has_a_deadline() -> None:
     with coordinator(lambda channel, asked: [], []) as connection, closing(Conversation(connection)) as talk:
         begun_s = time.monotonic()

@@ -29,15 +29,15 @@ UNIONS = {"WorkerMessage", "CoordinatorMessage", "ClientMessage", "AnyMessage"}
 
 
 def defined(file: ModuleType) -> set[str]:
-    """The classes and the types of fields that a file defines."""
+    """The classes, the types of fields and the functions that a file defines."""
     names: set[str] = set()
     for node in ast.parse(inspect.getsource(file)).body:
         match node:
-            case ast.ClassDef(name=name) | ast.Assign(targets=[ast.Name(id=name)]):
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.Assign(targets=[ast.Name(id=name)]):
                 names.add(name)
             case _:
                 pass
-    return names
+    return {name for name in names if not name.startswith("_")}
 
 
 def said_in(file: ModuleType) -> set[type[Message]]:

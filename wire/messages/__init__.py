@@ -54,6 +54,7 @@ from remuda.wire.messages.parts import (
     Role,
     ShortText,
     Uuid,
+    shortened,
 )
 from remuda.wire.messages.to_anybody import (
     Ack,
@@ -155,6 +156,7 @@ __all__ = [
     "WorkerState",
     "WorkerStatus",
     "WorkerVitals",
+    "shortened",
 ]
 
 PROTOCOL_VERSION = 1

@@ -11,11 +11,17 @@ CheckpointReason = Literal["initial", "interval", "evaluation", "final", "interr
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Uuid = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")]
-ShortText = Annotated[str, Meta(max_length=1_000)]
+_SHORT_CHARACTERS = 1_000
+ShortText = Annotated[str, Meta(max_length=_SHORT_CHARACTERS)]
 LongText = Annotated[str, Meta(max_length=200_000)]
 PathText = Annotated[str, Meta(min_length=1, max_length=4_096)]
 FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")]
 """A bare file name: no separator, no leading dot, so it cannot leave the folder it belongs to."""
+
+
+def shortened(text: str) -> str:
+    """As much of it as a ShortText holds: one that is longer would not be understood."""
+    return text[:_SHORT_CHARACTERS]
 
 
 class Message(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type"):

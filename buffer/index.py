@@ -14,16 +14,10 @@ from msgspec import Struct
 from remuda.buffer.limiter import Limiter
 from remuda.buffer.payload_files import PayloadFiles, end_row
 from remuda.buffer.samplers import Sampler, importance_weights
+from remuda.buffer.slots import DEAD, SlotTable
 from remuda.wire.messages import ChunkMeta, IndexedChunk, PolicyRef
 
 Rows = npt.NDArray[np.int64]
-
-_DEAD = -1
-"""In place of a row id: the slot holds no live row."""
-
-_SLOT = np.dtype([("row", np.int64), ("uses", np.int64), ("policy_iter", np.int64)])
-"""What a slot's row is, how often it was drawn, and after how many updates it was collected. Side by side: rows are
-drawn from all over the memory, and each look into it costs as much as the sums done with what is found."""
 
 
 class ChunkTooLargeError(ValueError):
@@ -95,11 +89,8 @@ class ReplayIndex:
         self._rng = rng
         self._files = PayloadFiles(quota_bytes, chunks_ahead)
         self._on_retire = on_retire
-        self._slots = np.zeros(capacity, _SLOT)
-        self._row_of_slot: Rows = self._slots["row"]
-        self._uses: Rows = self._slots["uses"]
-        self._policy_iter: Rows = self._slots["policy_iter"]
-        self._row_of_slot.fill(_DEAD)
+        self._slots = SlotTable(capacity)
+        sampler.keep_priorities_in(self._slots.priority)
         self._chunks: deque[IndexedChunk] = deque()  # with live rows, oldest first
         self.next_row = 0
         """One above the newest row's id: how many rows were ever inserted."""
@@ -203,9 +194,9 @@ class ReplayIndex:
 
     def priorities(self) -> Prioritized:
         """Every live row's newest priority."""
-        slots = np.flatnonzero(self._row_of_slot != _DEAD)
+        slots = np.flatnonzero(self._slots.row != DEAD)
         dense = np.full(self.next_row - self.first_live_row, np.nan, np.float32)
-        dense[self._row_of_slot[slots] - self.first_live_row] = self._sampler.priorities(slots)
+        dense[self._slots.row[slots] - self.first_live_row] = self._slots.priority[slots]
         return Prioritized(self.first_live_row, dense)
 
     # --- batches out ----------------------------------------------------------------------------------------------
@@ -223,14 +214,14 @@ class ReplayIndex:
         if wanted > self.sampleable_rows():
             raise NotEnoughRowsError(f"{wanted} rows were asked for and {self.sampleable_rows()} may be drawn now")
         slots, probabilities = self._sampler.sample(batches, batch_size, self._rng)
-        np.add.at(self._uses, slots.ravel(), 1)
+        np.add.at(self._slots.uses, slots.ravel(), 1)
         self.sampled_rows += wanted
         drawn = self._slots.take(slots)
         return Sampled(
             rows=np.ascontiguousarray(drawn["row"]),
             weights=importance_weights(probabilities, beta),
             uses=drawn["uses"],
-            priorities=self._sampler.priorities(slots),
+            priorities=drawn["priority"],
             # A learner that resumed from an older checkpoint is behind the policies that collected: not stale.
             staleness=np.maximum(train_iter - drawn["policy_iter"], 0),
         )
@@ -240,7 +231,7 @@ class ReplayIndex:
         if rows.ndim != 1 or rows.shape != priorities.shape:
             raise ValueError(f"rows and priorities must be [n] and alike, not {rows.shape} and {priorities.shape}")
         slots = rows % self.capacity
-        live = self._row_of_slot[slots] == rows
+        live = self._slots.row[slots] == rows
         live &= rows >= 0
         ignored = len(rows) - int(np.count_nonzero(live))
         if ignored:
@@ -299,9 +290,9 @@ class ReplayIndex:
         """Make those of the newest chunk's rows live that are not evicted already. Their slots are free."""
         first = max(chunk.first_row, self.first_live_row)
         slots = self._slots_of(first, end_row(chunk))
-        self._row_of_slot[slots] = np.arange(first, end_row(chunk))
-        self._policy_iter[slots] = chunk.meta.policy.train_iter
-        self._uses[slots] = 0
+        self._slots.row[slots] = np.arange(first, end_row(chunk))
+        self._slots.policy_iter[slots] = chunk.meta.policy.train_iter
+        self._slots.uses[slots] = 0
         self._sampler.on_insert(slots)
         self._chunks.append(chunk)
         self.rows += len(slots)
@@ -321,10 +312,10 @@ class ReplayIndex:
         if first == end:
             return
         slots = self._slots_of(first, end)
-        slots = slots[self._row_of_slot[slots] == np.arange(first, end)]
+        slots = slots[self._slots.row[slots] == np.arange(first, end)]
         if len(slots):
             self._sampler.on_evict(slots)
-            self._row_of_slot[slots] = _DEAD
+            self._slots.row[slots] = DEAD
             self.rows -= len(slots)
             self.removed_rows += len(slots)
 

@@ -42,8 +42,11 @@ class Sampler(Protocol):
         """Take note of the errors float [n] that the learner saw on live `slots` int64 [n]."""
         ...
 
-    def priorities(self, slots: Slots) -> Values:
-        """Return the priorities of `slots` as the learner gave them, before exponent and offset."""
+    def keep_priorities_in(self, priorities: Values) -> None:
+        """Keep the priority of every slot in this array [capacity], as the learner gave it, before exponent and offset.
+
+        Said once, before there is a row.
+        """
         ...
 
 
@@ -90,9 +93,9 @@ class UniformSampler:
     def update(self, slots: Slots, priorities: npt.NDArray[np.floating]) -> None:
         """Priorities change nothing here."""
 
-    def priorities(self, slots: Slots) -> Values:
+    def keep_priorities_in(self, priorities: Values) -> None:
         """Every row's priority is 1."""
-        return np.ones(slots.shape)
+        priorities.fill(1.0)
 
 
 class PrioritizedSampler:
@@ -149,9 +152,9 @@ class PrioritizedSampler:
         self._priorities[slots] = sizes
         self._tree.set(slots, (sizes + self._epsilon) ** self._alpha)
 
-    def priorities(self, slots: Slots) -> Values:
-        """Return the sizes of the errors last seen on `slots`."""
-        return self._priorities.take(slots)
+    def keep_priorities_in(self, priorities: Values) -> None:
+        """Keep the sizes of the errors last seen on each slot there."""
+        self._priorities = priorities
 
 
 class FifoSampler:
@@ -193,9 +196,9 @@ class FifoSampler:
     def update(self, slots: Slots, priorities: npt.NDArray[np.floating]) -> None:
         """Priorities change nothing here."""
 
-    def priorities(self, slots: Slots) -> Values:
+    def keep_priorities_in(self, priorities: Values) -> None:
         """Every row's priority is 1."""
-        return np.ones(slots.shape)
+        priorities.fill(1.0)
 
     def _take_all(self) -> Slots:
         queued = np.concatenate([*self._queue, np.empty(0, np.int64)])

@@ -33,9 +33,10 @@ def exit_code(error: Exception) -> int | None:
     """The exit code that `error` stands for; None for an error nobody foresaw, which deserves its traceback."""
     from remuda.config.errors import ConfigError
     from remuda.storage.existing_folder import RunFolderError
+    from remuda.storage.ownership import FolderOwnedError
 
     if isinstance(error, CommandError):
         return error.exit_code
-    if isinstance(error, ConfigError | RunFolderError):
+    if isinstance(error, ConfigError | RunFolderError | FolderOwnedError):
         return WRONG_INPUT
     return None

@@ -82,8 +82,6 @@ class RunBooks:
                     f"{root} is in use by experiment {experiment}, which is not over: stop that one first, or choose "
                     "another folder (--on-exists rename)"
                 )
-        if submit.on_exists == "force" and RunFolder(root).owner.exists():
-            Ownership(RunFolder(root).owner).release()  # raises where another coordinator has the run in hand
 
     def _open(self, effect: PrepareRun, config: ExperimentConfig, folder: RunFolder) -> RunPrepared | RunRefused:
         experiment, submit = effect.experiment, effect.submit

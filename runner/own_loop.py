@@ -199,8 +199,6 @@ def run_context(
     on. Raises RunFolderError, FolderOwnedError, CheckpointIndexError, OSError.
     """
     root = Path(run_dir).absolute()
-    if on_exists == "force" and RunFolder(root).owner.exists():
-        Ownership(RunFolder(root).owner).release()  # raises where another process has the run
     folder = prepare(root, on_exists, mode="serial", now=datetime.now().astimezone())
     with ExitStack() as stack:
         ownership = Ownership(folder.owner)

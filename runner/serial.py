@@ -36,6 +36,7 @@ from remuda.runner.parts import EXPLORATION, Parts, StopRequest, Watch
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.existing_folder import OnExists, prepare
 from remuda.storage.git import record_git
+from remuda.storage.ownership import Ownership
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import CheckpointRecord, Counters, ExperimentStatus
 from remuda.worker.affinity import settle_alone
@@ -89,7 +90,7 @@ def run(
     checkpoint did not happen.
 
     Raises, before anything is written: EnvironmentBuildError, UnsupportedSpaceError, DeviceError, CheckpointError,
-    CheckpointIndexError, JournalError (also while another process has the run), RunFolderError.
+    CheckpointIndexError, JournalError, RunFolderError, FolderOwnedError while another process has the run.
     """
     bound_threads(1)
     with ExitStack() as stack:
@@ -108,6 +109,8 @@ def run(
         if weights is not None:
             take_weights(Path(weights), algorithm)
         folder = prepare(start.run_dir, start.on_exists, mode="serial", now=datetime.now().astimezone())
+        ownership = Ownership(folder.owner)
+        stack.callback(ownership.release)
         checkpoints = CheckpointIndex(folder.ckpt)
         journal, found, damage = open_or_begin(folder.journal)
         stack.enter_context(closing(journal))

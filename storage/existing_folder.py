@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
+from remuda.storage.ownership import Ownership
 from remuda.storage.run_folder import RunFolder
 
 Mode = Literal["serial", "parallel"]
@@ -46,8 +47,8 @@ def prepare(root: Path, on_exists: OnExists, *, mode: Mode, now: datetime, by: s
 
     An existing empty directory counts as not existing. `now` (local time) dates what `force` and `rename` make.
     `by` is the experiment that begins here. It leaves a mark, to be removed once the run is known: if it dies before
-    that and comes again, it goes on where it was. Raises RunFolderError where the folder cannot be used as asked;
-    nothing is changed then.
+    that and comes again, it goes on where it was. Raises RunFolderError where the folder cannot be used as asked, and
+    FolderOwnedError where `force` would move it away under the hands of a process; nothing is changed then.
     """
     begun = None if by is None else _begun(root, on_exists, by)
     if begun is None:
@@ -80,7 +81,10 @@ def _make_room(root: Path, on_exists: OnExists, *, stamp: str) -> Path:
     """Where to begin: in `root`, of which `force` moves away what it holds, or beside it."""
     entries = _entries(root)
     if entries and on_exists == "force":
-        _move_away(root, entries, stamp=stamp)
+        owner = RunFolder(root).owner
+        if owner.exists():
+            Ownership(owner).release()  # raises where somebody has the run in hand
+        _move_away(root, _entries(root), stamp=stamp)
     elif entries and on_exists == "rename":
         return _free_name(root.parent, f"{root.name}_{stamp}")
     return root

@@ -1,4 +1,4 @@
-"""Who owns a folder for as long as its process lives: one coordinator per runs folder, one per run."""
+"""Who owns a folder for as long as its process lives: one coordinator per runs folder, one process per run."""
 
 from __future__ import annotations
 

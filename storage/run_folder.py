@@ -109,7 +109,7 @@ class RunFolder:
 
     @property
     def owner(self) -> Path:
-        """Names the coordinator that has the run in hand; there only while it has."""
+        """Names the process that has the run in hand; there only while it has."""
         return self.root / ".owner"
 
     def beginner(self, experiment: str) -> Path:

@@ -15,12 +15,14 @@ from remuda.environments.errors import EnvironmentBuildError
 from remuda.evaluator.player import CheckpointPlayer
 from remuda.learner.checkpoint import CheckpointError, load
 from remuda.policy.tensors import DeviceError
-from remuda.runner.serial import Start
+from remuda.runner.serial import Start, run
 from remuda.storage import env_files
 from remuda.storage.checkpoint_index import CheckpointIndex
-from remuda.storage.existing_folder import RunFolderError
+from remuda.storage.existing_folder import OnExists, RunFolderError
+from remuda.storage.ownership import FolderOwnedError
 from remuda.storage.run_folder import RunFolder
-from remuda.tests.runner.runs import Flag, forget_steps, run_tiny, steps_really_taken, tiny_config
+from remuda.tests.runner.runs import Flag, Ticking, forget_steps, run_tiny, steps_really_taken, tiny_config
+from remuda.wire.messages import ExperimentStatus
 
 
 def models(folder: RunFolder) -> dict[str, dict[str, torch.Tensor]]:
@@ -123,6 +125,26 @@ def test_max_wall_s_ends_the_run(user: Path, tmp_path: Path) -> None:
     result = run_tiny(tiny_config(user, "stop.max_wall_s=0.15"), Start(tmp_path / "run"))
     assert result.reason == "max_wall_s"
     assert result.counters.env_step > 0
+
+
+@pytest.mark.parametrize("on_exists", ["resume", "force"])
+def test_a_run_that_goes_on_is_neither_resumed_nor_moved_away(on_exists: OnExists, user: Path, tmp_path: Path) -> None:
+    """Two runs would write one folder: what they save has the same names."""
+    config, start = tiny_config(user), Start(tmp_path / "run")
+    refused: list[str] = []
+
+    def meanwhile(status: ExperimentStatus) -> None:
+        if status.env_step > 0 and not refused:
+            with pytest.raises(FolderOwnedError, match="which is alive") as error:
+                run_tiny(config, Start(tmp_path / "run", on_exists))
+            refused.append(str(error.value))
+
+    result = run(config, start, stop=Flag(), on_progress=meanwhile, clock=Ticking())
+    assert refused
+    assert result.reason == "max_env_steps"
+    assert not (tmp_path / "run" / ".replaced").exists()
+    assert not RunFolder(tmp_path / "run").owner.exists()
+    assert run_tiny(config, Start(tmp_path / "run", "force")).reason == "max_env_steps"
 
 
 def test_an_interrupt_saves_what_was_learned_and_links_it(user: Path, tmp_path: Path) -> None:

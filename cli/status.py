@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from itertools import compress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,6 +24,9 @@ EXAMPLE = "remuda status --watch"
 WATCH_S = 1.0
 MAY_WRAP = ("name", "doing", "process")
 """Columns that give way on a narrow terminal."""
+NARROW_WIDTH = 110
+NARROW_WITHOUT = ("/s", "cores", "heard", "memory")
+"""Columns that a terminal of fewer characters per line does not show; --json always does."""
 PLAIN_WIDTH = 160
 """Characters per line where there is no terminal that says how many it has."""
 
@@ -52,23 +57,25 @@ def status(
         console = Console(highlight=False)
         if not console.is_terminal:
             console.width = PLAIN_WIDTH
-        console.print(picture(found))
+        console.print(picture(found, console.width))
 
 
 def _watch(client: Client, experiment: str | None) -> None:
+    from rich.console import Console
     from rich.live import Live
 
-    with Live(picture(client.status(experiment)), auto_refresh=False, screen=False) as live:
+    console = Console()
+    with Live(console=console, auto_refresh=False, screen=False) as live:
         try:
             while True:
+                live.update(picture(client.status(experiment), console.width), refresh=True)
                 time.sleep(WATCH_S)
-                live.update(picture(client.status(experiment)), refresh=True)
         except KeyboardInterrupt:
             return
 
 
-def picture(status: Status) -> RenderableType:
-    """The whole status as tables for a terminal."""
+def picture(status: Status, width: int) -> RenderableType:
+    """The whole status as tables for a terminal of so many characters per line."""
     from rich.console import Group
     from rich.text import Text
 
@@ -76,10 +83,12 @@ def picture(status: Status) -> RenderableType:
 
     known = status.coordinator
     head = Text(f"coordinator {known.id[:8]} at {known.address}, pid {known.pid}, up {duration(known.uptime_s)}")
-    return Group(head, "", _experiments(status.experiments), "", _workers(status.workers, status.experiments))
+    narrow = width < NARROW_WIDTH
+    workers = _workers(status.workers, status.experiments, narrow=narrow)
+    return Group(head, "", _experiments(status.experiments, narrow=narrow), "", workers)
 
 
-def _experiments(experiments: list[ExperimentStatus]) -> RenderableType:
+def _experiments(experiments: list[ExperimentStatus], *, narrow: bool) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
@@ -87,9 +96,9 @@ def _experiments(experiments: list[ExperimentStatus]) -> RenderableType:
 
     if not experiments:
         return "no experiment"
-    table = _table("experiment", "name", "state", "env_step", "/s", "train_iter", "/s", "last", "best", "time")
-    for e in experiments:
-        table.add_row(
+    columns = ("experiment", "name", "state", "env_step", "/s", "train_iter", "/s", "last", "best", "time")
+    rows = [
+        (
             e.id[:8],
             e.name,
             e.state,
@@ -101,21 +110,23 @@ def _experiments(experiments: list[ExperimentStatus]) -> RenderableType:
             number(e.best_return),
             duration(e.wall_s),
         )
+        for e in experiments
+    ]
     whys = ((e, e.waiting_for or e.reason) for e in experiments)
     said = [f"{e.name} {e.state}: {why}" for e, why in whys if why and why != e.state]
-    return Group(table, *(Text(line) for line in said))
+    return Group(_table(columns, rows, narrow=narrow), *(Text(line) for line in said))
 
 
-def _workers(workers: list[WorkerStatus], experiments: list[ExperimentStatus]) -> RenderableType:
+def _workers(workers: list[WorkerStatus], experiments: list[ExperimentStatus], *, narrow: bool) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
     if not workers:
         return "no worker: start some with `remuda worker`"
     names = {e.id: e.name for e in experiments}
-    table = _table("worker", "role", "state", "experiment", "doing", "busy", "cores", "heard", "memory", "process")
-    for w in sorted(workers, key=lambda w: (w.role, w.uuid)):
-        table.add_row(
+    columns = ("worker", "role", "state", "experiment", "doing", "busy", "cores", "heard", "memory", "process")
+    rows = [
+        (
             f"{w.uuid[:8]}.{w.incarnation}",
             w.role,
             w.state,
@@ -127,7 +138,9 @@ def _workers(workers: list[WorkerStatus], experiments: list[ExperimentStatus]) -
             f"{w.rss_bytes / 2**20:.0f} MiB",
             f"{w.pid} on {w.host}",
         )
-    return Group(table, *(Text(line) for line in _hosts(workers)))
+        for w in sorted(workers, key=lambda w: (w.role, w.uuid))
+    ]
+    return Group(_table(columns, rows, narrow=narrow), *(Text(line) for line in _hosts(workers)))
 
 
 def _hosts(workers: list[WorkerStatus]) -> list[str]:
@@ -140,12 +153,15 @@ def _hosts(workers: list[WorkerStatus]) -> list[str]:
     return lines
 
 
-def _table(*columns: str) -> Table:
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, narrow: bool) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in columns:
+    shown = [not (narrow and column in NARROW_WITHOUT) for column in columns]
+    for column in compress(columns, shown):
         table.add_column(column, no_wrap=column not in MAY_WRAP, overflow="ellipsis")
+    for row in rows:
+        table.add_row(*compress(row, shown))
     return table
 
 

@@ -32,9 +32,9 @@ WORKER = WorkerStatus(
 FREE = replace(WORKER, uuid="bbbbbbbb-0000-4000-8000-000000000001", experiment=None, state="idle", work_share=None)
 
 
-def shown(*workers: WorkerStatus, experiment: ExperimentStatus | None = None) -> list[str]:
-    console = Console(file=io.StringIO(), width=160, highlight=False)
-    console.print(picture(Status(COORDINATOR, list(workers), [experiment or status()])))
+def shown(*workers: WorkerStatus, experiment: ExperimentStatus | None = None, width: int = 160) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, highlight=False)
+    console.print(picture(Status(COORDINATOR, list(workers), [experiment or status()]), width))
     assert isinstance(console.file, io.StringIO)
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
@@ -51,6 +51,19 @@ def test_the_whole_picture() -> None:
         "bbbbbbbb.2  collector  idle   -           collecting  -     0.98   0.4 s  200 MiB  42 on stable",
         "workers on ranch: 1; cores 8, memory 31.0 GiB",
         "workers on stable: 1; cores 2, memory 4.0 GiB",
+    ]
+
+
+def test_a_narrow_terminal_gets_what_matters_most() -> None:
+    evaluator = replace(WORKER, role="evaluator", activity="waiting for an evaluation")
+    assert shown(evaluator, experiment=status(name="cartpole_dqn"), width=80)[2:] == [
+        "experiment  name          state    env_step  train_iter  last    best    time",
+        "eeeeeeee    cartpole_dqn  running  2500      400         187.25  195.50  0:12",
+        "",
+        "worker      role       state  experiment    doing              busy  process",
+        "aaaaaaaa.2  evaluator  busy   cartpole_dqn  waiting for        93 %  42 on ranch",
+        "                                            an evaluation",
+        "workers on ranch: 1; cores 8, memory 31.0 GiB",
     ]
 
 

@@ -61,8 +61,8 @@ def test_a_narrow_terminal_gets_what_matters_most() -> None:
         "eeeeeeee    cartpole_dqn  running  2500      400         187.25  195.50  0:12",
         "",
         "worker      role       state  experiment    doing              busy  process",
-        "aaaaaaaa.2  evaluator  busy   cartpole_dqn  waiting for        93 %  42 on ranch",
-        "                                            an evaluation",
+        "aaaaaaaa.2  evaluator  busy   cartpole_dqn  waiting for an     93 %  42 on ranch",
+        "                                            evaluation",
         "workers on ranch: 1; cores 8, memory 31.0 GiB",
     ]
 

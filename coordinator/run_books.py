@@ -63,13 +63,14 @@ class RunBooks:
             return RunRefused(effect.asked, Rejected("invalid", reason))
         root = Path(os.path.abspath(self._runs_dir / submit.run_dir))
         try:
+            str(root).encode()  # a name that is not UTF-8 can neither be journaled nor told to workers
             self._refuse_to_disturb(root, submit)
             now = datetime.now().astimezone()
             folder = prepare(root, submit.on_exists, mode="parallel", now=now, by=effect.experiment)
             return self._open(effect, config, folder)
         except (RunFolderError, CheckpointIndexError, FolderOwnedError, JournalError) as error:
             return RunRefused(effect.asked, Rejected("exists", str(error)))
-        except (OSError, ValueError) as error:  # ValueError: a null byte in a path
+        except (OSError, ValueError) as error:  # ValueError: a null byte in a path, or one that is not UTF-8
             return RunRefused(effect.asked, Rejected("invalid", f"the run folder cannot be written: {error}"))
 
     def _refuse_to_disturb(self, root: Path, submit: Submit) -> None:

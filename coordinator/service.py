@@ -25,7 +25,7 @@ from remuda.coordinator.run_books import RunBooks
 from remuda.coordinator.state import Coordinator
 from remuda.logbook.timers import Timers
 from remuda.wire import connection_file
-from remuda.wire.codec import ProtocolMismatchError
+from remuda.wire.codec import CodecError, ProtocolMismatchError
 from remuda.wire.connection_file import ConnectionFile, ConnectionFileError
 from remuda.wire.envelope import Envelope
 from remuda.wire.messages import PROTOCOL_VERSION, BeatHeard, Rejected
@@ -217,11 +217,18 @@ class Service:
     def _apply(self, effect: Effect) -> None:
         match effect:
             case Send():
-                self._socket.send(effect.peer, effect.envelope)
+                self._send(effect)
             case Exit():
                 self._done = True
             case _:
                 self._books.carry_out(effect)
+
+    def _send(self, effect: Send) -> None:
+        """A message that cannot be sent is its reader's loss, and nobody else's."""
+        try:
+            self._socket.send(effect.peer, effect.envelope)
+        except CodecError as error:
+            self._complain(f"to {effect.peer!r}: {error}")
 
     def _answer_beats(self) -> None:
         waiting = deque[Effect]()

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from remuda.wire.envelope import Envelope
 from remuda.wire.messages import PROTOCOL_VERSION
 
-MAX_HEADER_BYTES = 8 << 20
-"""Of frame 1. An Assign with a long replay or a Batches with many new chunks is the largest."""
+MAX_HEADER_BYTES = 64 << 20
+"""Of frame 1. The largest is a learner's Assign, which names every chunk of a replay, some 400 bytes each."""
 MAX_FRAME_BYTES = 256 << 20
 """Of each array."""
 MAX_ARRAYS = 16
@@ -114,11 +114,12 @@ class _Writer(threading.local):
         self._arrays = []
         try:
             header = self._encoder.encode(envelope)
+            frames = [_MAGIC + bytes([protocol]), header, *self._arrays]
+            _check_sizes(frames)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise CodecError(f"{type(envelope.message).__name__} cannot be sent: {error}") from error
-        frames = [_MAGIC + bytes([protocol]), header, *self._arrays]
-        self._arrays = []
-        _check_sizes(frames)
+        finally:
+            self._arrays = []
         return frames
 
     def _take_array(self, value: object) -> _ArrayReference:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -180,6 +181,15 @@ def test_an_impossible_path_is_refused(books: RunBooks, tmp_path: Path, run_dir:
     rejection = refused(books, replace(SUBMIT, run_dir=run_dir))
     assert rejection.code == code
     assert tree(tmp_path) == {}
+
+
+def test_a_runs_folder_whose_name_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    """What lies in it could neither be journaled nor told to workers."""
+    books = RunBooks(tmp_path / os.fsdecode(b"caf\xe9"))
+    rejection = refused(books, SUBMIT)
+    assert rejection.code == "invalid"
+    assert "can't encode character" in rejection.reason
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_taken_folder_is_refused_and_stays_as_it_is(books: RunBooks, tmp_path: Path) -> None:

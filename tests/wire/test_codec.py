@@ -22,13 +22,16 @@ from remuda.wire.messages import (
     PROTOCOL_VERSION,
     Ack,
     AnyMessage,
+    Assign,
     Batches,
     BatchRequest,
     Beat,
     ChunkAccepted,
     ChunkId,
+    ChunkMeta,
     CollectorReport,
     Counters,
+    IndexedChunk,
     Leave,
     PolicyRef,
     Registered,
@@ -199,6 +202,18 @@ def test_numbers_and_texts_beyond_messagepack_are_refused() -> None:
         encode(wrap(StopTraining(2**70)))
     with pytest.raises(CodecError, match=r"Leave cannot be sent: .*surrogates not allowed"):
         encode(wrap(Leave("\udc80")))
+
+
+def test_a_replay_of_millions_of_rows_can_be_told_to_a_learner() -> None:
+    """2.5 million, in chunks of the usual size: else its coordinator could not replace a learner."""
+    file = f"{UUID}_000001_000100000.safetensors"
+    policy = PolicyRef(1, 20_000, 200_000)
+    meta = ChunkMeta(ChunkId(UUID, 1, 100_000), file, 64, 64, 500_000, 2**32, policy, 0.125, [20.0] * 3, [20] * 3)
+    chunks = [IndexedChunk(64 * number, meta) for number in range(40_000)]
+    lease = Assign(1, UUID, "x", "/runs/x", "{}", 0, 0, "/runs/x/policy/p", 2, replay=chunks)
+    told = decode(encode(wrap(lease))).message
+    assert isinstance(told, Assign)
+    assert len(told.replay) == 40_000
 
 
 def test_too_large_is_refused_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:

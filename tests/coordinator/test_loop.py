@@ -1,0 +1,45 @@
+"""The coordinator's loop goes on whatever comes of one message, and ends when it is told to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from remuda.client import Client
+from remuda.coordinator.service import Service, Settings
+from remuda.tests.deploy.waiting import DEADLINE_S, until
+from remuda.wire import codec
+from remuda.wire.conversation import UnreachableError
+from remuda.worker.life import Life
+
+
+@contextmanager
+def running(folder: Path) -> Generator[Path]:
+    """A coordinator on a thread of its own; yields its connection file."""
+    life, file = Life(), folder / "connection.json"
+    service = Service(Settings(folder / "runs", file), life)
+    thread = threading.Thread(target=service.run)
+    thread.start()
+    try:
+        until(file.exists, "the connection file")
+        yield file
+    finally:
+        life.end("the test is over")
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+
+
+def test_an_answer_that_is_too_large_to_be_sent_is_said_and_the_next_question_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with running(tmp_path) as file, Client(file, answer_deadline_s=0.5) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(codec, "MAX_HEADER_BYTES", 100)  # a question has less, the answer more
+            with pytest.raises(UnreachableError):
+                client.status()
+        assert client.status().workers == []
+    assert "Status cannot be sent: the header has" in capsys.readouterr().err

@@ -57,15 +57,24 @@ def uncounted_payloads(recovered: Recovered, data: Path) -> tuple[ChunkMeta, ...
 
 
 def catch_up(checkpoints: CheckpointIndex, memory: RunMemory) -> None:
-    """Enter the checkpoint that was journaled in the last moment and did not get into index.json any more."""
+    """Enter what was journaled in the last moment and did not get into index.json any more: a checkpoint, what an
+    evaluation gave, and which one an interrupted run ends with."""
     commander = memory.experiment.judging.commander
-    record = commander.last_record
-    if record is not None and (checkpoints.last is None or checkpoints.last.train_iter < record.train_iter):
-        checkpoints.add(record)
+    newest = commander.last_record
+    if newest is not None and (checkpoints.last is None or checkpoints.last.train_iter < newest.train_iter):
+        checkpoints.add(newest)
+    if newest is not None and commander.final_saved and commander.end is not None and commander.end[0] == "stopped":
+        checkpoints.link_interrupt(newest.train_iter)
+    rewards = {record.train_iter: record.reward for record in checkpoints.records}
     if commander.best is not None:
-        record, reward = commander.best
-        if checkpoints.best is None or checkpoints.best.reward != reward:
-            checkpoints.set_reward(record.train_iter, reward, best=True)
+        best, reward = commander.best
+        if best.train_iter in rewards and (checkpoints.best is None or checkpoints.best.reward != reward):
+            checkpoints.set_reward(best.train_iter, reward, best=True)
+            rewards[best.train_iter] = reward
+    if commander.last is not None:
+        judged = commander.last.record.train_iter
+        if judged in rewards and rewards[judged] is None:
+            checkpoints.set_reward(judged, EvaluationResult.of(commander.last).reward_mean)
 
 
 def show_again(log: Logbook, memory: RunMemory, config: ExperimentConfig) -> None:

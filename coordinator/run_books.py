@@ -97,6 +97,8 @@ class RunBooks:
             journal, found, loss = _open_journal(folder, resume=resume)
             undo.callback(journal.close)
             recovered = None if found is None else with_payloads(found, folder.data)
+            if recovered is not None:
+                catch_up(checkpoints, recovered.memory)
             counters = counters_after(checkpoints.last, recovered) if resume else None
             write_configs(folder.root, config, submit.provenance)
             log = _open_logbook(folder, config, counters)

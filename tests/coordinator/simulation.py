@@ -519,6 +519,9 @@ class World:
             self.records.setdefault(commander.last_record.train_iter, commander.last_record)
         if commander.best is not None:
             self.rewards[commander.best[0].train_iter] = (commander.best[1], True)
+        if commander.last is not None:
+            last = EvaluationResult.of(commander.last)
+            self.rewards.setdefault(last.record.train_iter, (last.reward_mean, False))
 
     def _turn(self, *events: Event) -> None:
         """Events through the coordinator, as the service does it: journal first, then everything else."""

@@ -147,7 +147,8 @@ def test_one_damaged_run_does_not_keep_the_others_away(tmp_path: Path, capsys: p
 
 
 def test_what_was_journaled_in_the_last_moment_is_shown_once(tmp_path: Path) -> None:
-    """A row of progress.txt and an evaluation, whether or not they got there before the coordinator was killed."""
+    """A row of progress.txt and an evaluation, whether or not they got there before the coordinator was killed; of one
+    that was not the best, too, index.json has what it gave."""
     herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
     turn = submitted(books, FIRST, "one")
     row = ProgressRow(epoch=0, env_step=0, test_returns=[3.0, 5.0], test_lengths=[3, 5], losses={}, wall_s=1.0)
@@ -173,6 +174,39 @@ def test_what_was_journaled_in_the_last_moment_is_shown_once(tmp_path: Path) -> 
         assert len(run.progress.read_text().splitlines()) == 2
         assert curves(run.commander_tb)["evaluator_iter/reward_mean"] == [(0, 4.0)]
         assert run.commander_log.read_text().count("=== Evaluation") == 1
+        assert [(each.train_iter, each.reward) for each in CheckpointIndex(run.ckpt).records] == [(0, 4.0)]
+        assert not run.best.exists()
+
+
+@pytest.mark.parametrize("on_exists", [None, "resume"])
+def test_the_checkpoint_that_an_interrupted_run_ends_with_is_listed_and_linked_all_the_same(
+    tmp_path: Path, on_exists: OnExists | None
+) -> None:
+    """Also where the coordinator was killed between its journal and index.json; whether it is started again, or the run
+    resumed."""
+    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
+    turn = submitted(books, FIRST, "one")
+    run = RunFolder(tmp_path / "one")
+    save(run)
+    run.checkpoint(5).touch()
+    record = CheckpointRecord(5, 9, 1.0, None, "iteration_5.pth.tar", "0" * 64, "2026-01-01T00:00:00+00:00")
+    experiment = turn.memory.experiment
+    judging = experiment.judging
+    commander = replace(judging.commander, last_record=record, end=("stopped", "asked to"), final_saved=True)
+    memory = replace(experiment, state="stopping", judging=replace(judging, commander=commander))
+    turn = altered(turn, memory=replace(turn.memory, experiment=memory))
+    herd.note(turn)
+    books.journal(turn)
+    books.close()
+    herd.close()
+    if on_exists is None:
+        recover(tmp_path)
+    else:
+        books = RunBooks(tmp_path)
+        submitted(books, SECOND, "one", on_exists)
+        books.close()
+    assert CheckpointIndex(run.ckpt).last == record
+    assert run.interrupt.samefile(run.checkpoint(5))
 
 
 def test_where_training_episodes_judge_no_evaluation_is_shown_that_there_never_was(tmp_path: Path) -> None:

@@ -124,6 +124,10 @@ class LearnerWork:
         """One update, if there is a batch for it."""
         if not self._training:
             return False
+        if self._on_policy and self._publish_due:  # the disk has refused for long
+            self._publish()
+            if self._publish_due:
+                return False
         while self._prefetch.wants_request:
             with self.timers("request batches"):
                 self._told_train_iter = self._loop.train_iter
@@ -185,11 +189,11 @@ class LearnerWork:
         return state.progress.counters.train_iter
 
     def _publish(self) -> None:
-        """Unless too little time has passed since the last one: then it stays due."""
+        """Unless too little time has passed since the last one, or the disk refuses: then it stays due."""
         if self._on_policy:  # what is asked for next is collected with this policy
             with self.timers("publish policy"):
                 self._offer()
-                self._publisher.flush(PUBLISH_DEADLINE_S)
+                self._publish_due = not self._publisher.flush(PUBLISH_DEADLINE_S)
         elif self._publisher.ready:
             with self.timers("hand policy over"):
                 self._offer()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ import torch
 
 from remuda.buffer.chunk import write_chunk
 from remuda.config.schema import DqnConfig
-from remuda.learner import checkpoint
+from remuda.learner import checkpoint, service
 from remuda.learner.prefetch import NothingReadableError
 from remuda.learner.service import LearnerWork, NotPublishedError
 from remuda.policy.policy_file import LoadedPolicy, load, publish
+from remuda.policy.row_plan import row_plan
 from remuda.tests.buffer.chunks import meta_of
 from remuda.tests.policy.cases import batch, dqn
 from remuda.tests.worker.leases import EXPERIMENT, assign_to, new_run, small_config
@@ -179,6 +181,28 @@ def test_it_publishes_what_it_has_learned(coordinator: Coordinator) -> None:
     assert last.ref == coordinator.published[-1]
     assert any((first.state[name] != last.state[name]).any() for name in first.state)
     assert work.drained
+
+
+def test_on_policy_nothing_is_asked_for_before_the_newest_policy_is_published(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or what is asked for would be collected with the policy before it: the disk may refuse for longer than the
+    learner waits at a time."""
+    plan = replace(row_plan(coordinator.config), on_policy=True, batches_per_request=1, requests_in_flight=1)
+    monkeypatch.setattr(service, "row_plan", lambda config: plan)
+    work, folder = coordinator.begin(), coordinator.run.policy
+    coordinator.collect()
+    away = folder.rename(folder.with_name("refused"))
+    with monkeypatch.context() as hasty:
+        hasty.setattr(service, "PUBLISH_DEADLINE_S", 0.01)
+        coordinator.train(work, 1)
+        assert [work.step() for _ in range(3)] == [False] * 3
+        assert len(coordinator.link.sent_of(BatchRequest)) == 1
+    away.rename(folder)
+    coordinator.train(work, 1)
+    assert [policy.train_iter for policy in coordinator.published] == [0, 1, 2]
+    kinds = [type(message) for message in coordinator.link.sent if isinstance(message, BatchRequest | PolicyPublished)]
+    assert kinds == [PolicyPublished, BatchRequest] * 2 + [PolicyPublished]
 
 
 def test_it_reports_its_metrics_every_interval(coordinator: Coordinator) -> None:

@@ -150,8 +150,8 @@ class CollectorWork:
         rest = self._rollout.flush()
         if rest.rows:
             self._hand_in(rest)
-        report = self._summary.take(train_iter=self._acting.train_iter, env_step=self._taken)
-        if report.window.env_steps:
+        report = self._summary.last(train_iter=self._acting.train_iter, env_step=self._taken)
+        if report is not None:
             self._report(report)
 
     @property

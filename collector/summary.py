@@ -36,10 +36,15 @@ class CollectSummary:
         if not passed or not any(collected.episode_returns for collected in self._window):
             return None
         self._reported_train_iter = train_iter
-        return self.take(train_iter=train_iter, env_step=env_step)
+        return self._report(train_iter, env_step)
 
-    def take(self, *, train_iter: int, env_step: int) -> CollectReport:
-        """Report what there is, due or not."""
+    def last(self, *, train_iter: int, env_step: int) -> CollectReport | None:
+        """What was not reported yet, once nothing more comes; None where no step was taken since."""
+        if not any(collected.env_steps for collected in self._window):
+            return None
+        return self._report(train_iter, env_step)
+
+    def _report(self, train_iter: int, env_step: int) -> CollectReport:
         window, self._window = self._window, []
         return CollectReport(
             train_iter=train_iter,

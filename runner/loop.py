@@ -12,6 +12,7 @@ from remuda.coordinator.experience import Experience
 from remuda.coordinator.progress import ProgressRows
 from remuda.coordinator.resumed import Resumed
 from remuda.learner.loop import LearnerLoop
+from remuda.logbook.episode_reports import CollectReport
 from remuda.logbook.progress import ProgressRow
 from remuda.runner.clocked import Clocked
 from remuda.runner.judging import Judging
@@ -120,6 +121,9 @@ class SerialLoop:
 
     def _close_books(self, end: End, state: ExperimentState) -> None:
         self._standing.state = state
+        self._emit_collected(
+            self._summary.last(train_iter=self._standing.policy.train_iter, env_step=self._experience.env_step)
+        )
         self._write_row(self._progress.due(self.counters(), last=True))
         now_s = self._watch.clock()
         self._emit_buffer(now_s, last=True)
@@ -162,9 +166,7 @@ class SerialLoop:
             self._progress.chunk(self._memory.insert(collected))
         self._untrained_chunk = True
         self._summary.add(collected)
-        report = self._summary.due(train_iter=policy.train_iter, env_step=self._experience.env_step)
-        if report is not None:
-            self._logbook.emit(report)
+        self._emit_collected(self._summary.due(train_iter=policy.train_iter, env_step=self._experience.env_step))
 
     def _learn(self, batches: int) -> None:
         learner = self._learner
@@ -208,6 +210,10 @@ class SerialLoop:
         status = self._standing.news(now_s)
         if status is not None:
             self._watch.on_progress(status)
+
+    def _emit_collected(self, report: CollectReport | None) -> None:
+        if report is not None:
+            self._logbook.emit(report)
 
     def _emit_buffer(self, now_s: float, *, last: bool = False) -> None:
         for report in self._experience.reports(self.counters(), now_s, last=last):

@@ -37,6 +37,19 @@ def test_reports_lie_at_least_the_interval_apart_and_need_an_episode() -> None:
     assert reported == [0, 120, 240, 360, 480]
 
 
+def test_at_the_end_the_rest_is_reported_once_due_or_not() -> None:
+    summary = CollectSummary(100)
+    summary.add(chunk(3.0))
+    assert summary.due(train_iter=0, env_step=10) is not None
+    assert summary.last(train_iter=0, env_step=10) is None, "nothing has come since"
+    summary.add(chunk())
+    assert summary.due(train_iter=1, env_step=20) is None
+    report = summary.last(train_iter=1, env_step=20)
+    assert report is not None
+    assert (report.window.env_steps, report.window.episode_returns) == (10, [])
+    assert summary.last(train_iter=1, env_step=20) is None
+
+
 @pytest.mark.parametrize("chunks", [1, 3, 7])
 def test_windows_add_up_to_the_totals(chunks: int) -> None:
     summary = CollectSummary(0)
@@ -53,5 +66,7 @@ def test_windows_add_up_to_the_totals(chunks: int) -> None:
 def test_a_resumed_run_s_totals_go_on() -> None:
     summary = CollectSummary(0, before=Counters(env_step=1_000, episode=20))
     summary.add(chunk(1.0))
-    totals = summary.take(train_iter=0, env_step=0).totals
+    report = summary.last(train_iter=0, env_step=0)
+    assert report is not None
+    totals = report.totals
     assert (totals.env_steps, totals.train_samples, totals.episodes, totals.duration_s) == (1_010, 1_009, 21, 0.25)

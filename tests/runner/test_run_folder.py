@@ -122,6 +122,8 @@ def test_logs_begin_and_end_as_promised(finished: Finished) -> None:
     folder = finished.folder
     assert folder.learner_log.read_text().split("] ", 1)[1].startswith("[RANK0]: QNetwork(")
     assert folder.serial_collector_log.read_text().splitlines()[0].endswith("n_sample: 12, env_num: 3")
+    totals = re.findall(r"^total_envstep_count: (\d+)$", folder.serial_collector_log.read_text(), re.MULTILINE)
+    assert int(totals[-1]) == finished.result.counters.env_step, "what came after the last report that was due as well"
     learner = folder.learner_log.read_text()
     for record in CheckpointIndex(folder.ckpt).records:
         assert f"saved checkpoint {folder.ckpt / record.file}" in learner

@@ -13,12 +13,12 @@ import pytest
 import torch
 
 from remuda.buffer.chunk import write_chunk
-from remuda.config.schema import DqnConfig
+from remuda.config.schema import DqnConfig, ExperimentConfig
 from remuda.learner import checkpoint, service
 from remuda.learner.prefetch import NothingReadableError
 from remuda.learner.service import LearnerWork, NotPublishedError
 from remuda.policy.policy_file import LoadedPolicy, load, publish
-from remuda.policy.row_plan import row_plan
+from remuda.policy.row_plan import RowPlan, row_plan
 from remuda.tests.buffer.chunks import meta_of
 from remuda.tests.policy.cases import batch, dqn
 from remuda.tests.worker.leases import EXPERIMENT, assign_to, new_run, small_config
@@ -189,7 +189,11 @@ def test_on_policy_nothing_is_asked_for_before_the_newest_policy_is_published(
     """Or what is asked for would be collected with the policy before it: the disk may refuse for longer than the
     learner waits at a time."""
     plan = replace(row_plan(coordinator.config), on_policy=True, batches_per_request=1, requests_in_flight=1)
-    monkeypatch.setattr(service, "row_plan", lambda config: plan)
+
+    def on_policy(config: ExperimentConfig) -> RowPlan:
+        return plan
+
+    monkeypatch.setattr(service, "row_plan", on_policy)
     work, folder = coordinator.begin(), coordinator.run.policy
     coordinator.collect()
     away = folder.rename(folder.with_name("refused"))

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from remuda.buffer.monitor import SampleStatistics, ThroughputStatistics
 from remuda.coordinator.evaluation import EvaluationResult, Judged
 from remuda.logbook.episode_reports import EvaluationReport, WorkerReport
 from remuda.logbook.spread import episode_statistics
 from remuda.logbook.training_reports import BufferSampleReport, BufferThroughputReport
 from remuda.wire.messages import CheckpointRecord, CollectorReport, EvaluationDone
-
-WorkerRole = Literal["collector", "evaluator"]
 
 
 def sample_report(statistics: SampleStatistics, *, train_iter: int, env_step: int) -> BufferSampleReport:

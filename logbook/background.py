@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from queue import Full, Queue
+from queue import Empty, Full, Queue
 from typing import Protocol
 
 _WAITING_ROWS = 1_000
@@ -81,3 +82,6 @@ class BackgroundSink:
             service.finish()
         except (Exception, SystemExit) as error:  # somebody else's code may even want to end the process
             self._error = error
+            with suppress(Empty):  # rows that nobody takes any more would hold `close`'s thread up for ever
+                while True:
+                    self._rows.get_nowait()

@@ -89,6 +89,26 @@ def test_a_service_that_fails_at_a_row_or_at_its_end_says_so_once() -> None:
         sink.finish(time.monotonic())
 
 
+def test_a_service_that_failed_with_its_queue_full_keeps_no_thread() -> None:
+    hang = threading.Event()
+
+    def fail() -> Tracker:
+        hang.wait(30.0)
+        raise ValueError("no such project")
+
+    threads = set(threading.enumerate())
+    sink = BackgroundSink(Path("x"), fail)
+    with pytest.raises(SinkError, match="1000 rows wait for it"):
+        send(sink, 2_000)
+    hang.set()
+    with pytest.raises(SinkError, match="no such project"):
+        sink.finish(time.monotonic() + 20.0)
+    sink.close()
+    for thread in set(threading.enumerate()) - threads:
+        thread.join(20.0)
+        assert not thread.is_alive()
+
+
 def test_a_service_that_hangs_is_not_waited_for() -> None:
     hang = threading.Event()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from remuda.coordinator.experiment import Experiment
+from remuda.coordinator.identity import Identity
 from remuda.coordinator.past_run import PastRun
 from remuda.wire.messages import Rejected
 
@@ -55,9 +56,10 @@ class Experiments:
         self._known[id] = PastRun(experiment.identity, experiment.status(now_s))
 
     def find(self, query: str) -> Experiment | PastRun | Rejected:
-        """The one that is meant; a refusal that names those it may be where it is none or several."""
+        """The one that is meant; a refusal that names those it may be where it is none or several. An empty query,
+        which every id begins with, means none: it is a shell's variable that was not set."""
         known: list[Experiment | PastRun] = [*self]
-        matches = [each for each in known if each.identity.id.startswith(query) or each.identity.name == query]
+        matches = [each for each in known if query and _is_called(each.identity, query)]
         namesakes = [each for each in matches if each.identity.name == query]
         if matches == namesakes:  # lives of one run: the one that goes on, else the newest
             matches = [each for each in matches if not each.over] or matches[-1:]
@@ -68,3 +70,7 @@ class Experiments:
             return Rejected("unknown", f"no experiment is called {query!r}; known are: {names}")
         ids = ", ".join(each.identity.id for each in matches)
         return Rejected("unknown", f"{query!r} fits several experiments: {ids}; give more of the id")
+
+
+def _is_called(identity: Identity, query: str) -> bool:
+    return identity.id.startswith(query) or identity.name == query

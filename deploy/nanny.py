@@ -78,7 +78,12 @@ class Nanny:
         slot.born(now_s)
         sys.stdout.flush()
         sys.stderr.flush()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:  # the machine has no room for it now: an early death like any other
+            print(f"{slot.role} {slot.uuid} could not be started: {error}", file=sys.stderr)
+            self._bury(slot, EXIT_FAILED)
+            return
         if pid == 0:
             exit_code = EXIT_FAILED
             try:
@@ -105,14 +110,15 @@ class Nanny:
 
     def _reap(self) -> None:
         for pid, exit_code in self._ended():
-            slot = self._alive.pop(pid)
-            slot.died(exit_code, time.monotonic())
-            if slot.given_up and exit_code != EXIT_DONE:
-                print(f"{slot.role} {slot.uuid} is not started again: it {slot.given_up}", file=sys.stderr)
-            elif exit_code != EXIT_DONE:
-                print(
-                    f"{slot.role} {slot.uuid} ended with {describe_exit(exit_code)}; starting it again", file=sys.stderr
-                )
+            self._bury(self._alive.pop(pid), exit_code)
+
+    def _bury(self, slot: Slot, exit_code: int) -> None:
+        """A life has ended: say what becomes of the next."""
+        slot.died(exit_code, time.monotonic())
+        if slot.given_up and exit_code != EXIT_DONE:
+            print(f"{slot.role} {slot.uuid} is not started again: it {slot.given_up}", file=sys.stderr)
+        elif exit_code != EXIT_DONE:
+            print(f"{slot.role} {slot.uuid} ended with {describe_exit(exit_code)}; starting it again", file=sys.stderr)
 
     def _ended(self) -> list[tuple[int, int]]:
         """Children that have ended, with their exit codes; they are no zombies any more."""

@@ -315,6 +315,18 @@ def test_stopping_what_does_not_exist_names_what_does() -> None:
     assert refusal.reason.startswith("no experiment is called 'nonsense'; known are: x (")
 
 
+def test_no_name_at_all_means_no_experiment() -> None:
+    """A variable of a shell that is not set, say: the only experiment is not stopped for that."""
+    world = World(config())
+    world.submit()
+    world.ask(StopExperiment(""))
+    for _ in range(5):
+        world.step()
+    refusal = next(reply for reply in world.replies if isinstance(reply, Rejected))
+    assert refusal.reason.startswith("no experiment is called ''; known are: x (")
+    assert world.experiment().state == "queued"
+
+
 def test_a_name_means_the_experiment_that_goes_on_else_the_newest_that_had_it() -> None:
     world = World(config())
     world.herd(collectors=2)

@@ -34,6 +34,7 @@ def be_worker(slot):
     while True:
         time.sleep(60)
 
+{before}
 slots = [{slots}]
 code = Nanny(slots, be_worker, lifeline={lifeline}, grace_s={grace_s}).run()
 say("nanny", "ends", code, os.getpid())
@@ -74,11 +75,14 @@ def nanny(
     slots: str = TWO,
     body: str = "",
     *,
+    before: str = "",
     lifeline: int | None = None,
     grace_s: float = DEADLINE_S,
     ignores_term: bool = False,
 ) -> Generator[Running, None, None]:
-    code = PROGRAM.format(slots=slots, body=body, lifeline=lifeline, grace_s=grace_s, ignores_term=ignores_term)
+    code = PROGRAM.format(
+        slots=slots, body=body, before=before, lifeline=lifeline, grace_s=grace_s, ignores_term=ignores_term
+    )
     process = subprocess.Popen(
         [sys.executable, "-P", "-c", code],
         stdout=subprocess.PIPE,
@@ -104,6 +108,26 @@ def test_a_killed_worker_comes_back_as_its_next_incarnation() -> None:
         assert (second.uuid, second.number) == ("c1", 2)
         assert second.pid != first.pid
         assert [child.pid for child in running.children] == [second.pid]  # and no zombie of the first
+
+
+NO_ROOM_AT_FIRST = """
+real_fork, refusals = os.fork, iter([True, False, True])
+def fork():
+    if next(refusals, False):
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+    return real_fork()
+os.fork = fork
+"""
+
+
+def test_a_machine_that_has_no_room_for_a_process_is_asked_again() -> None:
+    with nanny(before=NO_ROOM_AT_FIRST) as running:
+        assert {running.hear().uuid, running.hear().uuid} == {"c1", "e1"}
+        running.process.send_signal(signal.SIGTERM)
+        code, errors = running.end()
+    assert code == 0
+    assert errors.count("could not be started: ") == 2
+    assert "Traceback" not in errors
 
 
 def test_the_others_notice_nothing() -> None:

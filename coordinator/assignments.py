@@ -36,6 +36,8 @@ class Assignments:
         """Ids by lease, open or over: late chunks still find their ledger."""
         self._forget_at = 2 * LEASES_KEPT
         """So many are too many."""
+        self._torn: set[str] = set()
+        """Runs that were taken up and whose workers may have seen what is not known here."""
         self.newest_lease = newest_lease
         """The highest number given out so far."""
 
@@ -73,23 +75,28 @@ class Assignments:
         return experiment.worker_gone(lease, why, now_s, handed_in=handed_in)
 
     def remember(self, experiment: Experiment, memory: RunMemory, now_s: float) -> None:
-        """Go on from there: its leases stay open, their workers may come back."""
+        """Go on from there: its leases stay open, their workers may come back. But where the last moments of its
+        journal may be lost they have seen more than is known here, and are to begin anew."""
         self.newest_lease = max(self.newest_lease, memory.leases)
         self._experiments_of |= dict.fromkeys(experiment.known_leases, experiment.identity.id)
         self._forget_old()
+        if not self._recollection.is_whole(memory):
+            self._torn.add(experiment.identity.id)
+            return
         for holder in memory.holders:
             self._registry.expect(holder, now_s)
 
     def end_left_over(self, now_s: float) -> list[Step]:
-        """Once all runs are taken up: a worker that had just gone from one to another, whose journal alone says so,
-        does not serve the first any more."""
+        """Once all runs are taken up: of one whose journal may lack something, all leases. Of any other that of a
+        worker that had just gone from it to another, whose journal alone says so."""
         steps: list[Step] = []
         for experiment in self._experiments.going_on:
             for lease in experiment.lease_numbers:
                 if self._registry.holder(lease) is None:
                     self._recollection.touch(experiment.identity.id)
-                    why = "it had gone on to another run"
-                    steps += experiment.worker_gone(lease, why, now_s, handed_in=True)
+                    torn = experiment.identity.id in self._torn
+                    why = "the coordinator's machine was started anew" if torn else "it had gone on to another run"
+                    steps += experiment.worker_gone(lease, why, now_s, handed_in=not torn)
         return steps
 
     def _plan(self, demands: Sequence[Demand], going_on: Sequence[Experiment]) -> Plan:

@@ -226,8 +226,7 @@ class ExperimentMemory(Memory, frozen=True):
     state: ExperimentState
     reason: str | None
     stage: Stage
-    failures: int
-    """In a row."""
+    failures: int  # in a row
     wall_s: float
     experience: ExperienceMemory
     supply: SupplyMemory
@@ -269,6 +268,8 @@ class RunMemory(Memory, frozen=True):
     holders: list[HolderMemory]
     leases: int
     """The highest lease number given out by this coordinator so far."""
+    boot: str = ""
+    """Which start of which machine this was written under; empty where that is not known."""
 
     def with_episodes(self, journaled: Iterable[NewEpisodes]) -> RunMemory:
         """This, with all training episodes since the last row of progress.txt."""

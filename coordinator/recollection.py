@@ -24,12 +24,19 @@ _SOFT = (CollectorReport, LearnerReport, WorkerVitals)
 class Recollection:
     """Gathers, per turn of the coordinator's loop, what must be in the journal before anybody is answered."""
 
-    def __init__(self, experiments: Experiments, registry: Registry) -> None:
+    def __init__(self, experiments: Experiments, registry: Registry, boot: str) -> None:
+        """`boot` tells this start of this machine from any other."""
         self._experiments = experiments
         self._registry = registry
+        self._boot = boot
         self._touched: set[str] = set()
         self._soft_due_s = 0.0
         self._priorities_due_s: dict[str, float] = {}
+
+    def is_whole(self, memory: RunMemory) -> bool:
+        """Whether nothing can have been journaled after it that is lost: a machine that loses power takes the last
+        moments along, a process that is killed does not."""
+        return memory.boot in ("", self._boot)
 
     def touch(self, experiment: str) -> None:
         """Something happened to this experiment."""
@@ -75,7 +82,7 @@ class Recollection:
             if (worker := self._registry.holder(lease)) is not None
         ]
         identity = experiment.identity.memory(experiment.config_json)
-        memory = RunMemory(FORMAT, identity, experiment.memory(now_s), holders, newest_lease)
+        memory = RunMemory(FORMAT, identity, experiment.memory(now_s), holders, newest_lease, self._boot)
         priorities = experiment.experience.priorities() if due else None
         return Remember(id, memory, added, gone, priorities, experiment.new_episodes())
 

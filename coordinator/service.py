@@ -46,6 +46,8 @@ ANY_ADDRESS = "tcp://127.0.0.1:0"
 LEASES_PER_START = 1_000_000
 """A lease must never have the number of one that a coordinator before this one gave out, even if the run that it was
 for, and its journal, are lost: what its worker still says would be taken for another's."""
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+"""Where Linux says it."""
 CONFIRM_S = 10.0
 """Between two signs of life for other hosts in the folders it owns."""
 
@@ -91,6 +93,7 @@ class Service:
             now_s=time.monotonic(),
             limits=settings.limits,
             leases=self._epoch * LEASES_PER_START,
+            boot=_boot(),
         )
         self._effects: deque[Effect] = deque()
         self._unwritten: list[Remember] = []
@@ -251,6 +254,14 @@ class Service:
         if now_s >= self._next_complaint_s:
             self._next_complaint_s = now_s + COMPLAINT_INTERVAL_S
             print(text, file=sys.stderr, flush=True)
+
+
+def _boot() -> str:
+    """Tells this start of this machine from any other; empty where the system has no such word."""
+    try:
+        return BOOT_ID.read_text("ascii").strip()
+    except OSError:
+        return ""
 
 
 def _listen(address: str) -> RouterSocket:

@@ -84,14 +84,16 @@ class Coordinator:
         now_s: float,
         limits: Limits | None = None,
         leases: int = 0,
+        boot: str = "",
         new_id: Callable[[], str] = lambda: str(uuid4()),
     ) -> None:
-        """`leases` is the highest lease number that may have been given out before."""
+        """`leases` is the highest lease number that may have been given out before; `boot` tells this start of this
+        machine from any other."""
         limits = limits or Limits()
         self._peers = Peers()
         self._registry = Registry(limits)
         self._experiments = Experiments()
-        self._recollection = Recollection(self._experiments, self._registry)
+        self._recollection = Recollection(self._experiments, self._registry, boot)
         self._assignments = Assignments(self._registry, self._experiments, self._recollection, newest_lease=leases)
         self._herd = Herd(id, limits, self._registry, self._assignments)
         self._closing = Closing(self._experiments, self._registry, self._recollection)

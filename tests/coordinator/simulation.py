@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from uuid import UUID
 
@@ -398,6 +398,12 @@ class Journaled:
             self.episodes = {first: body for first, body in self.episodes.items() if first < new.first}
             self.episodes[new.first] = msgspec.msgpack.encode(new)
 
+    def without(self, disk: set[str]) -> Journaled:
+        """As the books read it: without the chunks whose files are not there any more."""
+        files = {row: msgspec.msgpack.decode(body, type=IndexedChunk).meta.file for row, body in self.chunks.items()}
+        chunks = {row: body for row, body in self.chunks.items() if files[row] in disk}
+        return replace(self, chunks=chunks)
+
     def recovered(self) -> Recovered:
         chunks = [msgspec.msgpack.decode(self.chunks[row], type=IndexedChunk) for row in sorted(self.chunks)]
         episodes = [msgspec.msgpack.decode(body, type=NewEpisodes) for _, body in sorted(self.episodes.items())]
@@ -433,6 +439,8 @@ class World:
         self.collected: dict[int, PolicyRef] = {}
         """Which policy collected each row that the learner read."""
         self.crashes = 0
+        self.power_failures = 0
+        """Of the coordinator's machine."""
         self.coordinator = self._new_coordinator()
         self.journal: dict[str, Journaled] = {}
         """What the coordinator has to know after a crash, by experiment."""
@@ -487,6 +495,7 @@ class World:
             now_s=self.now_s,
             limits=self.limits,
             leases=self.crashes * LEASES_PER_START,  # each has numbers of its own
+            boot=f"boot {self.power_failures}",
             new_id=lambda: str(UUID(int=self.rng.getrandbits(128), version=4)),
         )
 
@@ -505,6 +514,13 @@ class World:
             self._journal_and_apply(effects)
         except CrashError:
             self.crash()
+
+    def lose_power(self, journal: dict[str, Journaled]) -> None:
+        """The coordinator's machine does, and what is left is a `journal` of some moments before; its workers are on
+        others."""
+        self.power_failures += 1
+        self.journal = {id: journaled.without(self.disk) for id, journaled in journal.items()}
+        self.crash()
 
     def _catch_up(self, journaled: Journaled) -> None:
         """As the books do: index.json, progress.txt and the curves get what was journaled in the last moment."""

@@ -15,6 +15,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.wire.connection_file import ConnectionFileError, read
 from remuda.wire.conversation import Conversation, MovedError, UnreachableError
 from remuda.wire.messages import (
+    OVER,
     AnyMessage,
     ClientMessage,
     Done,
@@ -40,7 +41,6 @@ END_POLL_S = 0.02
 """Of an experiment that is about to be over: whoever waits for that should not wait longer for the news."""
 RETURN_DEADLINE_S = 60.0
 """How long a coordinator that is gone is waited for while its logs are followed."""
-OVER = ("finished", "stopped", "failed")
 
 
 class Client:

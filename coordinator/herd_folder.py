@@ -11,11 +11,11 @@ from remuda.coordinator.effects import Remember
 from remuda.coordinator.events import Recovered
 from remuda.coordinator.journal import JournalDamagedError, JournalError, committing, open_database
 from remuda.coordinator.lost_run import look_at
-from remuda.coordinator.memory import OVER
 from remuda.coordinator.past_run import PastRun
 from remuda.coordinator.run_books import RunBooks
 from remuda.storage.checkpoint_index import CheckpointIndexError
 from remuda.storage.ownership import FolderOwnedError, Ownership
+from remuda.wire.messages import OVER
 
 FINISHED_SHOWN = 100
 """Runs that are over and still shown by `status` after a restart: the newest."""

@@ -22,9 +22,6 @@ from remuda.wire.messages import (
     Role,
 )
 
-OVER = ("finished", "stopped", "failed")
-"""States in which nothing more happens to an experiment."""
-
 Stage = Literal["working", "draining", "settling", "releasing"]
 """How far its end has come; see Ending."""
 

@@ -14,9 +14,10 @@ class Resumed:
     record: CheckpointRecord
     """The checkpoint that is continued from."""
     counters: Counters
-    """As that checkpoint holds them; what came after it did not happen."""
+    """What was learned after that checkpoint did not happen. What was counted after it stays counted where a journal
+    has it; else these are the checkpoint's own."""
     policy: PolicyRef
-    """Published last before that checkpoint."""
+    """The newest that was published, be it after that checkpoint."""
     best: CheckpointRecord | None
     """The best of the checkpoints so far, with its reward."""
     progress_rows: int

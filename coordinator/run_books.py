@@ -28,7 +28,6 @@ from remuda.coordinator.going_on import (
     with_payloads,
 )
 from remuda.coordinator.journal import JournalDamagedError, JournalError, RunJournal, open_or_begin
-from remuda.coordinator.memory import OVER
 from remuda.coordinator.run_book import RunBook
 from remuda.logbook.book import SERVICES_END_S, Logbook, commander_logbook
 from remuda.logbook.row_sinks import attach_configured
@@ -38,7 +37,7 @@ from remuda.storage.existing_folder import RunFolderError, prepare
 from remuda.storage.git import record_git
 from remuda.storage.ownership import FolderOwnedError, Ownership
 from remuda.storage.run_folder import RunFolder
-from remuda.wire.messages import Counters, Rejected, Submit
+from remuda.wire.messages import OVER, Counters, Rejected, Submit
 
 LONGEST_REASON = 10_000
 """Characters of what is wrong with a config: a thousand wrong keys need not all be told."""

@@ -8,9 +8,8 @@ from remuda.coordinator.commander import Commander
 from remuda.coordinator.decisions import End
 from remuda.coordinator.experience import Experience
 from remuda.coordinator.identity import Identity
-from remuda.coordinator.memory import OVER
 from remuda.coordinator.supply import Supply
-from remuda.wire.messages import Counters, ExperimentState, ExperimentStatus
+from remuda.wire.messages import OVER, Counters, ExperimentState, ExperimentStatus
 
 NATURAL_ENDS = ("stop_value", "max_env_steps", "max_train_iters", "max_wall_s")
 

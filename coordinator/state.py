@@ -43,12 +43,12 @@ from remuda.coordinator.events import (
 from remuda.coordinator.experiment import Experiment
 from remuda.coordinator.experiments import Experiments
 from remuda.coordinator.herd import Herd
-from remuda.coordinator.memory import OVER
 from remuda.coordinator.past_run import PastRun, refused
 from remuda.coordinator.peers import Peers
 from remuda.coordinator.recollection import Recollection, recollected
 from remuda.coordinator.registry import Limits, Registry, Worker
 from remuda.wire.messages import (
+    OVER,
     AnyMessage,
     Beat,
     Bye,

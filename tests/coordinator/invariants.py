@@ -9,10 +9,10 @@ import msgspec
 
 from remuda.coordinator import effects as fx
 from remuda.coordinator.experiment import Experiment
-from remuda.coordinator.memory import OVER, ExperimentMemory
+from remuda.coordinator.memory import ExperimentMemory
 from remuda.coordinator.past_run import PastRun
 from remuda.tests.coordinator.simulation import CollectorWork, World
-from remuda.wire.messages import ExperimentState, IndexedChunk, PolicyRef
+from remuda.wire.messages import OVER, ExperimentState, IndexedChunk, PolicyRef
 
 ORDER: dict[str, int] = {"queued": 0, "starting": 1, "running": 2, "stopping": 3, **dict.fromkeys(OVER, 4)}
 

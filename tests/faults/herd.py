@@ -28,9 +28,8 @@ from remuda.tests.parallel.reading import Joined, index, joined, texts
 from remuda.tests.parallel.user_folder import CONFIG, UserFolder
 from remuda.wire import connection_file
 from remuda.wire.conversation import UnreachableError
-from remuda.wire.messages import ExperimentStatus, IndexedChunk, Role, Status, WorkerStatus
+from remuda.wire.messages import OVER, ExperimentStatus, IndexedChunk, Role, Status, WorkerStatus
 
-OVER = ("finished", "stopped", "failed")
 LEFTOVERS = (
     "*.lock",
     ".owner",

@@ -61,6 +61,7 @@ from remuda.wire.messages.to_anybody import (
     Rejected,
 )
 from remuda.wire.messages.to_clients import (
+    OVER,
     CoordinatorStatus,
     Done,
     ExperimentState,
@@ -88,6 +89,7 @@ from remuda.wire.messages.to_workers import (
 )
 
 __all__ = [
+    "OVER",
     "PROTOCOL_VERSION",
     "Ack",
     "AnyMessage",

@@ -8,6 +8,8 @@ from remuda.wire.messages.parts import LogPlace, LongText, Message, Part, PathTe
 
 WorkerState = Literal["idle", "busy", "stuck", "lost", "draining"]
 ExperimentState = Literal["queued", "starting", "running", "stopping", "finished", "stopped", "failed"]
+OVER = ("finished", "stopped", "failed")
+"""States in which nothing more happens to an experiment."""
 
 
 class Submitted(Message, frozen=True):

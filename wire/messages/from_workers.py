@@ -181,8 +181,8 @@ class Drained(Message, frozen=True):
 
 
 class WorkerFailed(Message, frozen=True):
-    """An exception ended the lease's work. The worker is free for another lease; or it is in doubt of itself, exits, and
-    its nanny starts the next incarnation."""
+    """An exception ended the lease's work. The worker is free for another lease; or it is in doubt of itself and exits,
+    and its nanny starts the next incarnation."""
 
     lease: Count
     error: ShortText

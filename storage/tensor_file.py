@@ -46,12 +46,13 @@ class _Entry(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def in_file_order(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return contiguous little-endian tensors, the widest dtype first, so that each is aligned in the file.
+    """Return contiguous little-endian tensors, the widest dtype first, so that each is aligned in the file; of one
+    dtype the largest first, as 8 bytes at a time are read twice as fast where they are aligned as well.
 
     Raises TensorFileError for a dtype that the format does not know.
     """
     stored: dict[str, Tensor] = {}
-    for name, tensor in sorted(tensors.items(), key=lambda item: (-item[1].dtype.itemsize, item[0])):
+    for name, tensor in sorted(tensors.items(), key=lambda item: (-item[1].dtype.itemsize, -item[1].nbytes, item[0])):
         dtype = tensor.dtype.newbyteorder("<")
         if dtype not in _NAMES or name == METADATA:
             raise TensorFileError(f"{name!r} of dtype {tensor.dtype} cannot be stored")

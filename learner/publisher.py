@@ -13,6 +13,7 @@ import numpy as np
 
 from remuda.learner.pace import Pace
 from remuda.policy.policy_file import NotFinite, PolicyFileError, StaleEpoch, publish, read_ref
+from remuda.storage.atomic import outlived
 from remuda.wire.messages import PolicyRef
 from remuda.worker.serve import TakenOverError
 
@@ -133,7 +134,8 @@ class Publisher:
                 (state, train_iter), self._offered, self._busy = self._offered, None, True
             before_s = time.thread_time()
             try:
-                self._publish(state, train_iter)
+                with outlived(self._path):  # readers are told of the new one before the old one's memory is freed
+                    self._publish(state, train_iter)
             except StaleEpoch as error:
                 self._say(f"policy of iteration {train_iter} is not published, and this learner lets go: {error}")
                 self._fail(_taken_over(error))

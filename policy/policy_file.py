@@ -14,7 +14,7 @@ import errno
 import os
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from io import FileIO
@@ -25,7 +25,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct, field
 
-from remuda.storage.atomic import replacing
+from remuda.storage.atomic import replacing, write_all
 from remuda.storage.lock import LockTimeout, holding
 from remuda.storage.tensor_file import TensorFileError, encode_header, fingerprint, in_file_order, memory_of, views
 from remuda.wire.messages import Count, PolicyRef
@@ -102,7 +102,7 @@ def publish(
     content = _content(state, policy)
     with ExitStack() as lock, replacing(path, durable=False) as temporary:
         with open(temporary, "wb", buffering=0) as file:
-            _write(file, content)
+            write_all(file.fileno(), content)
             os.fsync(file.fileno())  # before the lock, so that it is held for the check and the replace alone
         try:
             lock.enter_context(holding(lock_path(path), deadline_s=lock_deadline_s))
@@ -162,13 +162,6 @@ def _content(state: Mapping[str, np.ndarray], policy: PolicyRef) -> list[bytes |
         "checksum": str(_checksum(tensors, policy)),
     }
     return [encode_header(tensors, metadata), *memory_of(tensors)]
-
-
-def _write(file: FileIO, content: Sequence[bytes | memoryview]) -> None:
-    for part in content:
-        rest = memoryview(part)
-        while rest:
-            rest = rest[file.write(rest) :]
 
 
 def _checksum(tensors: Mapping[str, np.ndarray], policy: PolicyRef) -> int:

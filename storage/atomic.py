@@ -35,6 +35,24 @@ def replacing(path: Path, *, durable: bool) -> Generator[Path, None, None]:
         _sync(path.parent)
 
 
+@contextmanager
+def outlived(path: Path) -> Generator[int | None, None, None]:
+    """Keep the file that `path` names now, if there is one, until the body is done, whatever takes its name meanwhile.
+
+    The last to let go of a large file waits for the disk, several milliseconds: here that is after the body, and not
+    in the middle of it, in `os.replace`. Yields the file's descriptor.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        yield None
+        return
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 def write_bytes(path: Path, data: bytes | bytearray | memoryview, *, durable: bool, mode: int = 0o666) -> None:
     """Replace `path` by `data`. `mode` is the new file's from the start (before umask): 0o600 is never looser."""
     write_buffers(path, (data,), durable=durable, mode=mode)
@@ -47,9 +65,15 @@ def write_buffers(
     with replacing(path, durable=durable) as temporary:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         with open(descriptor, "wb", buffering=0) as file:
-            rest = [memoryview(buffer).cast("B") for buffer in buffers]
-            while rest:
-                rest = _without(rest, os.writev(file.fileno(), rest[:_BUFFERS_AT_ONCE]))
+            write_all(file.fileno(), buffers)
+
+
+def write_all(descriptor: int, buffers: Iterable[bytes | bytearray | memoryview]) -> None:
+    """Write `buffers` one after the other, in as few calls as may be: a busy thread of this process may make every
+    return from one wait for the interpreter."""
+    rest = [memoryview(buffer).cast("B") for buffer in buffers]
+    while rest:
+        rest = _without(rest, os.writev(descriptor, rest[:_BUFFERS_AT_ONCE]))
 
 
 def write_text(path: Path, text: str, *, durable: bool, mode: int = 0o666) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -239,6 +240,31 @@ def test_a_failure_of_whoever_hears_of_it_is_not_swallowed(path: Path) -> None:
     with pytest.raises(RuntimeError, match="the link is closed"):
         publisher.flush(DEADLINE_S)
     publisher.close()
+
+
+def test_readers_are_told_before_the_policy_before_is_freed(path: Path) -> None:
+    publish(path, state(0.0), PolicyRef(1, 0, 0), warn=lambda text: None)
+    links: list[int] = []
+    old = path.stat()
+
+    def told(ref: PolicyRef) -> None:
+        links.extend(file.st_nlink for file in _open_files() if os.path.samestat(file, old))
+
+    publisher = Publisher(path, 2, published=told, say=print)
+    publisher.offer(state(1.0), 1)
+    assert publisher.flush(DEADLINE_S)
+    publisher.close()
+    assert links == [0], "it was open, and had lost its name"
+    assert not [file for file in _open_files() if os.path.samestat(file, old) and not file.st_nlink]
+
+
+def _open_files() -> list[os.stat_result]:
+    """What this process has open."""
+    found: list[os.stat_result] = []
+    for descriptor in range(1024):
+        with suppress(OSError):
+            found.append(os.fstat(descriptor))
+    return found
 
 
 def test_what_waits_when_it_closes_is_not_published(path: Path) -> None:

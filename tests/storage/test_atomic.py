@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.storage.atomic import replacing, sweep_temporaries, write_bytes, write_text
+from remuda.storage.atomic import outlived, replacing, sweep_temporaries, write_all, write_bytes, write_text
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -41,6 +41,55 @@ def test_the_temporary_lies_beside_the_file_and_is_hidden(tmp_path: Path) -> Non
         temporary.write_bytes(b"x")
         assert not (tmp_path / "a.bin").exists()
     assert (tmp_path / "a.bin").read_bytes() == b"x"
+
+
+def test_a_file_outlives_the_one_that_takes_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "policy"
+    path.write_bytes(b"old")
+    with outlived(path) as old:
+        write_bytes(path, b"new", durable=False)
+        assert old is not None
+        assert os.fstat(old).st_nlink == 0, "nobody else has it, so here it would have been freed"
+        assert os.read(old, 10) == b"old"
+        assert path.read_bytes() == b"new"
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(old)
+
+
+def test_where_there_is_no_file_none_outlives(tmp_path: Path) -> None:
+    with outlived(tmp_path / "policy") as old:
+        assert old is None
+        write_bytes(tmp_path / "policy", b"first", durable=False)
+    assert (tmp_path / "policy").read_bytes() == b"first"
+
+
+def test_an_error_in_between_lets_go_of_it_too(tmp_path: Path) -> None:
+    path, kept = tmp_path / "policy", list[int | None]()
+    path.write_bytes(b"old")
+
+    def fail() -> None:
+        with outlived(path) as old:
+            kept.append(old)
+            raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        fail()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(kept[0] or -1)
+
+
+def test_what_a_call_leaves_over_is_written_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+
+    def writev(descriptor: int, buffers: list[memoryview]) -> int:
+        calls.append(len(buffers))
+        return os.write(descriptor, b"".join(buffers)[:5])
+
+    monkeypatch.setattr("remuda.storage.atomic.os.writev", writev)
+    with (tmp_path / "t").open("wb", buffering=0) as file:
+        write_all(file.fileno(), [b"abc", b"", memoryview(b"defgh").cast("B"), bytearray(b"ijk")])
+    assert (tmp_path / "t").read_bytes() == b"abcdefghijk"
+    assert calls == [4, 2, 1]
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])

@@ -66,7 +66,7 @@ def evaluate(
 
     Without -d the policy explores as its algorithm does at the end of its schedule (DQN: policy.epsilon_end of the
     actions are random). The same seed plays the same episodes again. They are shown where there is a display, one
-    after the other; with -nr several are played at once.
+    after the other; with -nr several are played at once. Ctrl-C ends it with a summary of those that are over.
 
     With --follow each newer policy plays -n episodes: the one a parallel run's learner has just published, else the
     newest checkpoint. --json then prints a line of JSON for each.
@@ -90,7 +90,7 @@ def evaluate(
         trust_pickle=trust_pickle,
         seed=seed,
         as_json=as_json,
-        compact=follow,
+        follows=follow,
     )
     with Player(asked) as player:
         if chosen is not None:

@@ -38,8 +38,8 @@ class Asked:
     trust_pickle: bool
     seed: int | None
     as_json: bool
-    compact: bool
-    """JSON in one line, for what prints many."""
+    follows: bool
+    """One policy after another: each JSON is one line, and Ctrl-C is not for the policy that plays alone."""
 
 
 class Player:
@@ -80,7 +80,7 @@ class Player:
         videos = [] if self._film is None else self._film.written[recorded:]
         if self._asked.as_json:
             content = _content(playable, played, videos, deterministic=self._asked.deterministic)
-            print(json.dumps(content, indent=None if self._asked.compact else 2), flush=True)
+            print(json.dumps(content, indent=None if self._asked.follows else 2), flush=True)
             return
         self.say(f"\n{grid(outcome(played))}")
         for video in videos:
@@ -112,15 +112,18 @@ class Player:
             raise InputError(f"{error}{hint}") from error
 
     def _played(self, playable: Playable) -> Sequence[Episode]:
+        """All episodes, or after Ctrl-C those that are over, if any is."""
         asked = self._asked
         seed = playable.seed if asked.seed is None else asked.seed
+        over: list[Episode] = []
 
         def finished(episode: Episode, count: int) -> None:
+            over.append(episode)
             if not asked.as_json:
                 self.say(episode_report(episode, count, train_iter=0, env_step=0).text())
 
         try:
-            episodes = evaluate(
+            over = evaluate(
                 self._envs,
                 playable.actor,
                 seeds=[episode_seed(seed, number) for number in range(asked.episodes)],
@@ -129,11 +132,17 @@ class Player:
                 max_episode_steps=asked.length or None,
                 finished=finished,
             )
+        except KeyboardInterrupt:
+            if self._film is not None:
+                self._film.drop()
+            if asked.follows or not over:
+                raise
+            self.say(f"interrupted: {len(over)} of {asked.episodes} episodes are over")
         except (EvaluationError, EnvironmentBuildError, OSError) as error:
             raise RunFailedError(f"the evaluation failed: {error}") from error
         if self._film is not None:
             self._film.cut()
-        return episodes
+        return over
 
 
 def _introduced(playable: Playable, record: CheckpointRecord | None) -> str:

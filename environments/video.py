@@ -61,12 +61,21 @@ class FilmedEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
 
     def cut(self) -> None:
         """Finish the file of the episode under way; it is not going on. Raises OSError where it cannot be written."""
-        film, self._film = self._film, None
+        film = self._film
         if film is None:
             return
         _, complaint = film.communicate()
+        self._film = None
         if film.returncode != 0:
             raise OSError(f"{self.written[-1]} cannot be written: {complaint.decode(errors='replace').strip()}")
+
+    def drop(self) -> None:
+        """Give the episode under way up, and with it what there is of its file."""
+        film, self._film = self._film, None
+        if film is not None:
+            film.kill()
+            film.communicate()
+            self.written.pop().unlink(missing_ok=True)
 
     def _shoot(self) -> None:
         picture: object = self.env.render()
@@ -86,13 +95,19 @@ class FilmedEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"{self.title}_episode_{self._episode}.mp4"
         self._episode += 1
-        self.written.append(path)
         fps = self.metadata.get("render_fps") or _USUAL_FPS
         pictures = ("-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", str(fps), "-i", "-")
         # What every player opens: this codec, these colours, even sides.
         film = ("-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-c:v", "libx264", "-pix_fmt", "yuv420p", str(path))
         command = [self._ffmpeg, "-y", "-loglevel", "error", *pictures, *film]
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            process_group=0,  # Ctrl-C is for whoever films, and knows what is to become of the film
+        )
+        self.written.append(path)
+        return process
 
 
 def _encoder() -> str:

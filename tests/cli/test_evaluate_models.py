@@ -6,6 +6,7 @@ import json
 import os
 import pickle  # noqa: TID251 - vars.pkl as a user's environment would have been written
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from remuda.runner.serial import Start
 from remuda.tests.cli.terminal import Ended, Terminal
+from remuda.tests.deploy.waiting import until
 from remuda.tests.environments.painter import LENGTH, WidePainter
 from remuda.tests.environments.test_video import pictures
 from remuda.tests.policy.exported import CASES, leave_behind
@@ -127,6 +129,41 @@ def remuda_in_a_process(*arguments: object, **environment: str) -> Ended:
     inherited = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env={**inherited, **environment})
     return Ended(done.returncode, done.stdout, done.stderr)
+
+
+def interrupted(folder: Path, *arguments: object) -> Ended:
+    """Ctrl-C on a terminal, which all its processes hear, once an episode is over."""
+    out, err = folder / "out.txt", folder / "err.txt"
+    command = [sys.executable, "-m", "remuda.cli", *map(str, arguments)]
+    with out.open("wb") as stdout, err.open("wb") as stderr:
+        process = subprocess.Popen(command, stdout=stdout, stderr=stderr, start_new_session=True)
+    with process:
+        until(lambda: process.poll() is not None or "[EVALUATOR]" in out.read_text(), "an episode", 60)
+        os.killpg(process.pid, signal.SIGINT)
+        code = process.wait(60)
+    return Ended(code, out.read_text(), err.read_text())
+
+
+@pytest.mark.processes
+def test_ctrl_c_sums_up_what_is_over(root: Path, tmp_path: Path) -> None:
+    ended = interrupted(tmp_path, "evaluate", root, "-n", 1_000_000, "-nr")
+    assert ended.code == 0, ended.err
+    assert ended.err == ""
+    *lines, said = ended.out[: ended.out.index("\n\n")].splitlines()
+    over = sum(line.startswith("[EVALUATOR]") for line in lines)
+    assert said == f"interrupted: {over} of 1000000 episodes are over"
+    assert f"| {over} " in ended.out
+
+
+@pytest.mark.processes
+def test_after_ctrl_c_there_is_a_film_of_each_episode_that_is_over(painted: Path, tmp_path: Path) -> None:
+    ended = interrupted(tmp_path, "evaluate", painted, "-n", 100_000, "-d", "--record", tmp_path / "films")
+    assert ended.code == 0, ended.err
+    assert ended.err == ""
+    films = [line.split(" ", 1)[1] for line in ended.out.splitlines() if line.startswith("recorded")]
+    over = sum(line.startswith("[EVALUATOR]") for line in ended.out.splitlines())
+    assert len(films) - over in (0, 1)  # 1: its film was just finished, and it was not counted yet
+    assert {len(pictures(Path(film))) for film in (films[0], films[-1])} == {LENGTH + 1}
 
 
 @pytest.mark.processes

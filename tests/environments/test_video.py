@@ -94,3 +94,15 @@ def test_a_film_that_cannot_be_written_says_why(tmp_path: Path) -> None:
     env = FilmedEnv(Painter("rgb_array"), tmp_path)
     with pytest.raises(OSError, match=r"policy_episode_0\.mp4 cannot be written: .*"):
         play(env)
+
+
+def test_an_episode_that_is_given_up_leaves_no_film(tmp_path: Path) -> None:
+    env = FilmedEnv(Painter("rgb_array"), tmp_path)
+    play(env)
+    play(env, 3)
+    env.drop()
+    env.drop()  # nothing happens
+    assert env.written == list(tmp_path.iterdir())
+    play(env)
+    assert [len(pictures(film)) for film in env.written] == [LENGTH + 1] * 2
+    env.close()

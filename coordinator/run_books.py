@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from remuda.buffer.chunk import sweep_orphans
 from remuda.config.dump import write_configs
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.effects import CloseRun, Effect, Exit, PrepareRun, ReadLog, Remember, Say, Send
+from remuda.coordinator.effects import CloseRun, DeleteChunks, Effect, Exit, PrepareRun, ReadLog, Remember, Say, Send
 from remuda.coordinator.events import Recovered, RunPrepared, RunRefused
 from remuda.coordinator.going_on import (
     catch_up,
@@ -169,6 +169,8 @@ class RunBooks:
                 pass
             case CloseRun():
                 self._close(effect)
+            case DeleteChunks() if effect.experiment not in self._books:
+                pass  # they went when the folder was swept
             case _ if (book := self._books.get(effect.experiment)) is not None:
                 book.carry_out(effect)
             case _:

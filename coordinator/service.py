@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import zmq
 
-from remuda.coordinator.effects import Effect, Exit, PrepareRun, ReadLog, Remember, Send
+from remuda.coordinator.effects import DeleteChunks, Effect, Exit, PrepareRun, ReadLog, Remember, Send
 from remuda.coordinator.events import Event, Received, ShutdownRequested, Tick, Weighed
 from remuda.coordinator.herd_folder import HerdFolder
 from remuda.coordinator.journal import JournalError
@@ -96,6 +96,9 @@ class Service:
             boot=_boot(),
         )
         self._effects: deque[Effect] = deque()
+        self._deletions: list[DeleteChunks] = []
+        """The last effects of a turn: nobody waits for them, and messages that nothing comes between go out several at
+        a time."""
         self._unwritten: list[Remember] = []
         self._timers = Timers()
         self._vitals = VitalSigns(0, self._timers)
@@ -161,10 +164,7 @@ class Service:
                 path.unlink(missing_ok=True)
 
     def _receive(self) -> None:
-        for _ in range(MESSAGES_PER_TURN):
-            event = self._socket.receive()
-            if event is None:
-                return
+        for event in self._socket.receive_up_to(MESSAGES_PER_TURN):
             match event:
                 case Arrival():
                     self._handle(Received(event.peer, event.envelope))
@@ -192,6 +192,8 @@ class Service:
                     self._handle(self._books.prepare(effect))
                 case ReadLog():
                     self._handle(read_log(effect))
+                case DeleteChunks():
+                    self._deletions.append(effect)
                 case _:
                     self._effects.append(effect)
 
@@ -202,6 +204,8 @@ class Service:
             with self._timers("journal"):
                 self._write_journals(now_s)
             with self._timers("carry out"):
+                self._effects += self._deletions
+                self._deletions.clear()
                 while self._effects:
                     self._apply(self._effects[0])
                     self._effects.popleft()

@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from functools import cache
-from typing import Annotated, TypeAlias, cast, get_args
+from typing import Annotated, NoReturn, TypeAlias, cast, get_args
 
 import msgspec
 import numpy as np
@@ -33,6 +33,7 @@ MAX_ARRAYS = 16
 """Per message."""
 
 _MAGIC = b"R"
+_OPENING = _MAGIC + bytes([PROTOCOL_VERSION])
 _MAX_DIMENSIONS = 8
 _DTYPES = {"|b1", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8"}
 
@@ -68,13 +69,8 @@ def decode(frames: Sequence[Frame]) -> Envelope:
     """
     if len(frames) < 2:
         raise CodecError(f"a message has at least 2 frames, not {len(frames)}")
-    prefix = bytes(frames[0][:3])
-    if len(prefix) != 2 or prefix[:1] != _MAGIC:
-        raise CodecError(
-            f"frame 0 is {prefix!r}…, not {_MAGIC!r} and a version: the peer does not speak Remuda's protocol"
-        )
-    if prefix[1] != PROTOCOL_VERSION:
-        raise ProtocolMismatchError(prefix[1])
+    if frames[0] != _OPENING:
+        _refuse_opening(bytes(frames[0][:3]))
     _check_sizes(frames)
     return _reader.read(frames)
 
@@ -84,11 +80,21 @@ def check(envelope: Envelope) -> None:
     decode(encode(envelope))
 
 
+def _refuse_opening(prefix: bytes) -> NoReturn:
+    if len(prefix) != 2 or prefix[:1] != _MAGIC:
+        raise CodecError(
+            f"frame 0 is {prefix!r}…, not {_MAGIC!r} and a version: the peer does not speak Remuda's protocol"
+        )
+    raise ProtocolMismatchError(prefix[1])
+
+
 def _check_sizes(frames: Sequence[Frame]) -> None:
-    if len(frames) - 2 > MAX_ARRAYS:
-        raise CodecError(f"{len(frames) - 2} arrays in one message; the most is {MAX_ARRAYS}")
     if len(frames[1]) > MAX_HEADER_BYTES:
         raise CodecError(f"the header has {len(frames[1])} bytes; the most is {MAX_HEADER_BYTES}")
+    if len(frames) == 2:
+        return
+    if len(frames) - 2 > MAX_ARRAYS:
+        raise CodecError(f"{len(frames) - 2} arrays in one message; the most is {MAX_ARRAYS}")
     for number, frame in enumerate(frames[2:]):
         if len(frame) > MAX_FRAME_BYTES:
             raise CodecError(f"array {number} has {len(frame)} bytes; the most is {MAX_FRAME_BYTES}")
@@ -114,7 +120,8 @@ class _Writer(threading.local):
         self._arrays = []
         try:
             header = self._encoder.encode(envelope)
-            frames = [_MAGIC + bytes([protocol]), header, *self._arrays]
+            opening = _OPENING if protocol == PROTOCOL_VERSION else _MAGIC + bytes([protocol])
+            frames = [opening, header, *self._arrays]
             _check_sizes(frames)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise CodecError(f"{type(envelope.message).__name__} cannot be sent: {error}") from error
@@ -140,17 +147,18 @@ class _Reader(threading.local):
     def __init__(self) -> None:
         self._decoder = msgspec.msgpack.Decoder(Envelope, dec_hook=self._give_array)
         self._arrays: dict[int, Frame] = {}
+        """Those that no field has taken yet."""
 
     def read(self, frames: Sequence[Frame]) -> Envelope:
-        self._arrays = dict(enumerate(frames[2:]))
+        arrays = self._arrays = dict(enumerate(frames[2:]))
         try:
             envelope = self._decoder.decode(frames[1])
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise CodecError(f"malformed message: {error}") from error
         finally:
-            unused, self._arrays = self._arrays, {}
-        if unused:
-            raise CodecError(f"malformed message: no field refers to array frames {sorted(unused)}")
+            self._arrays = {}
+        if arrays:
+            raise CodecError(f"malformed message: no field refers to array frames {sorted(arrays)}")
         return envelope
 
     def _give_array(self, declared: type, value: object) -> _Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from uuid import uuid4
 
 import zmq
@@ -60,6 +61,8 @@ class _EnvelopeSocket:
     def __init__(self, kind: int) -> None:
         self._context = zmq.Context()
         self._socket = self._context.socket(kind)
+        # zmq.Socket's own looks for options that are not used here, which takes longer than sending
+        self._send_frame: Callable[..., object] = super(zmq.Socket, self._socket).send
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
         self.dropped = 0
@@ -94,11 +97,13 @@ class _EnvelopeSocket:
 
     def _receive(self) -> list[bytes] | None:
         try:
-            frames = [self._socket.recv(_NOBLOCK)]
+            frame = self._socket.recv(_NOBLOCK, copy=False)
         except zmq.Again:
             return None
-        while self._socket.getsockopt(zmq.RCVMORE):  # as recv_multipart, in half the time
-            frames.append(self._socket.recv(_NOBLOCK))
+        frames = [frame.bytes]
+        while frame.more:  # as recv_multipart, in two thirds of the time
+            frame = self._socket.recv(_NOBLOCK, copy=False)
+            frames.append(frame.bytes)
         return frames
 
     def _decode(self, peer: bytes, frames: list[bytes]) -> Arrival | Malformed:
@@ -114,8 +119,8 @@ class _EnvelopeSocket:
             # copy=False: pyzmq still copies frames below its threshold (64 KiB), where that is faster
             copy = len(frames) == len(route) + 2
             for frame in frames[:-1]:
-                self._socket.send(frame, _MORE, copy=copy)
-            self._socket.send(frames[-1], _NOBLOCK, copy=copy)
+                self._send_frame(frame, _MORE, copy=copy)
+            self._send_frame(frames[-1], _NOBLOCK, copy=copy)
         except zmq.ZMQError as error:
             if error.errno not in (zmq.EAGAIN, zmq.EHOSTUNREACH):
                 raise
@@ -143,8 +148,18 @@ class RouterSocket(_EnvelopeSocket):
 
     def receive(self) -> Arrival | Malformed | None:
         """The next message, or None when there is none now."""
-        frames = self._receive()
-        return None if frames is None else self._decode(frames[0], frames[1:])
+        return next(iter(self.receive_up_to(1)), None)
+
+    def receive_up_to(self, most: int) -> list[Arrival | Malformed]:
+        """The next messages that are there now, at most so many.
+
+        All are taken off the network before the first is decoded: one kind of work at a time keeps what it needs in the
+        processor's caches.
+        """
+        arrived: list[list[bytes]] = []
+        while len(arrived) < most and (frames := self._receive()) is not None:
+            arrived.append(frames)
+        return [self._decode(peer, frames) for peer, *frames in arrived]
 
     def send(self, peer: bytes, envelope: Envelope, *, protocol: int = PROTOCOL_VERSION) -> bool:
         """Hand the envelope to the network; False, and counted, when the peer is unreachable or its queue is full.

@@ -383,7 +383,9 @@ def test_what_comes_after_the_end_changes_nothing(
     for effect in [*late, closing, Say(EXPERIMENT, "late words"), Exit()]:
         books.carry_out(effect)
     assert tree(run.root) == before
-    assert f"experiment {EXPERIMENT} is over: RecordCheckpoint comes too late" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"experiment {EXPERIMENT} is over: RecordCheckpoint comes too late" in said
+    assert "DeleteChunks" not in said, "the folder was swept: nothing is too late"
 
 
 def test_closing_everything_twice_is_harmless(books: RunBooks, run: RunFolder) -> None:

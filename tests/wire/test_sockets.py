@@ -13,7 +13,7 @@ import pytest
 import zmq
 
 from remuda.wire import sockets
-from remuda.wire.codec import CodecError, ProtocolMismatchError
+from remuda.wire.codec import CodecError, ProtocolMismatchError, encode
 from remuda.wire.envelope import Envelope
 from remuda.wire.messages import Ack, AnyMessage, Batches, Counters, Leave, Ready, Rejected
 from remuda.wire.sockets import Arrival, DealerSocket, Malformed, RouterSocket, client_identity, worker_identity
@@ -85,6 +85,24 @@ def test_envelopes_travel_both_ways(router: RouterSocket, dealer: DealerSocket) 
     assert next_of(dealer) == Arrival(b"", wrap(Leave("bye")))
     assert router.receive() is None
     assert dealer.receive() is None
+
+
+def test_no_more_are_taken_than_asked_for_and_each_keeps_its_place(
+    router: RouterSocket, raw: Callable[..., object]
+) -> None:
+    for lease in range(3):
+        raw(*encode(wrap(Ready(lease))))
+        raw(b"nonsense")
+    arrived = [next_of(router)]
+    while len(arrived) < 6:
+        taken = router.receive_up_to(2)
+        assert len(taken) <= 2
+        arrived += taken
+        router.wait(TURN_S)
+    assert [event.envelope.message for event in arrived if isinstance(event, Arrival)] == [Ready(0), Ready(1), Ready(2)]
+    assert [type(event) for event in arrived] == [Arrival, Malformed] * 3
+    assert router.malformed == 3
+    assert router.receive_up_to(2) == []
 
 
 def test_large_arrays_travel(router: RouterSocket, dealer: DealerSocket) -> None:

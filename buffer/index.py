@@ -308,11 +308,12 @@ class ReplayIndex:
         return slots
 
     def _kill(self, first: int, end: int) -> None:
-        """Take those of these rows that are live out of the sampler."""
+        """Take those of these rows that are live out of the sampler; none is below `first_live_row`."""
         if first == end:
             return
         slots = self._slots_of(first, end)
-        slots = slots[self._slots.row[slots] == np.arange(first, end)]
+        if self.rows < self.next_row - self.first_live_row:  # some were dropped ahead of their turn
+            slots = slots[self._slots.row[slots] != DEAD]
         if len(slots):
             self._sampler.on_evict(slots)
             self._slots.row[slots] = DEAD
@@ -321,7 +322,7 @@ class ReplayIndex:
 
     def _drop(self, chunk: IndexedChunk) -> list[str]:
         """Evict a chunk, wherever in the row it stands; returns its file if it may be deleted now."""
-        self._kill(chunk.first_row, end_row(chunk))
+        self._kill(max(chunk.first_row, self.first_live_row), end_row(chunk))
         self._chunks.remove(chunk)
         return self._retire(chunk)
 

@@ -66,6 +66,8 @@ class RunBook:
 
     def _do(self, effect: RunEffect) -> None:
         match effect:
+            case DeleteChunks():  # first, as one comes with most chunks
+                delete_chunks(self.folder.data, effect.files)
             case KnowRun():
                 self.folder.beginner(effect.experiment).unlink(missing_ok=True)
             case Emit():
@@ -76,8 +78,6 @@ class RunBook:
                 self.log.rewind(effect.train_iter)
             case WriteTimers():
                 self.log.timers(effect.document)
-            case DeleteChunks():
-                delete_chunks(self.folder.data, effect.files)
             case RecordCheckpoint():
                 self._list(effect)
             case RecordReward():

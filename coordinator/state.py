@@ -22,8 +22,6 @@ from remuda.coordinator.effects import (
     Effect,
     HangUp,
     Post,
-    PrepareRun,
-    ReadLog,
     Release,
     Remember,
     Step,
@@ -68,8 +66,8 @@ from remuda.wire.messages import (
 _FROM_ANYBODY = (Register, *get_args(ClientMessage), ChunkReady, WorkerFailed, Bye)
 """Messages that mean something whoever says them: what a lost life collected or failed at counts all the same, once."""
 _UNKNOWN = Rejected("unknown", "not registered here (any more): register first")
-_ANSWERED_LATER = (PrepareRun, ReadLog)
-"""Effects that are in charge of the answer: it waits for the disk."""
+_ANSWER_MAY_WAIT = (Submit, LogRequest)
+"""For the disk. Every other message is answered when it was handled, or needs no more than an Ack."""
 
 
 class Coordinator:
@@ -184,7 +182,7 @@ class Coordinator:
             return [*self._peers.say_once(event.peer, _UNKNOWN, now_s)]
         asked = Asked(event.peer, received.id)
         effects = self._perform(self._dispatch(message, worker, asked, now_s), now_s, asked)
-        if not any(isinstance(effect, _ANSWERED_LATER) for effect in effects):
+        if not isinstance(message, _ANSWER_MAY_WAIT):
             effects += self._peers.acknowledge(event.peer, received.id)
         return effects
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 _WORKER_NAME = re.compile(r"[A-Za-z0-9-]{1,64}")
@@ -97,7 +98,7 @@ class RunFolder:
         return self.ckpt / "index.json"
 
     # --- experience, and what crosses between workers
-    @property
+    @cached_property  # asked for with most chunks
     def data(self) -> Path:
         """Folder of the payload files."""
         return self.root / "data"

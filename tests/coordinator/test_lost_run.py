@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -86,7 +87,8 @@ def test_chunks_for_a_lost_run_are_not_counted_for_another_under_the_same_lease(
         world.step()
     collector = next(worker for worker in world.workers.values() if worker.role == "collector")
     assert isinstance(collector.work, CollectorWork)
-    world.coordinator = Coordinator(id="c", address="sim", pid=1, now_s=world.now_s, leases=LEASES_PER_START)
+    id = str(UUID(int=9, version=4))
+    world.coordinator = Coordinator(id=id, address="sim", pid=1, now_s=world.now_s, leases=LEASES_PER_START)
     world.coordinator.recover([LOST], world.now_s)
     old_lease = collector.lease
     world.submit("other")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -28,7 +28,7 @@ from remuda.logbook.book import Logbook, serial_logbook
 from remuda.logbook.row_sinks import attach_configured
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import declaration, make_policy
-from remuda.policy.base import Algorithm
+from remuda.policy.base import Algorithm, Policy
 from remuda.policy.row_plan import row_plan
 from remuda.runner.keeping import catch_up, replay_of
 from remuda.runner.loop import SerialLoop
@@ -68,6 +68,18 @@ class Start:
 
 
 @dataclass(frozen=True)
+class _Built:
+    """What a run works with; made before anything is written."""
+
+    said: Sequence[str]
+    """What was chosen meanwhile, for the log that there is not yet."""
+    vector: Vector
+    player: CheckpointPlayer
+    algorithm: Algorithm
+    policy: Policy
+
+
+@dataclass(frozen=True)
 class _Continued:
     state: CheckpointState
     record: CheckpointRecord
@@ -94,49 +106,49 @@ def run(
     """
     bound_threads(1)
     with ExitStack() as stack:
-        place = settle_alone(config)
-        said: list[str] = []  # before there is a log
-        vector = stack.enter_context(
-            closing(
-                make_vector(config.env, num_envs=config.env.num_envs, source_dir=config.source_dir, chosen=said.append)
-            )
-        )
-        num_players = min(2 * config.env.num_envs, config.evaluator.episodes)  # a few more need no second turn
-        player = stack.enter_context(closing(CheckpointPlayer(config, num_envs=num_players)))
-        algorithm = new_algorithm(config, *single_spaces(vector))
-        policy = make_policy(config, algorithm.observation, algorithm.action, device=config.collector.device)
+        built = _build(config, stack)
         weights = None if start.on_exists == "resume" else config.learner.initialize_from
         if weights is not None:
-            take_weights(Path(weights), algorithm)
+            take_weights(Path(weights), built.algorithm)
         folder = prepare(start.run_dir, start.on_exists, mode="serial", now=datetime.now().astimezone())
-        ownership = Ownership(folder.owner)
-        stack.callback(ownership.release)
+        stack.callback(Ownership(folder.owner).release)
         checkpoints = CheckpointIndex(folder.ckpt)
         journal, found, damage = open_or_begin(folder.journal)
         stack.enter_context(closing(journal))
         catch_up(found, checkpoints)
-        continued = _continue(checkpoints, algorithm) if start.on_exists == "resume" else None
+        continued = _continue(checkpoints, built.algorithm) if start.on_exists == "resume" else None
         logbook = stack.enter_context(_open_logbook(config, folder, continued))
         resumed = _resumed(checkpoints, continued, logbook)
         if damage is not None:
             logbook.say("commander", damage, level="warning")
-        _describe(config, start, folder, vector=vector, logbook=logbook)
-        for line in (place, *said):
-            logbook.say("collector", line)
+        _describe(config, start, folder, built=built, logbook=logbook)
         outputs = LearnerOutputs(folder, config, logbook)
-        outputs.begin(algorithm)
+        outputs.begin(built.algorithm)
         if weights is not None:
             logbook.say("learner", f"loaded weights {weights}")
         if continued is not None:
             outputs.loaded(folder.ckpt / continued.record.file, continued.warnings)
-        timers = Timers()
-        life = 0 if resumed is None else resumed.life
-        rollout = make_rollout(config, vector, policy, index=0, life=life, clock=clock, timers=timers)
+        timers, life = Timers(), 0 if resumed is None else resumed.life
+        rollout = make_rollout(config, built.vector, built.policy, index=0, life=life, clock=clock, timers=timers)
         if continued is not None and EXPLORATION in continued.state.rngs:
             restore_rngs(continued.state, {EXPLORATION: rollout.rng})
-        parts = Parts(config, folder, logbook, algorithm, rollout, player, outputs, checkpoints, journal, timers)
+        parts = Parts(
+            config, folder, logbook, built.algorithm, rollout, built.player, outputs, checkpoints, journal, timers
+        )
         recovered = _recovered(found, continued, parts)
         return _run_to_the_end(SerialLoop(parts, Watch(stop, on_progress, clock), resumed, recovered), folder)
+
+
+def _build(config: ExperimentConfig, stack: ExitStack) -> _Built:
+    said = [settle_alone(config)]
+    env, num_envs = config.env, config.env.num_envs
+    vector = make_vector(env, num_envs=num_envs, source_dir=config.source_dir, chosen=said.append)
+    stack.enter_context(closing(vector))
+    num_players = min(2 * num_envs, config.evaluator.episodes)  # a few more need no second turn
+    player = stack.enter_context(closing(CheckpointPlayer(config, num_envs=num_players)))
+    algorithm = new_algorithm(config, *single_spaces(vector))
+    policy = make_policy(config, algorithm.observation, algorithm.action, device=config.collector.device)
+    return _Built(said, vector, player, algorithm, policy)
 
 
 def _run_to_the_end(loop: SerialLoop, folder: RunFolder) -> RunResult:
@@ -191,10 +203,12 @@ def _resumed(checkpoints: CheckpointIndex, continued: _Continued | None, logbook
     )
 
 
-def _describe(config: ExperimentConfig, start: Start, folder: RunFolder, *, vector: Vector, logbook: Logbook) -> None:
+def _describe(config: ExperimentConfig, start: Start, folder: RunFolder, *, built: _Built, logbook: Logbook) -> None:
     """Write what says how the run was made."""
     write_configs(folder.root, config, start.provenance or {})
     logbook.say("collector", f"n_sample: {row_plan(config, collectors=1).chunk_slots}, env_num: {config.env.num_envs}")
-    for warning in (record_git(folder.root, Path.cwd()), *record_environment(folder, config, vector)):
+    for warning in (record_git(folder.root, Path.cwd()), *record_environment(folder, config, built.vector)):
         if warning is not None:
             logbook.say("commander", warning, level="warning")
+    for line in built.said:
+        logbook.say("collector", line)

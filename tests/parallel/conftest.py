@@ -40,8 +40,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     command = Command(place / "scratch", user.root, "launch", user.config, "--run-dir", run)
     try:
         wait_until_held(command, run, user)
-        commander = run / "log" / "commander" / "commander_logger.txt"
-        wait_until(lambda: texts(commander, "evaluation of iteration_0.pth.tar"), 60, "the initial policy is judged")
+        judged, log = "evaluation of iteration_0.pth.tar", run / "log" / "commander" / "commander_logger.txt"
+        wait_until(lambda: command.process.poll() is not None or texts(log, judged), 60, "the initial policy is judged")
         user.release()
         ended = command.ended()
         assert ended.code == 0, ended.err

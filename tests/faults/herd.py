@@ -25,7 +25,7 @@ from remuda.coordinator.memory import RunMemory
 from remuda.tests.faults.network import Between
 from remuda.tests.parallel.command import REMUDA, wait_until
 from remuda.tests.parallel.reading import Joined, index, joined, texts
-from remuda.tests.parallel.user_folder import CONFIG, UserFolder
+from remuda.tests.parallel.user_folder import UserFolder
 from remuda.wire import connection_file
 from remuda.wire.conversation import UnreachableError
 from remuda.wire.messages import OVER, ExperimentStatus, IndexedChunk, Role, Status, WorkerStatus
@@ -222,12 +222,6 @@ class Herd:
             return False
 
 
-def make_user(root: Path, changes: Mapping[str, Mapping[str, object]] | None = None) -> UserFolder:
-    """A user whose environments are never stepped for the sake of timing them, so every step is one of the run."""
-    env = {"vectorization": "sync", **(changes or {}).get("env", {})}
-    return UserFolder.make(root, {**(changes or {}), "env": {**CONFIG["env"], **env}})
-
-
 def beside(place: Path) -> str:
     """PYTHONPATH with a folder, for a sitecustomize of its own."""
     return os.pathsep.join(filter(None, (str(place), os.environ.get("PYTHONPATH"))))
@@ -305,6 +299,5 @@ __all__ = [
     "beside",
     "commander",
     "kill",
-    "make_user",
     "wait_until",
 ]

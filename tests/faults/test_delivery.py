@@ -8,16 +8,17 @@ from pathlib import Path
 import pytest
 
 from remuda.tests.faults.conftest import Herds
-from remuda.tests.faults.herd import assert_exact, make_user
+from remuda.tests.faults.herd import assert_exact
 from remuda.tests.faults.network import Repeating
 from remuda.tests.faults.test_processes import LONG
+from remuda.tests.parallel.user_folder import UserFolder
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 
 
 def test_each_chunk_is_delivered_up_to_five_times_and_counts_once(tmp_path: Path, herds: Herds) -> None:
     """Copies come before and after the original, and after a coordinator that had accepted it was killed."""
-    user = make_user(tmp_path / "user", {**LONG, "stop": {"max_env_steps": 2_000}})
+    user = UserFolder.make(tmp_path / "user", {**LONG, "stop": {"max_env_steps": 2_000}})
     with Repeating(seed=27, delay_s=0.1) as network:
         herd = herds(network=network)
         coordinator = herd.gather()

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from remuda.tests.faults.conftest import Herds
-from remuda.tests.faults.herd import assert_exact, make_user, wait_until
+from remuda.tests.faults.herd import assert_exact, wait_until
 from remuda.tests.faults.sizes import QUOTA_S
 from remuda.tests.faults.test_processes import ENDLESS
-from remuda.tests.parallel.user_folder import CONFIG
+from remuda.tests.parallel.user_folder import CONFIG, UserFolder
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(int(QUOTA_S) + 120)]
 
@@ -37,7 +37,7 @@ def small_disk(tmp_path: Path) -> Generator[Path]:
 
 def test_a_full_disk_holds_everything_until_there_is_room(tmp_path: Path, small_disk: Path, herds: Herds) -> None:
     """22. Nothing that was acknowledged is lost, nobody dies of it, and the run goes on by itself."""
-    user, herd = make_user(tmp_path / "user", ENDLESS), herds(root=small_disk)
+    user, herd = UserFolder.make(tmp_path / "user", ENDLESS), herds(root=small_disk)
     herd.gather()
     run = herd.submit(user)
     herd.wait_env_step("horse", 500)
@@ -68,7 +68,7 @@ def _fill(path: Path) -> None:
 def test_data_stays_within_its_quota_and_no_file_goes_that_is_needed(tmp_path: Path, herds: Herds) -> None:
     """26. At most the quota and one chunk, always; the learner never misses a file."""
     quota = 1 << 18
-    user = make_user(tmp_path / "user", {**ENDLESS, "buffer": {**CONFIG["buffer"], "quota_bytes": quota}})
+    user = UserFolder.make(tmp_path / "user", {**ENDLESS, "buffer": {**CONFIG["buffer"], "quota_bytes": quota}})
     herd = herds()
     herd.gather()
     run = herd.submit(user)
@@ -101,7 +101,7 @@ def _bytes(folder: Path) -> int:
 @pytest.mark.parametrize("damage", ["cut short", "a bit flipped", "gone"])
 def test_a_coordinator_starts_whatever_became_of_the_journals_tail(tmp_path: Path, herds: Herds, damage: str) -> None:
     """14. The write-ahead log of a killed coordinator is damaged: it starts, and takes up the run as far as it goes."""
-    user, herd = make_user(tmp_path / "user"), herds()
+    user, herd = UserFolder.make(tmp_path / "user"), herds()
     coordinator = herd.coordinator()
     for number in range(3):
         herd.submit(user, f"horse{number}")

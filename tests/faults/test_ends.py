@@ -18,7 +18,7 @@ from uuid import uuid4
 import pytest
 
 from remuda.tests.faults.conftest import Herds
-from remuda.tests.faults.herd import Journal, assert_exact, make_user, wait_until
+from remuda.tests.faults.herd import Journal, assert_exact, wait_until
 from remuda.tests.faults.sizes import RESUMES, within
 from remuda.tests.faults.test_processes import CHUNK, ENDLESS, LONG, VECTOR
 from remuda.tests.faults.test_registration import link, register
@@ -86,7 +86,7 @@ def test_a_worker_of_another_protocol_leaves_with_exit_code_3(herds: Herds, tmp_
 
 def test_a_worker_that_is_asked_to_end_hands_in_what_it_has(tmp_path: Path, herds: Herds) -> None:
     """37. `remuda worker` ends with exit code 0 at SIGTERM and says goodbye; every step its collector took counts."""
-    user, herd = make_user(tmp_path / "user", {**LONG, "collector": {**CONFIG["collector"], "count": 1}}), herds()
+    user, herd = UserFolder.make(tmp_path / "user", {**LONG, "collector": {**CONFIG["collector"], "count": 1}}), herds()
     herd.coordinator()
     herd.workers(collectors=0)
     first = herd.worker("collector")
@@ -107,7 +107,7 @@ def test_a_worker_that_is_asked_to_end_hands_in_what_it_has(tmp_path: Path, herd
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
 def test_a_second_signal_ends_coordinator_and_workers_at_once(tmp_path: Path, herds: Herds, number: int) -> None:
     """37. Within five seconds, though environments hang; what was counted is on disk. Ctrl-C reaches everybody."""
-    user, herd = make_user(tmp_path / "user", HELD), herds()
+    user, herd = UserFolder.make(tmp_path / "user", HELD), herds()
     user.hold()
     coordinator = herd.coordinator()
     nanny = herd.workers()
@@ -131,7 +131,7 @@ def test_everything_killed_and_resumed(tmp_path: Path) -> None:
     """38. Counters never fall and stay exact; at most the chunk in work is lost of each collector; no row and no point
     comes twice; and the policy plays as well as it did."""
     learning = {**ENDLESS, "evaluator": {**CONFIG["evaluator"], "episodes": 20, "interval_env_steps": 500}}
-    user, run, chance = make_user(tmp_path / "user", learning), tmp_path / "run", random.Random(38)
+    user, run, chance = UserFolder.make(tmp_path / "user", learning), tmp_path / "run", random.Random(38)
     known, score, half_width = 0, math.nan, math.nan
     for life in range(RESUMES + 1):
         goal = known + 3_000 if life == RESUMES else ENDLESS["stop"]["max_env_steps"]

@@ -16,9 +16,10 @@ import psutil
 import pytest
 
 from remuda.tests.faults.conftest import Herds
-from remuda.tests.faults.herd import Herd, make_user, wait_until
+from remuda.tests.faults.herd import Herd, wait_until
 from remuda.tests.faults.sizes import LOGS_S, within
 from remuda.tests.parallel.command import REMUDA
+from remuda.tests.parallel.user_folder import UserFolder
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(int(LOGS_S) + 100)]
 
@@ -96,7 +97,7 @@ class Follower:
 def test_everything_comes_attributed_in_time_and_in_bounded_memory(tmp_path: Path, herds: Herds) -> None:
     """Of a rotated log nothing is missing; of a truncated one, what stood there unread; a dead worker's last lines are
     shown; nothing reaches the terminal but text."""
-    user, herd = make_user(tmp_path / "user"), herds()
+    user, herd = UserFolder.make(tmp_path / "user"), herds()
     coordinator = psutil.Process(herd.coordinator().pid)
     run = herd.submit(user)
     logs = [run / "log" / "collector" / f"{uuid}_000001_logger.txt" for uuid in WORKERS]

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from remuda.tests.faults.conftest import Herds
-from remuda.tests.faults.herd import Herd, assert_exact, beside, make_user, wait_until
+from remuda.tests.faults.herd import Herd, assert_exact, beside, wait_until
 from remuda.tests.faults.sizes import POINTS
 from remuda.tests.faults.test_processes import ENDLESS
 from remuda.tests.parallel.reading import progress
-from remuda.tests.parallel.user_folder import CONFIG
+from remuda.tests.parallel.user_folder import CONFIG, UserFolder
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
 
@@ -85,7 +85,7 @@ def test_it_may_end_at_every_named_point(tmp_path: Path, herds: Herds) -> None:
     points = ALL if POINTS is None else ALL[3 :: len(ALL) // POINTS]
     (tmp_path / "dies").mkdir()
     (tmp_path / "dies" / "sitecustomize.py").write_text(DIES)
-    user = make_user(
+    user = UserFolder.make(
         tmp_path / "user",
         {
             **ENDLESS,

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from remuda.buffer.chunk import read_meta
 from remuda.tests.buffer.chunks import meta_of
 from remuda.tests.faults.conftest import Herds
-from remuda.tests.faults.herd import Herd, Journal, assert_exact, commander, kill, make_user, wait_until
+from remuda.tests.faults.herd import Herd, Journal, assert_exact, commander, kill, wait_until
 from remuda.tests.faults.sizes import within
 from remuda.tests.faults.test_processes import ENDLESS, IN_WORK
-from remuda.tests.parallel.user_folder import CONFIG
+from remuda.tests.parallel.user_folder import CONFIG, UserFolder
 from remuda.wire.messages import IndexedChunk
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 
 def test_payloads_that_are_missing_short_or_damaged_are_never_sampled(tmp_path: Path, herds: Herds) -> None:
     """24. Each is named with its reason, its steps stay counted, and the run goes on with the others."""
-    user = make_user(tmp_path / "user", {**ENDLESS, "buffer": {**CONFIG["buffer"], "samples_per_insert": None}})
+    user = UserFolder.make(tmp_path / "user", {**ENDLESS, "buffer": {**CONFIG["buffer"], "samples_per_insert": None}})
     herd = herds()
     herd.gather()
     run = herd.submit(user)
@@ -71,7 +71,7 @@ def _payloads(run: Path) -> set[Path]:
 
 def test_a_herd_that_was_killed_as_a_whole_finds_its_experience_again(tmp_path: Path, herds: Herds) -> None:
     """25. The same two commands: the index is the accepted payloads, and half-written files are ignored and swept."""
-    user, herd = make_user(tmp_path / "user", ENDLESS), herds()
+    user, herd = UserFolder.make(tmp_path / "user", ENDLESS), herds()
     herd.gather()
     run = herd.submit(user)
     herd.wait_env_step("horse", 1_000)
@@ -104,7 +104,7 @@ CHUNKS, ROWS = 20_000, 4
 
 def test_the_index_is_rebuilt_within_seconds_whatever_its_size(tmp_path: Path, herds: Herds) -> None:
     """25. Ten thousand chunks a second; what the journal does not list is swept."""
-    user, herd = make_user(tmp_path / "user", {"buffer": {**CONFIG["buffer"], "capacity": 100_000}}), herds()
+    user, herd = UserFolder.make(tmp_path / "user", {"buffer": {**CONFIG["buffer"], "capacity": 100_000}}), herds()
     coordinator = herd.coordinator()
     run = herd.submit(user)
     begin_s = time.monotonic()

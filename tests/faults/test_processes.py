@@ -17,7 +17,7 @@ import pytest
 
 from remuda.policy.policy_file import read_ref
 from remuda.tests.faults.conftest import Herds
-from remuda.tests.faults.herd import Herd, assert_exact, commander, kill, make_user, wait_until
+from remuda.tests.faults.herd import Herd, assert_exact, commander, kill, wait_until
 from remuda.tests.faults.sizes import within
 from remuda.tests.parallel.reading import Joined, progress, texts
 from remuda.tests.parallel.user_folder import CONFIG, HELD, UserFolder
@@ -51,7 +51,7 @@ sys.exit(supervise(make_slots({"collector": 1}), Path(sys.argv[1])))
 
 def test_coordinator_killed_with_eight_workers_and_started_again(tmp_path: Path, herds: Herds) -> None:
     """13. Everybody is back within 10 s; nothing is lost or counted twice; the same experiment ends by itself."""
-    user, herd = make_user(tmp_path / "user", {**LONG, "collector": {**CONFIG["collector"], "count": 5}}), herds()
+    user, herd = UserFolder.make(tmp_path / "user", {**LONG, "collector": {**CONFIG["collector"], "count": 5}}), herds()
     coordinator = herd.coordinator()
     herd.workers(collectors=5, evaluators=2, learners=1)
     herd.wait_members(8)
@@ -119,7 +119,7 @@ class Survived:
 @pytest.fixture(scope="module")
 def survived(tmp_path_factory: pytest.TempPathFactory) -> Survived:
     place = tmp_path_factory.mktemp("survived")
-    user, herd = make_user(place / "user", ENDLESS), Herd(place / "herd", f"lost_after_s={LOST_AFTER_S}")
+    user, herd = UserFolder.make(place / "user", ENDLESS), Herd(place / "herd", f"lost_after_s={LOST_AFTER_S}")
     try:
         herd.coordinator()
         herd.workers(collectors=1, evaluators=1, learners=2)
@@ -238,9 +238,9 @@ def make_lame():
 def test_an_environment_that_never_resets_fails_its_run_and_no_other(tmp_path: Path, herds: Herds) -> None:
     """9. The workers serve on; pauses double; the traceback and its count are in the commander's log."""
     small = {"collector": {**CONFIG["collector"], "count": 1}}
-    user = make_user(tmp_path / "user", {**LONG, **small, **HELD})
+    user = UserFolder.make(tmp_path / "user", {**LONG, **small, **HELD})
     user.hold()  # it cannot be over before the other begins
-    lame = make_user(tmp_path / "lame", {**small, "env": {"make": "my_envs:make_lame"}})
+    lame = UserFolder.make(tmp_path / "lame", {**small, "env": {"make": "my_envs:make_lame"}})
     with (lame.root / "my_envs.py").open("a") as module:
         module.write(BROKEN)
     herd = herds()
@@ -286,7 +286,7 @@ def _times(run: Path, part: str) -> Iterator[float]:
 
 def test_an_environment_that_hangs_is_named_with_its_stack_and_started_anew(tmp_path: Path, herds: Herds) -> None:
     """8. Stuck, then hopeless: the commander's log shows where it hung, and the next life of the collector works."""
-    user = make_user(
+    user = UserFolder.make(
         tmp_path / "user",
         {**LONG, **HELD, "collector": {**CONFIG["collector"], "count": 1}},
     )
@@ -312,7 +312,7 @@ def test_an_environment_that_hangs_is_named_with_its_stack_and_started_anew(tmp_
 
 def test_without_their_coordinator_workers_end_by_themselves(tmp_path: Path, herds: Herds) -> None:
     """15. Each exits, and says so by its exit code, within the death timeout and 5 s; no process stays."""
-    user, herd = make_user(tmp_path / "user", ENDLESS), herds("death_timeout_s=3")
+    user, herd = UserFolder.make(tmp_path / "user", ENDLESS), herds("death_timeout_s=3")
     coordinator = herd.coordinator()
     nannies = [herd.worker("collector", 2), herd.worker("evaluator"), herd.worker("learner")]
     herd.wait_members(4)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from remuda.policy.policy_file import load, lock_path, read_ref
-from remuda.tests.faults.herd import Herd, assert_exact, beside, make_user, wait_until
+from remuda.tests.faults.herd import Herd, assert_exact, beside, wait_until
 from remuda.tests.faults.sizes import within
 from remuda.tests.faults.test_processes import ENDLESS
 from remuda.tests.parallel.reading import records
@@ -95,7 +95,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Published:
     place = tmp_path_factory.mktemp("published")
     (place / "site").mkdir()
     (place / "site" / "sitecustomize.py").write_text(SICK)
-    user = make_user(place / "user", ENDLESS)
+    user = UserFolder.make(place / "user", ENDLESS)
     env = {"PYTHONPATH": beside(place / "site"), "SICK": str(place / "sick")}
     herd = Herd(place / "herd", env=env)
     try:

@@ -13,10 +13,10 @@ import psutil
 import pytest
 
 from remuda.tests.faults.conftest import Herds
-from remuda.tests.faults.herd import Herd, assert_exact, kill, make_user
+from remuda.tests.faults.herd import Herd, assert_exact, kill
 from remuda.tests.faults.sizes import LONG, RATES_S
 from remuda.tests.faults.test_processes import ENDLESS
-from remuda.tests.parallel.user_folder import CONFIG
+from remuda.tests.parallel.user_folder import CONFIG, UserFolder
 from remuda.wire.messages import Role
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(int(RATES_S) + 150)]
@@ -31,7 +31,7 @@ MOST_GROWTH_MIB = 8 if LONG else 32
 
 @pytest.mark.parametrize("slow", ["learner", "collector"])
 def test_the_setting_holds_however_unequal_the_two_sides_are(tmp_path: Path, herds: Herds, slow: Role) -> None:
-    user = make_user(
+    user = UserFolder.make(
         tmp_path / "user",
         {**ENDLESS, "buffer": {**CONFIG["buffer"], "capacity": 2_000, "samples_per_insert": SAMPLES_PER_INSERT}},
     )

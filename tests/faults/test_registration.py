@@ -16,9 +16,10 @@ from msgspec.structs import replace as changed
 
 from remuda.tests.buffer.chunks import meta_of
 from remuda.tests.faults.conftest import Herds
-from remuda.tests.faults.herd import Herd, assert_exact, beside, make_user, wait_until
+from remuda.tests.faults.herd import Herd, assert_exact, beside, wait_until
 from remuda.tests.faults.sizes import FLOOD_S, TWINS, within
 from remuda.tests.faults.test_processes import LONG
+from remuda.tests.parallel.user_folder import UserFolder
 from remuda.wire.channel import Channel
 from remuda.wire.connection_file import read
 from remuda.wire.conversation import RefusedError
@@ -183,7 +184,7 @@ def test_a_wall_clock_that_jumps_kills_nobody(tmp_path: Path, herds: Herds) -> N
     """10. An hour to and fro, each second, in every process."""
     (tmp_path / "clock").mkdir()
     (tmp_path / "clock" / "sitecustomize.py").write_text(JUMPS)
-    user = make_user(tmp_path / "user", LONG)
+    user = UserFolder.make(tmp_path / "user", LONG)
     herd = herds("lost_after_s=3,death_timeout_s=5", env={"PYTHONPATH": beside(tmp_path / "clock")})
     herd.gather()
     run = herd.submit(user)

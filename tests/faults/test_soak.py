@@ -15,12 +15,12 @@ import psutil
 import pytest
 
 from remuda.tests.faults.conftest import Herds
-from remuda.tests.faults.herd import Herd, assert_exact, kill, make_user, wait_until
+from remuda.tests.faults.herd import Herd, assert_exact, kill, wait_until
 from remuda.tests.faults.network import Unreliable
 from remuda.tests.faults.sizes import LONG, SOAK_MEAN_S, SOAK_S
 from remuda.tests.faults.test_processes import ENDLESS, IN_WORK
 from remuda.tests.parallel.reading import progress, table, texts
-from remuda.tests.parallel.user_folder import CONFIG
+from remuda.tests.parallel.user_folder import CONFIG, UserFolder
 from remuda.wire.messages import Role
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(int(SOAK_S) + 200)]
@@ -76,7 +76,7 @@ class Samples:
 
 
 def test_whoever_is_killed_the_run_goes_on_and_the_counters_are_exact(tmp_path: Path, herds: Herds) -> None:
-    user = make_user(
+    user = UserFolder.make(
         tmp_path / "user",
         {
             **ENDLESS,

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from remuda.tests.faults.conftest import Herds
-from remuda.tests.faults.herd import assert_exact, commander, make_user
+from remuda.tests.faults.herd import assert_exact, commander
 from remuda.tests.faults.test_processes import LONG
 from remuda.tests.parallel.reading import progress
-from remuda.tests.parallel.user_folder import HELD
+from remuda.tests.parallel.user_folder import HELD, UserFolder
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 
@@ -23,7 +23,7 @@ def test_three_experiments_on_four_workers_survive_their_coordinator(tmp_path: P
     None can finish before it was looked at, since its environments wait."""
     herd = herds()
     coordinator = herd.gather()
-    users = {name: make_user(tmp_path / name, {**LONG, **HELD}) for name in NAMES}
+    users = {name: UserFolder.make(tmp_path / name, {**LONG, **HELD}) for name in NAMES}
     for user in users.values():
         user.hold()
     runs = {name: herd.submit(users[name], name, priority=5 * (name == "grey")) for name in NAMES}

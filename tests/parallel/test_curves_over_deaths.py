@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.tests.faults.herd import Herd, make_user
+from remuda.tests.faults.herd import Herd
 from remuda.tests.logbook.event_reader import curves
 from remuda.tests.parallel.command import Command, wait_until
 from remuda.tests.parallel.reading import index, progress, table, texts
@@ -48,7 +48,7 @@ def assert_shown_once(run: Path, *, end: int) -> None:
 
 def test_all_killed_and_started_again(tmp_path: Path) -> None:
     """Coordinator, nanny and workers, twice, at moments that nothing else decides."""
-    user, herd = make_user(tmp_path / "user", LONG), Herd(tmp_path / "herd", "lost_after_s=2")
+    user, herd = UserFolder.make(tmp_path / "user", LONG), Herd(tmp_path / "herd", "lost_after_s=2")
     try:
         herd.coordinator()
         herd.workers()
@@ -70,7 +70,7 @@ def test_all_killed_and_started_again(tmp_path: Path) -> None:
 
 
 def test_all_killed_and_resumed(tmp_path: Path) -> None:
-    user, run = make_user(tmp_path / "user", LONG), tmp_path / "run"
+    user, run = UserFolder.make(tmp_path / "user", LONG), tmp_path / "run"
     user.hold()
     commands: list[Command] = []
     try:

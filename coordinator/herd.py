@@ -18,6 +18,9 @@ from remuda.wire.messages import (
 
 LOOK_INTERVAL_S = 0.25
 """Between two looks through the whole herd for those that are lost or stuck."""
+AWAY_S = 3.0
+"""A look that comes so much later than it was due shows that this process stood still: it was stopped, say, or its disk
+hung. What was said meanwhile it has yet to hear."""
 
 
 class Herd:
@@ -29,7 +32,7 @@ class Herd:
         self._limits = limits
         self._registry = registry
         self._assignments = assignments
-        self._look_due_s = 0.0
+        self._look_due_s: float | None = None
 
     # --- they come ---
 
@@ -105,9 +108,12 @@ class Herd:
 
     def tick(self, now_s: float) -> list[Step]:
         """Now and then: who is lost, and who does not move."""
-        if now_s < self._look_due_s:
+        due_s = now_s if self._look_due_s is None else self._look_due_s
+        if now_s < due_s:
             return []
         self._look_due_s = now_s + LOOK_INTERVAL_S
+        if now_s - due_s > AWAY_S:
+            self._registry.forgive(now_s - due_s, now_s)
         steps: list[Step] = []
         for worker in self._registry.lost(now_s):
             silence = f"silent for {now_s - worker.heard_s:.1f} s"

@@ -264,6 +264,12 @@ class Registry:
             worker.stuck = False
         return recovered
 
+    def forgive(self, silence_s: float, now_s: float) -> None:
+        """So much of everybody's silence was not theirs: nobody listened."""
+        for worker in self:
+            worker.heard_s = min(worker.heard_s + silence_s, now_s)
+            worker.progressed_s = min(worker.progressed_s + silence_s, now_s)
+
     def lost(self, now_s: float) -> list[Worker]:
         """Workers that have been silent for too long."""
         limit_s = self._lost_after_s

@@ -742,6 +742,10 @@ class World:
         self._deliver()
         self._hear(Tick())
 
+    def tick(self) -> None:
+        """A turn of the coordinator in which it hears nobody."""
+        self._turn(Tick())
+
     def run(self, seconds: float = 600.0) -> None:
         """Until every experiment is over, or the time is up."""
         end_s = self.now_s + seconds

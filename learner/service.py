@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -85,7 +86,6 @@ class LearnerWork:
         self._warnings: SimpleQueue[str] = SimpleQueue()
         """What the publishing thread has to say; the log belongs to this one."""
         self._told_train_iter = train_iter
-        self._progress_base = link.progressed - train_iter
         self._saved = 0
         self._training = True
         self._draining = False
@@ -95,11 +95,12 @@ class LearnerWork:
             Path(assign.policy_file), assign.epoch, published=self._published, say=self._warnings.put
         )
         try:
-            self._prefetch.load(assign.replay)
+            self._load(assign.replay)
             self._publish_first(train_iter)
         except BaseException:
             self.close()
             raise
+        self._progress_base = link.progressed - train_iter
 
     def handle(self, message: AnyMessage) -> None:
         """Batches, and requests to save or to stop."""
@@ -187,6 +188,13 @@ class LearnerWork:
             return 0
         self._outputs.loaded(path, warnings)
         return state.progress.counters.train_iter
+
+    def _load(self, replay: Sequence[IndexedChunk]) -> None:
+        """All that is live. It may take minutes: each file is progress, lest this learner be taken for stuck."""
+        self._link.activity("loading replay")
+        for chunk in replay:
+            self._prefetch.load([chunk])
+            self._link.progress(self._link.progressed + 1)
 
     def _publish(self) -> None:
         """Unless too little time has passed since the last one, or the disk refuses: then it stays due."""

@@ -283,6 +283,18 @@ def test_it_goes_on_from_a_checkpoint_under_its_new_epoch(coordinator: Coordinat
     assert coordinator.link.progressed == progress + 2  # over both leases it never falls
 
 
+def test_a_learner_that_loads_a_long_replay_is_not_stuck(coordinator: Coordinator) -> None:
+    """A learner that takes over may have to load for minutes; each file is progress."""
+    first = coordinator.begin()
+    coordinator.train(first, 5)
+    path = coordinator.run.ckpt / coordinator.save(first, "interval").record.file
+    first.drain()
+    before = coordinator.link.progressed
+    coordinator.begin(epoch=2, checkpoint=str(path), replay=coordinator.chunks)
+    assert coordinator.chunks
+    assert coordinator.link.progressed == before + len(coordinator.chunks)
+
+
 def test_a_continued_learner_learns_as_the_first_would_have(coordinator: Coordinator) -> None:
     """The same batches after a restart give the same weights: optimizer and target network came back too."""
 

@@ -119,26 +119,28 @@ class Service:
 
     def run(self) -> None:
         """Until told to end, and everything is saved and everybody gone."""
-        self._recover()
-        connection_file.write(self._settings.connection_file, self._connection())
-        next_tick_s = time.monotonic()
-        try:
-            while not self._done:
-                with self._timers("waiting for messages"):
-                    self._socket.wait(max(next_tick_s - time.monotonic(), 0.0))
-                with self._timers("decide"):
-                    self._receive()
-                    now_s = time.monotonic()
-                    if now_s >= next_tick_s:
-                        self._tick(now_s)
-                        next_tick_s = now_s + TICK_S
-                self._carry_out(now_s)
-        finally:
-            self._remove_connection_file()
-            self._books.close()
-            self._socket.close()
+        with contextlib.ExitStack() as end:  # each of these, whatever becomes of the others; the last one first
             if self._herd is not None:
-                self._herd.close()
+                end.callback(self._herd.close)
+            end.callback(self._socket.close)
+            end.callback(self._books.close)
+            self._recover()
+            connection_file.write(self._settings.connection_file, self._connection())
+            end.callback(self._remove_connection_file)
+            self._turn_until_done()
+
+    def _turn_until_done(self) -> None:
+        next_tick_s = time.monotonic()
+        while not self._done:
+            with self._timers("waiting for messages"):
+                self._socket.wait(max(next_tick_s - time.monotonic(), 0.0))
+            with self._timers("decide"):
+                self._receive()
+                now_s = time.monotonic()
+                if now_s >= next_tick_s:
+                    self._tick(now_s)
+                    next_tick_s = now_s + TICK_S
+            self._carry_out(now_s)
 
     def _recover(self) -> None:
         if self._herd is None:

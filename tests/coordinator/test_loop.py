@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from remuda.client import Client
+from remuda.coordinator.herd_folder import HerdFolder
 from remuda.coordinator.service import Service, Settings
 from remuda.tests.deploy.waiting import DEADLINE_S, until
 from remuda.wire import codec
@@ -43,3 +44,11 @@ def test_an_answer_that_is_too_large_to_be_sent_is_said_and_the_next_question_an
                 client.status()
         assert client.status().workers == []
     assert "Status cannot be sent: the header has" in capsys.readouterr().err
+
+
+def test_a_coordinator_that_cannot_say_where_it_is_lets_go_of_its_folder(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    service = Service(Settings(runs, tmp_path / "nowhere" / "connection.json", lasting=True), Life())
+    with pytest.raises(FileNotFoundError):
+        service.run()
+    HerdFolder(runs).close()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from remuda.buffer.chunk import write_chunk
 from remuda.collector.build import make_rollout
-from remuda.collector.rollout import Collected
+from remuda.collector.rollout import Collected, Rollout
 from remuda.collector.summary import CollectSummary
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.record import record_environment
@@ -64,24 +64,6 @@ class CollectorWork:
             sharers=config.collector.count,
             chosen=said.append,
         )
-        if assign.index == 0:  # one collector describes it for all
-            self._describe_environment(folder, config)
-        observation, action = single_spaces(self._env)
-        self._rollout = make_rollout(
-            config,
-            self._env,
-            make_policy(
-                config,
-                ObservationSpec.of(observation),
-                ActionSpec.of(action),
-                chosen=lambda choice: self._log.say("collector", choice),
-                device=config.collector.device,
-            ),
-            index=assign.index,
-            life=assign.life,
-            progress=self._stepped,
-            timers=self.timers,
-        )
         self._taken = 0
         self._used_credit = 0
         self._credit = assign.credit_env_steps
@@ -93,6 +75,13 @@ class CollectorWork:
         self._disk_is_full = False
         self._unacknowledged: set[ChunkId] = set()
         self._draining = False
+        try:
+            if assign.index == 0:  # one collector describes it for all
+                self._describe_environment(folder, config)
+            self._rollout = self._make_rollout(config)
+        except BaseException:
+            self.close()
+            raise
         self._log.say(
             "collector",
             f"collector {identity.uuid} (index {assign.index}) of {assign.name}: "
@@ -172,6 +161,20 @@ class CollectorWork:
     def _describe_environment(self, folder: RunFolder, config: ExperimentConfig) -> None:
         for warning in record_environment(folder, config, self._env):
             self._log.say("collector", warning, level="warning")
+
+    def _make_rollout(self, config: ExperimentConfig) -> Rollout:
+        observation, action = single_spaces(self._env)
+        policy = make_policy(
+            config,
+            ObservationSpec.of(observation),
+            ActionSpec.of(action),
+            chosen=lambda choice: self._log.say("collector", choice),
+            device=config.collector.device,
+        )
+        index, life = self._assign.index, self._assign.life
+        return make_rollout(
+            config, self._env, policy, index=index, life=life, progress=self._stepped, timers=self.timers
+        )
 
     def _allow(self, credit_env_steps: int, policy: PolicyRef, exploration: dict[str, float]) -> None:
         self._credit = max(self._credit, credit_env_steps)

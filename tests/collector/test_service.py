@@ -14,8 +14,11 @@ import pytest
 from remuda.buffer.chunk import read_chunk, read_meta, write_chunk
 from remuda.collector import service as collector_service
 from remuda.collector.service import CHUNKS_IN_THE_AIR, CollectorWork
+from remuda.config.schema import EnvConfig
+from remuda.environments.vectors import Vector, make_vector
 from remuda.policy.algorithms import make_policy
 from remuda.policy.policy_file import PolicyFileError, publish
+from remuda.policy.tensors import DeviceError
 from remuda.tests.policy.cases import ACTION, OBSERVATION
 from remuda.tests.worker.leases import EXPERIMENT, algorithm_of, assign_to, new_run, small_config
 from remuda.tests.worker.recording_link import WORKER, RecordingLink
@@ -281,6 +284,24 @@ def test_reports_cover_every_step_and_episode_once(coordinator: Coordinator) -> 
     assert sum(report.episode_count for report in reports) == len(returns)
     total = sum(report.reward_mean * report.episode_count for report in reports if report.episode_count)
     assert total == pytest.approx(sum(returns))
+
+
+def test_a_lease_that_cannot_begin_leaves_no_environment_behind(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker serves on: environments may be processes."""
+    made: list[Vector] = []
+
+    def make(env: EnvConfig, **settings: Any) -> Vector:
+        made.append(make_vector(env, **settings))
+        return made[-1]
+
+    monkeypatch.setattr(collector_service, "make_vector", make)
+    env = {"id": "CartPole-v1", "num_envs": 4, "vectorization": "sync"}
+    coordinator.config = small_config(env=env, collector={"device": "cuda:77"})
+    with pytest.raises(DeviceError):
+        coordinator.begin()
+    assert [vector.closed for vector in made] == [True]
 
 
 def test_its_log_names_it_and_says_how_it_collects(coordinator: Coordinator) -> None:

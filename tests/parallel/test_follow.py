@@ -54,7 +54,8 @@ def test_every_newer_policy_is_played_until_the_run_is_over(tmp_path: Path, laun
     assert iterations[-1] == index(run)["last"]
     assert {line["episodes"] for line in played} == {2}
     folders = {Path(line["checkpoint"]).parent.name for line in played}
-    assert folders == ({"ckpt"} if verb == "train" else {"ckpt", "policy"})
+    # The last one may have been seen in the policy file before its checkpoint was listed.
+    assert folders - {"ckpt"} == (set() if verb == "train" else {"policy"})
     assert ended.err.splitlines()[-1] == f"the run is over (policies played: {len(played)})"
 
 

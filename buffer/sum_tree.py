@@ -1,7 +1,7 @@
 """Which slot a point on the line of all values laid end to end falls on.
 
 The tree is compiled. Where Remuda was installed without a C compiler, a numpy tree of the same slots and sums, bit for
-bit, takes its place; prioritized batches then take about twice as long.
+bit, takes its place; prioritized batches then take two to four times as long.
 """
 
 from __future__ import annotations

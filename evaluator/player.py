@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.make import make_single
+from remuda.environments.make import SingleEnv, make_single
 from remuda.environments.seeding import episode_seed, generator
 from remuda.evaluator.evaluate import Episode, evaluate
 from remuda.logbook.episode_reports import EpisodeReport
@@ -20,7 +20,13 @@ class CheckpointPlayer:
     def __init__(self, config: ExperimentConfig, *, num_envs: int) -> None:
         """Raises EnvironmentBuildError."""
         self._config = config
-        self._envs = [make_single(config.env, source_dir=config.source_dir) for _ in range(num_envs)]
+        self._envs: list[SingleEnv] = []
+        try:
+            for _ in range(num_envs):
+                self._envs.append(make_single(config.env, source_dir=config.source_dir))
+        except BaseException:
+            self.close()
+            raise
 
     def play(
         self,

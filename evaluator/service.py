@@ -30,10 +30,10 @@ class EvaluatorWork:
         self._assign = assign
         self._link = link
         self._life = life
-        self._log = evaluator_logbook(RunFolder(Path(assign.run_dir)), identity.uuid, identity.incarnation)
         share = -(-config.evaluator.episodes // config.evaluator.count)
         num_envs = min(config.env.num_envs, share)
         self._player = CheckpointPlayer(config, num_envs=num_envs)
+        self._log = evaluator_logbook(RunFolder(Path(assign.run_dir)), identity.uuid, identity.incarnation)
         self._newest = (0, 0)
         """Evaluation and first episode of the newest share; after a break the coordinator repeats itself."""
         self._draining = False

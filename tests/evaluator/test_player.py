@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from remuda.config.schema import EnvConfig
+from remuda.environments.errors import EnvironmentBuildError
+from remuda.environments.make import SingleEnv, make_single
+from remuda.evaluator import player as evaluator_player
 from remuda.evaluator.player import CheckpointPlayer, episode_report
 from remuda.learner import checkpoint
 from remuda.learner.checkpoint import CheckpointError, Progress
@@ -59,6 +63,24 @@ def test_steps_and_episodes_are_told_as_they_come(saved: Path) -> None:
     assert sum(steps) == sum(episode.length for episode in episodes)
     assert [line.rsplit(" ", 1)[1] for line in lines] == ["1", "2", "3"]
     assert all(line.startswith("[EVALUATOR] env ") for line in lines)
+
+
+def test_a_player_that_cannot_be_made_leaves_no_environment_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[SingleEnv] = []
+    closed: list[SingleEnv] = []
+
+    def make(env: EnvConfig, *, source_dir: str | None) -> SingleEnv:
+        if len(made) == 2:
+            raise EnvironmentBuildError("no third one")
+        one = make_single(env, source_dir=source_dir)
+        made.append(one)
+        monkeypatch.setattr(one, "close", lambda: closed.append(one))
+        return one
+
+    monkeypatch.setattr(evaluator_player, "make_single", make)
+    with pytest.raises(EnvironmentBuildError, match="no third one"):
+        CheckpointPlayer(config(), num_envs=3)
+    assert closed == made
 
 
 def test_only_a_checkpoint_is_played(tmp_path: Path) -> None:

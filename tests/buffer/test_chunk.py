@@ -155,7 +155,7 @@ def test_columns_that_are_no_chunk_are_refused(tmp_path: Path, columns: Columns,
 
 
 def test_numbers_that_are_not_finite_are_refused(tmp_path: Path) -> None:
-    for returns, collect_s in ([float("nan")], 1.0), ([1.0], float("inf")):
+    for returns, collect_s in ([float("nan"), 1.0], 1.0), ([1.0, 1.0], float("inf")):
         meta = msgspec.structs.replace(announced(2), collect_s=collect_s, episode_returns=returns)
         with pytest.raises(ValueError, match="finite"):
             write_chunk(tmp_path, meta, cartpole_columns(2))

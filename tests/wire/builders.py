@@ -25,7 +25,7 @@ from msgspec.inspect import (
 )
 
 from remuda.wire.envelope import Envelope
-from remuda.wire.messages import AnyMessage
+from remuda.wire.messages import AnyMessage, BatchRequest, ChunkMeta, EvaluationDone
 
 MESSAGE_TYPES: tuple[type[AnyMessage], ...] = get_args(AnyMessage)
 
@@ -36,6 +36,12 @@ _PATTERNS = {
     "^[A-Za-z0-9]": st.text("aZ09._-", max_size=199).map("x".__add__),
 }
 """By how they begin: hypothesis could read the patterns itself, but a hundred times slower."""
+_ALIKE: dict[type[Any], tuple[str, ...]] = {
+    ChunkMeta: ("episode_returns", "episode_lengths"),
+    EvaluationDone: ("returns", "lengths"),
+    BatchRequest: ("priority_rows", "priorities"),
+}
+"""What a message refuses to have in other numbers than each other."""
 
 
 def messages(*types: type[AnyMessage]) -> st.SearchStrategy[AnyMessage]:
@@ -65,7 +71,8 @@ def _values(type_: Type) -> st.SearchStrategy[Any]:
     match type_:
         case StructType():
             hints = get_type_hints(type_.cls)
-            return st.builds(type_.cls, **{field.name: _field(field, hints[field.name]) for field in type_.fields})
+            fields = {field.name: _field(field, hints[field.name]) for field in type_.fields}
+            return st.fixed_dictionaries(fields).map(lambda values: type_.cls(**_alike(type_.cls, values)))
         case ListType():
             return st.lists(_values(type_.item_type), max_size=2)
         case DictType():
@@ -74,6 +81,13 @@ def _values(type_: Type) -> st.SearchStrategy[Any]:
             return st.one_of([_values(part) for part in type_.types])
         case _:
             return _scalars(type_)
+
+
+def _alike(type_: type[Any], values: dict[str, Any]) -> dict[str, Any]:
+    """Cut the fields that have to be as long as each other."""
+    names = _ALIKE.get(type_, ())
+    flat = {name: values[name] if isinstance(values[name], list) else values[name].ravel() for name in names}
+    return values | {name: value[: min(map(len, flat.values()))] for name, value in flat.items()}
 
 
 def _scalars(type_: Type) -> st.SearchStrategy[Any]:

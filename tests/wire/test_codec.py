@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from remuda.tests.wire.builders import MESSAGE_TYPES, envelopes, messages
 from remuda.wire import codec
@@ -29,8 +30,10 @@ from remuda.wire.messages import (
     ChunkAccepted,
     ChunkId,
     ChunkMeta,
+    ChunkReady,
     CollectorReport,
     Counters,
+    EvaluationDone,
     IndexedChunk,
     Leave,
     PolicyRef,
@@ -378,3 +381,42 @@ def _mutate(frames: list[bytes], rng: random.Random) -> None:
 @given(messages())
 def test_check_accepts_whatever_may_be_sent(message: AnyMessage) -> None:
     check(wrap(message))
+
+
+def tampered(message: AnyMessage, change: Any) -> list[Frame]:
+    """The message's frames, its fields gone through `change`, which no honest peer does."""
+    frames = encode(wrap(message))
+    header = msgspec.msgpack.decode(frames[1])
+    change(header[-1], frames)
+    return [frames[0], msgspec.msgpack.encode(header), *frames[2:]]
+
+
+def test_a_chunk_has_a_length_for_each_return() -> None:
+    meta = ChunkMeta(ChunkId(UUID, 1, 0), "x.chunk", 8, 8, 99, 0, PolicyRef(), 0.1, [1.0, 2.0], [3, 5])
+
+    def forget_a_length(fields: Any, frames: list[Frame]) -> None:
+        fields["meta"]["episode_lengths"].pop()
+
+    with pytest.raises(CodecError, match="2 returns of 1 episodes"):
+        decode(tampered(ChunkReady(1, meta), forget_a_length))
+    with pytest.raises(ValueError, match="1 returns of 2 episodes"):
+        structs.replace(meta, episode_returns=[1.0])
+
+
+def test_an_evaluation_has_a_length_for_each_return() -> None:
+    def forget_a_return(fields: Any, frames: list[Frame]) -> None:
+        fields["returns"].pop()
+
+    with pytest.raises(CodecError, match="1 returns of 2 episodes"):
+        decode(tampered(EvaluationDone(1, 1, 0, [1.0, 2.0], [3, 5], 0.5), forget_a_return))
+
+
+def test_there_is_one_priority_for_each_row() -> None:
+    def forget_a_priority(fields: Any, frames: list[Frame]) -> None:
+        fields["priorities"][2] = [2]  # its shape
+        frames[3] = bytes(frames[3])[:8]
+
+    with pytest.raises(CodecError, match=r"priorities of shape \(2,\) for rows of \(3,\)"):
+        decode(tampered(request(3), forget_a_priority))
+    with pytest.raises(ValueError, match="for rows of"):
+        structs.replace(request(4), priority_rows=np.zeros((2, 2), np.int64))

@@ -128,6 +128,11 @@ class BatchRequest(Message, frozen=True):
     priorities: NDArray[np.float32]
     """float32 [n]: their absolute errors, before exponent and offset."""
 
+    def __post_init__(self) -> None:
+        """Raise ValueError for priorities that are not one of each row."""
+        if self.priority_rows.ndim != 1 or self.priority_rows.shape != self.priorities.shape:
+            raise ValueError(f"priorities of shape {self.priorities.shape} for rows of {self.priority_rows.shape}")
+
 
 class ChunkUnreadable(Message, frozen=True):
     """A payload in data/ is missing or damaged. Its rows are not sampled any more; its steps stay counted."""
@@ -172,6 +177,11 @@ class EvaluationDone(Message, frozen=True):
     duration_s: float
     info: dict[ShortText, list[float]] = field(default_factory=dict[str, list[float]])
     """As ChunkMeta.episode_info."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError where episodes lack a return or a length."""
+        if len(self.returns) != len(self.lengths):
+            raise ValueError(f"{len(self.returns)} returns of {len(self.lengths)} episodes")
 
 
 class Drained(Message, frozen=True):

@@ -77,8 +77,14 @@ class ChunkMeta(Part, frozen=True):
     episode_returns: list[float] = field(default_factory=list[float])
     """Undiscounted returns of the episodes that ended in it, in order of ending."""
     episode_lengths: list[Count] = field(default_factory=list[int])
+    """Their lengths, as many."""
     episode_info: dict[ShortText, list[float]] = field(default_factory=dict[str, list[float]])
     """What these episodes reported besides (see the setting env.episode_info), finite; not every one need have."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError, which the codec takes for a malformed message, where numbers contradict each other."""
+        if len(self.episode_returns) != len(self.episode_lengths):
+            raise ValueError(f"{len(self.episode_returns)} returns of {len(self.episode_lengths)} episodes")
 
 
 class IndexedChunk(Part, frozen=True):

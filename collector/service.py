@@ -54,7 +54,7 @@ class CollectorWork:
         folder = RunFolder(Path(assign.run_dir))
         self._data = folder.data
         self._log = collector_logbook(folder, identity.uuid, identity.incarnation)
-        self._summary = CollectSummary(config.log.interval_train_iters)
+        self._summary = CollectSummary.of(config)
         self._log.say("collector", settle(config, "collector", assign.index))  # before a vector starts processes
         said: list[str] = []
         self._env = make_vector(

@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 from remuda.collector.rollout import Collected
+from remuda.config.schema import ExperimentConfig
 from remuda.logbook.episode_reports import CollectReport, CollectTotals, CollectWindow
 from remuda.logbook.spread import merged
 from remuda.wire.messages import Counters
 
 
 class CollectSummary:
-    """Sums chunks up. A report is due once an episode has finished and `interval_train_iters` updates have passed since
-    the one before (by the iteration of the policy that acts); the first is due with the first finished episode."""
+    """Sums chunks up. A report is due once an episode has finished and `interval` updates have passed since the one
+    before (by the iteration of the policy that acts); the first is due with the first finished episode."""
 
-    def __init__(self, interval_train_iters: int, *, before: Counters | None = None) -> None:
-        """`before`: what a resumed run had counted; the totals go on with it (a row per step, seconds from 0)."""
+    def __init__(self, interval: int, *, in_env_steps: bool = False, before: Counters | None = None) -> None:
+        """`in_env_steps`: the interval is not of updates, but of the steps that were added. `before`: what a resumed
+        run had counted; the totals go on with it (a row per step, seconds from 0)."""
         start = before or Counters()
-        self._interval = interval_train_iters
-        self._reported_train_iter: int | None = None
+        self._interval = interval
+        self._in_env_steps = in_env_steps
+        self._reported: int | None = None
         self._window: list[Collected] = []
         self._env_steps = self._rows = start.env_step
         self._episodes = start.episode
         self._duration_s = 0.0
+
+    @classmethod
+    def of(cls, config: ExperimentConfig, *, before: Counters | None = None) -> CollectSummary:
+        """As often as a run of this config is to say so: where nothing is learned, no update comes to count by."""
+        if config.learner.inference:
+            return cls(config.log.progress_interval_env_steps, in_env_steps=True, before=before)
+        return cls(config.log.interval_train_iters, before=before)
 
     def add(self, collected: Collected) -> None:
         """A chunk was collected."""
@@ -32,10 +42,11 @@ class CollectSummary:
 
     def due(self, *, train_iter: int, env_step: int) -> CollectReport | None:
         """The report that is due, if one is. `train_iter` is that of the acting policy."""
-        passed = self._reported_train_iter is None or train_iter - self._reported_train_iter >= self._interval
+        now = self._env_steps if self._in_env_steps else train_iter
+        passed = self._reported is None or now - self._reported >= self._interval
         if not passed or not any(collected.episode_returns for collected in self._window):
             return None
-        self._reported_train_iter = train_iter
+        self._reported = now
         return self._report(train_iter, env_step)
 
     def last(self, *, train_iter: int, env_step: int) -> CollectReport | None:

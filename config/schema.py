@@ -358,7 +358,8 @@ class LogConfig(Section):
     """How often each log speaks."""
 
     interval_train_iters: Positive = 100
-    """Gradient updates between tables of the learner's log, and at most between reports of a collector."""
+    """Gradient updates between tables of the learner's log, and at most between reports of a collector (with
+    `learner.inference`, where there are none, its environment steps count by `progress_interval_env_steps`)."""
     progress_interval_env_steps: Positive = 1_000
     """Environment steps between rows of progress.txt; in serial mode rounded down to whole chunks, at least one, so
     that rows stand at its multiples."""

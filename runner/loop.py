@@ -51,7 +51,7 @@ class SerialLoop:
         )
         self._commander = Commander(config, resumed)
         self._progress = ProgressRows(config, resumed, round_env_steps=self._plan.chunk_slots)
-        self._summary = CollectSummary(config.log.interval_train_iters, before=start)
+        self._summary = CollectSummary.of(config, before=start)
         self._untrained_chunk = False
         self._standing = Standing(
             config=config,

@@ -7,6 +7,7 @@ import pytest
 
 from remuda.collector.rollout import Collected
 from remuda.collector.summary import CollectSummary
+from remuda.config.schema import ExperimentConfig
 from remuda.wire.messages import Counters, PolicyRef
 
 
@@ -48,6 +49,29 @@ def test_at_the_end_the_rest_is_reported_once_due_or_not() -> None:
     assert report is not None
     assert (report.window.env_steps, report.window.episode_returns) == (10, [])
     assert summary.last(train_iter=1, env_step=20) is None
+
+
+def test_where_nothing_is_learned_steps_are_counted() -> None:
+    summary = CollectSummary(100, in_env_steps=True, before=Counters(env_step=50))
+    reported: list[int] = []
+    for taken in range(30, 400, 30):
+        summary.add(chunk(1.0, env_steps=30))
+        if summary.due(train_iter=0, env_step=taken) is not None:
+            reported.append(taken)
+    assert reported == [30, 150, 270, 390]
+
+
+@pytest.mark.parametrize(("inference", "at"), [(True, [40, 140, 240]), (False, [40])])
+def test_a_config_says_by_what_reports_are_counted(inference: bool, at: list[int]) -> None:
+    raw = {"name": "x", "env": {"id": "CartPole-v1"}, "learner": {"inference": inference}}
+    log = {"interval_train_iters": 10, "progress_interval_env_steps": 100}
+    summary = CollectSummary.of(ExperimentConfig.model_validate({**raw, "log": log}))
+    reported: list[int] = []
+    for taken in range(20, 300, 20):
+        summary.add(chunk(*([] if taken == 20 else [1.0]), env_steps=20))
+        if summary.due(train_iter=0, env_step=taken) is not None:
+            reported.append(taken)
+    assert reported == at
 
 
 @pytest.mark.parametrize("chunks", [1, 3, 7])

@@ -113,11 +113,12 @@ def _run(resolved: ResolvedRun, profile: Path | None) -> ExperimentStatus:
 
 def _tell(status: ExperimentStatus) -> None:
     """How it ended and what to type next."""
+    from remuda.cli.progress import ending
+
     shown = Path(status.run_dir)
     if shown.is_relative_to(Path.cwd()):
         shown = shown.relative_to(Path.cwd())
-    best = "none" if status.best_return is None else f"{status.best_return:.2f}"
-    print(f"{status.name} {status.state}: {status.reason}; best return {best}")
+    print(ending(status))
     print(f"env_step {status.env_step}, train_iter {status.train_iter}, {status.wall_s:.1f} s")
     print(f"run folder: {shown}")
     if status.state == "failed":

@@ -46,6 +46,13 @@ def outlook(status: ExperimentStatus, stop: StopConfig) -> Outlook:
     return Outlook(max(share for share, _ in shares), min(known) if known else None)
 
 
+def ending(status: ExperimentStatus) -> str:
+    """How a run that is over has ended, in a line."""
+    why = "" if status.reason in (None, status.state) else f": {status.reason}"
+    best = "none" if status.best_return is None else number(status.best_return)
+    return f"{status.name} {status.state}{why}; best return {best}"
+
+
 def duration(seconds: float | None) -> str:
     """`95 s` as `1:35`; `?` while unknown."""
     if seconds is None or not math.isfinite(seconds):

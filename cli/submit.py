@@ -93,8 +93,9 @@ def _follow(client: Client, experiment: str, budget: StopConfig) -> None:
 
 
 def _tell(status: ExperimentStatus) -> None:
-    best = "none" if status.best_return is None else f"{status.best_return:.2f}"
-    text = f"{status.name} {status.state}: {status.reason}; best return {best}"
+    from remuda.cli.progress import ending
+
+    text = ending(status)
     if status.state == "failed":
         raise RunFailedError(f"{text}\nread why in {status.run_dir}/log/commander/commander_logger.txt")
     print(text, file=sys.stderr)

@@ -17,6 +17,7 @@ import pytest
 from remuda.runner.serial import Start
 from remuda.tests.cli.terminal import Ended, Terminal
 from remuda.tests.deploy.waiting import until
+from remuda.tests.environments import painter
 from remuda.tests.environments.painter import LENGTH, WidePainter
 from remuda.tests.environments.test_video import pictures
 from remuda.tests.policy.exported import CASES, leave_behind
@@ -34,8 +35,8 @@ def painted(root: Path, tmp_path: Path) -> Path:
     """A run whose environment paints: its policy was trained elsewhere, on observations of the same shape."""
     copy = tmp_path / "painted"
     shutil.copytree(root, copy)
-    (copy / "brush.py").write_text("from remuda.tests.environments.painter import WidePainter as make\n")
-    mend(copy, {"make": "brush:make"}, source_dir=str(copy))
+    shutil.copy(painter.__file__, copy / "brush.py")  # tests are no part of the installed package
+    mend(copy, {"make": "brush:WidePainter"}, source_dir=str(copy))
     return copy
 
 
@@ -139,6 +140,7 @@ def interrupted(folder: Path, *arguments: object) -> Ended:
         process = subprocess.Popen(command, stdout=stdout, stderr=stderr, start_new_session=True)
     with process:
         until(lambda: process.poll() is not None or "[EVALUATOR]" in out.read_text(), "an episode", 60)
+        assert process.poll() is None, err.read_text()
         os.killpg(process.pid, signal.SIGINT)
         code = process.wait(60)
     return Ended(code, out.read_text(), err.read_text())

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 from rich.console import Console
 
-from remuda.cli.progress import LiveView, Outlook, PlainView, duration, number, open_view, outlook, plain_line
+from remuda.cli.progress import LiveView, Outlook, PlainView, duration, ending, number, open_view, outlook, plain_line
 from remuda.config.schema import StopConfig
 from remuda.tests.cli.statuses import status
 
@@ -31,6 +32,18 @@ STOP = StopConfig(max_env_steps=10_000, stop_value=475)
 )
 def test_the_outlook_is_that_of_the_nearest_condition(stop: StopConfig, expected: Outlook) -> None:
     assert outlook(status(), stop) == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"state": "finished", "reason": "stop_value"}, "mine finished: stop_value; best return 195.50"),
+        ({"state": "stopped", "reason": "stopped", "best_return": None}, "mine stopped; best return none"),
+        ({"state": "failed", "reason": "workers fail: boom"}, "mine failed: workers fail: boom; best return 195.50"),
+    ],
+)
+def test_the_end_in_a_line(changes: dict[str, Any], line: str) -> None:
+    assert ending(status(**changes)) == line
 
 
 def test_at_a_standstill_nobody_knows_what_is_left() -> None:

@@ -34,7 +34,7 @@ def test_a_signal_ends_it_cleanly(tmp_path: Path, launched: Launcher) -> None:
     command.process.terminate()
     ended = command.ended(30)
     assert ended.code == 0, ended.err
-    assert "horse stopped: stopped" in ended.out
+    assert "horse stopped; best return " in ended.out
     last = index(run)["checkpoints"][-1]
     assert index(run)["last"] == last["train_iter"] > 0
     assert sha256(run / "ckpt" / "ckpt_interrupt.pth.tar") == last["sha256"] == sha256(run / "ckpt" / last["file"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypedDict
 
@@ -17,6 +18,9 @@ from remuda.tests.parallel.user_folder import UserFolder
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(100)]
 
 ENDLESS: dict[str, dict[str, object]] = {"stop": {"max_env_steps": 10_000_000}}
+NEVER: dict[str, object] = {"interval_env_steps": 10_000_000}
+WITHOUT_CHECKPOINTS = {"evaluator": NEVER, "checkpoint": NEVER}
+"""Between the first and the last."""
 
 
 class Line(TypedDict):
@@ -31,18 +35,28 @@ def lines(follower: Command) -> list[Line]:
     return [json.loads(line) for line in whole.splitlines()]
 
 
-def begin(launched: Launcher, tmp_path: Path, verb: str) -> tuple[Command, Command, Path]:
+def begin(
+    launched: Launcher, tmp_path: Path, verb: str, changes: Mapping[str, Mapping[str, object]] | None = None
+) -> tuple[Command, Command, Path]:
     """A run without end, and who follows it."""
-    user, run = UserFolder.make(tmp_path / "user", ENDLESS), tmp_path / "run"
+    user, run = UserFolder.make(tmp_path / "user", {**ENDLESS, **(changes or {})}), tmp_path / "run"
     training = launched(user.root, verb, user.config, "--run-dir", run)
     wait_until(lambda: training.process.poll() is not None or (run / "config.json").exists(), 60, "it is a run")
     follower = launched(user.root, "evaluate", run, "--follow", "-n", 2, "-d", "-nr", "--json")
     return training, follower, run
 
 
-@pytest.mark.parametrize("verb", ["train", "launch"])
-def test_every_newer_policy_is_played_until_the_run_is_over(tmp_path: Path, launched: Launcher, verb: str) -> None:
-    training, follower, run = begin(launched, tmp_path, verb)
+@pytest.mark.parametrize(
+    ("verb", "changes", "beside_ckpt"), [("train", {}, set[str]()), ("launch", WITHOUT_CHECKPOINTS, {"policy"})]
+)
+def test_every_newer_policy_is_played_until_the_run_is_over(
+    tmp_path: Path,
+    launched: Launcher,
+    verb: str,
+    changes: Mapping[str, Mapping[str, object]],
+    beside_ckpt: set[str],
+) -> None:
+    training, follower, run = begin(launched, tmp_path, verb, changes)
     wait_until(lambda: follower.process.poll() is not None or len(lines(follower)) >= 4, 60, "policies are played")
     training.process.terminate()
     assert training.ended(30).code == 0
@@ -53,9 +67,8 @@ def test_every_newer_policy_is_played_until_the_run_is_over(tmp_path: Path, laun
     assert iterations == sorted(set(iterations))
     assert iterations[-1] == index(run)["last"]
     assert {line["episodes"] for line in played} == {2}
-    folders = {Path(line["checkpoint"]).parent.name for line in played}
-    # The last one may have been seen in the policy file before its checkpoint was listed.
-    assert folders - {"ckpt"} == (set() if verb == "train" else {"policy"})
+    # The first and the last of `launch` may be seen in the policy file before their checkpoints are listed.
+    assert {Path(line["checkpoint"]).parent.name for line in played} - {"ckpt"} == beside_ckpt
     assert ended.err.splitlines()[-1] == f"the run is over (policies played: {len(played)})"
 
 
@@ -64,9 +77,7 @@ def test_where_episodes_are_shown_the_policy_plays_on_until_there_is_a_newer_one
 ) -> None:
     monkeypatch.setenv("DISPLAY", ":0")
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    never: dict[str, object] = {"interval_env_steps": 10_000_000}
-    cart: dict[str, dict[str, object]] = {"env": {"id": "CartPole-v1", "make": None}, **ENDLESS}
-    cart |= {"evaluator": never, "checkpoint": never}
+    cart: dict[str, dict[str, object]] = {"env": {"id": "CartPole-v1", "make": None}, **ENDLESS, **WITHOUT_CHECKPOINTS}
     user, run = UserFolder.make(tmp_path / "user", cart), tmp_path / "run"
     training = launched(user.root, "train", user.config, "--run-dir", run)
     wait_until(lambda: training.process.poll() is not None or (run / "config.json").exists(), 60, "it is a run")

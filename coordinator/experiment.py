@@ -227,7 +227,10 @@ class Experiment:
         return [] if row is None else [WriteProgress(self.identity.id, row)]
 
     def _buffer_reports(self, now_s: float, *, last: bool = False) -> list[Step]:
-        reports = self.experience.reports(self._standing.counters(now_s), now_s, last=last)
+        counters = self._standing.counters(now_s)
+        if not counters.wall_s:
+            return []  # its time has not begun
+        reports = self.experience.reports(counters, now_s, last=last)
         return [Emit(self.identity.id, report) for report in reports]
 
     def _vital_signs(self, now_s: float, *, last: bool = False) -> list[Step]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,13 +29,6 @@ from remuda.wire.messages import CheckpointRecord, Submit
 
 OTHER = "eeeeeeee-0000-4000-8000-000000000002"
 SUBMIT = Submit("small", small_config().model_dump_json(), "mine")
-
-
-@pytest.fixture
-def books(tmp_path: Path) -> Iterator[RunBooks]:
-    opened = RunBooks(tmp_path / "runs")
-    yield opened
-    opened.close()
 
 
 def begin(books: RunBooks, experiment: str = EXPERIMENT, submit: Submit = SUBMIT) -> RunFolder:

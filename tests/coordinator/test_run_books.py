@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -41,13 +40,6 @@ from remuda.wire.messages import CheckpointRecord, PolicyRef, Rejected, Submit
 OTHER = "eeeeeeee-0000-4000-8000-000000000002"
 ASKED = Asked(b"client", 7)
 SUBMIT = Submit("small", small_config().model_dump_json(), "mine")
-
-
-@pytest.fixture
-def books(tmp_path: Path) -> Iterator[RunBooks]:
-    opened = RunBooks(tmp_path / "runs")
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

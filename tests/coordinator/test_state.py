@@ -305,26 +305,27 @@ def test_stop_now_skips_a_last_evaluation_that_is_going_on() -> None:
     assert all(worker.alive and not worker.lease for worker in world.workers.values())
 
 
-def test_stopping_what_does_not_exist_names_what_does() -> None:
+@pytest.mark.parametrize("name", ["nonsense", ""])  # "": a variable of a shell that is not set, say
+def test_stopping_what_does_not_exist_stops_nothing_and_names_what_does(name: str) -> None:
     world = World(config())
     world.submit()
-    world.ask(StopExperiment("nonsense"))
+    world.ask(StopExperiment(name))
     for _ in range(5):
         world.step()
     refusal = next(reply for reply in world.replies if isinstance(reply, Rejected))
-    assert refusal.reason.startswith("no experiment is called 'nonsense'; known are: x (")
-
-
-def test_no_name_at_all_means_no_experiment() -> None:
-    """A variable of a shell that is not set, say: the only experiment is not stopped for that."""
-    world = World(config())
-    world.submit()
-    world.ask(StopExperiment(""))
-    for _ in range(5):
-        world.step()
-    refusal = next(reply for reply in world.replies if isinstance(reply, Rejected))
-    assert refusal.reason.startswith("no experiment is called ''; known are: x (")
+    assert refusal.reason.startswith(f"no experiment is called {name!r}; known are: x (")
     assert world.experiment().state == "queued"
+
+
+def test_a_run_that_never_began_has_nothing_to_say_of_its_buffer() -> None:
+    world = World(config())
+    world.submit()
+    for _ in range(5):
+        world.step()
+    world.ask(StopExperiment("x"))
+    world.run(10)
+    assert world.experiment().state == "stopped"
+    assert world.reports == []
 
 
 def test_a_name_means_the_experiment_that_goes_on_else_the_newest_that_had_it() -> None:

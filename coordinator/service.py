@@ -97,8 +97,8 @@ class Service:
         )
         self._effects: deque[Effect] = deque()
         self._deletions: list[DeleteChunks] = []
-        """The last effects of a turn: nobody waits for them, and messages that nothing comes between go out several at
-        a time."""
+        """The first effects of a turn: whoever is answered writes the next file, and data/ keeps to its quota. Messages
+        that nothing comes between go out several at a time."""
         self._unwritten: list[Remember] = []
         self._timers = Timers()
         self._vitals = VitalSigns(0, self._timers)
@@ -206,7 +206,7 @@ class Service:
             with self._timers("journal"):
                 self._write_journals(now_s)
             with self._timers("carry out"):
-                self._effects += self._deletions
+                self._effects.extendleft(reversed(self._deletions))
                 self._deletions.clear()
                 while self._effects:
                     self._apply(self._effects[0])

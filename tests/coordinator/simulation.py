@@ -553,7 +553,7 @@ class World:
             # Noted now: these steps count even if a crash keeps the next experiment's journal from being written.
             self._note_accepted(effects, of={remember.experiment})
         self._note_accepted(effects, of=set(self.owner.values()))
-        for effect in sorted(effects, key=lambda effect: isinstance(effect, fx.DeleteChunks)):  # these come last
+        for effect in sorted(effects, key=lambda effect: not isinstance(effect, fx.DeleteChunks)):  # these come first
             self._may_crash()
             self.apply([effect])
 

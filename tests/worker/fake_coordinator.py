@@ -82,7 +82,8 @@ class FakeCoordinator(Serving):
             return
         now_s = time.monotonic()
         if event.peer not in self._channels:
-            self._channels[event.peer] = Channel(resend_s=0.05)
+            # a short longest pause: what is lost ten times in a row, which chance does bring, still comes in a second
+            self._channels[event.peer] = Channel(resend_s=0.05, resend_max_s=0.1)
             self.peers.append(event.peer)
         channel = self._channels[event.peer]
         received = channel.receive(event.envelope, now_s)

@@ -113,6 +113,12 @@ class Commander:
         """Nothing more is collected or learned: the last checkpoint can be saved."""
         return self._save("final")
 
+    def make_do(self) -> list[Decision]:
+        """Nobody is there to save the last checkpoint: the newest one that there is is the last."""
+        self._saving, self._final_saved = None, True
+        record = self.last_record
+        return [] if record is None or not self._wants_final_evaluation(record) else self._evaluate(record)
+
     def abandon_work(self) -> None:
         """The learner or the evaluators are gone and nobody will answer for what was under way."""
         self._saving = None
@@ -150,10 +156,15 @@ class Commander:
         return tuple(record.train_iter for record in records if record is not None)
 
     @property
+    def final_saved(self) -> bool:
+        """The run has its last checkpoint."""
+        return self._final_saved
+
+    @property
     def settled(self) -> bool:
         """The run has ended, its last checkpoint is saved, and judged if it still is to be: nothing is left to do."""
         judged = self._evaluating is None and self._to_evaluate is None
-        return self._final_saved and (judged or self._skip_final_evaluation)
+        return self.final_saved and (judged or self._skip_final_evaluation)
 
     # --- over a restart ---
 

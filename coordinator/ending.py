@@ -1,7 +1,8 @@
 """How a run ends, stage by stage, each in bounded time.
 
 Draining: the collectors hand in what they have and let go, and the learner stops updating. Settling: the last
-checkpoint is saved, and judged if it is to be. Releasing: everybody else lets go.
+checkpoint is saved, and judged if it is to be; an evaluator that dies meanwhile is replaced. Releasing: everybody else
+lets go.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from remuda.wire.messages import Counters
 
 LONGEST_S: dict[Stage, float] = {"draining": 60.0, "settling": 600.0, "releasing": 60.0}
 """Who has not done what a stage waits for after so long is not waited for any more."""
+REPLACEMENT_S = 30.0
+"""How long it waits for another evaluator when the last one is gone: a nanny starts one anew within that."""
 
 
 @dataclass(kw_only=True)
@@ -31,11 +34,18 @@ class Ending:
     judging: Judging
     stage: Stage = "working"
     _deadline_s: float = field(default=0.0, init=False)
+    _given_up_s: float | None = field(default=None, init=False)
+    """When no other evaluator is waited for any more; None while there is one or none is needed."""
 
     @property
     def complete(self) -> bool:
         """Everybody has let go."""
         return self.stage == "releasing" and not len(self.leases)
+
+    @property
+    def lacks_evaluator(self) -> bool:
+        """The last checkpoint is to be played, and nobody is there to play it."""
+        return self.stage == "settling" and self.judging.lacks_evaluator
 
     def begin(self, end: End, now_s: float) -> list[Step]:
         """Something has ended the run."""
@@ -48,8 +58,10 @@ class Ending:
         steps: list[Step] = []
         if self.stage == "draining" and (not self.leases.of("collector") or self._is_late(now_s)):
             steps += self._settle(counters, now_s)
-        if self.stage == "settling" and (self._is_settled or self._is_late(now_s)):
-            steps += self._release(now_s)
+        if self.stage == "settling":
+            steps += self._make_do(counters, now_s)
+            if self.judging.commander.settled or self._is_late(now_s) or self._is_alone(now_s):
+                steps += self._release(now_s)
         if self.stage == "releasing" and self._is_late(now_s):
             for role in ROLES:
                 steps += self.team.dismiss(role)
@@ -62,9 +74,18 @@ class Ending:
     def _is_late(self, now_s: float) -> bool:
         return now_s > self._deadline_s
 
-    @property
-    def _is_settled(self) -> bool:
-        return self.judging.commander.settled or not self.judging.can_settle
+    def _make_do(self, counters: Counters, now_s: float) -> list[Step]:
+        """Who begins anew begins at the newest checkpoint: nothing is gained by waiting for another learner."""
+        if self.judging.commander.final_saved or self.leases.learner is not None:
+            return []
+        return self.judging.make_do(counters, now_s)
+
+    def _is_alone(self, now_s: float) -> bool:
+        if not self.lacks_evaluator:
+            self._given_up_s = None
+        elif self._given_up_s is None:
+            self._given_up_s = now_s + REPLACEMENT_S
+        return self._given_up_s is not None and now_s >= self._given_up_s
 
     def _settle(self, counters: Counters, now_s: float) -> list[Step]:
         dismissed = self.team.dismiss("collector")

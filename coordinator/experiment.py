@@ -124,10 +124,12 @@ class Experiment:
     # --- its workers ---
 
     def demand(self, now_s: float) -> Demand | None:
-        """Workers it still needs; None when it wants none."""
-        if self._commander.ending is not None or self._failures.rest_s(now_s):
+        """Workers it still needs; None when it wants none. A run that ends needs somebody to judge it, no more."""
+        if self._failures.rest_s(now_s):
             return None
-        return self._staffing.demand(now_s, started=self.state != "queued")
+        if self._commander.ending is None:
+            return self._staffing.demand(now_s, started=self.state != "queued")
+        return self._staffing.demand(now_s, roles=("evaluator",)) if self._ending.lacks_evaluator else None
 
     def holding(self) -> Holding:
         """Workers that it could spare, and those it is giving back."""

@@ -130,12 +130,17 @@ class Judging:
             self._evaluation.lost(lease)
         return self.deal()
 
+    def make_do(self, counters: Counters, now_s: float) -> list[Step]:
+        """The learner is gone before it has saved the last checkpoint: the newest one that there is is the last."""
+        record = self.commander.last_record
+        kept = "there is no checkpoint" if record is None else f"the last checkpoint is {record.file}"
+        said = Say(self._experiment, f"the learner is gone before it could save once more: {kept}", "warning")
+        return [said, *self.carry_out(self.commander.make_do(), counters, now_s)]
+
     @property
-    def can_settle(self) -> bool:
-        """Whether somebody is there to save (and play) the last checkpoint."""
-        if self.commander.evaluating is not None:
-            return bool(self._leases.of("evaluator"))
-        return self._leases.learner is not None
+    def lacks_evaluator(self) -> bool:
+        """A checkpoint is to be played, and nobody is there to play it."""
+        return self.commander.evaluating is not None and not self._leases.of("evaluator")
 
     def repeat(self, lease: Lease, counters: Counters) -> list[Step]:
         """Say again what this worker was asked to do and has not done: the word may have been lost with a coordinator.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.failures import Failures
 from remuda.coordinator.identity import Identity
@@ -35,14 +37,14 @@ class Staffing:
         self._waiting_for: str | None = None
         self._waits_since_s = now_s
 
-    def demand(self, now_s: float, *, started: bool) -> Demand | None:
-        """Workers it still needs; None when it needs none."""
-        missing: dict[Role, int] = {role: max(self._wanted[role] - len(self._leases.of(role)), 0) for role in ROLES}
+    def demand(self, now_s: float, *, started: bool = True, roles: Sequence[Role] = ROLES) -> Demand | None:
+        """Workers it still needs, if it still needs such; None when it needs none."""
+        missing: dict[Role, int] = {role: max(self._wanted[role] - len(self._leases.of(role)), 0) for role in roles}
         if not any(missing.values()):
             return None
-        at_work = {role: len(self._leases.staying(role)) for role in ROLES}
+        at_work = {role: len(self._leases.staying(role)) for role in roles}
         lacking: dict[Role, int] = {
-            role: min(max(self._minimum[role] - at_work[role], 0), missing[role]) for role in ROLES
+            role: min(max(self._minimum[role] - at_work[role], 0), missing[role]) for role in roles
         }
         return Demand(
             self._identity.id,

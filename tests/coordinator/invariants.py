@@ -190,4 +190,15 @@ class Invariants:
         for experiment in self._world.coordinator.experiments:
             assert isinstance(experiment, PastRun), "what is over holds nothing any more"
             assert experiment.last.env_step == self._world.unique_env_steps(experiment.identity.id)
+            self._check_judged(self._memory(experiment, self._seen[experiment.identity.id]))
         assert all(not worker.lease for worker in self._world.coordinator.registry)
+
+    def _check_judged(self, memory: ExperimentMemory) -> None:
+        """The last checkpoint is, whoever died in the end: others come, or the same one anew."""
+        commander = memory.judging.commander
+        if memory.state == "failed" or commander.last_record is None or commander.skip_final_evaluation:
+            return
+        assert commander.end is not None
+        assert commander.final_saved
+        judged = commander.evaluated_train_iter == commander.last_record.train_iter
+        assert judged or commander.end[0] == "stop_value", "the last checkpoint is not judged"

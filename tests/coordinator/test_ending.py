@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from remuda.coordinator.ending import LONGEST_S
+from remuda.coordinator.ending import LONGEST_S, REPLACEMENT_S
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import STEP_S, EvaluatorWork, Worker, World
 from remuda.wire.messages import ExperimentStatus, Role
 
 
-def at_its_end(role: Role, *, deaf: bool) -> tuple[World, Worker]:
+def at_its_end(role: Role, *, deaf: bool, **sections: object) -> tuple[World, Worker]:
     """A run that has just been ended, and a worker of it that is deaf, or plays its last evaluation for ever."""
-    world = World(config(stop={"max_wall_s": 5.0}))
+    world = World(config(**{"stop": {"max_wall_s": 5.0}, **sections}))
     world.herd(collectors=2)
     world.submit()
     world.step()
@@ -70,6 +70,66 @@ def test_an_evaluator_that_plays_for_ever_is_waited_for_as_long_and_lets_go_when
     assert status.train_iter not in world.rewards
     assert len(told(world, "the last checkpoint or its evaluation could not be had")) == 1
     assert told(world, "is dismissed") == []
+
+
+@pytest.mark.parametrize("coordinator_dies", [False, True])
+def test_an_evaluator_that_dies_in_the_last_evaluation_is_replaced(coordinator_dies: bool) -> None:
+    world, dead = at_its_end("evaluator", deaf=False)
+    world.kill(dead)
+    while world.experiment().waiting_for is None:
+        world.step()
+    began_s = world.now_s
+    if coordinator_dies:
+        world.crash()
+        while world.experiment().waiting_for is None:
+            world.step()
+    assert world.experiment().state == "stopping"
+    assert world.experiment().waiting_for == "waits for 1 evaluator (0 free)"
+    world.add("evaluator", 7)
+    status, _ = ended(world)
+    assert status.state == "finished"
+    assert status.train_iter in world.rewards
+    assert told(world, "could not be had") == []
+    assert world.now_s - began_s < REPLACEMENT_S
+    assert all(not worker.lease for worker in world.workers.values() if worker.alive)
+
+
+def test_another_evaluator_is_waited_for_so_long_and_no_longer() -> None:
+    world, dead = at_its_end("evaluator", deaf=False)
+    world.kill(dead)
+    status, took_s = ended(world)
+    assert status.state == "finished"
+    assert took_s == pytest.approx(REPLACEMENT_S + world.limits.lost_after_s, abs=20 * STEP_S)
+    assert max(world.records) == status.train_iter
+    assert status.train_iter not in world.rewards
+    assert len(told(world, "the last checkpoint or its evaluation could not be had")) == 1
+
+
+def test_only_who_judges_is_replaced_at_the_end() -> None:
+    world, dead = at_its_end("collector", deaf=True)
+    world.kill(dead)
+    for role in ("collector", "learner", "evaluator"):
+        world.add(role, 7)
+    joined = len(told(world, "joins as"))
+    assert ended(world)[0].state == "finished"
+    assert len(told(world, "joins as")) == joined
+
+
+def test_where_the_learner_dies_before_it_saves_the_newest_checkpoint_is_the_last_and_judged() -> None:
+    rarely = {"count": 1, "episodes": 4, "interval_env_steps": 10**6}
+    world, dead = at_its_end("learner", deaf=True, evaluator=rarely)
+    world.kill(dead)
+    world.add("learner", 7)
+    newest = max(world.records)
+    assert newest not in world.rewards
+    status, took_s = ended(world)
+    assert status.state == "finished"
+    assert took_s < 2 * world.limits.lost_after_s
+    assert max(world.records) == newest
+    assert newest in world.rewards
+    [said] = told(world, "before it could save once more")
+    assert said.endswith(f"the last checkpoint is iteration_{newest}.pth.tar")
+    assert told(world, "could not be had") == []
 
 
 def test_time_runs_from_the_first_worker_to_the_end_over_a_restart_too() -> None:

@@ -130,6 +130,27 @@ def test_no_curve_shows_a_step_twice(survived: Survived) -> None:
     assert steps == sorted(set(steps))
 
 
+def test_an_evaluator_that_dies_in_the_last_evaluation_is_replaced(tmp_path: Path, launched: Launcher) -> None:
+    """It is stopped before, so that it cannot have played yet when it is killed."""
+    user = UserFolder.make(tmp_path / "user", HELD)
+    user.hold()
+    run = tmp_path / "run"
+    command = launched(user.root, "launch", user.config, "--run-dir", run)
+    wait_until_held(command, run, user)
+    log, commander = run / "log" / "coordinator_logger.txt", run / "log" / "commander" / "commander_logger.txt"
+    wait_until(lambda: bool(texts(commander, "evaluation of iteration_0.pth.tar")), 30, "the initial policy is judged")
+    evaluator = next(life for life in joined(log) if life.role == "evaluator")
+    psutil.Process(evaluator.pid).suspend()
+    user.release()
+    wait_until(lambda: bool(texts(commander, "the run ends")), 60, "the run ends")
+    psutil.Process(evaluator.pid).kill()
+    ended = command.ended()
+    assert ended.code == 0, ended.err
+    assert [life.incarnation for life in joined(log) if life.role == "evaluator"] == [1, 2]
+    assert index(run)["checkpoints"][-1]["reward"] is not None
+    assert not texts(commander, "the last checkpoint or its evaluation could not be had")
+
+
 def test_an_environment_that_always_fails_fails_the_run_and_says_why(tmp_path: Path, launched: Launcher) -> None:
     user = UserFolder.make(tmp_path / "user", {"env": {"kwargs": {"fail_after": 7}}})
     run = tmp_path / "run"

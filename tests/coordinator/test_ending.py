@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from remuda.coordinator.ending import LONGEST_S, REPLACEMENT_S
+from remuda.coordinator.failures import FAILURES_IN_A_ROW
 from remuda.tests.coordinator.configs import config
-from remuda.tests.coordinator.simulation import STEP_S, EvaluatorWork, Worker, World
-from remuda.wire.messages import ExperimentStatus, Role
+from remuda.tests.coordinator.simulation import STEP_S, WORK, EvaluatorWork, Worker, World
+from remuda.tests.coordinator.test_failures import fail
+from remuda.wire.messages import AnyMessage, Evaluate, ExperimentStatus, Role
 
 
 def at_its_end(role: Role, *, deaf: bool, **sections: object) -> tuple[World, Worker]:
@@ -92,6 +94,24 @@ def test_an_evaluator_that_dies_in_the_last_evaluation_is_replaced(coordinator_d
     assert told(world, "could not be had") == []
     assert world.now_s - began_s < REPLACEMENT_S
     assert all(not worker.lease for worker in world.workers.values() if worker.alive)
+
+
+def test_one_that_always_fails_is_tried_again_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, failing = at_its_end("evaluator", deaf=False)
+    failures: list[Worker] = []
+
+    class Fails(EvaluatorWork):
+        def handle(self, message: AnyMessage) -> None:
+            if isinstance(message, Evaluate):
+                failures.append(self.worker)
+                fail(self.worker)
+
+    monkeypatch.setitem(WORK, "evaluator", Fails)
+    world.restart(failing)
+    status, _ = ended(world)
+    assert status.state == "finished"
+    assert len(failures) == FAILURES_IN_A_ROW
+    assert max(world.records) == status.train_iter
 
 
 def test_another_evaluator_is_waited_for_so_long_and_no_longer() -> None:

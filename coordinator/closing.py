@@ -33,9 +33,10 @@ class Closing:
         hurry = self._reason is not None
         self._reason = self._reason or reason
         steps: list[Step] = [Say(None, f"shutting down: {reason}")]
+        explained = f"the coordinator is shutting down: {reason}"
         for experiment in self._experiments.going_on:
             self._recollection.touch(experiment.identity.id)
-            steps += experiment.stop(now=hurry, explanation=f"the coordinator is shutting down: {reason}", now_s=now_s)
+            steps += experiment.stop(now=hurry, explanation=explained, now_s=now_s, nobody_comes=True)
         return steps
 
     def tick(self, now_s: float) -> list[Step]:

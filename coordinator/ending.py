@@ -33,9 +33,11 @@ class Ending:
     team: Team
     judging: Judging
     stage: Stage = "working"
+    nobody_comes: bool = False
+    """The coordinator itself ends: nobody joins its herd any more, and who is there may be leaving as well."""
     _deadline_s: float = field(default=0.0, init=False)
-    _given_up_s: float | None = field(default=None, init=False)
-    """When no other evaluator is waited for any more; None while there is one or none is needed."""
+    _alone_since_s: float | None = field(default=None, init=False)
+    """Since when an evaluator is lacking; None while there is one or none is needed."""
 
     @property
     def complete(self) -> bool:
@@ -82,10 +84,11 @@ class Ending:
 
     def _is_alone(self, now_s: float) -> bool:
         if not self.lacks_evaluator:
-            self._given_up_s = None
-        elif self._given_up_s is None:
-            self._given_up_s = now_s + REPLACEMENT_S
-        return self._given_up_s is not None and now_s >= self._given_up_s
+            self._alone_since_s = None
+            return False
+        if self._alone_since_s is None:
+            self._alone_since_s = now_s
+        return self.nobody_comes or now_s >= self._alone_since_s + REPLACEMENT_S
 
     def _settle(self, counters: Counters, now_s: float) -> list[Step]:
         dismissed = self.team.dismiss("collector")

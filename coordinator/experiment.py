@@ -176,10 +176,11 @@ class Experiment:
         """A worker was lost, left, or started a new life: its lease is over. `handed_in`: nothing is lost with it."""
         return self._team.gone(number, why, handed_in=handed_in) + self._go_on(now_s)
 
-    def stop(self, *, now: bool, explanation: str, now_s: float) -> list[Step]:
-        """Somebody asked for it."""
+    def stop(self, *, now: bool, explanation: str, now_s: float, nobody_comes: bool = False) -> list[Step]:
+        """Somebody asked for it. `nobody_comes`: no worker that is lost will be replaced."""
         if self.over:
             return []
+        self._ending.nobody_comes = self._ending.nobody_comes or nobody_comes
         self._commander.end(End("stopped", explanation), skip_final_evaluation=now)
         return self._go_on(now_s)
 

@@ -9,7 +9,7 @@ from remuda.coordinator.failures import FAILURES_IN_A_ROW
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import STEP_S, WORK, EvaluatorWork, Worker, World
 from remuda.tests.coordinator.test_failures import fail
-from remuda.wire.messages import AnyMessage, Evaluate, ExperimentStatus, Role
+from remuda.wire.messages import AnyMessage, Evaluate, ExperimentStatus, Role, Shutdown
 
 
 def at_its_end(role: Role, *, deaf: bool, **sections: object) -> tuple[World, Worker]:
@@ -122,6 +122,22 @@ def test_another_evaluator_is_waited_for_so_long_and_no_longer() -> None:
     assert took_s == pytest.approx(REPLACEMENT_S + world.limits.lost_after_s, abs=20 * STEP_S)
     assert max(world.records) == status.train_iter
     assert status.train_iter not in world.rewards
+    assert len(told(world, "the last checkpoint or its evaluation could not be had")) == 1
+
+
+@pytest.mark.parametrize("waits_already", [False, True])
+def test_nobody_is_waited_for_when_the_coordinator_ends_as_well(waits_already: bool) -> None:
+    world, dead = at_its_end("evaluator", deaf=False)
+    if waits_already:
+        world.kill(dead)
+        while world.experiment().waiting_for is None:
+            world.step()
+    else:
+        dead.leave()
+    world.ask(Shutdown("enough"))
+    began_s = world.now_s
+    world.run(REPLACEMENT_S)
+    assert world.now_s - began_s < 20 * STEP_S
     assert len(told(world, "the last checkpoint or its evaluation could not be had")) == 1
 
 

@@ -146,10 +146,6 @@ class RouterSocket(_EnvelopeSocket):
         self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
         """What it is bound to, with the real port."""
 
-    def receive(self) -> Arrival | Malformed | None:
-        """The next message, or None when there is none now."""
-        return next(iter(self.receive_up_to(1)), None)
-
     def receive_up_to(self, most: int) -> list[Arrival | Malformed]:
         """The next messages that are there now, at most so many.
 

@@ -58,7 +58,7 @@ NAMES: dict[str, tuple[int, ...]] = {
     "remuda.coordinator.journal RunJournal.write": (1, 2, 5, 40),
     "remuda.coordinator.state Coordinator.handle": (1, 10, 300),
     "remuda.coordinator.state Coordinator.remember": (1, 2, 40),
-    "remuda.wire.sockets RouterSocket.receive": (5, 100, 1_000),
+    "remuda.wire.sockets RouterSocket.receive_up_to": (5, 100, 1_000),
     "remuda.wire.sockets RouterSocket.send": (1, 2, 5, 100),
     "remuda.coordinator.run_books RunBooks.carry_out": (1, 10, 100),
     "remuda.coordinator.run_book delete_chunks": (1, 2, 20),

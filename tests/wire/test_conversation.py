@@ -36,7 +36,9 @@ def coordinator(respond: Respond, handled: list[AnyMessage]) -> Generator[Connec
         with closing(router):
             while not stop.is_set():
                 router.wait(0.01)
-                while isinstance(event := router.receive(), Arrival):
+                while events := router.receive_up_to(1):
+                    (event,) = events
+                    assert isinstance(event, Arrival)
                     received = channel.receive(event.envelope, 0.0)
                     out: list[Envelope | None] = [*received.answers]
                     if received.message is not None:

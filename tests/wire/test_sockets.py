@@ -30,7 +30,7 @@ def wrap(message: AnyMessage) -> Envelope:
 
 def next_of(end: RouterSocket | DealerSocket) -> Arrival | Malformed:
     for _ in range(int(DEADLINE_S / TURN_S)):
-        event = end.receive()
+        event = end.receive() if isinstance(end, DealerSocket) else next(iter(end.receive_up_to(1)), None)
         if event is not None:
             return event
         end.wait(TURN_S)
@@ -83,7 +83,7 @@ def test_envelopes_travel_both_ways(router: RouterSocket, dealer: DealerSocket) 
     assert next_of(router) == Arrival(WORKER, wrap(Ready(1)))
     assert router.send(WORKER, wrap(Leave("bye")))
     assert next_of(dealer) == Arrival(b"", wrap(Leave("bye")))
-    assert router.receive() is None
+    assert router.receive_up_to(1) == []
     assert dealer.receive() is None
 
 

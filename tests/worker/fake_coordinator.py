@@ -65,11 +65,12 @@ class FakeCoordinator(Serving):
     def _serve(self) -> None:
         while not self._stop:
             self.router.wait(0.01)
-            while (event := self.router.receive()) is not None:
-                if isinstance(event, Arrival):
-                    self._handle(event)
-                else:
-                    self.malformed.append(event.error)
+            while events := self.router.receive_up_to(100):
+                for event in events:
+                    if isinstance(event, Arrival):
+                        self._handle(event)
+                    else:
+                        self.malformed.append(event.error)
             self._send_unasked()
             with self._changed:
                 self._changed.notify_all()

@@ -26,8 +26,9 @@ from remuda.wire.messages import PolicyRef
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 
 CHUNK, VECTOR = 32, 4
-IN_WORK = 2 * CHUNK + VECTOR
-"""What a killed collector may have taken and not announced: a chunk being filled, one being written."""
+IN_WORK = 2 * (CHUNK + VECTOR - 1)
+"""What a killed collector may have taken and not announced: a chunk being filled, one being written. Each ends with the
+vector's step that fills it, which may bring all but one of its environments' steps too many."""
 LONG: dict[str, dict[str, object]] = {
     "stop": {"max_env_steps": 6_000},
     "evaluator": {**CONFIG["evaluator"], "interval_env_steps": 3_000},

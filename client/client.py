@@ -12,6 +12,7 @@ from typing import Literal
 from uuid import uuid4
 
 from remuda.config.schema import ExperimentConfig
+from remuda.storage.git import capture_git
 from remuda.wire.connection_file import ConnectionFileError, read
 from remuda.wire.conversation import Conversation, MovedError, UnreachableError
 from remuda.wire.messages import (
@@ -35,7 +36,7 @@ from remuda.wire.messages import (
 
 ANSWER_DEADLINE_S = 10.0
 SUBMIT_DEADLINE_S = 60.0
-"""Making a run folder and recording git may take a while on a network file system."""
+"""Making a run folder may take a while on a network file system."""
 POLL_S = 0.2
 END_POLL_S = 0.02
 """Of an experiment that is about to be over: whoever waits for that should not wait longer for the news."""
@@ -78,7 +79,7 @@ class Client:
                 run_dir=os.fspath(run_dir if run_dir is not None else config.name),
                 on_exists=on_exists,
                 priority=priority,
-                submitted_from=os.getcwd(),
+                git=capture_git(Path.cwd()),
                 provenance=dict(provenance or {}),
                 experiment=str(uuid4()),
             ),

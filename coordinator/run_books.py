@@ -34,7 +34,7 @@ from remuda.logbook.row_sinks import attach_configured
 from remuda.policy.algorithms import declaration
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.storage.existing_folder import RunFolderError, prepare
-from remuda.storage.git import record_git
+from remuda.storage.git import write_git
 from remuda.storage.ownership import FolderOwnedError, Ownership
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import OVER, Counters, Rejected, Submit
@@ -225,10 +225,8 @@ def _open_journal(folder: RunFolder, *, resume: bool) -> tuple[RunJournal, Recov
 
 def _warn(log: Logbook, folder: RunFolder, submit: Submit, loss: str | None) -> None:
     """Of what the run folder does not have."""
-    warnings: list[str] = []
-    if submit.submitted_from is not None:
-        without_git = record_git(folder.root, Path(submit.submitted_from))
-        warnings += [] if without_git is None else [without_git]
+    without_git = write_git(folder.root, submit.git)
+    warnings = [] if without_git is None else [without_git]
     if loss is not None:
         warnings.append(f"goes on from its last checkpoint alone, without replay and what was counted since: {loss}")
     for warning in warnings:

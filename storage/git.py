@@ -1,56 +1,130 @@
-"""Which source a run was started from: the commit and the changes on top of it."""
+"""Which source a run was started from: the commit and the changes on top of it.
+
+Two steps, so that they can be done in two processes: `capture_git` asks git where the user is, `write_git` writes the
+answer into the run folder.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
+import time
 from pathlib import Path
+from tempfile import TemporaryFile
 
-from remuda.storage.atomic import replacing
+from remuda.storage.atomic import write_bytes
 from remuda.storage.run_folder import RunFolder
+from remuda.wire.messages import MAX_DIFF_BYTES, MAX_LOG_BYTES, GitState, shortened
 
 _DEADLINE_S = 10.0
-# A repository's own config may name programs to run (fsmonitor, external diff, textconv): none of them is started.
-_GIT = ("git", "--no-pager", "-c", "core.fsmonitor=false", "-c", "color.ui=false")
-_SAFE_DIFF = ("--no-ext-diff", "--no-textconv")
+"""For all questions together."""
+# A repository may name programs to run in its config: none is started. fsmonitor and hooks are switched off here,
+# gpg by `_LOG` (showSignature, and formats with %G), external diffs, textconv and what submodules name by `_SAFE_DIFF`,
+# filters by `_no_filters`, and what fetches missing objects by `_ENVIRONMENT`.
+_GIT = (
+    *("git", "--no-pager", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=" + os.devnull, "-c", "color.ui=false"),
+    *("-c", "log.showSignature=false", "-c", "protocol.allow=never"),
+)
+_ENVIRONMENT = {
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ALLOW_PROTOCOL": "none",
+    "GIT_NO_LAZY_FETCH": "1",
+    "LC_ALL": "C",
+}
+_SAFE_DIFF = ("--no-ext-diff", "--no-textconv", "--ignore-submodules=all", "--submodule=short")
+_LOG = ("log", "--stat", "-n", "5", "--no-show-signature", "--pretty=medium", *_SAFE_DIFF)
+_FILTERS = ("config", "--null", "--name-only", "--get-regexp", r"^filter\.")
+_NOTHING_FOUND = 1
+_CUT = b"\n... cut here: longer than what is recorded\n"
 
 
-def record_git(run_dir: Path, cwd: Path) -> str | None:
-    """Write git_log.txt and git_diff.txt into `run_dir` when `cwd` lies inside a git repository.
+class _GitError(Exception):
+    """Git could not tell; the text says why."""
 
-    Returns a warning for the log where git could not tell (not installed, too slow, no commit yet), else None. Never
-    raises for that: a run does not fail for want of its provenance.
+
+def capture_git(cwd: Path) -> GitState | None:
+    """Ask git for the state of the repository that `cwd` lies in; None outside of one.
+
+    Where git cannot tell (not installed, too slow, no commit yet), the state holds a warning for the log instead. Never
+    raises for that: a run does not fail because its origin is not known. No program that the repository names is run.
     """
     cwd = cwd.absolute()
     if not any((folder / ".git").exists() for folder in (cwd, *cwd.parents)):
         return None
-    run = RunFolder(run_dir)
+    git = _Git(cwd, time.monotonic() + _DEADLINE_S)
     try:
-        _write(run.git_log, cwd, ("describe", "--always", "--dirty"), ("log", "--stat", "-n", "5", *_SAFE_DIFF))
-        _write(run.git_diff, cwd, ("diff", "HEAD", *_SAFE_DIFF))
-    except subprocess.CalledProcessError as error:
-        reason = bytes(error.stderr).decode(errors="replace").strip().splitlines()
-        return f"the git state of {cwd} was not recorded: {reason[-1] if reason else error}"
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"the git state of {cwd} was not recorded: {error}"
-    return None
+        unfiltered = _no_filters(git.ask(*_FILTERS, may_find_nothing=True))
+        diff = git.ask(*unfiltered, "diff", "HEAD", *_SAFE_DIFF, limit_bytes=MAX_DIFF_BYTES)
+        commit = git.ask("describe", "--always").rstrip(b"\n")
+        log = b"%b%b\n\n%b" % (commit, b"-dirty" if diff else b"", git.ask(*_LOG))
+    except (_GitError, OSError) as error:
+        return GitState(warning=shortened(f"the git state of {cwd} was not recorded: {error}"))
+    return GitState(log=_cut(log, MAX_LOG_BYTES), diff=_cut(diff, MAX_DIFF_BYTES))
 
 
-def _write(path: Path, cwd: Path, *commands: tuple[str, ...]) -> None:
-    """Write the output of the commands, a blank line between them, straight to disk: a diff may be large."""
-    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
-    with replacing(path, durable=False) as temporary, open(temporary, "wb") as file:
-        for number, command in enumerate(commands):
-            if number:
-                file.write(b"\n")
-                file.flush()
-            subprocess.run(
-                (*_GIT, *command),
-                cwd=cwd,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.PIPE,
-                timeout=_DEADLINE_S,
-                check=True,
-            )
+def write_git(run_dir: Path, state: GitState | None) -> str | None:
+    """Write git_log.txt and git_diff.txt into `run_dir`, as far as they are known; returns the warning, if any."""
+    if state is None:
+        return None
+    run = RunFolder(run_dir)
+    for path, content in ((run.git_log, state.log), (run.git_diff, state.diff)):
+        if content is not None:
+            write_bytes(path, content, durable=False)
+    return state.warning
+
+
+def record_git(run_dir: Path, cwd: Path) -> str | None:
+    """Both steps, where the process that writes the run folder is the user's own."""
+    return write_git(run_dir, capture_git(cwd))
+
+
+class _Git:
+    """Asks git in one folder, until one deadline."""
+
+    def __init__(self, cwd: Path, end_s: float) -> None:
+        self._cwd = cwd
+        self._end_s = end_s
+
+    def ask(self, *command: str, limit_bytes: int = MAX_LOG_BYTES, may_find_nothing: bool = False) -> bytes:
+        """The beginning of what git prints, one byte more than the limit where it is longer. Raises _GitError, OSError.
+
+        It prints to a file, which may become large: memory does not.
+        """
+        with TemporaryFile() as output:
+            try:
+                ended = subprocess.run(
+                    (*_GIT, *command),
+                    cwd=self._cwd,
+                    env={**os.environ, **_ENVIRONMENT},
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.PIPE,
+                    timeout=max(0.0, self._end_s - time.monotonic()),
+                )
+            except subprocess.TimeoutExpired:
+                raise _GitError(f"git took longer than {_DEADLINE_S:g} s") from None
+            if ended.returncode and not (may_find_nothing and ended.returncode == _NOTHING_FOUND):
+                reason = ended.stderr.decode(errors="replace").strip().splitlines()
+                raise _GitError(reason[-1] if reason else f"git ended with exit code {ended.returncode}")
+            output.seek(0)
+            return output.read(limit_bytes + 1)
+
+
+def _no_filters(names: bytes) -> list[str]:
+    """Options that blank every filter: they are programs which git runs to compare a changed file.
+
+    `names` are the keys `filter.<name>.<what>`, each with a null byte at its end. Raises _GitError for a name that no
+    option can express.
+    """
+    if len(names) > MAX_LOG_BYTES:
+        raise _GitError("its config names too many filters")
+    filters = {key.rpartition(".")[0] for key in names.decode(errors="surrogateescape").split("\0") if key}
+    if any("=" in name for name in filters):
+        raise _GitError('its config names a filter with "=" in its name')
+    blank = ("clean=", "smudge=", "process=", "required=false")
+    return [word for name in sorted(filters) for setting in blank for word in ("-c", f"{name}.{setting}")]
+
+
+def _cut(text: bytes, limit_bytes: int) -> bytes:
+    return text if len(text) <= limit_bytes else text[: limit_bytes - len(_CUT)] + _CUT

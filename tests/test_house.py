@@ -123,8 +123,9 @@ def test_messages_are_imported_from_their_package_not_from_its_files() -> None:
 
 
 def test_a_client_of_a_coordinator_knows_nothing_of_it_but_messages() -> None:
-    module = tree(ROOT / "client" / "client.py")
-    assert {target for _, target in arrows(module, "client")} == {"config", "wire"}
+    """But messages, and how to ask git about the folder that it runs in itself."""
+    names = {name for _, name in imported(tree(ROOT / "client" / "client.py")) if name.startswith("remuda.")}
+    assert {name for name in names if name.split(".")[1] not in {"config", "wire"}} == {"remuda.storage.git"}
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ _WORDS: dict[object, str] = {
     int: "integer",
     float: "number",
     str: "text",
+    bytes: "bytes",
     bool: "true or false",
     types.NoneType: "null",
 }
@@ -271,7 +272,7 @@ def _annotated(hint: object) -> str:
     if meta.ge is not None:
         limits.append(f"{meta.ge} … {'2^53' if meta.le == 2**53 else meta.le}")
     if meta.max_length is not None:
-        limits.append(f"{meta.min_length or 0} … {meta.max_length:,} characters")
+        limits.append(f"{meta.min_length or 0} … {meta.max_length:,}{'' if base is bytes else ' characters'}")
     if meta.pattern is not None:
         limits.append(f"matching `{meta.pattern}`")
     return ", ".join([_WORDS[base], *limits])

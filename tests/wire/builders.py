@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from msgspec.inspect import (
     BoolType,
+    BytesType,
     CustomType,
     DictType,
     Field,
@@ -98,6 +99,8 @@ def _scalars(type_: Type) -> st.SearchStrategy[Any]:
             return st.floats(allow_nan=False)  # nan is not equal to itself; a test of its own sends one
         case StrType():
             return _TEXT if type_.pattern is None else _PATTERNS[type_.pattern[:12]]
+        case BytesType():
+            return st.binary(max_size=20)
         case LiteralType():
             return st.sampled_from(type_.values)
         case BoolType():

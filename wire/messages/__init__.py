@@ -11,6 +11,9 @@ chunk instead.
 from __future__ import annotations
 
 from remuda.wire.messages.from_clients import (
+    MAX_DIFF_BYTES,
+    MAX_LOG_BYTES,
+    GitState,
     LogRequest,
     Origin,
     Shutdown,
@@ -89,6 +92,8 @@ from remuda.wire.messages.to_workers import (
 )
 
 __all__ = [
+    "MAX_DIFF_BYTES",
+    "MAX_LOG_BYTES",
     "OVER",
     "PROTOCOL_VERSION",
     "Ack",
@@ -122,6 +127,7 @@ __all__ = [
     "ExperimentState",
     "ExperimentStatus",
     "FileName",
+    "GitState",
     "IndexedChunk",
     "LearnerReport",
     "Leave",

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import field
+from msgspec import Meta, field
 
-from remuda.wire.messages.parts import Count, LogPlace, LongText, Message, PathText, ShortText, Uuid
+from remuda.wire.messages.parts import Count, LogPlace, LongText, Message, Part, PathText, ShortText, Uuid
 
 Origin = Literal["file", "command line", "default"]
 """Where a setting came from."""
+
+
+MAX_LOG_BYTES = 64 << 10
+MAX_DIFF_BYTES = 256 << 10
+
+
+class GitState(Part, frozen=True):
+    """Which source a run was started from, as its client saw it; null where that is not known."""
+
+    log: Annotated[bytes, Meta(max_length=MAX_LOG_BYTES)] | None = None
+    """Commit, and the newest entries of the history."""
+    diff: Annotated[bytes, Meta(max_length=MAX_DIFF_BYTES)] | None = None
+    """What was changed since that commit; one that is longer is cut."""
+    warning: ShortText | None = None
+    """Why it is not known, for the log."""
 
 
 class Submit(Message, frozen=True):
@@ -21,8 +36,8 @@ class Submit(Message, frozen=True):
     """Absolute, or relative to the coordinator's runs folder."""
     on_exists: Literal["error", "resume", "force", "rename"] = "error"
     priority: int = 0
-    submitted_from: PathText | None = None
-    """Working directory of the client; its git state is recorded."""
+    git: GitState | None = None
+    """Of the client's working directory; null outside of a repository."""
     provenance: dict[str, Origin] = field(default_factory=dict[str, Origin])
     """Where each setting came from, by dotted key."""
     experiment: Uuid | None = None

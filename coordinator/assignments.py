@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Collection, Sequence
 
 from remuda.coordinator.effects import Step
 from remuda.coordinator.experiment import Experiment
@@ -17,6 +18,9 @@ from remuda.wire.messages import Role
 LEASES_KEPT = 10_000
 """Of all runs, those that are over included, the newest leases whose late messages find their run. One that goes on has
 more: all that are open and the newest of each run, see LeaseBook."""
+
+GRANTS_PER_TURN = 250
+"""Leases given out in one turn; the rest of a large assignment follows turn by turn, so that none takes long."""
 
 _NOTHING_TO_DO = Plan((), {})
 
@@ -38,6 +42,8 @@ class Assignments:
         """So many are too many."""
         self._torn: set[str] = set()
         """Runs that were taken up and whose workers may have seen what is not known here."""
+        self._dealt: deque[Grant] = deque()
+        """Decided, and not carried out yet. Nothing else is decided meanwhile, so nobody gets a part of its minimum."""
         self.newest_lease = newest_lease
         """The highest number given out so far."""
 
@@ -50,19 +56,24 @@ class Assignments:
         found = self.find(worker.lease)
         return found if isinstance(found, Experiment) else None
 
+    def tick(self, now_s: float) -> list[Step]:
+        """Time has passed: go on with what was decided, or decide anew."""
+        return self._carry_out(now_s) if self._dealt else self.schedule(now_s)
+
     def schedule(self, now_s: float) -> list[Step]:
         """Give workers to those who lack them, as far as there are any."""
+        if self._dealt:
+            return []
         going_on = self._experiments.going_on
         demands = [demand for experiment in going_on if (demand := experiment.demand(now_s)) is not None]
         decided = self._plan(demands, going_on) if demands else _NOTHING_TO_DO
         steps: list[Step] = []
         for experiment in going_on:
             steps += experiment.wait(decided.waiting.get(experiment.identity.id), now_s)
-        for grant in decided.grants:
-            steps += self._assign(grant, now_s)
         for lent in decided.returns:
             steps += self._ask_back(lent)
-        return steps
+        self._dealt.extend(decided.grants)
+        return steps + self._carry_out(now_s)
 
     def end(self, worker: Worker, why: str, now_s: float, *, handed_in: bool = False) -> list[Step]:
         """A worker does not serve any more under the lease that it holds, if it holds one. `handed_in`: what it had
@@ -101,12 +112,20 @@ class Assignments:
 
     def _plan(self, demands: Sequence[Demand], going_on: Sequence[Experiment]) -> Plan:
         herd: dict[Role, int] = {role: self._registry.count(role) for role in ROLES}
-        free: dict[Role, list[str]] = {role: self._registry.free(role) for role in ROLES}
+        free: dict[Role, Collection[str]] = {role: self._registry.free(role) for role in ROLES}
         return plan(demands, free, [experiment.holding() for experiment in going_on], herd)
 
+    def _carry_out(self, now_s: float) -> list[Step]:
+        steps: list[Step] = []
+        for _ in range(min(len(self._dealt), GRANTS_PER_TURN)):
+            steps += self._assign(self._dealt.popleft(), now_s)
+        return steps
+
     def _assign(self, grant: Grant, now_s: float) -> list[Step]:
-        worker, experiment = self._registry.find(grant.worker), self._experiments[grant.experiment]
-        assert worker is not None, "only who is there is granted"
+        """Nothing is assigned where the worker has gone since it was decided, or the experiment ends."""
+        worker, experiment = self._registry.find(grant.worker), self._experiments.get(grant.experiment)
+        if worker is None or worker.lease or not isinstance(experiment, Experiment) or not experiment.takes(grant.role):
+            return []
         self.newest_lease += 1
         self._registry.give(worker, self.newest_lease, now_s)
         self._experiments_of[self.newest_lease] = grant.experiment
@@ -127,4 +146,4 @@ class Assignments:
     def _ask_back(self, lent: Return) -> list[Step]:
         """Somebody gives a worker back for the sake of another."""
         self._recollection.touch(lent.holder)
-        return self._experiments[lent.holder].lend(lent.lease, self._experiments[lent.waiting].identity.name)
+        return self._experiments[lent.holder].lend(lent.role, lent.count, self._experiments[lent.waiting].identity.name)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 
 from remuda.coordinator.memory import AccountMemory
 
 CHUNKS_AHEAD = 2
 """Chunks a collector may have in the works: one being collected while the one before is announced."""
+SPARE_TURNS = 64
+"""Turns that are out of date and kept all the same, besides one for each collector."""
 
 
 @dataclass
@@ -23,6 +26,15 @@ class _Account:
     def outstanding(self) -> int:
         return self.granted - self.arrived if self.granted > self.arrived else 0
 
+    @property
+    def turn(self) -> tuple[int, int]:
+        """Who has least in the works goes first, then whose last grant is longest ago: work is shared evenly."""
+        return self.outstanding, self.granted_as
+
+
+_Turn = tuple[int, int, int]
+"""That of a lease, and the lease: the smallest goes first."""
+
 
 class CreditBook:
     """Grants environment steps to collectors within an allowance. Grants never shrink, so a lost or repeated message
@@ -37,14 +49,16 @@ class CreditBook:
         self._accounts: dict[int, _Account] = {}
         self._wanting: set[int] = set()
         """Leases that have less in the works than they may have."""
+        self._turns: list[_Turn] = []
+        """A heap with the turn of each of them, and turns that are out of date."""
         self._outstanding = 0
         self._grants = 0
 
     def open(self, lease: int) -> None:
         """A collector has become ready under this lease."""
         if lease not in self._accounts:
-            self._accounts[lease] = _Account()
-            self._wanting.add(lease)
+            account = self._accounts[lease] = _Account()
+            self._want(lease, account)
 
     def close(self, lease: int) -> None:
         """The lease is over; what it had outstanding is free for others."""
@@ -77,21 +91,35 @@ class CreditBook:
         """
         grown: set[int] = set()
         free = allowance - self._outstanding
-        while free > 0 and self._wanting:
-            lease = min(self._wanting, key=self._turn)
+        while free > 0 and (lease := self._next()) is not None:
             account = self._accounts[lease]
-            granted = max(account.granted, account.arrived) + self._chunk
-            self._change(lease, account, granted=granted, arrived=account.arrived)
             self._grants += 1
             account.granted_as = self._grants
+            granted = max(account.granted, account.arrived) + self._chunk
+            self._change(lease, account, granted=granted, arrived=account.arrived)
             free -= self._chunk
             grown.add(lease)
         return sorted(grown)
 
-    def _turn(self, lease: int) -> tuple[int, int, int]:
-        """Who has least in the works goes first, then whose last grant is longest ago: work is shared evenly."""
-        account = self._accounts[lease]
-        return account.outstanding, account.granted_as, lease
+    def _next(self) -> int | None:
+        """Whose turn it is, if anybody wants more."""
+        turns, wanting = self._turns, self._wanting
+        while wanting:
+            outstanding, granted_as, lease = turns[0]
+            account = self._accounts.get(lease)
+            if account is not None and lease in wanting and account.turn == (outstanding, granted_as):
+                return lease
+            heappop(turns)
+        return None
+
+    def _want(self, lease: int, account: _Account) -> None:
+        """It may have more, and its turn is a new one."""
+        self._wanting.add(lease)
+        if len(self._turns) > SPARE_TURNS + 2 * len(self._wanting):
+            self._turns = [(*self._accounts[each].turn, each) for each in self._wanting]
+            heapify(self._turns)
+        else:
+            heappush(self._turns, (*account.turn, lease))
 
     def memory(self) -> list[AccountMemory]:
         """What a restarted coordinator has to know."""
@@ -104,11 +132,11 @@ class CreditBook:
             self._change(known.lease, self._accounts[known.lease], granted=known.granted, arrived=known.arrived)
 
     def _change(self, lease: int, account: _Account, *, granted: int, arrived: int) -> None:
-        self._outstanding -= account.outstanding
+        before = account.turn
         account.granted, account.arrived = granted, arrived
         outstanding = account.outstanding
-        self._outstanding += outstanding
+        self._outstanding += outstanding - before[0]
         if outstanding > (CHUNKS_AHEAD - 1) * self._chunk:
             self._wanting.discard(lease)
-        else:
-            self._wanting.add(lease)
+        elif lease not in self._wanting or outstanding != before[0]:
+            self._want(lease, account)

@@ -58,7 +58,7 @@ class Ending:
     def advance(self, counters: Counters, now_s: float) -> list[Step]:
         """Go on through every stage that has come to its end."""
         steps: list[Step] = []
-        if self.stage == "draining" and (not self.leases.of("collector") or self._is_late(now_s)):
+        if self.stage == "draining" and (not self.leases.count("collector") or self._is_late(now_s)):
             steps += self._settle(counters, now_s)
         if self.stage == "settling":
             steps += self._make_do(counters, now_s)

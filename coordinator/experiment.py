@@ -148,9 +148,15 @@ class Experiment:
             self._vitals.start(now_s)
         return self._team.join(number, role, worker)
 
-    def lend(self, number: int, to: str) -> list[Step]:
-        """Give a worker back for another experiment that lacks it."""
-        return self._team.lend(number, to)
+    def lend(self, role: Role, count: int, to: str) -> list[Step]:
+        """Give workers back for another experiment that lacks them."""
+        return self._team.lend(role, count, to)
+
+    def takes(self, role: Role) -> bool:
+        """Whether a worker that was meant for it is still welcome: one that ends has use for somebody to judge it."""
+        if self.over or self._commander.ending is None:
+            return not self.over
+        return role == "evaluator" and self._ending.lacks_evaluator
 
     def back(self, number: int, now_s: float) -> list[Step]:
         """The worker of this lease has outlived the coordinator: say again what may have been lost."""

@@ -50,9 +50,10 @@ class JournalDamagedError(JournalError):
 
 
 def open_database(path: Path, tables: str) -> sqlite3.Connection:
-    """Open a database for this process alone, made with `tables` if missing. Raises JournalError."""
+    """Open a database for this process alone, made with `tables` if missing; any of its threads may use it, one at a
+    time. Raises JournalError."""
     try:
-        db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+        db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
         try:
             # Exclusive before WAL: no shared memory file, which network file systems do not offer.
             db.execute("pragma locking_mode = exclusive")

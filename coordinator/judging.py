@@ -140,7 +140,7 @@ class Judging:
     @property
     def lacks_evaluator(self) -> bool:
         """A checkpoint is to be played, and nobody is there to play it."""
-        return self.commander.evaluating is not None and not self._leases.of("evaluator")
+        return self.commander.evaluating is not None and not self._leases.count("evaluator")
 
     def repeat(self, lease: Lease, counters: Counters) -> list[Step]:
         """Say again what this worker was asked to do and has not done: the word may have been lost with a coordinator.

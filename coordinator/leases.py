@@ -1,10 +1,11 @@
-"""Which workers an experiment holds, and as its how-manieth collector or evaluator each serves."""
+"""Which workers an experiment holds, and in which place each of them serves: collector 0, collector 1 …"""
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush, nlargest
 
 from remuda.coordinator.memory import LeaseBookMemory, LeaseMemory
 from remuda.wire.messages import Role
@@ -15,7 +16,7 @@ NUMBERS_KEPT = 1_000
 
 @dataclass
 class Lease:
-    """One worker at work for one experiment."""
+    """One worker at work for one experiment. What changes is changed by the LeaseBook alone."""
 
     number: int
     role: Role
@@ -30,12 +31,20 @@ class Lease:
 
 
 class LeaseBook:
-    """The leases of one experiment. Indices are the smallest free ones, whoever held them before."""
+    """The leases of one experiment. Indices are the smallest free ones, whoever held them before.
+
+    What a lease costs to open, change and close does not grow with the number of leases.
+    """
 
     def __init__(self, first_life: int = 0) -> None:
         """`first_life` is that of each place's first worker: beyond all that a former life of the run can have had."""
         self._first_life = first_life
         self._leases: dict[int, Lease] = {}
+        self._places: dict[Role, dict[int, Lease]] = {"learner": {}, "collector": {}, "evaluator": {}}
+        """Open leases by index."""
+        self._vacant: dict[Role, list[int]] = {"learner": [], "collector": [], "evaluator": []}
+        """Heaps of the free indices below the highest that was ever taken."""
+        self._draining: Counter[Role] = Counter()
         self._lives: dict[tuple[Role, int], int] = {}
         """Of the next worker that takes a place, where there was one."""
         self._over: deque[int] = deque(maxlen=NUMBERS_KEPT)
@@ -46,22 +55,39 @@ class LeaseBook:
     def __iter__(self) -> Iterator[Lease]:
         return iter(self._leases.values())
 
+    # --- what happens ---
+
     def open(self, number: int, role: Role, worker: str) -> Lease:
         """A worker was drawn from the herd."""
-        taken = {lease.index for lease in self.of(role)}
-        index = next(i for i in range(len(taken) + 1) if i not in taken)
+        vacant = self._vacant[role]
+        index = heappop(vacant) if vacant else len(self._places[role])
         life = self._lives.get((role, index), self._first_life)
         self._lives[role, index] = life + 1
         lease = Lease(number=number, role=role, worker=worker, index=index, life=life)
-        self._leases[number] = lease
+        self._add(lease)
         return lease
+
+    def set_ready(self, lease: Lease) -> None:
+        """Its worker can work."""
+        lease.ready = True
+
+    def set_draining(self, lease: Lease, *, ready: bool) -> None:
+        """It is about to end; until then its worker is `ready` or does nothing any more."""
+        if not lease.draining:
+            self._draining[lease.role] += 1
+        lease.ready, lease.draining = ready, True
 
     def close(self, number: int) -> Lease | None:
         """The lease is over; None when it was already."""
         lease = self._leases.pop(number, None)
         if lease is not None:
+            del self._places[lease.role][lease.index]
+            heappush(self._vacant[lease.role], lease.index)
+            self._draining[lease.role] -= lease.draining
             self._over.append(number)
         return lease
+
+    # --- how it stands ---
 
     @property
     def numbers(self) -> list[int]:
@@ -72,22 +98,33 @@ class LeaseBook:
         """The lease of this number while it is open."""
         return self._leases.get(number)
 
+    def count(self, role: Role) -> int:
+        """How many of a role are open."""
+        return len(self._places[role])
+
+    def count_staying(self, role: Role) -> int:
+        """How many of a role are open and not about to end."""
+        return len(self._places[role]) - self._draining[role]
+
     def of(self, role: Role) -> list[Lease]:
         """Open leases of a role, in order of index."""
-        return sorted((lease for lease in self if lease.role == role), key=lambda lease: lease.index)
-
-    def staying(self, role: Role) -> list[Lease]:
-        """Those of a role that are not about to end."""
-        return [lease for lease in self.of(role) if not lease.draining]
+        return [lease for _, lease in sorted(self._places[role].items())]
 
     def ready(self, role: Role) -> list[Lease]:
         """Those of a role that can work now."""
         return [lease for lease in self.of(role) if lease.ready and not lease.draining]
 
+    def last_staying(self, role: Role, count: int) -> list[Lease]:
+        """So many of those that are not about to end, those with the highest index first."""
+        staying = (lease for lease in self._places[role].values() if not lease.draining)
+        return nlargest(count, staying, key=lambda lease: lease.index)
+
     @property
     def learner(self) -> Lease | None:
         """The experiment's learner, if it has one now."""
-        return next((lease for lease in self._leases.values() if lease.role == "learner"), None)
+        return next(iter(self._places["learner"].values()), None)
+
+    # --- over a restart ---
 
     def memory(self) -> LeaseBookMemory:
         """What a restarted coordinator has to know."""
@@ -99,10 +136,17 @@ class LeaseBook:
         return LeaseBookMemory(leases, lives, list(self._over), self._first_life)
 
     def remember(self, memory: LeaseBookMemory) -> None:
-        """Go on from there."""
-        self._leases = {
-            m.number: Lease(m.number, m.role, m.worker, m.index, m.life, m.ready, m.draining) for m in memory.leases
-        }
+        """Go on from there; for a book that is empty."""
+        for m in memory.leases:
+            self._add(Lease(m.number, m.role, m.worker, m.index, m.life, m.ready, m.draining))
+            self._draining[m.role] += m.draining
         self._over.extend(memory.over)
         self._first_life = memory.first_life
         self._lives = {(role, index): life for role, index, life in memory.lives}
+        for role, places in self._places.items():
+            self._vacant[role] = [index for index in range(max(places, default=-1) + 1) if index not in places]
+            heapify(self._vacant[role])
+
+    def _add(self, lease: Lease) -> None:
+        self._leases[lease.number] = lease
+        self._places[lease.role][lease.index] = lease

@@ -93,7 +93,7 @@ class Reception:
     # --- work begins ---
 
     def _ready(self, lease: Lease, now_s: float) -> list[Step]:
-        lease.ready = True
+        self.leases.set_ready(lease)
         match lease.role:
             case "collector":
                 return self.supply.collector_ready(lease.number)

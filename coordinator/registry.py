@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 from remuda.coordinator.memory import HolderMemory
 from remuda.wire.messages import Beat, Register, Role, WorkerState, WorkerStatus
@@ -119,9 +120,13 @@ class Registry:
         self._workers: dict[str, Worker] = {}
         self._holders: dict[int, Worker] = {}
         """Workers by the lease that they hold."""
-        self._free: dict[Role, dict[str, None]] = {}
+        self._free: dict[Role, dict[str, None]] = {"learner": {}, "collector": {}, "evaluator": {}}
         """Workers without a lease, longest free first."""
         self._counts: Counter[Role] = Counter()
+        self._looks: list[_Look] = []
+        """A heap: when to look at each worker, at the earliest moment at which it can be lost, stuck or hopeless."""
+        self._suspects: dict[str, Worker] = {}
+        """Those for whom that moment has come, and that were not heard of since."""
 
     def __len__(self) -> int:
         return len(self._workers)
@@ -137,9 +142,9 @@ class Registry:
         """How many workers of this role there are."""
         return self._counts[role]
 
-    def free(self, role: Role) -> list[str]:
-        """Those of this role that hold no lease, the longest free first."""
-        return list(self._free.get(role, ()))
+    def free(self, role: Role) -> Collection[str]:
+        """Those of this role that hold no lease, the longest free first; as they are now and later."""
+        return self._free[role].keys()
 
     def at(self, peer: bytes) -> Worker | None:
         """The worker that speaks over this connection."""
@@ -167,12 +172,13 @@ class Registry:
         if former is not None:
             self.remove(former)
         self._workers[worker.uuid] = worker
+        heappush(self._looks, _Look(self._look_s(worker), worker))
         self._counts[worker.role] += 1
         self._note(worker)
 
     def _note(self, worker: Worker) -> None:
         """Whether it holds a lease or is free has changed."""
-        free = self._free.setdefault(worker.role, {})
+        free = self._free[worker.role]
         if worker.lease:
             free.pop(worker.uuid, None)
             self._holders[worker.lease] = worker
@@ -243,8 +249,9 @@ class Registry:
         """Forget a worker that left or was lost."""
         if self._workers.get(worker.uuid) is worker:
             del self._workers[worker.uuid]
+            self._suspects.pop(worker.uuid, None)
             self._counts[worker.role] -= 1
-            self._free.get(worker.role, {}).pop(worker.uuid, None)
+            self._free[worker.role].pop(worker.uuid, None)
             self._holders.pop(worker.lease, None)
 
     def beat(self, worker: Worker, message: Beat, now_s: float) -> bool:
@@ -273,20 +280,48 @@ class Registry:
     def lost(self, now_s: float) -> list[Worker]:
         """Workers that have been silent for too long."""
         limit_s = self._lost_after_s
-        return [worker for worker in self if now_s - worker.heard_s > limit_s]
+        return [worker for worker in self._suspected(now_s) if now_s - worker.heard_s > limit_s]
 
     def hopeless(self, now_s: float) -> list[Worker]:
         """Workers that have been stuck for too long."""
         limit_s = self._limits.hopeless_after_s
-        return [worker for worker in self if worker.stuck and now_s - worker.progressed_s > limit_s]
+        return [worker for worker in self._suspected(now_s) if worker.stuck and now_s - worker.progressed_s > limit_s]
 
     def newly_stuck(self, now_s: float) -> list[Worker]:
         """Workers that still beat but have stopped moving; each is named once, until it moves again."""
         found = [
             worker
-            for worker in self
+            for worker in self._suspected(now_s)
             if worker.lease and not worker.stuck and now_s - worker.progressed_s > self._limits.stuck_after_s
         ]
         for worker in found:
             worker.stuck = True
         return found
+
+    def _suspected(self, now_s: float) -> list[Worker]:
+        """Those to look at now; of the others nothing can be said that was not said before."""
+        looks = self._looks
+        while looks and looks[0].at_s <= now_s:
+            worker = heappop(looks).worker
+            if self._workers.get(worker.uuid) is worker:
+                self._suspects[worker.uuid] = worker
+        for worker in [*self._suspects.values()]:
+            look_s = self._look_s(worker)
+            if look_s > now_s:
+                del self._suspects[worker.uuid]
+                heappush(looks, _Look(look_s, worker))
+        return [*self._suspects.values()]
+
+    def _look_s(self, worker: Worker) -> float:
+        """Before then it is neither lost, nor newly stuck, nor hopeless."""
+        lost_s = worker.heard_s + self._lost_after_s
+        if not worker.lease:
+            return lost_s
+        limit_s = self._limits.hopeless_after_s if worker.stuck else self._limits.stuck_after_s
+        return min(lost_s, worker.progressed_s + limit_s)
+
+
+@dataclass(frozen=True, order=True)
+class _Look:
+    at_s: float
+    worker: Worker = field(compare=False)

@@ -9,8 +9,9 @@ later ones that need less.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heapreplace
 
 from remuda.wire.messages import Role
 
@@ -33,6 +34,8 @@ class Demand:
     """It has begun, and so takes what there is; one that has not takes its minimum at once or nothing."""
     patient: bool = False
     """It has not waited long enough yet for others to give workers back."""
+    yields: bool = False
+    """Others may overtake it: what is there and not enough for it is not kept for it now."""
     resting: frozenset[str] = frozenset()
     """Workers that have failed it and that it does not take for a while; others may have them."""
 
@@ -45,8 +48,8 @@ class Holding:
     name: str
     priority: int
     submitted: int
-    surplus: Mapping[Role, Sequence[int]]
-    """Leases beyond its minimum, the ones to go first first."""
+    surplus: Mapping[Role, int]
+    """How many it holds beyond its minimum."""
     leaving: Mapping[Role, int] = field(default_factory=dict[Role, int])
     """How many it is giving back already."""
 
@@ -62,10 +65,11 @@ class Grant:
 
 @dataclass(frozen=True)
 class Return:
-    """A lease is to end, for the sake of an experiment that waits."""
+    """One experiment gives so many workers back, for the sake of another that waits."""
 
-    lease: int
     holder: str
+    role: Role
+    count: int
     waiting: str
 
 
@@ -80,14 +84,15 @@ class Plan:
 
 def plan(
     demands: Sequence[Demand],
-    free: Mapping[Role, Sequence[str]],
+    free: Mapping[Role, Collection[str]],
     holdings: Sequence[Holding] = (),
     herd: Mapping[Role, int] | None = None,
 ) -> Plan:
     """Deal free workers out: highest priority first, among equals those that run already, then first come first served.
 
-    Every experiment first gets its minimum; what is left over goes to those that want more. `herd` is how many
-    workers of each role there are, held ones included (default: the free ones).
+    Every experiment first gets its minimum; what is left over goes to those that want more. `free` has the workers of
+    each role in the order in which they are to be dealt out; it costs what is dealt, not what there is. `herd` is how
+    many workers of each role there are, held ones included (default: the free ones).
     """
     dealing = _Dealing(free, holdings, herd or {role: len(free.get(role, ())) for role in ROLES})
     order = sorted(demands, key=lambda d: (-d.priority, not d.started, d.submitted))
@@ -98,18 +103,48 @@ def plan(
     return Plan(tuple(dealing.grants), dealing.waiting, tuple(dealing.returns))
 
 
+class _Pool:
+    """The free workers of one role, dealt out from the front. It looks at those it deals and at those that rest."""
+
+    def __init__(self, free: Collection[str]) -> None:
+        self._free = free
+        self._rest = iter(free)
+        self._passed_over: list[str] = []
+        """They rested for somebody; others may have them."""
+        self._taken: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._free) - len(self._taken)
+
+    def count(self, workers: Collection[str]) -> int:
+        """How many of these are there."""
+        return sum(worker in self._free and worker not in self._taken for worker in workers)
+
+    def take(self, count: int, resting: Collection[str]) -> list[str]:
+        """Up to so many, none of them `resting`."""
+        taken: list[str] = []
+        passed_over, self._passed_over = self._passed_over, []
+        for worker in passed_over:
+            fits = len(taken) < count and worker not in resting
+            (taken if fits else self._passed_over).append(worker)
+        while len(taken) < count and (other := next(self._rest, None)) is not None:
+            (self._passed_over if other in resting else taken).append(other)
+        self._taken.update(taken)
+        return taken
+
+
 class _Dealing:
     """One round of `plan`: a pool of workers per role, from which everybody in turn takes or has something kept."""
 
     def __init__(
-        self, free: Mapping[Role, Sequence[str]], holdings: Sequence[Holding], herd: Mapping[Role, int]
+        self, free: Mapping[Role, Collection[str]], holdings: Sequence[Holding], herd: Mapping[Role, int]
     ) -> None:
         self._herd = herd
         self._holdings = sorted(holdings, key=lambda h: (h.priority, -h.submitted))
-        self._free = {role: list(free.get(role, ())) for role in ROLES}
+        self._free = {role: _Pool(free.get(role, ())) for role in ROLES}
         self._leaving = {r: [h for h in holdings for _ in range(h.leaving.get(r, 0))] for r in ROLES}
         """Who is giving workers back that nobody else counts on yet."""
-        self._surplus = {(h.experiment, r): list(h.surplus.get(r, ())) for h in holdings for r in ROLES}
+        self._surplus = {(h.experiment, r): h.surplus.get(r, 0) for h in holdings for r in ROLES}
         self._claimed: Counter[Role] = Counter()
         """Free ones that are not for those who come later."""
         self._reserved: Counter[Role] = Counter()
@@ -140,55 +175,68 @@ class _Dealing:
     def _there(self, demand: Demand, role: Role, kept: int) -> int:
         """How many free ones it may have, `kept` of them being for others."""
         free = len(self._free[role])
-        return min(free - kept, free - self._resting(demand, role))
-
-    def _resting(self, demand: Demand, role: Role) -> int:
-        """How many free ones it does not take."""
-        return sum(worker in demand.resting for worker in self._free[role]) if demand.resting else 0
+        return min(free - kept, free - self._free[role].count(demand.resting))
 
     def _take(self, demand: Demand, role: Role, count: int) -> None:
-        taken = [worker for worker in self._free[role] if worker not in demand.resting][: max(count, 0)]
-        self.grants += [Grant(demand.experiment, role, worker) for worker in taken]
-        self._free[role] = [worker for worker in self._free[role] if worker not in taken]
+        if count > 0:
+            workers = self._free[role].take(count, demand.resting)
+            self.grants += [Grant(demand.experiment, role, worker) for worker in workers]
 
     def _call_in(self, demand: Demand, short: Mapping[Role, int]) -> str:
         """Have what it lacks given back, if that helps; returns what it waits for."""
         free: dict[Role, tuple[int, int]] = {
-            role: (len(self._free[role]), self._resting(demand, role)) for role in short
+            role: (len(self._free[role]), self._free[role].count(demand.resting)) for role in short
         }
         if any(self._herd.get(role, 0) < demand.minimum[role] for role in short):
             return _explain(demand, free, {})  # the herd is too small: nobody is held up for its sake
-        coming: dict[Role, list[Holding]] = {role: self._on_their_way(role, count) for role, count in short.items()}
-        lent: dict[Role, list[tuple[Holding, int]]] = {
+        coming: dict[Role, list[Holding]] = {role: self._leaving[role][:count] for role, count in short.items()}
+        lent: dict[Role, Counter[str]] = {
             role: self._lent(demand, role, count - len(coming[role])) for role, count in short.items()
         }
-        suffices = all(len(coming[role]) + len(lent[role]) >= count for role, count in short.items())
+        suffices = all(len(coming[role]) + lent[role].total() >= count for role, count in short.items())
+        if demand.yields and not suffices and not demand.started:
+            return _explain(demand, free, {})  # others may have what is there: it is not enough in any case
+        self._count_on(coming, lent)
         if not demand.started:
             for role in ROLES:
                 kept = min(demand.minimum.get(role, 0), self._there(demand, role, self._claimed[role]))
                 self._claimed[role] += kept
                 self._reserved[role] += kept if suffices else 0
         if (suffices or demand.started) and not demand.patient:
-            for role, leases in lent.items():
-                coming[role] += [holding for holding, _ in leases]
-                self.returns += [Return(lease, holding.experiment, demand.experiment) for holding, lease in leases]
+            holdings = {holding.experiment: holding for holding in self._holdings}
+            for role, counts in lent.items():
+                coming[role] += [holdings[lender] for lender in counts.elements()]
+                self.returns += [Return(who, role, count, demand.experiment) for who, count in counts.items()]
         return _explain(demand, free, coming)
 
-    def _on_their_way(self, role: Role, count: int) -> list[Holding]:
-        coming, self._leaving[role] = self._leaving[role][:count], self._leaving[role][count:]
-        return coming
+    def _count_on(self, coming: Mapping[Role, Sequence[Holding]], lent: Mapping[Role, Counter[str]]) -> None:
+        """Nobody after this one counts on the same."""
+        for role, holdings in coming.items():
+            self._leaving[role] = self._leaving[role][len(holdings) :]
+        for role, counts in lent.items():
+            for lender, count in counts.items():
+                self._surplus[lender, role] -= count
 
-    def _lent(self, demand: Demand, role: Role, count: int) -> list[tuple[Holding, int]]:
-        """Leases that others of no higher priority can spare: the least important first, the latest among equals, and
-        of those the one that has most to spare."""
-        lent: list[tuple[Holding, int]] = []
-        lenders = [h for h in self._holdings if h.priority <= demand.priority and h.experiment != demand.experiment]
-        while len(lent) < count:
-            able = [h for h in lenders if self._surplus[h.experiment, role]]
+    def _lent(self, demand: Demand, role: Role, count: int) -> Counter[str]:
+        """How many others of no higher priority can spare, by experiment: the least important first, the latest among
+        equals, and of those the one that has most to spare."""
+        able = [
+            (holding.priority, -self._surplus[holding.experiment, role], place, holding.experiment)
+            for place, holding in enumerate(self._holdings)
+            if holding.priority <= demand.priority and holding.experiment != demand.experiment
+        ]
+        able = [lender for lender in able if lender[1] < 0]
+        heapify(able)
+        lent: Counter[str] = Counter()
+        for _ in range(count):
             if not able:
                 break
-            lender = min(able, key=lambda h: (h.priority, -len(self._surplus[h.experiment, role])))
-            lent.append((lender, self._surplus[lender.experiment, role].pop(0)))
+            priority, spare, place, lender = able[0]
+            lent[lender] += 1
+            if spare == -1:
+                heappop(able)
+            else:
+                heapreplace(able, (priority, spare + 1, place, lender))
         return lent
 
 

@@ -39,10 +39,10 @@ class Staffing:
 
     def demand(self, now_s: float, *, started: bool = True, roles: Sequence[Role] = ROLES) -> Demand | None:
         """Workers it still needs, if it still needs such; None when it needs none."""
-        missing: dict[Role, int] = {role: max(self._wanted[role] - len(self._leases.of(role)), 0) for role in roles}
+        missing: dict[Role, int] = {role: max(self._wanted[role] - self._leases.count(role), 0) for role in roles}
         if not any(missing.values()):
             return None
-        at_work = {role: len(self._leases.staying(role)) for role in roles}
+        at_work = {role: self._leases.count_staying(role) for role in roles}
         lacking: dict[Role, int] = {
             role: min(max(self._minimum[role] - at_work[role], 0), missing[role]) for role in roles
         }
@@ -59,13 +59,10 @@ class Staffing:
 
     def holding(self, *, keeps: bool) -> Holding:
         """Workers that it could spare, unless it `keeps` all, and how many it is giving back."""
-        surplus: dict[Role, list[int]] = {}
-        for role in ROLES:
-            staying = self._leases.staying(role)
-            surplus[role] = [] if keeps else [lease.number for lease in reversed(staying[self._minimum[role] :])]
-        leaving: dict[Role, int] = {
-            role: len(self._leases.of(role)) - len(self._leases.staying(role)) for role in ROLES
+        surplus: dict[Role, int] = {
+            role: 0 if keeps else max(self._leases.count_staying(role) - self._minimum[role], 0) for role in ROLES
         }
+        leaving: dict[Role, int] = {role: self._leases.count(role) - self._leases.count_staying(role) for role in ROLES}
         identity = self._identity
         return Holding(identity.id, identity.name, identity.priority, identity.submitted, surplus, leaving)
 
@@ -84,5 +81,5 @@ class Staffing:
         rest_s = self._failures.rest_s(now_s)
         if rest_s:
             return f"takes no workers for {rest_s:.0f} s: {self._failures.in_a_row} failures in a row"
-        held, wanted = len(self._leases.staying("collector")), self._wanted["collector"]
+        held, wanted = self._leases.count_staying("collector"), self._wanted["collector"]
         return f"runs with {held} of {wanted} collectors" if running and held < wanted else None

@@ -221,7 +221,7 @@ class Coordinator:
             self._recollection.ticked(experiment, ticked)
             steps += ticked
         self._recollection.tick(now_s)
-        effects = self._perform(steps + self._assignments.schedule(now_s), now_s)
+        effects = self._perform(steps + self._assignments.tick(now_s), now_s)
         effects += self._perform(self._closing.tick(now_s), now_s)
         self._peers.expire(now_s, keep=lambda peer: self._registry.at(peer) is not None)
         return [*effects, *self._peers.due(now_s)]

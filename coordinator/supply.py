@@ -115,7 +115,7 @@ class Supply:
             steps += [Say(self._experiment, text, "warning"), *self._delete([message.meta.file])]
         grown = [lease for lease in self._grow_credit() if lease != message.lease]
         steps.append(self.answer(message, rejected=accepted.rejected))
-        steps += [self._tell_credit(lease) for lease in grown]
+        steps += self._tell_credit(grown)
         return accepted, steps + self._delete(accepted.deletable) + self._serve()
 
     def answer(self, message: ChunkReady, *, rejected: str | None) -> Answer:
@@ -162,7 +162,7 @@ class Supply:
 
     def extend_credit(self) -> list[Step]:
         """Let collectors go as far as the buffer and the budget allow."""
-        return [self._tell_credit(lease) for lease in self._grow_credit()]
+        return self._tell_credit(self._grow_credit())
 
     # --- over a restart ---
 
@@ -195,7 +195,7 @@ class Supply:
 
     def repeat(self, lease: int) -> list[Step]:
         """Tell a collector again how far it may go."""
-        return [self._tell_credit(lease)] if self._credit.granted(lease) else []
+        return self._tell_credit([lease] if self._credit.granted(lease) else [])
 
     # --- inside ---
 
@@ -214,8 +214,11 @@ class Supply:
         allowance = self._experience.insertable_rows() * self._plan.slots_per_row
         return self._credit.extend(max(0, min(left, allowance)))
 
-    def _tell_credit(self, lease: int) -> Tell:
-        return Tell(lease, Credit(lease, self._credit.granted(lease), self.policy, self.exploration()))
+    def _tell_credit(self, leases: Sequence[int]) -> list[Step]:
+        if not leases:
+            return []
+        policy, exploration = self.policy, self.exploration()
+        return [Tell(lease, Credit(lease, self._credit.granted(lease), policy, exploration)) for lease in leases]
 
     def _serve(self) -> list[Step]:
         """Answer the learner's requests while there is enough to sample from."""

@@ -45,13 +45,14 @@ class Team:
         )
         return [*steps, Tell(number, message), self._say(f"{role} {worker} joins as {role} {lease.index}")]
 
-    def lend(self, number: int, to: str) -> list[Step]:
-        """Ask a worker to let go, for another experiment that lacks it."""
-        lease = self.leases.find(number)
-        assert lease is not None, "only what it holds is asked back"
-        reason = f"{to} waits for a {lease.role}"
-        told = self._tell_to_drain(lease, reason)
-        return [self._say(f"{lease.role} {lease.worker} goes back to the herd: {reason}"), told]
+    def lend(self, role: Role, count: int, to: str) -> list[Step]:
+        """Ask so many workers to let go, for another experiment that lacks them; the last ones go first."""
+        steps: list[Step] = []
+        reason = f"{to} waits for {'an' if role == 'evaluator' else 'a'} {role}"
+        for lease in self.leases.last_staying(role, count):
+            told = self._tell_to_drain(lease, reason)
+            steps += [self._say(f"{role} {lease.worker} goes back to the herd: {reason}"), told]
+        return steps
 
     def drain(self, role: Role, reason: str) -> list[Step]:
         """Ask all of a role to let go."""
@@ -74,7 +75,7 @@ class Team:
 
     def failed(self, lease: Lease) -> list[Step]:
         """An exception has ended its work. It says next that it has let go, or leaves the herd."""
-        lease.ready, lease.draining = False, True
+        self.leases.set_draining(lease, ready=False)
         return self._do_without(lease)
 
     def gone(self, number: int, why: str, *, handed_in: bool) -> list[Step]:
@@ -132,7 +133,7 @@ class Team:
                 return []
 
     def _tell_to_drain(self, lease: Lease, reason: str) -> Tell:
-        lease.draining = True
+        self.leases.set_draining(lease, ready=lease.ready)
         return Tell(lease.number, Drain(lease.number, shortened(reason)))
 
     def _say(self, text: str, level: Level = "info") -> Say:

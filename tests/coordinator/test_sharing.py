@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.coordinator.scheduler import ROLES, Demand, Holding, Plan, plan
+from remuda.coordinator.scheduler import ROLES, Demand, Holding, Plan, Return, plan
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import CollectorWork, World
 from remuda.wire.messages import Role
@@ -41,7 +41,7 @@ class Job:
         return Demand(self.name, self.priority, self.order, lacking, missing, started=self.started)
 
     def holding(self) -> Holding:
-        surplus: dict[Role, list[int]] = {role: self.staying(role)[self.minimum[role] :][::-1] for role in ROLES}
+        surplus: dict[Role, int] = {role: max(len(self.staying(role)) - self.minimum[role], 0) for role in ROLES}
         leaving: Counter[Role] = Counter(self.held[lease] for lease in self.leaving)
         return Holding(self.name, self.name, self.priority, self.order, surplus, leaving)
 
@@ -78,11 +78,10 @@ class Herd:
             assert all(Counter(job.held.values())[role] <= job.wanted[role] for role in ROLES)
         for lent in decided.returns:
             holder, waiting = jobs[lent.holder], jobs[lent.waiting]
-            assert lent.lease not in holder.leaving, "asked back twice"
             assert holder.priority <= waiting.priority
-            holder.leaving.add(lent.lease)
+            holder.leaving.update(holder.staying(lent.role)[-lent.count :])
             assert all(len(holder.staying(role)) >= holder.minimum[role] for role in ROLES), "lends of its minimum"
-        self.returns += len(decided.returns)
+            self.returns += lent.count
         return decided
 
     def let_go(self, job: Job, lease: int) -> None:
@@ -178,19 +177,19 @@ def demand(name: str, order: int, collectors: int = 1, **changes: object) -> Dem
 
 def test_the_one_that_has_most_to_spare_lends_and_the_waiting_one_says_so() -> None:
     free: dict[Role, list[str]] = {"learner": ["l"], "collector": [], "evaluator": ["e"]}
-    little = Holding("a", "little", 0, 0, {"collector": [3]})
-    much = Holding("b", "much", 0, 1, {"collector": [9, 8, 7]})
+    little = Holding("a", "little", 0, 0, {"collector": 1})
+    much = Holding("b", "much", 0, 1, {"collector": 3})
     decided = plan([demand("c", 2)], free, [little, much], {"learner": 3, "collector": 6, "evaluator": 3})
-    assert [(lent.lease, lent.holder, lent.waiting) for lent in decided.returns] == [(9, "b", "c")]
+    assert decided.returns == (Return("b", "collector", 1, "c"),)
     assert decided.waiting == {"c": "waits for 1 collector (0 free, 1 coming back from much)"}
 
 
 def test_nobody_lends_to_one_of_lower_priority_or_where_it_would_not_help() -> None:
     herd: dict[Role, int] = {"learner": 3, "collector": 6, "evaluator": 3}
     free: dict[Role, list[str]] = {"learner": ["l"], "collector": [], "evaluator": ["e"]}
-    important = Holding("a", "important", 1, 0, {"collector": [3]})
+    important = Holding("a", "important", 1, 0, {"collector": 1})
     assert plan([demand("c", 2)], free, [important], herd).returns == ()
-    equal = Holding("a", "equal", 0, 0, {"collector": [3]})
+    equal = Holding("a", "equal", 0, 0, {"collector": 1})
     assert plan([demand("c", 2)], {**free, "learner": []}, [equal], herd).returns == ()
 
 

@@ -1,0 +1,125 @@
+"""What a turn costs is what has changed in it: not how many collectors there are, and not how many workers are free."""
+
+from __future__ import annotations
+
+import pytest
+
+from remuda.coordinator import assignments
+from remuda.coordinator.credit import CreditBook
+from remuda.coordinator.leases import LeaseBook
+from remuda.coordinator.registry import Limits, Registry
+from remuda.coordinator.scheduler import Demand, Holding, plan
+from remuda.tests.coordinator.configs import config
+from remuda.tests.coordinator.simulation import World
+from remuda.tests.coordinator.work import operations
+from remuda.wire.messages import PROTOCOL_VERSION, Beat, Register
+
+FEW, MANY = 50, 800
+MORE = 1.5
+"""Where a turn may cost so much more with sixteen times as many: a heap is a little deeper."""
+
+
+def test_credit_for_all_costs_as_much_as_there_are_collectors() -> None:
+    def per_collector(count: int) -> float:
+        book = CreditBook(64)
+        for lease in range(count):
+            book.open(lease)
+        return operations(lambda: book.extend(10**9)) / count
+
+    assert per_collector(MANY) < MORE * per_collector(FEW)
+
+
+def test_credit_for_one_does_not_cost_more_with_more_collectors_that_are_held_back() -> None:
+    def per_chunk(count: int) -> float:
+        book = CreditBook(64)
+        for lease in range(count):
+            book.open(lease)
+        book.extend(64 * count)
+
+        def rounds() -> None:
+            for lease in range(20):
+                book.arrived(lease, 64)
+                assert book.extend(64 * count)
+
+        return operations(rounds) / 20
+
+    assert per_chunk(MANY) < MORE * per_chunk(FEW)
+
+
+def test_what_credit_keeps_does_not_grow_while_little_of_it_goes_round() -> None:
+    book = CreditBook(64)
+    for lease in range(10):
+        book.open(lease)
+    for _ in range(5_000):
+        for lease in book.extend(64):
+            book.arrived(lease, 64)
+    assert len(book._turns) < 200  # pyright: ignore[reportPrivateUsage]
+
+
+def test_a_lease_costs_as_much_to_open_and_close_however_many_there_are() -> None:
+    def per_lease(count: int) -> float:
+        book = LeaseBook()
+        for number in range(count):
+            book.open(number, "collector", str(number))
+
+        def turn() -> None:
+            for number in range(0, 20, 2):
+                book.close(number)
+            for number in range(count, count + 10):
+                assert book.open(number, "collector", str(number)).index < 20
+            assert book.count_staying("collector") == count
+
+        return operations(turn)
+
+    assert per_lease(MANY) < MORE * per_lease(FEW)
+
+
+def test_a_plan_costs_what_it_deals_and_not_what_is_free_or_could_be_lent() -> None:
+    def cost(count: int) -> int:
+        free = {"learner": ["l"], "evaluator": ["e"], "collector": dict.fromkeys(map(str, range(count)))}
+        small = Demand("small", 0, 1, {"collector": 1}, {"collector": 2}, resting=frozenset("0"))
+        lacking = Demand("lacking", 0, 2, {"learner": 2}, {"learner": 2})
+        holding = Holding("rich", "rich", 0, 0, {"collector": count})
+        return operations(lambda: plan([small, lacking], free, [holding]))  # type: ignore[arg-type]
+
+    assert cost(MANY) < MORE * cost(FEW)
+
+
+def test_workers_that_beat_are_not_looked_at_in_every_look() -> None:
+    def cost(count: int) -> int:
+        registry, now_s = Registry(Limits()), 0.0
+        for number in range(count):
+            uuid = f"00000000-0000-4000-8000-{number:012x}"
+            message = Register(uuid, 1, "collector", "here", number, PROTOCOL_VERSION, "0.1")
+            registry.admit(message, f"{uuid}:1".encode(), now_s)
+        for worker in registry:
+            registry.give(worker, worker.pid + 1, now_s)
+        for worker in registry:
+            worker.heard_s = 5.0
+            registry.beat(worker, Beat(1, "collecting", worker.lease), 5.0)
+        return operations(lambda: (registry.lost(5.25), registry.newly_stuck(5.25), registry.hopeless(5.25)))
+
+    assert cost(MANY) < MORE * cost(FEW)
+
+
+def test_a_large_assignment_is_dealt_over_several_turns_and_nothing_else_is_decided_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(assignments, "GRANTS_PER_TURN", 5)
+    world = World(config(collector={"count": 14, "minimum": 14, "chunk_env_steps": 64}))
+    world.beat_interval_s = 5.0
+    world.herd(collectors=14)
+    world.step()
+    world.submit()
+    world.step()  # a turn in which the submission comes in, and one in which time passes
+    assert world.coordinator.registry.count("collector") == 14
+    registered = [*world.coordinator.registry]
+    assert sum(worker.lease > 0 for worker in registered) == 10
+    unlucky = next(worker for worker in registered if not worker.lease)
+    world.workers[unlucky.uuid].leave()  # before it is told that it was meant for the run
+    world.step()
+    world.step()
+    assert sum(worker.lease > 0 for worker in world.coordinator.registry) == 15
+    world.add("collector", 100)
+    world.run(3_000)
+    assert world.experiment().state == "finished"

@@ -1,0 +1,30 @@
+"""How much work a call is, as a number that does not depend on the machine: the steps of its Python code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from _typeshed import TraceFunction
+
+
+def operations(call: Callable[[], object]) -> int:
+    """How many operations of the interpreter it takes; what C does in one of them counts as one."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, argument: Any) -> TraceFunction:
+        nonlocal count
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count

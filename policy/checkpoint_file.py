@@ -24,6 +24,9 @@ FORMAT = 1
 OURS = ("format", "last_iter", "last_step", "counters", "versions")
 """What `encode` adds to the parts that it is given."""
 
+_LOCAL_HEADER_BYTES = 30
+"""At least: what stands before a member's bytes in a zip archive."""
+
 _T = TypeVar("_T")
 
 
@@ -112,10 +115,19 @@ def typed(path: Path, data: Mapping[str, object], of_type: type[_T]) -> _T:
 
 
 def _require_plain_archive(path: Path) -> None:
-    """Refuse what is no zip archive (a bare pickle) or has compressed members (few bytes that unpack to many)."""
+    """Refuse what is no zip archive (a bare pickle), and what unpacks to more bytes than the file has: compressed
+    members, and members that share their bytes."""
+    file_bytes = path.stat().st_size
     with zipfile.ZipFile(path) as archive:
-        if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
-            raise ValueError("its archive is compressed, which no checkpoint is")
+        members = sorted(archive.infolist(), key=lambda member: member.header_offset)
+    if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+        raise ValueError("its archive is compressed, which no checkpoint is")
+    ends = [
+        member.header_offset + _LOCAL_HEADER_BYTES + max(member.file_size, member.compress_size) for member in members
+    ]
+    begins = [*(member.header_offset for member in members), file_bytes]
+    if any(end > next_begin for end, next_begin in zip(ends, begins[1:], strict=True)):
+        raise ValueError("members of its archive overlap, so that it would take more memory than its size")
 
 
 def first_line(error: Exception) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import io
 import os
@@ -243,6 +244,19 @@ def test_a_zip_bomb_is_not_unpacked(saved: Path) -> None:
             target.writestr(member.filename, source.read(member))
     saved.write_bytes(buffer.getvalue())
     with pytest.raises(CheckpointError, match="compressed"):
+        load(saved)
+
+
+def test_members_that_share_their_bytes_are_not_loaded(saved: Path) -> None:
+    """Forty tensors in the place of one: each would be read for itself."""
+    with zipfile.ZipFile(saved, "a") as archive:
+        largest = max(archive.infolist(), key=lambda member: member.file_size)
+        for number in range(40):
+            twin = copy.copy(largest)
+            twin.filename = f"{largest.filename}{number}"
+            archive.filelist.append(twin)
+        archive.comment = b"written anew at its end"
+    with pytest.raises(CheckpointError, match="overlap"):
         load(saved)
 
 

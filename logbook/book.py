@@ -106,7 +106,7 @@ class Logbook:
 
     def shows_evaluation(self, train_iter: int) -> bool:
         """Whether the curves that were there when the logbook was opened have the evaluation after this update."""
-        return any(writer.newest_step("evaluator_iter/reward_mean") >= train_iter for writer in self.writers)
+        return any(writer.newest_step("evaluator_iter") >= train_iter for writer in self.writers)
 
     def timers(self, document: Mapping[str, object]) -> None:
         """Write timers.json anew, where this role writes it."""

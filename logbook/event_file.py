@@ -6,6 +6,7 @@ coordinator must not, and queue through a thread that on a full disk dies unseen
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +14,11 @@ from dataclasses import dataclass
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _FIXED_SIZES = {_FIXED64: 8, _FIXED32: 4}
 _STEP, _SUMMARY, _VALUE, _TAG = 2, 5, 1, 1
+_LOG_MESSAGE, _TEXT = 6, 2
+_NO_FIELD = 15
 _HEADER_BYTES, _CRC_BYTES = 12, 4
+_LONGEST_LEAD_BYTES = 64
+"""What may stand in a record before a note's text: its header, the time, a step, a level, lengths."""
 
 
 class MalformedEventError(ValueError):
@@ -21,12 +26,18 @@ class MalformedEventError(ValueError):
 
 
 @dataclass(frozen=True)
-class StoredEvent:
-    """A record read back: its step, its scalars' tags, and its bytes as they were."""
+class Frame:
+    """A record as it lies in a file."""
 
+    begin: int
+    end: int
+    intact: bool
+    """Its checksum fits, or was not looked at."""
     step: int
-    tags: tuple[str, ...]
-    frame: bytes
+    tag: str
+    """Of its first scalar, else nothing."""
+    note: str
+    """The text of a `note_event`, else nothing."""
 
 
 def version_event(wall_time_s: float) -> bytes:
@@ -39,6 +50,11 @@ def restart_event(wall_time_s: float) -> bytes:
     return _frame(_wall_time(wall_time_s) + _field(7, b"\x08\x01"))
 
 
+def note_event(wall_time_s: float, text: str) -> bytes:
+    """Frame an event that readers of curves pass over: a log message."""
+    return _frame(_wall_time(wall_time_s) + _field(_LOG_MESSAGE, _field(_TEXT, text.encode())))
+
+
 def scalar_event(wall_time_s: float, step: int, scalars: Mapping[str, float]) -> bytes:
     """Frame one event with all these scalars, finite in float32, at `step` (not negative)."""
     values = b"".join(
@@ -48,21 +64,44 @@ def scalar_event(wall_time_s: float, step: int, scalars: Mapping[str, float]) ->
     return _frame(_wall_time(wall_time_s) + bytes((_STEP << 3 | _VARINT,)) + _varint(step) + _field(_SUMMARY, values))
 
 
-def read_events(data: bytes) -> Iterator[StoredEvent]:
-    """Yield the events of a file up to its end or to the first record that is torn or damaged."""
-    position = 0
-    while position + _HEADER_BYTES <= len(data):
-        header = data[position : position + 8]
-        body = position + _HEADER_BYTES
-        end = body + int.from_bytes(header, "little")
-        if _mask(header) != data[position + 8 : body] or _mask(data[body:end]) != data[end : end + _CRC_BYTES]:
+@functools.lru_cache(maxsize=1024)
+def blank_frame(frame_bytes: int) -> bytes:
+    """Frame an event of this size that says nothing, to be written over another one."""
+    filler = max(frame_bytes - _HEADER_BYTES - _CRC_BYTES - 5, 0)
+    # A field that events do not have, its length in four bytes whatever it is.
+    length = bytes((filler & 0x7F | 0x80, filler >> 7 & 0x7F | 0x80, filler >> 14 & 0x7F | 0x80, filler >> 21 & 0x7F))
+    return _frame(bytes((_NO_FIELD << 3 | _BYTES,)) + length + bytes(filler))
+
+
+def read_frames(data: bytes, begin: int = 0, *, checked: bool) -> Iterator[Frame]:
+    """Yield the records from `begin` up to the end, or to the first that is torn off or has a damaged header.
+
+    `checked`: whether checksums of what records hold are compared, which takes half a second per megabyte.
+    """
+    while begin + _HEADER_BYTES <= len(data):
+        header = data[begin : begin + 8]
+        body = begin + _HEADER_BYTES
+        end = body + int.from_bytes(header, "little") + _CRC_BYTES
+        if end > len(data) or _mask(header) != data[begin + 8 : body]:
             return
+        event = data[body : end - _CRC_BYTES]
+        intact = not checked or _mask(event) == data[end - _CRC_BYTES : end]
         try:
-            step, tags = _parse(data[body:end])
+            step, tag, note = _parse(event) if intact else (0, "", "")
         except MalformedEventError:
-            return
-        yield StoredEvent(step, tags, data[position : end + _CRC_BYTES])
-        position = end + _CRC_BYTES
+            intact, step, tag, note = False, 0, "", ""
+        yield Frame(begin, end, intact, step, tag, note)
+        begin = end
+
+
+def frame_around(data: bytes, position: int) -> Frame | None:
+    """Find the intact record that holds this position near its beginning (as text in a note_event is)."""
+    for begin in range(position - _HEADER_BYTES, max(position - _LONGEST_LEAD_BYTES, 0) - 1, -1):
+        header = data[begin : begin + 8]
+        if begin >= 0 and header[4:] == bytes(4) and _mask(header) == data[begin + 8 : begin + _HEADER_BYTES]:
+            frame = next(read_frames(data, begin, checked=True), None)
+            return frame if frame is not None and frame.intact else None
+    return None
 
 
 def _wall_time(seconds: float) -> bytes:
@@ -87,19 +126,22 @@ def _frame(event: bytes) -> bytes:
     return header + _mask(header) + event + _mask(event)
 
 
-def _parse(event: bytes) -> tuple[int, tuple[str, ...]]:
-    step, tags = 0, list[str]()
+def _parse(event: bytes) -> tuple[int, str, str]:
+    step, tag, note = 0, "", ""
     for number, content in _fields(event):
         if number == _STEP and isinstance(content, int):
             step = content
         if number == _SUMMARY and isinstance(content, bytes):
-            tags += [_tag(value) for _, value in _fields(content) if isinstance(value, bytes)]
-    return step, tuple(tags)
+            _, value = next(_fields(content), (0, b""))
+            tag = _text(value, _TAG) if isinstance(value, bytes) else ""
+        if number == _LOG_MESSAGE and isinstance(content, bytes):
+            note = _text(content, _TEXT)
+    return step, tag, note
 
 
-def _tag(value: bytes) -> str:
-    for number, content in _fields(value):
-        if number == _TAG and isinstance(content, bytes):
+def _text(message: bytes, wanted: int) -> str:
+    for number, content in _fields(message):
+        if number == wanted and isinstance(content, bytes):
             return content.decode(errors="replace")
     return ""
 

@@ -1,0 +1,224 @@
+"""The event file of one folder: it grows, it knows how far its curves have come, and it forgets what is no longer true.
+
+Every 16 KiB a mark says how far each group of curves (`learner_iter`, `buffer_sec`) had come by then, in an event that
+TensorBoard passes over. So a file of any length is opened by reading its end back to the last mark, and what lies
+beyond the point from which a run continues is found by reading back to a mark before it. Events there that no longer
+hold are written over, in place, with events that say nothing; those of other curves stay where they are. How scalars
+are encoded is no concern of this module, as long as they lie in records.
+
+Whenever a writer is killed, everything before a mark is whole: events are blanked from the end towards the beginning,
+marks among them. What comes after the last mark is checked when the file is opened next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import socket
+from collections.abc import Callable, Generator, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from remuda.logbook.event_file import (
+    Frame,
+    blank_frame,
+    frame_around,
+    note_event,
+    read_frames,
+    restart_event,
+    version_event,
+)
+from remuda.storage.appended import AppendedFile
+from remuda.storage.atomic import replacing
+
+MARK_INTERVAL_BYTES = 16 << 10
+"""So much, and what is new, is read when a file is opened; a mark takes some 200 bytes."""
+
+_BLOCK_BYTES = 64 << 10
+_LONGEST_MARK_BYTES = 4 << 10
+_MARK = "remuda: curves until here "
+_EVENT_FILE = re.compile(r"events\.out\.tfevents\.(\d+)\..*")
+
+Newest = Mapping[str, int]
+"""Group of curves to the highest step that it has."""
+
+
+@dataclass(frozen=True)
+class _Mark:
+    end: int
+    newest: Newest
+
+
+_BEGINNING = _Mark(0, {})
+
+
+class CurveFile:
+    """Owns the one event file of a folder; whoever opened it last is its writer.
+
+    Opening gives the file a later name. A writer before this one, which may be a stopped process, finds its own gone
+    and writes no more; and to a TensorBoard that is watching it is the next file, with a mark at its head to forget
+    what was read before.
+    """
+
+    def __init__(self, folder: Path, *, now_s: Callable[[], float]) -> None:
+        """Raises OSError."""
+        self._folder = folder
+        self._now_s = now_s
+        self.newest: Newest = {}
+        self._unmarked_bytes = 0
+        files = _event_files(folder)
+        if not files:
+            self._file = AppendedFile(self._begin())
+            return
+        for path in files[:-1]:  # an older version was killed between writing a new file and removing this one
+            path.unlink(missing_ok=True)
+        self._file = AppendedFile(files[-1])
+        try:
+            self._file.rename(self._later_name(_stamp(files[-1])))
+            with _opened(self.path) as descriptor:
+                self._repair(descriptor)
+        except BaseException:
+            self._file.close()
+            raise
+
+    @property
+    def path(self) -> Path:
+        """Its name, which changes when something is taken out of it."""
+        return self._file.path
+
+    def append(self, records: bytes, steps: Newest) -> None:
+        """Append records that take these groups of curves so far. Raises OSError; then nothing of them is there."""
+        if not self._file.in_place:
+            raise FileNotFoundError(f"{self.path} is gone, or another process has taken it over")
+        newest = _higher(self.newest, steps)
+        unmarked_bytes = self._unmarked_bytes + len(records)
+        if unmarked_bytes >= MARK_INTERVAL_BYTES:
+            records, unmarked_bytes = records + self._mark(newest), 0
+        self._file.append(records)
+        self.newest, self._unmarked_bytes = newest, unmarked_bytes
+
+    def cut(self, limit: Callable[[str], float]) -> None:
+        """Forget what each group has beyond its limit. Raises OSError; then it may be called again."""
+        if _within(self.newest, limit):
+            return
+        with _opened(self.path) as descriptor:
+            self._forget(descriptor, limit)
+        self._unmarked_bytes = MARK_INTERVAL_BYTES  # the marks that were beyond are gone
+        with contextlib.suppress(OSError):  # the disk may be full; the next record brings one
+            self.append(b"", {})
+        self._file.rename(self._later_name(_stamp(self.path)))
+
+    def close(self) -> None:
+        """Close the file. May be called again."""
+        self._file.close()
+
+    def _begin(self) -> Path:
+        path = self._later_name(-1)
+        with replacing(path, durable=False) as temporary:
+            temporary.write_bytes(self._head())
+        return path
+
+    def _head(self) -> bytes:
+        return version_event(self._now_s()) + restart_event(self._now_s()) + self._mark({})
+
+    def _later_name(self, stamp: int) -> Path:
+        """TensorBoard reads a folder's files in order of name and moves on only to later ones."""
+        now = max(int(self._now_s()), stamp + 1)
+        return self._folder / f"events.out.tfevents.{now:010d}.{socket.gethostname()}"
+
+    def _mark(self, newest: Newest) -> bytes:
+        return note_event(self._now_s(), _MARK + json.dumps(newest))
+
+    def _repair(self, descriptor: int) -> None:
+        """Look at what came after the last mark: a torn end goes, a record that was being blanked is blanked."""
+        mark = _last_mark(descriptor, lambda newest: True)
+        data = _read_from(descriptor, mark.end)
+        end, newest = 0, mark.newest
+        for frame in read_frames(data, checked=True):
+            end, newest = frame.end, _higher(newest, _steps(frame))
+            if not frame.intact:
+                _blank(descriptor, mark.end, frame)
+        os.ftruncate(descriptor, mark.end + end)
+        self.newest, self._unmarked_bytes = newest, end
+        if mark.end + end == 0:
+            os.pwrite(descriptor, self._head(), 0)
+
+    def _forget(self, descriptor: int, limit: Callable[[str], float]) -> None:
+        mark = _last_mark(descriptor, lambda newest: _within(newest, limit))
+        kept_end, newest, beyond = 0, mark.newest, list[Frame]()
+        for frame in read_frames(_read_from(descriptor, mark.end), checked=False):
+            if frame.note.startswith(_MARK) or not _within(_steps(frame), limit):
+                beyond.append(frame)
+            else:
+                kept_end, newest = frame.end, _higher(newest, _steps(frame))
+        os.ftruncate(descriptor, mark.end + kept_end)
+        for frame in reversed(beyond):
+            if frame.end <= kept_end:
+                _blank(descriptor, mark.end, frame)
+        self.newest = newest
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Generator[int, None, None]:
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _event_files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if _EVENT_FILE.fullmatch(path.name))
+
+
+def _stamp(path: Path) -> int:
+    found = _EVENT_FILE.fullmatch(path.name)
+    return int(found.group(1)) if found else 0
+
+
+def _last_mark(descriptor: int, wanted: Callable[[Newest], bool]) -> _Mark:
+    """Read back, block by block, to the last mark that is `wanted`."""
+    end = os.fstat(descriptor).st_size
+    while end > 0:
+        begin = max(end - _BLOCK_BYTES, 0)
+        data = os.pread(descriptor, end - begin, begin)
+        for mark in _marks(data):
+            if wanted(mark.newest):
+                return _Mark(begin + mark.end, mark.newest)
+        end = begin and begin + _LONGEST_MARK_BYTES  # one may lie across
+    return _BEGINNING
+
+
+def _marks(data: bytes) -> Iterable[_Mark]:
+    """Those in `data`, the last one first."""
+    position = len(data)
+    while (position := data.rfind(_MARK.encode(), 0, position)) >= 0:
+        frame = frame_around(data, position)
+        if frame is not None and frame.note.startswith(_MARK):
+            with contextlib.suppress(msgspec.DecodeError):
+                yield _Mark(frame.end, msgspec.json.decode(frame.note.removeprefix(_MARK), type=dict[str, int]))
+
+
+def _read_from(descriptor: int, begin: int) -> bytes:
+    return os.pread(descriptor, os.fstat(descriptor).st_size - begin, begin)
+
+
+def _blank(descriptor: int, begin: int, frame: Frame) -> None:
+    os.pwrite(descriptor, blank_frame(frame.end - frame.begin), begin + frame.begin)
+
+
+def _steps(frame: Frame) -> Newest:
+    """The scalars of one record belong to one group."""
+    return {frame.tag.partition("/")[0]: frame.step} if frame.tag else {}
+
+
+def _higher(newest: Newest, steps: Newest) -> Newest:
+    return {**newest, **{group: max(step, newest.get(group, -1)) for group, step in steps.items()}}
+
+
+def _within(newest: Newest, limit: Callable[[str], float]) -> bool:
+    return all(step <= limit(group) for group, step in newest.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -101,6 +102,7 @@ def _run(resolved: ResolvedRun, profile: Path | None) -> ExperimentStatus:
             run_dir=resolved.run_dir,
             on_exists=resolved.on_exists,
             on_progress=lambda status: view.update(status, time.monotonic()),
+            on_silence=lambda text: print(text, file=sys.stderr, flush=True),
             profile=profile,
         )
     except conversation.RefusedError as error:

@@ -11,7 +11,7 @@ import typer
 from remuda.cli.connecting import ConnectionPath, connection_path
 from remuda.cli.errors import FAILED, InputError, RunFailedError
 from remuda.cli.options import DEFAULT_RUNS_DIR, RunsDir
-from remuda.cli.submit import WAIT_S
+from remuda.wire.patience import COORDINATOR_TIMEOUT_S, spoken
 
 COORDINATOR_EXAMPLE = "remuda coordinator --runs-dir runs"
 WORKER_EXAMPLE = "remuda worker collector --count 2 --runs-dir runs"
@@ -28,6 +28,14 @@ Insecure = Annotated[
 ]
 RoleArgument = Annotated[Literal["collector", "evaluator", "learner"], typer.Argument(metavar="ROLE")]
 Count = Annotated[int, typer.Option(metavar="N", min=1, help="How many of them.")]
+CoordinatorTimeout = Annotated[
+    float,
+    typer.Option(
+        metavar="S",
+        min=1.0,
+        help="Seconds that workers wait for a coordinator that is not there yet, or is silent, before they end.",
+    ),
+]
 
 
 def coordinator(
@@ -75,15 +83,20 @@ def worker(
     count: Count = 1,
     runs_dir: RunsDir = DEFAULT_RUNS_DIR,
     connection_file: ConnectionPath = None,
+    coordinator_timeout: CoordinatorTimeout = COORDINATOR_TIMEOUT_S,
 ) -> None:
-    """Join a herd with workers of one role; those that crash are started again, after pauses that double."""
+    """Join a herd with workers of one role.
+
+    Those that crash are started again, however often, after pauses that double up to 32 s. A coordinator that is
+    silent or is being started again is waited for: its workers go on where they were.
+    """
     from remuda.deploy.nanny import make_slots, supervise
 
     file = connection_path(connection_file, runs_dir)
-    missing = "" if file.exists() else f": it is not there yet, and is waited for at most {WAIT_S:g} s"
+    missing = "" if file.exists() else f": it is not there yet, and is waited for at most {spoken(coordinator_timeout)}"
     whom = role if count == 1 else f"{count} {role}s"
     print(f"{whom} for the coordinator of {file}{missing}", file=sys.stderr, flush=True)
-    exit_code = supervise(make_slots({role: count}), file)
+    exit_code = supervise(make_slots({role: count}), file, coordinator_timeout_s=coordinator_timeout)
     if exit_code:
         raise typer.Exit(exit_code if exit_code in (FAILED, 3) else FAILED)
 

@@ -33,6 +33,7 @@ from remuda.wire.messages import (
     Submit,
     Submitted,
 )
+from remuda.wire.patience import Patience
 
 ANSWER_DEADLINE_S = 10.0
 SUBMIT_DEADLINE_S = 60.0
@@ -104,17 +105,27 @@ class Client:
         on_status: Callable[[ExperimentStatus], None],
         *,
         check: Callable[[], None] = lambda: None,
+        patience: Patience | None = None,
     ) -> ExperimentStatus:
         """Wait until the experiment is over and return its last state; `check` is called at each poll and may raise.
 
-        It is asked first when the coordinator does not answer: it may know why.
+        It is asked first when the coordinator does not answer: it may know why. With `patience` a silent coordinator is
+        waited for so long; else it is not.
         """
+        patience = patience or Patience(0.0)
+        heard_s = time.monotonic()
         while True:
             try:
                 status = self.experiment(experiment)
             except UnreachableError:
                 check()
-                raise
+                silence_s = time.monotonic() - heard_s
+                if silence_s > patience.limit_s:
+                    raise
+                patience.silent(silence_s)
+                continue
+            patience.heard(time.monotonic() - heard_s)
+            heard_s = time.monotonic()
             on_status(status)
             if status.state in OVER:
                 return status

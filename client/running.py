@@ -14,6 +14,7 @@ from remuda.config.load import LoadedConfig, Origin, load_config
 from remuda.config.schema import ExperimentConfig
 from remuda.storage.existing_folder import OnExists
 from remuda.wire.messages import ExperimentStatus
+from remuda.wire.patience import Patience
 
 if TYPE_CHECKING:  # they bring torch
     from remuda.deploy.launcher import Launcher
@@ -71,12 +72,14 @@ def launch(
     on_exists: OnExists = "error",
     overrides: Sequence[str] = (),
     on_progress: Callable[[ExperimentStatus], None] = lambda status: None,
+    on_silence: Callable[[str], None] = lambda text: None,
     profile: Path | None = None,
 ) -> ExperimentStatus:
     """Run an experiment with a coordinator and a herd of its own to its end; what `remuda launch` does.
 
     To be called in the main thread: Ctrl-C stops the run cleanly, a second one ends everything at once. Arguments are
-    those of `train`; with `profile`, every process writes a profile to that folder. Raises LaunchError, RefusedError,
+    those of `train`; `on_silence` is told, in words, where the coordinator is silent for long: it is waited for as long
+    as its workers do. With `profile`, every process writes a profile to that folder. Raises LaunchError, RefusedError,
     UnreachableError, ConfigError.
     """
     from remuda.deploy.launcher import Herd
@@ -93,7 +96,8 @@ def launch(
             submitted = client.submit(
                 given.config, run_dir=given.run_dir, on_exists=on_exists, provenance=given.provenance
             )
-            status = _follow(client, submitted.experiment, launcher, life, on_progress)
+            patience = Patience(say=on_silence)
+            status = _follow(client, submitted.experiment, launcher, life, on_progress, patience)
             client.shutdown("the run is over")
         launcher.wait_for_coordinator(END_DEADLINE_S)
         return status
@@ -105,6 +109,7 @@ def _follow(
     launcher: Launcher,
     life: StopRequest,
     on_progress: Callable[[ExperimentStatus], None],
+    patience: Patience,
 ) -> ExperimentStatus:
     """Wait until the run is over; pass the first request to end on."""
     stopping = False
@@ -116,7 +121,7 @@ def _follow(
             stopping = True
             client.stop(experiment)
 
-    return client.follow(experiment, on_progress, check=check)
+    return client.follow(experiment, on_progress, check=check, patience=patience)
 
 
 def _given(config: Config, run_dir: str | os.PathLike[str] | None, overrides: Sequence[str]) -> _Given:

@@ -52,7 +52,7 @@ def _collect_rarely() -> None:
 
 
 def _limits(text: str) -> Limits:
-    """Other limits than the usual ones, such as `lost_after_s=2,death_timeout_s=5`."""
+    """Other limits than the usual ones, such as `lost_after_s=2,stuck_after_s=5`."""
     pairs = (part.split("=", 1) for part in text.split(","))
     return Limits(**{name: float(seconds) for name, seconds in pairs})
 

@@ -6,7 +6,7 @@ from remuda.coordinator.effects import Answer, Exit, Post, Say, Step
 from remuda.coordinator.experiments import Experiments
 from remuda.coordinator.recollection import Recollection
 from remuda.coordinator.registry import Registry
-from remuda.wire.messages import Leave, Rejected, shortened
+from remuda.wire.messages import Leave, Register, Rejected, shortened
 
 FAREWELL_S = 5.0
 """How long a coordinator that shuts down waits for its workers to say goodbye."""
@@ -22,11 +22,17 @@ class Closing:
         self._reason: str | None = None
         self._farewell_s: float | None = None
 
-    def refusal(self) -> list[Step]:
-        """What whoever comes too late is answered; nothing while it is open."""
-        if self._reason is None:
+    def refusal(self, worker: Register | None = None) -> list[Step]:
+        """What whoever comes too late is answered; nothing while it is open, and nothing to a worker that is back with
+        an open lease: what it has in hand still counts."""
+        if self._reason is None or (worker is not None and self._holds_lease(worker)):
             return []
         return [Answer(Rejected("closing", f"the coordinator is shutting down: {self._reason}"))]
+
+    def _holds_lease(self, worker: Register) -> bool:
+        """Whether the lease that it names is open, and held by this very process."""
+        holder = self._registry.holder(worker.lease)
+        return holder is not None and holder.uuid == worker.worker and holder.is_process(worker)
 
     def begin(self, reason: str, now_s: float) -> list[Step]:
         """Stop every run; at once where it is asked for the second time."""

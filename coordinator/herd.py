@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from remuda.coordinator.assignments import Assignments
 from remuda.coordinator.effects import Answer, HangUp, Level, Post, Release, Say, Step
-from remuda.coordinator.registry import Limits, Registry, Worker
+from remuda.coordinator.registry import Registry, Worker
 from remuda.wire.messages import (
     PROTOCOL_VERSION,
     Beat,
@@ -26,10 +26,9 @@ hung. What was said meanwhile it has yet to hear."""
 class Herd:
     """Workers come and go: whoever comes is put to work where one is needed, whoever goes leaves no lease behind."""
 
-    def __init__(self, coordinator: str, limits: Limits, registry: Registry, assignments: Assignments) -> None:
+    def __init__(self, coordinator: str, registry: Registry, assignments: Assignments) -> None:
         """`coordinator` is the id that workers are told."""
         self._coordinator = coordinator
-        self._limits = limits
         self._registry = registry
         self._assignments = assignments
         self._look_due_s: float | None = None
@@ -67,7 +66,7 @@ class Herd:
 
     def _registered(self, lease: int, *, goes_on: bool = False) -> Answer:
         interval_s = self._registry.beat_interval_s
-        return Answer(Registered(self._coordinator, interval_s, self._limits.death_timeout_s, lease, goes_on))
+        return Answer(Registered(self._coordinator, interval_s, lease, goes_on))
 
     # --- they are there ---
 

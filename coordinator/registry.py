@@ -27,8 +27,6 @@ class Limits:
     hopeless_after_s: float = 120.0
     """Stuck for so long that its lease is taken away; the worker's own process then ends, with its stacks printed, and
     its nanny starts it anew."""
-    death_timeout_s: float = 30.0
-    """A worker that hears nothing from the coordinator for so long exits by itself."""
 
 
 BEATS_PER_S = 200

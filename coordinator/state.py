@@ -93,7 +93,7 @@ class Coordinator:
         self._experiments = Experiments()
         self._recollection = Recollection(self._experiments, self._registry, boot)
         self._assignments = Assignments(self._registry, self._experiments, self._recollection, newest_lease=leases)
-        self._herd = Herd(id, limits, self._registry, self._assignments)
+        self._herd = Herd(id, self._registry, self._assignments)
         self._closing = Closing(self._experiments, self._registry, self._recollection)
         self._clients = Clients(
             About(id, address, pid, now_s),
@@ -193,7 +193,7 @@ class Coordinator:
             case Bye():
                 return [] if worker is None else self._herd.goodbye(worker, message.reason, now_s)
             case Register():
-                return self._closing.refusal() or self._herd.register(message, asked.peer, now_s)
+                return self._closing.refusal(message) or self._herd.register(message, asked.peer, now_s)
             case Submit() | StatusRequest() | StopExperiment() | LogRequest() | Shutdown():
                 return self._clients.handle(message, asked, now_s)
             case _:

@@ -54,7 +54,7 @@ class LocalLauncher:
             common += ["--profile", str(self._profile)]
         self._spawn("coordinator", "remuda.coordinator", *common, "--runs-dir", str(self._runs_dir))
         counts = ("--collectors", herd.collectors, "--evaluators", herd.evaluators, "--learners", herd.learners)
-        self._spawn("workers", "remuda.deploy.nanny", *common, *map(str, counts))
+        self._spawn("workers", "remuda.deploy.nanny", *common, "--give-up", *map(str, counts))
         deadline_s = time.monotonic() + START_DEADLINE_S
         while not self.connection_file.exists():
             self.check()

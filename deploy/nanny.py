@@ -8,6 +8,7 @@ is told to stop, it ends every child: in order first, by force after a grace per
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import select
 import signal
@@ -19,7 +20,8 @@ from pathlib import Path
 from types import FrameType
 from uuid import uuid4
 
-from remuda.deploy.supervision import EXIT_DONE, EXIT_FAILED, Slot, describe_exit
+from remuda.deploy.supervision import EXIT_DONE, EXIT_FAILED, Slot
+from remuda.wire.patience import COORDINATOR_TIMEOUT_S
 from remuda.worker.identity import WorkerIdentity
 from remuda.worker.lasting import lasting
 
@@ -41,21 +43,25 @@ class Nanny:
         *,
         lifeline: int | None = None,
         grace_s: float = GRACE_S,
+        gives_up: bool = False,
     ) -> None:
-        """`be_worker` is called in each child and returns its exit code. `lifeline` is the reading end of a pipe."""
+        """`be_worker` is called in each child and returns its exit code. `lifeline` is the reading end of a pipe.
+        `gives_up`: end where every worker of a role keeps dying, since nothing comes of the others alone."""
         self._slots = list(slots)
         self._be_worker = be_worker
         self._lifeline = lifeline
         self._grace_s = grace_s
+        self._gives_up = gives_up
         self._alive: dict[int, Slot] = {}
         self._stopping = False
 
     def run(self) -> int:
         """Until told to stop, or until there is nothing left to supervise. Returns what the worst of its workers ended
-        with: EXIT_FAILED where one was given up as failing, EXIT_REFUSED, EXIT_ORPHANED or EXIT_DONE."""
+        with: EXIT_FAILED where a role kept dying, EXIT_REFUSED, EXIT_ORPHANED or EXIT_DONE."""
         for number in _SIGNALS:
             signal.signal(number, self._on_signal)
-        while not self._stopping and not self._pointless:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored by whoever started us, children would end unseen
+        while not (self._stopping or self._hopeless or all(slot.given_up for slot in self._slots)):
             now_s = time.monotonic()
             for slot in self._slots:
                 if slot.due_s is not None and slot.due_s <= now_s:
@@ -63,16 +69,15 @@ class Nanny:
             self._wait()
             self._reap()
         self._end_all()
-        if any(slot.failed for slot in self._slots):
+        if self._hopeless:
             return EXIT_FAILED
         return max((slot.exit_code for slot in self._slots if slot.given_up), default=EXIT_DONE)
 
     @property
-    def _pointless(self) -> bool:
-        """Nobody is left to be kept alive; or every worker of a role keeps dying, and the others would only wait."""
-        roles = {slot.role for slot in self._slots}
-        hopeless = any(all(slot.failed for slot in self._slots if slot.role == role) for role in roles)
-        return hopeless or all(slot.given_up for slot in self._slots)
+    def _hopeless(self) -> bool:
+        """Every worker of a role keeps dying, and this nanny is not to go on then."""
+        roles = {slot.role for slot in self._slots} if self._gives_up else set[str]()
+        return any(all(slot.keeps_dying for slot in self._slots if slot.role == role) for role in roles)
 
     def _start(self, slot: Slot, now_s: float) -> None:
         slot.born(now_s)
@@ -114,19 +119,21 @@ class Nanny:
 
     def _bury(self, slot: Slot, exit_code: int) -> None:
         """A life has ended: say what becomes of the next."""
-        slot.died(exit_code, time.monotonic())
-        if slot.given_up and exit_code != EXIT_DONE:
-            print(f"{slot.role} {slot.uuid} is not started again: it {slot.given_up}", file=sys.stderr)
-        elif exit_code != EXIT_DONE:
-            print(f"{slot.role} {slot.uuid} ended with {describe_exit(exit_code)}; starting it again", file=sys.stderr)
+        said = slot.died(exit_code, time.monotonic())
+        if exit_code != EXIT_DONE:
+            print(f"{slot.role} {slot.uuid} {said}", file=sys.stderr, flush=True)
 
     def _ended(self) -> list[tuple[int, int]]:
-        """Children that have ended, with their exit codes; they are no zombies any more."""
+        """Children that have ended, with their exit codes; they are no zombies any more.
+
+        Nor is anybody else whose parent is gone and who ended as a child of this process: as a container's first
+        process it inherits them."""
         ended: list[tuple[int, int]] = []
-        for child in self._alive:
-            pid, status = os.waitpid(child, os.WNOHANG)
-            if pid == child:
-                ended.append((pid, os.waitstatus_to_exitcode(status)))
+        with contextlib.suppress(ChildProcessError):  # there are none at all
+            while (found := os.waitpid(-1, os.WNOHANG))[0]:
+                pid, status = found
+                if pid in self._alive:
+                    ended.append((pid, os.waitstatus_to_exitcode(status)))
         return ended
 
     def _wait(self) -> None:
@@ -158,7 +165,13 @@ def make_slots(counts: Mapping[str, int]) -> list[Slot]:
 
 
 def supervise(
-    slots: Sequence[Slot], connection_file: Path, *, lifeline: int | None = None, profile: Path | None = None
+    slots: Sequence[Slot],
+    connection_file: Path,
+    *,
+    lifeline: int | None = None,
+    coordinator_timeout_s: float = COORDINATOR_TIMEOUT_S,
+    gives_up: bool = False,
+    profile: Path | None = None,
 ) -> int:
     """Be the nanny of these workers, in this process and to its end; returns the exit code. See Nanny.
 
@@ -173,10 +186,18 @@ def supervise(
     def be_worker(slot: Slot) -> int:
         os.close(nannys_end)
         identity = WorkerIdentity(slot.uuid, slot.incarnation)
-        return run_worker(slot.role, identity, connection_file, lifeline=children_end, profile=profile)
+        return run_worker(
+            slot.role,
+            identity,
+            connection_file,
+            lifeline=children_end,
+            coordinator_timeout_s=coordinator_timeout_s,
+            former_exit=slot.former_exit,
+            profile=profile,
+        )
 
     try:
-        return Nanny(slots, be_worker, lifeline=lifeline).run()
+        return Nanny(slots, be_worker, lifeline=lifeline, gives_up=gives_up).run()
     finally:
         os.close(children_end)
         os.close(nannys_end)
@@ -194,11 +215,23 @@ def main() -> None:
     parser.add_argument("--evaluators", type=int, default=0)
     parser.add_argument("--learners", type=int, default=0)
     parser.add_argument("--lifeline", type=int, default=None, help="file descriptor whose end means: stop")
+    parser.add_argument(
+        "--coordinator-timeout", type=float, default=COORDINATOR_TIMEOUT_S, help="seconds to wait for a silent one"
+    )
+    parser.add_argument("--give-up", action="store_true", help="end where every worker of a role keeps dying")
     parser.add_argument("--profile", type=Path, default=None, help="folder for a profile of each worker")
     arguments = parser.parse_args()
     counts = {"learner": arguments.learners, "collector": arguments.collectors, "evaluator": arguments.evaluators}
     slots = make_slots(counts)
-    sys.exit(supervise(slots, arguments.connection_file, lifeline=arguments.lifeline, profile=arguments.profile))
+    exit_code = supervise(
+        slots,
+        arguments.connection_file,
+        lifeline=arguments.lifeline,
+        coordinator_timeout_s=arguments.coordinator_timeout,
+        gives_up=arguments.give_up,
+        profile=arguments.profile,
+    )
+    sys.exit(exit_code)
 
 
 if __name__ == "__main__":

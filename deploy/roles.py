@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import sys
@@ -20,14 +21,13 @@ from remuda.learner.service import LearnerWork
 from remuda.wire.connection_file import ConnectionFile, ConnectionFileError, read, wait_for
 from remuda.wire.conversation import RefusedError, UnreachableError
 from remuda.wire.messages import PROTOCOL_VERSION, Assign, Register, Role
+from remuda.wire.patience import CoordinatorLostError, Patience
 from remuda.worker.identity import WorkerIdentity
 from remuda.worker.life import Life, bound_threads
 from remuda.worker.link import Link
 from remuda.worker.profile import profiled
 from remuda.worker.serve import Work, serve
-from remuda.worker.session import CoordinatorLostError
 
-CONNECT_DEADLINE_S = 30.0
 FAREWELL_DEADLINE_S = 5.0
 GRACE_S = 8.0
 """How long a worker that was asked to end may take; less than its nanny waits before it kills."""
@@ -37,11 +37,19 @@ _AFTER_REFUSAL = {"unknown": EXIT_FAILED, "dismissed": EXIT_FAILED, "closing": E
 
 
 def run_worker(
-    role: str, identity: WorkerIdentity, connection_file: Path, *, lifeline: int | None, profile: Path | None = None
+    role: str,
+    identity: WorkerIdentity,
+    connection_file: Path,
+    *,
+    lifeline: int | None,
+    coordinator_timeout_s: float,
+    former_exit: str = "",
+    profile: Path | None = None,
 ) -> int:
     """Be a worker until told to leave; returns the exit code that tells the nanny why it ended.
 
-    With `profile`, a profile of this life is written to that folder.
+    A coordinator that is not there yet, or is silent, is waited for `coordinator_timeout_s`. `former_exit` says how the
+    life before this one ended. With `profile`, a profile of this life is written to that folder.
     """
     bound_threads(1)
     again = identity.incarnation > 1
@@ -51,33 +59,40 @@ def run_worker(
             link = Link(
                 wait_for(
                     connection_file,
-                    deadline_s=0.0 if again else CONNECT_DEADLINE_S,
+                    deadline_s=0.0 if again else coordinator_timeout_s,
                     given_up=lambda: life.ending,
                 ),
-                _register(cast("Role", role), identity),
+                _register(cast("Role", role), identity, former_exit),
                 look_again=lambda: _look_again(connection_file),
                 on_failure=lambda: life.end("the coordinator is lost or refuses this worker"),
+                patience=Patience(coordinator_timeout_s, lambda text: _say(f"{role} {identity.uuid}: {text}")),
             )
             life.on_end(link.wake)
-            return _serve(link, life, role, identity)
+            return _serve(link, life, role, identity, coordinator_timeout_s)
         except ConnectionFileError as error:
             if life.ending:
                 return EXIT_DONE
-            print(f"{role} {identity.uuid}: {error}", file=sys.stderr)
+            _say(f"{role} {identity.uuid}: {error}")
             if connection_file.exists():
                 return EXIT_REFUSED
             return EXIT_DONE if again else EXIT_ORPHANED  # a coordinator that ends in order takes its file along
         except RefusedError as error:
-            print(f"{role} {identity.uuid}: refused: {error}", file=sys.stderr)
+            _say(f"{role} {identity.uuid}: refused: {error}")
             return _AFTER_REFUSAL.get(error.code, EXIT_REFUSED)
         except UnreachableError as error:
             if life.ending:
                 return EXIT_DONE
-            print(f"{role} {identity.uuid}: {error}", file=sys.stderr)
+            _say(f"{role} {identity.uuid}: {error}")
             return EXIT_ORPHANED
         except CoordinatorLostError as error:
-            print(f"{role} {identity.uuid}: {error}", file=sys.stderr)
+            _say(f"{role} {identity.uuid}: {error}")
             return EXIT_ORPHANED
+
+
+def _say(text: str) -> None:
+    """On standard error, as well as can be: a worker does not end because nobody reads what it says."""
+    with contextlib.suppress(OSError, ValueError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def _look_again(connection_file: Path) -> ConnectionFile | None:
@@ -88,10 +103,10 @@ def _look_again(connection_file: Path) -> ConnectionFile | None:
         return None
 
 
-def _serve(link: Link, life: Life, role: str, identity: WorkerIdentity) -> int:
+def _serve(link: Link, life: Life, role: str, identity: WorkerIdentity, timeout_s: float) -> int:
     reason = "it failed"
     try:
-        link.start(CONNECT_DEADLINE_S, given_up=lambda: life.ending)
+        link.start(timeout_s, given_up=lambda: life.ending)
         reason = serve(link, life, _beginner(role, identity, link, life))
         return EXIT_DONE
     finally:
@@ -109,7 +124,7 @@ def _beginner(role: str, identity: WorkerIdentity, link: Link, life: Life) -> Ca
     return begin
 
 
-def _register(role: Role, identity: WorkerIdentity) -> Register:
+def _register(role: Role, identity: WorkerIdentity, former_exit: str) -> Register:
     return Register(
         worker=identity.uuid,
         incarnation=identity.incarnation,
@@ -120,4 +135,5 @@ def _register(role: Role, identity: WorkerIdentity) -> Register:
         version=version("remuda"),
         cpus=usable_cores(),
         memory_bytes=psutil.virtual_memory().total,
+        former_exit=former_exit,
     )

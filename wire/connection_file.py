@@ -18,6 +18,7 @@ from remuda.wire.messages import PROTOCOL_VERSION, Count, ShortText, Uuid
 _MODE = 0o600
 _MAX_BYTES = 64 << 10
 _WAIT_STEP_S = 0.02
+_LONGEST_STEP_S = 0.5
 
 
 class ConnectionFileError(Exception):
@@ -62,11 +63,12 @@ def read(path: Path) -> ConnectionFile:
 
 def wait_for(path: Path, deadline_s: float, *, given_up: Callable[[], bool] = lambda: False) -> ConnectionFile:
     """As `read`, but give a missing file `deadline_s` seconds to appear, or until `given_up`, which is asked often."""
-    end_s = time.monotonic() + deadline_s
+    begun_s = time.monotonic()
     while not path.exists():
-        if time.monotonic() >= end_s or given_up():
+        waited_s = time.monotonic() - begun_s
+        if waited_s >= deadline_s or given_up():
             raise ConnectionFileError(f"{path} did not appear within {deadline_s:g} s: is the coordinator running?")
-        time.sleep(_WAIT_STEP_S)
+        time.sleep(min(max(_WAIT_STEP_S, waited_s / 20), _LONGEST_STEP_S, max(deadline_s - waited_s, 0.0)))
     return read(path)
 
 

@@ -89,6 +89,8 @@ class Life:
         _entered = self
         for number in _SIGNALS:
             self._former[number] = signal.signal(number, _noted_by_the_watching_thread)
+        if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # so whoever started us: children would end unseen
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         faulthandler.register(signal.SIGUSR1, file=_STDERR, all_threads=True, chain=False)
         self._left = False
         self._watcher = threading.Thread(target=self._watch, name="remuda-life", daemon=True)

@@ -11,6 +11,7 @@ from remuda.wire.connection_file import ConnectionFile
 from remuda.wire.conversation import no_answer
 from remuda.wire.envelope import Envelope
 from remuda.wire.messages import AnyMessage, Bye, Drain, Drained, Register, Registered, WorkerMessage, shortened
+from remuda.wire.patience import Patience
 from remuda.worker.connector import Connector
 from remuda.worker.network import Inbox, Network
 from remuda.worker.session import IDLE, Pulse
@@ -30,14 +31,17 @@ class Link:
         *,
         look_again: Callable[[], ConnectionFile | None] = lambda: None,
         on_failure: Callable[[], None] | None = None,
+        patience: Patience | None = None,
     ) -> None:
         """`look_again` returns where the coordinator is now, if that can be told: one that was started again may
         listen elsewhere. `on_failure` is called once, by any thread, as soon as `receive` has an error to raise: so
-        that a worker whose main thread no longer looks at its link can still be ended."""
+        that a worker whose main thread no longer looks at its link can still be ended. `patience` says how long a
+        silent coordinator is waited for."""
         self._connection = connection
         self._look_again = look_again
         self._register = register
         self._on_failure = on_failure or _do_nothing
+        self._patience = patience or Patience()
         self._inbox: Inbox = deque()
         self._early: deque[AnyMessage] = deque()
         self._pulse = Pulse()
@@ -53,7 +57,7 @@ class Link:
         if self._network is not None:
             raise RuntimeError("the link was started already")
         connector = Connector(self._connection, self._register, self._look_again)
-        self._network = Network(connector, self._register, self._inbox, self._pulse, self._on_failure)
+        self._network = Network(connector, self._register, self._inbox, self._pulse, self._on_failure, self._patience)
         end_s = time.monotonic() + deadline_s
         early: deque[AnyMessage] = deque()
         while (left_s := end_s - time.monotonic()) > 0 and not given_up():
@@ -78,8 +82,8 @@ class Link:
     def receive(self, timeout_s: float) -> AnyMessage | None:
         """The next message, or None when none came within `timeout_s` seconds or `wake` was called.
 
-        Raises, now and at every later call: CoordinatorLostError when nothing was heard for the death timeout, and
-        RefusedError when the coordinator has sent Rejected.
+        Raises, now and at every later call: CoordinatorLostError when nothing was heard for as long as the coordinator
+        is waited for, and RefusedError when it has sent Rejected.
         """
         if self._failure is not None:
             raise self._failure
@@ -155,7 +159,8 @@ class Link:
     def close(self, reason: str, deadline_s: float) -> bool:
         """Say Bye, wait until everything sent is acknowledged, and end the thread.
 
-        False when something is not acknowledged: the deadline passed, or the link had failed. May be called again.
+        False when something is not acknowledged: the deadline passed, the coordinator is silent, or the link had
+        failed. May be called again.
         """
         if self._network is None:
             return True

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from remuda.wire.messages import AnyMessage, Register, WorkerMessage
+from remuda.wire.patience import Patience
 from remuda.worker.connector import Connector
 from remuda.worker.session import Pulse, Session
 
@@ -35,7 +36,13 @@ class Network:
     """A Session for several threads: `wait` and `finish` are for the main thread, the rest for any."""
 
     def __init__(
-        self, connector: Connector, register: Register, inbox: Inbox, pulse: Pulse, on_failure: Callable[[], None]
+        self,
+        connector: Connector,
+        register: Register,
+        inbox: Inbox,
+        pulse: Pulse,
+        on_failure: Callable[[], None],
+        patience: Patience,
     ) -> None:
         """Connects and sends `register`; until that is answered nothing else is sent."""
         self._inbox = inbox
@@ -48,7 +55,7 @@ class Network:
         self._main_waits = False
         self._failed = False
         self._finished = threading.Event()
-        self._session = Session(connector, register, pulse, inbox.append)
+        self._session = Session(connector, register, pulse, inbox.append, patience)
         self._watch()
         self._stand_in = threading.Thread(target=self._be_stand_in, name="remuda-network", daemon=True)
         self._stand_in.start()
@@ -82,10 +89,11 @@ class Network:
             self._wake_sender.send(b"\0")
 
     def finish(self, deadline_s: float) -> bool:
-        """Go on until everything is acknowledged, at most for `deadline_s`, and end; True when all was."""
+        """Go on until everything is acknowledged, at most for `deadline_s`, and end; True when all was. A coordinator
+        that is silent is not waited for."""
         end_s = time.monotonic() + deadline_s
         self.turn()
-        while self.unacknowledged and not self.over and (left_s := end_s - time.monotonic()) > 0:
+        while self._worth_waiting and (left_s := end_s - time.monotonic()) > 0:
             self._pause(min(left_s, FINISH_PAUSE_S))
             self.turn()
         self._end()
@@ -100,6 +108,10 @@ class Network:
     def over(self) -> bool:
         """Failed or finished: nothing is sent or received any more."""
         return self._failed or self._finished.is_set()
+
+    @property
+    def _worth_waiting(self) -> bool:
+        return bool(self.unacknowledged) and not self.over and self._session.listens(time.monotonic())
 
     # --- inside: the lock is held ---
 

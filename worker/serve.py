@@ -12,9 +12,9 @@ from typing import Protocol
 from remuda.logbook.timers import Timers
 from remuda.wire.conversation import RefusedError
 from remuda.wire.messages import AnyMessage, Assign, Drain, Leave, Ready, Registered, WorkerFailed, shortened
+from remuda.wire.patience import CoordinatorLostError
 from remuda.worker.life import Life
 from remuda.worker.link import Link
-from remuda.worker.session import CoordinatorLostError
 from remuda.worker.vitals import VitalSigns
 
 IDLE_WAIT_S = 0.2

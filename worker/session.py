@@ -31,6 +31,7 @@ from remuda.wire.messages import (
     WorkerMessage,
     shortened,
 )
+from remuda.wire.patience import Patience
 from remuda.wire.sockets import DealerSocket, Malformed
 from remuda.worker.connector import Connector
 from remuda.worker.stacks import stacks
@@ -45,10 +46,10 @@ SILENT_BEATS = 3
 STALE_S = 2.0
 """A coordinator that has not answered a worker's first word for so long may be dead, and its connection file stale."""
 LONGEST_STACKS = 100_000
-
-
-class CoordinatorLostError(Exception):
-    """Nothing was heard from the coordinator for the death timeout: it has ended, or the network between is cut."""
+AWAY_S = 3.0
+"""A turn that comes so long after the one before shows that this process stood still: nobody listened meanwhile."""
+QUIET_S = 3.0
+"""A coordinator that has been silent for so long (or for SILENT_BEATS beats of a large herd) is not listening now."""
 
 
 @dataclass
@@ -67,14 +68,20 @@ class Session:
     """
 
     def __init__(
-        self, connector: Connector, register: Register, pulse: Pulse, deliver: Callable[[AnyMessage], None]
+        self,
+        connector: Connector,
+        register: Register,
+        pulse: Pulse,
+        deliver: Callable[[AnyMessage], None],
+        patience: Patience,
     ) -> None:
         """Connects and sends `register`; until that is answered nothing else is sent. `deliver` gets what is for the
-        worker's work."""
+        worker's work; `patience` says how long a silent coordinator is waited for."""
         self._connector = connector
         self._register = register
         self._pulse = pulse
         self._deliver = deliver
+        self._patience = patience
         self._channel = Channel()
         self._process = psutil.Process()
         self._registered: Registered | None = None
@@ -82,7 +89,7 @@ class Session:
         """To be sent once this connection is registered."""
         self._forgotten = False
         """The coordinator knows nothing of this connection."""
-        self._heard_s = self._renewed_s = time.monotonic()
+        self._heard_s = self._renewed_s = self._turned_s = time.monotonic()
         self._next_beat_s = 0.0
         self._beat_interval_s = 1.0
         self._leaving = False
@@ -112,6 +119,7 @@ class Session:
 
     def turn(self, now_s: float) -> None:
         """Deliver what has arrived, and send what is due. Raises CoordinatorLostError, RefusedError."""
+        self._forgive_absence(now_s)
         self._take_arrivals(now_s)
         if self._forgotten:
             self._reconnect()
@@ -128,9 +136,19 @@ class Session:
             return self._next_beat_s if due_s is None else min(due_s, self._next_beat_s)
         return now_s + LONGEST_WAIT_S if due_s is None else due_s
 
+    def listens(self, now_s: float) -> bool:
+        """Whether the coordinator was heard of lately."""
+        return now_s - self._heard_s <= max(QUIET_S, SILENT_BEATS * self._beat_interval_s)
+
     def close(self) -> None:
         """End the connection."""
         self._socket.close()
+
+    def _forgive_absence(self, now_s: float) -> None:
+        """While this process stood still (stopped, say) it could hear nothing: that is no silence of the other end."""
+        away_s, self._turned_s = now_s - self._turned_s, now_s
+        if away_s > AWAY_S:
+            self._heard_s = min(self._heard_s + away_s, now_s)
 
     # --- connections ---
 
@@ -154,6 +172,7 @@ class Session:
 
     def _take_arrivals(self, now_s: float) -> None:
         while not self._forgotten and (event := self._socket.receive()) is not None:
+            self._patience.heard(now_s - self._heard_s)
             self._heard_s = now_s
             if isinstance(event, Malformed):
                 self._refuse_mismatch(event)
@@ -204,15 +223,11 @@ class Session:
 
     def _beat_and_listen(self, now_s: float) -> None:
         silence_s = now_s - self._heard_s
+        self._patience.silent(silence_s)
         if self._registered is None:
             if silence_s > STALE_S and self._connector.coordinator_moved():
                 self._reconnect()  # the connection file was that of a coordinator that is dead
             return
-        if silence_s > self._registered.death_timeout_s:
-            raise CoordinatorLostError(
-                f"nothing was heard from the coordinator for {silence_s:.1f} s (the limit is "
-                f"{self._registered.death_timeout_s:g} s): it has ended, or the network between is cut"
-            )
         if now_s >= self._next_beat_s:
             self._next_beat_s = now_s + self._beat_interval_s
             if self._joined and not self._leaving:

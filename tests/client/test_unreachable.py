@@ -8,11 +8,15 @@ import pytest
 
 from remuda.client import Client
 from remuda.client import client as client_module
-from remuda.tests.worker.fake_coordinator import FakeCoordinator
+from remuda.tests.cli.statuses import status
+from remuda.tests.worker.fake_coordinator import UUID, FakeCoordinator
 from remuda.wire import connection_file
 from remuda.wire.connection_file import ConnectionFileError
 from remuda.wire.conversation import UnreachableError
-from remuda.wire.messages import AnyMessage, Done, LogRequest, LogText, StopExperiment
+from remuda.wire.messages import AnyMessage, CoordinatorStatus, Done, LogRequest, LogText, Status, StopExperiment
+from remuda.wire.patience import Patience
+
+ABOUT = CoordinatorStatus(UUID, "here", 1, 1.0, 1)
 
 
 def answer(message: AnyMessage) -> AnyMessage:
@@ -68,3 +72,22 @@ def test_who_follows_a_log_waits_for_a_coordinator_that_ended_in_order_too(
         assert list(client.logs("x", follow=True)) == []
         assert [type(message) for message in second.heard] == [LogRequest]
     client.close()
+
+
+def test_who_follows_a_run_with_patience_waits_for_a_coordinator_that_is_silent(tmp_path: Path) -> None:
+    """As `launch` does: what it asks and nobody answers for longer than a question's deadline ends nothing."""
+    path, said = tmp_path / "connection.json", list[str]()
+    with FakeCoordinator() as coordinator:
+        coordinator.answer = lambda message: Status(ABOUT, [], [status(state="finished")])
+        coordinator.silent = True
+        connection_file.write(path, coordinator.connection)
+        checks = iter(range(10**6))
+
+        def check() -> None:
+            coordinator.silent = next(checks) < 3
+
+        with Client(path, answer_deadline_s=0.2) as client:
+            with pytest.raises(UnreachableError):
+                client.follow("x", lambda status: None)
+            ended = client.follow("x", lambda status: None, check=check, patience=Patience(60.0, said.append))
+    assert ended.state == "finished"

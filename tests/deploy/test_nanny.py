@@ -36,7 +36,7 @@ def be_worker(slot):
 
 {before}
 slots = [{slots}]
-code = Nanny(slots, be_worker, lifeline={lifeline}, grace_s={grace_s}).run()
+code = Nanny(slots, be_worker, lifeline={lifeline}, grace_s={grace_s}, gives_up={gives_up}).run()
 say("nanny", "ends", code, os.getpid())
 sys.exit(code)
 """
@@ -79,9 +79,16 @@ def nanny(
     lifeline: int | None = None,
     grace_s: float = DEADLINE_S,
     ignores_term: bool = False,
+    gives_up: bool = False,
 ) -> Generator[Running, None, None]:
     code = PROGRAM.format(
-        slots=slots, body=body, before=before, lifeline=lifeline, grace_s=grace_s, ignores_term=ignores_term
+        slots=slots,
+        body=body,
+        before=before,
+        lifeline=lifeline,
+        grace_s=grace_s,
+        ignores_term=ignores_term,
+        gives_up=gives_up,
     )
     process = subprocess.Popen(
         [sys.executable, "-P", "-c", code],
@@ -188,7 +195,7 @@ def test_a_child_that_fails_is_started_again_and_never_becomes_a_second_nanny(bo
         assert (end.role, end.pid) == ("nanny", running.process.pid)
         code, errors = running.end()
         assert code == 0
-        assert "collector c1 ended with exit code 1; starting it again" in errors
+        assert "collector c1 ended with exit code 1; starting it again in 1 s" in errors
         if "raise" in body:
             assert "Traceback" in errors
 
@@ -206,25 +213,73 @@ def test_a_refused_worker_is_not_started_again() -> None:
         assert running.end() == (3, "collector c1 is not started again: it was refused\n")
 
 
-def test_without_a_role_the_others_do_not_wait_for_ever() -> None:
+def test_where_a_role_keeps_dying_a_nanny_for_one_run_gives_up() -> None:
     """A learner that the system kills at once, every time, says nothing to the coordinator: its nanny has to."""
     slots = "Slot('learner', 'l1', short_lives=7), Slot('collector', 'c1')"
-    with nanny(slots, "if slot.role == 'learner': os.kill(os.getpid(), 9)") as running:
+    with nanny(slots, "if slot.role == 'learner': os.kill(os.getpid(), 9)", gives_up=True) as running:
         assert {running.hear().role, running.hear().role} == {"learner", "collector"}
         end = running.hear()
         assert (end.role, end.number) == ("nanny", 1)
         code, errors = running.end()
         assert code == 1
-        assert "learner l1 is not started again: it died 8 times in a row, the last time with signal 9" in errors
+        assert "learner l1 ended with signal 9 (SIGKILL) (8 short lives in a row)" in errors
 
 
-def test_one_given_up_of_several_leaves_the_others_at_work() -> None:
+@pytest.mark.parametrize("gives_up", [False, True])
+def test_one_of_several_that_keeps_dying_leaves_the_others_at_work(gives_up: bool) -> None:
     slots = "Slot('collector', 'c1', short_lives=7), Slot('collector', 'c2')"
-    with nanny(slots, "if slot.uuid == 'c1': return 1") as running:
+    with nanny(slots, "if slot.uuid == 'c1': return 1", gives_up=gives_up) as running:
         heard = {said.uuid: said for said in (running.hear(), running.hear())}
         until(lambda: [child.pid for child in running.children] == [heard["c2"].pid], "the end of c1")
         running.process.send_signal(signal.SIGTERM)
-        assert running.hear().number == 1  # it says at the end that one was given up
+        assert running.hear().number == 0
+
+
+def test_a_nanny_for_many_runs_goes_on_whoever_keeps_dying() -> None:
+    slots = "Slot('learner', 'l1', short_lives=7), Slot('learner', 'l2')"
+    with nanny(slots, "if slot.uuid == 'l1' or slot.incarnation == 1: return 1") as running:
+        heard = [(said.uuid, said.number) for said in (running.hear(), running.hear(), running.hear())]
+        assert set(heard[:2]) == {("l1", 1), ("l2", 1)}
+        assert heard[2] == ("l2", 2), "started again, while the other one has its longest pause"
+        running.process.send_signal(signal.SIGTERM)
+        assert running.hear().number == 0
+        assert (
+            "learner l1 ended with exit code 1 (8 short lives in a row); starting it again in 32 s" in running.end()[1]
+        )
+
+
+def test_children_are_noticed_though_whoever_started_the_nanny_ignored_theirs() -> None:
+    with nanny("Slot('collector', 'c1')", before="signal.signal(signal.SIGCHLD, signal.SIG_IGN)") as running:
+        first = running.hear()
+        os.kill(first.pid, signal.SIGKILL)
+        assert running.hear().number == 2
+        running.process.send_signal(signal.SIGTERM)
+        assert running.hear().number == 0
+
+
+FOSTER_PARENT = """
+import ctypes
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: it inherits orphans, as PID 1 does
+"""
+LEAVES_AN_ORPHAN = """
+    if slot.incarnation == 1:
+        reading, writing = os.pipe()
+        orphan = os.fork()
+        if orphan == 0:
+            os.close(writing)
+            os.read(reading, 1)  # until its parent is gone
+            os._exit(0)
+        say("orphan", "o", 1, orphan)
+        return 1
+"""
+
+
+def test_a_stranger_that_it_inherits_stays_no_zombie() -> None:
+    with nanny("Slot('collector', 'c1')", LEAVES_AN_ORPHAN.strip(), before=FOSTER_PARENT) as running:
+        running.hear()
+        orphan = running.hear()
+        assert running.hear().number == 2
+        until(lambda: not psutil.pid_exists(orphan.pid), "the end of the orphan")
 
 
 def test_killed_itself_it_leaves_children_that_their_own_lifeline_ends() -> None:

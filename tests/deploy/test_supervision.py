@@ -38,11 +38,23 @@ def test_while_it_lives_nothing_is_due() -> None:
     assert slot.given_up is None
 
 
-def test_pauses_double_and_the_eighth_short_life_is_the_last() -> None:
+def test_pauses_double_up_to_the_longest_and_no_number_of_short_lives_is_the_last() -> None:
+    """What it dies of may be the fault of one run: the next one shall find a worker."""
     slot = Slot("collector", "u")
-    assert [live(slot, 0.1) for _ in range(8)] == pytest.approx([1, 2, 4, 8, 16, 32, 32, None])
-    assert slot.failed
-    assert slot.given_up == "died 8 times in a row, the last time with exit code 1"
+    assert [live(slot, 0.1) for _ in range(3_000)] == pytest.approx([1, 2, 4, 8, 16] + 2_995 * [32])
+    assert slot.given_up is None
+    assert slot.keeps_dying
+
+
+def test_what_becomes_of_a_worker_is_said_with_how_it_ended_and_when_it_is_started_again() -> None:
+    slot = Slot("collector", "u")
+    slot.born(0.0)
+    assert slot.former_exit == ""
+    assert slot.died(-6, 1.0) == "ended with signal 6 (SIGABRT); starting it again in 1 s"
+    slot.born(2.0)
+    assert slot.former_exit == "signal 6 (SIGABRT)"
+    slot.short_lives = LIVES_IN_A_ROW
+    assert slot.died(1, 3.0) == "ended with exit code 1 (9 short lives in a row); starting it again in 32 s"
 
 
 def test_a_good_life_wipes_the_record() -> None:
@@ -54,16 +66,16 @@ def test_a_good_life_wipes_the_record() -> None:
 def test_good_lives_go_on_for_ever() -> None:
     slot = Slot("collector", "u")
     assert [live(slot, GOOD_LIFE_S, -9) for _ in range(3 * LIVES_IN_A_ROW)] == pytest.approx([1] * 3 * LIVES_IN_A_ROW)
-    assert not slot.failed
+    assert not slot.keeps_dying
 
 
 @pytest.mark.parametrize("exit_code", [EXIT_DONE, EXIT_REFUSED, EXIT_ORPHANED])
-def test_final_exit_codes_end_it_without_calling_it_failed(exit_code: int) -> None:
+def test_final_exit_codes_end_it(exit_code: int) -> None:
     slot = Slot("collector", "u")
     live(slot, 0.1)
     assert live(slot, 0.1, exit_code) is None
     assert slot.given_up is not None
-    assert not slot.failed
+    assert not slot.keeps_dying
 
 
 @pytest.mark.parametrize("exit_code", [EXIT_FAILED, 2, 130, -9, -11])
@@ -75,4 +87,5 @@ def test_every_other_end_is_followed_by_another_life(exit_code: int) -> None:
 
 def test_an_end_is_described() -> None:
     assert describe_exit(1) == "exit code 1"
-    assert describe_exit(-9) == "signal 9"
+    assert describe_exit(-9) == "signal 9 (SIGKILL)"
+    assert describe_exit(-63) == "signal 63"

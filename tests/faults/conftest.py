@@ -25,8 +25,10 @@ def herds(tmp_path: Path) -> Generator[Herds]:
         root: Path | None = None,
         env: dict[str, str] | None = None,
         network: Between | None = None,
+        coordinator_timeout_s: float | None = None,
     ) -> Herd:
-        made.append(Herd(root or tmp_path / f"herd{len(made)}", limits, env or {}, network))
+        place = root or tmp_path / f"herd{len(made)}"
+        made.append(Herd(place, limits, env or {}, coordinator_timeout_s, network))
         return made[-1]
 
     yield make

@@ -55,6 +55,8 @@ class Herd:
     """What `python -m remuda.coordinator --limits` takes; None: the verb, with the limits users have."""
     env: dict[str, str] = field(default_factory=dict[str, str])
     """Environment variables of every process, beside those of the test."""
+    coordinator_timeout_s: float | None = None
+    """How long workers wait for a silent coordinator; None: as long as users' do."""
     network: Between | None = None
     """What lies between its workers and its coordinator; running. None: nothing."""
     runs: Path = field(init=False)
@@ -98,13 +100,13 @@ class Herd:
     def workers(self, *, collectors: int = 2, evaluators: int = 1, learners: int = 1) -> subprocess.Popen[bytes]:
         """Start a nanny with workers of several roles: as three `remuda worker`, with torch imported once."""
         counts = ("--collectors", collectors, "--evaluators", evaluators, "--learners", learners)
-        return self.start(
-            "nanny", sys.executable, "-m", "remuda.deploy.nanny", *counts, "--connection-file", self.workers_file
-        )
+        own = ("--connection-file", self.workers_file, *self._patience)
+        return self.start("nanny", sys.executable, "-m", "remuda.deploy.nanny", *counts, *own)
 
     def worker(self, role: Role, count: int = 1) -> subprocess.Popen[bytes]:
         """Start `remuda worker`."""
-        return self.start(role, REMUDA, "worker", role, "--count", count, "--connection-file", self.workers_file)
+        own = ("--connection-file", self.workers_file, *self._patience)
+        return self.start(role, REMUDA, "worker", role, "--count", count, *own)
 
     def gather(self) -> subprocess.Popen[bytes]:
         """Start a coordinator and a nanny with the four workers that an experiment wants; returns the coordinator once
@@ -214,6 +216,11 @@ class Herd:
         for started in self.started:
             started.kill()
             started.wait()
+
+    @property
+    def _patience(self) -> tuple[object, ...]:
+        given = self.coordinator_timeout_s
+        return () if given is None else ("--coordinator-timeout", given)
 
     def _answers(self, pid: int) -> bool:
         try:

@@ -93,7 +93,7 @@ def test_it_may_end_at_every_named_point(tmp_path: Path, herds: Herds) -> None:
             "evaluator": {**CONFIG["evaluator"], "interval_env_steps": 500},
         },
     )
-    herd = herds("death_timeout_s=60")
+    herd = herds()
     coordinator = herd.gather()
     run = herd.submit(user)
     herd.wait_env_step("horse", 1_500)

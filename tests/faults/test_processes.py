@@ -311,23 +311,6 @@ def test_an_environment_that_hangs_is_named_with_its_stack_and_started_anew(tmp_
     assert assert_exact(herd, run, user, lost_at_most=IN_WORK) >= 6_000
 
 
-def test_without_their_coordinator_workers_end_by_themselves(tmp_path: Path, herds: Herds) -> None:
-    """15. Each exits, and says so by its exit code, within the death timeout and 5 s; no process stays."""
-    user, herd = UserFolder.make(tmp_path / "user", ENDLESS), herds("death_timeout_s=3")
-    coordinator = herd.coordinator()
-    nannies = [herd.worker("collector", 2), herd.worker("evaluator"), herd.worker("learner")]
-    herd.wait_members(4)
-    herd.submit(user)
-    herd.wait_env_step("horse", 300)
-    coordinator.kill()
-    coordinator.wait()
-    begin_s = time.monotonic()
-    codes = [nanny.wait(3 + 5) for nanny in nannies]
-    print(f"15: all had gone after {time.monotonic() - begin_s:.1f} s with a death timeout of 3 s")
-    assert all(codes)
-    assert herd.family() == []
-
-
 def test_workers_do_not_outlive_a_killed_nanny(herds: Herds) -> None:
     """No orphan."""
     herd = herds()

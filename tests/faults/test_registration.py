@@ -185,7 +185,7 @@ def test_a_wall_clock_that_jumps_kills_nobody(tmp_path: Path, herds: Herds) -> N
     (tmp_path / "clock").mkdir()
     (tmp_path / "clock" / "sitecustomize.py").write_text(JUMPS)
     user = UserFolder.make(tmp_path / "user", LONG)
-    herd = herds("lost_after_s=3,death_timeout_s=5", env={"PYTHONPATH": beside(tmp_path / "clock")})
+    herd = herds("lost_after_s=3", env={"PYTHONPATH": beside(tmp_path / "clock")})
     herd.gather()
     run = herd.submit(user)
     herd.wait_over("horse")

@@ -237,7 +237,7 @@ def test_too_large_is_refused_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> 
     [
         (Leave("x" * 1_001), r"\$\[3\].reason"),
         (StopTraining(-1), r"\$\[3\].lease"),
-        (Registered("no uuid", 1.0, 2.0), r"\$\[3\].coordinator"),
+        (Registered("no uuid", 1.0), r"\$\[3\].coordinator"),
         (Beat(2**53 + 1, "idle"), r"\$\[3\].progress"),
         (batches(np.zeros(2), np.zeros(2, np.float32)), r"dtype <f8 where <i8 belongs - at `\$\[3\].rows"),
     ],
@@ -353,7 +353,7 @@ def test_mutated_frames_raise_nothing_but_codec_errors() -> None:
 def _some_envelopes() -> list[Envelope]:
     accepted = ChunkAccepted(ChunkId(UUID, 2, 9), 128, PolicyRef(1, 3, 40), {"eps": 0.5})
     kinds: list[AnyMessage] = [accepted, request(), batches(np.zeros((2, 3), int), np.ones((2, 3), np.float32))]
-    kinds += [Ack(), Rejected("unknown", "who?"), StatusRequest("x"), Registered(UUID, 1.0, 5.0)]
+    kinds += [Ack(), Rejected("unknown", "who?"), StatusRequest("x"), Registered(UUID, 1.0)]
     return [wrap(message) for message in kinds]
 
 

@@ -24,11 +24,11 @@ Answer = AnyMessage | None
 class FakeCoordinator(Serving):
     """Answers Register and Beat, acknowledges the rest and notes it. A context manager."""
 
-    def __init__(self, *, death_timeout_s: float = DEADLINE_S, address: str = "tcp://127.0.0.1:0") -> None:
+    def __init__(self, *, address: str = "tcp://127.0.0.1:0") -> None:
         super().__init__()
         self.router = RouterSocket(address)
         self.connection = ConnectionFile(UUID, self.router.address, PROTOCOL_VERSION, "here", 1, 1)
-        self.registered = Registered(UUID, 0.05, death_timeout_s)
+        self.registered = Registered(UUID, 0.05)
         self.heard: list[AnyMessage] = []
         self.peers: list[bytes] = []
         self.malformed: list[CodecError] = []

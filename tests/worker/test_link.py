@@ -38,18 +38,19 @@ from remuda.wire.messages import (
     Rejected,
     StopTraining,
 )
+from remuda.wire.patience import CoordinatorLostError, Patience
 from remuda.worker import session
 from remuda.worker.connector import Connector
 from remuda.worker.link import Link
 from remuda.worker.network import Network
-from remuda.worker.session import CoordinatorLostError, Pulse
+from remuda.worker.session import Pulse
 
 REGISTER = Register(UUID, 3, "collector", "here", 7, PROTOCOL_VERSION, "0.1")
 
 
 @contextmanager
-def linked(coordinator: FakeCoordinator) -> Generator[Link, None, None]:
-    link = Link(coordinator.connection, REGISTER)
+def linked(coordinator: FakeCoordinator, patience: Patience | None = None) -> Generator[Link, None, None]:
+    link = Link(coordinator.connection, REGISTER, patience=patience)
     try:
         link.start(DEADLINE_S)
         yield link
@@ -188,6 +189,17 @@ def test_closing_gives_up_at_its_deadline() -> None:
         assert not link.close("nobody hears this", 0.05)
 
 
+def test_closing_does_not_wait_for_a_coordinator_that_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever ends a worker that waits for its coordinator does not want to wait as well."""
+    monkeypatch.setattr(session, "QUIET_S", 0.3)
+    with FakeCoordinator() as coordinator, linked(coordinator) as link:
+        coordinator.silent = True
+        link.send(Ready(1))
+        begun_s = time.monotonic()
+        assert not link.close("asked to", DEADLINE_S)
+        assert time.monotonic() - begun_s < DEADLINE_S / 2
+
+
 def test_it_leaves_no_thread_behind() -> None:
     before = set(threading.enumerate())
     with FakeCoordinator() as coordinator, linked(coordinator):
@@ -285,7 +297,7 @@ def test_a_connection_that_another_thread_renews_ends_the_main_thread_s_waiting(
     """It would wait at the one that is closed, and hear of the new one only at the next beat."""
     with FakeCoordinator() as coordinator:
         connector = Connector(coordinator.connection, REGISTER, lambda: None)
-        waiting = Network(connector, REGISTER, deque(), Pulse(), lambda: None)
+        waiting = Network(connector, REGISTER, deque(), Pulse(), lambda: None, Patience())
         try:
             with waiting._lock:  # pyright: ignore[reportPrivateUsage]
                 waiting._main_waits = True  # pyright: ignore[reportPrivateUsage]
@@ -327,8 +339,8 @@ def is_collecting(beat: AnyMessage) -> bool:
 
 def test_a_silent_coordinator_is_lost_and_stays_so() -> None:
     failed = threading.Event()
-    with FakeCoordinator(death_timeout_s=0.3) as coordinator:
-        link = Link(coordinator.connection, REGISTER, on_failure=failed.set)
+    with FakeCoordinator() as coordinator:
+        link = Link(coordinator.connection, REGISTER, on_failure=failed.set, patience=Patience(0.3))
         link.start(DEADLINE_S)
         coordinator.silent = True
         for _ in range(2):
@@ -340,8 +352,8 @@ def test_a_silent_coordinator_is_lost_and_stays_so() -> None:
 
 
 def test_an_answering_coordinator_is_not_lost() -> None:
-    """Sixty beats of 0.05 s are three times the death timeout."""
-    with FakeCoordinator(death_timeout_s=1.0) as coordinator, linked(coordinator) as link:
+    """Sixty beats of 0.05 s are three times as long as it is waited for."""
+    with FakeCoordinator() as coordinator, linked(coordinator, Patience(1.0)) as link:
         coordinator.until(lambda: len(coordinator.heard_of(Beat)) >= 60)
         assert link.receive(0.0) is None
 

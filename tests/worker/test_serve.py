@@ -24,10 +24,10 @@ from remuda.wire.messages import (
     WorkerFailed,
     WorkerVitals,
 )
+from remuda.wire.patience import CoordinatorLostError
 from remuda.worker.identity import WorkerIdentity
 from remuda.worker.life import Life
 from remuda.worker.serve import AskedToEndError, TakenOverError, serve
-from remuda.worker.session import CoordinatorLostError
 
 
 class ScriptedWork:

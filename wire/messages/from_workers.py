@@ -41,6 +41,8 @@ class Register(Message, frozen=True):
     """Of its machine."""
     lease: Count = 0
     """The lease it holds already: not 0 where it has outlived a coordinator, or lost touch with it for a while."""
+    former_exit: ShortText = ""
+    """How the life before this one ended, as its nanny saw it: `signal 6 (SIGABRT)`. Empty where nobody saw it."""
 
 
 class Beat(Message, frozen=True):

@@ -29,8 +29,6 @@ class Registered(Message, frozen=True):
     coordinator: Uuid
     """This coordinator's own id, as in its connection file."""
     beat_interval_s: float
-    death_timeout_s: float
-    """A worker that hears nothing from its coordinator for so long exits by itself."""
     lease: Count = 0
     """The lease that the worker said it holds."""
     goes_on: bool = False

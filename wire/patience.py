@@ -1,0 +1,51 @@
+"""How long a coordinator that is silent is waited for, and what is said meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+COORDINATOR_TIMEOUT_S = 3_600.0
+"""Longer than a machine, or a person, takes to start a coordinator again."""
+FIRST_WORD_S = 15.0
+"""Silence after which the worker says that it waits; said again each time that the silence has doubled."""
+
+
+class CoordinatorLostError(Exception):
+    """Nothing was heard from the coordinator for the coordinator timeout."""
+
+
+class Patience:
+    """Watches one silence after another. Reads no clock."""
+
+    def __init__(self, limit_s: float = COORDINATOR_TIMEOUT_S, say: Callable[[str], None] = lambda text: None) -> None:
+        """`say` tells people, such as on standard error; it must not raise."""
+        self.limit_s = limit_s
+        self._say = say
+        self._next_word_s = FIRST_WORD_S
+
+    def silent(self, silence_s: float) -> None:
+        """Nothing has been heard for so long. Raises CoordinatorLostError once that is longer than the limit."""
+        if silence_s > self.limit_s:
+            raise CoordinatorLostError(
+                f"nothing was heard from the coordinator for {spoken(silence_s)} (the limit is "
+                f"{spoken(self.limit_s)}): it has ended, or the network between is cut"
+            )
+        if silence_s >= self._next_word_s:
+            self._next_word_s = 2 * silence_s
+            self._say(
+                f"the coordinator has been silent for {spoken(silence_s)}; waiting for it, "
+                f"at most {spoken(self.limit_s)}"
+            )
+
+    def heard(self, silence_s: float) -> None:
+        """The coordinator has said something, after such a silence."""
+        if self._next_word_s > FIRST_WORD_S:
+            self._next_word_s = FIRST_WORD_S
+            self._say(f"the coordinator is back after {spoken(silence_s)}")
+
+
+def spoken(seconds: float) -> str:
+    """A duration for people: `45 s`, `5 min`, `2.5 h`."""
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7_200 else f"{seconds / 3_600:.1f} h"

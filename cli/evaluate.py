@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -71,11 +72,11 @@ def evaluate(
     With --follow each newer policy plays -n episodes: the one a parallel run's learner has just published, else the
     newest checkpoint. --json then prints a line of JSON for each.
     """
-    from remuda.cli.playing import Asked, Player
+    _check(run_dir, iteration, follow=follow)
+    from remuda.cli.playing import Asked, Player  # torch: seconds, for which no mistake needs to wait
     from remuda.worker.life import bound_threads
 
     bound_threads(1)
-    _check(run_dir, iteration, follow=follow)
     chosen = None if follow else _chosen(run_dir, iteration or "-1")
     mode = "rgb_array" if record is not None else None
     if mode is None and not no_render and _can_render():
@@ -103,10 +104,10 @@ def evaluate(
 
 def _check(run_dir: Path, iteration: str | None, *, follow: bool) -> None:
     if not (run_dir / "config.json").is_file():
-        from remuda.policy.playable import is_model
+        from remuda.storage.run_folder import is_model
 
         if not is_model(run_dir):
-            raise InputError(f"{run_dir} is not a run folder: it has no config.json")
+            raise InputError(_not_a_run(run_dir))
         if follow or iteration is not None:
             option = "--follow" if follow else "-i"
             raise InputError(f"{run_dir} is one policy, and {option} is for a run folder: name that")
@@ -114,10 +115,19 @@ def _check(run_dir: Path, iteration: str | None, *, follow: bool) -> None:
         raise InputError(f"--follow plays the newest policy, and -i {iteration} asks for another: give one of them")
 
 
+def _not_a_run(folder: Path) -> str:
+    if not folder.is_dir():
+        return f"{folder} is not a run folder: there is no such folder"
+    runs = sorted(path.parent.name for path in folder.glob("*/config.json"))
+    hint = f"; did you mean {quote(str(folder / runs[0]))}?" if runs else ""
+    return f"{folder} is not a run folder: it has no config.json{hint}"
+
+
 def _chosen(run_dir: Path, iteration: str) -> tuple[Playable, CheckpointRecord | None]:
     """The policy asked for, and what index.json says of it."""
     from remuda.policy.checkpoint_file import CheckpointError
-    from remuda.policy.playable import checkpoint_playable, is_model, model_playable, of_run
+    from remuda.policy.playable import checkpoint_playable, model_playable, of_run
+    from remuda.storage.run_folder import is_model
 
     try:
         if is_model(run_dir):

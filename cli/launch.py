@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -41,7 +42,7 @@ def launch(
     with kept_profiles(profile) as keeping:
         status = _run(resolved, keeping.folder)
         keeping.keep_in(Path(status.run_dir))
-    _tell(status)
+    _tell(status, resolved.loaded.path)
 
 
 def _check(resolved: ResolvedRun) -> None:
@@ -49,7 +50,24 @@ def _check(resolved: ResolvedRun) -> None:
     from remuda.storage.existing_folder import check
 
     check(resolved.run_dir, resolved.on_exists, mode="parallel")
+    _check_devices(resolved)
     check_input(resolved)
+
+
+def _check_devices(resolved: ResolvedRun) -> None:
+    """All workers will run on this machine. Raises InputError for a device that it lacks."""
+    config = resolved.loaded.config
+    devices = {"learner.device": config.learner.device, "collector.device": config.collector.device}
+    others = {setting: device for setting, device in devices.items() if device != "cpu"}
+    if not others:
+        return  # the import of torch takes over a second
+    from remuda.policy.tensors import DeviceError, usable
+
+    try:
+        for setting, device in others.items():
+            usable(device, setting=setting)
+    except DeviceError as error:
+        raise InputError(str(error)) from error
 
 
 def check_input(resolved: ResolvedRun) -> None:
@@ -113,7 +131,7 @@ def _run(resolved: ResolvedRun, profile: Path | None) -> ExperimentStatus:
         view.close()
 
 
-def _tell(status: ExperimentStatus) -> None:
+def _tell(status: ExperimentStatus, config: Path) -> None:
     """How it ended and what to type next."""
     from remuda.cli.progress import ending
 
@@ -127,7 +145,10 @@ def _tell(status: ExperimentStatus) -> None:
         raise RunFailedError(
             f"the run failed: {status.reason}\nread why in {shown / 'log' / 'commander' / 'commander_logger.txt'}"
         )
+    typed = quote(str(shown))
     print("next:")
-    print(f"  remuda evaluate {shown} -i best -n 20 -d")
-    print(f"  tensorboard --logdir {shown / 'log'}")
-    print(f"  less {shown / 'log' / 'commander' / 'commander_logger.txt'}")
+    print(f"  remuda evaluate {typed} -i best -n 20 -d")
+    print(f"  tensorboard --logdir {quote(str(shown / 'log'))}")
+    print(f"  less {quote(str(shown / 'log' / 'commander' / 'commander_logger.txt'))}")
+    if status.state == "stopped":
+        print(f"  remuda launch {quote(str(config))} --run-dir {typed} --resume")

@@ -12,6 +12,7 @@ from types import TracebackType
 
 from remuda.cli.errors import InputError, RunFailedError
 from remuda.environments.errors import EnvironmentBuildError
+from remuda.environments.exits import NoExit
 from remuda.environments.make import SingleEnv
 from remuda.environments.rebuild import rebuild
 from remuda.environments.seeding import episode_seed, generator
@@ -123,15 +124,16 @@ class Player:
                 self.say(episode_report(episode, count, train_iter=0, env_step=0).text())
 
         try:
-            over = evaluate(
-                self._envs,
-                playable.actor,
-                seeds=[episode_seed(seed, number) for number in range(asked.episodes)],
-                rng=generator(seed, "evaluator", 0, "actions"),
-                exploration=None if asked.deterministic else playable.least_exploration,
-                max_episode_steps=asked.length or None,
-                finished=finished,
-            )
+            with NoExit():
+                over = evaluate(
+                    self._envs,
+                    playable.actor,
+                    seeds=[episode_seed(seed, number) for number in range(asked.episodes)],
+                    rng=generator(seed, "evaluator", 0, "actions"),
+                    exploration=None if asked.deterministic else playable.least_exploration,
+                    max_episode_steps=asked.length or None,
+                    finished=finished,
+                )
         except KeyboardInterrupt:
             if self._film is not None:
                 self._film.drop()

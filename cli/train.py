@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from importlib import import_module
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -112,8 +113,9 @@ def _tell(result: RunResult, asked: ResolvedRun, *, quiet: bool) -> None:
     print(f"counters   env_step {counters.env_step}, train_iter {counters.train_iter}, {counters.wall_s:.1f} s")
     print("best       " + ("none" if best is None else f"mean return {best.reward_mean:.6g}, {best.record.file}"))
     print(f"run folder {result.run_dir}")
+    typed = quote(str(result.run_dir))
     print("\nType next:")
-    print(f"  remuda evaluate {result.run_dir} -i best -n 20 -d")
-    print(f"  tensorboard --logdir {result.run_dir}/log/serial")
+    print(f"  remuda evaluate {typed} -i best -n 20 -d")
+    print(f"  tensorboard --logdir {quote(f'{result.run_dir}/log/serial')}")
     if result.reason == "stopped":
-        print(f"  remuda train {asked.loaded.path} --run-dir {result.run_dir} --resume")
+        print(f"  remuda train {quote(str(asked.loaded.path))} --run-dir {typed} --resume")

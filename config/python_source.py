@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import warnings
 from typing import cast
 
@@ -12,9 +13,17 @@ from remuda.config.document import MAX_DEPTH, Document, Loc, UnreadableError, do
 
 VARIABLE = "exp_config"
 
+_COMMENT_OR_STRING = re.compile(
+    r"""\#[^\n]* | (?P<prefix>[A-Za-z]{0,2}) (?: \'{3}(?:[^\\]|\\.)*?\'{3} | "{3}(?:[^\\]|\\.)*?"{3}
+    | \'(?:[^\'\\\n]|\\.)*\' | "(?:[^"\\\n]|\\.)*" )""",
+    re.DOTALL | re.VERBOSE,
+)
+"""One as Python reads it: what stands in it begins no other."""
+
 
 def read_python(text: str) -> Document:
     """Parse a whole file. Raises UnreadableError for anything but one assignment of a literal."""
+    _refuse_f_strings(text)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an odd escape in a string is the author's business
@@ -25,6 +34,13 @@ def read_python(text: str) -> Document:
         raise UnreadableError("not a config: nested too deep, or not text") from None
     lines: dict[Loc, int] = {}
     return Document(require_mapping(_value(_assigned(module), (), lines)), lines)
+
+
+def _refuse_f_strings(text: str) -> None:
+    """No plain values, and of Python 3.11's parser one of them can take many seconds."""
+    for found in _COMMENT_OR_STRING.finditer(text):
+        if "f" in (found["prefix"] or "").lower():
+            raise UnreadableError("an f-string is not a plain value", text.count("\n", 0, found.start()) + 1)
 
 
 def _assigned(module: ast.Module) -> ast.expr:

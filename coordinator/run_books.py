@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from contextlib import ExitStack
@@ -33,7 +32,7 @@ from remuda.logbook.book import SERVICES_END_S, Logbook, commander_logbook
 from remuda.logbook.row_sinks import attach_configured
 from remuda.policy.algorithms import declaration
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
-from remuda.storage.existing_folder import RunFolderError, prepare
+from remuda.storage.existing_folder import RunFolderError, prepare, submitted_folder
 from remuda.storage.git import write_git
 from remuda.storage.ownership import FolderOwnedError, Ownership
 from remuda.storage.run_folder import RunFolder
@@ -60,8 +59,8 @@ class RunBooks:
         except ValidationError as error:
             reason = f"the config is not valid: {error}"[:LONGEST_REASON]
             return RunRefused(effect.asked, Rejected("invalid", reason))
-        root = Path(os.path.abspath(self._runs_dir / submit.run_dir))
         try:
+            root = submitted_folder(self._runs_dir, submit.run_dir)
             str(root).encode()  # a name that is not UTF-8 can neither be journaled nor told to workers
             self._refuse_to_disturb(root, submit)
             now = datetime.now().astimezone()

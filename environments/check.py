@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from remuda.config.schema import ExperimentConfig
+from remuda.environments.exits import NoExit
 from remuda.environments.make import make_single
 from remuda.environments.spaces import Space
 
@@ -13,4 +14,5 @@ def check_environment(config: ExperimentConfig) -> tuple[Space, Space]:
     try:
         return env.observation_space, env.action_space
     finally:
-        env.close()
+        with NoExit():
+            env.close()

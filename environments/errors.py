@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
+from gymnasium.error import DependencyNotInstalled
+
 from remuda.config.schema import EnvConfig
+
+_EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "classic-control": "video", "atari": "atari"}
+"""Of gymnasium, as it names them where a package is missing, and ours that bring the same."""
+_NAMED_EXTRA = re.compile(r"gymnasium\[([a-z0-9-]+)\]")
 
 
 class EnvironmentBuildError(ValueError):
@@ -12,6 +20,10 @@ class EnvironmentBuildError(ValueError):
 def unbuildable(env: EnvConfig, error: Exception) -> EnvironmentBuildError:
     """Say what was asked for, and what whoever builds it raised."""
     asked = f"env.id = {env.id!r}" if env.id is not None else f"env.make = {env.make!r}"
+    if isinstance(error, DependencyNotInstalled):
+        extra = next((_EXTRAS[name] for name in _NAMED_EXTRA.findall(str(error)) if name in _EXTRAS), None)
+        if extra is not None:
+            return EnvironmentBuildError(f"{asked} needs packages that are missing: pip install 'remuda[{extra}]'")
     return EnvironmentBuildError(
         f"{asked} with env.kwargs = {env.kwargs} cannot be built: {type(error).__name__}: {error}"
     )

@@ -10,6 +10,7 @@ from gymnasium.wrappers import HumanRendering
 from remuda.config.schema import EnvConfig
 from remuda.environments.atari import AtariGame, atari_settings, is_atari
 from remuda.environments.errors import EnvironmentBuildError, unbuildable
+from remuda.environments.exits import NoExit
 from remuda.environments.registered import known_spec, not_taken, obstacle_to_native
 from remuda.environments.spaces import Array, Space, UnsupportedSpaceError, column_layout
 from remuda.environments.user_module import user_function
@@ -53,7 +54,8 @@ def _from_id(env: EnvConfig, render_mode: str | None) -> SingleEnv:
     if render_mode is not None:
         kwargs["render_mode"] = render_mode
     try:
-        built: SingleEnv = gymnasium.make(spec, max_episode_steps=env.max_episode_steps, **kwargs)
+        with NoExit():
+            built: SingleEnv = gymnasium.make(spec, max_episode_steps=env.max_episode_steps, **kwargs)
     except Exception as error:  # whatever the environment's constructor raises
         raise unbuildable(env, error) from error
     return built
@@ -71,7 +73,8 @@ def _from_function(env: EnvConfig, source_dir: str | None, render_mode: str | No
             )
         kwargs["render_mode"] = render_mode
     try:
-        built = function(**kwargs)
+        with NoExit():
+            built = function(**kwargs)
     except Exception as error:  # whatever the user's function raises
         raise unbuildable(env, error) from error
     if not isinstance(built, gymnasium.Env):

@@ -17,6 +17,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from remuda.config.schema import EnvConfig
 from remuda.environments.episode_info import as_columns
+from remuda.environments.exits import NoExit
 from remuda.environments.make import make_single
 from remuda.environments.processes import DONE, RESET, ProcessStart, failure, receive_body
 from remuda.environments.shared_step import SharedStep
@@ -31,7 +32,8 @@ def main(connection: int, shared_memory: int) -> None:
     owner = socket.socket(fileno=connection)
     threading.Thread(target=_end_with_the_owner, args=(connection,), daemon=True).start()
     try:
-        _serve(owner, shared_memory)
+        with NoExit():
+            _serve(owner, shared_memory)
     except (EOFError, ConnectionError):
         return  # the owner has closed the vector, or died
     except Exception:  # whatever an environment raises

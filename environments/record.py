@@ -7,6 +7,7 @@ from contextlib import closing
 
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.env_spec import environment_spec
+from remuda.environments.exits import NoExit
 from remuda.environments.make import make_single
 from remuda.environments.vectors import Vector
 from remuda.storage.atomic import write_text
@@ -35,7 +36,7 @@ def _describe(run: RunFolder, config: ExperimentConfig, vector: Vector) -> str |
 
 def _keep_copy(run: RunFolder, config: ExperimentConfig) -> str | None:
     try:
-        with closing(make_single(config.env, source_dir=config.source_dir)) as env:
+        with NoExit(), closing(make_single(config.env, source_dir=config.source_dir)) as env:
             return pickle_environment(run.vars_pkl, env)
     except Exception as error:  # whatever the environment's own code raises
         return (

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from remuda.environments.errors import EnvironmentBuildError
+from remuda.environments.exits import NoExit
 
 # A worker outlives experiments, and two of them may both name a module `my_env`, or the same one edited in between. So
 # modules that came from users' folders are remembered as they were on disk, and forgotten by Python when that changed.
@@ -30,7 +31,8 @@ def user_function(make: str, *, source_dir: str | None) -> Callable[..., object]
         _put_first(folder)
     before = set(sys.modules)
     try:
-        module = importlib.import_module(module_name)
+        with NoExit():
+            module = importlib.import_module(module_name)
     except Exception as error:  # whatever the user's module raises while it is imported
         raise EnvironmentBuildError(
             f"{where}: module {module_name!r} cannot be imported: {type(error).__name__}: {error}"

@@ -11,6 +11,7 @@ from typing import Any, cast
 import gymnasium
 
 from remuda.config.schema import EnvConfig
+from remuda.environments.exits import NoExit
 from remuda.environments.spaces import Array, Space
 
 ROUND_TRIP_S = 200e-6
@@ -56,7 +57,8 @@ def choose_processes(
 def _timed(copy: gymnasium.Env[Array, Any], num_envs: int, cores: int) -> tuple[int, str]:
     """How many processes, and why."""
     try:
-        step_s = time_step(copy)
+        with NoExit():
+            step_s = time_step(copy)
     except Exception as error:  # the environments themselves will fail where it is seen and counted
         return 0, f"since a copy could not be timed: {type(error).__name__}: {error}"
     processes = processes_for(step_s, num_envs=num_envs, cores=cores)

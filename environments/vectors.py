@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from remuda.config.schema import EnvConfig
 from remuda.environments.atari import AtariVector, atari_settings, is_atari
 from remuda.environments.errors import EnvironmentBuildError, unbuildable
+from remuda.environments.exits import NoExit
 from remuda.environments.make import check_spaces, make_single
 from remuda.environments.processes import ProcessVector
 from remuda.environments.registered import known_spec, obstacle_to_native
@@ -111,7 +112,8 @@ def _native(env: EnvConfig, num_envs: int) -> Vector:
     if env.max_episode_steps is not None:
         kwargs["max_episode_steps"] = env.max_episode_steps
     try:
-        vector = gymnasium.make_vec(spec, num_envs, vectorization_mode="vector_entry_point", **kwargs)
+        with NoExit():
+            vector = gymnasium.make_vec(spec, num_envs, vectorization_mode="vector_entry_point", **kwargs)
     except Exception as error:  # whatever the environment's constructor raises
         raise unbuildable(env, error) from error
     return _checked(vector, env)

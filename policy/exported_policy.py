@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from remuda.policy.base import ValuingActor
 from remuda.policy.checkpoint_file import CheckpointError, first_line
 from remuda.policy.distributions import Categorical, Gaussian, epsilon_greedy
-from remuda.policy.model_artifact import INFO, MODEL, ModelInfo, without_deprecation
+from remuda.policy.model_artifact import ModelInfo, without_deprecation
+from remuda.storage.run_folder import MODEL, MODEL_INFO
 
 
 class ExportedPolicy(ValuingActor):
@@ -64,12 +65,12 @@ class ExportedPolicy(ValuingActor):
 
 def _load(path: Path) -> tuple[Any, ModelInfo]:
     """The model, with the description that is inside it."""
-    inside = {INFO: ""}
+    inside = {MODEL_INFO: ""}
     load = cast("Callable[..., torch.jit.ScriptModule]", torch.jit.load)
     try:
         with without_deprecation():
             model = load(str(path), map_location="cpu", _extra_files=inside)
-        return model, msgspec.json.decode(inside[INFO], type=ModelInfo)
+        return model, msgspec.json.decode(inside[MODEL_INFO], type=ModelInfo)
     except (ValueError, RuntimeError, msgspec.MsgspecError) as error:  # torch: a missing file, a damaged one
         if not path.is_file():
             raise CheckpointError(f"{path}: no such model") from None

@@ -11,8 +11,8 @@ import numpy as np
 from remuda.environments.make import SingleEnv
 from remuda.environments.rebuild import rebuild
 from remuda.policy.loading import find_checkpoint
-from remuda.policy.playable import Playable, checkpoint_playable, is_model, model_playable, of_run, require_fit
-from remuda.storage.run_folder import RunFolder
+from remuda.policy.playable import Playable, checkpoint_playable, model_playable, of_run, require_fit
+from remuda.storage.run_folder import RunFolder, is_model
 
 Which = int | Literal["best", "last", "model"]
 """A checkpoint by its train_iter, the best (the last where none was judged), the last, or model/."""

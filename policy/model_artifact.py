@@ -26,9 +26,9 @@ from remuda.policy.portable import Normalisation, PortablePolicy
 from remuda.policy.schedules import least_exploration
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.storage.atomic import write_bytes
+from remuda.storage.run_folder import MODEL, MODEL_INFO
 from remuda.wire.messages import Counters
 
-MODEL, INFO = "model.pt", "model_info.json"
 _USAGE = (
     "import torch",
     "model = torch.jit.load('model.pt')",
@@ -112,7 +112,7 @@ class Exporter:
         folder.mkdir(parents=True, exist_ok=True)
         write_bytes(folder / MODEL, model, durable=False)
         info = msgspec.structs.replace(info, sha256=hashlib.sha256(model).hexdigest())
-        write_bytes(folder / INFO, _encoded(info), durable=False)
+        write_bytes(folder / MODEL_INFO, _encoded(info), durable=False)
 
 
 @contextmanager
@@ -189,7 +189,7 @@ def _held_by(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 def _saved(model: torch.jit.ScriptModule, info: bytes) -> bytes:
     buffer = io.BytesIO()
     with without_deprecation():
-        torch.jit.save(model, buffer, _extra_files={INFO: info})
+        torch.jit.save(model, buffer, _extra_files={MODEL_INFO: info})
     return buffer.getvalue()
 
 

@@ -16,10 +16,9 @@ from remuda.policy.base import ValuingActor
 from remuda.policy.checkpoint_file import CheckpointError
 from remuda.policy.exported_policy import ExportedPolicy
 from remuda.policy.loading import TrainedPolicy, load_checkpoint_policy
-from remuda.policy.model_artifact import INFO, MODEL
 from remuda.policy.schedules import exploration, least_exploration
 from remuda.policy.spaces import ActionSpec, ObservationSpec, UnsupportedSpaceError
-from remuda.storage.run_folder import RunFolder
+from remuda.storage.run_folder import MODEL, RunFolder
 
 
 @dataclass(frozen=True)
@@ -101,11 +100,6 @@ def of_run(playable: Playable, run_dir: Path) -> Playable:
         return playable
     config = load_config(path).config
     return replace(playable, env=config.env, source_dir=config.source_dir, seed=config.seed)
-
-
-def is_model(folder: Path) -> bool:
-    """Whether this is a model/ folder, inside its run or copied elsewhere."""
-    return (folder / MODEL).is_file() and (folder / INFO).is_file()
 
 
 def model_playable(folder: Path) -> Playable:

@@ -18,6 +18,7 @@ from remuda.coordinator.evaluation import Judged
 from remuda.coordinator.events import Recovered
 from remuda.coordinator.journal import open_or_begin
 from remuda.coordinator.resumed import Resumed
+from remuda.environments.exits import NoExit
 from remuda.environments.record import record_environment
 from remuda.environments.vectors import Vector, make_vector, single_spaces
 from remuda.evaluator.player import CheckpointPlayer
@@ -105,7 +106,7 @@ def run(
     CheckpointIndexError, JournalError, RunFolderError, FolderOwnedError while another process has the run.
     """
     bound_threads(1)
-    with ExitStack() as stack:
+    with NoExit(), ExitStack() as stack:
         built = _build(config, stack)
         weights = None if start.on_exists == "resume" else config.learner.initialize_from
         if weights is not None:
@@ -154,8 +155,9 @@ def _build(config: ExperimentConfig, stack: ExitStack) -> _Built:
 def _run_to_the_end(loop: SerialLoop, folder: RunFolder) -> RunResult:
     failed = False
     try:
-        loop.work()
-        end = loop.finish()
+        with NoExit():
+            loop.work()
+            end = loop.finish()
     except Exception as error:  # the user's environment may raise anything
         failed = True
         end = loop.fail(error, traceback.format_exc())

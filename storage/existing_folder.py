@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 from datetime import datetime
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Literal
 
 from remuda.storage.ownership import Ownership
@@ -17,6 +19,8 @@ OnExists = Literal["error", "resume", "force", "rename"]
 REPLACED = ".replaced"
 """Inside the run folder: where `force` puts what was there before, one dated folder each time."""
 
+_PROBE_BYTES = 64 << 10
+"""Without that much room no run can begin."""
 _COMMON_FOLDERS = ("ckpt", "data", "model", "log/buffer", "log/collector", "log/evaluator", "log/learner")
 _OWN_FOLDERS: dict[Mode, tuple[str, ...]] = {
     "serial": ("log/serial",),
@@ -33,13 +37,30 @@ class RunFolderError(Exception):
     """The folder cannot be used as asked; the message says why and what to do."""
 
 
+def submitted_folder(runs_dir: Path, run_dir: str) -> Path:
+    """The folder that a client names, absolute or relative to the runs folder. Raises RunFolderError for one that does
+    not lie inside of it, neither by its name nor behind links: a coordinator writes, and `force` moves away, nothing
+    else on behalf of others."""
+    runs = Path(os.path.abspath(runs_dir))
+    root = Path(os.path.abspath(runs / run_dir))
+    if runs not in root.parents and runs.resolve() not in root.resolve().parents:
+        raise RunFolderError(
+            f"the run folder {root} does not lie in the coordinator's runs folder {runs}: choose one inside of it, or "
+            "leave --run-dir out"
+        )
+    return root
+
+
 def check(root: Path, on_exists: OnExists, *, mode: Mode) -> None:
     """Raise RunFolderError where `prepare` would, changing nothing."""
     entries = _entries(root)
+    _check_writable(root)
     if on_exists == "resume":
         _check_resumable(root, exists=bool(entries), mode=mode)
     elif entries and on_exists == "error":
         raise RunFolderError(_occupied(root))
+    elif entries and on_exists == "force":
+        _check_replaceable(root, entries)
 
 
 def prepare(root: Path, on_exists: OnExists, *, mode: Mode, now: datetime, by: str | None = None) -> RunFolder:
@@ -66,6 +87,21 @@ def prepare(root: Path, on_exists: OnExists, *, mode: Mode, now: datetime, by: s
     except OSError as error:
         raise RunFolderError(f"{root} cannot be made: {error.strerror}; choose another run folder") from error
     return run
+
+
+def _check_writable(root: Path) -> None:
+    """Find a disk that is full, or that must not be written, before anything is started."""
+    place = next(path for path in (root, *root.parents) if os.path.lexists(path))
+    try:
+        with TemporaryFile(dir=place) as file:
+            file.write(bytes(_PROBE_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        room = "make room there, or " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        raise RunFolderError(
+            f"{root} cannot be made: {error.strerror} (in {place}); {room}choose another run folder (--run-dir)"
+        ) from error
 
 
 def _begun(root: Path, on_exists: OnExists, by: str) -> Path | None:
@@ -104,13 +140,34 @@ def _entries(root: Path) -> list[str]:
 
 
 def _occupied(root: Path) -> str:
-    holds = "already holds a run" if RunFolder(root).config_json.exists() else "is not empty and holds no run"
-    resume = "continue it with --resume, " if RunFolder(root).config_json.exists() else ""
+    if not RunFolder(root).config_json.exists():
+        return (
+            f"{root} is not empty and holds no run: choose another folder, or use a dated name beside it with "
+            '--on-exists rename (in Python: on_exists="rename")'
+        )
     return (
-        f"{root} {holds}: {resume}start over with --force (its files move to {root / REPLACED}), "
-        "keep it and use a dated name with --on-exists rename, or choose another folder "
+        f"{root} already holds a run: continue it with --resume, start over with --force (its files move to "
+        f"{root / REPLACED}), keep it and use a dated name with --on-exists rename, or choose another folder "
         '(in Python: on_exists="resume", "force", "rename")'
     )
+
+
+def _check_replaceable(root: Path, entries: list[str]) -> None:
+    """Refuse to move away what is not a run: somebody's home, say. A run that died before it wrote its config.json has
+    nothing but what comes before that."""
+    run = RunFolder(root)
+    if run.config_json.is_file() and run.log.is_dir():
+        return
+    begun = {path.split("/")[0] for path in (*_COMMON_FOLDERS, *_OWN_FOLDERS["parallel"])}
+    begun |= {path.name for path in (run.owner, run.total_config, run.formatted_total_config)}
+    beginnings = (run.beginner("").name, run.journal.name)
+    others = [name for name in entries if name not in begun and not name.startswith(beginnings)]
+    if others:
+        shown = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
+        raise RunFolderError(
+            f"{root} holds no run (config.json and log/), but {shown}: --force moves nothing else away; choose another "
+            "folder, or use a dated name beside it with --on-exists rename"
+        )
 
 
 def _check_resumable(root: Path, *, exists: bool, mode: Mode) -> None:
@@ -129,11 +186,12 @@ def _check_resumable(root: Path, *, exists: bool, mode: Mode) -> None:
 
 
 def _move_away(root: Path, entries: list[str], *, stamp: str) -> None:
-    """Put aside what the folder holds. config.json goes last, so a folder half moved still says what it is."""
+    """Put aside what the folder holds. What makes it a run goes last, so a folder half moved still says what it is."""
     (root / REPLACED).mkdir(exist_ok=True)
     away = _free_name(root / REPLACED, stamp)
     away.mkdir()
-    for entry in sorted(entries, key=lambda entry: entry == RunFolder(root).config_json.name):
+    last = (RunFolder(root).log.name, RunFolder(root).config_json.name)
+    for entry in sorted(entries, key=lambda entry: (entry in last, entry)):
         os.rename(root / entry, away / entry)
 
 

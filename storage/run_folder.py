@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+MODEL, MODEL_INFO = "model.pt", "model_info.json"
+"""What lies in model/."""
 _WORKER_NAME = re.compile(r"[A-Za-z0-9-]{1,64}")
+
+
+def is_model(folder: Path) -> bool:
+    """Whether this is a model/ folder, inside its run or copied elsewhere."""
+    return (folder / MODEL).is_file() and (folder / MODEL_INFO).is_file()
 
 
 @dataclass(frozen=True)

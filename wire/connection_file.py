@@ -7,6 +7,7 @@ import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import msgspec
@@ -55,9 +56,16 @@ def read(path: Path) -> ConnectionFile:
         ) from None
     except OSError as error:
         raise ConnectionFileError(f"{path} cannot be read: {error.strerror}") from error
+    if status.st_uid != os.geteuid():
+        raise ConnectionFileError(
+            f"{path} belongs to another user (number {status.st_uid}, you are {os.geteuid()}): whoever wrote it would "
+            "get what you send; use a coordinator of your own, with a runs folder of your own"
+        )
     mode = stat.S_IMODE(status.st_mode)
     if mode & 0o077:
-        raise ConnectionFileError(f"{path} has mode {mode:04o} and is open to others: run `chmod 600 {path}`")
+        raise ConnectionFileError(
+            f"{path} has mode {mode:04o} and is open to others: run `chmod 600 {quote(str(path))}`"
+        )
     return _parse(path, content)
 
 

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable
 from typing import Protocol
 
+from remuda.environments.exits import NoExit
 from remuda.logbook.timers import Timers
 from remuda.wire.conversation import RefusedError
 from remuda.wire.messages import AnyMessage, Assign, Drain, Leave, Ready, Registered, WorkerFailed, shortened
@@ -98,7 +99,8 @@ class _Desk:
     def turn(self) -> str | None:
         """Do a bit of work and hear what was said; returns why to leave, once told to."""
         try:
-            return self._turn()
+            with NoExit():
+                return self._turn()
         except (CoordinatorLostError, RefusedError):
             raise  # nobody is there to be told
         except TakenOverError as news:
@@ -112,7 +114,8 @@ class _Desk:
         """Finish what is in hand; nobody waits here for the coordinator to acknowledge it."""
         if self._work is not None:
             try:
-                self._work.drain()
+                with NoExit():
+                    self._work.drain()
             except (CoordinatorLostError, RefusedError):
                 raise
             except TakenOverError as news:

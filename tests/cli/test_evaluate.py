@@ -11,6 +11,7 @@ import pytest
 from remuda.runner.serial import Start
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.tests.cli.terminal import Ended, Terminal
+from remuda.tests.imports import imported_by
 from remuda.tests.runner.runs import run_tiny, tiny_config
 
 
@@ -116,6 +117,24 @@ def test_a_folder_that_is_no_run(terminal: Terminal, tmp_path: Path) -> None:
     ended = terminal.remuda("evaluate", tmp_path)
     assert (ended.code, ended.out) == (2, "")
     assert "is not a run folder: it has no config.json" in ended.err
+
+
+def test_a_wrong_folder_is_said_before_torch_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "runs" / "my run").mkdir(parents=True)
+    (tmp_path / "runs" / "my run" / "config.json").touch()
+    program = (
+        "import sys; from remuda.cli.__main__ import main; sys.argv = ['remuda', 'evaluate', 'runs']\n"
+        "try: main()\nexcept SystemExit as error: assert error.code == 2"
+    )
+    assert not {"torch", "gymnasium"} & imported_by(program, cwd=tmp_path)
+
+
+def test_the_runs_inside_of_a_folder_that_is_none_are_offered(terminal: Terminal, root: Path, tmp_path: Path) -> None:
+    (tmp_path / "runs" / "my run").mkdir(parents=True)
+    (tmp_path / "runs" / "my run" / "config.json").touch()
+    ended = terminal.remuda("evaluate", tmp_path / "runs")
+    assert f"did you mean '{tmp_path}/runs/my run'?" in ended.err
+    assert "there is no such folder" in terminal.remuda("evaluate", tmp_path / "rums").err
 
 
 def test_an_environment_that_is_gone_is_explained(terminal: Terminal, root: Path, tmp_path: Path) -> None:

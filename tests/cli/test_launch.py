@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import tempfile
 from pathlib import Path
@@ -16,6 +18,7 @@ from remuda.tests.cli.terminal import Terminal
 from remuda.tests.imports import imported_by
 
 GOOD = "name: mine\nenv: {id: CartPole-v1}\nstop: {max_env_steps: 1000}\n"
+CONFIG = Path("/home/my horses/good.yaml")
 MODULE = """
 import gymnasium
 class Continuous(gymnasium.Env):
@@ -108,7 +111,6 @@ def test_a_taken_run_folder_is_named_with_the_ways_out(terminal: Terminal, folde
     ended = terminal.remuda("launch", "good.yaml")
     assert ended.code == 2
     assert str(folder / "runs" / "mine") in ended.err
-    assert "force" in ended.err
     assert "rename" in ended.err
     assert listing(folder) == before
 
@@ -123,7 +125,7 @@ def test_the_end_says_how_it_ended_and_what_to_type_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    _tell(status(state="finished", reason="stop_value", run_dir=str(tmp_path / "runs" / "mine"), wall_s=61.25))
+    _tell(status(state="finished", reason="stop_value", run_dir=str(tmp_path / "runs" / "mine"), wall_s=61.25), CONFIG)
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == [
         "mine finished: stop_value; best return 195.50",
@@ -133,12 +135,41 @@ def test_the_end_says_how_it_ended_and_what_to_type_next(
     assert "  remuda evaluate runs/mine -i best -n 20 -d" in lines
 
 
+def test_a_stopped_run_is_told_how_to_go_on_in_words_that_can_be_pasted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _tell(status(state="stopped", reason="stopped", run_dir=str(tmp_path / "runs" / "my run")), CONFIG)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "  remuda launch '/home/my horses/good.yaml' --run-dir 'runs/my run' --resume"
+    assert "  remuda evaluate 'runs/my run' -i best -n 20 -d" in lines
+
+
+@pytest.mark.parametrize("setting", ["learner.device", "collector.device"])
+def test_a_device_that_this_machine_lacks(terminal: Terminal, folder: Path, setting: str) -> None:
+    before = listing(folder)
+    ended = terminal.remuda("launch", "good.yaml", "--set", f"{setting}=cuda:77")
+    assert ended.code == 2
+    assert f"{setting} = 'cuda:77' cannot be used: " in ended.err
+    assert listing(folder) == before
+
+
+def test_a_full_disk(terminal: Terminal, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    ended = terminal.remuda("launch", "good.yaml")
+    assert ended.code == 2
+    assert f"No space left on device (in {folder})" in ended.err
+
+
 def test_a_failed_run_says_why_and_where_to_read(capsys: pytest.CaptureFixture[str]) -> None:
     failed = status(
         state="failed", reason="workers failed 5 times in a row", run_dir="/elsewhere/mine", best_return=None
     )
     with pytest.raises(RunFailedError, match=r"workers failed 5 times in a row\n.*commander_logger\.txt"):
-        _tell(failed)
+        _tell(failed, CONFIG)
     assert "best return none" in capsys.readouterr().out
 
 

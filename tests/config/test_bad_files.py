@@ -101,6 +101,8 @@ def test_json(tmp_path: Path, text: str, expected: str) -> None:
         ("exp_config = {'seed': 1j}", ":1: seed: not a plain value"),
         ("exp_config = {'policy': {'hidden': [1, {2}]}}", ":1: policy.hidden[1]: not a plain value"),
         ("exp_config = {\n3: 1}", ":2: a key must be a plain string"),
+        ("exp_config = {\n'name': f'{1}'}", ":2: an f-string is not a plain value"),
+        ("# f'\nexp_config = {'name': \"f'\", 'x': Rf'{1}'}", ":2: an f-string is not a plain value"),
         ("exp_config = {\n**x}", ":2: a key must be a plain string"),
         ("exp_config = {'name': 'a',\n 'name': 'b'}", ":2: name: given twice (first on line 1)"),
         ("exp_config = {", ":1: not valid Python: "),
@@ -285,8 +287,12 @@ def test_a_mutated_file_loads_or_is_refused(tmp_path_factory: pytest.TempPathFac
         "a: {kwargs: [" + "1," * 120_000 + "]}",
         "".join(f"k{number}: 1\n" for number in range(25_000)),
         "x" * 10_000_000,
+        "exp_config = f'" + "{a}" * 80_000 + "'",
+        "exp_config = f'" + "{a:{b}}" * 35_000 + "'",
+        "exp_config = '''" + "\n\\'" * 80_000,
+        "a" * 250_000,
     ],
-    ids=["deep", "comments", "escapes", "items", "keys", "10 MB"],
+    ids=["deep", "comments", "escapes", "items", "keys", "10 MB", "f-string", "formats", "open string", "one word"],
 )
 @pytest.mark.parametrize("suffix", [".yaml", ".json", ".py"])
 @pytest.mark.timeout(10)  # each takes a third of a second; without the bounds some would take minutes

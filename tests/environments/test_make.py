@@ -15,7 +15,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from remuda.config.schema import EnvConfig
-from remuda.environments.errors import EnvironmentBuildError
+from remuda.environments.errors import EnvironmentBuildError, unbuildable
 from remuda.environments.make import make_single
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import Vector, make_vector, reset_vector, vectorization
@@ -293,3 +293,16 @@ def test_a_users_folder_with_files_named_like_our_packages_works(tmp_path: Path)
             check=False,
         )
         assert (done.returncode, done.stdout) == (0, "(2, 4) False\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("said", "extra"),
+    [
+        ('Box2D is not installed: run `pip install swig`, then `pip install "gymnasium[box2d]"`', "box2d"),
+        ('MuJoCo is not installed, run `pip install "gymnasium[mujoco]"`', "mujoco"),
+        ("pygame is not installed, run `pip install gymnasium[classic-control]`", "video"),
+    ],
+)
+def test_a_package_that_is_missing_is_named_with_the_extra_that_brings_it(said: str, extra: str) -> None:
+    error = unbuildable(EnvConfig(id="LunarLander-v3"), gymnasium.error.DependencyNotInstalled(said))
+    assert str(error) == f"env.id = 'LunarLander-v3' needs packages that are missing: pip install 'remuda[{extra}]'"

@@ -181,8 +181,16 @@ def test_a_failing_environment_ends_the_run_and_loses_nothing_counted(user: Path
     assert not folder.interrupt.exists()
     log = folder.serial_evaluator_log.read_text()
     assert "Traceback (most recent call last)" in log
-    assert 'raise RuntimeError("the floor gave way")' in log
+    assert "RuntimeError: the floor gave way" in log
     assert folder.progress.read_text().splitlines()[-1].split("\t")[11] == str(last.env_step)
+
+
+def test_an_environment_that_calls_sys_exit_fails_the_run_and_says_where(user: Path, tmp_path: Path) -> None:
+    result = run_tiny(tiny_config(user, "env.kwargs={fails_at: 40, ends_by: exit}"), Start(tmp_path / "run"))
+    assert result.failed
+    assert result.reason.startswith(f"EnvironmentExitError: SystemExit(0) was raised in {user / 'walk.py'}, line ")
+    assert result.reason.endswith(", in step: an environment must not end the process that it runs in")
+    assert CheckpointIndex(RunFolder(result.run_dir).ckpt).last is not None
 
 
 def test_a_chunk_that_could_never_be_held_fails_the_run_with_advice(user: Path, tmp_path: Path) -> None:

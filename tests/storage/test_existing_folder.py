@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from remuda.storage import existing_folder
-from remuda.storage.existing_folder import Mode, OnExists, RunFolderError, prepare
+from remuda.storage.existing_folder import Mode, OnExists, RunFolderError, check, prepare, submitted_folder
 from remuda.storage.run_folder import RunFolder
 
 NOW = datetime(2026, 8, 21, 11, 26, 24)
@@ -81,7 +84,8 @@ def test_error_does_not_offer_to_resume_what_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="is not empty and holds no run") as caught:
         prepare(tmp_path, "error", mode="serial", now=NOW)
     assert "--resume" not in str(caught.value)
-    assert "--force" in str(caught.value)
+    assert "--force" not in str(caught.value)
+    assert "--on-exists rename" in str(caught.value)
 
 
 @pytest.mark.parametrize("on_exists", ["error", "resume", "force", "rename"])
@@ -137,9 +141,87 @@ def test_force_starts_over_and_loses_nothing(tmp_path: Path) -> None:
     assert (run.root / ".replaced" / "260821_112624" / "data" / "chunk").read_bytes() == b"x"
 
 
+@pytest.mark.parametrize("also", [(), ("config.json",), ("log/x", "ckpt/y")])
+def test_force_moves_nothing_away_that_is_no_run(tmp_path: Path, also: tuple[str, ...]) -> None:
+    """A home, or a project that has a config.json of its own."""
+    for name in ("thesis.tex", *also):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    before = tree(tmp_path)
+    with pytest.raises(RunFolderError, match=r"holds no run .*thesis\.tex.*choose another folder"):
+        prepare(tmp_path, "force", mode="serial", now=NOW)
+    assert tree(tmp_path) == before
+
+
+def test_force_starts_over_where_a_run_died_before_it_had_a_config(tmp_path: Path) -> None:
+    run = prepare(tmp_path / "run", "error", mode="parallel", now=NOW, by="x")
+    run.owner.touch()
+    run.journal.touch()
+    prepare(run.root, "force", mode="serial", now=NOW)
+    assert (run.root / ".replaced" / "260821_112624" / "journal.sqlite").exists()
+
+
+@pytest.mark.parametrize("half", range(1, 12))
+def test_force_goes_on_where_moving_away_was_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, half: int
+) -> None:
+    run = a_run(tmp_path / "run", "parallel")
+    moved = 0
+    rename = os.rename
+
+    def dying(source: Path, target: Path) -> None:
+        nonlocal moved
+        moved += 1
+        if moved == half:
+            raise KeyboardInterrupt
+        rename(source, target)
+
+    with monkeypatch.context() as patched, contextlib.suppress(KeyboardInterrupt):
+        patched.setattr(os, "rename", dying)
+        prepare(run.root, "force", mode="serial", now=NOW)
+    prepare(run.root, "force", mode="serial", now=NOW)
+    assert not run.config_json.exists()
+    assert not run.progress.exists()
+
+
+@pytest.mark.parametrize("run_dir", ["a", "a/b", "./a", "/r/runs/a", "x/../a", "/r/runs/../runs/a"])
+def test_a_submitted_folder_lies_in_the_runs_folder(run_dir: str) -> None:
+    assert submitted_folder(Path("/r/runs"), run_dir).is_relative_to("/r/runs")
+
+
+@pytest.mark.parametrize("run_dir", ["..", "../../x", ".", "a/..", "/r", "/r/runs", "/r/runs2/a", "/etc", "a/../../b"])
+def test_a_submitted_folder_elsewhere_is_refused(run_dir: str) -> None:
+    with pytest.raises(RunFolderError, match="does not lie in the coordinator's runs folder /r/runs"):
+        submitted_folder(Path("/r/runs"), run_dir)
+
+
+@pytest.mark.parametrize("on_exists", ["error", "resume", "force", "rename"])
+def test_a_full_disk_is_found_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_exists: OnExists
+) -> None:
+    root = a_run(tmp_path / "a" / "run").root if on_exists != "error" else tmp_path / "a" / "run"
+    before = tree(tmp_path)
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    place = root if on_exists != "error" else tmp_path
+    with pytest.raises(RunFolderError, match=rf"cannot be made: No space left on device \(in {place}\); make room"):
+        check(root, on_exists, mode="serial")
+    assert tree(tmp_path) == before
+
+
+def test_a_submitted_folder_may_be_named_by_a_link(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "other").symlink_to(tmp_path / "runs")
+    assert submitted_folder(tmp_path / "runs", str(tmp_path / "other" / "a")) == tmp_path / "other" / "a"
+
+
 def test_force_twice_in_a_second_keeps_both(tmp_path: Path) -> None:
     run = a_run(tmp_path / "run")
     for text in ("first", "second"):
+        run.config_json.write_text("{}")
         run.progress.write_text(text)
         prepare(run.root, "force", mode="serial", now=NOW)
     away = run.root / ".replaced"

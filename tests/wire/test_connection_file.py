@@ -49,6 +49,15 @@ def test_what_is_written_is_read_and_private_whatever_the_umask(tmp_path: Path) 
     assert os.listdir(tmp_path) == ["connection.json"]
 
 
+def test_a_file_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "connection.json"
+    write(path, CONNECTION)
+    me = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: me + 1)
+    with pytest.raises(ConnectionFileError, match=rf"belongs to another user \(number {me}, you are {me + 1}\)"):
+        read(path)
+
+
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o606, 0o610])
 def test_a_file_open_to_others_is_refused(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "connection.json"

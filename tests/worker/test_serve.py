@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -230,6 +231,21 @@ def test_work_that_another_has_taken_over_is_let_go_of_in_one_line(
     if where != "hand in":
         assert office.link.sent_of(Ready)[-1] == Ready(2)
     assert all(work.calls.count("close") == 1 for work in office.works)
+
+
+def test_an_environment_that_asks_the_process_to_end_is_reported_and_ends_the_lease_alone() -> None:
+    office = Office(assign(5), credit(5, 1), Drain(5, "over"))
+
+    def work() -> ScriptedWork:
+        one = ScriptedWork()
+        one.on_step = lambda: sys.exit(0)
+        return one
+
+    office.make = work
+    office.link.when_idle = lambda: office.life.end("the script is over")
+    assert office.serve() == "the script is over"
+    [failure] = office.link.sent_of(WorkerFailed)
+    assert failure.error.startswith(f"EnvironmentExitError: SystemExit(0) was raised in {__file__}")
 
 
 @pytest.mark.parametrize("where", ["begin", "step", "handle", "drain"])

@@ -1,0 +1,44 @@
+"""What becomes of an environment whose own code asks the process to end, by `sys.exit` say: an error like any other."""
+
+from __future__ import annotations
+
+import signal
+import sysconfig
+import traceback
+from types import TracebackType
+
+_STDLIB = sysconfig.get_path("stdlib")
+
+
+class EnvironmentExitError(RuntimeError):
+    """The environment's code asked the process to end; the message says where."""
+
+
+class NoExit:
+    """A context in which a user's code runs: SystemExit and KeyboardInterrupt become EnvironmentExitError.
+
+    A KeyboardInterrupt that Ctrl-C may have raised stays what it is: one where Python's own handler is in place.
+    """
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not isinstance(error, SystemExit | KeyboardInterrupt):
+            return
+        if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            return
+        raise EnvironmentExitError(
+            f"{error!r} was raised{_place(trace)}: an environment must not end the process that it runs in"
+        ) from error
+
+
+def _place(trace: TracebackType | None) -> str:
+    """The last line of code that is not Python's own."""
+    frames = traceback.extract_tb(trace)
+    users = [frame for frame in frames if not frame.filename.startswith(_STDLIB) or "-packages" in frame.filename]
+    for frame in (users or frames)[-1:]:
+        return f" in {frame.filename}, line {frame.lineno}, in {frame.name}"
+    return ""

@@ -1,0 +1,93 @@
+"""An environment that asks the process to end is an error that names the place."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from remuda.config.schema import EnvConfig
+from remuda.environments.errors import EnvironmentBuildError
+from remuda.environments.exits import EnvironmentExitError, NoExit
+from remuda.environments.make import make_single
+from remuda.environments.vectors import make_vector
+
+WALK = """
+import gymnasium, numpy as np, sys
+class Walk(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+    def step(self, action):
+        sys.exit("no more")
+def make():
+    return Walk()
+def make_exits():
+    sys.exit(3)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "walk_exits.py").write_text(WALK)
+    (tmp_path / "gone_at_once.py").write_text("import sys\n\nsys.exit()\n")
+    return tmp_path
+
+
+def test_the_error_names_the_code_and_the_place() -> None:
+    with (
+        pytest.raises(
+            EnvironmentExitError, match=rf"^SystemExit\(3\) was raised in {__file__}, line \d+, in test_the_"
+        ),
+        NoExit(),
+    ):
+        sys.exit(3)
+
+
+def test_the_place_is_where_the_user_called_pythons_own_code() -> None:
+    with pytest.raises(EnvironmentExitError, match=rf"SystemExit\(2\) was raised in {__file__}"), NoExit():
+        argparse.ArgumentParser().parse_args(["--what"])
+
+
+def test_other_errors_and_none_pass() -> None:
+    with NoExit():
+        pass
+    with pytest.raises(ZeroDivisionError), NoExit():
+        _ = 1 / 0
+
+
+def test_a_keyboard_interrupt_is_the_environments_only_where_ctrl_c_raises_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(KeyboardInterrupt), NoExit():
+        raise KeyboardInterrupt
+    former = signal.signal(signal.SIGINT, lambda number, frame: None)
+    try:
+        with pytest.raises(EnvironmentExitError, match="KeyboardInterrupt"), NoExit():
+            raise KeyboardInterrupt
+    finally:
+        signal.signal(signal.SIGINT, former)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        ("gone_at_once:make", r"cannot be imported: .*SystemExit\(\) was raised in .*gone_at_once\.py, line 3"),
+        ("walk_exits:make_exits", r"cannot be built: .*SystemExit\(3\) was raised in .*walk_exits\.py, line 13"),
+    ],
+)
+def test_building_one_that_exits_is_a_build_error(folder: Path, make: str, said: str) -> None:
+    with pytest.raises(EnvironmentBuildError, match=said):
+        make_single(EnvConfig(make=make), source_dir=str(folder))
+
+
+def test_a_copy_that_exits_while_it_is_timed_ends_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remuda.environments.vectorizing.usable_cores", lambda: 2)
+    said: list[str] = []
+    make_vector(EnvConfig(make="walk_exits:make"), num_envs=2, source_dir=str(folder), chosen=said.append).close()
+    assert "SystemExit('no more') was raised in" in said[0]

@@ -255,6 +255,11 @@ class ReplayIndex:
         self._files.tell(self.next_row)
         return new[::-1]
 
+    @property
+    def told_row(self) -> int:
+        """The learner was told of every chunk below this row."""
+        return self._files.told_row
+
     def live_chunks(self) -> list[IndexedChunk]:
         """Return every chunk with live rows, in row order."""
         return list(self._chunks)

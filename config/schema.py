@@ -16,6 +16,8 @@ from pydantic import (
     model_validator,
 )
 
+from remuda.config.bounds import MOST_EVALUATION_EPISODES
+
 LARGEST_COUNT = 2**53
 """The largest integer every number of the wire and of a JSON reader holds exactly."""
 
@@ -292,7 +294,7 @@ class EvaluatorConfig(Section):
 
     count: Positive = 1
     """Evaluator workers the experiment asks for (serial mode has one)."""
-    episodes: NonNegative = 5
+    episodes: Annotated[NonNegative, Field(le=MOST_EVALUATION_EPISODES)] = 5
     """Episodes per evaluation, shared between the evaluators; their seeds are the same at every evaluation. 0 plays
     none: checkpoints are judged by how the training episodes before them went."""
     interval_env_steps: Positive = 5_000

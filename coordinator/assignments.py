@@ -131,7 +131,7 @@ class Assignments:
         self._experiments_of[self.newest_lease] = grant.experiment
         self._forget_old()
         self._recollection.touch(grant.experiment)
-        return experiment.assign(self.newest_lease, grant.role, grant.worker, now_s)
+        return experiment.assign(self.newest_lease, grant.role, worker.uuid, worker.incarnation, now_s)
 
     def _forget_old(self) -> None:
         """Let go of leases that nobody speaks of any more; now and then, since it takes a look at all."""

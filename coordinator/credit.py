@@ -7,6 +7,9 @@ from heapq import heapify, heappop, heappush
 
 from remuda.coordinator.memory import AccountMemory
 
+ANNOUNCED_AHEAD = 64
+"""Chunks that a collector may have announced beyond its grants before it is not believed any more. One that keeps to
+its credit is at most one ahead; the rest forgives chunks of an odd size."""
 CHUNKS_AHEAD = 2
 """Chunks a collector may have in the works: one being collected while the one before is announced."""
 SPARE_TURNS = 64
@@ -77,6 +80,11 @@ class CreditBook:
         """Environment steps the lease may take in all; 0 for one that is closed."""
         account = self._accounts.get(lease)
         return account.granted if account is not None else 0
+
+    def is_beyond(self, lease: int, env_steps: int) -> bool:
+        """Whether so many more steps are far more than this lease could have taken."""
+        account = self._accounts.get(lease)
+        return account is not None and account.arrived + env_steps > account.granted + ANNOUNCED_AHEAD * self._chunk
 
     @property
     def outstanding(self) -> int:

@@ -32,8 +32,11 @@ class EvaluationResult:
 
     @property
     def reward_mean(self) -> float:
-        """The mean return that `best` and `stop_value` go by."""
-        return math.fsum(self.returns) / len(self.returns)
+        """The mean return that `best` and `stop_value` go by; nan where returns are infinite, or their sum is."""
+        try:
+            return math.fsum(self.returns) / len(self.returns)
+        except (OverflowError, ValueError):
+            return math.nan
 
     def memory(self) -> ResultMemory:
         """What a restarted coordinator has to know."""

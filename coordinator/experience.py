@@ -179,6 +179,16 @@ class Experience:
         return used_up + self._index.confirm_loaded(loaded_row)
 
     @property
+    def told_row(self) -> int:
+        """The learner was told of every row below."""
+        return self._index.told_row
+
+    @property
+    def next_row(self) -> int:
+        """One above the newest row's id."""
+        return self._index.next_row
+
+    @property
     def first_live_row(self) -> int:
         """Rows below are evicted."""
         return self._index.first_live_row

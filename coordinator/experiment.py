@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.claims import Claims, Speaker
 from remuda.coordinator.commander import Commander
 from remuda.coordinator.decisions import End
 from remuda.coordinator.effects import CloseRun, Emit, Say, Step, WriteProgress, WriteTimers
@@ -79,8 +80,10 @@ class Experiment:
             judging=self._judging,
         )
         self._ending = Ending(experiment=identity.id, leases=self._leases, team=self._team, judging=self._judging)
+        self._claims = Claims(config=config, leases=self._leases, experience=self.experience, supply=self._supply)
         self._reception = Reception(
             standing=self._standing,
+            claims=self._claims,
             leases=self._leases,
             team=self._team,
             experience=self.experience,
@@ -140,13 +143,13 @@ class Experiment:
         news = self._staffing.wait(reason, now_s)
         return [Say(self.identity.id, reason)] if news and reason else []
 
-    def assign(self, number: int, role: Role, worker: str, now_s: float) -> list[Step]:
+    def assign(self, number: int, role: Role, worker: str, incarnation: int, now_s: float) -> list[Step]:
         """A worker was drawn from the herd for it."""
         if self.state == "queued":
             self._standing.start(now_s)
             self.experience.start(now_s)
             self._vitals.start(now_s)
-        return self._team.join(number, role, worker)
+        return self._team.join(number, role, worker, incarnation)
 
     def lend(self, role: Role, count: int, to: str) -> list[Step]:
         """Give workers back for another experiment that lacks them."""
@@ -174,9 +177,13 @@ class Experiment:
 
     # --- what happens ---
 
-    def receive(self, message: AnyMessage, now_s: float) -> list[Step]:
-        """A message about one of its leases, open or over."""
-        return self._reception.receive(message, now_s) + self._go_on(now_s)
+    def disbelief(self, message: AnyMessage, speaker: Speaker) -> str | None:
+        """Why what this worker says of one of its leases cannot be true; None where it can."""
+        return self._claims.disbelief(message, speaker)
+
+    def receive(self, message: AnyMessage, speaker: Speaker, now_s: float) -> list[Step]:
+        """A message about one of its leases, open or over, that may be believed."""
+        return self._reception.receive(message, speaker, now_s) + self._go_on(now_s)
 
     def worker_gone(self, number: int, why: str, now_s: float, *, handed_in: bool) -> list[Step]:
         """A worker was lost, left, or started a new life: its lease is over. `handed_in`: nothing is lost with it."""

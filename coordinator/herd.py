@@ -83,7 +83,7 @@ class Herd:
         if worker is None:
             return []
         self._registry.take_back(worker)
-        return self._give_up(worker, "it did not let go when its experiment ended", now_s) if release.dismiss else []
+        return self.dismiss(worker, "it did not let go when its experiment ended", now_s) if release.dismiss else []
 
     def status(self, now_s: float) -> list[WorkerStatus]:
         """Everybody, as `remuda status` shows them."""
@@ -123,11 +123,16 @@ class Herd:
             text = f"{worker.role} {worker.uuid} is stuck: beats, but no progress while {worker.activity}"
             steps.append(self._say_of(worker, text, "warning"))
         for worker in self._registry.hopeless(now_s):
-            steps += self._give_up(worker, f"stuck, no progress for {now_s - worker.progressed_s:.0f} s", now_s)
+            steps += self.dismiss(worker, f"stuck, no progress for {now_s - worker.progressed_s:.0f} s", now_s)
         return steps
 
-    def _give_up(self, worker: Worker, why: str, now_s: float) -> list[Step]:
-        """Take a worker out that does not answer. Its process ends, and its nanny starts it anew."""
+    def disbelieve(self, worker: Worker, why: str, now_s: float) -> list[Step]:
+        """A worker has said what cannot be: it does no more for anybody."""
+        text = f"{worker.role} {worker.uuid} on {worker.host} is not believed: {why}"
+        return [self._say_of(worker, text, "error"), *self.dismiss(worker, f"it is not believed: {why}", now_s)]
+
+    def dismiss(self, worker: Worker, why: str, now_s: float) -> list[Step]:
+        """Take a worker out that is of no use any more. Its process ends, and its nanny starts it anew."""
         steps = self._assignments.end(worker, why, now_s)
         self._registry.remove(worker)
         return [*steps, Post(worker.peer, Rejected("dismissed", why))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, nlargest
@@ -21,6 +21,7 @@ class Lease:
     number: int
     role: Role
     worker: str
+    incarnation: int
     index: int
     life: int = 0
     """Higher than that of any worker before it in this place: a replacement does not repeat the random numbers of the
@@ -28,6 +29,12 @@ class Lease:
     ready: bool = False
     """Its environments or networks are built."""
     draining: bool = False
+    failed: bool = False
+    """Its worker has said that it failed."""
+
+    def is_held_by(self, worker: str, incarnation: int) -> bool:
+        """Whether this life of this worker does the work."""
+        return (self.worker, self.incarnation) == (worker, incarnation)
 
 
 class LeaseBook:
@@ -47,7 +54,10 @@ class LeaseBook:
         self._draining: Counter[Role] = Counter()
         self._lives: dict[tuple[Role, int], int] = {}
         """Of the next worker that takes a place, where there was one."""
-        self._over: deque[int] = deque(maxlen=NUMBERS_KEPT)
+        self._mourned: set[int] = set()
+        """Those that are over of which their worker has said why it was lost."""
+        self._over: dict[int, tuple[str, int]] = {}
+        """The newest leases that are over, and which life of which worker held each."""
 
     def __len__(self) -> int:
         return len(self._leases)
@@ -57,13 +67,13 @@ class LeaseBook:
 
     # --- what happens ---
 
-    def open(self, number: int, role: Role, worker: str) -> Lease:
+    def open(self, number: int, role: Role, worker: str, incarnation: int) -> Lease:
         """A worker was drawn from the herd."""
         vacant = self._vacant[role]
         index = heappop(vacant) if vacant else len(self._places[role])
         life = self._lives.get((role, index), self._first_life)
         self._lives[role, index] = life + 1
-        lease = Lease(number=number, role=role, worker=worker, index=index, life=life)
+        lease = Lease(number=number, role=role, worker=worker, incarnation=incarnation, index=index, life=life)
         self._add(lease)
         return lease
 
@@ -84,8 +94,22 @@ class LeaseBook:
             del self._places[lease.role][lease.index]
             heappush(self._vacant[lease.role], lease.index)
             self._draining[lease.role] -= lease.draining
-            self._over.append(number)
+            self._over[number] = lease.worker, lease.incarnation
+            if len(self._over) > NUMBERS_KEPT:
+                oldest = next(iter(self._over))
+                del self._over[oldest]
+                self._mourned.discard(oldest)
         return lease
+
+    def last_word(self, number: int) -> bool:
+        """The worker that had this lease, which is over, says why it was lost; True for the first time."""
+        first = number not in self._mourned
+        self._mourned.add(number)
+        return first
+
+    def was_held_by(self, number: int, worker: str, incarnation: int) -> bool:
+        """Whether this lease is over, and this life of this worker had it."""
+        return self._over.get(number) == (worker, incarnation)
 
     # --- how it stands ---
 
@@ -129,18 +153,27 @@ class LeaseBook:
     def memory(self) -> LeaseBookMemory:
         """What a restarted coordinator has to know."""
         leases = [
-            LeaseMemory(lease.number, lease.role, lease.worker, lease.index, lease.life, lease.ready, lease.draining)
+            LeaseMemory(
+                number=lease.number,
+                role=lease.role,
+                worker=lease.worker,
+                index=lease.index,
+                life=lease.life,
+                ready=lease.ready,
+                draining=lease.draining,
+                incarnation=lease.incarnation,
+            )
             for lease in self
         ]
         lives: list[tuple[Role, int, int]] = [(role, index, life) for (role, index), life in self._lives.items()]
-        return LeaseBookMemory(leases, lives, list(self._over), self._first_life)
+        return LeaseBookMemory(leases, lives, list(self._over), self._first_life, list(self._over.values()))
 
     def remember(self, memory: LeaseBookMemory) -> None:
         """Go on from there; for a book that is empty."""
         for m in memory.leases:
-            self._add(Lease(m.number, m.role, m.worker, m.index, m.life, m.ready, m.draining))
+            self._add(Lease(m.number, m.role, m.worker, m.incarnation, m.index, m.life, m.ready, m.draining))
             self._draining[m.role] += m.draining
-        self._over.extend(memory.over)
+        self._over |= zip(memory.over, memory.over_holders, strict=False)
         self._first_life = memory.first_life
         self._lives = {(role, index): life for role, index, life in memory.lives}
         for role, places in self._places.items():

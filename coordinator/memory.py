@@ -101,6 +101,7 @@ class LeaseMemory(Memory, frozen=True):
     life: int
     ready: bool
     draining: bool
+    incarnation: int = 0
 
 
 class LeaseBookMemory(Memory, frozen=True):
@@ -113,6 +114,8 @@ class LeaseBookMemory(Memory, frozen=True):
     """The newest that are over: late chunks still find their ledger."""
     first_life: int = 0
     """Of a place's first worker."""
+    over_holders: list[tuple[str, int]] = []
+    """Worker and incarnation of each that is over, in the same order."""
 
 
 class ResultMemory(Memory, frozen=True):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from remuda.coordinator.claims import Claims, Speaker
 from remuda.coordinator.decisions import End
 from remuda.coordinator.effects import Emit, Say, Step
 from remuda.coordinator.experience import Experience
 from remuda.coordinator.failures import Failures
 from remuda.coordinator.judging import Judging
 from remuda.coordinator.leases import Lease, LeaseBook
+from remuda.coordinator.past_run import refused
 from remuda.coordinator.progress import ProgressRows
 from remuda.coordinator.reporting import collector_report
 from remuda.coordinator.standing import Standing
@@ -38,6 +40,7 @@ class Reception:
     """Passes on what is said to those it concerns."""
 
     standing: Standing
+    claims: Claims
     leases: LeaseBook
     team: Team
     experience: Experience
@@ -47,16 +50,16 @@ class Reception:
     failures: Failures
     vitals: Vitals
 
-    def receive(self, message: AnyMessage, now_s: float) -> list[Step]:
-        """A message about one of its leases, open or over."""
-        if isinstance(message, ChunkReady):
-            return self._chunk(message, now_s)
+    def receive(self, message: AnyMessage, speaker: Speaker, now_s: float) -> list[Step]:
+        """A message about one of its leases, open or over, that may be believed (see Claims.disbelief)."""
         lease = self.leases.find(getattr(message, "lease", 0))
-        if lease is None:  # late news of a lease that is over
-            return self._hung(message, now_s) if isinstance(message, WorkerFailed) else []
+        if lease is None:
+            return self._late(message, speaker, now_s)
         match message:
+            case ChunkReady():
+                return self._chunk(message, now_s)
             case Ready():
-                return self._ready(lease, now_s)
+                return [] if lease.ready or lease.draining else self._ready(lease, now_s)
             case Drained():
                 return self.team.drained(lease)
             case WorkerFailed():
@@ -71,6 +74,19 @@ class Reception:
                 return self.judging.played(message, lease.worker, self.standing.counters(now_s), now_s)
             case _:
                 return self._from_learner(lease, message, now_s)
+
+    def _late(self, message: AnyMessage, speaker: Speaker, now_s: float) -> list[Step]:
+        """News of a lease that is over: of the worker that had it, and of nobody else."""
+        its_own = self.claims.is_late_word_of(speaker, getattr(message, "lease", 0))
+        match message:
+            case ChunkReady() if its_own and self.claims.names_its_own(message, speaker):
+                return self._chunk(message, now_s)
+            case ChunkReady():
+                return [refused(message, "it is not a chunk of the worker that had this lease")]
+            case WorkerFailed() if its_own:
+                return self._hung(message, now_s)
+            case _:
+                return []
 
     def _from_learner(self, lease: Lease, message: AnyMessage, now_s: float) -> list[Step]:
         match message:
@@ -142,15 +158,19 @@ class Reception:
     # --- work fails ---
 
     def _failed(self, lease: Lease, message: WorkerFailed, now_s: float) -> list[Step]:
-        """An exception has ended its work."""
+        """An exception has ended its work. Said again it is no other failure."""
+        if lease.failed:
+            return []
+        lease.failed = True
         which = f"{_ordinal(self.failures.failed(lease.worker, now_s))} failure of {lease.role} {lease.worker}"
         self._give_up_if_hopeless(f"workers fail: {message.error}", now_s)
         return [self._tell_of(which, message), *self.team.failed(lease)]
 
     def _hung(self, message: WorkerFailed, now_s: float) -> list[Step]:
         """A worker that was given up says what it was doing all the time."""
+        first = self.leases.last_word(message.lease)
         hung = message.error.startswith("dismissed: ")  # else it had been replaced, and failed at that
-        if hung and not self.standing.over:
+        if first and hung and not self.standing.over:
             self.failures.counted(now_s)
             self._give_up_if_hopeless(f"workers hang: {message.error}", now_s)
         return [self._tell_of(f"lease {message.lease}", message)]

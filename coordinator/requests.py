@@ -22,6 +22,11 @@ class RequestQueue:
             self._waiting[request.request] = request
 
     @property
+    def expected(self) -> int:
+        """The number of the request that is to be answered next."""
+        return self._next
+
+    @property
     def next(self) -> BatchRequest | None:
         """The one to be answered next, if it has come."""
         return self._waiting.get(self._next)

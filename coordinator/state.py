@@ -14,6 +14,7 @@ from typing import get_args
 from uuid import uuid4
 
 from remuda.coordinator.assignments import Assignments
+from remuda.coordinator.claims import UNDER_A_LEASE, Speaker, speaker_at
 from remuda.coordinator.clients import About, Clients
 from remuda.coordinator.closing import Closing
 from remuda.coordinator.effects import (
@@ -61,6 +62,7 @@ from remuda.wire.messages import (
     StopExperiment,
     Submit,
     WorkerFailed,
+    shortened,
 )
 
 _FROM_ANYBODY = (Register, *get_args(ClientMessage), ChunkReady, WorkerFailed, Bye)
@@ -196,21 +198,34 @@ class Coordinator:
                 return self._closing.refusal(message) or self._herd.register(message, asked.peer, now_s)
             case Submit() | StatusRequest() | StopExperiment() | LogRequest() | Shutdown():
                 return self._clients.handle(message, asked, now_s)
+            case _ if isinstance(message, UNDER_A_LEASE):
+                return self._under_a_lease(message, worker, asked.peer, now_s)
             case _:
-                return self._under_a_lease(message, now_s)
+                return []  # nothing that anybody says to a coordinator
 
-    def _under_a_lease(self, message: AnyMessage, now_s: float) -> list[Step]:
-        """What a worker says of its work."""
+    def _under_a_lease(self, message: AnyMessage, worker: Worker | None, peer: bytes, now_s: float) -> list[Step]:
+        """What a worker says of its work: heard if it can be true and is its to say."""
         experiment = self._assignments.find(getattr(message, "lease", 0))
         match experiment:
             case Experiment():
-                steps = experiment.receive(message, now_s)
+                speaker = speaker_at(peer) if worker is None else Speaker(worker.uuid, worker.incarnation)
+                why = experiment.disbelief(message, speaker)
+                if why is not None:
+                    return self._disbelieve(message, worker, why, now_s)
+                steps = experiment.receive(message, speaker, now_s)
                 self._recollection.heard(experiment, message, steps)
                 return steps
             case PastRun():
                 return experiment.receive(message)
             case None:
                 return [refused(message, "no such lease")] if isinstance(message, ChunkReady) else []
+
+    def _disbelieve(self, message: AnyMessage, worker: Worker | None, why: str, now_s: float) -> list[Step]:
+        steps: list[Step] = [refused(message, why)] if isinstance(message, ChunkReady) else []
+        if worker is None:
+            return steps
+        steps += self._herd.disbelieve(worker, shortened(why), now_s)
+        return steps + self._assignments.schedule(now_s)
 
     # --- time ---
 

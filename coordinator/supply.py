@@ -29,6 +29,8 @@ from remuda.wire.messages import (
 
 SERVED_KEPT = 15
 """Answers remembered besides the newest: more than a learner ever waits for at a time."""
+MOST_REQUESTS_AHEAD = 16
+"""Requests of a learner that may be there before the oldest of them is answered: more than it ever has."""
 
 
 class Supply:
@@ -133,6 +135,20 @@ class Supply:
         self._experience.settle(self.policy)
         steps = self._delete(self._experience.confirm_loaded(message.loaded_row)) + self._serve()
         return steps + self.extend_credit()
+
+    def may_be_asked(self, message: BatchRequest) -> bool:
+        """Whether this request is one of the next."""
+        next_ = message.oldest if self._resuming else self._requests.expected
+        return 1 <= message.oldest <= message.request < next_ + MOST_REQUESTS_AHEAD
+
+    @property
+    def told_row(self) -> int:
+        """The learner was told of every row below. Of one that is back, nobody knows how far that was."""
+        return self._experience.next_row if self._resuming else self._experience.told_row
+
+    def is_beyond_credit(self, lease: int, env_steps: int) -> bool:
+        """Whether a collector could not have collected so many more steps, even with every grant it has."""
+        return self._credit.is_beyond(lease, env_steps)
 
     def trained(self, train_iter: int) -> None:
         """The learner says how far it has come."""

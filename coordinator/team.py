@@ -25,9 +25,9 @@ class Team:
     supply: Supply
     judging: Judging
 
-    def join(self, number: int, role: Role, worker: str) -> list[Step]:
+    def join(self, number: int, role: Role, worker: str, incarnation: int) -> list[Step]:
         """A worker was drawn from the herd."""
-        lease = self.leases.open(number, role, worker)
+        lease = self.leases.open(number, role, worker, incarnation)
         checkpoint, replay, steps = self._start(role)
         message = Assign(
             lease=number,

@@ -37,7 +37,7 @@ _SECTIONS = {
 }
 _FILES = (parts, *_SECTIONS.values())
 _StructT = TypeVar("_StructT", bound=msgspec.Struct)
-_NAMED = ("Count", "Uuid", "ShortText", "LongText", "PathText", "FileName")
+_NAMED = ("Count", "Uuid", "ShortText", "LongText", "PathText", "FileName", "Finite", "Seconds")
 _WORDS: dict[object, str] = {
     int: "integer",
     float: "number",
@@ -272,10 +272,11 @@ def _annotated(hint: object) -> str:
     if meta.ge is not None:
         limits.append(f"{meta.ge} … {'2^53' if meta.le == 2**53 else meta.le}")
     if meta.max_length is not None:
-        limits.append(f"{meta.min_length or 0} … {meta.max_length:,}{'' if base is bytes else ' characters'}")
+        unit = {str: " characters", bytes: ""}.get(base, " entries")
+        limits.append(f"{meta.min_length or 0} … {meta.max_length:,}{unit}")
     if meta.pattern is not None:
         limits.append(f"matching `{meta.pattern}`")
-    return ", ".join([_WORDS[base], *limits])
+    return ", ".join([_type(base), *limits])
 
 
 def _documented(module: ast.Module) -> Iterator[tuple[tuple[str, str], str]]:

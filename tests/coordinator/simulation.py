@@ -17,7 +17,7 @@ from uuid import UUID
 import msgspec
 import numpy as np
 
-from remuda.buffer.chunk import ChunkError
+from remuda.buffer.chunk import ChunkError, chunk_name
 from remuda.buffer.index import Prioritized
 from remuda.buffer.ring import ColumnRing
 from remuda.config.schema import ExperimentConfig
@@ -616,7 +616,7 @@ class World:
         else:
             env_steps = self.plan.chunk_slots + self.rng.randint(0, 7)
             rows = max(env_steps - (2 if sequence == 0 else 0), 1)
-        file = f"{worker.uuid}_{worker.incarnation:06d}_{sequence:09d}.chunk"
+        file = chunk_name(ChunkId(worker.uuid, worker.incarnation, sequence))
         self.disk.add(file)
         if self.rng.random() < self.damage:
             self.damaged.add(file)

@@ -16,7 +16,7 @@ LEARNER = 7
 
 def judging() -> Judging:
     leases = LeaseBook(0)
-    leases.open(LEARNER, "learner", "worker").ready = True
+    leases.open(LEARNER, "learner", "worker", 1).ready = True
     return Judging("experiment", "/runs/x", Commander(config()), leases, ProgressRows(config(), None))
 
 

@@ -23,15 +23,16 @@ def few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assignments, "LEASES_KEPT", KEPT)
 
 
-def said_by_somebody(world: World, message: AnyMessage) -> list[fx.Effect]:
+def said_by_somebody(world: World, message: AnyMessage, worker: Worker | None = None) -> list[fx.Effect]:
     """What a message leads to of a worker that is not registered any more, and that has said nothing before."""
-    peer = f"somebody:{next(SOMEBODY)}:sim".encode()
+    who = "somebody:1" if worker is None else f"{worker.uuid}:{worker.incarnation}"
+    peer = f"{who}:gone:{next(SOMEBODY)}".encode()
     return world.coordinator.handle(Received(peer, Channel().post(message, world.now_s)), world.now_s)
 
 
-def is_known(world: World, lease: int) -> bool:
-    """Whether somebody finds a run to tell of what happened under this lease, which is over."""
-    return any(isinstance(e, fx.Say) for e in said_by_somebody(world, WorkerFailed(lease, "gone", "nowhere")))
+def is_known(world: World, lease: int, worker: Worker | None = None) -> bool:
+    """Whether this worker finds a run to tell of what happened under this lease, which is over."""
+    return any(isinstance(e, fx.Say) for e in said_by_somebody(world, WorkerFailed(lease, "gone", "nowhere"), worker))
 
 
 def collector(world: World) -> Worker:
@@ -74,12 +75,14 @@ def test_of_runs_that_are_over_the_newest_are_known() -> None:
 @pytest.mark.parametrize("restarted", [False, True])
 def test_of_a_run_that_goes_on_all_are_known_that_its_journal_has(restarted: bool) -> None:
     world = busy_world()
-    over = [collector(world).lease]
-    over += [anew(world) for _ in range(4 * KEPT)]
+    over: list[tuple[int, Worker]] = []
+    for _ in range(4 * KEPT):
+        over.append((collector(world).lease, collector(world)))
+        newest = anew(world)
     if restarted:
         world.crash()
-    assert all(is_known(world, lease) for lease in over[:-1])
-    assert not is_known(world, over[-1] + 1)
+    assert all(is_known(world, lease, worker) for lease, worker in over)
+    assert not is_known(world, newest + 1, collector(world))
 
 
 def test_the_oldest_lease_goes_on_over_a_restart_however_many_came_and_went(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,11 +102,12 @@ def test_the_oldest_lease_goes_on_over_a_restart_however_many_came_and_went(monk
 
 def test_a_chunk_counts_that_comes_after_many_leases() -> None:
     world = busy_world()
-    first, meta = collector(world).lease, world.write_chunk(collector(world), PolicyRef())
+    who = collector(world)
+    first, meta = who.lease, world.write_chunk(who, PolicyRef())
     for _ in range(4 * KEPT):
         anew(world)
     counted = world.experiment().env_step
-    [answer, *_] = [e for e in said_by_somebody(world, ChunkReady(first, meta)) if isinstance(e, fx.Send)]
+    [answer, *_] = [e for e in said_by_somebody(world, ChunkReady(first, meta), who) if isinstance(e, fx.Send)]
     assert isinstance(answer.envelope.message, ChunkAccepted)
     assert answer.envelope.message.rejected is None
     assert world.experiment().env_step == counted + meta.env_steps

@@ -60,13 +60,13 @@ def test_a_lease_costs_as_much_to_open_and_close_however_many_there_are() -> Non
     def per_lease(count: int) -> float:
         book = LeaseBook()
         for number in range(count):
-            book.open(number, "collector", str(number))
+            book.open(number, "collector", str(number), 1)
 
         def turn() -> None:
             for number in range(0, 20, 2):
                 book.close(number)
             for number in range(count, count + 10):
-                assert book.open(number, "collector", str(number)).index < 20
+                assert book.open(number, "collector", str(number), 1).index < 20
             assert book.count_staying("collector") == count
 
         return operations(turn)

@@ -34,6 +34,7 @@ _TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
 _PATTERNS = {
     "^[0-9a-f]{8}": st.uuids().map(str),
     "^[0-9a-f]{64": st.binary(min_size=32, max_size=32).map(bytes.hex),
+    "^[^/]+(/[^/]": st.text("ab", min_size=1, max_size=5),
     "^[A-Za-z0-9]": st.text("aZ09._-", max_size=199).map("x".__add__),
 }
 """By how they begin: hypothesis could read the patterns itself, but a hundred times slower."""
@@ -88,7 +89,10 @@ def _alike(type_: type[Any], values: dict[str, Any]) -> dict[str, Any]:
     """Cut the fields that have to be as long as each other."""
     names = _ALIKE.get(type_, ())
     flat = {name: values[name] if isinstance(values[name], list) else values[name].ravel() for name in names}
-    return values | {name: value[: min(map(len, flat.values()))] for name, value in flat.items()}
+    shortest = min(map(len, flat.values()), default=0)
+    infos = {name: values[name] for name in ("episode_info", "info") if name in values and names}
+    cut = {name: {key: value[:shortest] for key, value in info.items()} for name, info in infos.items()}
+    return values | cut | {name: value[:shortest] for name, value in flat.items()}
 
 
 def _scalars(type_: Type) -> st.SearchStrategy[Any]:
@@ -96,6 +100,8 @@ def _scalars(type_: Type) -> st.SearchStrategy[Any]:
         case IntType():
             return st.integers(-(2**31) if type_.ge is None else type_.ge, 2**53 if type_.le is None else type_.le)
         case FloatType():
+            if type_.ge is not None:
+                return st.floats(type_.ge, type_.le, allow_nan=False)
             return st.floats(allow_nan=False)  # nan is not equal to itself; a test of its own sends one
         case StrType():
             return _TEXT if type_.pattern is None else _PATTERNS[type_.pattern[:12]]

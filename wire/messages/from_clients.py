@@ -35,10 +35,10 @@ class Submit(Message, frozen=True):
     run_dir: PathText
     """Absolute, or relative to the coordinator's runs folder."""
     on_exists: Literal["error", "resume", "force", "rename"] = "error"
-    priority: int = 0
+    priority: Annotated[int, Meta(ge=-(2**31), le=2**31)] = 0
     git: GitState | None = None
     """Of the client's working directory; null outside of a repository."""
-    provenance: dict[str, Origin] = field(default_factory=dict[str, Origin])
+    provenance: Annotated[dict[ShortText, Origin], Meta(max_length=10_000)] = field(default_factory=dict[str, Origin])
     """Where each setting came from, by dotted key."""
     experiment: Uuid | None = None
     """The id it shall have. With one, a submission that is repeated (to a coordinator that was started again, say) is

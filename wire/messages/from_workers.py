@@ -9,19 +9,27 @@ from msgspec import Meta, field
 from numpy.typing import NDArray
 
 from remuda.wire.messages.parts import (
+    AnyReturns,
     CheckpointReason,
     CheckpointRecord,
     ChunkMeta,
     Count,
+    EpisodeInfo,
+    EpisodeLengths,
     FileName,
     LongText,
     Message,
     Part,
     PolicyRef,
     Role,
+    Seconds,
     ShortText,
     Uuid,
+    check_episodes,
 )
+
+Numbers = Annotated[dict[ShortText, float], Meta(max_length=1_000)]
+"""By name; nan or infinite where that is what they are."""
 
 
 class Register(Message, frozen=True):
@@ -56,7 +64,7 @@ class Beat(Message, frozen=True):
     lease: Count = 0
     """The lease it believes it holds; 0 none."""
     rss_bytes: Count = 0
-    cpu_s: float = 0.0
+    cpu_s: Seconds = 0.0
 
 
 class Ready(Message, frozen=True):
@@ -80,22 +88,22 @@ class CollectorReport(Message, frozen=True):
     """Of the policy it acts with."""
     episode_count: Count
     step_count: Count
-    duration_s: float
+    duration_s: Seconds
     reward_mean: float
     """nan where no episode finished."""
     reward_std: float
-    statistics: dict[ShortText, float] = field(default_factory=dict[str, float])
+    statistics: Numbers = field(default_factory=dict[str, float])
     """More of the episodes' returns, lengths and what they reported: `reward_median`, `length_max`; nan likewise."""
 
 
 class TimedBlock(Part, frozen=True):
     """What a process spends time on."""
 
-    path: ShortText
+    path: Annotated[str, Meta(max_length=1_000, pattern=r"^[^/]+(/[^/]+){0,15}\Z")]
     """`collect/act` is the block `act` inside `collect`."""
     count: Count
     """How often it was entered."""
-    total_s: float
+    total_s: Seconds
 
 
 class WorkerVitals(Message, frozen=True):
@@ -103,12 +111,12 @@ class WorkerVitals(Message, frozen=True):
     when the lease ends."""
 
     lease: Count
-    elapsed_s: float
+    elapsed_s: Seconds
     """Since the lease began."""
-    cpu_s: float
+    cpu_s: Seconds
     """Processor time since then, of all threads."""
     rss_bytes: Count
-    blocks: list[TimedBlock]
+    blocks: Annotated[list[TimedBlock], Meta(max_length=1_000)]
 
 
 class BatchRequest(Message, frozen=True):
@@ -156,7 +164,7 @@ class LearnerReport(Message, frozen=True):
 
     lease: Count
     train_iter: Count
-    metrics: dict[str, float]
+    metrics: Numbers
 
 
 class CheckpointSaved(Message, frozen=True):
@@ -174,16 +182,15 @@ class EvaluationDone(Message, frozen=True):
     lease: Count
     evaluation: Count
     first_episode: Count
-    returns: list[float]
-    lengths: list[Count]
-    duration_s: float
-    info: dict[ShortText, list[float]] = field(default_factory=dict[str, list[float]])
-    """As ChunkMeta.episode_info."""
+    returns: AnyReturns
+    lengths: EpisodeLengths
+    duration_s: Seconds
+    info: EpisodeInfo = field(default_factory=dict[str, list[float]])
+    """What these episodes reported besides."""
 
     def __post_init__(self) -> None:
         """Raise ValueError where episodes lack a return or a length."""
-        if len(self.returns) != len(self.lengths):
-            raise ValueError(f"{len(self.returns)} returns of {len(self.lengths)} episodes")
+        check_episodes(self.returns, self.lengths, self.info)
 
 
 class Drained(Message, frozen=True):

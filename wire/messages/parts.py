@@ -6,17 +6,42 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
+from remuda.config.bounds import MOST_EVALUATION_EPISODES
+
 Role = Literal["collector", "evaluator", "learner"]
 CheckpointReason = Literal["initial", "interval", "evaluation", "final", "interrupt"]
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]
-Uuid = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")]
+_LARGEST = 1.7976931348623157e308
+Finite = Annotated[float, Meta(ge=-_LARGEST, le=_LARGEST)]
+"""A number: neither nan nor infinite."""
+Seconds = Annotated[float, Meta(ge=0.0, le=1e15)]
+"""A duration: thirty million years are enough."""
+Uuid = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\Z")]
 _SHORT_CHARACTERS = 1_000
 ShortText = Annotated[str, Meta(max_length=_SHORT_CHARACTERS)]
 LongText = Annotated[str, Meta(max_length=200_000)]
 PathText = Annotated[str, Meta(min_length=1, max_length=4_096)]
-FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")]
+FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}\Z")]
 """A bare file name: no separator, no leading dot, so it cannot leave the folder it belongs to."""
+
+
+_EPISODES = Meta(max_length=MOST_EVALUATION_EPISODES)
+EpisodeLengths = Annotated[list[Count], _EPISODES]
+FiniteReturns = Annotated[list[Finite], _EPISODES]
+AnyReturns = Annotated[list[float], _EPISODES]
+"""What an environment paid may be infinite, or no number at all."""
+EpisodeInfo = Annotated[dict[ShortText, Annotated[list[Finite], _EPISODES]], Meta(max_length=1_000)]
+"""By name, what episodes reported besides (see the setting env.episode_info); not every one need have."""
+
+
+def check_episodes(returns: list[float], lengths: list[int], info: dict[str, list[float]]) -> None:
+    """Raise ValueError, which the codec takes for a malformed message, where these are not of the same episodes."""
+    if len(returns) != len(lengths):
+        raise ValueError(f"{len(returns)} returns of {len(lengths)} episodes")
+    for name, values in info.items():
+        if len(values) > len(returns):
+            raise ValueError(f"{len(values)} values of {name!r} of {len(returns)} episodes")
 
 
 def shortened(text: str) -> str:
@@ -39,7 +64,7 @@ class Counters(Part, frozen=True):
     train_iter: Count = 0
     episode: Count = 0
     policy_version: Count = 0
-    wall_s: float = 0.0
+    wall_s: Seconds = 0.0
 
 
 class PolicyRef(Part, frozen=True, order=True):
@@ -73,18 +98,17 @@ class ChunkMeta(Part, frozen=True):
     """Over the columns' names and bytes, in sorted order of name; see storage/tensor_file.py."""
     policy: PolicyRef
     """The oldest policy that acted in it."""
-    collect_s: float
-    episode_returns: list[float] = field(default_factory=list[float])
+    collect_s: Seconds
+    episode_returns: FiniteReturns = field(default_factory=list[float])
     """Undiscounted returns of the episodes that ended in it, in order of ending."""
-    episode_lengths: list[Count] = field(default_factory=list[int])
+    episode_lengths: EpisodeLengths = field(default_factory=list[int])
     """Their lengths, as many."""
-    episode_info: dict[ShortText, list[float]] = field(default_factory=dict[str, list[float]])
-    """What these episodes reported besides (see the setting env.episode_info), finite; not every one need have."""
+    episode_info: EpisodeInfo = field(default_factory=dict[str, list[float]])
+    """What these episodes reported besides."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError, which the codec takes for a malformed message, where numbers contradict each other."""
-        if len(self.episode_returns) != len(self.episode_lengths):
-            raise ValueError(f"{len(self.episode_returns)} returns of {len(self.episode_lengths)} episodes")
+        """Raise ValueError where numbers contradict each other."""
+        check_episodes(self.episode_returns, self.episode_lengths, self.episode_info)
 
 
 class IndexedChunk(Part, frozen=True):
@@ -99,11 +123,11 @@ class CheckpointRecord(Part, frozen=True):
 
     train_iter: Count
     env_step: Count
-    wall_s: float
-    reward: float | None
+    wall_s: Seconds
+    reward: Finite | None
     """Mean evaluation return of exactly this file; null until evaluated."""
     file: FileName
-    sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
+    sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
     created: ShortText
     """Local time, ISO 8601 with offset."""
     episode: Count = 0

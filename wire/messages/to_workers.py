@@ -8,6 +8,7 @@ import numpy as np
 from msgspec import Meta, field
 from numpy.typing import NDArray
 
+from remuda.config.bounds import MOST_EVALUATION_EPISODES
 from remuda.wire.messages.parts import (
     CheckpointReason,
     ChunkId,
@@ -131,7 +132,7 @@ class Evaluate(Message, frozen=True):
     train_iter: Count
     env_step: Count
     first_episode: Count
-    episodes: Annotated[int, Meta(ge=1, le=1_000_000)]
+    episodes: Annotated[int, Meta(ge=1, le=MOST_EVALUATION_EPISODES)]
 
 
 class Drain(Message, frozen=True):

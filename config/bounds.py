@@ -1,0 +1,6 @@
+"""Bounds that a setting shares with the message it travels in: what a config may say, a message can carry."""
+
+from __future__ import annotations
+
+MOST_EVALUATION_EPISODES = 100_000
+"""Of one evaluation, all evaluators together: the results of all of them fit into one message."""

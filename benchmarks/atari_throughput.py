@@ -161,6 +161,7 @@ def updates(config: ExperimentConfig, threads: int) -> float:
             "valid": np.ones(slots, np.bool_),
             "log_prob": np.full(slots, -1.8, np.float32),
             "version": np.zeros(rows, np.int64),
+            "return_so_far": np.zeros(rows, np.float32),
         }
         env_steps = float(rows * plan.slots_per_row)
     return _seconds(lambda: algorithm.learn(batch)) / env_steps

@@ -42,4 +42,4 @@ def make_rollout(
 def _rows(config: ExperimentConfig) -> Rows:
     if isinstance(config.policy, DqnConfig):
         return NStepRows(n_step=config.policy.n_step, discount=config.policy.discount)
-    return SegmentRows()
+    return SegmentRows(discount=config.policy.discount)

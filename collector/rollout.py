@@ -114,7 +114,9 @@ class Rollout:
         self._progress = progress
         self._timers = timers or Timers()
         observation, action = single_spaces(vector_env)
-        self._trace = Trace(observation, action, num_envs=vector_env.num_envs, kept=rows.kept)
+        self._trace = Trace(
+            observation, action, num_envs=vector_env.num_envs, kept=rows.kept, recorded=policy.recorded()
+        )
         self._acted = [PolicyRef()] * rows.kept  # which policy acted, per kept slot
         self._episodes = EpisodeTotals(vector_env.num_envs)
         self._info_names = tuple(episode_info)

@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from remuda.collector.frames import observation_columns
-from remuda.collector.n_step import n_step_windows
+from remuda.collector.n_step import Floats, n_step_windows
 from remuda.collector.trace import Trace
 from remuda.environments.spaces import Array
 
@@ -71,11 +71,17 @@ class SegmentRows:
     Columns: obs [rows, T + 1, …], action [rows, T, …], reward float32 [rows, T], terminated, done and valid bool
     [rows, T], and whatever the policy records of each action, such as log_prob [rows, T]. A slot that is not valid is
     the environment's reset: neither counted nor to be learned from. obs[:, t + 1] is the true last observation where
-    slot t ended an episode. Images come as frames and indices.
+    slot t ended an episode. return_so_far float32 [rows] is the discounted sum of the rewards that the episode under
+    way had brought before the segment (gamma * sum + reward, step by step). Images come as frames and indices.
     """
 
     whole_slots = True
     kept = 1  # whether the slot before the chunk ended an episode decides whether the first one is a reset
+
+    def __init__(self, *, discount: float) -> None:
+        self._discount = discount
+        self._return_so_far: Floats | None = None
+        """[env], after the newest segment."""
 
     def take(self, trace: Trace, *, last: bool) -> tuple[dict[str, Array], int]:
         """See Rows. A segment is never left incomplete, so with `last` there is nothing to give."""
@@ -91,10 +97,24 @@ class SegmentRows:
         }
         for name, values in trace.recorded.items():
             columns[name] = _by_env(values[new])
+        columns["return_so_far"] = self._advance_returns(trace)
         trace.pending[: trace.end] = False
         if last:
             return {name: column[:0] for name, column in columns.items()}, 0
         return columns, trace.kept
+
+    def _advance_returns(self, trace: Trace) -> Array:
+        """Return the sums before the segments, and go on to those after them."""
+        before = np.zeros(trace.num_envs) if self._return_so_far is None else self._return_so_far
+        start = np.where(trace.done[trace.kept - 1], 0.0, before)
+        reward, done, valid = trace.reward[trace.new], trace.done[trace.new], trace.pending[trace.new]
+        if not len(reward):
+            return start.astype(np.float32)
+        steps_from = np.cumsum(valid[::-1], axis=0)[::-1]  # [time, env]: real steps from this slot on
+        ends_from = np.cumsum(done[::-1], axis=0)[::-1]
+        brought = np.where(ends_from > 0, 0.0, reward * self._discount ** (steps_from - valid)).sum(axis=0)
+        self._return_so_far = brought + np.where(ends_from[0] > 0, 0.0, start * self._discount ** steps_from[0])
+        return start.astype(np.float32)
 
 
 def _by_env(values: Array) -> Array:

@@ -19,12 +19,22 @@ class Trace:
     episode. `pending` marks the real steps whose rows have not been given out.
     """
 
-    def __init__(self, observation: Space, action: Space, *, num_envs: int, kept: int) -> None:
+    def __init__(
+        self,
+        observation: Space,
+        action: Space,
+        *,
+        num_envs: int,
+        kept: int,
+        recorded: Mapping[str, tuple[tuple[int, ...], str]] | None = None,
+    ) -> None:
+        """`recorded` is Policy.recorded: shape and dtype of what is kept of each action, by name."""
         self.kept = kept
         self.end = kept  # the next free slot
         self.num_envs = num_envs
         self.recorded: dict[str, Array] = {}
-        """[time, env, …]: what the policy recorded of its actions, by name; allocated when first recorded."""
+        """[time, env, …]: what the policy recorded of its actions, by name; 0 where it did not act."""
+        self._recorded_layouts = dict(recorded or {})
         self._layouts = (column_layout(observation, what="observation"), column_layout(action, what="action"))
         self._allocate(kept)
 
@@ -40,13 +50,14 @@ class Trace:
         self.done: Bools = np.zeros(size, np.bool_)
         self.over: Bools = np.zeros(size, np.bool_)
         self.pending: Bools = np.zeros(size, np.bool_)
+        layouts = self._recorded_layouts
+        self.recorded = {name: np.zeros((*size, *shape), dtype) for name, (shape, dtype) in layouts.items()}
 
     def begin(self, steps: int) -> None:
         """Start a stretch of at most `steps` slots, dropping the slots of one that was not finished."""
         self.end = self.kept
         if self.slots >= self.kept + steps:
             return
-        self.recorded.clear()
         old = self._per_slot()
         seen = self.observations
         self._allocate(self.kept + steps)
@@ -83,8 +94,6 @@ class Trace:
     def record(self, recorded: Mapping[str, Array]) -> None:
         """Keep what the policy says of the actions [env, …] of the slot that is filled next."""
         for name, values in recorded.items():
-            if name not in self.recorded:
-                self.recorded[name] = np.zeros((self.slots, *values.shape), values.dtype)
             self.recorded[name][self.end] = values
 
     def append_reset(self, observation: Array) -> None:

@@ -57,6 +57,13 @@ def _all_finite(value: JsonValue) -> JsonValue:
     return value
 
 
+def _at_least_one_layer(hidden: tuple[int, ...]) -> tuple[int, ...]:
+    """Keep out a network of which nothing can be split into value and advantage."""
+    if not hidden:
+        raise ValueError("should name one hidden layer at least, not []")
+    return hidden
+
+
 Positive = Annotated[int, Field(gt=0, le=LARGEST_COUNT), BeforeValidator(_no_bool)]
 NonNegative = Annotated[int, Field(ge=0, le=LARGEST_COUNT), BeforeValidator(_no_bool)]
 Float = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_no_bool)]
@@ -127,13 +134,13 @@ class DqnConfig(Section):
 
     type: Literal["dqn"] = "dqn"
     """Which algorithm."""
-    hidden: tuple[Positive, ...] | None = None
-    """Units of each hidden layer; a dueling head splits after the last but one. Null is [128, 128, 64], and [512] for
-    images."""
+    hidden: Annotated[tuple[Positive, ...], AfterValidator(_at_least_one_layer)] | None = None
+    """Units of each hidden layer, one layer at least; a dueling head splits after the last but one. Null is
+    [128, 128, 64], and [512] for images."""
     convolution: tuple[ConvolutionLayer, ...] | None = None
-    """Layers that read images (uint8 or boolean observations of three axes), each [filters, kernel, stride], before
-    the hidden layers. Null takes [[32, 8, 4], [64, 4, 2], [64, 3, 1]] (Mnih et al. 2015), and for images of less than
-    36 pixels [[16, 3, 1]] (Young and Tian 2019)."""
+    """Layers that read images (uint8 observations of two to four axes, boolean ones of three or four), each [filters,
+    kernel, stride], before the hidden layers. Null takes [[32, 8, 4], [64, 4, 2], [64, 3, 1]] (Mnih et al. 2015), and
+    for images of less than 36 pixels [[16, 3, 1]] (Young and Tian 2019)."""
     dueling: bool = True
     """Separate value and advantage streams (Wang et al. 2016)."""
     double: bool = True
@@ -165,9 +172,9 @@ class ActorCriticConfig(Section):
     """Whether policy and value share the hidden layers, which halves what an update costs, or have such layers each,
     which keeps one from disturbing the other. Null shares them for images."""
     convolution: tuple[ConvolutionLayer, ...] | None = None
-    """Layers that read images (uint8 or boolean observations of three axes), each [filters, kernel, stride], before
-    the hidden layers. Null takes [[32, 8, 4], [64, 4, 2], [64, 3, 1]] (Mnih et al. 2015), and for images of less than
-    36 pixels [[16, 3, 1]] (Young and Tian 2019)."""
+    """Layers that read images (uint8 observations of two to four axes, boolean ones of three or four), each [filters,
+    kernel, stride], before the hidden layers. Null takes [[32, 8, 4], [64, 4, 2], [64, 3, 1]] (Mnih et al. 2015), and
+    for images of less than 36 pixels [[16, 3, 1]] (Young and Tian 2019)."""
     activation: Literal["tanh", "relu"] | None = None
     """What follows each hidden layer; null is tanh, and relu for images. Convolutions are followed by relu."""
     discount: Discount = 0.99
@@ -251,7 +258,7 @@ class LearnerConfig(Section):
     batch."""
     segments_per_update: Positive | None = None
     """On-policy algorithms only: segments (of `policy.horizon_steps` steps of one environment) per update; null takes
-    one of every environment."""
+    one of every environment of `collector.count` collectors, in serial mode too, where one collector makes them all."""
     prefetch_batches: Positive = 16
     """Replay only: batches asked for in one request; the next request is in flight while these are trained on."""
     device: str = "cpu"

@@ -14,7 +14,7 @@ Array: TypeAlias = npt.NDArray[Any]
 
 
 class UnsupportedSpaceError(ValueError):
-    """The space is not one array per step, so no column can hold it."""
+    """The space is not one array of numbers per step, so no column can hold it."""
 
 
 def column_layout(space: Space, *, what: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
@@ -26,10 +26,12 @@ def column_layout(space: Space, *, what: str) -> tuple[tuple[int, ...], np.dtype
     """
     if not isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiBinary | spaces.MultiDiscrete):
         raise UnsupportedSpaceError(
-            f"the {what} space {space} is not one array per step; Box, Discrete, MultiDiscrete and MultiBinary are. "
+            f"the {what} space {space} is not one array per step; Box and Discrete are. "
             "Return the environment from a function of your own (env.make) inside a wrapper that makes it one, such as "
             "gymnasium.wrappers.FlattenObservation"
         )
+    if 0 in (space.shape or ()):
+        raise UnsupportedSpaceError(f"the {what} space {space} holds no number: give it a shape without 0")
     known = cast(Space, space)
     dtype = np.dtype(known.dtype)
     return tuple(known.shape or ()), np.dtype(np.float32) if dtype.kind == "f" else dtype

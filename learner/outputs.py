@@ -17,6 +17,7 @@ from remuda.logbook.book import Logbook
 from remuda.logbook.training_reports import LearnReport
 from remuda.policy.base import Algorithm
 from remuda.policy.model_artifact import Exporter
+from remuda.policy.row_plan import row_plan
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import CheckpointReason, CheckpointRecord, Counters
 
@@ -24,6 +25,15 @@ EXPORTED: Sequence[CheckpointReason] = ("initial", "interval", "final")
 """Checkpoints after which model/ is written anew, always."""
 EXPORT_INTERVAL_S = 30.0
 """After those for evaluations, which may come many times a second, at most so often."""
+
+
+def batch_line(config: ExperimentConfig) -> str:
+    """What an update learns from, for people."""
+    plan = row_plan(config)
+    if not plan.on_policy:
+        return f"an update learns from {plan.rows_per_update} rows"
+    slots = plan.rows_per_update * plan.slots_per_row
+    return f"an update learns from {plan.rows_per_update} segments of {plan.slots_per_row} steps: {slots} steps"
 
 
 @dataclass
@@ -39,8 +49,9 @@ class LearnerOutputs:
     _exporter: Exporter | None = field(default=None, init=False)
 
     def begin(self, algorithm: Algorithm) -> None:
-        """Log the network that is going to be trained."""
+        """Log the network that is going to be trained, and on how much at a time."""
         self.logbook.say("learner", f"[RANK0]: {algorithm.network!r}")
+        self.logbook.say("learner", batch_line(self.config))
 
     def loaded(self, path: Path, warnings: Sequence[str]) -> None:
         """Log which checkpoint the weights came from."""

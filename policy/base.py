@@ -88,6 +88,10 @@ class Policy(ValuingActor):
     def load_state(self, state: Arrays) -> None:
         """Act with these weights from now on. Raises StateMismatchError, and the old ones stay."""
 
+    def recorded(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
+        """Shape (of one step) and dtype of each column that `act_recording` records."""
+        return {}
+
     def act_recording(
         self, observations: np.ndarray, exploration: Mapping[str, float], rng: np.random.Generator
     ) -> tuple[np.ndarray, Arrays]:

@@ -46,12 +46,13 @@ class ImageLayout:
         if not observation.is_image:
             if convolution is not None:
                 raise UnsupportedSpaceError(
-                    f"policy.convolution reads images (uint8 or boolean, three axes), and observations are "
+                    "policy.convolution reads images (uint8 of two to four axes, boolean of three or four), and "
+                    f"observations are "
                     f"{observation.dtype} of shape {observation.shape}: leave it out"
                 )
             return None
         channels_last = observation.channels_last
-        channels, *sides = (observation.shape[axis] for axis in ((2, 0, 1) if channels_last else (0, 1, 2)))
+        channels, *sides = (observation.image_shape[axis] for axis in ((2, 0, 1) if channels_last else (0, 1, 2)))
         chosen = convolution or (ATARI if min(sides) >= _LEAST_FOR_ATARI else SMALL)
         layers: list[Convolution] = []
         for filters, kernel, stride in chosen:

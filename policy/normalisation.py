@@ -51,16 +51,19 @@ class Moments:
 
 
 def running_returns(
-    reward: NDArray[np.float32], done: NDArray[np.bool_], valid: NDArray[np.bool_], *, discount: float
+    reward: NDArray[np.float32],
+    done: NDArray[np.bool_],
+    valid: NDArray[np.bool_],
+    before: NDArray[np.float32],
+    *,
+    discount: float,
 ) -> NDArray[np.float64]:
     """Discounted sums of the rewards so far, per slot of segments [B, T]: float64 [n], of the n valid slots.
 
-    Their standard deviation is what rewards are divided by. An environment's sum should go on from one segment to the
-    next; segments come without their past, so each begins at 0. Sums are therefore too small in the first
-    1 / (1 - discount) slots of a segment, and rewards are divided by too little, by much the same factor all the time.
+    `before` [B] is what each sum was before its segment. Their standard deviation is what rewards are divided by.
     """
     sums = np.zeros(reward.shape, np.float64)
-    running = np.zeros(len(reward))
+    running = before.astype(np.float64)
     for t in range(reward.shape[1]):
         running = np.where(valid[:, t], discount * running + reward[:, t], running)
         sums[:, t] = running

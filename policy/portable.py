@@ -65,9 +65,11 @@ class PortablePolicy(nn.Module):
         """As ObservationSpec.encode."""
         spec = self._observation
         if spec.is_image:
-            return observation
+            if len(spec.shape) == 3:
+                return observation
+            return observation.permute(0, *(axis + 1 for axis in spec.image_axes)).reshape(-1, *spec.image_shape)
         if spec.n is None:
-            return observation.flatten(1).float()
+            return observation.flatten(1).float() * spec.scale
         return nn.functional.one_hot(observation.long() - spec.start, spec.n).float()
 
     def to_environment(self, actions: torch.Tensor) -> torch.Tensor:

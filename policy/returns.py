@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
+LARGEST_LOG_RATIO = 80.0
+"""Beyond it a float32 ratio overflows; no weight is ever so large that it is not clipped."""
 Bools = NDArray[np.bool_]
 
 
@@ -56,7 +58,7 @@ def vtrace(
     `values` float32 [B, T + 1] are of all observations, the last included; `log_ratio` float32 [B, T] is the log
     probability of each action by the policy that learns, less that by the policy that acted.
     """
-    ratio = np.exp(np.where(outcome.valid, log_ratio, 0.0))
+    ratio = np.exp(np.minimum(np.where(outcome.valid, log_ratio, 0.0), LARGEST_LOG_RATIO))
     rho, c = np.minimum(rho_clip, ratio), np.minimum(c_clip, ratio)
     goes_on = outcome.valid & ~outcome.done
     corrections = _accumulated(rho * _errors(outcome, values, discount=discount), np.float32(discount) * c * goes_on)
@@ -65,6 +67,13 @@ def vtrace(
     following[:, :-1] += corrections[:, 1:] * goes_on[:, :-1]
     advantages = rho * _errors(outcome, values, discount=discount, following=following)
     return VTrace(advantages.astype(np.float32), targets.astype(np.float32))
+
+
+def divergence(log_ratio: Floats) -> float:
+    """Estimate the Kullback-Leibler divergence of the newest policy from the one that acted, without bias and never
+    below 0, from the log ratios [n] of actions that the latter drew; n is at least 1."""
+    back = np.minimum(-log_ratio.astype(np.float64), LARGEST_LOG_RATIO)
+    return float(np.maximum(np.expm1(back) - back, 0.0).mean())
 
 
 def _errors(outcome: Outcome, values: Floats, *, discount: float, following: Floats | None = None) -> Floats:

@@ -49,7 +49,7 @@ def row_plan(config: ExperimentConfig, *, collectors: int | None = None) -> RowP
             requests_in_flight=2,
         )
     horizon, num_envs = config.policy.horizon_steps, config.env.num_envs
-    rows_per_update = config.learner.segments_per_update or num_envs * (collectors or config.collector.count)
+    rows_per_update = config.learner.segments_per_update or num_envs * config.collector.count  # in serial mode too
     lag = config.buffer.max_policy_lag
     waiting_updates = 2 + (UNBOUNDED_LAG if lag is None else lag)
     return RowPlan(

@@ -15,7 +15,7 @@ import numpy as np
 if TYPE_CHECKING:
     import gymnasium
 
-_OBSERVATIONS = "Box of numbers or booleans, Discrete"
+_OBSERVATIONS = "Box of numbers or booleans (one axis at least, none of them empty), Discrete"
 _ACTIONS = "Discrete, Box of floats"
 
 
@@ -46,7 +46,7 @@ class ObservationSpec:
 
         if isinstance(space, Discrete):
             return cls((), str(space.dtype), n=int(space.n), start=int(space.start))
-        if isinstance(space, Box) and space.dtype.kind in "fiub" and space.shape:
+        if isinstance(space, Box) and space.dtype.kind in "fiub" and space.shape and 0 not in space.shape:
             low, high = float(np.min(space.low)), float(np.max(space.high))
             return cls(tuple(space.shape), str(space.dtype), _finite(low), _finite(high))
         raise UnsupportedSpaceError(f"observation space {_shown(space)} is not supported; supported: {_OBSERVATIONS}")
@@ -58,28 +58,56 @@ class ObservationSpec:
 
     @property
     def is_image(self) -> bool:
-        """Read by convolutions: bytes or booleans of three axes."""
-        return self.n is None and self.dtype in ("uint8", "bool") and len(self.shape) == 3
+        """Read by convolutions: bytes of two to four axes, or booleans of three or four."""
+        axes = {"uint8": (2, 3, 4), "bool": (3, 4)}.get(self.dtype, ())
+        return self.n is None and len(self.shape) in axes
+
+    @property
+    def image_axes(self) -> tuple[int, ...]:
+        """Of an image: its axes in the order in which `encode` puts them.
+
+        The two neighbours that span the largest picture are its height and width, and come last; of several the first.
+        All other axes are channels, as of colours and of stacked frames. Three axes stay as they are.
+        """
+        axes = range(len(self.shape))
+        if len(axes) == 3:
+            return tuple(axes)
+        top = max(axes[:-1], key=lambda axis: self.shape[axis] * self.shape[axis + 1])
+        return (*(axis for axis in axes if axis not in (top, top + 1)), top, top + 1)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Of an image: its three axes as `encode` gives them."""
+        *channels, height, width = (self.shape[axis] for axis in self.image_axes)
+        return math.prod(channels), height, width
 
     @property
     def channels_last(self) -> bool:
-        """Of an image: its last axis is the channels (colours, say), not its first (stacked frames). The shorter is;
-        of equal ones the last, as in MinAtar's 10x10x10."""
-        return self.shape[2] <= self.shape[0]
+        """Of an image, as `encode` gives it: its last axis is the channels (colours, say), not its first (stacked
+        frames). Of three axes the shorter is; of equal ones the last, as in MinAtar's 10x10x10."""
+        return len(self.shape) == 3 and self.shape[2] <= self.shape[0]
+
+    @property
+    def scale(self) -> float:
+        """What bytes that are no image are multiplied with, to lie between 0 and 1; other numbers stay as they are."""
+        return 1.0 / (self.high or 1.0) if self.n is None and self.dtype == "uint8" else 1.0
 
     def encode(self, observations: np.ndarray) -> np.ndarray:
-        """Turn [n, *shape] into what a network reads: float32 [n, features], flattened or one-hot; images as they are.
+        """Turn [n, *shape] into what a network reads: float32 [n, features], flattened or one-hot; images as they are,
+        of three axes (see `image_axes`).
 
-        Neither float32 rows nor images are copied. Raises ValueError for another shape.
+        Neither float32 rows nor images of three axes are copied. Raises ValueError for another shape.
         """
         if observations.shape[1:] != self.shape:
             raise ValueError(
                 f"observations have shape {observations.shape}, not (n, {', '.join(map(str, self.shape))})"
             )
         if self.is_image:
-            return observations
+            ordered = observations.transpose(0, *(axis + 1 for axis in self.image_axes))
+            return observations if len(self.shape) == 3 else ordered.reshape(-1, *self.image_shape)
         if self.n is None:
-            return observations.reshape(len(observations), self.features).astype(np.float32, copy=False)
+            flat = observations.reshape(len(observations), self.features).astype(np.float32, copy=False)
+            return flat if self.scale == 1.0 else flat * np.float32(self.scale)
         encoded = np.zeros((len(observations), self.n), np.float32)
         encoded[np.arange(len(observations)), observations - self.start] = 1.0
         return encoded
@@ -106,7 +134,7 @@ class ActionSpec:
 
         if isinstance(space, Discrete):
             return cls(n=int(space.n), start=int(space.start), dtype=str(space.dtype))
-        if isinstance(space, Box) and space.dtype.kind == "f":
+        if isinstance(space, Box) and space.dtype.kind == "f" and 0 not in space.shape:
             low, high = (tuple(_finite(float(bound)) for bound in side.flat) for side in (space.low, space.high))
             return cls(None, 0, str(space.dtype), tuple(space.shape), low, high)
         raise UnsupportedSpaceError(f"action space {_shown(space)} is not supported; supported: {_ACTIONS}")

@@ -114,7 +114,7 @@ class ActorCritic(Algorithm):
         segments, slots = valid.shape
         reward = batch["reward"]
         if self._shared.normalize_rewards:
-            sums = running_returns(reward, done, valid, discount=self._shared.discount)
+            sums = running_returns(reward, done, valid, batch["return_so_far"], discount=self._shared.discount)
             returns = self._network.returns.load().including(sums[:, None])
             self._network.returns.store(returns)
             reward = (reward * returns.scale[0]).clip(-CLIP, CLIP).astype(np.float32)

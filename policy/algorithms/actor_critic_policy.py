@@ -11,6 +11,7 @@ done        [B, T]         bool: it ended in the slot, terminated or truncated
 valid       [B, T]         bool: a step; False where the slot is the environment's reset after a done
 log_prob    [B, T]         float32: of the action, by the policy that acted
 version     [B]            int64: that policy's version
+return_so_far [B]          float32: discounted sum of the episode's rewards before the segment
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ DECLARATION = Declaration(
         "valid": "bool",
         "log_prob": "float32",
         "version": "int64",
+        "return_so_far": "float32",
     },
     monitored=(
         "cur_lr",
@@ -138,6 +140,11 @@ class ActorCriticPolicy(Policy):
         """Choose actions [n, …] as the environment takes them: the likeliest, or drawn."""
         distribution = self._distribution(observations)
         return self._action.to_environment(distribution.mode() if deterministic else distribution.sample(rng))
+
+    def recorded(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
+        """See Policy."""
+        log_prob: dict[str, tuple[tuple[int, ...], str]] = {"log_prob": ((), "float32")}
+        return log_prob if self._action.n is not None else log_prob | {"action": (self._action.shape, "float32")}
 
     def act_recording(
         self, observations: np.ndarray, exploration: Mapping[str, float], rng: np.random.Generator

@@ -63,7 +63,8 @@ class Dqn(Algorithm):
     def learn(self, batch: Arrays) -> LearnResult:
         """Take one step of Adam on the weighted Huber loss of the temporal difference errors."""
         obs, next_obs = (to_tensor(self.observation.encode(batch[name]), self._device) for name in ("obs", "next_obs"))
-        action = to_tensor(batch["action"], self._device).unsqueeze(1) - self.action.start
+        indices = batch["action"].astype(np.int64, copy=False) - self.action.start
+        action = to_tensor(indices, self._device).unsqueeze(1)
         reward, discount, weights = (to_tensor(batch[name], self._device) for name in ("reward", "discount", "weights"))
 
         values, next_value = self._valued(obs, next_obs)

@@ -5,15 +5,20 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 
 from remuda.config.schema import ExperimentConfig, ImpalaConfig
 from remuda.policy.algorithms.actor_critic import ActorCritic, Slopes, explained_variance
 from remuda.policy.base import Arrays, LearnResult
-from remuda.policy.returns import vtrace
+from remuda.policy.returns import divergence, vtrace
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.policy.tensors import to_tensor
+
+ROUNDING = 1e-4
+"""Log ratios so small may be nothing but rounding: the policy that learns and the one that acted are the same."""
 
 
 class Impala(ActorCritic):
@@ -68,8 +73,8 @@ class Impala(ActorCritic):
             policy_loss=policy_loss,
             value_loss=value_loss,
             entropy=entropy,
-            approx_kl=float((np.exp(-moved) - 1.0 + moved).mean()),  # of the newest policy from the one that acted
-            clip_fraction=float((np.exp(moved) > self._policy.rho_clip).mean()),
+            approx_kl=divergence(moved),  # of the newest policy from the one that acted
+            clip_fraction=float((moved > math.log(self._policy.rho_clip) + ROUNDING).mean()),
             explained_variance=explained_variance(values.cpu().numpy(), targets.cpu().numpy()),
             grad_norm=grad_norm,
         )

@@ -137,4 +137,4 @@ class Ppo(ActorCritic):
 
 def _divergence(log_ratio: torch.Tensor) -> torch.Tensor:
     """Estimate the Kullback-Leibler divergence of the new policy from the old without bias and never below 0."""
-    return (log_ratio.exp() - 1.0 - log_ratio).mean()
+    return (log_ratio.expm1() - log_ratio).clamp(min=0.0).mean()

@@ -97,7 +97,7 @@ def test_windows_do_not_reach_past_a_life() -> None:
 
 
 def test_segments_mark_lives_as_episodes_and_count_every_step_of_them() -> None:
-    collected = rollout(breakout(episodic_life=True), SegmentRows()).collect(ENVS * 400, {})
+    collected = rollout(breakout(episodic_life=True), SegmentRows(discount=0.9)).collect(ENVS * 400, {})
     columns = collected.columns
     done, valid, terminated = columns["done"], columns["valid"], columns["terminated"]
     assert columns["valid"].sum() == collected.env_steps

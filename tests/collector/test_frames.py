@@ -102,7 +102,7 @@ def test_what_is_read_is_what_was_seen(
     n_step: int, chunks: list[int], num_envs: int, padding: str, longest: int
 ) -> None:
     """Against the same rollout with observations copied out whole; 0 steps stands for segments."""
-    rows: Rows = NStepRows(n_step=n_step, discount=0.9) if n_step else SegmentRows()
+    rows: Rows = NStepRows(n_step=n_step, discount=0.9) if n_step else SegmentRows(discount=0.9)
     run = partial(collected, rows, chunks, num_envs=num_envs, padding=padding, longest=longest)
     encoded = list(run())
     with pytest.MonkeyPatch.context() as patch:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from remuda.collector.rollout import Rollout
 from remuda.collector.rows import SegmentRows
 from remuda.environments.spaces import Array
+from remuda.policy.normalisation import running_returns
 from remuda.tests.policy.untaught import Untaught
 from remuda.wire.messages import PolicyRef
 
@@ -49,7 +50,12 @@ class Recording(Untaught):
     def act(
         self, observations: Array, exploration: Mapping[str, float], rng: np.random.Generator, *, deterministic: bool
     ) -> Array:
+        if exploration:
+            raise RuntimeError("the floor gave way")
         return observations[:, 0].astype(np.int64) % 2
+
+    def recorded(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
+        return {"log_prob": ((), "float32")}
 
     def act_recording(
         self, observations: Array, exploration: Mapping[str, float], rng: np.random.Generator
@@ -61,13 +67,14 @@ class Recording(Untaught):
 def rollout(*lengths: int, terminates: bool = True) -> Rollout:
     envs = [partial(Counting, length, terminates=terminates) for length in lengths]
     vector: Any = SyncVectorEnv(envs, autoreset_mode=AutoresetMode.NEXT_STEP)
-    return Rollout(vector, Recording(), rows=SegmentRows(), rng=np.random.default_rng(0), seeds=[1] * len(lengths))
+    rows = SegmentRows(discount=0.5)
+    return Rollout(vector, Recording(), rows=rows, rng=np.random.default_rng(0), seeds=[1] * len(lengths))
 
 
 def test_a_segment_by_hand() -> None:
     collecting = rollout(3)
     first = collecting.collect(6, {}, policy_ref=PolicyRef(1, 4, 40))
-    columns = {name: values[0].ravel().tolist() for name, values in first.columns.items() if name != "version"}
+    columns = {name: values[0].ravel().tolist() for name, values in first.columns.items() if values.ndim > 1}
     assert columns == {
         "obs": [0.0, 0.0, 1.0, 2.0, 3.0, 0.0, 1.0],  # the slot's observation, and the one after the last slot
         "action": [0, 0, 1, 0, 1, 0],
@@ -107,6 +114,45 @@ def test_chunks_have_one_shape_and_join_without_a_seam(lengths: list[int], horiz
     assert sum(len(chunk.episode_returns) for chunk in collected) == sum(
         int(chunk.columns["done"].sum()) for chunk in collected
     )
+
+
+def test_a_segment_that_is_nothing_but_its_reset_has_every_column() -> None:
+    collecting = rollout(3)
+    first, second = (collecting.collect(1, {}).columns for _ in range(2))
+    assert first.keys() == second.keys()
+    assert first["log_prob"].tolist() == [[0.0]]
+    assert (first["valid"].tolist(), second["valid"].tolist()) == ([[False]], [[True]])
+
+
+def test_returns_go_on_where_the_episode_does() -> None:
+    """Rewards 1, 2, 3 at discount 1/2: 1, 2.5, 4.25, each with a reset before it."""
+    collecting = rollout(3)
+    before = [float(collecting.collect(3, {}).columns["return_so_far"][0]) for _ in range(4)]
+    assert before == [0.0, 2.5, 1.0, 0.0]
+
+
+@given(lengths=st.lists(st.integers(1, 7), min_size=1, max_size=4), horizon=st.integers(1, 9))
+def test_running_returns_do_not_depend_on_the_horizon(lengths: list[int], horizon: int) -> None:
+    def sums(slots: int) -> list[list[float]]:
+        collecting, found = rollout(*lengths), [list[float]() for _ in lengths]
+        for _ in range(36 // slots):
+            rows = collecting.collect(slots * len(lengths), {}).columns
+            for env, own in enumerate(found):
+                row = slice(env, env + 1)
+                columns = (rows[name][row] for name in ("reward", "done", "valid", "return_so_far"))
+                own += running_returns(*columns, discount=0.5).tolist()
+        return found
+
+    for got, whole in zip(sums(horizon), sums(36), strict=True):
+        np.testing.assert_allclose(got, whole[: len(got)], rtol=1e-6)
+
+
+def test_an_episode_that_was_abandoned_brings_nothing_to_the_next() -> None:
+    collecting = rollout(30)
+    collecting.collect(4, {})
+    with pytest.raises(RuntimeError, match="gave way"):
+        collecting.collect(4, {"fails": 1.0})
+    assert collecting.collect(4, {}).columns["return_so_far"].tolist() == [0.0]
 
 
 def test_flushing_gives_nothing_more() -> None:

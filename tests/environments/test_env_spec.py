@@ -77,6 +77,17 @@ def test_other_spaces_have_no_column(space: Any) -> None:
         column_layout(space, what="observation")
 
 
+def test_a_space_without_a_number_has_no_column() -> None:
+    with pytest.raises(UnsupportedSpaceError, match=r"action space .* holds no number"):
+        column_layout(spaces.Box(-1.0, 1.0, (0,)), what="action")
+
+
+def test_no_space_is_recommended_that_the_algorithms_refuse() -> None:
+    with pytest.raises(UnsupportedSpaceError) as caught:
+        column_layout(spaces.Dict({"a": spaces.Discrete(2)}), what="observation")
+    assert "Multi" not in str(caught.value)
+
+
 def test_a_picklable_environment_is_written_whole(tmp_path: Path) -> None:
     env = make_single(EnvConfig(id="CartPole-v1"), source_dir=None)
     assert pickle_environment(tmp_path / "vars.pkl", env) is None

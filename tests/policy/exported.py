@@ -133,4 +133,5 @@ def segments(case: Case, rng: np.random.Generator, number: int = 4, slots: int =
         "valid": ~no,
         "log_prob": np.full(shape, -0.7, np.float32),
         "version": np.zeros(number, np.int64),
+        "return_so_far": np.zeros(number, np.float32),
     }

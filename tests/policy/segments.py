@@ -63,6 +63,7 @@ def batch(
         "valid": happened.valid,
         "log_prob": np.log(rng.uniform(0.3, 0.7, shape)).astype(np.float32),
         "version": np.zeros(segments, np.int64),
+        "return_so_far": np.zeros(segments, np.float32),
     }
 
 
@@ -78,6 +79,7 @@ def one_slot(*, reward: float, log_prob: float, action: int = 1) -> Batch:
         "valid": true,
         "log_prob": np.array([[log_prob]], np.float32),
         "version": np.zeros(1, np.int64),
+        "return_so_far": np.zeros(1, np.float32),
     }
 
 
@@ -104,12 +106,16 @@ class Collecting:
         self._seen = np.asarray(vector.reset(seed=config.seed)[0])
         self._reset = np.zeros(vector.num_envs, np.bool_)
         self._return: NDArray[np.float64] = np.zeros(vector.num_envs)
+        self._discounted = np.zeros(vector.num_envs, np.float32)
+        self._discount = config.policy.discount
 
     def iterate(self) -> dict[str, float]:
+        so_far = self._discounted.copy()
         slots: list[Batch] = [self._slot() for _ in range(self._slots)]
         columns = {name: np.stack([slot[name] for slot in slots], axis=1) for name in slots[0]}
         columns["obs"] = np.concatenate((columns["obs"], self._seen[:, None]), axis=1)
-        metrics = numbers(self.algorithm.learn(columns | {"version": np.zeros(len(self._seen), np.int64)}).metrics)
+        columns |= {"version": np.zeros(len(self._seen), np.int64), "return_so_far": so_far}
+        metrics = numbers(self.algorithm.learn(columns).metrics)
         self.acts.load_state(self.algorithm.acting_state())
         return metrics
 
@@ -123,6 +129,8 @@ class Collecting:
         self._return += reward
         self.returns += self._return[done].tolist()
         self._return[done] = 0.0
+        self._discounted = np.where(valid, self._discount * self._discounted + reward, self._discounted)
+        self._discounted[done] = 0.0
         self._reset = done
         self.env_steps += int(valid.sum())
         extra: Arrays = {"action": actions, **recorded}

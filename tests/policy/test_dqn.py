@@ -115,6 +115,11 @@ def test_adams_first_step_moves_what_had_a_gradient_by_the_learning_rate() -> No
     np.testing.assert_allclose(after["advantage.bias"] - before["advantage.bias"], [0.0, 0.1], atol=1e-6)
 
 
+def test_actions_of_bytes() -> None:
+    row = one(discount=0.0)
+    assert learnt(tabular(), row | {"action": row["action"].astype(np.uint8)})["q_value"] == 2.0
+
+
 def test_actions_that_do_not_start_at_zero() -> None:
     assert learnt(tabular(start=5), one(discount=0.0, action=6))["q_value"] == 2.0
 

@@ -37,7 +37,11 @@ POLICIES = [
     ImpalaConfig(hidden=(16, 8), shared_hidden=False),
 ]
 policies = pytest.mark.parametrize("policy", POLICIES, ids=["dueling", "plain", "ppo", "impala", "apart"])
-images = pytest.mark.parametrize("observation", [FRAMES, MINATAR], ids=["frames", "minatar"])
+GREY = ObservationSpec((36, 40), "uint8", 0.0, 255.0)
+COLOURS = ObservationSpec((2, 36, 40, 3), "uint8", 0.0, 255.0)
+images = pytest.mark.parametrize(
+    "observation", [FRAMES, MINATAR, GREY, COLOURS], ids=["frames", "minatar", "grey", "colours"]
+)
 
 AnyPolicy = DqnConfig | PpoConfig | ImpalaConfig
 
@@ -132,7 +136,7 @@ def test_too_small_an_image_is_refused_in_one_line(
     assert "policy.convolution" in str(caught.value)
 
 
-@pytest.mark.parametrize("shape", [(4,), (84, 84)])
+@pytest.mark.parametrize("shape", [(4,), (2, 2, 4, 84, 84)])
 def test_convolutions_of_what_is_no_image_are_refused(shape: tuple[int, ...]) -> None:
     observation = ObservationSpec(shape, "uint8")
     assert ImageLayout.of(observation, None) is None
@@ -194,8 +198,10 @@ def test_acting_agrees_with_the_network_that_learned(policy: AnyPolicy, observat
     algorithm = learned(policy, observation)
     acts, seen = acting(policy, algorithm), some(observation, 7, seed=3)
     with torch.inference_mode():
-        expected = algorithm.network(torch.from_numpy(seen)).numpy()
+        expected = algorithm.network(torch.from_numpy(observation.encode(seen))).numpy()
+        exported = algorithm.portable()(torch.from_numpy(seen)).numpy()
     np.testing.assert_allclose(outputs(acts, seen), expected, atol=1e-5, rtol=1e-5)
+    np.testing.assert_allclose(exported, expected, atol=1e-5, rtol=1e-5)
     assert acts.value(seen).shape == (7,)
     assert set(acts.act(seen, {"epsilon": 0.5}, np.random.default_rng(0), deterministic=False)) <= {0, 1, 2}
 

@@ -45,6 +45,17 @@ def test_losses_of_one_step_by_hand(old_probability: float, rho_clip: float, rho
     assert got["approx_kl"] == pytest.approx(ratio - 1 - math.log(ratio), abs=1e-6)
 
 
+def test_rounding_is_no_clipping() -> None:
+    got = numbers(tabular(PLAIN).learn(one_slot(reward=1.0, log_prob=math.log(0.5) - 1e-6)).metrics)
+    assert got["clip_fraction"] == 0.0
+
+
+@pytest.mark.parametrize("log_prob", [-1000.0, 1000.0])
+def test_policies_however_far_apart_give_finite_numbers(log_prob: float) -> None:
+    got = numbers(tabular(PLAIN).learn(one_slot(reward=1.0, log_prob=log_prob)).metrics)
+    assert all(math.isfinite(value) for value in got.values()), got
+
+
 def test_two_steps_by_hand() -> None:
     """From state 0 by an unlikely action (ratio 2) to state 1, then by a likely one (ratio 1/2) to the end.
 
@@ -60,6 +71,7 @@ def test_two_steps_by_hand() -> None:
         "valid": np.array([[true, true]]),
         "log_prob": np.log(np.array([[0.25, 1.0]], np.float32)),
         "version": np.zeros(1, np.int64),
+        "return_so_far": np.zeros(1, np.float32),
     }
     got = numbers(tabular().learn(rows).metrics)
     assert got["value_loss"] == pytest.approx(((2.5 - 0.25) ** 2 + (3 - 4) ** 2) / 2)

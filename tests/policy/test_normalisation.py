@@ -52,8 +52,11 @@ def test_running_returns_by_hand() -> None:
     """Discount 1/2: 1, 2 + 1/2, then a reset whose reward does not count, then from nothing."""
     reward = np.array([[1, 2, 9, 3]], np.float32)
     done = np.array([[False, True, False, False]])
-    sums = running_returns(reward, done, np.array([[True, True, False, True]]), discount=0.5)
+    valid = np.array([[True, True, False, True]])
+    sums = running_returns(reward, done, valid, np.zeros(1, np.float32), discount=0.5)
     np.testing.assert_allclose(sums, [1.0, 2.5, 3.0])
+    gone_on = running_returns(reward, done, valid, np.full(1, 4, np.float32), discount=0.5)
+    np.testing.assert_allclose(gone_on, [3.0, 3.5, 3.0])
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -64,5 +67,5 @@ def test_running_returns_are_those_of_each_episode(seed: int) -> None:
         for stretch in episodes_of(happened, b):
             for index, t in enumerate(stretch):
                 expected[b, t] = sum(0.9 ** (t - s) * happened.reward[b, s] for s in stretch[: index + 1])
-    got = running_returns(happened.reward, happened.done, happened.valid, discount=0.9)
+    got = running_returns(happened.reward, happened.done, happened.valid, np.zeros(4, np.float32), discount=0.9)
     np.testing.assert_allclose(got, expected[happened.valid], atol=1e-5)

@@ -44,5 +44,13 @@ def test_serial_mode_never_ends_a_chunk_by_the_clock() -> None:
     assert (serial.chunk_slots, serial.longest_chunk_s) == (64, None)
 
 
+@pytest.mark.parametrize(("asked", "segments"), [(None, 3 * 8), (5, 5)])
+def test_on_policy_an_update_learns_from_as_much_in_both_modes(asked: int | None, segments: int) -> None:
+    sections: dict[str, Any] = {
+        "policy": {"type": "ppo"}, "collector": {"count": 3}, "learner": {"segments_per_update": asked}
+    }  # fmt: skip
+    assert plan(**sections).rows_per_update == plan(collectors=1, **sections).rows_per_update == segments
+
+
 def test_on_policy_a_chunk_is_a_segment_of_each_environment() -> None:
     assert plan(policy={"type": "ppo", "horizon_steps": 32}).chunk_slots == 32 * 8

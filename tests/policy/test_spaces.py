@@ -98,13 +98,17 @@ def test_images_stay_bytes_and_are_not_copied(dtype: str) -> None:
     [
         ((4, 84, 84), "uint8", True),
         ((10, 10, 4), "bool", True),
-        ((84, 84), "uint8", False),
-        ((2, 4, 84, 84), "uint8", False),
+        ((84, 84), "uint8", True),
+        ((2, 4, 84, 84), "uint8", True),
+        ((10, 10, 4, 2), "bool", True),
+        ((10, 10), "bool", False),
+        ((128,), "uint8", False),
+        ((2, 2, 4, 84, 84), "uint8", False),
         ((3, 84, 84), "float32", False),
         ((3, 84, 84), "int64", False),
     ],
 )
-def test_images_are_bytes_or_booleans_of_three_axes(shape: tuple[int, ...], dtype: str, is_image: bool) -> None:
+def test_images_are_bytes_or_booleans_of_some_axes(shape: tuple[int, ...], dtype: str, is_image: bool) -> None:
     assert ObservationSpec(shape, dtype).is_image == is_image
 
 
@@ -114,6 +118,41 @@ def test_images_are_bytes_or_booleans_of_three_axes(shape: tuple[int, ...], dtyp
 )
 def test_the_shorter_end_is_the_channels(shape: tuple[int, ...], channels_last: bool) -> None:
     assert ObservationSpec(shape, "uint8").channels_last == channels_last
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes", "image_shape"),
+    [
+        ((84, 80), (0, 1), (1, 84, 80)),
+        ((4, 84, 80, 1), (0, 3, 1, 2), (4, 84, 80)),  # grey frames whose last axis was kept
+        ((4, 84, 80, 3), (0, 3, 1, 2), (12, 84, 80)),  # a stack of colours
+        ((4, 3, 84, 80), (0, 1, 2, 3), (12, 84, 80)),
+        ((84, 80, 3, 4), (2, 3, 0, 1), (12, 84, 80)),
+    ],
+)
+def test_other_images_get_one_axis_of_channels_first(
+    shape: tuple[int, ...], axes: tuple[int, ...], image_shape: tuple[int, int, int]
+) -> None:
+    spec = ObservationSpec(shape, "uint8", 0.0, 255.0)
+    assert (spec.image_axes, spec.image_shape, spec.channels_last) == (axes, image_shape, False)
+    seen = np.random.default_rng(0).integers(0, 256, (2, *shape), np.uint8)
+    encoded = spec.encode(seen)
+    assert (encoded.shape, str(encoded.dtype)) == ((2, *image_shape), "uint8")
+    pixels = np.moveaxis(seen, [axis + 1 for axis in axes[-2:]], [-2, -1])
+    assert (encoded[1, -1] == pixels.reshape(2, -1, *image_shape[1:])[1, -1]).all()
+
+
+def test_bytes_that_are_no_image_lie_between_0_and_1() -> None:
+    ram = ObservationSpec((3,), "uint8", 0.0, 255.0)
+    encoded = ram.encode(np.array([[0, 51, 255]], np.uint8))
+    assert encoded.dtype == np.float32
+    assert encoded.tolist() == [[0.0, pytest.approx(0.2), 1.0]]
+
+
+@pytest.mark.parametrize("spec_of", [ObservationSpec.of, ActionSpec.of])
+def test_a_space_without_a_number_is_refused_by_name(spec_of: Any) -> None:
+    with pytest.raises(UnsupportedSpaceError, match=r"Box\(.*is not supported"):
+        spec_of(spaces.Box(-1.0, 1.0, (0,), np.float32))
 
 
 def test_float32_rows_are_not_copied() -> None:

@@ -194,9 +194,9 @@ class ReplayIndex:
 
     def priorities(self) -> Prioritized:
         """Every live row's newest priority."""
-        slots = np.flatnonzero(self._slots.row != DEAD)
+        slots = np.flatnonzero(self._slots.end_row != DEAD)
         dense = np.full(self.next_row - self.first_live_row, np.nan, np.float32)
-        dense[self._slots.row[slots] - self.first_live_row] = self._slots.priority[slots]
+        dense[self._slots.end_row[slots] - 1 - self.first_live_row] = self._slots.priority[slots]
         return Prioritized(self.first_live_row, dense)
 
     # --- batches out ----------------------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ class ReplayIndex:
         self.sampled_rows += wanted
         drawn = self._slots.take(slots)
         return Sampled(
-            rows=np.ascontiguousarray(drawn["row"]),
+            rows=drawn["end_row"] - 1,
             weights=importance_weights(probabilities, beta),
             uses=drawn["uses"],
             priorities=drawn["priority"],
@@ -231,7 +231,7 @@ class ReplayIndex:
         if rows.ndim != 1 or rows.shape != priorities.shape:
             raise ValueError(f"rows and priorities must be [n] and alike, not {rows.shape} and {priorities.shape}")
         slots = rows % self.capacity
-        live = self._slots.row[slots] == rows
+        live = self._slots.end_row[slots] == rows + 1
         live &= rows >= 0
         ignored = len(rows) - int(np.count_nonzero(live))
         if ignored:
@@ -295,7 +295,7 @@ class ReplayIndex:
         """Make those of the newest chunk's rows live that are not evicted already. Their slots are free."""
         first = max(chunk.first_row, self.first_live_row)
         slots = self._slots_of(first, end_row(chunk))
-        self._slots.row[slots] = np.arange(first, end_row(chunk))
+        self._slots.end_row[slots] = np.arange(first, end_row(chunk)) + 1
         self._slots.policy_iter[slots] = chunk.meta.policy.train_iter
         self._slots.uses[slots] = 0
         self._sampler.on_insert(slots)
@@ -318,10 +318,10 @@ class ReplayIndex:
             return
         slots = self._slots_of(first, end)
         if self.rows < self.next_row - self.first_live_row:  # some were dropped ahead of their turn
-            slots = slots[self._slots.row[slots] != DEAD]
+            slots = slots[self._slots.end_row[slots] != DEAD]
         if len(slots):
             self._sampler.on_evict(slots)
-            self._slots.row[slots] = DEAD
+            self._slots.end_row[slots] = DEAD
             self.rows -= len(slots)
             self.removed_rows += len(slots)
 

@@ -106,7 +106,7 @@ class SamplesPerInsertLimiter:
         """How many more rows may come in."""
         if self._samples_per_insert is None:
             return UNLIMITED_ROWS
-        most = self._min_rows + math.floor((sampled + self.band) / self._samples_per_insert)
+        most = self._min_rows + _whole((sampled + self.band) / self._samples_per_insert)
         return min(UNLIMITED_ROWS, max(0, most - inserted))
 
     def sampleable_rows(self, inserted: int, sampled: int) -> int:
@@ -115,7 +115,7 @@ class SamplesPerInsertLimiter:
             return 0
         if self._samples_per_insert is None:
             return UNLIMITED_ROWS
-        most = math.floor(self._samples_per_insert * (inserted - self._min_rows) + self.band)
+        most = _whole(self._samples_per_insert * (inserted - self._min_rows) + self.band)
         return max(0, most - sampled)
 
     def achieved(self, inserted: int, sampled: int) -> float:
@@ -123,3 +123,8 @@ class SamplesPerInsertLimiter:
         if inserted <= self._min_rows:
             return math.nan
         return sampled / (inserted - self._min_rows)
+
+
+def _whole(rows: float) -> int:
+    """Round down, also what no integer holds."""
+    return math.floor(min(rows, float(UNLIMITED_ROWS)))

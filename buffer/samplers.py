@@ -54,9 +54,10 @@ class UniformSampler:
     """Every live row is as likely as any other, with replacement."""
 
     def __init__(self, capacity: int) -> None:
-        # The live slots, packed, and where in there each slot is (-1: not live): O(1) whatever holes there are.
+        # The live slots, packed, and one above where in there each is (0: not live): O(1) whatever holes there are.
         self._live: Slots = np.empty(capacity, np.int64)
-        self._position: Slots = np.full(capacity, -1, np.int64)
+        self._end: Slots = np.zeros(capacity, np.int64)
+        self._priorities: Values = np.zeros(capacity)
         self._rows = 0
 
     @property
@@ -67,20 +68,21 @@ class UniformSampler:
     def on_insert(self, slots: Slots) -> None:
         """Append `slots` to the live ones."""
         end = self._rows + len(slots)
+        self._priorities[slots] = 1.0
         self._live[self._rows : end] = slots
-        self._position[slots] = np.arange(self._rows, end)
+        self._end[slots] = np.arange(self._rows, end) + 1
         self._rows = end
 
     def on_evict(self, slots: Slots) -> None:
         """Take `slots` out and fill the holes they leave with slots from the end."""
         end = self._rows - len(slots)
-        positions = self._position[slots]
-        self._position[slots] = -1
+        positions = self._end[slots] - 1
+        self._end[slots] = 0
         tail = self._live[end : self._rows]
-        movers = tail[self._position[tail] >= 0]
+        movers = tail[self._end[tail] > 0]
         holes = positions[positions < end]
         self._live[holes] = movers
-        self._position[movers] = holes
+        self._end[movers] = holes + 1
         self._rows = end
 
     def sample(self, batches: int, batch_size: int, rng: np.random.Generator) -> tuple[Slots, Values]:
@@ -95,7 +97,7 @@ class UniformSampler:
 
     def keep_priorities_in(self, priorities: Values) -> None:
         """Every row's priority is 1."""
-        priorities.fill(1.0)
+        self._priorities = priorities
 
 
 class PrioritizedSampler:
@@ -163,6 +165,7 @@ class FifoSampler:
     def __init__(self) -> None:
         self._queue: deque[Slots] = deque()
         self._queued_rows = 0
+        self._priorities: Values | None = None
         self.skipped_rows = 0
         """How many rows were evicted before they were drawn."""
 
@@ -173,6 +176,8 @@ class FifoSampler:
 
     def on_insert(self, slots: Slots) -> None:
         """Queue `slots`."""
+        if self._priorities is not None:
+            self._priorities[slots] = 1.0
         self._queue.append(slots)
         self._queued_rows += len(slots)
 
@@ -198,7 +203,7 @@ class FifoSampler:
 
     def keep_priorities_in(self, priorities: Values) -> None:
         """Every row's priority is 1."""
-        priorities.fill(1.0)
+        self._priorities = priorities
 
     def _take_all(self) -> Slots:
         queued = np.concatenate([*self._queue, np.empty(0, np.int64)])

@@ -5,32 +5,32 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-_SLOT = np.dtype([("row", np.int64), ("uses", np.int64), ("policy_iter", np.int64), ("priority", np.float64)])
+_SLOT = np.dtype([("end_row", np.int64), ("uses", np.int64), ("policy_iter", np.int64), ("priority", np.float64)])
 _CACHE_LINE_BYTES = 64
 
-DEAD = -1
-"""In place of a row id: the slot holds no live row."""
+DEAD = 0
+"""In place of `end_row`: the slot holds no live row."""
 
 
 class SlotTable:
     """What is known of the row in each slot, [capacity], all of them dead at first.
 
     Rows are drawn from all over the memory, and each look into it costs as much as the sums done with what is found.
-    So the columns lie side by side, and no slot on two lines of the cache.
+    So the columns lie side by side, and no slot on two lines of the cache. All is zeros at first, which the system has
+    to give memory for only once something is written: a large capacity costs nothing before it is used.
     """
 
     def __init__(self, capacity: int) -> None:
         memory = np.zeros(capacity * _SLOT.itemsize + _CACHE_LINE_BYTES, np.uint8)
         start = -memory.ctypes.data % _CACHE_LINE_BYTES
         self._slots = memory[start : start + capacity * _SLOT.itemsize].view(_SLOT)
-        self.row: npt.NDArray[np.int64] = self._slots["row"]
-        """The row's id."""
+        self.end_row: npt.NDArray[np.int64] = self._slots["end_row"]
+        """The row's id plus one."""
         self.uses: npt.NDArray[np.int64] = self._slots["uses"]
         """How often it was drawn."""
         self.policy_iter: npt.NDArray[np.int64] = self._slots["policy_iter"]
         """After how many updates it was collected."""
         self.priority: npt.NDArray[np.float64] = self._slots["priority"]
-        self.row.fill(DEAD)
 
     def take(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.void]:
         """Return a copy of what is known of `slots`, in their shape, with the columns as fields."""

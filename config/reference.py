@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from remuda.config.document import Loc, dotted
-from remuda.config.schema import LARGEST_COUNT, ExperimentConfig
+from remuda.config.schema import LARGEST_COUNT, LARGEST_FLOAT, ExperimentConfig
 from remuda.config.suggest import kinds_at, section_at
 
 _Schema = dict[str, Any]
@@ -83,6 +83,8 @@ def _type(schema: _Schema) -> str:
     if "items" in schema:
         return f"{name} of {_type(schema['items'])}"
     bounds = [
-        f"{sign} {schema[word]}" for word, sign in _BOUNDS.items() if schema.get(word, LARGEST_COUNT) != LARGEST_COUNT
+        f"{sign} {schema[word]}"
+        for word, sign in _BOUNDS.items()
+        if schema.get(word, LARGEST_COUNT) not in (LARGEST_COUNT, LARGEST_FLOAT)
     ]
     return " ".join([name, *bounds])

@@ -20,6 +20,12 @@ from remuda.config.bounds import MOST_EVALUATION_EPISODES
 
 LARGEST_COUNT = 2**53
 """The largest integer every number of the wire and of a JSON reader holds exactly."""
+LARGEST_FLOAT = 1e30
+"""Of settings that are computed with in float32, which ends at 3.4e38."""
+LARGEST_CAPACITY = 100_000_000
+"""Rows; the coordinator's memory of them takes some 50 bytes each."""
+LARGEST_REQUEST = 4_194_304
+"""Rows drawn at a time; a message names each."""
 
 
 def _no_bool(value: object) -> object:
@@ -67,10 +73,15 @@ def _at_least_one_layer(hidden: tuple[int, ...]) -> tuple[int, ...]:
 Positive = Annotated[int, Field(gt=0, le=LARGEST_COUNT), BeforeValidator(_no_bool)]
 NonNegative = Annotated[int, Field(ge=0, le=LARGEST_COUNT), BeforeValidator(_no_bool)]
 Float = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_no_bool)]
-PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_no_bool)]
-NonNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False), BeforeValidator(_no_bool)]
+PositiveFloat = Annotated[float, Field(gt=0, le=LARGEST_FLOAT, allow_inf_nan=False), BeforeValidator(_no_bool)]
+NonNegativeFloat = Annotated[float, Field(ge=0, le=LARGEST_FLOAT, allow_inf_nan=False), BeforeValidator(_no_bool)]
 Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator(_no_bool)]
-ConvolutionLayer = tuple[Positive, Positive, Positive]
+Units = Annotated[int, Field(gt=0, le=16_384), BeforeValidator(_no_bool)]
+Hidden = Annotated[tuple[Units, ...], Field(max_length=16)]
+Pixels = Annotated[int, Field(gt=0, le=4_096), BeforeValidator(_no_bool)]
+Horizon = Annotated[int, Field(gt=0, le=100_000), BeforeValidator(_no_bool)]
+Workers = Annotated[int, Field(gt=0, le=100_000), BeforeValidator(_no_bool)]
+ConvolutionLayer = tuple[Pixels, Pixels, Pixels]
 """Filters, kernel and stride in pixels."""
 Cores = Annotated[tuple[NonNegative, ...], Field(min_length=1)]
 Discount = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False), BeforeValidator(_no_bool)]
@@ -97,7 +108,7 @@ class EnvConfig(Section):
         dict[str, JsonValue], BeforeValidator(lambda value: _as_json(value)), AfterValidator(_all_finite)
     ] = {}
     """Keyword arguments for the environment's constructor (or for your own function)."""
-    num_envs: Positive = 8
+    num_envs: Annotated[int, Field(gt=0, le=10_000), BeforeValidator(_no_bool)] = 8
     """Environments in each collector's vector."""
     vectorization: Literal["auto", "native", "sync", "async"] = "auto"
     """How the vector is stepped: `native` is the environment's own vectorised class, `sync` objects in one process,
@@ -134,7 +145,7 @@ class DqnConfig(Section):
 
     type: Literal["dqn"] = "dqn"
     """Which algorithm."""
-    hidden: Annotated[tuple[Positive, ...], AfterValidator(_at_least_one_layer)] | None = None
+    hidden: Annotated[Hidden, AfterValidator(_at_least_one_layer)] | None = None
     """Units of each hidden layer, one layer at least; a dueling head splits after the last but one. Null is
     [128, 128, 64], and [512] for images."""
     convolution: tuple[ConvolutionLayer, ...] | None = None
@@ -145,7 +156,7 @@ class DqnConfig(Section):
     """Separate value and advantage streams (Wang et al. 2016)."""
     double: bool = True
     """Choose the next action with the online network, value it with the target (van Hasselt et al. 2016)."""
-    n_step: Positive = 3
+    n_step: Annotated[int, Field(gt=0, le=10_000), BeforeValidator(_no_bool)] = 3
     """Steps of reward summed before bootstrapping."""
     discount: Discount = 0.99
     """Discount per environment step."""
@@ -166,7 +177,7 @@ class ActorCriticConfig(Section):
 
     type: Literal["ppo", "impala"]
     """Which algorithm."""
-    hidden: tuple[Positive, ...] | None = None
+    hidden: Hidden | None = None
     """Units of each hidden layer; null is [64, 64], and [512] for images."""
     shared_hidden: bool | None = None
     """Whether policy and value share the hidden layers, which halves what an update costs, or have such layers each,
@@ -188,7 +199,7 @@ class PpoConfig(ActorCriticConfig):
     """Which algorithm."""
     gae_lambda: Fraction = 0.95
     """How far advantages look along the segment: 0 is one step, 1 all the rest (Schulman et al. 2016)."""
-    horizon_steps: Positive = 64
+    horizon_steps: Horizon = 64
     """Steps of one environment in each segment. A batch is learner.segments_per_update segments."""
     epochs: Positive = 10
     """Passes over each batch."""
@@ -220,7 +231,7 @@ class ImpalaConfig(ActorCriticConfig):
 
     type: Literal["impala"] = "impala"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
     """Which algorithm."""
-    horizon_steps: Positive = 32
+    horizon_steps: Horizon = 32
     """Steps of one environment in each segment. A batch is learner.segments_per_update segments and one
     gradient step."""
     rho_clip: PositiveFloat = 1.0
@@ -246,7 +257,7 @@ PolicyConfig = Annotated[DqnConfig | PpoConfig | ImpalaConfig, Field(discriminat
 class LearnerConfig(Section):
     """How the policy is updated and how often it is published."""
 
-    batch_size: Positive = 64
+    batch_size: Annotated[int, Field(gt=0, le=LARGEST_REQUEST), BeforeValidator(_no_bool)] = 64
     """Replay only: rows per gradient update. On-policy algorithms have `segments_per_update`."""
     learning_rate: PositiveFloat = 1e-3
     """Adam step size."""
@@ -256,10 +267,10 @@ class LearnerConfig(Section):
     """Gradient updates between rewrites of the policy file, at least: in parallel mode publishing keeps to about 1 % of
     the learner's time, so a large network's versions are further apart. On-policy algorithms publish after every
     batch."""
-    segments_per_update: Positive | None = None
+    segments_per_update: Annotated[int, Field(gt=0, le=1_000_000), BeforeValidator(_no_bool)] | None = None
     """On-policy algorithms only: segments (of `policy.horizon_steps` steps of one environment) per update; null takes
     one of every environment of `collector.count` collectors, in serial mode too, where one collector makes them all."""
-    prefetch_batches: Positive = 16
+    prefetch_batches: Annotated[int, Field(gt=0, le=10_000), BeforeValidator(_no_bool)] = 16
     """Replay only: batches asked for in one request; the next request is in flight while these are trained on."""
     device: str = "cpu"
     """A torch device: cpu, cuda, cuda:1."""
@@ -270,16 +281,26 @@ class LearnerConfig(Section):
     """No updates: the policy that a run begins with (or is resumed with) acts, exploring as little as it ever would,
     and is judged."""
 
+    @model_validator(mode="after")
+    def _requests_fit_a_message(self) -> LearnerConfig:
+        rows = self.batch_size * self.prefetch_batches
+        if rows > LARGEST_REQUEST:
+            raise ValueError(
+                f"batch_size ({self.batch_size}) times prefetch_batches ({self.prefetch_batches}) is {rows} rows "
+                f"in one request; the most is {LARGEST_REQUEST}: lower one of them"
+            )
+        return self
+
 
 class CollectorConfig(Section):
     """How experience is gathered."""
 
-    count: Positive = 2
+    count: Workers = 2
     """Collector workers the experiment asks for (serial mode has one)."""
-    minimum: Positive = 1
+    minimum: Workers = 1
     """It starts once so many are free. Those beyond it are lent to experiments of the same or a higher priority that
     wait for their own minimum."""
-    chunk_env_steps: Positive | None = None
+    chunk_env_steps: Annotated[int, Field(gt=0, le=10_000_000), BeforeValidator(_no_bool)] | None = None
     """Environment steps per chunk, rounded up to whole steps of the vector. Small chunks hear of new policies sooner;
     large ones cost less control traffic. Null is 64; but in parallel mode without buffer.samples_per_insert, where
     collectors run as fast as they can, 512 steps of the whole vector or 0.1 s, whichever is less. On-policy chunks are
@@ -299,7 +320,7 @@ class CollectorConfig(Section):
 class EvaluatorConfig(Section):
     """How the policy is judged."""
 
-    count: Positive = 1
+    count: Workers = 1
     """Evaluator workers the experiment asks for (serial mode has one)."""
     episodes: Annotated[NonNegative, Field(le=MOST_EVALUATION_EPISODES)] = 5
     """Episodes per evaluation, shared between the evaluators; their seeds are the same at every evaluation. 0 plays
@@ -316,8 +337,9 @@ class BufferConfig(Section):
     """What the replay index keeps and how rows are drawn from it. On-policy algorithms use each row once, in order: of
     these settings `max_policy_lag` and `quota_bytes` alone are theirs."""
 
-    capacity: Positive = 100_000
-    """Rows kept; the oldest go first."""
+    capacity: Annotated[int, Field(gt=0, le=LARGEST_CAPACITY), BeforeValidator(_no_bool)] = 100_000
+    """Rows kept; the oldest go first. Memory is taken as rows come: about 50 bytes each in the coordinator, and what
+    they consist of in the learner."""
     min_rows: Positive = 1_000
     """Rows collected before the first update."""
     prioritized: bool = True
@@ -328,10 +350,10 @@ class BufferConfig(Section):
     """beta at the start: how much of the sampling bias the weights undo."""
     importance_anneal_iters: Positive = 20_000
     """Gradient updates over which beta rises linearly to 1."""
-    samples_per_insert: PositiveFloat | None = 8.0
+    samples_per_insert: Annotated[float, Field(ge=1e-6, le=1e6), BeforeValidator(_no_bool)] | None = 8.0
     """How often a row is sampled on average. Holds back collectors when the learner lags and the learner when
     collectors lag; null lets both run free."""
-    max_policy_lag: NonNegative | None = 0
+    max_policy_lag: Annotated[int, Field(ge=0, le=10_000), BeforeValidator(_no_bool)] | None = 0
     """On-policy algorithms only: by how many updates the policy that collected may be older than the one that learns;
     older rows are dropped and counted. 0 is strictly on-policy; null drops nothing."""
     quota_bytes: Positive = 8 << 30
@@ -446,4 +468,18 @@ class ExperimentConfig(Section):
                 f"buffer.min_rows ({self.buffer.min_rows}) is more than buffer.capacity ({self.buffer.capacity}): "
                 "training would never start"
             )
+        if not isinstance(self.policy, DqnConfig):
+            self._check_segments(self.policy.horizon_steps)
         return self
+
+    def _check_segments(self, horizon_steps: int) -> None:
+        """Raise where an on-policy run would have to hold more than fits any memory."""
+        envs, lag = self.env.num_envs * self.collector.count, self.buffer.max_policy_lag or 0
+        waiting = (lag + 1) * (self.learner.segments_per_update or envs)
+        slots = max(waiting * horizon_steps, self.env.num_envs * horizon_steps)
+        if slots > LARGEST_CAPACITY:
+            raise ValueError(
+                f"{slots} steps would have to be held at once, and the most is {LARGEST_CAPACITY}: lower "
+                "policy.horizon_steps, learner.segments_per_update (env.num_envs times collector.count where it is "
+                "null) or buffer.max_policy_lag"
+            )

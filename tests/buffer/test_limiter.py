@@ -115,3 +115,12 @@ def test_impossible_sizes_are_refused(sizes: tuple[int, int, int]) -> None:
     min_rows, request_rows, chunk_rows = sizes
     with pytest.raises(ValueError, match="at least 1"):
         SamplesPerInsertLimiter(1.0, min_rows, request_rows=request_rows, chunk_rows=chunk_rows)
+
+
+@pytest.mark.parametrize("samples_per_insert", [1e-300, 1e-6, 1e6, 1e300])
+@pytest.mark.parametrize("sampled", [0, 2**53])
+def test_no_ratio_overflows(samples_per_insert: float, sampled: int) -> None:
+    limiter = SamplesPerInsertLimiter(samples_per_insert, 1, request_rows=2**30, chunk_rows=2**30)
+    for inserted in (0, 1, 2**53):
+        assert 0 <= limiter.insertable_rows(inserted, sampled) <= UNLIMITED_ROWS
+        assert 0 <= limiter.sampleable_rows(inserted, sampled) <= UNLIMITED_ROWS

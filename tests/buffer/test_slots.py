@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import numpy as np
+import psutil
 import pytest
 
+from remuda.buffer.samplers import PrioritizedSampler, UniformSampler
 from remuda.buffer.slots import DEAD, SlotTable
 
 
 def test_all_slots_are_dead_at_first() -> None:
     table = SlotTable(3)
-    assert table.row.tolist() == [DEAD] * 3
+    assert table.end_row.tolist() == [DEAD] * 3
     assert table.uses.tolist() == table.policy_iter.tolist() == table.priority.tolist() == [0, 0, 0]
 
 
 def test_what_is_written_to_the_columns_is_taken_together() -> None:
     table, slots = SlotTable(1000), np.arange(1000)
-    table.row[:], table.uses[slots], table.policy_iter[slots] = slots + 2000, slots % 7, 2**62 + slots
+    table.end_row[:], table.uses[slots], table.policy_iter[slots] = slots + 2000, slots % 7, 2**62 + slots
     table.priority[:] = slots / 3
     wanted = np.array([[999, 0], [5, 5]])
     taken = table.take(wanted)
-    assert taken["row"].tolist() == (wanted + 2000).tolist()
+    assert taken["end_row"].tolist() == (wanted + 2000).tolist()
     assert taken["uses"].tolist() == (wanted % 7).tolist()
     assert taken["policy_iter"].tolist() == (wanted + 2**62).tolist()
     assert taken["priority"].tolist() == (wanted / 3).tolist()
@@ -31,9 +33,21 @@ def test_what_is_written_to_the_columns_is_taken_together() -> None:
 @pytest.mark.parametrize("capacity", [1, 2, 1000, 100_003])
 def test_no_slot_lies_on_two_lines_of_the_cache(capacity: int) -> None:
     table = SlotTable(capacity)
-    columns = (table.row, table.uses, table.policy_iter, table.priority)
+    columns = (table.end_row, table.uses, table.policy_iter, table.priority)
     starts = np.array([column.ctypes.data for column in columns])
-    assert table.row.strides == (32,)
+    assert table.end_row.strides == (32,)
     assert (starts - starts.min()).tolist() == [0, 8, 16, 24]
     assert starts.min() % 64 == 0
     assert [len(column) for column in columns] == [capacity] * 4
+
+
+def test_a_large_table_takes_no_memory_before_it_is_used() -> None:
+    before = resident_bytes()
+    tables = SlotTable(10_000_000), UniformSampler(10_000_000), PrioritizedSampler(10_000_000, 0.6)
+    for sampler in tables[1:]:
+        sampler.keep_priorities_in(tables[0].priority)
+    assert resident_bytes() - before < 50_000_000, "and not hundreds of megabytes"
+
+
+def resident_bytes() -> int:
+    return psutil.Process().memory_info().rss

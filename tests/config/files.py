@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from remuda.config.schema import LARGEST_COUNT, ExperimentConfig
+from remuda.config.schema import LARGEST_CAPACITY, LARGEST_COUNT, LARGEST_FLOAT, ExperimentConfig
 
 SMALL = "name: small\nenv: {id: CartPole-v1}\n"
 
@@ -20,7 +20,9 @@ def write(folder: Path, text: str, name: str = "c.yaml") -> Path:
 
 
 _counts = st.integers(1, LARGEST_COUNT)
-_positive = st.floats(min_value=0, exclude_min=True, allow_infinity=False, allow_nan=False)
+_rows = st.integers(1, 100_000)
+_units = st.lists(st.integers(1, 16_384), min_size=1, max_size=4)
+_positive = st.floats(min_value=0, max_value=LARGEST_FLOAT, exclude_min=True)
 _fractions = st.floats(0, 1)
 _discounts = st.floats(0, 1, exclude_min=True)
 _finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -43,7 +45,7 @@ _settings: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
             {"id": _texts},
             optional={
                 "kwargs": st.dictionaries(_texts, _json, max_size=3),
-                "num_envs": _counts,
+                "num_envs": st.integers(1, 10_000),
                 "vectorization": st.sampled_from(["auto", "native", "sync", "async"]),
                 "max_episode_steps": st.none() | _counts,
             },
@@ -51,18 +53,21 @@ _settings: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     },
     optional={
         "seed": st.integers(0, LARGEST_COUNT),
-        "policy": _some(hidden=st.lists(_counts, max_size=4), dueling=st.booleans(), discount=_discounts)
+        "policy": _some(hidden=_units, dueling=st.booleans(), discount=_discounts)
         | st.fixed_dictionaries(
             {"type": st.just("ppo")}, optional={"target_kl": st.none() | _positive, "gae_lambda": _fractions}
         )
         | st.fixed_dictionaries({"type": st.just("impala")}, optional={"rho_clip": _positive, "hidden": st.just([])}),
         "learner": _some(
-            batch_size=_counts, learning_rate=_positive, max_grad_norm=st.none() | _positive, device=_texts
+            batch_size=st.integers(1, 100_000),
+            learning_rate=_positive,
+            max_grad_norm=st.none() | _positive,
+            device=_texts,
         ),
         "buffer": _some(
-            capacity=st.integers(1_000, LARGEST_COUNT),
+            capacity=st.integers(1_000, LARGEST_CAPACITY),
             priority_exponent=_fractions,
-            samples_per_insert=st.none() | _positive,
+            samples_per_insert=st.none() | st.floats(1e-6, 1e6),
         ),
         "stop": _some(stop_value=st.none() | _finite, max_wall_s=st.none() | _positive),
         "source_dir": _texts.filter(lambda text: "\0" not in text).map(lambda text: str(Path(f"/{text}"))),

@@ -61,6 +61,48 @@ def test_yaml(tmp_path: Path, text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("section", "setting"),
+    [
+        ("buffer", "capacity: 10000000000000"),
+        ("buffer", "capacity: 1000000000"),
+        ("buffer", "samples_per_insert: 1.0e+308"),
+        ("buffer", "samples_per_insert: 1.0e-308"),
+        ("buffer", "max_policy_lag: 9000000000000000"),
+        ("learner", "segments_per_update: 9000000000000000"),
+        ("learner", "batch_size: 9000000000000000"),
+        ("learner", "prefetch_batches: 9000000000000000"),
+        ("learner", "learning_rate: 1.0e+39"),
+        ("policy", "hidden: [1000000000]"),
+        ("policy", "n_step: 1000000000"),
+        ("policy", "convolution: [[1000000000, 3, 1]]"),
+        ("env", "num_envs: 1000000000"),
+        ("collector", "count: 1000000000"),
+        ("collector", "chunk_env_steps: 1000000000"),
+    ],
+)
+def test_what_no_memory_holds_is_refused_with_its_line(tmp_path: Path, section: str, setting: str) -> None:
+    inner = f"id: CartPole-v1\n  {setting}" if section == "env" else setting
+    text = f"name: small\n{section}:\n  {inner}\n" + ("" if section == "env" else "env: {id: CartPole-v1}\n")
+    found = problem(write(tmp_path, text))
+    assert found.startswith(f":{4 if section == 'env' else 3}: {section}.{setting.partition(':')[0]}"), found
+    assert "should be" in found, found
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "names"),
+    [
+        ("learner: {batch_size: 100000, prefetch_batches: 100}\n", ":3: learner", "batch_size (100000)"),
+        ("policy: {type: ppo, horizon_steps: 100000}\ncollector: {count: 1000}\n", ": ", "policy.horizon_steps"),
+        ("policy: {type: impala}\nbuffer: {max_policy_lag: 10000}\ncollector: {count: 100}\n", ": ", "max_policy_lag"),
+    ],
+)
+def test_products_that_no_memory_holds_are_refused(tmp_path: Path, text: str, line: str, names: str) -> None:
+    found = problem(write(tmp_path, SMALL + text))
+    assert found.startswith(line)
+    assert names in found
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         (" \n", ": the file is empty"),

@@ -48,7 +48,7 @@ def test_editors_choose_the_section_by_its_type() -> None:
 def test_types_are_words() -> None:
     text = markdown_text()
     assert "| `name` | string | required |" in text
-    assert "| `hidden` | list of integer > 0 or null | `null` |" in text
+    assert "| `hidden` | list of integer > 0 ≤ 16384 or null | `null` |" in text
     assert "| `discount` | number > 0 ≤ 1 | `0.99` |" in text
     assert "| `max_grad_norm` | number > 0 or null | `10.0` |" in text
     assert '| `vectorization` | `auto` or `native` or `sync` or `async` | `"auto"` |' in text

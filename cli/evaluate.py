@@ -40,11 +40,11 @@ Record = Annotated[
 Follow = Annotated[
     bool, typer.Option("--follow", help="Play every newer policy of a run that goes on, until it is over.")
 ]
-TrustPickle = Annotated[
+TrustCode = Annotated[
     bool,
     typer.Option(
-        "--trust-pickle",
-        help="Where the environment cannot be built, take the copy in vars.pkl: runs whatever that file says.",
+        "--trust-code",
+        help="Run code that came with the folder: another user's, a module in it, vars.pkl. It may do anything.",
     ),
 ]
 EvaluationSeed = Annotated[int | None, typer.Option("--seed", min=0, help="Of the episodes (default: the run's).")]
@@ -59,7 +59,7 @@ def evaluate(
     no_render: NoRender = False,
     record: Record = None,
     follow: Follow = False,
-    trust_pickle: TrustPickle = False,
+    trust_code: TrustCode = False,
     seed: EvaluationSeed = None,
     as_json: AsJson = False,
 ) -> None:
@@ -77,7 +77,7 @@ def evaluate(
     from remuda.worker.life import bound_threads
 
     bound_threads(1)
-    chosen = None if follow else _chosen(run_dir, iteration or "-1")
+    chosen = None if follow else _chosen(run_dir, iteration or "-1", trust_code=trust_code)
     mode = "rgb_array" if record is not None else None
     if mode is None and not no_render and _can_render():
         mode = "human"
@@ -88,7 +88,7 @@ def evaluate(
         deterministic=deterministic,
         render_mode=mode,
         record=record,
-        trust_pickle=trust_pickle,
+        trust_code=trust_code,
         seed=seed,
         as_json=as_json,
         follows=follow,
@@ -123,7 +123,7 @@ def _not_a_run(folder: Path) -> str:
     return f"{folder} is not a run folder: it has no config.json{hint}"
 
 
-def _chosen(run_dir: Path, iteration: str) -> tuple[Playable, CheckpointRecord | None]:
+def _chosen(run_dir: Path, iteration: str, *, trust_code: bool) -> tuple[Playable, CheckpointRecord | None]:
     """The policy asked for, and what index.json says of it."""
     from remuda.policy.checkpoint_file import CheckpointError
     from remuda.policy.playable import checkpoint_playable, model_playable, of_run
@@ -131,9 +131,9 @@ def _chosen(run_dir: Path, iteration: str) -> tuple[Playable, CheckpointRecord |
 
     try:
         if is_model(run_dir):
-            return model_playable(run_dir), None
+            return model_playable(run_dir, trust_code=trust_code), None
         if iteration == "model":
-            return of_run(model_playable(run_dir / "model"), run_dir), None
+            return of_run(model_playable(run_dir / "model", trust_code=trust_code), run_dir), None
         record = _find(run_dir, iteration)
         return of_run(checkpoint_playable(run_dir / "ckpt" / record.file), run_dir), record
     except CheckpointError as error:

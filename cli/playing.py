@@ -36,7 +36,7 @@ class Asked:
     deterministic: bool
     render_mode: str | None
     record: Path | None
-    trust_pickle: bool
+    trust_code: bool
     seed: int | None
     as_json: bool
     follows: bool
@@ -101,7 +101,7 @@ class Player:
                     source_dir=playable.source_dir,
                     run_dir=asked.run_dir,
                     render_mode=mode,
-                    trust_pickle=asked.trust_pickle,
+                    trust_code=asked.trust_code,
                 )
                 self._envs.append(env)
                 require_fit(playable, env)

@@ -12,6 +12,7 @@ import gymnasium
 from remuda.config.schema import EnvConfig
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.make import SingleEnv, make_single, shown
+from remuda.environments.trust import distrusted_environment, trusted_source_dir
 from remuda.storage.env_files import unpickle_environment
 from remuda.storage.run_folder import RunFolder
 
@@ -25,17 +26,21 @@ def rebuild(
     source_dir: str | None,
     run_dir: Path,
     render_mode: str | None = None,
-    trust_pickle: bool = False,
+    trust_code: bool = False,
 ) -> SingleEnv:
-    """Build one environment as the run's config says; with `trust_pickle`, where that fails, take that of vars.pkl.
+    """Build one environment as the run's config says; with `trust_code`, where that fails, take that of vars.pkl.
 
-    With a `render_mode` it is seen to that it renders. Raises EnvironmentBuildError, which says what was tried and what
-    else there is.
+    What others may have put there (see trust.py) is built with `trust_code` alone. With a `render_mode` it is seen to
+    that it renders. Raises EnvironmentBuildError, which says what was tried and what else there is.
     """
+    distrusted = None if trust_code else distrusted_environment(env, source_dir=source_dir, run_dir=run_dir)
+    if distrusted is not None:
+        raise EnvironmentBuildError(distrusted)
+    source_dir = source_dir if trust_code else trusted_source_dir(source_dir, run_dir=run_dir)
     try:
         built = make_single(env, source_dir=source_dir)
     except EnvironmentBuildError as error:
-        if not trust_pickle:
+        if not trust_code:
             raise EnvironmentBuildError(_explained(error, env, RunFolder(run_dir))) from error
         return _unpickled(RunFolder(run_dir).vars_pkl, error, render_mode)
     if render_mode is None:
@@ -96,7 +101,7 @@ def _explained(error: EnvironmentBuildError, env: EnvConfig, run: RunFolder) -> 
         )
     if run.vars_pkl.is_file():
         lines.append(
-            f"- A pickled copy is in {run.vars_pkl}: --trust-pickle (in Python: trust_pickle=True) takes it. "
+            f"- A pickled copy is in {run.vars_pkl}: --trust-code (in Python: trust_code=True) takes it. "
             "Unpickling runs whatever the file says, so do it only if you trust whoever made this folder."
         )
     lines.append("- In Python you can bring your own: load_policy(run, env=...), or load_action(run) without any.")

@@ -31,45 +31,48 @@ def load_policy(
     *,
     env: SingleEnv | None = None,
     render_mode: str | None = None,
-    trust_pickle: bool = False,
+    trust_code: bool = False,
 ) -> tuple[SingleEnv, GetAction]:
     """Load a run's environment and its policy: (env, get_action).
 
     `run_dir` may also be a model/ folder that was copied elsewhere. The environment is built anew, with `render_mode`
-    (gymnasium's: human, rgb_array), unless you bring your own `env`. With `trust_pickle` the copy in vars.pkl serves
-    where it cannot be built; unpickling runs whatever the file says, so trust whoever made the folder.
+    (gymnasium's: human, rgb_array), unless you bring your own `env`. With `trust_code`, code runs that somebody else
+    may have put into the folder (its config's environment, model.pt), and the copy in vars.pkl serves where the
+    environment cannot be built: trust whoever made the folder.
 
     Raises EnvironmentBuildError where there is no environment to be had (`load_action` needs none) or the policy does
     not fit it, and what `load_action` raises.
     """
-    playable = load_playable(run_dir, which)
+    playable = load_playable(run_dir, which, trust_code=trust_code)
     if env is None:
         env = rebuild(
             playable.env,
             source_dir=playable.source_dir,
             run_dir=Path(run_dir),
             render_mode=render_mode,
-            trust_pickle=trust_pickle,
+            trust_code=trust_code,
         )
     require_fit(playable, env)
     return env, _get_action(playable)
 
 
-def load_action(run_dir: str | Path, which: Which = "best") -> GetAction:
+def load_action(run_dir: str | Path, which: Which = "best", *, trust_code: bool = False) -> GetAction:
     """Load a run's policy alone, as a function from one observation to one action; no environment is built.
 
     Not deterministic, it explores as the run did at that checkpoint (from model/: as little as it ever would), the same
-    way every time it is loaded. Raises CheckpointError, CheckpointIndexError, ConfigError.
+    way every time it is loaded. `trust_code` opens model.pt of another user, too.
+
+    Raises CheckpointError, CheckpointIndexError, ConfigError.
     """
-    return _get_action(load_playable(run_dir, which))
+    return _get_action(load_playable(run_dir, which, trust_code=trust_code))
 
 
-def load_value(run_dir: str | Path, which: Which = "best") -> Callable[[object], float]:
+def load_value(run_dir: str | Path, which: Which = "best", *, trust_code: bool = False) -> Callable[[object], float]:
     """Load a run's value function: one observation to the return expected from there on.
 
     Raises CheckpointError, CheckpointIndexError, ConfigError.
     """
-    actor = load_playable(run_dir, which).actor
+    actor = load_playable(run_dir, which, trust_code=trust_code).actor
 
     def value(observation: object) -> float:
         return float(actor.value(np.asarray(observation)[None])[0])
@@ -77,13 +80,13 @@ def load_value(run_dir: str | Path, which: Which = "best") -> Callable[[object],
     return value
 
 
-def load_playable(run_dir: str | Path, which: Which) -> Playable:
+def load_playable(run_dir: str | Path, which: Which, *, trust_code: bool = False) -> Playable:
     """Find a policy of a run folder, or the one of a model/ folder, whatever `which` says."""
     folder = Path(run_dir)
     if is_model(folder):
-        return model_playable(folder)
+        return model_playable(folder, trust_code=trust_code)
     if which == "model":
-        return of_run(model_playable(RunFolder(folder).model), folder)
+        return of_run(model_playable(RunFolder(folder).model, trust_code=trust_code), folder)
     return of_run(checkpoint_playable(find_checkpoint(folder, which)), folder)
 
 

@@ -12,6 +12,7 @@ from remuda.config.load import load_config
 from remuda.config.schema import EnvConfig
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.make import SingleEnv, shown
+from remuda.environments.trust import distrusted_model
 from remuda.policy.base import ValuingActor
 from remuda.policy.checkpoint_file import CheckpointError
 from remuda.policy.exported_policy import ExportedPolicy
@@ -102,8 +103,12 @@ def of_run(playable: Playable, run_dir: Path) -> Playable:
     return replace(playable, env=config.env, source_dir=config.source_dir, seed=config.seed)
 
 
-def model_playable(folder: Path) -> Playable:
-    """Take the policy of a model/ folder; see ExportedPolicy about trust. Raises CheckpointError."""
+def model_playable(folder: Path, *, trust_code: bool = False) -> Playable:
+    """Take the policy of a model/ folder. That of another user is opened only with `trust_code`, since a model is a
+    program. Raises CheckpointError."""
+    distrusted = None if trust_code else distrusted_model(folder)
+    if distrusted is not None:
+        raise CheckpointError(distrusted)
     actor = ExportedPolicy(folder)
     info = actor.info
     try:

@@ -32,7 +32,7 @@ def unpickle_environment(path: Path) -> object:
     Raises anything.
     """
     with path.open("rb") as file:
-        content: object = pickle.load(file)  # noqa: S301 - the caller was told to, by --trust-pickle
+        content: object = pickle.load(file)  # noqa: S301 - the caller was told to, by --trust-code
     if not isinstance(content, dict) or "env" not in content:
         raise ValueError("it holds no environment under `env`")
     return cast("dict[str, object]", content)["env"]

@@ -36,7 +36,7 @@ LAYER_OF = {package: layer for layer, packages in enumerate(LAYERS) for package 
 
 PICKLERS = {"pickle", "cloudpickle", "joblib", "dill", "shelve", "marshal"}
 MAY_PICKLE = {"storage/env_files.py"}
-"""vars.pkl of the run folder, which is written for people, and read only where a user says --trust-pickle."""
+"""vars.pkl of the run folder, which is written for people, and read only where a user says --trust-code."""
 
 WITHOUT_TORCH = [
     "remuda.cli.app",
@@ -221,17 +221,17 @@ def test_vars_pkl_is_read_in_one_place_which_is_asked_by_two() -> None:
     assert importers("remuda.environments.rebuild", "rebuild") == {"cli/playing.py", "policy/functions.py"}
 
 
-def test_nobody_trusts_a_pickle_unasked() -> None:
-    """Where `trust_pickle` has a default it is False, and who passes it on passes what a caller said."""
+def test_nobody_trusts_code_unasked() -> None:
+    """Where `trust_code` has a default it is False, and who passes it on passes what a caller said."""
     told: set[str] = set()
     for node in (node for path in product_files() for node in ast.walk(tree(path))):
         if isinstance(node, ast.arguments):
             named = zip((*node.posonlyargs, *node.args)[::-1], node.defaults[::-1], strict=False)
             only = zip(node.kwonlyargs, node.kw_defaults, strict=True)
-            told |= {ast.unparse(value) for name, value in (*named, *only) if value and name.arg == "trust_pickle"}
-        elif isinstance(node, ast.keyword) and node.arg == "trust_pickle":
+            told |= {ast.unparse(value) for name, value in (*named, *only) if value and name.arg == "trust_code"}
+        elif isinstance(node, ast.keyword) and node.arg == "trust_code":
             told.add(ast.unparse(node.value))
-    assert told == {"False", "trust_pickle", "asked.trust_pickle"}
+    assert told == {"False", "trust_code", "asked.trust_code"}
 
 
 @pytest.mark.processes

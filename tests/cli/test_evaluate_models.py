@@ -35,8 +35,9 @@ def painted(root: Path, tmp_path: Path) -> Path:
     """A run whose environment paints: its policy was trained elsewhere, on observations of the same shape."""
     copy = tmp_path / "painted"
     shutil.copytree(root, copy)
-    shutil.copy(painter.__file__, copy / "brush.py")  # tests are no part of the installed package
-    mend(copy, {"make": "brush:WidePainter"}, source_dir=str(copy))
+    (tmp_path / "source").mkdir()
+    shutil.copy(painter.__file__, tmp_path / "source" / "brush.py")  # tests are no part of the installed package
+    mend(copy, {"make": "brush:WidePainter"}, source_dir=str(tmp_path / "source"))
     return copy
 
 
@@ -86,7 +87,7 @@ def test_a_damaged_model_is_refused(terminal: Terminal, root: Path, tmp_path: Pa
 
 
 def test_nothing_is_unpickled_without_being_told_to(terminal: Terminal, painted: Path) -> None:
-    """The pickle of the environment serves where its module is gone, and only with --trust-pickle."""
+    """The pickle of the environment serves where its module is gone, and only with --trust-code."""
     mend(painted, {"make": "gone:make"})
     asked = ("evaluate", painted, "-n", 2, "-nr", "-d", "--json")
     ended = terminal.remuda(*asked)
@@ -95,8 +96,8 @@ def test_nothing_is_unpickled_without_being_told_to(terminal: Terminal, painted:
     (painted / "vars.pkl").write_bytes(pickle.dumps({"env": WidePainter()}))
     ended = terminal.remuda(*asked)
     assert ended.code == 2
-    assert "--trust-pickle" in ended.err
-    assert played(terminal.remuda(*asked, "--trust-pickle"))["reward_mean"] == LENGTH
+    assert "--trust-code" in ended.err
+    assert played(terminal.remuda(*asked, "--trust-code"))["reward_mean"] == LENGTH
 
 
 def test_the_film_is_in_the_folder_and_shows_every_step(terminal: Terminal, painted: Path, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_where_it_cannot_be_it_is_explained_what_else_there_is(tmp_path: Path) -
     assert [hint[:24] for hint in hints] == ["- If its module lies els", "- In Python you can brin"]
     (tmp_path / "env_spec.json").touch()
     assert pickle_environment(tmp_path / "vars.pkl", Painter()) is None
-    with pytest.raises(EnvironmentBuildError, match=r"env_spec\.json[^$]*vars\.pkl: --trust-pickle \(in Python"):
+    with pytest.raises(EnvironmentBuildError, match=r"env_spec\.json[^$]*vars\.pkl: --trust-code \(in Python"):
         rebuild(GONE, source_dir=None, run_dir=tmp_path)
 
 
@@ -55,22 +55,22 @@ def test_nothing_is_unpickled_unless_it_is_allowed_and_needed(tmp_path: Path) ->
     poison = Poison.as_environment(tmp_path)
     with pytest.raises(EnvironmentBuildError):
         rebuild(GONE, source_dir=None, run_dir=tmp_path)
-    rebuild(EnvConfig(id="CartPole-v1"), source_dir=None, run_dir=tmp_path, trust_pickle=True)
+    rebuild(EnvConfig(id="CartPole-v1"), source_dir=None, run_dir=tmp_path, trust_code=True)
     assert not poison.worked
     with pytest.raises(EnvironmentBuildError, match="holds None, which is not a gymnasium"):
-        rebuild(GONE, source_dir=None, run_dir=tmp_path, trust_pickle=True)
+        rebuild(GONE, source_dir=None, run_dir=tmp_path, trust_code=True)
     assert poison.worked
 
 
 def test_the_pickled_copy_serves_where_it_is_trusted(tmp_path: Path) -> None:
     assert pickle_environment(tmp_path / "vars.pkl", Painter("rgb_array")) is None
-    env = rebuild(GONE, source_dir=None, run_dir=tmp_path, trust_pickle=True)
+    env = rebuild(GONE, source_dir=None, run_dir=tmp_path, trust_code=True)
     assert isinstance(env, Painter)
     assert isinstance(
-        rebuild(GONE, source_dir=None, run_dir=tmp_path, render_mode="rgb_array", trust_pickle=True), Painter
+        rebuild(GONE, source_dir=None, run_dir=tmp_path, render_mode="rgb_array", trust_code=True), Painter
     )
     with pytest.raises(EnvironmentBuildError, match="made for render_mode rgb_array, not human"):
-        rebuild(GONE, source_dir=None, run_dir=tmp_path, render_mode="human", trust_pickle=True)
+        rebuild(GONE, source_dir=None, run_dir=tmp_path, render_mode="human", trust_code=True)
 
 
 @pytest.mark.parametrize(
@@ -81,5 +81,5 @@ def test_a_pickle_that_is_of_no_use_says_both_failures(tmp_path: Path, content: 
     if content is not None:
         (tmp_path / "vars.pkl").write_bytes(content)
     with pytest.raises(EnvironmentBuildError, match=said) as caught:
-        rebuild(GONE, source_dir=None, run_dir=tmp_path, trust_pickle=True)
+        rebuild(GONE, source_dir=None, run_dir=tmp_path, trust_code=True)
     assert "gone_for_good" in str(caught.value)

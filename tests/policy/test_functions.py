@@ -147,5 +147,5 @@ def test_training_on_does_not_reach_what_was_loaded(run: tuple[Path, list[Dqn]])
 
 
 def test_the_promised_names_are_there() -> None:
-    assert list(inspect.signature(load_policy).parameters) == ["run_dir", "which", "env", "render_mode", "trust_pickle"]
-    assert list(inspect.signature(load_value).parameters) == ["run_dir", "which"]
+    assert list(inspect.signature(load_policy).parameters) == ["run_dir", "which", "env", "render_mode", "trust_code"]
+    assert list(inspect.signature(load_value).parameters) == ["run_dir", "which", "trust_code"]

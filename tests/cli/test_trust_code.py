@@ -1,8 +1,11 @@
-"""No verb opens a run's vars.pkl but `remuda evaluate --trust-pickle`, and only where the environment is gone."""
+"""No verb runs code that came with a folder but `remuda evaluate --trust-code`; vars.pkl only where it is needed."""
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,9 +45,9 @@ def test_evaluating_opens_it_only_when_told_to(terminal: Terminal, run: Path, op
     poison = Poison.as_environment(run)
     ended = terminal.remuda("evaluate", run, *options)
     assert ended.code == 2
-    assert "--trust-pickle" in ended.err
+    assert "--trust-code" in ended.err
     assert not poison.worked
-    ended = terminal.remuda("evaluate", run, *options, "--trust-pickle")
+    ended = terminal.remuda("evaluate", run, *options, "--trust-code")
     assert ended.code == 2
     assert "holds None, which is not a gymnasium.Env" in ended.err
     assert poison.worked
@@ -55,7 +58,7 @@ def test_evaluating_leaves_it_alone_where_it_is_not_needed(
     terminal: Terminal, run: Path, options: tuple[object, ...]
 ) -> None:
     poison = Poison.as_environment(run)
-    ended = terminal.remuda("evaluate", run, *options, "--trust-pickle")
+    ended = terminal.remuda("evaluate", run, *options, "--trust-code")
     assert ended.code == 0, ended.err
     assert not poison.worked
 
@@ -65,7 +68,7 @@ def test_a_model_folder_is_no_other(terminal: Terminal, run: Path) -> None:
     poison = Poison.as_environment(run / "model")
     assert terminal.remuda("evaluate", run / "model", "-nr").code == 2
     assert not poison.worked
-    assert terminal.remuda("evaluate", run / "model", "-nr", "--trust-pickle").code == 2
+    assert terminal.remuda("evaluate", run / "model", "-nr", "--trust-code").code == 2
     assert poison.worked
 
 
@@ -91,3 +94,34 @@ def test_drawing_its_curves_does_not_open_it(terminal: Terminal, run: Path, tmp_
     ended = terminal.remuda("plot", run, "-o", tmp_path / "curves.png")
     assert ended.code == 0, ended.err
     assert not poison.worked
+
+
+@evaluations
+def test_a_module_that_came_with_the_folder_runs_only_when_told_to(
+    terminal: Terminal, run: Path, options: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (run / "came_with_it.py").write_text("open(__file__ + ' ran', 'w').close()\n")
+    content = json.loads((run / "config.json").read_text())
+    content["env"]["make"], content["source_dir"] = "came_with_it:make", "."
+    (run / "config.json").write_text(json.dumps(content))
+    mark = run / "came_with_it.py ran"
+    ended = terminal.remuda("evaluate", run, *options)
+    assert ended.code == 2
+    assert "lies in the run folder itself" in ended.err
+    assert "--trust-code" in ended.err
+    assert not mark.exists()
+    terminal.remuda("evaluate", run, *options, "--trust-code")
+    assert mark.exists()
+
+
+@pytest.mark.parametrize("model", ["newest", "model"])
+def test_another_users_run_is_played_only_when_told_to(
+    terminal: Terminal, run: Path, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    me = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: me + 1)
+    ended = terminal.remuda("evaluate", run, *EVALUATIONS[model])
+    assert ended.code == 2
+    assert "belongs to another user" in ended.err
+    assert terminal.remuda("evaluate", run, *EVALUATIONS[model], "--trust-code").code == 0

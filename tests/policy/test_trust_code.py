@@ -1,4 +1,4 @@
-"""vars.pkl is opened where a script says trust_pickle=True and the environment cannot be built, and nowhere else."""
+"""vars.pkl is opened where a script says trust_code=True and the environment cannot be built, and nowhere else."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("which", POLICIES)
 def test_it_is_left_alone_where_the_environment_can_be_built(run: Path, which: Which, trusting: bool) -> None:
     poison = Poison.as_environment(run)
-    env, _ = load_policy(run, which, trust_pickle=trusting)
+    env, _ = load_policy(run, which, trust_code=trusting)
     assert env.spec is not None
     assert env.spec.id == "CartPole-v1"
     assert not poison.worked
@@ -40,7 +40,7 @@ def test_it_is_left_alone_where_the_environment_can_be_built(run: Path, which: W
 def test_it_is_left_alone_unasked(run: Path, which: Which) -> None:
     lose_environment(run)
     poison = Poison.as_environment(run)
-    with pytest.raises(EnvironmentBuildError, match=r"--trust-pickle \(in Python: trust_pickle=True\)"):
+    with pytest.raises(EnvironmentBuildError, match=r"--trust-code \(in Python: trust_code=True\)"):
         load_policy(run, which)
     assert not poison.worked
 
@@ -59,10 +59,10 @@ def test_it_is_opened_where_a_script_says_so(run: Path, which: Which) -> None:
     lose_environment(run)
     poison = Poison.as_environment(run)
     with pytest.raises(EnvironmentBuildError, match="holds None, which is not a gymnasium"):
-        load_policy(run, which, trust_pickle=True)
+        load_policy(run, which, trust_code=True)
     assert poison.worked
     assert pickle_environment(run / "vars.pkl", gymnasium.make("CartPole-v1", max_episode_steps=7)) is None
-    env, _ = load_policy(run, which, trust_pickle=True)
+    env, _ = load_policy(run, which, trust_code=True)
     assert env.spec is not None
     assert env.spec.max_episode_steps == 7
 
@@ -74,5 +74,5 @@ def test_a_model_folder_that_was_copied_is_no_other(run: Path) -> None:
         load_policy(run / "model")
     assert not poison.worked
     with pytest.raises(EnvironmentBuildError, match="holds None"):
-        load_policy(run / "model", trust_pickle=True)
+        load_policy(run / "model", trust_code=True)
     assert poison.worked

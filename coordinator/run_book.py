@@ -22,6 +22,7 @@ from remuda.coordinator.journal import RunJournal
 from remuda.logbook.book import Logbook
 from remuda.storage.atomic import sweep_temporaries
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
+from remuda.storage.fence import sweep_claims
 from remuda.storage.ownership import Ownership
 from remuda.storage.run_folder import RunFolder
 
@@ -95,6 +96,7 @@ class RunBook:
         sweep_orphans(self.folder.data, keep, older_than_s=0.0)
         for folder in (self.folder.ckpt, self.folder.model, self.folder.policy):
             sweep_temporaries(folder, older_than_s=0.0)
+            sweep_claims(folder)
         for lock in self.folder.policy.glob("*.lock"):
             if not os.path.islink(lock):
                 lock.unlink(missing_ok=True)

@@ -17,6 +17,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.policy.base import Algorithm, StateMismatchError
 from remuda.policy.checkpoint_file import CheckpointError, encode, read, typed, versions, write
 from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.storage.atomic import Replacing, replacing
 from remuda.wire.messages import CheckpointRecord, Counters, PolicyRef
 
 __all__ = ["CheckpointError", "CheckpointState", "Progress", "load", "restore", "restore_rngs", "save"]
@@ -79,6 +80,7 @@ def save(
     config: ExperimentConfig,
     rngs: Mapping[str, np.random.Generator] | None = None,
     now: datetime | None = None,
+    replace: Replacing = replacing,
 ) -> CheckpointRecord:
     """Write a checkpoint, atomically and synced to the disk, and describe it for index.json.
 
@@ -97,7 +99,7 @@ def save(
         "config": config.model_dump(mode="json"),
     }
     counters = progress.counters
-    return write(path, encode(parts, counters), counters, policy=progress.policy, now=now)
+    return write(path, encode(parts, counters), counters, policy=progress.policy, now=now, replace=replace)
 
 
 def load(path: Path) -> CheckpointState:

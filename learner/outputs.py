@@ -18,6 +18,8 @@ from remuda.logbook.training_reports import LearnReport
 from remuda.policy.base import Algorithm
 from remuda.policy.model_artifact import Exporter
 from remuda.policy.row_plan import row_plan
+from remuda.storage.atomic import Replacing, replacing
+from remuda.storage.fence import SupersededError
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import CheckpointReason, CheckpointRecord, Counters
 
@@ -45,6 +47,8 @@ class LearnerOutputs:
     logbook: Logbook
     clock: Callable[[], float] = time.monotonic
     """Seconds."""
+    replace: Replacing = replacing
+    """How files take their place: a learner that may be replaced by another passes its fence's."""
     _exported_s: float = field(default=-math.inf, init=False)
     _exporter: Exporter | None = field(default=None, init=False)
 
@@ -68,9 +72,9 @@ class LearnerOutputs:
         rngs: Mapping[str, np.random.Generator] | None = None,
     ) -> CheckpointRecord:
         """Save ckpt/iteration_<train_iter>.pth.tar, with these generators' states, and return what index.json shall
-        say. Raises OSError."""
+        say. Raises OSError, and what `replace` raises."""
         path = self.run.checkpoint(progress.counters.train_iter)
-        record = checkpoint.save(path, algorithm, progress, config=self.config, rngs=rngs)
+        record = checkpoint.save(path, algorithm, progress, config=self.config, rngs=rngs, replace=self.replace)
         self.logbook.say("learner", f"saved checkpoint {path}")
         if reason in EXPORTED or self.clock() - self._exported_s >= EXPORT_INTERVAL_S:
             self._export(algorithm, progress.counters)
@@ -86,7 +90,9 @@ class LearnerOutputs:
         try:
             if self._exporter is None:
                 self._exporter = Exporter(algorithm, self.config)
-            self._exporter.export(self.run.model, counters)
+            self._exporter.export(self.run.model, counters, replace=self.replace)
+        except SupersededError:
+            raise
         except Exception as error:  # torch's tracer has a type of its own for every obstacle; the weights are saved
             text = f"{self.run.model} could not be written, and the run goes on: {type(error).__name__}: {error}"
             self.logbook.say("learner", text, level="warning")

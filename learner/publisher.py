@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -12,8 +11,9 @@ from typing import Protocol
 import numpy as np
 
 from remuda.learner.pace import Pace
-from remuda.policy.policy_file import NotFinite, PolicyFileError, StaleEpoch, publish, read_ref
+from remuda.policy.policy_file import NotFinite, StaleEpoch, publish
 from remuda.storage.atomic import outlived
+from remuda.storage.fence import SupersededError
 from remuda.wire.messages import PolicyRef
 from remuda.worker.serve import TakenOverError
 
@@ -35,7 +35,7 @@ class Write(Protocol):
     def __call__(
         self, path: Path, state: Mapping[str, np.ndarray], policy: PolicyRef, *, warn: Callable[[str], None]
     ) -> None:
-        """Raises NotFinite, StaleEpoch, OSError."""
+        """Raises NotFinite, StaleEpoch, SupersededError, OSError."""
         ...
 
 
@@ -44,8 +44,7 @@ class Publisher:
 
     It is `ready` for another one when it does not write and its share of the time allows it; what is offered sooner is
     published all the same. Versions count up from 0 with what is really published. Weights that are not finite are
-    reported and not published; a disk that refuses is tried again; a newer epoch in the file (another learner has
-    taken over) ends it for good.
+    reported and not published; a disk that refuses is tried again; a learner of a newer epoch ends it for good.
     """
 
     def __init__(
@@ -112,13 +111,6 @@ class Publisher:
             self._changed.notify_all()
         self._thread.join(CLOSE_DEADLINE_S)
 
-    def refuse_if_taken_over(self) -> None:
-        """Raises TakenOverError when a learner of a later epoch has published."""
-        with contextlib.suppress(PolicyFileError):  # damaged: it tells nothing
-            there = read_ref(self._path)
-            if there is not None and there.epoch > self._epoch:
-                raise _taken_over(f"{self._path} holds epoch {there.epoch}, this learner's is {self._epoch}")
-
     def _fail(self, error: Exception) -> None:
         with self._changed:
             self._failure = error
@@ -136,9 +128,9 @@ class Publisher:
             try:
                 with outlived(self._path):  # readers are told of the new one before the old one's memory is freed
                     self._publish(state, train_iter)
-            except StaleEpoch as error:
+            except (StaleEpoch, SupersededError) as error:
                 self._say(f"policy of iteration {train_iter} is not published, and this learner lets go: {error}")
-                self._fail(_taken_over(error))
+                self._fail(taken_over(error))
                 return
             except Exception as error:  # handed to the training thread, which raises it
                 self._fail(error)
@@ -179,5 +171,6 @@ class Publisher:
                 self._retrying = False
 
 
-def _taken_over(why: object) -> TakenOverError:
+def taken_over(why: object) -> TakenOverError:
+    """What a learner ends with that has been replaced."""
     return TakenOverError(f"another learner has taken over: {why}")

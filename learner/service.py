@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -17,13 +18,15 @@ from remuda.learner.checkpoint import Progress
 from remuda.learner.loop import LearnerLoop
 from remuda.learner.outputs import LearnerOutputs
 from remuda.learner.prefetch import Prefetch
-from remuda.learner.publisher import Publisher
+from remuda.learner.publisher import Publisher, taken_over
 from remuda.learner.start import continue_from, new_algorithm, take_weights
 from remuda.logbook.book import learner_logbook
 from remuda.logbook.timers import Timers
+from remuda.policy.policy_file import publish
 from remuda.policy.row_plan import row_plan
 from remuda.policy.schedules import exploration
-from remuda.storage.atomic import sweep_temporaries
+from remuda.storage.checkpoint_index import unlisted
+from remuda.storage.fence import Fence, SupersededError
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import (
     AnyMessage,
@@ -62,6 +65,7 @@ class LearnerWork:
         self._folder = RunFolder(Path(assign.run_dir))
         place = settle(config, "learner", assign.index)
         self._algorithm = new_algorithm(config, *check_environment(config))
+        self._fence = _fence(self._folder, assign.epoch)
         train_iter = self._begin()
         self._say(place)
         plan = row_plan(config)
@@ -90,9 +94,12 @@ class LearnerWork:
         self._training = True
         self._draining = False
         self._publish_due = False
-        sweep_temporaries(self._folder.policy, older_than_s=60.0)
         self._publisher = Publisher(
-            Path(assign.policy_file), assign.epoch, published=self._published, say=self._warnings.put
+            Path(assign.policy_file),
+            assign.epoch,
+            published=self._published,
+            say=self._warnings.put,
+            write=partial(publish, replace=self._fence.replacing),
         )
         try:
             self._load(assign.replay)
@@ -177,8 +184,10 @@ class LearnerWork:
         """
         path = None if self._assign.checkpoint is None else Path(self._assign.checkpoint)
         state, warnings = (None, []) if path is None else continue_from(path, self._algorithm)
+        for left in unlisted(self._folder.ckpt, beyond=-1 if state is None else state.progress.counters.train_iter):
+            self._fence.remove(left)
         self._log = learner_logbook(self._folder, resumed=None if state is None else state.progress.counters)
-        self._outputs = LearnerOutputs(self._folder, self._config, self._log)
+        self._outputs = LearnerOutputs(self._folder, self._config, self._log, replace=self._fence.replacing)
         self._outputs.begin(self._algorithm)
         if path is None or state is None:
             weights = self._config.learner.initialize_from
@@ -247,7 +256,6 @@ class LearnerWork:
         self._link.send(LearnerReport(self._assign.lease, train_iter, metrics))
 
     def _save(self, message: SaveCheckpoint) -> None:
-        self._publisher.refuse_if_taken_over()  # the next learner's checkpoint of this iteration has the same name
         train_iter = self._loop.train_iter
         counters = msgspec.structs.replace(message.counters, train_iter=train_iter)
         progress = Progress(
@@ -256,7 +264,10 @@ class LearnerWork:
             exploration=exploration(self._config, env_step=counters.env_step),
             best_reward=message.best_reward,
         )
-        record = self._outputs.save(self._algorithm, progress, message.reason)
+        try:
+            record = self._outputs.save(self._algorithm, progress, message.reason)
+        except SupersededError as error:
+            raise taken_over(error) from error
         self._link.send(CheckpointSaved(self._assign.lease, message.request, message.reason, record))
 
     def _published(self, ref: PolicyRef) -> None:
@@ -274,3 +285,11 @@ class LearnerWork:
 
     def _say(self, text: str) -> None:
         self._log.say("learner", text)
+
+
+def _fence(folder: RunFolder, epoch: int) -> Fence:
+    """From here on no earlier learner of the run puts a policy, a checkpoint or a model in place."""
+    try:
+        return Fence((folder.policy, folder.ckpt, folder.model), epoch)
+    except SupersededError as error:
+        raise taken_over(error) from error

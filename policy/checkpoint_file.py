@@ -16,7 +16,7 @@ from typing import TypeVar, cast
 import msgspec
 import torch
 
-from remuda.storage.atomic import write_bytes
+from remuda.storage.atomic import Replacing, replacing, write_bytes
 from remuda.wire.messages import CheckpointRecord, Counters, PolicyRef
 
 FORMAT = 1
@@ -60,12 +60,13 @@ def write(
     *,
     policy: PolicyRef = PolicyRef(),  # noqa: B008  (immutable)
     now: datetime | None = None,
+    replace: Replacing = replacing,
 ) -> CheckpointRecord:
     """Write what `encode` returned, atomically and synced to the disk, and describe it for index.json.
 
     OSError (disk full) leaves an older file of this name as it was.
     """
-    write_bytes(path, content, durable=True)
+    write_bytes(path, content, durable=True, replace=replace)
     return CheckpointRecord(
         train_iter=counters.train_iter,
         env_step=counters.env_step,

@@ -25,7 +25,7 @@ from remuda.policy.base import Algorithm
 from remuda.policy.portable import Normalisation, PortablePolicy
 from remuda.policy.schedules import least_exploration
 from remuda.policy.spaces import ActionSpec, ObservationSpec
-from remuda.storage.atomic import write_bytes
+from remuda.storage.atomic import Replacing, replacing, write_bytes
 from remuda.storage.run_folder import MODEL, MODEL_INFO
 from remuda.wire.messages import Counters
 
@@ -94,8 +94,8 @@ class Exporter:
         self._algorithm, self._config = algorithm, config
         self._model: torch.jit.ScriptModule | None = None
 
-    def export(self, folder: Path, counters: Counters) -> None:
-        """Write the acting side as TorchScript and describe it. Replaces both files atomically.
+    def export(self, folder: Path, counters: Counters, *, replace: Replacing = replacing) -> None:
+        """Write the acting side as TorchScript and describe it. Replaces both files, each atomically.
 
         Raises OSError, and whatever torch makes of a network it cannot trace.
         """
@@ -110,9 +110,9 @@ class Exporter:
         _give(self._model, portable)
         model = _saved(self._model, _encoded(info))
         folder.mkdir(parents=True, exist_ok=True)
-        write_bytes(folder / MODEL, model, durable=False)
+        write_bytes(folder / MODEL, model, durable=False, replace=replace)
         info = msgspec.structs.replace(info, sha256=hashlib.sha256(model).hexdigest())
-        write_bytes(folder / MODEL_INFO, _encoded(info), durable=False)
+        write_bytes(folder / MODEL_INFO, _encoded(info), durable=False, replace=replace)
 
 
 @contextmanager

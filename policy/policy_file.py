@@ -1,11 +1,12 @@
 """The file a policy is published in: one learner rewrites it, many collectors and evaluators read it.
 
 What a reader may rely on (and what no lock is needed for): `os.replace` swaps the name at once, so an open file is one
-publication, whole; a checksum over everything in it catches the disk; the epoch keeps a learner that was replaced from
-publishing over its successor. One fsync, before the replace, is all that a power failure calls for: what is read after
-it is a policy, new or old, and the next learner publishes under a higher epoch anyway. The lock only serialises
-writers. Readers take none: between an open() before the replace and one after it there is nothing to protect, and a
-reader that is stopped cannot hold up the learner.
+publication, whole; a checksum over everything in it catches the disk; a learner that was replaced cannot publish over
+its successor, since that has taken away what its rename would move (see storage/fence.py), and finds a higher epoch in
+the file when it looks. One fsync, before the replace, is all that a power failure calls for: what is read after it is a
+policy, new or old, and the next learner publishes under a higher epoch anyway. The lock only serialises writers.
+Readers take none: between an open() before the replace and one after it there is nothing to protect, and a reader that
+is stopped cannot hold up the learner.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct, field
 
-from remuda.storage.atomic import replacing, write_all
+from remuda.storage.atomic import Replacing, replacing, write_all
 from remuda.storage.lock import LockTimeout, holding
 from remuda.storage.tensor_file import TensorFileError, encode_header, fingerprint, in_file_order, memory_of, views
 from remuda.wire.messages import Count, PolicyRef
@@ -90,17 +91,18 @@ def publish(
     policy: PolicyRef,
     *,
     warn: Callable[[str], None],
+    replace: Replacing = replacing,
     lock_deadline_s: float = 5.0,
 ) -> None:
     """Make `state` the published policy.
 
     Raises NotFinite, StaleEpoch when the file already holds this policy or a newer one, and OSError (disk full, say);
     in each case the old file stays as it was. Where the lock cannot be had, `warn` is told and the publication goes
-    on without.
+    on without. A learner passes `replace` of its Fence, which raises SupersededError.
     """
     _require_finite(state)
     content = _content(state, policy)
-    with ExitStack() as lock, replacing(path, durable=False) as temporary:
+    with ExitStack() as lock, replace(path, durable=False) as temporary:
         with open(temporary, "wb", buffering=0) as file:
             write_all(file.fileno(), content)
             os.fsync(file.fileno())  # before the lock, so that it is held for the check and the replace alone

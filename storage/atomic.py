@@ -7,22 +7,32 @@ import re
 import secrets
 import time
 from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Protocol
 
 _BUFFERS_AT_ONCE = 1_024
 """What Linux takes in one call."""
 _TEMPORARY = re.compile(r"\..+\.[0-9]+\.[0-9a-f]{8}\.tmp")
 
 
+class Replacing(Protocol):
+    """How a file takes another one's place: `replacing`, or what a Fence makes of it."""
+
+    def __call__(self, path: Path, *, durable: bool) -> AbstractContextManager[Path]:
+        """See `replacing`."""
+        ...
+
+
 @contextmanager
-def replacing(path: Path, *, durable: bool) -> Generator[Path, None, None]:
-    """Yield a temporary path beside `path`; what the body writes there becomes `path` when the body succeeds.
+def replacing(path: Path, *, durable: bool, prepared_in: Path | None = None) -> Generator[Path, None, None]:
+    """Yield a temporary path beside `path`, or in a folder `prepared_in` of the same file system; what the body writes
+    there becomes `path` when the body succeeds.
 
     When the body fails, `path` stays as it was and the temporary file is removed. `durable` pays two fsyncs so that
     the new content also survives a power failure; without it the file survives the process, not the machine.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    temporary = (prepared_in or path.parent) / f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
     try:
         yield temporary
         if durable:
@@ -53,16 +63,28 @@ def outlived(path: Path) -> Generator[int | None, None, None]:
         os.close(descriptor)
 
 
-def write_bytes(path: Path, data: bytes | bytearray | memoryview, *, durable: bool, mode: int = 0o666) -> None:
+def write_bytes(
+    path: Path,
+    data: bytes | bytearray | memoryview,
+    *,
+    durable: bool,
+    mode: int = 0o666,
+    replace: Replacing = replacing,
+) -> None:
     """Replace `path` by `data`. `mode` is the new file's from the start (before umask): 0o600 is never looser."""
-    write_buffers(path, (data,), durable=durable, mode=mode)
+    write_buffers(path, (data,), durable=durable, mode=mode, replace=replace)
 
 
 def write_buffers(
-    path: Path, buffers: Iterable[bytes | bytearray | memoryview], *, durable: bool, mode: int = 0o666
+    path: Path,
+    buffers: Iterable[bytes | bytearray | memoryview],
+    *,
+    durable: bool,
+    mode: int = 0o666,
+    replace: Replacing = replacing,
 ) -> None:
     """As `write_bytes`, for content that lies in several places and need not be put together first."""
-    with replacing(path, durable=durable) as temporary:
+    with replace(path, durable=durable) as temporary:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         with open(descriptor, "wb", buffering=0) as file:
             write_all(file.fileno(), buffers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from remuda.storage.atomic import replacing, write_bytes
 from remuda.wire.messages import CheckpointRecord
 
 _INDEX, _BEST, _INTERRUPT = "index.json", "ckpt_best.pth.tar", "ckpt_interrupt.pth.tar"
+_CHECKPOINT = re.compile(r"iteration_([0-9]+)\.pth\.tar")
 
 
 class CheckpointIndexError(Exception):
@@ -164,6 +166,17 @@ class CheckpointIndex:
         except OSError:  # a file system without hard links
             with replacing(self.folder / name, durable=True) as temporary:
                 shutil.copyfile(source, temporary)
+
+
+def unlisted(folder: Path, *, beyond: int) -> list[Path]:
+    """Find the checkpoints beyond this iteration that no index lists: a learner that was given up has saved them, and
+    nobody has heard of it. Where the index is damaged nothing is said to be unlisted."""
+    try:
+        listed = {record.file for record in CheckpointIndex(folder).records}
+    except CheckpointIndexError:
+        return []
+    saved = ((path, _CHECKPOINT.fullmatch(path.name)) for path in folder.glob("iteration_*.pth.tar"))
+    return [path for path, found in saved if found and int(found.group(1)) > beyond and path.name not in listed]
 
 
 def _decode(data: bytes) -> _IndexFile:

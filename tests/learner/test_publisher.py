@@ -219,18 +219,6 @@ def test_another_learner_has_taken_over(path: Path) -> None:
         assert said.startswith("policy of iteration 10 is not published, and this learner lets go: ")
 
 
-def test_only_a_later_epoch_is_another_learner(path: Path) -> None:
-    with publishing(path, epoch=2) as one:
-        one.publisher.refuse_if_taken_over()  # nobody has published yet
-        publish(path, state(9), PolicyRef(2, 7, 0), warn=lambda text: None)
-        one.publisher.refuse_if_taken_over()
-        path.write_bytes(b"damaged")
-        one.publisher.refuse_if_taken_over()
-        publish(path, state(9), PolicyRef(3, 0, 0), warn=lambda text: None)
-        with pytest.raises(TakenOverError, match="holds epoch 3, this learner's is 2"):
-            one.publisher.refuse_if_taken_over()
-
-
 def test_a_failure_of_whoever_hears_of_it_is_not_swallowed(path: Path) -> None:
     def broken(ref: PolicyRef) -> None:
         raise RuntimeError("the link is closed")

@@ -19,6 +19,7 @@ from remuda.learner.prefetch import NothingReadableError
 from remuda.learner.service import LearnerWork, NotPublishedError
 from remuda.policy.policy_file import LoadedPolicy, load, publish
 from remuda.policy.row_plan import RowPlan, row_plan
+from remuda.storage.fence import Fence
 from remuda.tests.buffer.chunks import meta_of
 from remuda.tests.policy.cases import batch, dqn
 from remuda.tests.worker.leases import EXPERIMENT, assign_to, new_run, small_config
@@ -247,7 +248,7 @@ def test_it_saves_what_it_is_asked_to(coordinator: Coordinator) -> None:
 @pytest.mark.parametrize("reason", ["initial", "interval", "evaluation", "final"])
 def test_the_model_folder_follows_the_checkpoints(coordinator: Coordinator, reason: CheckpointReason) -> None:
     coordinator.save(coordinator.begin(), reason)
-    assert {path.name for path in coordinator.run.model.iterdir()} == {"model.pt", "model_info.json"}
+    assert {path.name for path in coordinator.run.model.glob("[!.]*")} == {"model.pt", "model_info.json"}
 
 
 def test_told_to_stop_it_trains_no_further_but_still_saves(coordinator: Coordinator) -> None:
@@ -326,6 +327,7 @@ def test_a_learner_that_was_replaced_lets_go_and_says_so_in_one_line(coordinator
     """It had seemed dead, and wakes up: it neither publishes nor saves, and trains no further."""
     work = coordinator.begin(epoch=1)
     coordinator.train(work, 3)
+    Fence((coordinator.run.policy, coordinator.run.ckpt, coordinator.run.model), 2)
     publish(
         coordinator.run.policy_file(EXPERIMENT, 0),
         {"w": np.zeros(1, np.float32)},

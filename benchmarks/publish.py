@@ -29,8 +29,9 @@ from remuda.learner.publisher import Publisher
 from remuda.learner.start import new_algorithm
 from remuda.policy.algorithms import make_policy
 from remuda.policy.base import Algorithm
-from remuda.policy.policy_file import load
+from remuda.policy.policy_file import load, publish
 from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.storage.fence import Fence
 from remuda.wire.messages import Assign, PolicyAvailable, PolicyPublished, PolicyRef
 from remuda.worker.life import bound_threads
 from remuda.worker.link import Link
@@ -78,7 +79,7 @@ def share_of_training() -> float:
     batch = _batch()
     published: list[PolicyRef] = []
     with tempfile.TemporaryDirectory() as name:
-        publisher = Publisher(Path(name) / "policy", 1, published=published.append, say=_complain)
+        publisher = _publisher(Path(name) / "policy", 1, published.append)
         _train_until_it_waits(publisher, algorithm, batch)
         thread_s, begin_s, copying_s = _publishing_cpu_s(), time.perf_counter(), 0.0
         while (elapsed_s := time.perf_counter() - begin_s) < TRAINING_S:
@@ -92,6 +93,13 @@ def share_of_training() -> float:
     if len(published) < 2:
         raise RuntimeError("nothing was published")
     return spent_s / elapsed_s
+
+
+def _publisher(file: Path, epoch: int, published: Callable[[PolicyRef], None]) -> Publisher:
+    """As a learner has it."""
+    fence = Fence((file.parent,), epoch)
+    write = partial(publish, replace=fence.replacing)
+    return Publisher(file, epoch, published=published, say=_complain, write=write)
 
 
 def _train_until_it_waits(publisher: Publisher, algorithm: Algorithm, batch: dict[str, np.ndarray]) -> None:
@@ -115,7 +123,7 @@ def _publish_often(link: Link, assign: Assign, loaded: np.ndarray) -> list[float
         link.send(PolicyPublished(assign.lease, ref))
         refs.append(ref)
 
-    publisher = Publisher(Path(assign.policy_file), assign.epoch, published=tell, say=_complain)
+    publisher = _publisher(Path(assign.policy_file), assign.epoch, tell)
     publisher.offer(algorithm.acting_state(), 0)
     publisher.flush(DEADLINE_S)
     say_ready(link, assign)

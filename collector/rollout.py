@@ -21,6 +21,9 @@ from remuda.logbook.timers import Timers
 from remuda.policy.base import Policy
 from remuda.wire.messages import ChunkId, ChunkMeta, PolicyRef
 
+LARGEST_REWARD = 1e30
+"""Rewards are learned from as float32, which ends at 3.4e38, and in sums."""
+
 
 class CorruptExperienceError(ValueError):
     """An environment returned what cannot be learned from: a number that is not finite, or an impossible ending."""
@@ -221,6 +224,9 @@ class Rollout:
         self._refuse(trace.over[trace.new] & ~real, "ended an episode by its reset (not AutoresetMode.NEXT_STEP)")
         reward[~real] = 0.0
         self._refuse(~np.isfinite(reward), "returned a reward that is not finite")
+        self._refuse(
+            np.abs(reward) > LARGEST_REWARD, f"returned a reward beyond {LARGEST_REWARD:g}, too large to add up"
+        )
         if seen.dtype.kind == "f":
             self._refuse(~np.isfinite(seen), "returned an observation that is not finite")
         return real

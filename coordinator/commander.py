@@ -109,6 +109,10 @@ class Commander:
         self._end = end
         return [end]
 
+    def fail(self, end: End) -> None:
+        """The run has failed, also where something else had ended it; nothing is judged any more."""
+        self._end, self._skip_final_evaluation = end, True
+
     def save_final(self) -> list[Decision]:
         """Nothing more is collected or learned: the last checkpoint can be saved."""
         return self._save("final")

@@ -163,6 +163,8 @@ class Reception:
             return []
         lease.failed = True
         which = f"{_ordinal(self.failures.failed(lease.worker, now_s))} failure of {lease.role} {lease.worker}"
+        if message.hopeless:
+            self.judging.commander.fail(End(message.error, message.error))
         self._give_up_if_hopeless(f"workers fail: {message.error}", now_s)
         return [self._tell_of(which, message), *self.team.failed(lease)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,9 +11,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from remuda.learner.diverged import DivergedError, finite
 from remuda.logbook.timers import Timers
 from remuda.policy.base import Algorithm
 from remuda.policy.denormals import denormals_are_zero
+
+GRAD_NORM = "grad_norm"
+"""The metric by which every algorithm tells the norm of its gradient, before clipping."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,8 @@ class LearnerLoop:
         self._publish_interval_iters = publish_interval_iters
         self._report_interval_iters = report_interval_iters
         self._metrics: dict[str, list[float | torch.Tensor]] = {}
+        self._grad_norms: list[float | torch.Tensor] = []
+        """Of the updates since they were last looked at."""
         self._rows: list[NDArray[np.int64]] = []
         self._priorities: list[torch.Tensor] = []
 
@@ -90,6 +97,8 @@ class LearnerLoop:
         before, self.train_iter = self.train_iter, self.train_iter + result.updates
         for name, value in result.metrics.items():
             self._metrics.setdefault(name, []).append(value)
+        if GRAD_NORM in result.metrics:
+            self._grad_norms.append(result.metrics[GRAD_NORM])
         if result.priorities is not None:
             self._rows.append(batch.rows)
             self._priorities.append(result.priorities)
@@ -107,8 +116,21 @@ class LearnerLoop:
             return Priorities(np.empty(0, np.int64), np.empty(0, np.float32))
         return Priorities(np.concatenate(rows), torch.cat(priorities).cpu().numpy())
 
+    def require_finite(self) -> None:
+        """Raise DivergedError where a gradient since the last look was not finite. Waits for the device."""
+        norms, self._grad_norms = self._grad_norms, []
+        if norms and not math.isfinite(_mean(norms)):
+            raise DivergedError(f"of the last {len(norms)} gradients up to update {self.train_iter} one is not finite")
+
+    def acting_state(self) -> Mapping[str, np.ndarray]:
+        """Copy what acts to the host. Raises DivergedError where it, or what led to it, is not finite."""
+        self.require_finite()
+        return finite(self.algorithm.acting_state(), train_iter=self.train_iter)
+
     def take_metrics(self) -> dict[str, float]:
-        """Average each metric over the updates since the last call; empty when there were none."""
+        """Average each metric over the updates since the last call; empty when there were none. Raises DivergedError
+        where a gradient was not finite."""
+        self.require_finite()
         metrics, self._metrics = self._metrics, {}
         return {name: _mean(values) for name, values in metrics.items()}
 

@@ -13,6 +13,7 @@ import numpy as np
 from remuda.config.schema import ExperimentConfig
 from remuda.learner import checkpoint
 from remuda.learner.checkpoint import Progress
+from remuda.learner.diverged import finite
 from remuda.logbook.book import Logbook
 from remuda.logbook.training_reports import LearnReport
 from remuda.policy.base import Algorithm
@@ -72,7 +73,9 @@ class LearnerOutputs:
         rngs: Mapping[str, np.random.Generator] | None = None,
     ) -> CheckpointRecord:
         """Save ckpt/iteration_<train_iter>.pth.tar, with these generators' states, and return what index.json shall
-        say. Raises OSError, and what `replace` raises."""
+        say. Raises OSError, what `replace` raises, and DivergedError where the weights are not finite: then nothing is
+        written."""
+        finite(algorithm.acting_state(), train_iter=progress.counters.train_iter)
         path = self.run.checkpoint(progress.counters.train_iter)
         record = checkpoint.save(path, algorithm, progress, config=self.config, rngs=rngs, replace=self.replace)
         self.logbook.say("learner", f"saved checkpoint {path}")

@@ -10,8 +10,10 @@ from typing import Protocol
 
 import numpy as np
 
+from remuda.learner.diverged import DivergedError
 from remuda.learner.pace import Pace
-from remuda.policy.policy_file import NotFinite, StaleEpoch, publish
+from remuda.policy.finite import NotFinite
+from remuda.policy.policy_file import StaleEpoch, publish
 from remuda.storage.atomic import outlived
 from remuda.storage.fence import SupersededError
 from remuda.wire.messages import PolicyRef
@@ -43,8 +45,8 @@ class Publisher:
     """Holds at most one policy that waits: a newer one replaces it, so publishing never falls behind training.
 
     It is `ready` for another one when it does not write and its share of the time allows it; what is offered sooner is
-    published all the same. Versions count up from 0 with what is really published. Weights that are not finite are
-    reported and not published; a disk that refuses is tried again; a learner of a newer epoch ends it for good.
+    published all the same. Versions count up from 0 with what is really published. A disk that refuses is tried again.
+    Weights that are not finite end it for good, and so does a learner of a newer epoch.
     """
 
     def __init__(
@@ -147,7 +149,7 @@ class Publisher:
                 self._write(self._path, state, ref, warn=self._say)
             except NotFinite as error:
                 self._say(f"policy of iteration {train_iter} is not published: {error}")
-                return
+                raise DivergedError(f"after update {train_iter}, {error}") from error
             except OSError as error:
                 self._say(f"policy of iteration {train_iter} cannot be written: {error}; trying again")
                 self._refusals += 1

@@ -50,7 +50,7 @@ PUBLISH_DEADLINE_S = 30.0
 
 
 class NotPublishedError(Exception):
-    """The policy to start from is not in the policy file: it holds NaN, or the disk refuses."""
+    """The policy to start from is not in the policy file: the disk refuses."""
 
 
 class LearnerWork:
@@ -161,6 +161,7 @@ class LearnerWork:
         self._draining = True
         last = self._publisher.last
         if last is None or last.train_iter != self._loop.train_iter:
+            self._loop.require_finite()
             self._publisher.offer(self._algorithm.acting_state(), self._loop.train_iter)
         self._publisher.flush(PUBLISH_DEADLINE_S)
         self._pass_warnings_on()
@@ -218,6 +219,7 @@ class LearnerWork:
     def _offer(self) -> None:
         self._publish_due = False
         self._pass_warnings_on()
+        self._loop.require_finite()
         self._publisher.offer(self._algorithm.acting_state(), self._loop.train_iter)
 
     def _publish_first(self, train_iter: int) -> None:
@@ -256,6 +258,7 @@ class LearnerWork:
         self._link.send(LearnerReport(self._assign.lease, train_iter, metrics))
 
     def _save(self, message: SaveCheckpoint) -> None:
+        self._loop.require_finite()
         train_iter = self._loop.train_iter
         counters = msgspec.structs.replace(message.counters, train_iter=train_iter)
         progress = Progress(

@@ -26,6 +26,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct, field
 
+from remuda.policy.finite import require_finite
 from remuda.storage.atomic import Replacing, replacing, write_all
 from remuda.storage.lock import LockTimeout, holding
 from remuda.storage.tensor_file import TensorFileError, encode_header, fingerprint, in_file_order, memory_of, views
@@ -47,10 +48,6 @@ class PolicyFileError(Exception):
 
 class StaleEpoch(Exception):  # noqa: N818  (it says what happened)
     """A newer policy is already published, so another learner has taken over: stop publishing."""
-
-
-class NotFinite(ValueError):  # noqa: N818  (it says what happened)
-    """Weights hold NaN or infinity and were not published; the message names the tensors."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +97,7 @@ def publish(
     in each case the old file stays as it was. Where the lock cannot be had, `warn` is told and the publication goes
     on without. A learner passes `replace` of its Fence, which raises SupersededError.
     """
-    _require_finite(state)
+    require_finite(state)
     content = _content(state, policy)
     with ExitStack() as lock, replace(path, durable=False) as temporary:
         with open(temporary, "wb", buffering=0) as file:
@@ -129,12 +126,6 @@ def read_ref(path: Path) -> PolicyRef | None:
         if isinstance(error.__cause__, FileNotFoundError):
             return None
         raise
-
-
-def _require_finite(state: Mapping[str, np.ndarray]) -> None:
-    bad = [name for name, array in state.items() if not np.isfinite(array).all()]
-    if bad:
-        raise NotFinite(f"weights with NaN or infinity are not published: {', '.join(bad)}")
 
 
 def _refuse_to_go_back(path: Path, policy: PolicyRef, warn: Callable[[str], None]) -> None:

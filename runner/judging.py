@@ -55,6 +55,7 @@ class Judging:
 
     def _save(self, save: Save) -> None:
         parts, commander = self.parts, self.standing.commander
+        self.standing.learner.require_finite()
         counters, end = self.standing.counters(), commander.ending
         with parts.timers("save"):
             rngs = {EXPLORATION: parts.rollout.rng}

@@ -11,6 +11,7 @@ from remuda.coordinator.events import Recovered
 from remuda.coordinator.experience import Experience
 from remuda.coordinator.progress import ProgressRows
 from remuda.coordinator.resumed import Resumed
+from remuda.learner.diverged import DivergedError
 from remuda.learner.loop import LearnerLoop
 from remuda.logbook.episode_reports import CollectReport
 from remuda.logbook.progress import ProgressRow
@@ -86,7 +87,7 @@ class SerialLoop:
 
     def work(self) -> None:
         """Collect and learn in turn until the commander has ended the run."""
-        self._parts.rollout.policy.load_state(self._parts.algorithm.acting_state())
+        self._parts.rollout.policy.load_state(self._learner.acting_state())
         self._judging.carry_out(self._commander.started())
         self._look_around()  # a resumed run may be over already
         while self._commander.ending is None:
@@ -110,9 +111,10 @@ class SerialLoop:
         end = End(f"{type(error).__name__}: {error}", f"an exception ended it: {type(error).__name__}: {error}")
         self._logbook.say("commander", f"the run failed:\n{traceback}", level="error")
         self._commander.abandon_work()
-        self._commander.end(end, skip_final_evaluation=True)
+        self._commander.fail(end)
         try:
-            self._judging.carry_out(self._commander.save_final())
+            if not isinstance(error, DivergedError):
+                self._judging.carry_out(self._commander.save_final())
         except Exception as second:  # whatever broke the run may break this too
             text = f"the last checkpoint could not be saved: {type(second).__name__}: {second}"
             self._logbook.say("commander", text, level="error")
@@ -188,9 +190,9 @@ class SerialLoop:
 
     def _publish(self) -> None:
         """Have the collector act with what was learned."""
-        former = self._standing.policy
+        state, former = self._learner.acting_state(), self._standing.policy
         self._standing.policy = PolicyRef(former.epoch, former.version + 1, self._learner.train_iter)
-        self._parts.rollout.policy.load_state(self._parts.algorithm.acting_state())
+        self._parts.rollout.policy.load_state(state)
         self._experience.settle(self._standing.policy)
 
     def _look_around(self) -> None:

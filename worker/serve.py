@@ -34,6 +34,10 @@ class TakenOverError(Exception):
     """Another worker does this work now; this one has only seemed dead. It lets go, which is no failure."""
 
 
+class HopelessError(Exception):
+    """Work has failed in a way that another worker would only repeat: its run is over."""
+
+
 class Work(Protocol):
     """What one lease means for one role."""
 
@@ -189,7 +193,9 @@ class _Desk:
 
     def _report(self, error: Exception) -> None:
         text = shortened(f"{type(error).__name__}: {error}")
-        self._link.send(WorkerFailed(self._lease, _sendable(text), _sendable(traceback.format_exc()[-100_000:])))
+        trace = _sendable(traceback.format_exc()[-100_000:])
+        hopeless = isinstance(error, HopelessError)
+        self._link.send(WorkerFailed(self._lease, _sendable(text), trace, hopeless=hopeless))
 
     def _carry_on(self, registered: Registered) -> None:
         """The worker had lost touch and is registered again; if its lease is over, so is the work."""

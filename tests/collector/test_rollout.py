@@ -273,6 +273,14 @@ def test_a_reward_that_is_not_finite_names_environment_and_step(bad: float) -> N
     assert rollout.collect(30, {}).env_steps == 30
 
 
+@pytest.mark.parametrize("bad", [1e39, -2e30])
+def test_a_reward_that_float32_cannot_add_up_is_refused(bad: float) -> None:
+    envs = [ScriptedEnv(i, longest=100) for i in range(3)]
+    envs[2].bad_reward, envs[2].fails_in = bad, 5
+    with pytest.raises(CorruptExperienceError, match=r"environment 2 returned a reward beyond 1e\+30, .* at step 5"):
+        rollout_of(envs, n_step=2).collect(30, {})
+
+
 def test_an_observation_that_is_not_finite_is_refused_before_it_is_learned_from() -> None:
     class Drifting(Corridor):
         observation_space = spaces.Box(-np.inf, np.inf, (4,), np.float32)

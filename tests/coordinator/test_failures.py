@@ -229,3 +229,19 @@ def test_another_experiment_of_the_herd_goes_on_undisturbed() -> None:
     assert {e.identity.name: e.state for e in world.coordinator.experiments} == {"good": "finished", "bad": "failed"}
     of_good = [w for w in world.workers.values() if w is not victim and len(w.assignments) == 1]
     assert len(of_good) >= 3, "nobody of the good one had to begin again"
+
+
+@pytest.mark.parametrize("when", ["running", "stopping"])
+def test_a_learner_that_has_diverged_fails_the_run_at_once(when: str) -> None:
+    """Also where something else was ending it: its last checkpoint is the one from before."""
+    world = running(collectors=1)
+    [learner] = of(world, "learner")
+    if when == "stopping":
+        while world.experiment().state != "stopping":
+            world.step()
+    learner.say(WorkerFailed(learner.lease, "DivergedError: training has diverged", "Traceback", hopeless=True))
+    learner.drained()
+    world.run(120.0)
+    status = world.experiment()
+    assert (status.state, status.reason) == ("failed", "DivergedError: training has diverged")
+    assert len(learner.assignments) == 1, "nobody is to try again"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remuda.learner.diverged import DivergedError
 from remuda.learner.loop import Batch, LearnerLoop
 from remuda.policy.base import Algorithm, Arrays, LearnResult
 from remuda.policy.portable import PortablePolicy
@@ -40,7 +43,8 @@ class Echo(Algorithm):
 
     def learn(self, batch: Arrays) -> LearnResult:
         errors = torch.tensor(batch["errors"])
-        return LearnResult({"loss": errors.mean(), "lr": 0.5}, errors if self._prioritizes else None)
+        metrics: dict[str, float | torch.Tensor] = {"loss": errors.mean(), "lr": 0.5, "grad_norm": errors.sum()}
+        return LearnResult(metrics, errors if self._prioritizes else None)
 
     def state(self) -> dict[str, object]:
         raise NotImplementedError
@@ -52,7 +56,7 @@ class Echo(Algorithm):
         raise NotImplementedError
 
     def acting_state(self) -> dict[str, np.ndarray]:
-        raise NotImplementedError
+        return {"weight": np.zeros(2)}
 
 
 def rows(first: int, errors: list[float]) -> Batch:
@@ -90,9 +94,9 @@ def test_metrics_are_means_over_the_interval_and_taken_once() -> None:
     learner = loop([rows(0, [1.0, 3.0]), rows(2, [6.0]), rows(3, [10.0])])
     learner.step()
     learner.step()
-    assert learner.take_metrics() == {"loss": 4.0, "lr": 0.5}
+    assert learner.take_metrics() == {"loss": 4.0, "lr": 0.5, "grad_norm": 5.0}
     learner.step()
-    assert learner.take_metrics() == {"loss": 10.0, "lr": 0.5}
+    assert learner.take_metrics() == {"loss": 10.0, "lr": 0.5, "grad_norm": 10.0}
     assert learner.take_metrics() == {}
 
 
@@ -134,3 +138,26 @@ def test_the_same_batches_through_the_loop_and_by_hand_give_the_same_weights() -
     for name, array in by_hand.acting_state().items():
         np.testing.assert_array_equal(array, looped.acting_state()[name])
     assert tuple(learner.take_metrics()) == looped.declaration.monitored
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("look", [LearnerLoop.require_finite, LearnerLoop.acting_state, LearnerLoop.take_metrics])
+def test_a_gradient_that_is_not_finite_is_told_at_the_next_look(
+    bad: float, look: Callable[[LearnerLoop], object]
+) -> None:
+    learner = loop([rows(0, [1.0]), rows(1, [bad]), rows(2, [1.0])], train_iter=7)
+    learner.step()
+    look(learner)
+    learner.step()
+    learner.step()
+    with pytest.raises(DivergedError, match="of the last 2 gradients up to update 10 one is not finite"):
+        look(learner)
+
+
+def test_weights_that_are_not_finite_never_act() -> None:
+    algorithm = dqn()
+    with torch.no_grad():
+        next(iter(algorithm.network.parameters())).fill_(math.inf)
+    learner = LearnerLoop(algorithm, Listed([]), publish_interval_iters=1, report_interval_iters=1, train_iter=5)
+    with pytest.raises(DivergedError, match="after update 5, weights are NaN or infinite: torso"):
+        learner.acting_state()

@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from remuda.learner.checkpoint import Progress
+from remuda.learner.diverged import DivergedError
 from remuda.learner.outputs import LearnerOutputs
 from remuda.logbook.book import learner_logbook
 from remuda.policy.algorithms.dqn import Dqn
@@ -102,3 +104,17 @@ def test_the_log_starts_with_the_network_and_says_what_was_loaded(run: RunFolder
     assert "[WARNING] saved with torch 1.0\n" in rest
     assert "=== Training Iteration 100 Result ===" in rest
     assert "| total_loss_avg |" in rest
+
+
+def test_weights_that_are_not_finite_are_neither_saved_nor_exported(run: RunFolder) -> None:
+    broken = dqn()
+    with learner_logbook(run) as book:
+        outputs = LearnerOutputs(run, config(), book)
+        outputs.save(dqn(), progress(12), "initial")
+        with torch.no_grad():
+            for parameter in broken.network.parameters():
+                parameter.fill_(float("nan"))
+        with pytest.raises(DivergedError, match="after update 13"):
+            outputs.save(broken, progress(13), "final")
+    assert [path.name for path in run.ckpt.iterdir()] == ["iteration_12.pth.tar"]
+    assert exported(run) == 12

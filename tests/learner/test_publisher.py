@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from remuda.learner.diverged import DivergedError
 from remuda.learner.publisher import RETRY_S, Publisher
 from remuda.policy.policy_file import load, publish, read_ref
 from remuda.wire.messages import PolicyRef
@@ -152,21 +153,19 @@ def test_it_is_ready_for_a_newer_policy_while_a_disk_refuses_the_older(path: Pat
             assert time.monotonic() < end_s
 
 
-def test_weights_that_are_not_finite_stay_out_of_the_file(path: Path) -> None:
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_weights_that_are_not_finite_stay_out_of_the_file_and_end_it(path: Path, bad: float) -> None:
     with publishing(path) as one:
-        for value, train_iter in ((1.0, 10), (np.nan, 20), (np.inf, 30)):
-            one.offer(value, train_iter)
-            assert one.publisher.flush(DEADLINE_S)
+        one.offer(1.0, 10)
+        assert one.publisher.flush(DEADLINE_S)
+        one.offer(bad, 20)
+        with pytest.raises(DivergedError, match="after update 20, weights are NaN or infinite: weight"):
+            one.publisher.flush(DEADLINE_S)
         assert one.in_file() == (PolicyRef(2, 0, 10), 1.0)
         assert one.publisher.last == PolicyRef(2, 0, 10)
-        assert [text.partition(":")[0] for text in one.said] == [
-            "policy of iteration 20 is not published",
-            "policy of iteration 30 is not published",
-        ]
-        assert "weight" in one.said[0]
-        one.offer(2.0, 40)
-        assert one.publisher.flush(DEADLINE_S)
-        assert one.in_file() == (PolicyRef(2, 1, 40), 2.0)  # no version is skipped
+        assert [text.partition(":")[0] for text in one.said] == ["policy of iteration 20 is not published"]
+        with pytest.raises(DivergedError):
+            one.offer(2.0, 40)
 
 
 def test_a_disk_that_refuses_is_tried_again(path: Path) -> None:

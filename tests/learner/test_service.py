@@ -15,8 +15,9 @@ import torch
 from remuda.buffer.chunk import write_chunk
 from remuda.config.schema import DqnConfig, ExperimentConfig
 from remuda.learner import checkpoint, service
+from remuda.learner.diverged import DivergedError
 from remuda.learner.prefetch import NothingReadableError
-from remuda.learner.service import LearnerWork, NotPublishedError
+from remuda.learner.service import LearnerWork
 from remuda.policy.policy_file import LoadedPolicy, load, publish
 from remuda.policy.row_plan import RowPlan, row_plan
 from remuda.storage.fence import Fence
@@ -356,10 +357,33 @@ def test_without_a_first_policy_it_is_not_ready(coordinator: Coordinator) -> Non
     path = coordinator.run.checkpoint(3)
     progress = checkpoint.Progress(Counters(train_iter=3), PolicyRef(), {"epsilon": 1.0})
     checkpoint.save(path, broken, progress, config=coordinator.config)
-    with pytest.raises(NotPublishedError, match=r"learner_logger\.txt"):
+    with pytest.raises(DivergedError, match="after update 3"):
         coordinator.begin(checkpoint=str(path))
     assert "[WARNING] policy of iteration 3 is not published" in log_of(coordinator)
     assert coordinator.published == []
+
+
+@pytest.mark.parametrize("due", ["publish", "save", "drain"])
+def test_what_has_diverged_is_neither_published_nor_saved(coordinator: Coordinator, due: str) -> None:
+    learner = coordinator.config.learner.model_copy(update={"learning_rate": 1e30, "publish_interval_iters": 1_000})
+    if due == "publish":
+        learner = learner.model_copy(update={"publish_interval_iters": 5})
+    coordinator.config = coordinator.config.model_copy(update={"learner": learner})
+    coordinator.collect()
+    work = coordinator.begin()
+    first = coordinator.published
+
+    def go_on() -> None:
+        coordinator.train(work, 50)
+        if due == "save":
+            coordinator.save(work, "final")
+        work.drain()
+
+    with pytest.raises(DivergedError, match=r"training has diverged: .* the checkpoints and the model"):
+        go_on()
+    work.close()
+    assert coordinator.published == first
+    assert list(coordinator.run.ckpt.glob("iteration_*")) == []
 
 
 def damage(coordinator: Coordinator, chunk: IndexedChunk) -> None:

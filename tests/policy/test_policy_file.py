@@ -21,7 +21,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from remuda.policy import policy_file
-from remuda.policy.policy_file import NotFinite, PolicyFileError, StaleEpoch, load, lock_path, publish, read_ref
+from remuda.policy.finite import NotFinite
+from remuda.policy.policy_file import PolicyFileError, StaleEpoch, load, lock_path, publish, read_ref
 from remuda.storage.atomic import sweep_temporaries
 from remuda.storage.lock import holding
 from remuda.wire.messages import PolicyRef

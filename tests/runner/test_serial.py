@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 from contextlib import closing
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn, cast
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,6 +15,8 @@ from remuda.environments import record
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.evaluator.player import CheckpointPlayer
 from remuda.learner.checkpoint import CheckpointError, load
+from remuda.policy.finite import require_finite
+from remuda.policy.functions import load_value
 from remuda.policy.tensors import DeviceError
 from remuda.runner.serial import Start, run
 from remuda.storage import env_files
@@ -191,6 +194,27 @@ def test_an_environment_that_calls_sys_exit_fails_the_run_and_says_where(user: P
     assert result.reason.startswith(f"EnvironmentExitError: SystemExit(0) was raised in {user / 'walk.py'}, line ")
     assert result.reason.endswith(", in step: an environment must not end the process that it runs in")
     assert CheckpointIndex(RunFolder(result.run_dir).ckpt).last is not None
+
+
+@pytest.mark.parametrize("policy", ["{type: dqn, hidden: [8]}", "{type: ppo, horizon_steps: 8}"])
+@pytest.mark.parametrize("log_interval", [10, 100_000])
+def test_a_run_that_diverges_fails_and_keeps_what_was_finite(
+    user: Path, tmp_path: Path, policy: str, log_interval: int
+) -> None:
+    config = tiny_config(
+        user, f"policy={policy}", "learner.learning_rate=1e30", f"log.interval_train_iters={log_interval}"
+    )
+    result = run_tiny(config, Start(tmp_path / "run"))
+    folder = RunFolder(result.run_dir)
+    assert result.failed
+    assert result.reason.startswith("DivergedError: training has diverged: ")
+    index = CheckpointIndex(folder.ckpt)
+    assert index.last is not None
+    saved = load(folder.ckpt / index.last.file)
+    require_finite({name: tensor.numpy() for name, tensor in cast("Any", saved.algorithm["model"]).items()})
+    assert np.isfinite(load_value(folder.root, "model")(np.zeros(2, np.float32)))
+    log = folder.serial_evaluator_log.read_text()
+    assert "the run is over" in log.splitlines()[-1]
 
 
 def test_a_chunk_that_could_never_be_held_fails_the_run_with_advice(user: Path, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from remuda.wire.messages import (
 from remuda.wire.patience import CoordinatorLostError
 from remuda.worker.identity import WorkerIdentity
 from remuda.worker.life import Life
-from remuda.worker.serve import AskedToEndError, TakenOverError, serve
+from remuda.worker.serve import AskedToEndError, HopelessError, TakenOverError, serve
 
 
 class ScriptedWork:
@@ -246,6 +246,24 @@ def test_an_environment_that_asks_the_process_to_end_is_reported_and_ends_the_le
     assert office.serve() == "the script is over"
     [failure] = office.link.sent_of(WorkerFailed)
     assert failure.error.startswith(f"EnvironmentExitError: SystemExit(0) was raised in {__file__}")
+
+
+@pytest.mark.parametrize(("error", "hopeless"), [(HopelessError("it diverged"), True), (ValueError("no"), False)])
+def test_it_says_whether_another_worker_would_do_better(error: Exception, hopeless: bool) -> None:
+    office = Office(assign(5))
+
+    def fail() -> bool:
+        raise error
+
+    def work() -> ScriptedWork:
+        one = ScriptedWork()
+        one.on_step = fail
+        return one
+
+    office.make = work
+    office.link.when_idle = lambda: office.life.end("the script is over")
+    assert office.serve() == "the script is over"
+    assert [failure.hopeless for failure in office.link.sent_of(WorkerFailed)] == [hopeless]
 
 
 @pytest.mark.parametrize("where", ["begin", "step", "handle", "drain"])

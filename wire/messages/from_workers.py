@@ -206,6 +206,8 @@ class WorkerFailed(Message, frozen=True):
     lease: Count
     error: ShortText
     traceback: LongText
+    hopeless: bool = False
+    """Another worker would fail alike: the run is over."""
 
 
 class Bye(Message, frozen=True):

@@ -20,8 +20,9 @@ from remuda.benchmarks.figure import Figure, Goal, to_json
 from remuda.buffer.chunk import chunk_name
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import Effect, PrepareRun, Send
-from remuda.coordinator.events import Event, Received, RunPrepared, Tick
+from remuda.coordinator.events import Event, PreparedRun, Received, RunPrepared, Tick
 from remuda.coordinator.journal import RunJournal
+from remuda.coordinator.recollection import prepared_experiment
 from remuda.coordinator.service import MESSAGES_PER_TURN, TICK_S
 from remuda.coordinator.state import Coordinator
 from remuda.wire.channel import Channel
@@ -146,7 +147,8 @@ class Herd:
         effects: list[Effect] = []
         for effect in self.coordinator.handle(event, self.now_s):
             if isinstance(effect, PrepareRun):
-                effects += self._handle(RunPrepared(effect, self.config, "/runs/busy", "/runs/busy/policy/p"))
+                prepared = PreparedRun(effect, self.config, "/runs/busy", "/runs/busy/policy/p")
+                effects += self._handle(RunPrepared(effect, prepared_experiment(prepared, self.now_s)))
             else:
                 effects.append(effect)
         return effects

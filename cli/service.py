@@ -51,6 +51,7 @@ def coordinator(
     from remuda.coordinator.__main__ import GRACE_S
     from remuda.coordinator.journal import JournalError
     from remuda.coordinator.service import CannotListenError, Service, Settings
+    from remuda.logbook.best_effort import best_effort_stderr
     from remuda.storage.ownership import FolderOwnedError
     from remuda.worker.lasting import lasting
     from remuda.worker.life import Life
@@ -59,7 +60,7 @@ def coordinator(
     file = connection_path(connection_file, runs_dir)
     settings = Settings(runs_dir.absolute(), file, address, lasting=True)
     try:
-        with Life(grace_s=GRACE_S) as life:
+        with best_effort_stderr(), Life(grace_s=GRACE_S) as life:
             with lasting():
                 service = Service(settings, life)
             others = "" if service.address == service.listens_on else f", reached at {service.address}"

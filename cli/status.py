@@ -83,9 +83,17 @@ def picture(status: Status, width: int) -> RenderableType:
 
     known = status.coordinator
     head = Text(f"coordinator {known.id[:8]} at {known.address}, pid {known.pid}, up {duration(known.uptime_s)}")
+    load = known.load
+    busy = (
+        f"longest turn {load.longest_turn_s:.3f} s in the last minute, {load.longest_turn_ever_s:.3f} s ever; "
+        f"{load.descriptors} of {load.descriptor_limit} files and connections open"
+    )
     narrow = width < NARROW_WIDTH
     workers = _workers(status.workers, status.experiments, narrow=narrow)
-    return Group(head, "", _experiments(status.experiments, narrow=narrow), "", workers)
+    heads = (
+        [head, Text(busy)] if load.descriptor_limit else [head]
+    )  # a coordinator that has just begun knows nothing yet
+    return Group(*heads, "", _experiments(status.experiments, narrow=narrow), "", workers)
 
 
 def _experiments(experiments: list[ExperimentStatus], *, narrow: bool) -> RenderableType:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from remuda.coordinator.registry import Limits
 from remuda.coordinator.service import Service, Settings
+from remuda.logbook.best_effort import best_effort_stderr
 from remuda.worker.lasting import lasting
 from remuda.worker.life import Life
 from remuda.worker.profile import profiled
@@ -30,7 +31,11 @@ def main() -> None:
     parser.add_argument("--lifeline", type=int, default=None, help="file descriptor whose end means: stop")
     parser.add_argument("--profile", type=Path, default=None, help="folder for a profile of this process")
     arguments = parser.parse_args()
-    with Life(lifeline=arguments.lifeline, grace_s=GRACE_S) as life, profiled(arguments.profile, "coordinator"):
+    with (
+        best_effort_stderr(),
+        Life(lifeline=arguments.lifeline, grace_s=GRACE_S) as life,
+        profiled(arguments.profile, "coordinator"),
+    ):
         settings = Settings(
             arguments.runs_dir.absolute(),
             arguments.connection_file,

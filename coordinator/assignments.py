@@ -60,6 +60,10 @@ class Assignments:
         """Time has passed: go on with what was decided, or decide anew."""
         return self._carry_out(now_s) if self._dealt else self.schedule(now_s)
 
+    def experiment_id(self, lease: int) -> str:
+        """Of the experiment that has, or had, this lease; empty where none is known."""
+        return self._experiments_of.get(lease, "")
+
     def schedule(self, now_s: float) -> list[Step]:
         """Give workers to those who lack them, as far as there are any."""
         if self._dealt:
@@ -85,13 +89,14 @@ class Assignments:
         self._recollection.touch(experiment.identity.id)
         return experiment.worker_gone(lease, why, now_s, handed_in=handed_in)
 
-    def remember(self, experiment: Experiment, memory: RunMemory, now_s: float) -> None:
-        """Go on from there: its leases stay open, their workers may come back. But where the last moments of its
-        journal may be lost they have seen more than is known here, and are to begin anew."""
+    def remember(self, experiment: Experiment, memory: RunMemory, now_s: float, *, late: bool = False) -> None:
+        """Go on from there: its leases stay open, their workers may come back. Where the last moments of its journal
+        may be lost they have seen more than is known here, and where it is taken up `late` they were sent away: then
+        its leases end."""
         self.newest_lease = max(self.newest_lease, memory.leases)
         self._experiments_of |= dict.fromkeys(experiment.known_leases, experiment.identity.id)
         self._forget_old()
-        if not self._recollection.is_whole(memory):
+        if late or not self._recollection.is_whole(memory):
             self._torn.add(experiment.identity.id)
             return
         for holder in memory.holders:
@@ -106,7 +111,7 @@ class Assignments:
                 if self._registry.holder(lease) is None:
                     self._recollection.touch(experiment.identity.id)
                     torn = experiment.identity.id in self._torn
-                    why = "the coordinator's machine was started anew" if torn else "it had gone on to another run"
+                    why = "the coordinator does not know all it did" if torn else "it had gone on to another run"
                     steps += experiment.worker_gone(lease, why, now_s, handed_in=not torn)
         return steps
 

@@ -6,17 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from remuda.coordinator.closing import Closing
-from remuda.coordinator.effects import Answer, Asked, KnowRun, PrepareRun, ReadLog, Say, Step
-from remuda.coordinator.events import RunPrepared
-from remuda.coordinator.experiment import Experiment
+from remuda.coordinator.effects import Answer, Asked, Broken, KnowRun, PrepareRun, ReadLog, Say, Step
+from remuda.coordinator.events import RunPrepared, RunRefused
 from remuda.coordinator.experiments import Experiments
 from remuda.coordinator.herd import Herd
-from remuda.coordinator.identity import Identity
 from remuda.coordinator.past_run import PastRun
 from remuda.coordinator.recollection import Recollection
 from remuda.wire.messages import (
     PROTOCOL_VERSION,
     ClientMessage,
+    CoordinatorLoad,
     CoordinatorStatus,
     Done,
     LogRequest,
@@ -29,6 +28,9 @@ from remuda.wire.messages import (
     Submitted,
 )
 
+PREPARING_AT_ONCE = 32
+"""Submissions whose run folders are prepared at the same time: each has a thread of its own meanwhile."""
+
 
 @dataclass(frozen=True)
 class About:
@@ -39,9 +41,9 @@ class About:
     pid: int
     started_s: float
 
-    def status(self, now_s: float) -> CoordinatorStatus:
+    def status(self, load: CoordinatorLoad, now_s: float) -> CoordinatorStatus:
         """As `remuda status` shows it."""
-        return CoordinatorStatus(self.id, self.address, self.pid, now_s - self.started_s, PROTOCOL_VERSION)
+        return CoordinatorStatus(self.id, self.address, self.pid, now_s - self.started_s, PROTOCOL_VERSION, load)
 
 
 class Clients:
@@ -63,6 +65,10 @@ class Clients:
         self._closing = closing
         self._recollection = recollection
         self._new_id = new_id
+        self._preparing: set[str] = set()
+        """Experiments whose run folders are being prepared."""
+        self.load = CoordinatorLoad()
+        """How busy the coordinator's process is, as last measured."""
 
     def handle(self, message: ClientMessage, asked: Asked, now_s: float) -> list[Step]:
         """What a client wants. The answers to Submit and LogRequest wait for the disk."""
@@ -86,29 +92,36 @@ class Clients:
             if isinstance(found, Rejected):
                 return found
             shown = [found]
-        return Status(self._about.status(now_s), self._herd.status(now_s), [each.status(now_s) for each in shown])
+        about = self._about.status(self.load, now_s)
+        return Status(about, self._herd.status(now_s), [each.status(now_s) for each in shown])
 
-    def prepared(self, event: RunPrepared, now_s: float) -> list[Step]:
+    def prepared(self, event: RunPrepared) -> list[Step]:
         """The run folder of a submission is ready: its experiment is queued."""
-        id, submit = event.request.experiment, event.request.submit
-        place = self._experiments.next_place
-        identity = Identity(id, submit.name, event.run_dir, event.policy_file, submit.priority, place)
-        experiment = Experiment(identity, event.config, now_s, event.resumed)
-        if event.recovered is not None:
-            experiment.resume(event.recovered.memory.experiment, event.recovered.chunks, now_s)
-            if event.recovered.priorities is not None:
-                experiment.experience.remember_priorities(event.recovered.priorities)
-            experiment.count_late(event.uncounted)
+        experiment, submit = event.experiment, event.request.submit
+        id, run_dir = experiment.identity.id, experiment.identity.run_dir
+        self._preparing.discard(id)
         self._experiments.add(experiment)
         self._recollection.touch(id)
-        text = f"experiment {id} ({submit.name}) submitted; run folder {event.run_dir}"
-        return [KnowRun(id), Say(id, text), Answer(Submitted(id, event.run_dir))]
+        text = f"experiment {id} ({submit.name}) submitted; run folder {run_dir}"
+        return [KnowRun(id), Say(id, text), Answer(Submitted(id, run_dir), after=id)]
+
+    def not_prepared(self, event: RunRefused) -> list[Step]:
+        """The run folder of a submission cannot be had."""
+        self._preparing.discard(event.experiment)
+        return [Answer(event.rejection)]
 
     def _submit(self, message: Submit, asked: Asked) -> list[Step]:
         known = self._experiments.get(message.experiment or "")
         if known is not None:
-            return [Answer(Submitted(known.identity.id, known.identity.run_dir))]
-        return [PrepareRun(asked, message.experiment or self._new_id(), message)]
+            return [Answer(Submitted(known.identity.id, known.identity.run_dir), after=known.identity.id)]
+        if message.experiment in self._preparing:
+            return [Answer(Rejected("busy", "this submission is being prepared already: ask again in a moment"))]
+        if len(self._preparing) >= PREPARING_AT_ONCE:
+            text = f"{len(self._preparing)} submissions are being prepared: submit again when some of them are done"
+            return [Answer(Rejected("busy", text))]
+        id = message.experiment or self._new_id()
+        self._preparing.add(id)
+        return [PrepareRun(asked, id, message, self._experiments.next_place())]
 
     def _stop(self, message: StopExperiment, now_s: float) -> list[Step]:
         found = self._experiments.find(message.experiment)
@@ -116,8 +129,12 @@ class Clients:
             return [Answer(found)]
         if isinstance(found, PastRun):
             return [Answer(Done())]
-        self._recollection.touch(found.identity.id)
-        return [Answer(Done()), *found.stop(now=message.now, explanation="a client asked to stop", now_s=now_s)]
+        id, held_up = found.identity.id, found.held_up
+        if held_up is not None and message.now:
+            return [Answer(Done()), Broken(id, f"a client asked to stop at once while it was held up: {held_up}", "")]
+        self._recollection.touch(id)
+        answer = Answer(Done(), after="" if held_up else id)
+        return [answer, *found.stop(now=message.now, explanation="a client asked to stop", now_s=now_s)]
 
     def _read_log(self, message: LogRequest, asked: Asked) -> list[Step]:
         found = self._experiments.find(message.experiment)

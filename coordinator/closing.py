@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from remuda.coordinator.effects import Answer, Exit, Post, Say, Step
+from remuda.coordinator.experiment import Experiment
 from remuda.coordinator.experiments import Experiments
 from remuda.coordinator.recollection import Recollection
 from remuda.coordinator.registry import Registry
 from remuda.wire.messages import Leave, Register, Rejected, shortened
 
+HELD_UP_S = 10.0
+"""How long a coordinator that shuts down waits for a run whose disk takes nothing. The next one takes that run up."""
 FAREWELL_S = 5.0
 """How long a coordinator that shuts down waits for its workers to say goodbye."""
 
@@ -20,6 +23,7 @@ class Closing:
         self._registry = registry
         self._recollection = recollection
         self._reason: str | None = None
+        self._begun_s = 0.0
         self._farewell_s: float | None = None
 
     def refusal(self, worker: Register | None = None) -> list[Step]:
@@ -37,6 +41,8 @@ class Closing:
     def begin(self, reason: str, now_s: float) -> list[Step]:
         """Stop every run; at once where it is asked for the second time."""
         hurry = self._reason is not None
+        if not hurry:
+            self._begun_s = now_s
         self._reason = self._reason or reason
         steps: list[Step] = [Say(None, f"shutting down: {reason}")]
         explained = f"the coordinator is shutting down: {reason}"
@@ -47,7 +53,7 @@ class Closing:
 
     def tick(self, now_s: float) -> list[Step]:
         """Once every experiment is over, send the workers home and end when they have gone."""
-        if self._reason is None or self._experiments.going_on:
+        if self._reason is None or any(self._is_waited_for(each, now_s) for each in self._experiments.going_on):
             return []
         if self._farewell_s is None:
             self._farewell_s = now_s
@@ -56,3 +62,6 @@ class Closing:
         if len(self._registry) == 0 or now_s - self._farewell_s > FAREWELL_S:
             return [Exit()]
         return []
+
+    def _is_waited_for(self, experiment: Experiment, now_s: float) -> bool:
+        return experiment.held_up is None or now_s - self._begun_s <= HELD_UP_S

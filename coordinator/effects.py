@@ -12,7 +12,7 @@ from typing import Literal
 from msgspec import Struct
 
 from remuda.buffer.index import Prioritized
-from remuda.coordinator.memory import NewEpisodes, RunMemory
+from remuda.coordinator.memory import NewEpisodes, PastMemory, RunMemory
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.reports import Report
 from remuda.wire.envelope import Envelope
@@ -26,6 +26,10 @@ class Send(Struct, frozen=True):
 
     peer: bytes
     envelope: Envelope
+    after: str = ""
+    """The experiment whose journal must have all of this turn first; empty: it may go at once."""
+    again: bool = False
+    """A repetition: not needed while the first one still waits for a journal."""
 
 
 class Asked(Struct, frozen=True):
@@ -38,11 +42,13 @@ class Asked(Struct, frozen=True):
 
 @dataclass(frozen=True)
 class PrepareRun:
-    """Check the config, make the run folder, open its logs; answer with RunPrepared or RunRefused."""
+    """Check the config and make the run folder; answer with RunPrepared or RunRefused."""
 
     asked: Asked
     experiment: str
     submit: Submit
+    place: int = 0
+    """Among all experiments, in the order they were submitted in."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +150,14 @@ class CloseRun:
 
 
 @dataclass(frozen=True)
+class Abandon:
+    """The experiment has failed in a way that its journal may not know of: list it as over, and let go of its files."""
+
+    experiment: str
+    last: PastMemory
+
+
+@dataclass(frozen=True)
 class Remember:
     """Write to the run's journal, before anything else of this turn is carried out."""
 
@@ -156,6 +170,8 @@ class Remember:
     priorities: Prioritized | None = None
     """A new snapshot of all priorities, when one is due."""
     episodes: NewEpisodes | None = None
+    last: PastMemory | None = None
+    """What is kept of it in the list of runs; set once it is over."""
 
 
 @dataclass(frozen=True)
@@ -174,6 +190,7 @@ DiskEffect = (
     | WriteTimers
     | Say
     | CloseRun
+    | Abandon
 )
 Effect = Send | PrepareRun | ReadLog | DiskEffect | Remember | Exit
 
@@ -190,6 +207,8 @@ class Answer(Struct, frozen=True):
     """The reply to the message being handled; the state machine turns it into a Send."""
 
     message: AnyMessage
+    after: str = ""
+    """The experiment whose journal must know first what is answered; empty: that of the message, if it has one."""
 
 
 @dataclass(frozen=True)
@@ -198,6 +217,15 @@ class Post:
 
     peer: bytes
     message: AnyMessage
+
+
+@dataclass(frozen=True)
+class Broken:
+    """Something went wrong inside this experiment that is no failure of its workers: it ends, and nothing else does."""
+
+    experiment: str
+    reason: str
+    traceback: str
 
 
 @dataclass(frozen=True)
@@ -215,4 +243,4 @@ class Release:
     dismiss: bool = False
 
 
-Step = Effect | Tell | Answer | Post | HangUp | Release
+Step = Effect | Tell | Answer | Post | HangUp | Release | Broken

@@ -9,10 +9,12 @@ from msgspec import Struct
 from remuda.buffer.index import Prioritized
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import Asked, PrepareRun
+from remuda.coordinator.experiment import Experiment
 from remuda.coordinator.memory import RunMemory
+from remuda.coordinator.past_run import PastRun
 from remuda.coordinator.resumed import Resumed
 from remuda.wire.envelope import Envelope
-from remuda.wire.messages import ChunkMeta, IndexedChunk, LogText, Rejected, WorkerVitals
+from remuda.wire.messages import ChunkMeta, CoordinatorLoad, IndexedChunk, LogText, Rejected, WorkerVitals
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,8 @@ class Received(Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class RunPrepared:
-    """The run folder of a submitted experiment is ready."""
+class PreparedRun:
+    """What was found and made in the run folder of a submitted experiment."""
 
     request: PrepareRun
     config: ExperimentConfig
@@ -49,9 +51,34 @@ class RunPrepared:
 
 
 @dataclass(frozen=True)
+class RunPrepared:
+    """The run folder of a submitted experiment is ready, and so is all that the experiment begins with."""
+
+    request: PrepareRun
+    experiment: Experiment
+
+
+@dataclass(frozen=True)
+class TakenUp:
+    """A run that a coordinator before this one had in hand, put together from its journal."""
+
+    experiment: Experiment
+    memory: RunMemory
+
+
+@dataclass(frozen=True)
+class RunRecovered:
+    """What became of a run that a coordinator before this one had in hand; None: it is well, in other hands."""
+
+    experiment: str
+    run: TakenUp | PastRun | None
+
+
+@dataclass(frozen=True)
 class RunRefused:
     """The experiment cannot be: wrong config, or its run folder is taken."""
 
+    experiment: str
     asked: Asked
     rejection: Rejected
 
@@ -74,6 +101,25 @@ class Weighed:
     """What the coordinator's own process has used since it was started, and what for."""
 
     vitals: WorkerVitals
+    load: CoordinatorLoad
+
+
+@dataclass(frozen=True)
+class HeldUp:
+    """The disk of this run does not take what is to be written, or does so again."""
+
+    experiment: str
+    why: str | None
+    """None: it does again."""
+
+
+@dataclass(frozen=True)
+class RunBroken:
+    """What is to be written of this run cannot be written, and will not be: it has failed."""
+
+    experiment: str
+    reason: str
+    traceback: str = ""
 
 
 @dataclass(frozen=True)
@@ -83,4 +129,4 @@ class ShutdownRequested:
     reason: str
 
 
-Event = Received | RunPrepared | RunRefused | LogRead | Tick | Weighed | ShutdownRequested
+Event = Received | RunPrepared | RunRefused | LogRead | Tick | Weighed | HeldUp | RunBroken | ShutdownRequested

@@ -5,7 +5,10 @@ Pure: every method takes what happened and a clock reading and returns steps to 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Concatenate, ParamSpec
 
 from msgspec.structs import replace
 
@@ -13,7 +16,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.claims import Claims, Speaker
 from remuda.coordinator.commander import Commander
 from remuda.coordinator.decisions import End
-from remuda.coordinator.effects import CloseRun, Emit, Say, Step, WriteProgress, WriteTimers
+from remuda.coordinator.effects import Broken, CloseRun, Emit, Say, Step, WriteProgress, WriteTimers
 from remuda.coordinator.ending import Ending
 from remuda.coordinator.experience import Experience
 from remuda.coordinator.failures import Failures
@@ -46,6 +49,24 @@ LIVES_PER_RUN = 1_000
 """Seeds of replacements: those of a resumed run begin beyond what any run before it can have used."""
 
 
+P = ParamSpec("P")
+
+
+def _bulkhead(
+    method: Callable[Concatenate[Experiment, P], list[Step]],
+) -> Callable[Concatenate[Experiment, P], list[Step]]:
+    """What goes wrong inside an experiment ends that experiment, and no other and not the coordinator."""
+
+    @wraps(method)
+    def contained(self: Experiment, /, *arguments: P.args, **named: P.kwargs) -> list[Step]:
+        try:
+            return method(self, *arguments, **named)
+        except Exception as error:
+            return [Broken(self.identity.id, f"{type(error).__name__}: {error}", traceback.format_exc())]
+
+    return contained
+
+
 class Experiment:
     """Holds what the coordinator knows of one experiment and decides its next steps."""
 
@@ -57,6 +78,8 @@ class Experiment:
         """The config as submitted and resolved."""
         self.experience = Experience(config, now_s, resumed=resumed, journaled=True)
         """What was counted and can be sampled."""
+        self.held_up: str | None = None
+        """Why its disk takes nothing at the moment; None while it does."""
         self._failures = Failures()
         self._progress = ProgressRows(config, resumed)
         self._commander = Commander(config, resumed)
@@ -109,6 +132,8 @@ class Experiment:
     def status(self, now_s: float) -> ExperimentStatus:
         """As `remuda status` shows it."""
         explained = None if self.over else self._staffing.explain(now_s, running=self.state == "running")
+        if self.held_up is not None and not self.over:
+            explained = f"held up: {self.held_up}"
         return self._standing.status(explained, now_s)
 
     def work_share(self, worker: str) -> float | None:
@@ -138,11 +163,13 @@ class Experiment:
         """Workers that it could spare, and those it is giving back."""
         return self._staffing.holding(keeps=self._commander.ending is not None)
 
+    @_bulkhead
     def wait(self, reason: str | None, now_s: float) -> list[Step]:
         """What the scheduler says it lacks; None for nothing."""
         news = self._staffing.wait(reason, now_s)
         return [Say(self.identity.id, reason)] if news and reason else []
 
+    @_bulkhead
     def assign(self, number: int, role: Role, worker: str, incarnation: int, now_s: float) -> list[Step]:
         """A worker was drawn from the herd for it."""
         if self.state == "queued":
@@ -151,6 +178,7 @@ class Experiment:
             self._vitals.start(now_s)
         return self._team.join(number, role, worker, incarnation)
 
+    @_bulkhead
     def lend(self, role: Role, count: int, to: str) -> list[Step]:
         """Give workers back for another experiment that lacks them."""
         return self._team.lend(role, count, to)
@@ -161,6 +189,7 @@ class Experiment:
             return not self.over
         return role == "evaluator" and self._ending.lacks_evaluator
 
+    @_bulkhead
     def back(self, number: int, now_s: float) -> list[Step]:
         """The worker of this lease has outlived the coordinator: say again what may have been lost."""
         return self._team.back(number, self._standing.counters(now_s))
@@ -181,14 +210,17 @@ class Experiment:
         """Why what this worker says of one of its leases cannot be true; None where it can."""
         return self._claims.disbelief(message, speaker)
 
+    @_bulkhead
     def receive(self, message: AnyMessage, speaker: Speaker, now_s: float) -> list[Step]:
         """A message about one of its leases, open or over, that may be believed."""
         return self._reception.receive(message, speaker, now_s) + self._go_on(now_s)
 
+    @_bulkhead
     def worker_gone(self, number: int, why: str, now_s: float, *, handed_in: bool) -> list[Step]:
         """A worker was lost, left, or started a new life: its lease is over. `handed_in`: nothing is lost with it."""
         return self._team.gone(number, why, handed_in=handed_in) + self._go_on(now_s)
 
+    @_bulkhead
     def stop(self, *, now: bool, explanation: str, now_s: float, nobody_comes: bool = False) -> list[Step]:
         """Somebody asked for it. `nobody_comes`: no worker that is lost will be replaced."""
         if self.over:
@@ -197,6 +229,11 @@ class Experiment:
         self._commander.end(End("stopped", explanation), skip_final_evaluation=now)
         return self._go_on(now_s)
 
+    def break_off(self, reason: str, now_s: float) -> None:
+        """It has failed, and nothing more is written of it."""
+        self._standing.finish(End(reason, reason), now_s)
+
+    @_bulkhead
     def tick(self, now_s: float) -> list[Step]:
         """Time has passed."""
         if self.over or self.state == "queued":

@@ -16,6 +16,9 @@ class Experiments:
     def __init__(self) -> None:
         self._known: dict[str, Experiment | PastRun] = {}
         self._in_hand: dict[str, Experiment] = {}
+        self._newest_place = -1
+        self.held_up: set[str] = set()
+        """Those whose disks take nothing at the moment."""
 
     def __iter__(self) -> Iterator[Experiment | PastRun]:
         return iter(self._known.values())
@@ -33,10 +36,20 @@ class Experiments:
         """Those that are not over."""
         return [experiment for experiment in self._in_hand.values() if not experiment.over]
 
-    @property
+    def in_hand(self, id: str) -> Experiment | None:
+        """The one with this id, unless it is past or not known."""
+        return self._in_hand.get(id)
+
+    def going_on_as(self, id: str) -> Experiment | None:
+        """The one with this id, unless it is over or not known."""
+        found = self._in_hand.get(id)
+        return None if found is None or found.over else found
+
     def next_place(self) -> int:
-        """Of the one that is submitted next, in the order they were submitted in."""
-        return 1 + max((each.identity.submitted for each in self), default=-1)
+        """Of the one that is submitted now, in the order they were submitted in."""
+        newest = max((each.identity.submitted for each in self), default=-1)
+        self._newest_place = max(newest, self._newest_place) + 1
+        return self._newest_place
 
     def add(self, experiment: Experiment) -> None:
         """One more. A lost run whose folder it goes on in is not shown any more."""
@@ -50,10 +63,13 @@ class Experiments:
         """One more, of which there is no more than this."""
         self._known[run.identity.id] = run
 
-    def retire(self, id: str, now_s: float) -> None:
+    def retire(self, id: str, now_s: float) -> PastRun:
         """This one is over and journaled: all that it holds, such as a replay index, is let go."""
         experiment = self._in_hand.pop(id)
-        self._known[id] = PastRun(experiment.identity, experiment.status(now_s))
+        self.held_up.discard(id)
+        past = PastRun(experiment.identity, experiment.status(now_s))
+        self._known[id] = past
+        return past
 
     def find(self, query: str) -> Experiment | PastRun | Rejected:
         """The one that is meant; a refusal that names those it may be where it is none or several. An empty query,

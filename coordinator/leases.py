@@ -1,4 +1,4 @@
-"""Which workers an experiment holds, and in which place each of them serves: collector 0, collector 1 …"""
+"""Which workers an experiment holds, and as which of its role each serves: collector 0, 1 and so on."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from remuda.wire.messages import (
     CheckpointRecord,
     Counters,
     ExperimentState,
+    ExperimentStatus,
     PolicyRef,
     Role,
 )
@@ -293,6 +294,14 @@ class RunMemory(Memory, frozen=True):
             policy_version=supply.policy.version,
             wall_s=self.experiment.wall_s,
         )
+
+
+class PastMemory(Memory, frozen=True):
+    """All that is kept of a run that is over, outside of its own folder: one row in the list of runs."""
+
+    identity: IdentityMemory
+    last: ExperimentStatus
+    lost: bool = False
 
 
 FORMAT = 1

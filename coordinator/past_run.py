@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from remuda.coordinator.effects import Answer, Say, Step
 from remuda.coordinator.identity import Identity
+from remuda.coordinator.memory import PastMemory
 from remuda.wire.messages import AnyMessage, ChunkAccepted, ChunkReady, ExperimentState, ExperimentStatus, WorkerFailed
 
 
@@ -27,6 +28,15 @@ class PastRun:
     def status(self, now_s: float) -> ExperimentStatus:
         """As `remuda status` shows it."""
         return self.last
+
+    def memory(self) -> PastMemory:
+        """What is kept of it in the list of runs. Its config stands in its folder."""
+        return PastMemory(self.identity.memory(config_json=""), self.last, self.lost)
+
+    @staticmethod
+    def of(memory: PastMemory) -> PastRun:
+        """The one that is kept so."""
+        return PastRun(Identity.of(memory.identity), memory.last, memory.lost)
 
     def receive(self, message: AnyMessage) -> list[Step]:
         """A late chunk is refused; the stacks of a worker that did not let go are shown."""

@@ -38,31 +38,35 @@ class Peers:
             known = self._peers[peer] = _Peer(Channel(), now_s)
         known.heard_s = now_s
         received = known.channel.receive(envelope, now_s)
-        return received, [Send(peer, answer) for answer in received.answers]
+        return received, [Send(peer, answer, again=True) for answer in received.answers]
 
-    def post(self, peer: bytes, message: AnyMessage, now_s: float) -> list[Send]:
-        """Say something to a peer; to one that is not known (any more) nothing is said."""
-        return self._post(peer, message, now_s)
+    def post(self, peer: bytes, message: AnyMessage, now_s: float, *, after: str = "") -> list[Send]:
+        """Say something to a peer; to one that is not known (any more) nothing is said. `after`: see Send."""
+        return self._post(peer, message, now_s, after=after)
 
-    def answer(self, peer: bytes, message: AnyMessage, now_s: float, *, to: int) -> list[Send]:
+    def answer(self, peer: bytes, message: AnyMessage, now_s: float, *, to: int, after: str = "") -> list[Send]:
         """Answer a message by its id; the answer to one that is never resent (id 0) is not resent either."""
-        return self._post(peer, message, now_s, reply_to=to, once=to == 0)
+        return self._post(peer, message, now_s, reply_to=to, once=to == 0, after=after)
 
     def say_once(self, peer: bytes, message: AnyMessage, now_s: float) -> list[Send]:
         """Say something that is not resent, and acknowledges nothing."""
         return self._post(peer, message, now_s, once=True)
 
-    def acknowledge(self, peer: bytes, message_id: int) -> list[Send]:
+    def acknowledge(self, peer: bytes, message_id: int, *, after: str = "") -> list[Send]:
         """Confirm a message that has no answer."""
         ack = self._peers[peer].channel.acknowledge(message_id)
-        return [] if ack is None else [Send(peer, ack)]
+        return [] if ack is None else [Send(peer, ack, after)]
 
     def due(self, now_s: float) -> list[Send]:
         """What has to be sent again."""
         done = [peer for peer, channel in self._pending.items() if channel.next_due_s() is None]
         for peer in done:
             del self._pending[peer]
-        return [Send(peer, envelope) for peer, channel in self._pending.items() for envelope in channel.due(now_s)]
+        return [
+            Send(peer, envelope, again=True)
+            for peer, channel in self._pending.items()
+            for envelope in channel.due(now_s)
+        ]
 
     def forget(self, peer: bytes) -> None:
         """This connection will not be used again."""
@@ -79,7 +83,14 @@ class Peers:
             self.forget(peer)
 
     def _post(
-        self, peer: bytes, message: AnyMessage, now_s: float, *, reply_to: int = 0, once: bool = False
+        self,
+        peer: bytes,
+        message: AnyMessage,
+        now_s: float,
+        *,
+        reply_to: int = 0,
+        once: bool = False,
+        after: str = "",
     ) -> list[Send]:
         known = self._peers.get(peer)
         if known is None:
@@ -87,4 +98,4 @@ class Peers:
         envelope = known.channel.post(message, now_s, reply_to=reply_to, once=once)
         if envelope.id:
             self._pending[peer] = known.channel
-        return [Send(peer, envelope)]
+        return [Send(peer, envelope, after)]

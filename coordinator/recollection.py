@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
 
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.effects import DeleteChunks, Emit, Remember, Step, Tell
-from remuda.coordinator.events import Recovered
+from remuda.coordinator.effects import Broken, DeleteChunks, Emit, Remember, Step, Tell
+from remuda.coordinator.events import PreparedRun, Recovered, TakenUp
 from remuda.coordinator.experiment import Experiment
 from remuda.coordinator.experiments import Experiments
 from remuda.coordinator.identity import Identity
 from remuda.coordinator.memory import FORMAT, HolderMemory, RunMemory
+from remuda.coordinator.past_run import PastRun
 from remuda.coordinator.registry import Registry, Worker
 from remuda.wire.messages import AnyMessage, Batches, CollectorReport, LearnerReport, WorkerVitals
 
@@ -32,6 +34,8 @@ class Recollection:
         self._touched: set[str] = set()
         self._soft_due_s = 0.0
         self._priorities_due_s: dict[str, float] = {}
+        self.broken: list[Broken] = []
+        """Experiments of which `take` could not say what to write; to be broken off."""
 
     def is_whole(self, memory: RunMemory) -> bool:
         """Whether nothing can have been journaled after it that is lost: a machine that loses power takes the last
@@ -63,12 +67,27 @@ class Recollection:
         """Time has passed: what keeps for a while is due now and then."""
         if now_s >= self._soft_due_s:
             self._soft_due_s = now_s + SOFT_S
-            self._touched |= {experiment.identity.id for experiment in self._experiments.going_on}
+            moving = (each for each in self._experiments.going_on if each.state != "queued" and each.held_up is None)
+            self._touched |= {experiment.identity.id for experiment in moving}
+
+    def forget(self, experiment: str) -> None:
+        """Nothing more is journaled of this experiment."""
+        self._touched.discard(experiment)
+        self._priorities_due_s.pop(experiment, None)
 
     def take(self, newest_lease: int, now_s: float) -> list[Remember]:
         """What to write now. `newest_lease` is the highest number given out."""
         touched, self._touched = self._touched, set()
-        return [self._remember(self._experiments[id], newest_lease, now_s) for id in sorted(touched)]
+        remembered: list[Remember] = []
+        for id in sorted(touched):
+            experiment = self._experiments.in_hand(id)
+            if experiment is None:
+                continue  # it was broken off meanwhile
+            try:
+                remembered.append(self._remember(experiment, newest_lease, now_s))
+            except Exception as error:
+                self.broken.append(Broken(id, f"{type(error).__name__}: {error}", traceback.format_exc()))
+        return remembered
 
     def _remember(self, experiment: Experiment, newest_lease: int, now_s: float) -> Remember:
         id = experiment.identity.id
@@ -84,10 +103,11 @@ class Recollection:
         identity = experiment.identity.memory(experiment.config_json)
         memory = RunMemory(FORMAT, identity, experiment.memory(now_s), holders, newest_lease, self._boot)
         priorities = experiment.experience.priorities() if due else None
-        return Remember(id, memory, added, gone, priorities, experiment.new_episodes())
+        last = PastRun(experiment.identity, experiment.status(now_s)).memory() if experiment.over else None
+        return Remember(id, memory, added, gone, priorities, experiment.new_episodes(), last)
 
 
-def recollected(run: Recovered, now_s: float) -> Experiment:
+def recollected(run: Recovered, now_s: float) -> TakenUp:
     """The experiment that is remembered so."""
     memory = run.memory
     config = ExperimentConfig.model_validate_json(memory.identity.config_json)
@@ -95,6 +115,23 @@ def recollected(run: Recovered, now_s: float) -> Experiment:
     experiment.remember(memory.experiment, run.chunks, now_s)
     if run.priorities is not None:
         experiment.experience.remember_priorities(run.priorities)
+    return TakenUp(experiment, memory)
+
+
+def prepared_experiment(prepared: PreparedRun, now_s: float) -> Experiment:
+    """The experiment that begins, or goes on, in a run folder that is ready."""
+    request = prepared.request
+    submit = request.submit
+    identity = Identity(
+        request.experiment, submit.name, prepared.run_dir, prepared.policy_file, submit.priority, request.place
+    )
+    experiment = Experiment(identity, prepared.config, now_s, prepared.resumed)
+    recovered = prepared.recovered
+    if recovered is not None:
+        experiment.resume(recovered.memory.experiment, recovered.chunks, now_s)
+        if recovered.priorities is not None:
+            experiment.experience.remember_priorities(recovered.priorities)
+        experiment.count_late(prepared.uncounted)
     return experiment
 
 

@@ -7,40 +7,54 @@ import os
 import platform
 import sys
 import time
-from collections import deque
+import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
 
 import zmq
 
-from remuda.coordinator.effects import DeleteChunks, Effect, Exit, PrepareRun, ReadLog, Remember, Send
-from remuda.coordinator.events import Event, Received, ShutdownRequested, Tick, Weighed
+from remuda.coordinator.disk import Disk, Found
+from remuda.coordinator.effects import DiskEffect, Effect, Exit, PrepareRun, ReadLog, Remember, Say, Send
+from remuda.coordinator.events import (
+    Event,
+    Received,
+    RunBroken,
+    RunRecovered,
+    ShutdownRequested,
+    TakenUp,
+    Tick,
+    Weighed,
+)
 from remuda.coordinator.herd_folder import HerdFolder
-from remuda.coordinator.journal import JournalError
-from remuda.coordinator.log_reader import read_log
+from remuda.coordinator.outbox import Outbox
+from remuda.coordinator.past_run import PastRun
 from remuda.coordinator.reachable import reachable
 from remuda.coordinator.registry import Limits
 from remuda.coordinator.run_books import RunBooks
 from remuda.coordinator.state import Coordinator
+from remuda.coordinator.turn_watch import TurnWatch
+from remuda.coordinator.waker import Waker
+from remuda.logbook.lines import unforgeable
 from remuda.logbook.timers import Timers
 from remuda.wire import connection_file
 from remuda.wire.codec import CodecError, ProtocolMismatchError
 from remuda.wire.connection_file import ConnectionFile, ConnectionFileError
 from remuda.wire.envelope import Envelope
-from remuda.wire.messages import PROTOCOL_VERSION, BeatHeard, Rejected
+from remuda.wire.messages import PROTOCOL_VERSION, CoordinatorLoad, Rejected
 from remuda.wire.sockets import Arrival, Malformed, RouterSocket
+from remuda.worker import descriptors
 from remuda.worker.life import Life
 from remuda.worker.vitals import VitalSigns
 
 TICK_S = 0.05
 MESSAGES_PER_TURN = 64
-"""Messages handled before the journal is written, their answers go out and the clock is looked at again. So many share
-a commit that it costs each of them little; so few that in a flood the first are answered while the others wait: who has
-as many in flight as he may goes on meanwhile."""
+"""Messages handled before what they lead to is handed over and the clock is looked at again: so many that they share a
+commit of the journal, so few that in a flood the first are answered while the others wait."""
 
 COMPLAINT_INTERVAL_S = 5.0
-"""At most one line about malformed messages or a full disk in so long, lest it fill the disk."""
+"""At most one line about malformed messages in so long, so that they do not fill the disk."""
 LOOPBACK = "tcp://127."
 ANY_ADDRESS = "tcp://127.0.0.1:0"
 LEASES_PER_START = 1_000_000
@@ -48,8 +62,10 @@ LEASES_PER_START = 1_000_000
 for, and its journal, are lost: what its worker still says would be taken for another's."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 """Where Linux says it."""
-CONFIRM_S = 10.0
-"""Between two signs of life for other hosts in the folders it owns."""
+RECOVERY_S = 60.0
+"""How long a start waits for the disks of the runs that it takes up."""
+DESCRIPTORS_SHARE = 0.8
+"""Of the files and connections that may be open: beyond that it is said."""
 
 
 class CannotListenError(Exception):
@@ -72,11 +88,12 @@ class Settings:
 
 
 class Service:
-    """Gives the pure state machine a socket, a disk and a clock."""
+    """Gives the pure state machine a socket, disks and a clock. Its thread waits for no disk."""
 
     def __init__(self, settings: Settings, life: Life) -> None:
         """Raises CannotListenError, before anything is written; FolderOwnedError where another coordinator owns the
         runs folder; JournalError and OSError."""
+        descriptors.raise_limit()
         self._settings = settings
         self._life = life
         self._id = str(uuid4())
@@ -85,7 +102,11 @@ class Service:
         self._socket = asked_for or _listen_again(None if self._herd is None else self._herd.last_address)
         self._address = reachable(self._socket.address)
         self._epoch = 1 if self._herd is None else self._herd.begin(self._socket.address)
+        self._waker = Waker()
+        self._socket.watch(self._waker.fileno())
         self._books = RunBooks(settings.runs_dir)
+        self._disk = Disk(self._books, self._herd, self._waker.wake)
+        self._outbox = Outbox(self._send, self._disk.waits_for)
         self._coordinator = Coordinator(
             id=self._id,
             address=self._address,
@@ -95,17 +116,14 @@ class Service:
             leases=self._epoch * LEASES_PER_START,
             boot=_boot(),
         )
-        self._effects: deque[Effect] = deque()
-        self._deletions: list[DeleteChunks] = []
-        """The first effects of a turn: whoever is answered writes the next file, and data/ keeps to its quota. Messages
-        that nothing comes between go out several at a time."""
-        self._unwritten: list[Remember] = []
+        self._effects: list[Effect] = []
+        """What this turn has asked for."""
         self._timers = Timers()
         self._vitals = VitalSigns(0, self._timers)
+        self._watch = TurnWatch(lambda text: self._effects.append(Say(None, text, "warning")))
         self._done = False
         self._asked_to_end = False
         self._next_complaint_s = 0.0
-        self._next_confirm_s = 0.0
 
     @property
     def address(self) -> str:
@@ -122,8 +140,10 @@ class Service:
         with contextlib.ExitStack() as end:  # each of these, whatever becomes of the others; the last one first
             if self._herd is not None:
                 end.callback(self._herd.close)
+            end.callback(self._waker.close)
             end.callback(self._socket.close)
             end.callback(self._books.close)
+            end.callback(self._close_disk)
             self._recover()
             connection_file.write(self._settings.connection_file, self._connection())
             end.callback(self._remove_connection_file)
@@ -134,19 +154,164 @@ class Service:
         while not self._done:
             with self._timers("waiting for messages"):
                 self._socket.wait(max(next_tick_s - time.monotonic(), 0.0))
+            self._watch.begin()
+            self._waker.clear()
+            self._contained(self._hear_of_disks)
+            self._watch.part("hear of disks")
+            self._receive()
+            self._watch.part("handle messages")
+            now_s = time.monotonic()
+            if now_s >= next_tick_s:
+                self._contained(self._tick)
+                next_tick_s = now_s + TICK_S
+                self._watch.part("tick")
+            self._contained(self._carry_out)
+            self._watch.part("hand over and answer")
+            self._watch.end()
+
+    def _contained(self, part: Callable[[], None]) -> None:
+        """What goes wrong in a part of a turn is said, and the coordinator goes on: it serves other runs, too."""
+        try:
             with self._timers("decide"):
-                self._receive()
-                now_s = time.monotonic()
-                if now_s >= next_tick_s:
-                    self._tick(now_s)
-                    next_tick_s = now_s + TICK_S
-            self._carry_out(now_s)
+                part()
+        except Exception:
+            self._complain(f"an error in the coordinator, which goes on:\n{traceback.format_exc()}")
+
+    # --- what there is to handle ---
 
     def _recover(self) -> None:
+        """Take up what a coordinator before this one left. A run whose disk does not answer is taken up later."""
         if self._herd is None:
             return
-        found = list(self._herd.recover(self._books))
-        self._effects += self._coordinator.recover(found, time.monotonic())
+        waiting = self._herd.in_hand()
+        runs: dict[str, TakenUp | PastRun | None] = {past.identity.id: past for past in self._herd.past()}
+        self._disk.recover(waiting)
+        deadline_s, missing = time.monotonic() + RECOVERY_S, {run.experiment for run in waiting}
+        while missing and (left_s := deadline_s - time.monotonic()) > 0:
+            self._waker.wait(left_s)
+            for found in self._disk.collect()[1]:
+                if isinstance(found, RunRecovered):
+                    runs[found.experiment] = found.run
+                    missing.discard(found.experiment)
+        for experiment in missing:
+            print(f"experiment {experiment} is taken up as soon as its disk answers", file=sys.stderr)
+        known = sorted((run for run in runs.values() if run is not None), key=_place)
+        self._effects += self._coordinator.recover(known, time.monotonic())
+
+    def _hear_of_disks(self) -> None:
+        journaled, found = self._disk.collect()
+        for each in journaled:
+            self._outbox.journaled(each.experiment, each.number)
+        for event in found:
+            self._hear(event)
+
+    def _hear(self, event: Found) -> None:
+        match event:
+            case RunRecovered():
+                late = [] if event.run is None else [event.run]
+                self._effects += self._coordinator.recover(late, time.monotonic(), late=True)
+            case RunBroken():
+                self._outbox.drop(event.experiment)
+                self._handle(event)
+            case _:
+                self._handle(event)
+
+    def _receive(self) -> None:
+        with self._timers("decide"):
+            for event in self._socket.receive_up_to(MESSAGES_PER_TURN):
+                match event:
+                    case Arrival():
+                        self._received(event)
+                    case Malformed():
+                        self._refuse(event)
+
+    def _received(self, arrival: Arrival) -> None:
+        """A message that cannot be handled costs whoever sent it the conversation, and nobody else anything."""
+        try:
+            self._handle(Received(arrival.peer, arrival.envelope))
+        except Exception:
+            kind = type(arrival.envelope.message).__name__
+            self._complain(f"{kind} from {arrival.peer!r} cannot be handled, it is dropped:\n{traceback.format_exc()}")
+            self._contained(lambda: self._effects.extend(self._coordinator.drop(arrival.peer, time.monotonic())))
+
+    def _tick(self) -> None:
+        if self._life.ending and not self._asked_to_end:
+            self._asked_to_end = True
+            self._handle(ShutdownRequested(self._life.reason))
+        for event in self._disk.look():
+            self._hear(event)
+        self._handle(Tick())
+        vitals = self._vitals.due()
+        if vitals is not None:
+            self._handle(Weighed(vitals, self._load()))
+
+    def _load(self) -> CoordinatorLoad:
+        open_now, limit = descriptors.open_now(), descriptors.limit()
+        if open_now > DESCRIPTORS_SHARE * limit:
+            self._complain(f"{open_now} of {limit} files and connections are open: raise the limit (ulimit -n)")
+        return CoordinatorLoad(self._watch.longest_s, self._watch.longest_ever_s, open_now, limit)
+
+    def _handle(self, event: Event) -> None:
+        for effect in self._coordinator.handle(event, time.monotonic()):
+            match effect:
+                case PrepareRun():
+                    self._disk.prepare(effect)
+                case ReadLog():
+                    refused = self._disk.read_log(effect)
+                    if refused is not None:
+                        self._handle(refused)
+                case _:
+                    self._effects.append(effect)
+
+    # --- what is done about it ---
+
+    def _carry_out(self) -> None:
+        """Hand over what is to be written of each run, and say what may be said: what a journal has to have first
+        waits for that."""
+        remembered: list[Remember] = []
+        while self._coordinator.has_news:
+            remembered += self._coordinator.remember(time.monotonic())
+        effects, self._effects = self._effects, []
+        writes: list[DiskEffect] = []
+        sends: list[Send] = []
+        for effect in effects:
+            match effect:
+                case Send():
+                    sends.append(effect)
+                case Exit():
+                    self._done = True
+                case PrepareRun() | ReadLog() | Remember():
+                    raise AssertionError("handed over before")
+                case _:
+                    if isinstance(effect, Say):
+                        print(unforgeable(effect.text), file=sys.stderr, flush=True)
+                    writes.append(effect)
+        if remembered or writes:
+            self._disk.write(remembered, writes)
+        for send in sends:
+            self._outbox.put(send)
+
+    def _send(self, send: Send) -> None:
+        """A message that cannot be sent is its reader's loss, and nobody else's."""
+        try:
+            self._socket.send(send.peer, send.envelope)
+        except CodecError as error:
+            self._complain(f"to {send.peer!r}: {error}")
+
+    def _refuse(self, event: Malformed) -> None:
+        """Tell a peer of another protocol so, in its own; say of other garbage only now and then that it came."""
+        self._complain(f"malformed message from {event.peer!r} (the {self._socket.malformed}. in all): {event.error}")
+        if isinstance(event.error, ProtocolMismatchError):
+            answer = Envelope(0, 0, 1, Rejected("protocol", str(event.error)))
+            self._socket.send(event.peer, answer, protocol=event.error.theirs)
+
+    def _complain(self, text: str) -> None:
+        now_s = time.monotonic()
+        if now_s >= self._next_complaint_s:
+            self._next_complaint_s = now_s + COMPLAINT_INTERVAL_S
+            print(unforgeable(text), file=sys.stderr, flush=True)
+
+    # --- beginning and end ---
 
     def _connection(self) -> ConnectionFile:
         return ConnectionFile(
@@ -165,101 +330,10 @@ class Service:
             if connection_file.read(path).coordinator == self._id:
                 path.unlink(missing_ok=True)
 
-    def _receive(self) -> None:
-        for event in self._socket.receive_up_to(MESSAGES_PER_TURN):
-            match event:
-                case Arrival():
-                    self._handle(Received(event.peer, event.envelope))
-                case Malformed():
-                    self._refuse(event)
-
-    def _tick(self, now_s: float) -> None:
-        if self._life.ending and not self._asked_to_end:
-            self._asked_to_end = True
-            self._handle(ShutdownRequested(self._life.reason))
-        self._handle(Tick())
-        vitals = self._vitals.due()
-        if vitals is not None:
-            self._handle(Weighed(vitals))
-        if now_s >= self._next_confirm_s:
-            self._next_confirm_s = now_s + CONFIRM_S
-            self._books.confirm()
-            if self._herd is not None:
-                self._herd.confirm()
-
-    def _handle(self, event: Event) -> None:
-        for effect in self._coordinator.handle(event, time.monotonic()):
-            match effect:
-                case PrepareRun():
-                    self._handle(self._books.prepare(effect))
-                case ReadLog():
-                    self._handle(read_log(effect))
-                case DeleteChunks():
-                    self._deletions.append(effect)
-                case _:
-                    self._effects.append(effect)
-
-    def _carry_out(self, now_s: float) -> None:
-        """Journal what this turn has changed, then do what it asks for. A disk that refuses is tried again at the next
-        turn: until then nobody is told anything, but that the coordinator is alive."""
-        try:
-            with self._timers("journal"):
-                self._write_journals(now_s)
-            with self._timers("carry out"):
-                self._effects.extendleft(reversed(self._deletions))
-                self._deletions.clear()
-                while self._effects:
-                    self._apply(self._effects[0])
-                    self._effects.popleft()
-        except (JournalError, OSError) as error:
-            self._complain(f"the disk refuses, and everything waits for it: {error}")
-            self._answer_beats()
-
-    def _write_journals(self, now_s: float) -> None:
-        while self._unwritten or self._coordinator.has_news:
-            self._unwritten = self._unwritten or self._coordinator.remember(now_s)
-            self._books.journal(self._unwritten[0])  # before it is listed: what is listed has a journal
-            if self._herd is not None:
-                self._herd.note(self._unwritten[0])
-            del self._unwritten[0]
-
-    def _apply(self, effect: Effect) -> None:
-        match effect:
-            case Send():
-                self._send(effect)
-            case Exit():
-                self._done = True
-            case _:
-                self._books.carry_out(effect)
-
-    def _send(self, effect: Send) -> None:
-        """A message that cannot be sent is its reader's loss, and nobody else's."""
-        try:
-            self._socket.send(effect.peer, effect.envelope)
-        except CodecError as error:
-            self._complain(f"to {effect.peer!r}: {error}")
-
-    def _answer_beats(self) -> None:
-        waiting = deque[Effect]()
-        for effect in self._effects:
-            if isinstance(effect, Send) and isinstance(effect.envelope.message, BeatHeard):
-                self._apply(effect)
-            else:
-                waiting.append(effect)
-        self._effects = waiting
-
-    def _refuse(self, event: Malformed) -> None:
-        """Tell a peer of another protocol so, in its own; say of other garbage only now and then that it came."""
-        self._complain(f"malformed message from {event.peer!r} (the {self._socket.malformed}. in all): {event.error}")
-        if isinstance(event.error, ProtocolMismatchError):
-            answer = Envelope(0, 0, 1, Rejected("protocol", str(event.error)))
-            self._socket.send(event.peer, answer, protocol=event.error.theirs)
-
-    def _complain(self, text: str) -> None:
-        now_s = time.monotonic()
-        if now_s >= self._next_complaint_s:
-            self._next_complaint_s = now_s + COMPLAINT_INTERVAL_S
-            print(text, file=sys.stderr, flush=True)
+    def _close_disk(self) -> None:
+        for experiment in self._disk.close():
+            text = f"the disk of experiment {experiment} did not take all that was to be written: what it has is kept"
+            print(text, file=sys.stderr)
 
 
 def _boot() -> str:
@@ -284,3 +358,8 @@ def _listen_again(before: str | None) -> RouterSocket:
         with contextlib.suppress(CannotListenError):
             return _listen(before)
     return _listen(ANY_ADDRESS)
+
+
+def _place(run: TakenUp | PastRun) -> int:
+    """Among all runs, in the order they were submitted in."""
+    return (run.experiment if isinstance(run, TakenUp) else run).identity.submitted

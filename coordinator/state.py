@@ -18,24 +18,29 @@ from remuda.coordinator.claims import UNDER_A_LEASE, Speaker, speaker_at
 from remuda.coordinator.clients import About, Clients
 from remuda.coordinator.closing import Closing
 from remuda.coordinator.effects import (
+    Abandon,
     Answer,
     Asked,
+    Broken,
     Effect,
     HangUp,
     Post,
     Release,
     Remember,
+    Say,
     Step,
     Tell,
 )
 from remuda.coordinator.events import (
     Event,
+    HeldUp,
     LogRead,
     Received,
-    Recovered,
+    RunBroken,
     RunPrepared,
     RunRefused,
     ShutdownRequested,
+    TakenUp,
     Tick,
     Weighed,
 )
@@ -44,10 +49,11 @@ from remuda.coordinator.experiments import Experiments
 from remuda.coordinator.herd import Herd
 from remuda.coordinator.past_run import PastRun, refused
 from remuda.coordinator.peers import Peers
-from remuda.coordinator.recollection import Recollection, recollected
+from remuda.coordinator.recollection import Recollection
 from remuda.coordinator.registry import Limits, Registry, Worker
 from remuda.wire.messages import (
     OVER,
+    Ack,
     AnyMessage,
     Beat,
     Bye,
@@ -70,6 +76,8 @@ _FROM_ANYBODY = (Register, *get_args(ClientMessage), ChunkReady, WorkerFailed, B
 _UNKNOWN = Rejected("unknown", "not registered here (any more): register first")
 _ANSWER_MAY_WAIT = (Submit, LogRequest)
 """For the disk. Every other message is answered when it was handled, or needs no more than an Ack."""
+_NOT_FOR_THE_DISK = (Ack, Beat, Register, Bye)
+"""Messages of a worker that are heard although the disk of its run takes nothing."""
 
 
 class Coordinator:
@@ -115,19 +123,31 @@ class Coordinator:
                 return self._received(event, now_s)
             case Tick():
                 return self._tick(now_s)
-            case RunPrepared():
-                steps = self._clients.prepared(event, now_s) + self._assignments.schedule(now_s)
-                return self._perform(steps, now_s, event.request.asked)
-            case RunRefused():
-                return self._perform([Answer(event.rejection)], now_s, event.asked)
-            case LogRead():
-                return self._perform([Answer(event.answer)], now_s, event.asked)
             case ShutdownRequested():
                 return self._perform(self._closing.begin(event.reason, now_s), now_s)
             case Weighed():
+                self._clients.load = event.load
                 for experiment in self._experiments.going_on:
                     experiment.weighed(event.vitals)
                 return []
+            case _:
+                return self._heard_of_disk(event, now_s)
+
+    def _heard_of_disk(
+        self, event: RunPrepared | RunRefused | LogRead | HeldUp | RunBroken, now_s: float
+    ) -> list[Effect]:
+        match event:
+            case RunPrepared():
+                steps = self._clients.prepared(event) + self._assignments.schedule(now_s)
+                return self._perform(steps, now_s, event.request.asked)
+            case RunRefused():
+                return self._perform(self._clients.not_prepared(event), now_s, event.asked)
+            case LogRead():
+                return self._perform([Answer(event.answer)], now_s, event.asked)
+            case HeldUp():
+                return self._perform(self._held_up(event), now_s)
+            case RunBroken():
+                return self._perform([Broken(event.experiment, event.reason, event.traceback)], now_s)
 
     def remember(self, now_s: float) -> list[Remember]:
         """What has to be in the journals before anything that `handle` has asked for since the last call is done."""
@@ -142,17 +162,19 @@ class Coordinator:
         """Whether `remember` has anything to say."""
         return self._recollection.has_news
 
-    def recover(self, runs: Iterable[Recovered | PastRun], now_s: float) -> list[Effect]:
-        """Take up what a coordinator before this one left behind; for one that has heard nothing yet."""
+    def recover(self, runs: Iterable[TakenUp | PastRun], now_s: float, *, late: bool = False) -> list[Effect]:
+        """Take up what a coordinator before this one left behind, oldest first.
+
+        For a coordinator that has heard nothing yet. `late`: it has; then a run's workers were told meanwhile that
+        their leases are over, and others take their places."""
         for run in runs:
             if isinstance(run, PastRun):
                 self._experiments.add_past(run)
                 continue
-            experiment = recollected(run, now_s)
-            self._experiments.add(experiment)
-            self._assignments.remember(experiment, run.memory, now_s)
-            if experiment.over:
-                self._experiments.retire(experiment.identity.id, now_s)
+            self._experiments.add(run.experiment)
+            self._assignments.remember(run.experiment, run.memory, now_s, late=late)
+            if run.experiment.over:
+                self._experiments.retire(run.experiment.identity.id, now_s)
         return self._perform(self._assignments.end_left_over(now_s), now_s)
 
     @property
@@ -172,6 +194,8 @@ class Coordinator:
     # --- messages ---
 
     def _received(self, event: Received, now_s: float) -> list[Effect]:
+        if self._must_wait(event):
+            return []
         received, repeated = self._peers.receive(event.peer, event.envelope, now_s)
         message = received.message
         if message is None:
@@ -183,10 +207,20 @@ class Coordinator:
             # Not acknowledged: a worker that has outlived a coordinator says it again once it is registered.
             return [*self._peers.say_once(event.peer, _UNKNOWN, now_s)]
         asked = Asked(event.peer, received.id)
-        effects = self._perform(self._dispatch(message, worker, asked, now_s), now_s, asked)
+        after = self._assignments.experiment_id(getattr(message, "lease", 0))
+        effects = self._perform(self._dispatch(message, worker, asked, now_s), now_s, asked, after)
         if not isinstance(message, _ANSWER_MAY_WAIT):
-            effects += self._peers.acknowledge(event.peer, received.id)
+            effects += self._peers.acknowledge(event.peer, received.id, after=after)
         return effects
+
+    def _must_wait(self, event: Received) -> bool:
+        """Whether this is work for a run whose disk takes nothing: it is not heard now, and comes again. So what waits
+        for the disk stays bounded, and no worker is told what is not journaled."""
+        if not self._experiments.held_up or isinstance(event.envelope.message, _NOT_FOR_THE_DISK):
+            return False
+        worker = self._registry.at(event.peer)
+        experiment = None if worker is None else self._assignments.experiment_of(worker)
+        return experiment is not None and experiment.held_up is not None
 
     def _dispatch(self, message: AnyMessage, worker: Worker | None, asked: Asked, now_s: float) -> list[Step]:
         match message:
@@ -227,10 +261,52 @@ class Coordinator:
         steps += self._herd.disbelieve(worker, shortened(why), now_s)
         return steps + self._assignments.schedule(now_s)
 
+    def drop(self, peer: bytes, now_s: float) -> list[Effect]:
+        """End this conversation: what was said in it cannot be handled."""
+        worker, why = self._registry.at(peer), "what it said cannot be handled; the coordinator's log says why"
+        if worker is None:
+            effects: list[Effect] = [*self._peers.say_once(peer, Rejected("malformed", why), now_s)]
+        else:
+            effects = self._perform(self._herd.dismiss(worker, why, now_s), now_s)
+        self._peers.forget(peer)
+        return effects
+
+    # --- one run's trouble ---
+
+    def _held_up(self, event: HeldUp) -> list[Step]:
+        experiment = self._experiments.going_on_as(event.experiment)
+        if experiment is None:
+            return []
+        before, experiment.held_up = experiment.held_up, event.why
+        if event.why is None:
+            self._experiments.held_up.discard(event.experiment)
+            return [Say(event.experiment, f"goes on: its disk takes what is written again (before: {before})")]
+        self._experiments.held_up.add(event.experiment)
+        if before is None:
+            return [Say(event.experiment, f"is held up, and no other run is: {event.why}", "error")]
+        return []
+
+    def _break_off(self, broken: Broken, now_s: float) -> list[Step]:
+        """End this one run, whatever state it is in: its workers leave by their shortest way."""
+        experiment = self._experiments.going_on_as(broken.experiment)
+        if experiment is None:
+            return []
+        holders = [self._registry.holder(lease) for lease in experiment.lease_numbers]
+        experiment.break_off(broken.reason, now_s)
+        text = f"has failed: {broken.reason}\n{broken.traceback}".strip()
+        steps: list[Step] = [Say(broken.experiment, text, "error")]
+        for worker in holders:
+            if worker is not None:
+                steps += self._herd.dismiss(worker, "its run has failed", now_s)
+        self._recollection.forget(broken.experiment)
+        past = self._experiments.retire(broken.experiment, now_s)
+        return [*steps, Abandon(broken.experiment, past.memory()), *self._assignments.schedule(now_s)]
+
     # --- time ---
 
     def _tick(self, now_s: float) -> list[Effect]:
-        steps = self._herd.tick(now_s)
+        broken, self._recollection.broken = self._recollection.broken, []
+        steps: list[Step] = [*broken, *self._herd.tick(now_s)]
         for experiment in self._experiments.going_on:
             ticked = experiment.tick(now_s)
             self._recollection.ticked(experiment, ticked)
@@ -243,23 +319,30 @@ class Coordinator:
 
     # --- steps to effects ---
 
-    def _perform(self, steps: Iterable[Step], now_s: float, asked: Asked | None = None) -> list[Effect]:
+    def _perform(
+        self, steps: Iterable[Step], now_s: float, asked: Asked | None = None, after: str = ""
+    ) -> list[Effect]:
+        """`after` is the experiment that the message being handled is about."""
         effects: list[Effect] = []
         for step in steps:
             match step:
                 case Answer():
                     assert asked is not None, "an answer outside a conversation"
-                    effects += self._peers.answer(asked.peer, step.message, now_s, to=asked.message_id)
+                    known_to = step.after or after
+                    effects += self._peers.answer(asked.peer, step.message, now_s, to=asked.message_id, after=known_to)
                 case Tell():
                     worker = self._registry.holder(step.lease)
                     if worker is not None:
-                        effects += self._peers.post(worker.peer, step.message, now_s)
+                        known_to = self._assignments.experiment_id(step.lease)
+                        effects += self._peers.post(worker.peer, step.message, now_s, after=known_to)
                 case Post():
                     effects += self._peers.post(step.peer, step.message, now_s)
                 case HangUp():
                     self._peers.forget(step.peer)
                 case Release():
                     effects += self._perform(self._herd.release(step, now_s), now_s)
+                case Broken():
+                    effects += self._perform(self._break_off(step, now_s), now_s)
                 case _:
                     effects.append(step)
         return effects

@@ -85,6 +85,10 @@ class _EnvelopeSocket:
         descriptor: int = self._socket.fileno()
         return descriptor
 
+    def watch(self, descriptor: int) -> None:
+        """Let `wait` return also when this becomes readable."""
+        self._poller.register(descriptor, zmq.POLLIN)
+
     def wait(self, timeout_s: float) -> None:
         """Return when something can be received, or the time is over."""
         self._poller.poll(max(0, math.ceil(1_000 * timeout_s)))

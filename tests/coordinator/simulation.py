@@ -23,8 +23,9 @@ from remuda.buffer.ring import ColumnRing
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator import effects as fx
 from remuda.coordinator.evaluation import EvaluationResult
-from remuda.coordinator.events import Event, LogRead, Received, Recovered, RunPrepared, Tick
+from remuda.coordinator.events import Event, LogRead, PreparedRun, Received, Recovered, RunPrepared, Tick
 from remuda.coordinator.memory import NewEpisodes, RunMemory
+from remuda.coordinator.recollection import prepared_experiment, recollected
 from remuda.coordinator.registry import Limits
 from remuda.coordinator.reporting import evaluation_report
 from remuda.coordinator.service import LEASES_PER_START
@@ -507,7 +508,7 @@ class World:
         self.down_until_s = self.now_s + self.downtime_s
         self.coordinator = self._new_coordinator()
         runs = [journaled.recovered() for journaled in self.journal.values()]
-        effects = self.coordinator.recover(runs, self.now_s)
+        effects = self.coordinator.recover([recollected(run, self.now_s) for run in runs], self.now_s)
         for journaled in self.journal.values():
             self._catch_up(journaled)
         try:
@@ -562,7 +563,8 @@ class World:
         for effect in self.coordinator.handle(event, self.now_s):
             if isinstance(effect, fx.PrepareRun):
                 run_dir = effect.submit.run_dir
-                effects += self._handle(RunPrepared(effect, self.config, run_dir, run_dir + "/policy/p"))
+                prepared = PreparedRun(effect, self.config, run_dir, run_dir + "/policy/p")
+                effects += self._handle(RunPrepared(effect, prepared_experiment(prepared, self.now_s)))
             elif isinstance(effect, fx.ReadLog):
                 effects += self._handle(LogRead(effect.asked, LogText([], effect.is_over)))
             else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import shutil
 from pathlib import Path
 
@@ -11,19 +10,21 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.coordinator import run_book, run_books
+from remuda.coordinator.disk import RunWriter
 from remuda.coordinator.effects import (
     Asked,
     CloseRun,
     DeleteChunks,
-    Effect,
     PrepareRun,
     RecordCheckpoint,
     RecordReward,
     WriteTimers,
 )
-from remuda.coordinator.events import RunPrepared, RunRefused
+from remuda.coordinator.events import PreparedRun, RunRefused
+from remuda.coordinator.run_book import RunEffect, RunGoneError
 from remuda.coordinator.run_books import RunBooks
 from remuda.storage.run_folder import RunFolder
+from remuda.tests.coordinator.writing import carry_out
 from remuda.tests.worker.leases import EXPERIMENT, small_config
 from remuda.wire.messages import CheckpointRecord, Submit
 
@@ -33,7 +34,7 @@ SUBMIT = Submit("small", small_config().model_dump_json(), "mine")
 
 def begin(books: RunBooks, experiment: str = EXPERIMENT, submit: Submit = SUBMIT) -> RunFolder:
     prepared = books.prepare(PrepareRun(Asked(b"client", 7), experiment, submit))
-    assert isinstance(prepared, RunPrepared), prepared
+    assert isinstance(prepared, PreparedRun), prepared
     return RunFolder(Path(prepared.run_dir))
 
 
@@ -44,12 +45,11 @@ def saved(run: RunFolder, train_iter: int = 1) -> RecordCheckpoint:
     return RecordCheckpoint(EXPERIMENT, record, 0, interrupted=False)
 
 
-def test_others_are_confirmed_where_one_run_s_folder_is_gone(books: RunBooks) -> None:
-    gone, there = begin(books), begin(books, OTHER, replace(SUBMIT, run_dir="other"))
-    shutil.rmtree(gone.root)
-    os.utime(there.owner, (0.0, 0.0))
-    books.confirm()
-    assert there.owner.stat().st_mtime > 0.0
+def test_a_run_whose_folder_is_gone_fails_instead_of_being_tried_again_and_again(books: RunBooks) -> None:
+    run = begin(books)
+    shutil.rmtree(run.root)
+    with pytest.raises(RunGoneError, match=f"{run.root} is gone"):
+        RunWriter(books, None, EXPERIMENT).confirm()
 
 
 def test_what_is_to_be_done_in_a_folder_that_is_gone_is_said_and_left(
@@ -58,14 +58,14 @@ def test_what_is_to_be_done_in_a_folder_that_is_gone_is_said_and_left(
     run = begin(books)
     checkpoint = saved(run)
     shutil.rmtree(run.root)
-    effects: list[Effect] = [
+    effects: list[RunEffect] = [
         checkpoint,
         DeleteChunks(EXPERIMENT, ()),
         WriteTimers(EXPERIMENT, {}),
         CloseRun(EXPERIMENT, frozenset()),
     ]
     for effect in effects:
-        books.carry_out(effect)
+        carry_out(books, effect)
     said = capsys.readouterr().err
     assert f"RecordCheckpoint of {run.root} is left undone: " in said
     assert not run.root.exists(), "nobody makes it again"
@@ -76,9 +76,9 @@ def test_what_is_to_be_done_in_a_folder_that_is_gone_is_said_and_left(
 def test_a_checkpoint_that_is_gone_is_said_where_it_is_to_be_the_best(books: RunBooks, what: str) -> None:
     run = begin(books)
     if what == "the file":
-        books.carry_out(saved(run))
+        carry_out(books, saved(run))
         run.checkpoint(1).unlink()
-    books.carry_out(RecordReward(EXPERIMENT, 1, 9.0, best=True))
+    carry_out(books, RecordReward(EXPERIMENT, 1, 9.0, best=True))
     assert f"[ERROR] RecordReward of {run.root} is left undone: " in run.commander_log.read_text()
     assert not run.best.exists()
 
@@ -95,8 +95,8 @@ def test_what_a_full_disk_refuses_is_for_the_caller_to_try_again(
     with monkeypatch.context() as patch:
         patch.setattr("remuda.storage.checkpoint_index.write_bytes", refuse)
         with pytest.raises(OSError, match="No space left"):
-            books.carry_out(checkpoint)
-    books.carry_out(checkpoint)
+            carry_out(books, checkpoint)
+    carry_out(books, checkpoint)
     assert run.index.exists()
 
 
@@ -105,13 +105,13 @@ def test_a_run_that_could_not_be_swept_is_closed_at_the_next_attempt(
 ) -> None:
     """Else it would stay open, and could not be resumed, until the coordinator ends."""
     run = begin(books)
-    books.carry_out(saved(run))
+    carry_out(books, saved(run))
     closing = CloseRun(EXPERIMENT, frozenset())
     with monkeypatch.context() as patch:
         patch.setattr(run_book, "sweep_orphans", refuse)
         with pytest.raises(OSError, match="No space left"):
-            books.carry_out(closing)
-    books.carry_out(closing)
+            carry_out(books, closing)
+    carry_out(books, closing)
     assert not run.owner.exists()
     begin(books, OTHER, replace(SUBMIT, on_exists="resume"))
 
@@ -121,8 +121,8 @@ def test_a_run_that_could_not_be_begun_is_in_nobody_s_hands(
     books: RunBooks, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     run = begin(books)
-    books.carry_out(saved(run))
-    books.carry_out(CloseRun(EXPERIMENT, frozenset()))
+    carry_out(books, saved(run))
+    carry_out(books, CloseRun(EXPERIMENT, frozenset()))
     resume = replace(SUBMIT, on_exists="resume")
     with monkeypatch.context() as patch:
         patch.setattr(run_books, point, refuse)

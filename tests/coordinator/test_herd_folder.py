@@ -13,23 +13,25 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.coordinator.effects import Asked, CloseRun, PrepareRun, Remember
-from remuda.coordinator.events import Recovered, RunPrepared
+from remuda.coordinator.events import PreparedRun, TakenUp
+from remuda.coordinator.events import Recovered as BareRun
 from remuda.coordinator.experiment import Experiment
 from remuda.coordinator.herd_folder import HerdFolder
 from remuda.coordinator.identity import Identity
 from remuda.coordinator.journal import JournalDamagedError, RunJournal
 from remuda.coordinator.memory import FORMAT, ResultMemory, RunMemory
 from remuda.coordinator.past_run import PastRun
+from remuda.coordinator.recollection import recollected
 from remuda.coordinator.run_books import RunBooks
-from remuda.coordinator.state import Coordinator
 from remuda.logbook.progress import ProgressRow
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.existing_folder import OnExists
 from remuda.storage.ownership import FolderOwnedError
 from remuda.storage.run_folder import RunFolder
+from remuda.tests.coordinator.writing import carry_out, journal
 from remuda.tests.logbook.event_reader import curves
 from remuda.tests.worker.leases import small_config
-from remuda.wire.messages import CheckpointRecord, ExperimentState, Submit
+from remuda.wire.messages import OVER, CheckpointRecord, ExperimentState, Submit
 
 FIRST, SECOND, OTHER = (f"eeeeeeee-0000-4000-8000-00000000000{number}" for number in (1, 2, 3))
 
@@ -39,7 +41,7 @@ def submitted(books: RunBooks, experiment: str, name: str, on_exists: OnExists =
     config = small_config()
     submit = Submit(name, config.model_dump_json(), name, on_exists)
     prepared = books.prepare(PrepareRun(Asked(b"client", 7), experiment, submit))
-    assert isinstance(prepared, RunPrepared)
+    assert isinstance(prepared, PreparedRun)
     identity = Identity(experiment, name, prepared.run_dir, prepared.policy_file, 0, 0)
     memory = Experiment(identity, config, 0.0).memory(0.0)
     return Remember(experiment, RunMemory(FORMAT, identity.memory(submit.config_json), memory, [], leases=7))
@@ -53,21 +55,30 @@ def save(run: RunFolder) -> None:
 
 
 def in_state(turn: Remember, state: ExperimentState) -> Remember:
-    return altered(turn, memory=replace(turn.memory, experiment=replace(turn.memory.experiment, state=state)))
+    turn = altered(turn, memory=replace(turn.memory, experiment=replace(turn.memory.experiment, state=state)))
+    if state not in OVER:
+        return turn
+    experiment = recollected(BareRun(turn.memory, (), None), 0.0).experiment
+    return altered(turn, last=PastRun(experiment.identity, experiment.status(0.0)).memory())
 
 
-def recover(runs: Path) -> list[Recovered]:
-    """What the next coordinator finds."""
-    return [found for found in all_found(runs) if isinstance(found, Recovered)]
+def recover(runs: Path) -> list[TakenUp]:
+    """What the next coordinator takes up."""
+    return [found for found in all_found(runs) if isinstance(found, TakenUp)]
 
 
-def all_found(runs: Path) -> list[Recovered | PastRun]:
-    """And what it cannot take up."""
+def all_found(runs: Path) -> list[TakenUp | PastRun]:
+    """And what is over, or cannot be taken up."""
     herd, books = HerdFolder(runs), RunBooks(runs)
-    found = list(herd.recover(books))
+    found = everything(herd, books)
     books.close()
     herd.close()
     return found
+
+
+def everything(herd: HerdFolder, books: RunBooks) -> list[TakenUp | PastRun]:
+    past, taken_up = herd.past(), [herd.take_up(run, books, 0.0) for run in herd.in_hand()]
+    return [*past, *(found for found in taken_up if found is not None)]
 
 
 def test_runs_are_found_again_in_order_with_their_journals(tmp_path: Path) -> None:
@@ -75,28 +86,58 @@ def test_runs_are_found_again_in_order_with_their_journals(tmp_path: Path) -> No
     turns = [submitted(books, FIRST, "one"), submitted(books, SECOND, "two")]
     for turn in turns:
         herd.note(turn)
-        books.journal(turn)
+        journal(books, turn)
     books.close()
     herd.close()
-    assert [run.memory for run in recover(tmp_path)] == [turn.memory for turn in turns]
-    assert recover(tmp_path) == recover(tmp_path), "looking changes nothing"
+    for _ in range(2):  # looking changes nothing
+        assert [run.memory for run in recover(tmp_path)] == [turn.memory for turn in turns]
 
 
-def test_a_run_that_is_over_is_shown_and_its_folder_left_alone(tmp_path: Path) -> None:
+def test_a_run_that_is_over_costs_one_row_and_its_folder_is_not_looked_at(tmp_path: Path) -> None:
+    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
+    turn = in_state(submitted(books, FIRST, "one"), "running")
+    herd.note(turn)
+    journal(books, turn)
+    herd.note(in_state(turn, "finished"))
+    carry_out(books, CloseRun(FIRST, frozenset()))
+    books.close()
+    herd.close()
+    assert not (tmp_path / "one" / ".owner").exists(), "nobody has it in hand"
+    shutil.rmtree(tmp_path / "one")
+    for _ in range(2):
+        [found] = all_found(tmp_path)
+        assert isinstance(found, PastRun)
+        assert (found.identity.id, found.identity.run_dir) == (FIRST, str(tmp_path / "one"))
+        assert found.state == "finished"
+
+
+def test_a_run_whose_coordinator_died_between_its_journal_and_the_list_is_listed_as_over(tmp_path: Path) -> None:
     herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
     turn = submitted(books, FIRST, "one")
-    for state in ("running", "finished"):
-        turn = in_state(turn, state)
-        herd.note(turn)
-        books.journal(turn)
-    books.carry_out(CloseRun(FIRST, frozenset()))
+    herd.note(turn)
+    journal(books, in_state(turn, "finished"))
     books.close()
     herd.close()
+    for _ in range(2):
+        [found] = all_found(tmp_path)
+        assert isinstance(found, PastRun)
+        assert found.state == "finished"
+    herd = HerdFolder(tmp_path)
+    assert herd.in_hand() == []
+    herd.close()
+
+
+def test_a_list_of_an_older_version_is_gone_on_with(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "coordinator.sqlite")) as db:
+        db.execute("create table run (experiment text primary key, run_dir text, is_over integer not null default 0)")
+        db.execute("insert into run values ('old', '/old', 1)")
+        db.commit()
     herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
-    [found] = herd.recover(books)
-    assert isinstance(found, Recovered)
-    assert found.memory.experiment.state == "finished"
-    assert not (tmp_path / "one" / ".owner").exists(), "nobody has it in hand"
+    assert herd.past() == []
+    herd.note(submitted(books, FIRST, "one"))
+    herd.note(in_state(submitted(books, SECOND, "two"), "finished"))
+    assert [run.experiment for run in herd.in_hand()] == [FIRST]
+    assert [run.identity.id for run in herd.past()] == [SECOND]
     books.close()
     herd.close()
 
@@ -106,31 +147,24 @@ def test_a_folder_that_was_resumed_is_taken_up_once(tmp_path: Path, capsys: pyte
     herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
     first = in_state(submitted(books, FIRST, "one"), "finished")
     herd.note(first)
-    books.journal(first)
+    journal(books, first)
     other = submitted(books, OTHER, "other")
     herd.note(other)
-    books.journal(other)
+    journal(books, other)
     save(RunFolder(tmp_path / "one"))
-    books.carry_out(CloseRun(FIRST, frozenset()))
+    carry_out(books, CloseRun(FIRST, frozenset()))
     second = submitted(books, SECOND, "one", on_exists="resume")
     herd.note(second)
-    books.journal(second)
+    journal(books, second)
     books.close()
     herd.close()
-    for state in ("queued", "finished"):
-        found = recover(tmp_path)
-        assert [run.memory.identity.id for run in found] == [OTHER, SECOND]
-        assert found[1].memory.experiment.state == state
-        assert capsys.readouterr().err == ""
-        herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
-        assert len(list(herd.recover(books))) == 2
-        herd.note(in_state(second, "finished"))
-        books.journal(in_state(second, "finished"))
-        books.close()
-        herd.close()
-        with closing(sqlite3.connect(tmp_path / "coordinator.sqlite")) as db:
-            listed = db.execute("select experiment, is_over from run order by rowid").fetchall()
-        assert listed == [(OTHER, 0), (SECOND, 1)]
+    assert [run.memory.identity.id for run in recover(tmp_path)] == [OTHER, SECOND]
+    assert capsys.readouterr().err == ""
+    herd = HerdFolder(tmp_path)
+    herd.note(in_state(second, "finished"))
+    assert [run.experiment for run in herd.in_hand()] == [OTHER]
+    assert [run.identity.id for run in herd.past()] == [SECOND]
+    herd.close()
 
 
 def test_one_damaged_run_does_not_keep_the_others_away(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,7 +172,7 @@ def test_one_damaged_run_does_not_keep_the_others_away(tmp_path: Path, capsys: p
     for experiment, name in (FIRST, "one"), (SECOND, "two"):
         turn = submitted(books, experiment, name)
         herd.note(turn)
-        books.journal(turn)
+        journal(books, turn)
     books.close()
     herd.close()
     (tmp_path / "one" / "journal.sqlite").write_bytes(b"no database at all" * 100)
@@ -164,9 +198,9 @@ def test_what_was_journaled_in_the_last_moment_is_shown_once(tmp_path: Path) -> 
         judging=replace(judging, commander=commander),
         progress=replace(experiment.progress, epoch=1, given=[row]),
     )
-    turn = altered(turn, memory=replace(turn.memory, experiment=memory))
+    turn = in_state(altered(turn, memory=replace(turn.memory, experiment=memory)), "running")
     herd.note(turn)
-    books.journal(turn)
+    journal(books, turn)
     books.close()  # killed: neither row nor point was written
     herd.close()
     for _ in range(3):
@@ -196,7 +230,7 @@ def test_the_checkpoint_that_an_interrupted_run_ends_with_is_listed_and_linked_a
     memory = replace(experiment, state="stopping", judging=replace(judging, commander=commander))
     turn = altered(turn, memory=replace(turn.memory, experiment=memory))
     herd.note(turn)
-    books.journal(turn)
+    journal(books, turn)
     books.close()
     herd.close()
     if on_exists is None:
@@ -224,9 +258,9 @@ def test_where_training_episodes_judge_no_evaluation_is_shown_that_there_never_w
         identity=replace(turn.memory.identity, config_json=config.model_dump_json()),
         experiment=replace(experiment, judging=replace(experiment.judging, commander=commander)),
     )
-    turn = altered(turn, memory=memory)
+    turn = in_state(altered(turn, memory=memory), "running")
     herd.note(turn)
-    books.journal(turn)
+    journal(books, turn)
     books.close()
     herd.close()
     recover(tmp_path)
@@ -251,7 +285,7 @@ def test_a_run_whose_journal_is_lost_is_said_to_have_failed(
     herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
     turn = in_state(submitted(books, FIRST, "one"), "running")
     herd.note(turn)
-    books.journal(turn)
+    journal(books, turn)
     run = RunFolder(tmp_path / "one")
     save(run)
     books.close()
@@ -289,42 +323,6 @@ def lose(run: RunFolder, loss: str) -> None:
             run.index.write_text("{")
         case _:
             shutil.rmtree(run.root)
-
-
-def test_a_run_that_is_over_and_whose_folder_is_gone_is_no_news(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
-    turn = in_state(submitted(books, FIRST, "one"), "finished")
-    herd.note(turn)
-    books.journal(turn)
-    books.close()
-    herd.close()
-    shutil.rmtree(tmp_path / "one")
-    assert all_found(tmp_path) == []
-    assert capsys.readouterr().err == ""
-    assert not (tmp_path / "one").exists()
-
-
-def test_a_run_that_is_over_and_that_another_version_configured_keeps_no_coordinator_from_starting(
-    tmp_path: Path,
-) -> None:
-    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
-    for experiment, name, state in (FIRST, "one", "finished"), (SECOND, "two", "queued"):
-        turn = in_state(submitted(books, experiment, name), state)  # type: ignore[arg-type]
-        if name == "one":
-            identity = replace(turn.memory.identity, config_json='{"name": "one", "a_setting_of_old": 1}')
-            turn = altered(turn, memory=replace(turn.memory, identity=identity))
-        herd.note(turn)
-        books.journal(turn)
-    books.close()
-    herd.close()
-    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
-    coordinator = Coordinator(id=OTHER, address="here", pid=1, now_s=0.0)
-    coordinator.recover(list(herd.recover(books)), 0.0)
-    assert [each.identity.name for each in coordinator.experiments] == ["two"]
-    books.close()
-    herd.close()
 
 
 def test_each_start_has_a_higher_epoch_and_knows_where_the_last_one_listened(tmp_path: Path) -> None:
@@ -378,22 +376,22 @@ def test_a_run_in_another_coordinators_hands_is_not_taken_up(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
-    turn = submitted(books, FIRST, "one")
+    turn = in_state(submitted(books, FIRST, "one"), "running")
     herd.note(turn)
-    books.journal(turn)
+    journal(books, turn)
     herd.close()  # the folder is free, the run is not
-    assert recover(tmp_path) == []
+    assert all_found(tmp_path) == []
     assert "which is alive" in capsys.readouterr().err
     books.close()
 
 
 def test_a_run_that_was_journaled_and_not_listed_yet_is_begun_again_by_its_submission(tmp_path: Path) -> None:
     dying = RunBooks(tmp_path)
-    dying.journal(submitted(dying, FIRST, "one"))
+    journal(dying, submitted(dying, FIRST, "one"))
     dying.close()
     books = RunBooks(tmp_path)
     submitted(books, FIRST, "one")
     books.close()
-    journal = RunJournal(RunFolder(tmp_path / "one").journal)
-    assert journal.read() is None, "nobody was told of it"
-    journal.close()
+    begun = RunJournal(RunFolder(tmp_path / "one").journal)
+    assert begun.read() is None, "nobody was told of it"
+    begun.close()

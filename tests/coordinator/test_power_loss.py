@@ -36,7 +36,7 @@ def test_workers_that_have_seen_more_than_the_journal_begin_anew_and_the_run_goe
         assert worker.alive
         assert worker.assignments[0] == lease
         assert len(worker.assignments) == 2
-    gone = [text for _, text in world.said if "is gone: the coordinator's machine was started anew" in text]
+    gone = [text for _, text in world.said if "is gone: the coordinator does not know all it did" in text]
     assert len(gone) == len(seen)
 
 

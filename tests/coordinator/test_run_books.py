@@ -13,13 +13,12 @@ from msgspec.structs import replace
 
 from remuda.buffer.chunk import write_chunk
 from remuda.coordinator import run_books
+from remuda.coordinator.disk import RunWriter
 from remuda.coordinator.effects import (
     Asked,
     CloseRun,
     DeleteChunks,
-    Effect,
     Emit,
-    Exit,
     KnowRun,
     PrepareRun,
     RecordCheckpoint,
@@ -27,15 +26,19 @@ from remuda.coordinator.effects import (
     Say,
     WriteProgress,
 )
-from remuda.coordinator.events import RunPrepared, RunRefused
+from remuda.coordinator.events import PreparedRun, RunRefused
+from remuda.coordinator.lane import HerdSay
+from remuda.coordinator.run_book import RunEffect
 from remuda.coordinator.run_books import LONGEST_REASON, RunBooks
 from remuda.logbook.episode_reports import WorkerReport
 from remuda.logbook.progress import ProgressRow
 from remuda.policy.policy_file import publish
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.buffer.chunks import WORKER, cartpole_columns, meta_of
+from remuda.tests.coordinator.writing import carry_out
 from remuda.tests.worker.leases import EXPERIMENT, small_config
 from remuda.wire.messages import CheckpointRecord, PolicyRef, Rejected, Submit
+from remuda.worker import descriptors
 
 OTHER = "eeeeeeee-0000-4000-8000-000000000002"
 ASKED = Asked(b"client", 7)
@@ -45,7 +48,7 @@ SUBMIT = Submit("small", small_config().model_dump_json(), "mine")
 @pytest.fixture
 def run(books: RunBooks) -> RunFolder:
     prepared = books.prepare(PrepareRun(ASKED, EXPERIMENT, SUBMIT))
-    assert isinstance(prepared, RunPrepared)
+    assert isinstance(prepared, PreparedRun)
     return RunFolder(Path(prepared.run_dir))
 
 
@@ -81,7 +84,7 @@ def test_who_died_while_it_began_in_a_folder_of_a_dated_name_goes_on_there(tmp_p
     for _ in range(2):
         books = RunBooks(tmp_path / "runs")
         prepared = books.prepare(PrepareRun(ASKED, EXPERIMENT, renamed))
-        assert isinstance(prepared, RunPrepared)
+        assert isinstance(prepared, PreparedRun)
         folders.add(prepared.run_dir)
         books.close()
     (folder,) = folders
@@ -93,9 +96,7 @@ class KilledError(Exception):
     """The coordinator's process ends here."""
 
 
-@pytest.mark.parametrize(
-    "point", ["Ownership", "open_or_begin", "write_configs", "_open_logbook", "policy_file_of", ""]
-)
+@pytest.mark.parametrize("point", ["Ownership", "open_or_begin", "write_configs", "open_logbook", "policy_file_of", ""])
 def test_who_died_while_it_began_goes_on_where_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
@@ -114,20 +115,20 @@ def test_who_died_while_it_began_goes_on_where_it_was(
     books = RunBooks(tmp_path / "runs")
     assert refused(books, SUBMIT, OTHER).code == "exists"
     prepared = books.prepare(PrepareRun(ASKED, EXPERIMENT, SUBMIT))
-    assert isinstance(prepared, RunPrepared)
+    assert isinstance(prepared, PreparedRun)
     assert (prepared.resumed, prepared.recovered) == (None, None)
     run = RunFolder(tmp_path / "runs" / "mine")
     assert prepared.run_dir == str(run.root)
     assert len(run.progress.read_text().splitlines()) == 1, "a header, once"
-    books.carry_out(KnowRun(EXPERIMENT))
+    carry_out(books, KnowRun(EXPERIMENT))
     assert not run.beginner(EXPERIMENT).exists()
     books.close()
 
 
 def test_a_folder_in_which_something_has_come_of_it_is_not_begun_again(books: RunBooks, run: RunFolder) -> None:
     assert run.beginner(EXPERIMENT).exists()
-    books.carry_out(recorded(run, 5))
-    books.carry_out(CloseRun(EXPERIMENT, frozenset()))
+    carry_out(books, recorded(run, 5))
+    carry_out(books, CloseRun(EXPERIMENT, frozenset()))
     before = tree(run.root)
     assert refused(books, SUBMIT, EXPERIMENT).code == "exists"
     assert tree(run.root) == before
@@ -135,7 +136,7 @@ def test_a_folder_in_which_something_has_come_of_it_is_not_begun_again(books: Ru
 
 def test_a_run_is_prepared_with_its_configs(books: RunBooks, tmp_path: Path) -> None:
     prepared = books.prepare(PrepareRun(ASKED, EXPERIMENT, replace(SUBMIT, provenance={"seed": "file"})))
-    assert isinstance(prepared, RunPrepared)
+    assert isinstance(prepared, PreparedRun)
     run = RunFolder(tmp_path / "runs" / "mine")
     assert prepared.config == small_config()
     assert prepared.run_dir == str(run.root)
@@ -148,7 +149,7 @@ def test_a_run_is_prepared_with_its_configs(books: RunBooks, tmp_path: Path) -> 
 
 def test_a_path_is_cleaned_before_workers_are_told_of_it(books: RunBooks, tmp_path: Path) -> None:
     prepared = books.prepare(PrepareRun(ASKED, EXPERIMENT, replace(SUBMIT, run_dir="a/../b/./c")))
-    assert isinstance(prepared, RunPrepared)
+    assert isinstance(prepared, PreparedRun)
     assert prepared.run_dir == str(tmp_path / "runs" / "b" / "c")
 
 
@@ -198,7 +199,7 @@ def test_a_run_that_is_not_over_is_not_disturbed(
     books: RunBooks, run: RunFolder, tmp_path: Path, on_exists: str
 ) -> None:
     (tmp_path / "link").symlink_to(run.root)
-    books.carry_out(recorded(run, 5))
+    carry_out(books, recorded(run, 5))
     before = tree(run.root)
     for run_dir in ("mine", str(run.root), str(tmp_path / "link")):
         again = Submit("small", SUBMIT.config_json, run_dir, on_exists)  # type: ignore[arg-type]
@@ -210,18 +211,18 @@ def test_a_run_that_is_not_over_is_not_disturbed(
 
 def test_beside_a_run_that_is_not_over_another_may_be_made(books: RunBooks, run: RunFolder) -> None:
     prepared = books.prepare(PrepareRun(ASKED, OTHER, replace(SUBMIT, on_exists="rename")))
-    assert isinstance(prepared, RunPrepared)
+    assert isinstance(prepared, PreparedRun)
     assert Path(prepared.run_dir) != run.root
     assert Path(prepared.run_dir).name.startswith("mine_")
 
 
 def test_what_is_over_can_be_resumed_from_its_last_checkpoint(books: RunBooks, run: RunFolder) -> None:
     last = replace(record(run, 7), episode=3, policy=PolicyRef(2, 4, 6))
-    books.carry_out(RecordCheckpoint(EXPERIMENT, last, 0, interrupted=False))
-    books.carry_out(RecordReward(EXPERIMENT, 7, 12.5, best=True))
-    books.carry_out(CloseRun(EXPERIMENT, frozenset()))
+    carry_out(books, RecordCheckpoint(EXPERIMENT, last, 0, interrupted=False))
+    carry_out(books, RecordReward(EXPERIMENT, 7, 12.5, best=True))
+    carry_out(books, CloseRun(EXPERIMENT, frozenset()))
     prepared = books.prepare(PrepareRun(ASKED, OTHER, replace(SUBMIT, on_exists="resume")))
-    assert isinstance(prepared, RunPrepared)
+    assert isinstance(prepared, PreparedRun)
     assert prepared.resumed is not None
     counters = prepared.resumed.counters
     assert (counters.env_step, counters.train_iter, counters.episode, counters.policy_version) == (70, 7, 3, 4)
@@ -235,16 +236,16 @@ def test_without_its_journal_a_run_goes_on_from_its_checkpoint_alone(
 ) -> None:
     """Without replay, as its log says, and under an epoch that no learner before it can have had."""
     last = replace(record(run, 7), episode=3, policy=PolicyRef(2, 4, 6))
-    books.carry_out(RecordCheckpoint(EXPERIMENT, last, 0, interrupted=False))
+    carry_out(books, RecordCheckpoint(EXPERIMENT, last, 0, interrupted=False))
     publish(run.policy_file(EXPERIMENT, 0), {"w": np.zeros(1)}, PolicyRef(5, 1, 9), warn=print)
     write_chunks(run, 2)
-    books.carry_out(CloseRun(EXPERIMENT, frozenset(path.name for path in run.data.iterdir())))
+    carry_out(books, CloseRun(EXPERIMENT, frozenset(path.name for path in run.data.iterdir())))
     if loss == "gone":
         run.journal.unlink()
     else:
         run.journal.write_bytes(b"no database" * 1_000)
     prepared = books.prepare(PrepareRun(ASKED, OTHER, replace(SUBMIT, on_exists="resume")))
-    assert isinstance(prepared, RunPrepared)
+    assert isinstance(prepared, PreparedRun)
     assert prepared.recovered is None
     assert prepared.uncounted == ()
     assert list(run.data.iterdir()) == []
@@ -261,7 +262,7 @@ def test_without_its_journal_a_run_goes_on_from_its_checkpoint_alone(
 
 
 def test_what_never_saved_anything_cannot_be_resumed(books: RunBooks, run: RunFolder) -> None:
-    books.carry_out(CloseRun(EXPERIMENT, frozenset()))
+    carry_out(books, CloseRun(EXPERIMENT, frozenset()))
     before = tree(run.root)
     rejection = refused(books, replace(SUBMIT, on_exists="resume"))
     assert "no checkpoint yet" in rejection.reason
@@ -271,15 +272,15 @@ def test_what_never_saved_anything_cannot_be_resumed(books: RunBooks, run: RunFo
 # --- effects ---
 
 
-def test_what_is_said_stands_in_the_log_it_belongs_to(
-    books: RunBooks, run: RunFolder, capsys: pytest.CaptureFixture[str]
+def test_what_is_said_of_a_run_that_waits_stands_in_its_log_and_nothing_stays_open(
+    books: RunBooks, run: RunFolder
 ) -> None:
-    books.carry_out(Say(EXPERIMENT, "the run ends", "warning"))
-    books.carry_out(Say(None, "a collector joins the herd"))
-    assert "[WARNING] the run ends\n" in run.commander_log.read_text()
-    assert "[INFO] a collector joins the herd\n" in run.coordinator_log.read_text()
-    assert "joins the herd" not in run.commander_log.read_text()
-    assert capsys.readouterr().err == "the run ends\na collector joins the herd\n"
+    before = descriptors.open_now()
+    carry_out(books, Say(EXPERIMENT, "the run waits", "warning"))
+    RunWriter(books, None, EXPERIMENT).carry_out(HerdSay("a collector joins the herd", "info"))
+    assert "[WARNING] the run waits\n" in run.commander_log.read_text()
+    assert not run.coordinator_log.exists() or not run.coordinator_log.read_text()
+    assert descriptors.open_now() == before
 
 
 def test_reports_and_rows_are_written(books: RunBooks, run: RunFolder) -> None:
@@ -294,8 +295,8 @@ def test_reports_and_rows_are_written(books: RunBooks, run: RunFolder) -> None:
         reward_mean=20.0,
         reward_std=1.0,
     )
-    books.carry_out(Emit(EXPERIMENT, report))
-    books.carry_out(WriteProgress(EXPERIMENT, ProgressRow(epoch=0, env_step=40, losses={}, wall_s=1.0)))
+    carry_out(books, Emit(EXPERIMENT, report))
+    carry_out(books, WriteProgress(EXPERIMENT, ProgressRow(epoch=0, env_step=40, losses={}, wall_s=1.0)))
     assert WORKER in run.commander_collector_log.read_text()
     assert len(run.progress.read_text().splitlines()) == 2  # a header and a row
 
@@ -304,18 +305,18 @@ def test_rows_go_to_the_sinks_of_the_config_too(books: RunBooks, tmp_path: Path)
     config = small_config()
     log = config.log.model_copy(update={"sinks": ("csv", "jsonl")})
     submit = replace(SUBMIT, config_json=config.model_copy(update={"log": log}).model_dump_json())
-    assert isinstance(books.prepare(PrepareRun(ASKED, EXPERIMENT, submit)), RunPrepared)
-    books.carry_out(WriteProgress(EXPERIMENT, ProgressRow(epoch=0, env_step=40, losses={}, wall_s=1.0)))
+    assert isinstance(books.prepare(PrepareRun(ASKED, EXPERIMENT, submit)), PreparedRun)
+    carry_out(books, WriteProgress(EXPERIMENT, ProgressRow(epoch=0, env_step=40, losses={}, wall_s=1.0)))
     run = RunFolder(tmp_path / "runs" / "mine")
     assert run.progress_csv.read_text().splitlines()[1].startswith("40,0,0,1.0,")
     assert json.loads(run.progress_jsonl.read_text())["env_step"] == 40
-    books.carry_out(CloseRun(EXPERIMENT, frozenset()))
+    carry_out(books, CloseRun(EXPERIMENT, frozenset()))
 
 
 def test_chunks_are_deleted_by_name(books: RunBooks, run: RunFolder) -> None:
     names = write_chunks(run, 3)
-    books.carry_out(DeleteChunks(EXPERIMENT, (names[0], names[2])))
-    books.carry_out(DeleteChunks(EXPERIMENT, (names[0],)))  # again: nothing happens
+    carry_out(books, DeleteChunks(EXPERIMENT, (names[0], names[2])))
+    carry_out(books, DeleteChunks(EXPERIMENT, (names[0],)))  # again: nothing happens
     assert [path.name for path in run.data.iterdir()] == [names[1]]
 
 
@@ -325,23 +326,23 @@ def write_chunks(run: RunFolder, count: int) -> list[str]:
 
 def test_checkpoints_are_listed_pruned_and_linked(books: RunBooks, run: RunFolder) -> None:
     for train_iter in (0, 1, 2):
-        books.carry_out(recorded(run, train_iter))
-    books.carry_out(RecordReward(EXPERIMENT, 1, 99.0, best=True))
-    books.carry_out(RecordReward(EXPERIMENT, 2, 5.0, best=False))
-    books.carry_out(recorded(run, 3, keep=1))  # 0 is the initial one, 1 the best, 3 the last
+        carry_out(books, recorded(run, train_iter))
+    carry_out(books, RecordReward(EXPERIMENT, 1, 99.0, best=True))
+    carry_out(books, RecordReward(EXPERIMENT, 2, 5.0, best=False))
+    carry_out(books, recorded(run, 3, keep=1))  # 0 is the initial one, 1 the best, 3 the last
     assert sorted(path.name for path in run.ckpt.glob("iteration_*")) == [f"iteration_{n}.pth.tar" for n in (0, 1, 3)]
     assert run.best.samefile(run.checkpoint(1))
     listed = {each["train_iter"]: each["reward"] for each in json.loads(run.index.read_text())["checkpoints"]}
     assert listed == {0: None, 1: 99.0, 3: None}
     assert not run.interrupt.exists()
-    books.carry_out(recorded(run, 4, interrupted=True))
+    carry_out(books, recorded(run, 4, interrupted=True))
     assert run.interrupt.samefile(run.checkpoint(4))
 
 
 def test_a_checkpoint_that_is_being_played_stays(books: RunBooks, run: RunFolder) -> None:
     for train_iter in (0, 1, 2):
-        books.carry_out(recorded(run, train_iter))
-    books.carry_out(RecordCheckpoint(EXPERIMENT, record(run, 3), 1, interrupted=False, in_use=(1,)))
+        carry_out(books, recorded(run, train_iter))
+    carry_out(books, RecordCheckpoint(EXPERIMENT, record(run, 3), 1, interrupted=False, in_use=(1,)))
     assert run.checkpoint(1).exists()
     assert not run.checkpoint(2).exists()
 
@@ -352,7 +353,7 @@ def test_closing_sweeps_what_is_not_kept_and_nothing_else(books: RunBooks, run: 
     lock = run.policy_lock(EXPERIMENT, 0)
     lock.touch()
     run.policy_file(EXPERIMENT, 0).write_text("weights")
-    books.carry_out(CloseRun(EXPERIMENT, frozenset({names[1]})))
+    carry_out(books, CloseRun(EXPERIMENT, frozenset({names[1]})))
     assert sorted(path.name for path in run.data.iterdir()) == sorted([names[1], "readme.txt"])
     assert not lock.exists()
     assert run.policy_file(EXPERIMENT, 0).exists()
@@ -362,22 +363,18 @@ def test_what_comes_after_the_end_changes_nothing(
     books: RunBooks, run: RunFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A learner that was dismissed may still report the checkpoint it was saving."""
-    late: list[Effect] = [
+    late: list[RunEffect] = [
         recorded(run, 9),
         RecordReward(EXPERIMENT, 9, 1.0, best=True),
         DeleteChunks(EXPERIMENT, tuple(write_chunks(run, 1))),
         WriteProgress(EXPERIMENT, ProgressRow(epoch=0, env_step=40, losses={}, wall_s=1.0)),
     ]
     closing = CloseRun(EXPERIMENT, frozenset({name.name for name in run.data.iterdir()}))
-    books.carry_out(closing)
+    carry_out(books, closing)
     before = tree(run.root)
-    capsys.readouterr()
-    for effect in [*late, closing, Say(EXPERIMENT, "late words"), Exit()]:
-        books.carry_out(effect)
+    for effect in [*late, closing, Say(EXPERIMENT, "late words")]:
+        carry_out(books, effect)
     assert tree(run.root) == before
-    said = capsys.readouterr().err
-    assert f"experiment {EXPERIMENT} is over: RecordCheckpoint comes too late" in said
-    assert "DeleteChunks" not in said, "the folder was swept: nothing is too late"
 
 
 def test_closing_everything_twice_is_harmless(books: RunBooks, run: RunFolder) -> None:

@@ -43,7 +43,7 @@ def test_a_full_disk_holds_everything_until_there_is_room(tmp_path: Path, small_
     herd.wait_env_step("horse", 500)
     before = herd.experiment("horse").env_step
     _fill(small_disk / "ballast")
-    wait_until(lambda: "the disk refuses" in herd.said(), 20, "the coordinator complains")
+    wait_until(lambda: "its disk refuses" in herd.said(), 20, "the coordinator complains")
     time.sleep(3.0)
     (small_disk / "ballast").unlink()
     herd.wait_env_step("horse", before + 5_000)

@@ -73,6 +73,7 @@ from remuda.wire.messages.to_anybody import (
 )
 from remuda.wire.messages.to_clients import (
     OVER,
+    CoordinatorLoad,
     CoordinatorStatus,
     Done,
     ExperimentState,
@@ -123,6 +124,7 @@ __all__ = [
     "ChunkUnreadable",
     "ClientMessage",
     "CollectorReport",
+    "CoordinatorLoad",
     "CoordinatorMessage",
     "CoordinatorStatus",
     "Count",

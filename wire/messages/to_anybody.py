@@ -10,7 +10,7 @@ from remuda.wire.messages.parts import LongText, Message
 class Rejected(Message, frozen=True):
     """No, and why. `unknown` to a worker means that it must register (again); every other code is final for it."""
 
-    code: Literal["protocol", "superseded", "dismissed", "malformed", "unknown", "invalid", "exists", "closing"]
+    code: Literal["protocol", "superseded", "dismissed", "malformed", "unknown", "invalid", "exists", "closing", "busy"]
     reason: LongText
 
 

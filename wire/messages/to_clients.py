@@ -19,6 +19,19 @@ class Submitted(Message, frozen=True):
     run_dir: PathText
 
 
+class CoordinatorLoad(Part, frozen=True):
+    """How busy the coordinator's own process is."""
+
+    longest_turn_s: float = 0.0
+    """The longest turn of its loop in the last minute: for so long nobody was answered."""
+    longest_turn_ever_s: float = 0.0
+    """The longest turn since it was started."""
+    descriptors: int = 0
+    """Files and connections that are open."""
+    descriptor_limit: int = 0
+    """How many of them the operating system allows."""
+
+
 class CoordinatorStatus(Part, frozen=True):
     """The coordinator as `remuda status --json` shows it."""
 
@@ -27,6 +40,7 @@ class CoordinatorStatus(Part, frozen=True):
     pid: int
     uptime_s: float
     protocol: int
+    load: CoordinatorLoad = CoordinatorLoad()
 
 
 class WorkerStatus(Part, frozen=True):

@@ -1,0 +1,262 @@
+"""All that the coordinator does on disks, and nothing of it on its own thread: one lane of writing per run.
+
+Here the coordinator's thread hands work over and hears what became of it. See lane.py for the order in which a run's
+turn is written, and outbox.py for what waits until it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from remuda.coordinator.effects import Abandon, CloseRun, DiskEffect, PrepareRun, ReadLog, Remember, Say
+from remuda.coordinator.errands import BusyError, Errands
+from remuda.coordinator.events import HeldUp, LogRead, RunBroken, RunPrepared, RunRecovered, RunRefused
+from remuda.coordinator.herd_folder import HerdFolder, ListedRun
+from remuda.coordinator.journal import JournalError
+from remuda.coordinator.lane import CONFIRM_S, HerdSay, Journaled, Lane, LaneBroken, Turn
+from remuda.coordinator.log_reader import read_log
+from remuda.coordinator.lost_run import look_at
+from remuda.coordinator.memory import PastMemory
+from remuda.coordinator.recollection import prepared_experiment
+from remuda.coordinator.run_book import RunEffect
+from remuda.coordinator.run_books import RunBooks
+from remuda.wire.messages import OVER, Rejected
+
+HELD_UP_S = 2.0
+"""A run whose disk has taken nothing for so long is held up: what its workers say is not heard until it goes on."""
+PATIENCE_S = 600.0
+"""A run whose disk has taken nothing for so long has failed."""
+END_S = 30.0
+"""How long what is being written may take when the coordinator ends."""
+
+Found = RunPrepared | RunRefused | RunRecovered | LogRead | HeldUp | RunBroken
+"""What the state machine is told of disks."""
+
+
+class Disk:
+    """Owns the lanes and the errands. All methods are for the coordinator's thread, and none waits for a disk but
+    `close`."""
+
+    def __init__(
+        self,
+        books: RunBooks,
+        herd: HerdFolder | None,
+        wake: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`wake` is called by other threads when there is something to `collect`."""
+        self._books = books
+        self._herd = herd
+        self._wake = wake
+        self._clock = clock
+        self._errands = Errands()
+        self._lanes: dict[str, Lane] = {}
+        self._held_up: dict[str, str] = {}
+        """Why, as last told."""
+        self._told: deque[Journaled | LaneBroken | Found] = deque()
+        self._turn = 0
+        self._confirm_due_s = clock() + CONFIRM_S
+
+    # --- hand over ---
+
+    def prepare(self, effect: PrepareRun) -> None:
+        """Have a run folder made; RunPrepared or RunRefused comes of it."""
+        self._errands.put(f"prepare {effect.experiment}", lambda: self._tell(self._prepared(effect)))
+
+    def read_log(self, effect: ReadLog) -> LogRead | None:
+        """Have a log read; LogRead comes of it, at once where too many wait."""
+        try:
+            self._errands.put(f"logs of {effect.run_dir}", lambda: self._tell(read_log(effect)))
+        except BusyError as error:
+            return LogRead(effect.asked, Rejected("busy", f"the logs of {effect.run_dir}: {error}"))
+        return None
+
+    def recover(self, runs: Iterable[ListedRun]) -> None:
+        """Have these runs taken up; Recovered comes of each."""
+        for run in runs:
+            self._errands.put(f"recover {run.experiment}", partial(self._recover_one, run))
+
+    def write(self, remembered: Sequence[Remember], effects: Sequence[DiskEffect]) -> None:
+        """Have a turn written: each run's part by its own lane."""
+        self._turn += 1
+        parts: dict[str, list[RunEffect | HerdSay]] = {each.experiment: [] for each in remembered}
+        abandoned: list[Abandon] = []
+        for effect in effects:
+            match effect:
+                case Abandon():
+                    abandoned.append(effect)
+                case Say(experiment=None):
+                    for id in self._lanes:
+                        parts.setdefault(id, []).append(HerdSay(effect.text, effect.level))
+                case _ if effect.experiment is not None and self._books.book(effect.experiment) is not None:
+                    parts.setdefault(effect.experiment, []).append(effect)
+                case _:
+                    pass  # of a run that is over: there is nothing left to be written
+        remember_of = {each.experiment: each for each in remembered}
+        for id, part in parts.items():
+            self._put(id, remember_of.get(id), part)
+        for each in abandoned:
+            self._abandon(each)
+
+    def waits_for(self, experiment: str) -> int:
+        """The turn that this run's journal has yet to take before it may be told of; 0 where it has all."""
+        lane = self._lanes.get(experiment)
+        return 0 if lane is None else lane.waits_for
+
+    # --- hear ---
+
+    def collect(self) -> tuple[list[Journaled], list[Found]]:
+        """What other threads have done since the last call: turns journaled, and what the state machine is told."""
+        journaled: list[Journaled] = []
+        found: list[Found] = []
+        while self._told:
+            match told := self._told.popleft():
+                case Journaled():
+                    lane = self._lanes.get(told.experiment)
+                    if lane is not None:
+                        lane.noted(told.number)
+                    journaled.append(told)
+                case LaneBroken():
+                    self._lanes.pop(told.experiment, None)
+                    found.append(RunBroken(told.experiment, told.reason, told.traceback))
+                case _:
+                    found.append(told)
+        return journaled, found
+
+    def look(self) -> list[HeldUp | RunBroken]:
+        """Now and then: which runs' disks take nothing, which do again, and which have not for too long."""
+        now_s = self._clock()
+        found = [event for id, lane in self._lanes.items() if (event := self._look_at(id, lane, now_s)) is not None]
+        self._lanes = {id: lane for id, lane in self._lanes.items() if lane.waits_for or not lane.rests}
+        if now_s >= self._confirm_due_s and self._herd is not None:
+            self._confirm_due_s = now_s + CONFIRM_S
+            with contextlib.suppress(BusyError):
+                self._errands.put("herd", self._herd.confirm)
+        return found
+
+    def close(self) -> list[str]:
+        """Have everything written and let go of. Returns the experiments of which something is left undone, since their
+        disks take too long."""
+        deadline_s = self._clock() + END_S
+        for lane in self._lanes.values():
+            lane.rest()
+        return sorted(id for id, lane in self._lanes.items() if not lane.join(deadline_s))
+
+    # --- inside ---
+
+    def _put(self, experiment: str, remember: Remember | None, part: Sequence[RunEffect | HerdSay]) -> None:
+        lane = self._lanes.get(experiment)
+        if lane is None:
+            writer = RunWriter(self._books, self._herd, experiment)
+            lane = self._lanes[experiment] = Lane(experiment, writer, self._tell, self._clock)
+        lane.put(Turn(self._turn, remember, part))
+        if remember is not None:
+            state = remember.memory.experiment.state
+            if state == "queued" or state in OVER:
+                lane.rest()
+
+    def _abandon(self, effect: Abandon) -> None:
+        lane, herd = self._lanes.pop(effect.experiment, None), self._herd
+        if lane is not None and lane.held_up_s(self._clock()) > HELD_UP_S:
+            lane.give_up()
+        elif lane is not None:
+            lane.rest()  # it says why in the run's log first
+        self._books.forget(effect.experiment)
+        self._held_up.pop(effect.experiment, None)
+        if herd is not None:
+            with contextlib.suppress(BusyError):  # the list's own disk hangs: the run is taken up at the next start
+                self._errands.put("herd", lambda: _note_over(herd, effect.last))
+
+    def _look_at(self, id: str, lane: Lane, now_s: float) -> HeldUp | RunBroken | None:
+        held_up_s = lane.held_up_s(now_s)
+        if held_up_s <= HELD_UP_S:
+            return None if self._held_up.pop(id, None) is None else HeldUp(id, None)
+        why = f"its disk refuses: {lane.refusal}" if lane.refusal else "its disk does not answer"
+        if held_up_s > PATIENCE_S:
+            way_out = f"`remuda submit --resume` goes on once it is well ({PATIENCE_S:.0f} s were waited)"
+            return RunBroken(id, f"{why}; {way_out}")
+        if self._held_up.get(id) == why:
+            return None
+        self._held_up[id] = why
+        return HeldUp(id, why)
+
+    def _tell(self, told: Journaled | LaneBroken | Found) -> None:
+        """For any thread."""
+        self._told.append(told)
+        self._wake()
+
+    def _prepared(self, effect: PrepareRun) -> RunPrepared | RunRefused:
+        """By an errand's thread: a replay index of a million rows takes its time."""
+        try:
+            prepared = self._books.prepare(effect)
+            if isinstance(prepared, RunRefused):
+                return prepared
+            return RunPrepared(effect, prepared_experiment(prepared, self._clock()))
+        except Exception as error:
+            self._books.close_run(effect.experiment)
+            traceback.print_exc()
+            reason = f"{type(error).__name__} while the run was prepared: {error}; its folder stays as it is"
+            return RunRefused(effect.experiment, effect.asked, Rejected("invalid", reason))
+
+    def _recover_one(self, run: ListedRun) -> None:
+        self._tell(self._recovered(run))
+
+    def _recovered(self, run: ListedRun) -> RunRecovered:
+        """By an errand's thread."""
+        assert self._herd is not None, "who has no list has nothing to recover"
+        try:
+            return RunRecovered(run.experiment, self._herd.take_up(run, self._books, self._clock()))
+        except Exception as error:
+            traceback.print_exc()
+            self._books.close_run(run.experiment)
+            return RunRecovered(run.experiment, look_at(run.experiment, run.run_dir, error))
+
+
+class RunWriter:
+    """Writes one run's files, and its row in the list of runs."""
+
+    def __init__(self, books: RunBooks, herd: HerdFolder | None, experiment: str) -> None:
+        self._books = books
+        self._herd = herd
+        self._book = books.book(experiment)
+        """Kept, to be closed also once the run is forgotten."""
+
+    def journal(self, turns: Sequence[Remember]) -> None:
+        """Before it is listed: what is listed has a journal."""
+        if self._book is not None:
+            self._book.journal(turns)
+        if self._herd is not None:
+            for turn in turns:
+                self._herd.note(turn)
+
+    def carry_out(self, effect: RunEffect | HerdSay) -> None:
+        match effect:
+            case _ if self._book is None:
+                pass  # the run is over
+            case HerdSay():
+                self._book.say_of_herd(effect.text, effect.level)
+            case _:
+                self._book.carry_out(effect)
+        if isinstance(effect, CloseRun):
+            self._books.close_run(effect.experiment)  # only now: what a disk has refused is tried again
+
+    def confirm(self) -> None:
+        if self._book is not None:
+            self._book.confirm()
+
+    def close(self) -> None:
+        if self._book is not None:
+            self._book.close()
+
+
+def _note_over(herd: HerdFolder, last: PastMemory) -> None:
+    try:
+        herd.note_over(last)
+    except JournalError as error:
+        print(f"the next coordinator takes {last.identity.run_dir} up again: {error}", file=sys.stderr)

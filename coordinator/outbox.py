@@ -1,0 +1,56 @@
+"""What may be said only once a run's journal has it, and waits for that."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+
+from remuda.coordinator.effects import Send
+
+
+class Outbox:
+    """Passes messages on at once, or as soon as the journal that they wait for has taken its turn. For one thread."""
+
+    def __init__(self, send: Callable[[Send], None], waits_for: Callable[[str], int]) -> None:
+        """`waits_for` says which turn an experiment's journal has yet to take; 0 where it has all."""
+        self._send = send
+        self._waits_for = waits_for
+        self._held: dict[str, deque[tuple[int, Send]]] = {}
+        self._held_for: Counter[bytes] = Counter()
+        """How much waits for each peer."""
+
+    def __len__(self) -> int:
+        return self._held_for.total()
+
+    def put(self, send: Send) -> None:
+        """Say this as soon as it may be said. A repetition of what still waits is not needed."""
+        if send.again and send.peer in self._held_for:
+            return
+        turn = self._waits_for(send.after) if send.after else 0
+        if not turn:
+            self._send(send)
+            return
+        self._held.setdefault(send.after, deque()).append((turn, send))
+        self._held_for[send.peer] += 1
+
+    def journaled(self, experiment: str, number: int) -> None:
+        """This experiment's journal has all turns up to this one."""
+        held = self._held.get(experiment)
+        while held and held[0][0] <= number:
+            send = self._take(held)
+            self._send(send)
+        if held is not None and not held:
+            del self._held[experiment]
+
+    def drop(self, experiment: str) -> None:
+        """This experiment's journal takes nothing any more: what waits for it is never said."""
+        held = self._held.pop(experiment, deque())
+        while held:
+            self._take(held)
+
+    def _take(self, held: deque[tuple[int, Send]]) -> Send:
+        _, send = held.popleft()
+        self._held_for[send.peer] -= 1
+        if not self._held_for[send.peer]:
+            del self._held_for[send.peer]
+        return send

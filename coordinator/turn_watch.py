@@ -1,0 +1,85 @@
+"""How long the turns of the coordinator's loop take: in each of them nobody else is answered."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+LONG_TURN_S = 0.05
+"""A turn that takes longer is said, with what took it."""
+WINDOW_S = 60.0
+"""`status` shows the longest turn of so long."""
+SAY_INTERVAL_S = 5.0
+"""At most one line in so long; it names the longest turn since the last."""
+_BUCKET_S = 5.0
+
+
+class TurnWatch:
+    """Measures turns in named parts. Knows the longest of the last minute in memory that does not grow."""
+
+    def __init__(
+        self,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+        processor_clock: Callable[[], float] = time.thread_time,
+    ) -> None:
+        """`say` gets a line about turns that took long. `processor_clock` is the thread's own time at work: where it is
+        much shorter than the turn, the machine was busy with something else, or the process was stopped."""
+        self._say = say
+        self._clock = clock
+        self._processor_clock = processor_clock
+        self._buckets: deque[tuple[float, float]] = deque()
+        """Longest turn by span of _BUCKET_S, with its beginning."""
+        self.longest_ever_s = 0.0
+        self._worst: tuple[float, str] = (0.0, "")
+        """The longest that is not said yet."""
+        self._say_due_s = 0.0
+        self._begun_s = self._part_s = clock()
+        self._processor_s = processor_clock()
+        self._parts: list[tuple[str, float]] = []
+
+    def begin(self) -> None:
+        """A turn begins."""
+        self._begun_s = self._part_s = self._clock()
+        self._processor_s = self._processor_clock()
+        self._parts.clear()
+
+    def part(self, name: str) -> None:
+        """The part of the turn called so is done."""
+        now_s = self._clock()
+        self._parts.append((name, now_s - self._part_s))
+        self._part_s = now_s
+
+    def end(self) -> None:
+        """The turn is over."""
+        took_s = self._part_s - self._begun_s
+        self._note(took_s)
+        if took_s > LONG_TURN_S and took_s > self._worst[0]:
+            worked_s = self._processor_clock() - self._processor_s
+            name, part_s = max(self._parts, key=lambda part: part[1])
+            text = f"a turn of the coordinator's loop took {took_s:.3f} s ({worked_s:.3f} s of processor time)"
+            self._worst = took_s, f"{text}: {part_s:.3f} s to {name}"
+        if self._worst[1] and self._part_s >= self._say_due_s:
+            self._say(self._worst[1])
+            self._worst, self._say_due_s = (0.0, ""), self._part_s + SAY_INTERVAL_S
+
+    @property
+    def longest_s(self) -> float:
+        """The longest turn of the last minute."""
+        self._forget()
+        return max((longest_s for _, longest_s in self._buckets), default=0.0)
+
+    def _note(self, took_s: float) -> None:
+        self.longest_ever_s = max(self.longest_ever_s, took_s)
+        if self._buckets and self._part_s - self._buckets[-1][0] < _BUCKET_S:
+            begun_s, longest_s = self._buckets[-1]
+            if took_s > longest_s:
+                self._buckets[-1] = begun_s, took_s
+        else:
+            self._forget()
+            self._buckets.append((self._part_s, took_s))
+
+    def _forget(self) -> None:
+        while self._buckets and self._clock() - self._buckets[0][0] > WINDOW_S:
+            self._buckets.popleft()

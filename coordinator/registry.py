@@ -149,6 +149,10 @@ class Registry:
         worker = self._workers.get(peer.split(b":", 1)[0].decode(errors="replace"))
         return worker if worker is not None and worker.peer == peer else None
 
+    def has(self, peer: bytes) -> bool:
+        """Whether a worker of the herd speaks over this connection."""
+        return self.at(peer) is not None
+
     def holder(self, lease: int) -> Worker | None:
         """The worker that holds this lease; None when it is over."""
         return self._holders.get(lease)

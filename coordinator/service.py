@@ -116,6 +116,7 @@ class Service:
             leases=self._epoch * LEASES_PER_START,
             boot=_boot(),
         )
+        self._socket.connections.is_worker = self._coordinator.registry.has
         self._effects: list[Effect] = []
         """What this turn has asked for."""
         self._timers = Timers()
@@ -161,6 +162,7 @@ class Service:
             self._receive()
             self._watch.part("handle messages")
             now_s = time.monotonic()
+            self._contained(lambda: self._socket.look_after(time.monotonic()))
             if now_s >= next_tick_s:
                 self._contained(self._tick)
                 next_tick_s = now_s + TICK_S

@@ -25,12 +25,25 @@ from numpy.typing import NDArray
 from remuda.wire.envelope import Envelope
 from remuda.wire.messages import PROTOCOL_VERSION
 
-MAX_HEADER_BYTES = 64 << 20
-"""Of frame 1. The largest is a learner's Assign, which names every chunk of a replay, some 400 bytes each."""
-MAX_FRAME_BYTES = 256 << 20
-"""Of each array."""
-MAX_ARRAYS = 16
-"""Per message."""
+
+class Limits(Struct, frozen=True):
+    """How large a message may be, by who says it."""
+
+    header_bytes: int
+    """Of frame 1."""
+    array_bytes: int
+    """Of each array."""
+    arrays: int
+
+
+OF_COORDINATORS = Limits(header_bytes=64 << 20, array_bytes=256 << 20, arrays=16)
+"""The largest is a learner's Assign, which names every chunk of a replay, some 400 bytes each."""
+OF_WORKERS = Limits(header_bytes=16 << 20, array_bytes=64 << 20, arrays=2)
+"""Of the herd. The largest are a learner's priorities and an evaluator's results."""
+OF_STRANGERS = Limits(header_bytes=2 << 20, array_bytes=0, arrays=0)
+"""Everybody else: clients, and who is not registered (yet). The largest are a config with the state of its source, and
+the places in ten thousand logs."""
+_LARGEST_ARRAY_BYTES = OF_COORDINATORS.array_bytes
 
 _MAGIC = b"R"
 _OPENING = _MAGIC + bytes([PROTOCOL_VERSION])
@@ -45,6 +58,10 @@ class CodecError(ValueError):
     """A message that cannot be sent, or frames that are no message; the text says what is wrong and where in it."""
 
 
+class TooLargeError(CodecError):
+    """A message larger than its sender may say."""
+
+
 class ProtocolMismatchError(CodecError):
     """The peer speaks another version of the protocol. Answer with Rejected, encoded with `protocol=error.theirs`."""
 
@@ -53,16 +70,16 @@ class ProtocolMismatchError(CodecError):
         self.theirs = theirs
 
 
-def encode(envelope: Envelope, *, protocol: int = PROTOCOL_VERSION) -> list[Frame]:
+def encode(envelope: Envelope, *, protocol: int = PROTOCOL_VERSION, limits: Limits = OF_COORDINATORS) -> list[Frame]:
     """Return the frames to send. Arrays are not copied: they must not change until they are sent.
 
     `protocol` differs only for a Rejected to a peer of another version. Raises CodecError when the message holds
-    what cannot be sent or is too large.
+    what cannot be sent or is larger than `limits` allow.
     """
-    return _writer.write(envelope, protocol)
+    return _writer.write(envelope, protocol, limits)
 
 
-def decode(frames: Sequence[Frame]) -> Envelope:
+def decode(frames: Sequence[Frame], limits: Limits = OF_COORDINATORS) -> Envelope:
     """Return the envelope in `frames`, validated field by field; its arrays are read-only views of the frames.
 
     Raises ProtocolMismatchError for a peer of another version and CodecError for everything that is no message.
@@ -71,13 +88,13 @@ def decode(frames: Sequence[Frame]) -> Envelope:
         raise CodecError(f"a message has at least 2 frames, not {len(frames)}")
     if frames[0] != _OPENING:
         _refuse_opening(bytes(frames[0][:3]))
-    _check_sizes(frames)
+    _check_sizes(frames, limits)
     return _reader.read(frames)
 
 
-def check(envelope: Envelope) -> None:
+def check(envelope: Envelope, limits: Limits = OF_COORDINATORS) -> None:
     """Raise CodecError if the other end would refuse this envelope (a text too long, a number out of range)."""
-    decode(encode(envelope))
+    decode(encode(envelope, limits=limits), limits)
 
 
 def _refuse_opening(prefix: bytes) -> NoReturn:
@@ -88,16 +105,16 @@ def _refuse_opening(prefix: bytes) -> NoReturn:
     raise ProtocolMismatchError(prefix[1])
 
 
-def _check_sizes(frames: Sequence[Frame]) -> None:
-    if len(frames[1]) > MAX_HEADER_BYTES:
-        raise CodecError(f"the header has {len(frames[1])} bytes; the most is {MAX_HEADER_BYTES}")
+def _check_sizes(frames: Sequence[Frame], limits: Limits) -> None:
+    if len(frames[1]) > limits.header_bytes:
+        raise TooLargeError(f"the header has {len(frames[1])} bytes; the most is {limits.header_bytes}")
     if len(frames) == 2:
         return
-    if len(frames) - 2 > MAX_ARRAYS:
-        raise CodecError(f"{len(frames) - 2} arrays in one message; the most is {MAX_ARRAYS}")
+    if len(frames) - 2 > limits.arrays:
+        raise TooLargeError(f"{len(frames) - 2} arrays in one message; the most is {limits.arrays}")
     for number, frame in enumerate(frames[2:]):
-        if len(frame) > MAX_FRAME_BYTES:
-            raise CodecError(f"array {number} has {len(frame)} bytes; the most is {MAX_FRAME_BYTES}")
+        if len(frame) > limits.array_bytes:
+            raise TooLargeError(f"array {number} has {len(frame)} bytes; the most is {limits.array_bytes}")
 
 
 class _ArrayReference(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -106,7 +123,7 @@ class _ArrayReference(Struct, frozen=True, array_like=True, forbid_unknown_field
     place: int
     """Among the array frames."""
     dtype: str
-    shape: Annotated[tuple[Annotated[int, Meta(ge=0, le=MAX_FRAME_BYTES)], ...], Meta(max_length=_MAX_DIMENSIONS)]
+    shape: Annotated[tuple[Annotated[int, Meta(ge=0, le=_LARGEST_ARRAY_BYTES)], ...], Meta(max_length=_MAX_DIMENSIONS)]
 
 
 class _Writer(threading.local):
@@ -116,13 +133,13 @@ class _Writer(threading.local):
         self._encoder = msgspec.msgpack.Encoder(enc_hook=self._take_array)
         self._arrays: list[Frame] = []
 
-    def write(self, envelope: Envelope, protocol: int) -> list[Frame]:
+    def write(self, envelope: Envelope, protocol: int, limits: Limits) -> list[Frame]:
         self._arrays = []
         try:
             header = self._encoder.encode(envelope)
             opening = _OPENING if protocol == PROTOCOL_VERSION else _MAGIC + bytes([protocol])
             frames = [opening, header, *self._arrays]
-            _check_sizes(frames)
+            _check_sizes(frames, limits)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise CodecError(f"{type(envelope.message).__name__} cannot be sent: {error}") from error
         finally:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from remuda.wire.channel import Channel
-from remuda.wire.codec import CodecError, check
+from remuda.wire.codec import OF_STRANGERS, CodecError, check
 from remuda.wire.connection_file import ConnectionFile
 from remuda.wire.envelope import Envelope
 from remuda.wire.messages import AnyMessage, ClientMessage, Rejected
@@ -105,6 +105,6 @@ class Conversation:
 def _refuse_malformed(message: ClientMessage) -> None:
     """What the coordinator takes for garbage it never answers."""
     try:
-        check(Envelope(1, 0, 1, message))
+        check(Envelope(1, 0, 1, message), OF_STRANGERS)
     except CodecError as error:
         raise RefusedError(Rejected("malformed", str(error))) from error

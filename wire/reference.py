@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from msgspec import NODEFAULT, Meta
 
-from remuda.wire import codec, sockets
+from remuda.wire import codec, connections, sockets
 from remuda.wire.answers import REPLIES, RESULTS, Kind
 from remuda.wire.channel import NOT_RESENT, Channel
 from remuda.wire.messages import (
@@ -68,8 +68,17 @@ encryption yet: whoever reaches the port may speak.
 | frame | holds | at most |
 |---|---|---|
 | 0 | the letter `R` and one byte, the protocol version | 2 bytes |
-| 1 | the envelope in MessagePack | {header_mib} MiB |
-| 2 … | one numpy array each: its bytes, C order, little-endian | {arrays} arrays of {frame_mib} MiB |
+| 1 | the envelope in MessagePack | see below |
+| 2 … | one numpy array each: its bytes, C order, little-endian | see below |
+
+| who says it | header | arrays |
+|---|---|---|
+{limits}
+
+A larger message is dropped by its size, before it is understood, and its connection is closed. A connection is closed,
+too, while more than {inbound_mib} MiB of it wait to be taken ({inbound_worker_mib} MiB of a registered worker: a
+message that never ends, or many large ones) or {outbound_mib} MiB wait to be read ({outbound_worker_mib} MiB by a
+registered worker), and when nothing was said over it for {first_word:g} s. Who is still there connects again.
 
 In frame 1 an array is `[which of the array frames, dtype, shape]`. Every field is checked against its type below; an
 unknown field, message or dtype, a number out of range, an array frame that is used twice or not at all makes the whole
@@ -146,9 +155,12 @@ def _opening() -> str:
     channel = inspect.signature(Channel).parameters
     return _OPENING.format(
         version=PROTOCOL_VERSION,
-        header_mib=codec.MAX_HEADER_BYTES >> 20,
-        frame_mib=codec.MAX_FRAME_BYTES >> 20,
-        arrays=codec.MAX_ARRAYS,
+        limits="\n".join(_limits()),
+        inbound_mib=connections.MOST_OF_STRANGERS_BYTES >> 20,
+        inbound_worker_mib=connections.MOST_OF_WORKERS_BYTES >> 20,
+        outbound_mib=connections.MOST_FOR_STRANGERS_BYTES >> 20,
+        outbound_worker_mib=connections.MOST_FOR_WORKERS_BYTES >> 20,
+        first_word=connections.FIRST_WORD_S,
         resend=channel["resend_s"].default,
         resend_max=channel["resend_max_s"].default,
         window=f"{channel['window'].default:,}",
@@ -156,6 +168,17 @@ def _opening() -> str:
         silence=sockets.SILENCE_S,
         high_water=f"{sockets.HIGH_WATER_MESSAGES:,}",
     )
+
+
+def _limits() -> Iterator[str]:
+    kinds = (
+        ("the coordinator", codec.OF_COORDINATORS),
+        ("a registered worker", codec.OF_WORKERS),
+        ("a client, or a worker that is not registered", codec.OF_STRANGERS),
+    )
+    for name, limits in kinds:
+        arrays = f"{limits.arrays} of {limits.array_bytes >> 20} MiB" if limits.arrays else "none"
+        yield f"| {name} | {limits.header_bytes >> 20} MiB | {arrays} |"
 
 
 def _types() -> list[str]:

@@ -8,8 +8,20 @@ from uuid import uuid4
 
 import zmq
 from msgspec import Struct
+from zmq.utils.monitor import recv_monitor_message
 
-from remuda.wire.codec import MAX_FRAME_BYTES, CodecError, decode, encode
+from remuda.wire.codec import (
+    OF_COORDINATORS,
+    OF_STRANGERS,
+    OF_WORKERS,
+    CodecError,
+    Frame,
+    Limits,
+    TooLargeError,
+    decode,
+    encode,
+)
+from remuda.wire.connections import Connections, TcpWire
 from remuda.wire.envelope import Envelope
 from remuda.wire.messages import PROTOCOL_VERSION
 
@@ -26,6 +38,16 @@ PROBE_INTERVAL_S = 2
 """The operating system asks whether the other host is still there, and gives a connection up after SILENCE_S."""
 RECONNECT_S = 0.1
 RECONNECT_MAX_S = 5.0
+MOST_BYTES_AT_ONCE = 4 << 20
+"""After so many bytes no further message is taken in the same turn: each costs time to be understood."""
+LOOK_INTERVAL_S = 0.1
+"""Between two looks at how much waits on each connection."""
+_MADE = int(zmq.EVENT_ACCEPTED)
+_GONE = int(zmq.EVENT_DISCONNECTED)
+_SOURCE = int(zmq.SRCFD)
+_MOST_FRAMES = 3 + OF_WORKERS.arrays
+_LONG_FRAME, _SHORT_FRAME_EXTRA, _LONG_FRAME_EXTRA = 256, 2, 9
+"""What ZMTP puts before a frame, by how long that is."""
 _NOBLOCK = int(zmq.NOBLOCK)
 _MORE = int(zmq.NOBLOCK | zmq.SNDMORE)  # plain numbers: putting pyzmq's flags together takes longer than sending
 
@@ -58,7 +80,9 @@ def client_identity() -> bytes:
 class _EnvelopeSocket:
     """What both kinds share: limits, waiting, decoding, counting. Belongs to one thread."""
 
-    def __init__(self, kind: int) -> None:
+    def __init__(self, kind: int, inbound: Limits, outbound: Limits) -> None:
+        """`inbound` is the most that the other ends may say, `outbound` the most that this one may."""
+        self._outbound = outbound
         self._context = zmq.Context()
         self._socket = self._context.socket(kind)
         # zmq.Socket's own looks for options that are not used here, which takes longer than sending
@@ -70,7 +94,7 @@ class _EnvelopeSocket:
         self.malformed = 0
         """Messages received that were none."""
         self._socket.linger = 0
-        self._socket.maxmsgsize = MAX_FRAME_BYTES
+        self._socket.maxmsgsize = max(inbound.header_bytes, inbound.array_bytes)
         self._socket.sndhwm = self._socket.rcvhwm = HIGH_WATER_MESSAGES
         self._socket.tcp_keepalive = 1
         self._socket.tcp_keepalive_idle = self._socket.tcp_keepalive_intvl = PROBE_INTERVAL_S
@@ -110,15 +134,18 @@ class _EnvelopeSocket:
             frames.append(frame.bytes)
         return frames
 
-    def _decode(self, peer: bytes, frames: list[bytes]) -> Arrival | Malformed:
+    def _decode(self, peer: bytes, frames: list[bytes], limits: Limits) -> Arrival | Malformed:
         try:
-            return Arrival(peer, decode(frames))
+            return Arrival(peer, decode(frames, limits))
         except CodecError as error:
             self.malformed += 1
             return Malformed(peer, error)
 
     def _send(self, route: list[bytes], envelope: Envelope, protocol: int) -> bool:
-        frames = [*route, *encode(envelope, protocol=protocol)]
+        return self._send_frames(route, encode(envelope, protocol=protocol, limits=self._outbound))
+
+    def _send_frames(self, route: list[bytes], encoded: list[Frame]) -> bool:
+        frames = [*route, *encoded]
         try:
             # copy=False: pyzmq still copies frames below its threshold (64 KiB), where that is faster
             copy = len(frames) == len(route) + 2
@@ -136,9 +163,16 @@ class _EnvelopeSocket:
 class RouterSocket(_EnvelopeSocket):
     """The coordinator's end: bound to an address, many peers, each named by its identity."""
 
-    def __init__(self, address: str) -> None:
-        """Bind to `address`, such as tcp://127.0.0.1:0 for a free port. Raises zmq.ZMQError when that fails."""
-        super().__init__(zmq.ROUTER)
+    def __init__(self, address: str, is_worker: Callable[[bytes], bool] = lambda peer: True) -> None:
+        """Bind to `address`, such as tcp://127.0.0.1:0 for a free port. Raises zmq.ZMQError when that fails.
+
+        `is_worker` says whether a peer is of the herd, and so may say more than a stranger.
+        """
+        super().__init__(zmq.ROUTER, OF_WORKERS, OF_COORDINATORS)
+        self.connections = Connections(TcpWire(), is_worker)
+        """Who is connected, and how much of each waits."""
+        self._events = self._socket.get_monitor_socket(_MADE | _GONE)
+        self._look_due_s = 0.0
         self._socket.router_mandatory = 1  # an unknown peer is an error instead of silence
         self._socket.router_handover = 1  # a worker that connects again takes over from its own broken connection
         self._socket.backlog = BACKLOG_CONNECTIONS
@@ -157,9 +191,58 @@ class RouterSocket(_EnvelopeSocket):
         processor's caches.
         """
         arrived: list[list[bytes]] = []
-        while len(arrived) < most and (frames := self._receive()) is not None:
+        room = MOST_BYTES_AT_ONCE
+        while len(arrived) < most and room > 0 and (frames := self._receive()) is not None:
             arrived.append(frames)
-        return [self._decode(peer, frames) for peer, *frames in arrived]
+            room -= len(frames[2]) if len(frames) == 3 else sum(map(len, frames))
+        return [self._understand(peer, frames) for peer, *frames in arrived]
+
+    def look_after(self, now_s: float) -> None:
+        """Take note of who has connected and gone, and close what is in the way of others: see Connections."""
+        if now_s < self._look_due_s:
+            return
+        self._look_due_s = now_s + LOOK_INTERVAL_S
+        while self._events.poll(0):
+            event = recv_monitor_message(self._events)
+            if event["event"] == zmq.EVENT_ACCEPTED:
+                self.connections.made(int(event["value"]), now_s)
+            else:
+                self.connections.gone(int(event["value"]))
+        self.connections.look(now_s)
+
+    def close(self) -> None:
+        """See the base."""
+        if not self._socket.closed:
+            self._socket.disable_monitor()
+            self._events.close(linger=0)
+        super().close()
+
+    def _receive(self) -> list[bytes] | None:
+        try:
+            frame = self._socket.recv(_NOBLOCK, copy=False)
+        except zmq.Again:
+            return None
+        frames, size = [frame.bytes], 0
+        while frame.more:  # as recv_multipart, in two thirds of the time
+            frame = self._socket.recv(_NOBLOCK, copy=False)
+            if len(frames) <= _MOST_FRAMES:  # what is beyond is refused, and need not be kept until then
+                frames.append(frame.bytes)
+            frame_bytes = len(frame)
+            size += frame_bytes + (_SHORT_FRAME_EXTRA if frame_bytes < _LONG_FRAME else _LONG_FRAME_EXTRA)
+        try:
+            source = int(frame.get(_SOURCE))
+        except zmq.ZMQError:
+            return frames  # a peer of an old ZMTP does not say by which connection: that one counts as silent
+        self.connections.took(source, frames[0], size)
+        return frames
+
+    def _understand(self, peer: bytes, frames: list[bytes]) -> Arrival | Malformed:
+        plain = len(frames) == 2 and len(frames[1]) <= OF_STRANGERS.header_bytes
+        limits = OF_STRANGERS if plain or not self.connections.is_worker(peer) else OF_WORKERS
+        event = self._decode(peer, frames, limits)
+        if isinstance(event, Malformed) and isinstance(event.error, TooLargeError):
+            self.connections.hang_up(peer)
+        return event
 
     def send(self, peer: bytes, envelope: Envelope, *, protocol: int = PROTOCOL_VERSION) -> bool:
         """Hand the envelope to the network; False, and counted, when the peer is unreachable or its queue is full.
@@ -168,13 +251,21 @@ class RouterSocket(_EnvelopeSocket):
         """
         return self._send([peer], envelope, protocol)
 
+    def _send_frames(self, route: list[bytes], encoded: list[Frame]) -> bool:
+        sent = super()._send_frames(route, encoded)
+        if sent:
+            sizes = map(len, encoded)
+            extra = sum(size + (_SHORT_FRAME_EXTRA if size < _LONG_FRAME else _LONG_FRAME_EXTRA) for size in sizes)
+            self.connections.handed(route[0], extra)
+        return sent
+
 
 class DealerSocket(_EnvelopeSocket):
     """A worker's or client's end: connected to one coordinator, and again whenever the connection breaks."""
 
     def __init__(self, address: str, identity: bytes) -> None:
         """Connect in the background; sending before that succeeds is fine. Raises zmq.ZMQError for a bad address."""
-        super().__init__(zmq.DEALER)
+        super().__init__(zmq.DEALER, OF_COORDINATORS, OF_WORKERS)
         self._address = address
         self._socket.routing_id = identity
         self._socket.reconnect_ivl = int(1_000 * RECONNECT_S)
@@ -194,7 +285,7 @@ class DealerSocket(_EnvelopeSocket):
     def receive(self) -> Arrival | Malformed | None:
         """The next message, or None when there is none now."""
         frames = self._receive()
-        return None if frames is None else self._decode(b"", frames)
+        return None if frames is None else self._decode(b"", frames, OF_COORDINATORS)
 
     def send(self, envelope: Envelope, *, protocol: int = PROTOCOL_VERSION) -> bool:
         """Hand the envelope to the network; False, and counted, when the queue is full.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,9 @@ from remuda.client import Client
 from remuda.coordinator.herd_folder import HerdFolder
 from remuda.coordinator.service import Service, Settings
 from remuda.tests.deploy.waiting import DEADLINE_S, until
-from remuda.wire import codec
+from remuda.wire import codec, sockets
 from remuda.wire.conversation import UnreachableError
+from remuda.wire.messages import PROTOCOL_VERSION
 from remuda.worker.life import Life
 
 
@@ -39,7 +41,10 @@ def test_an_answer_that_is_too_large_to_be_sent_is_said_and_the_next_question_an
 ) -> None:
     with running(tmp_path) as file, Client(file, answer_deadline_s=0.5) as client:
         with monkeypatch.context() as patch:
-            patch.setattr(codec, "MAX_HEADER_BYTES", 100)  # a question has less, the answer more
+            few = partial(codec.encode, protocol=PROTOCOL_VERSION, limits=codec.Limits(100, 0, 0))
+            patch.setattr(
+                sockets, "encode", lambda envelope, **_: few(envelope)
+            )  # a question has less, the answer more
             with pytest.raises(UnreachableError):
                 client.status()
         assert client.status().workers == []

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from remuda.tests.wire.builders import MESSAGE_TYPES, envelopes, messages
-from remuda.wire import codec
-from remuda.wire.codec import CodecError, Frame, ProtocolMismatchError, check, decode, encode
+from remuda.wire.codec import CodecError, Frame, Limits, ProtocolMismatchError, check, decode, encode
 from remuda.wire.envelope import Envelope
 from remuda.wire.messages import (
     PROTOCOL_VERSION,
@@ -219,15 +218,14 @@ def test_a_replay_of_millions_of_rows_can_be_told_to_a_learner() -> None:
     assert len(told.replay) == 40_000
 
 
-def test_too_large_is_refused_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_is_refused_on_both_sides() -> None:
     long, wide = wrap(Leave("x" * 900)), wrap(request(1_000))
     long_frames, wide_frames = encode(long), encode(wide)
-    monkeypatch.setattr(codec, "MAX_HEADER_BYTES", 500)
-    monkeypatch.setattr(codec, "MAX_FRAME_BYTES", 5_000)
-    for use in (lambda: encode(long), lambda: decode(long_frames)):
+    limits = Limits(header_bytes=500, array_bytes=5_000, arrays=2)
+    for use in (lambda: encode(long, limits=limits), lambda: decode(long_frames, limits)):
         with pytest.raises(CodecError, match=r"the header has 9\d\d bytes; the most is 500"):
             use()
-    for use in (lambda: encode(wide), lambda: decode(wide_frames)):
+    for use in (lambda: encode(wide, limits=limits), lambda: decode(wide_frames, limits)):
         with pytest.raises(CodecError, match="array 0 has 8000 bytes; the most is 5000"):
             use()
 

@@ -13,7 +13,7 @@ import pytest
 from remuda.wire import messages
 from remuda.wire.answers import REPLIES, RESULTS
 from remuda.wire.channel import NOT_RESENT
-from remuda.wire.codec import MAX_ARRAYS, MAX_FRAME_BYTES, MAX_HEADER_BYTES
+from remuda.wire.codec import OF_COORDINATORS, OF_STRANGERS
 from remuda.wire.messages import AnyMessage, ClientMessage, CoordinatorMessage, Message, Part, WorkerMessage
 from remuda.wire.reference import markdown_text
 
@@ -75,8 +75,8 @@ def test_types_are_words_and_limits(name: str, line: str) -> None:
 
 def test_limits_are_those_of_the_code() -> None:
     text = page()
-    assert f"| {MAX_HEADER_BYTES // 2**20} MiB |" in text
-    assert f"| {MAX_ARRAYS} arrays of {MAX_FRAME_BYTES // 2**20} MiB |" in text
+    assert f"| {OF_COORDINATORS.header_bytes // 2**20} MiB | {OF_COORDINATORS.arrays} of" in text
+    assert f"| {OF_STRANGERS.header_bytes // 2**20} MiB | none |" in text
     assert "| `Count` | integer, 0 … 2^53 |" in text
     assert "| `ShortText` | text, 0 … 1,000 characters |" in text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import threading
@@ -12,10 +13,10 @@ import numpy as np
 import pytest
 import zmq
 
-from remuda.wire import sockets
-from remuda.wire.codec import CodecError, ProtocolMismatchError, encode
+from remuda.wire import connections, sockets
+from remuda.wire.codec import OF_STRANGERS, CodecError, ProtocolMismatchError, TooLargeError, encode
 from remuda.wire.envelope import Envelope
-from remuda.wire.messages import Ack, AnyMessage, Batches, Counters, Leave, Ready, Rejected
+from remuda.wire.messages import Ack, AnyMessage, Batches, BatchRequest, Counters, Leave, Ready, Rejected
 from remuda.wire.sockets import Arrival, DealerSocket, Malformed, RouterSocket, client_identity, worker_identity
 
 DEADLINE_S = 30.0
@@ -41,6 +42,11 @@ def next_of(end: RouterSocket | DealerSocket) -> Arrival | Malformed:
 def router() -> Generator[RouterSocket, None, None]:
     with closing(RouterSocket("tcp://127.0.0.1:0")) as router:
         yield router
+
+
+@pytest.fixture(autouse=True)
+def always_looked_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "LOOK_INTERVAL_S", 0.0)
 
 
 @pytest.fixture
@@ -164,6 +170,140 @@ def test_http_and_silent_connections_do_not_disturb(router: RouterSocket, dealer
     assert next_of(router) == Arrival(WORKER, wrap(Ready(1)))
     for stranger in strangers:
         stranger.close()
+
+
+def shaken_hands(address: str) -> socket.socket:
+    """A bare connection that has done what ZMTP asks for, and can then send any frame."""
+    host, port = address.removeprefix("tcp://").split(":")
+    bare = socket.create_connection((host, int(port)), timeout=DEADLINE_S)
+    bare.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32))
+    ready = b"\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER\x08Identity\x00\x00\x00\x04bare"
+    bare.sendall(b"\x04" + bytes([len(ready)]) + ready)
+    theirs = b""
+    while b"ROUTER" not in theirs:  # to say more before that ends the connection
+        theirs += bare.recv(1_000)
+    return bare
+
+
+def is_closed(bare: socket.socket, router: RouterSocket) -> bool:
+    """Whether its end was closed by the other side within the deadline, which looks after its connections meanwhile."""
+    bare.settimeout(TURN_S)
+    for _ in range(int(DEADLINE_S / TURN_S)):
+        router.look_after(0.0)
+        try:
+            if not bare.recv(65_536):
+                return True
+        except TimeoutError:
+            continue
+        except ConnectionError:
+            return True
+    return False
+
+
+def test_a_message_that_never_ends_is_cut_off_and_others_are_served(
+    router: RouterSocket, dealer: DealerSocket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One unfinished message of many frames took 1.2 GiB in two seconds."""
+    monkeypatch.setattr(connections, "MOST_OF_STRANGERS_BYTES", 1 << 20)
+    router.connections.is_worker = lambda peer: False
+    bare = shaken_hands(router.address)
+    frame = b"\x03" + (100_000).to_bytes(8, "big") + bytes(100_000)  # a long frame, and more to come
+    sent = 0
+    with bare:
+        for _ in range(3_000):
+            router.look_after(0.0)
+            try:
+                bare.sendall(frame)
+            except OSError:
+                break
+            sent += len(frame)
+        assert is_closed(bare, router)
+    assert sent < 100 << 20
+    assert router.connections.closed == 1
+    dealer.send(wrap(Ready(1)))
+    assert next_of(router) == Arrival(WORKER, wrap(Ready(1)))
+
+
+def test_what_nobody_takes_is_cut_off(router: RouterSocket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand whole messages of any size fitted under the high-water mark."""
+    monkeypatch.setattr(connections, "MOST_OF_STRANGERS_BYTES", 1 << 20)
+    router.connections.is_worker = lambda peer: False
+    with shaken_hands(router.address) as bare:
+        message = b"\x01\x02R\x01" + b"\x02" + (100_000).to_bytes(8, "big") + bytes(100_000)
+        with contextlib.suppress(OSError):
+            for _ in range(200):
+                router.look_after(0.0)
+                bare.sendall(message)
+        assert is_closed(bare, router)
+    assert router.connections.closed == 1
+
+
+def test_what_nobody_reads_is_cut_off(router: RouterSocket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers of a megabyte each waited in ten thousands for somebody who asked with 71 bytes and never read."""
+    monkeypatch.setattr(connections, "MOST_FOR_STRANGERS_BYTES", 1 << 20)
+    router.connections.is_worker = lambda peer: False
+    with shaken_hands(router.address) as bare:
+        header = encode(wrap(Ready(1)))[1]
+        bare.sendall(b"\x01\x02R\x01\x00" + bytes([len(header)]) + bytes(header))
+        assert next_of(router) == Arrival(b"bare", wrap(Ready(1)))
+        router.look_after(0.0)
+        told = [router.send(b"bare", wrap(Rejected("unknown", "x" * 100_000))) for _ in range(200)]
+        assert all(told)
+        router.look_after(0.0)
+        assert router.connections.closed == 1
+        assert is_closed(bare, router)
+
+
+def test_a_large_message_of_a_stranger_is_not_even_looked_at_and_ends_its_connection(
+    router: RouterSocket, raw: Callable[..., object]
+) -> None:
+    """A header of 29 MiB was decoded for five seconds."""
+    large = encode(wrap(Leave("x")))[0], bytes(OF_STRANGERS.header_bytes + 1)
+    router.connections.is_worker = lambda peer: peer == b"raw"
+    raw(*encode(wrap(Ready(1))))
+    next_of(router)
+    raw(*large)
+    event = next_of(router)
+    assert isinstance(event, Malformed)
+    assert not isinstance(event.error, TooLargeError), "a worker may say so much"
+    router.connections.is_worker = lambda peer: False
+    router.look_after(0.0)
+    raw(*large)
+    event = next_of(router)
+    assert isinstance(event, Malformed)
+    assert isinstance(event.error, TooLargeError)
+
+
+def test_a_worker_may_say_what_a_stranger_may_not(router: RouterSocket, dealer: DealerSocket) -> None:
+    said = wrap(BatchRequest(1, 1, 1, 1, 1, 0, 0, np.arange(9), np.ones(9, np.float32)))
+    dealer.send(said)
+    assert isinstance(next_of(router), Arrival)
+    router.connections.is_worker = lambda peer: False
+    dealer.send(said)
+    event = next_of(router)
+    assert isinstance(event, Malformed)
+    assert "arrays in one message" in str(event.error)
+
+
+def test_the_bytes_of_each_connection_are_counted_to_the_last(router: RouterSocket, dealer: DealerSocket) -> None:
+    """Else what was miscounted would add up, and one day end the connection of a worker."""
+    for number in range(300):
+        said = wrap(Leave("x" * (300 * (number % 2))))
+        dealer.send(said)
+        next_of(router)
+        router.send(WORKER, said)
+        next_of(dealer)
+    router.look_after(0.0)
+    waits = [each.backlog(*counts) for each, counts in counted(router)]
+    assert len(waits) == 1
+    assert -200 < waits[0][0] < 200, "no more than what ZMTP says at the beginning"
+    assert -200 < waits[0][1] < 1_000, "nor more than what is not acknowledged yet"
+
+
+def counted(router: RouterSocket) -> list[tuple[connections._Connection, tuple[int, int]]]:  # pyright: ignore[reportPrivateUsage]
+    known = router.connections._all.values()  # pyright: ignore[reportPrivateUsage]
+    found = [(each, connections.TcpWire().counts(each.descriptor)) for each in known]
+    return [(each, counts) for each, counts in found if counts is not None]
 
 
 def test_the_same_identity_takes_over_from_its_broken_connection(router: RouterSocket, dealer: DealerSocket) -> None:

@@ -1,0 +1,232 @@
+"""How much of each connection's bytes waits in memory, and which connections are to be closed because of it.
+
+ZeroMQ bounds whole messages by number and one frame by its size. A message that never ends, large messages that nobody
+takes, and answers that nobody reads are bounded here: by what the operating system says has come and gone on a
+connection, less what was taken and handed over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+MOST_OF_STRANGERS_BYTES = 4 << 20
+"""That may have come of somebody who is no worker of the herd, and is not taken yet: twice its largest message."""
+MOST_OF_WORKERS_BYTES = 192 << 20
+"""That may have come of a worker: its largest message and some more."""
+MOST_FOR_STRANGERS_BYTES = 32 << 20
+"""That may wait to be read by somebody who is no worker of the herd."""
+MOST_FOR_WORKERS_BYTES = 256 << 20
+"""That may wait to be read by a worker: the largest messages are for learners."""
+FIRST_WORD_S = 30.0
+"""A connection over which nothing was said for so long since it was made is closed."""
+MOST_SILENT = 512
+"""Connections over which nothing was said yet. Beyond that the oldest of them make room."""
+WORKERS_LOOKED_AT = 256
+"""In one turn; strangers are all looked at in each."""
+_TCP_INFO_BYTES = 136
+_ACKED_AND_RECEIVED = struct.Struct("=QQ")
+_ACKED_OFFSET = 120
+
+
+class Wire(Protocol):
+    """What the operating system knows of a connection, and can do to it."""
+
+    def far_end(self, descriptor: int) -> object:
+        """The other end's address; None when there is none (any more)."""
+        ...
+
+    def counts(self, descriptor: int) -> tuple[int, int] | None:
+        """Bytes that the other end has acknowledged, and bytes that came; None where the system does not say."""
+        ...
+
+    def hang_up(self, descriptor: int) -> None:
+        """End the connection. Its socket stays its owner's."""
+        ...
+
+
+@dataclass
+class _Connection:
+    descriptor: int
+    far_end: object
+    made_s: float
+    peer: bytes = b""
+    """Who spoke last over it; empty before anybody did."""
+    taken: int = 0
+    handed: int = 0
+
+    def backlog(self, acked: int, received: int) -> tuple[int, int]:
+        """Bytes that came and were not taken, and bytes that were handed over and have not arrived. What belongs to a
+        connection before it, of the same number, is forgiven."""
+        self.taken, self.handed = min(self.taken, received), max(self.handed, 0)
+        return received - self.taken, self.handed - acked
+
+
+class Connections:
+    """Every connection of one socket. Knows no clock; opens and owns no descriptor."""
+
+    def __init__(self, wire: Wire, is_worker: Callable[[bytes], bool]) -> None:
+        self._wire = wire
+        self.is_worker = is_worker
+        """Whether somebody is a worker of the herd."""
+        self._all: dict[int, _Connection] = {}
+        self._of_peer: dict[bytes, _Connection] = {}
+        self._silent: dict[int, _Connection] = {}
+        """Those over which nobody spoke yet, the oldest first."""
+        self._strangers: dict[int, _Connection] = {}
+        self._workers: dict[int, _Connection] = {}
+        """Those that were looked at longest ago first."""
+        self.closed = 0
+        """How many were closed here."""
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    # --- what happens ---
+
+    def made(self, descriptor: int, now_s: float) -> None:
+        """Somebody has connected. What came of it may have been taken before this was heard."""
+        known = self._all.get(descriptor)
+        if known is not None and known.far_end == self._wire.far_end(descriptor):
+            known.made_s = now_s
+            return
+        self._begin(descriptor, now_s)
+        while len(self._silent) > MOST_SILENT:
+            self._close(next(iter(self._silent.values())))
+
+    def gone(self, descriptor: int) -> None:
+        """It was closed."""
+        connection = self._all.pop(descriptor, None)
+        if connection is None:
+            return
+        for each in (self._silent, self._strangers, self._workers):
+            each.pop(descriptor, None)
+        if self._of_peer.get(connection.peer) is connection:
+            del self._of_peer[connection.peer]
+
+    def took(self, descriptor: int, peer: bytes, size: int) -> None:
+        """A message of so many bytes, frame headers included, was taken off the network."""
+        connection = self._all.get(descriptor) or self._begin(descriptor, 0.0)
+        connection.taken += size
+        if connection.peer != peer:
+            self._met(connection, peer)
+
+    def handed(self, peer: bytes, size: int) -> None:
+        """A message for this peer was handed to the network."""
+        connection = self._of_peer.get(peer)
+        if connection is not None:
+            connection.handed += size
+
+    def hang_up(self, peer: bytes) -> None:
+        """End the connection of this peer, if it has one."""
+        connection = self._of_peer.get(peer)
+        if connection is not None:
+            self._close(connection)
+
+    # --- now and then ---
+
+    def look(self, now_s: float) -> None:
+        """Close those that have more waiting than they may, and those that have said nothing for too long."""
+        for connection in list(self._silent.values()):
+            if now_s - connection.made_s > FIRST_WORD_S or self._waits_too_much(connection):
+                self._close(connection)
+        for connection in list(self._strangers.values()):
+            self._look_at(connection)
+        for _ in range(min(len(self._workers), WORKERS_LOOKED_AT)):
+            self._look_at(self._workers.pop(next(iter(self._workers))))
+
+    # --- inside ---
+
+    def _begin(self, descriptor: int, now_s: float) -> _Connection:
+        self.gone(descriptor)
+        connection = _Connection(descriptor, self._wire.far_end(descriptor), now_s)
+        self._all[descriptor] = self._silent[descriptor] = connection
+        return connection
+
+    def _met(self, connection: _Connection, peer: bytes) -> None:
+        self._silent.pop(connection.descriptor, None)
+        if self._of_peer.get(connection.peer) is connection:
+            del self._of_peer[connection.peer]
+        connection.peer = peer
+        self._of_peer[peer] = connection
+        self._strangers[connection.descriptor] = connection
+
+    def _look_at(self, connection: _Connection) -> None:
+        if self._waits_too_much(connection):
+            self._close(connection)
+            return
+        known = self.is_worker(connection.peer)
+        kept, left = (self._workers, self._strangers) if known else (self._strangers, self._workers)
+        left.pop(connection.descriptor, None)
+        kept[connection.descriptor] = connection
+
+    def _waits_too_much(self, connection: _Connection) -> bool:
+        counts = self._wire.counts(connection.descriptor)
+        if counts is None:
+            return False
+        inbound, outbound = connection.backlog(*counts)
+        if inbound <= MOST_OF_STRANGERS_BYTES and outbound <= MOST_FOR_STRANGERS_BYTES:
+            return False
+        if not self.is_worker(connection.peer):
+            return True
+        return inbound > MOST_OF_WORKERS_BYTES or outbound > MOST_FOR_WORKERS_BYTES
+
+    def _close(self, connection: _Connection) -> None:
+        """Unless its number is another's by now: the network's own thread closes descriptors at any moment."""
+        self.gone(connection.descriptor)
+        if connection.far_end is not None and self._wire.far_end(connection.descriptor) == connection.far_end:
+            self.closed += 1
+            self._wire.hang_up(connection.descriptor)
+
+
+class TcpWire:
+    """TCP connections of this process."""
+
+    def far_end(self, descriptor: int) -> object:
+        """See Wire."""
+        with _borrowed(descriptor) as borrowed:
+            return None if borrowed is None else borrowed.getpeername()
+        return None
+
+    def counts(self, descriptor: int) -> tuple[int, int] | None:
+        """See Wire. Linux says it; elsewhere nothing is bounded here."""
+        if not hasattr(socket, "TCP_INFO"):
+            return None
+        with _borrowed(descriptor) as borrowed:
+            if borrowed is None:
+                return None
+            found = borrowed.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+            if len(found) < _TCP_INFO_BYTES:
+                return None
+            acked, received = _ACKED_AND_RECEIVED.unpack_from(found, _ACKED_OFFSET)
+            return int(acked), int(received)
+        return None
+
+    def hang_up(self, descriptor: int) -> None:
+        """See Wire."""
+        with _borrowed(descriptor) as borrowed:
+            if borrowed is not None:
+                borrowed.shutdown(socket.SHUT_RDWR)
+
+
+class _borrowed:  # noqa: N801  (used as a function)
+    """A socket object for a descriptor that is somebody else's; None where it is no socket any more. An OSError inside
+    means that the connection is gone, and is left out."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._socket: socket.socket | None = None
+
+    def __enter__(self) -> socket.socket | None:
+        with contextlib.suppress(OSError):
+            self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM, fileno=self._descriptor)
+        return self._socket
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if self._socket is not None:
+            self._socket.detach()
+        return isinstance(error, OSError)

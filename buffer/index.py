@@ -181,16 +181,27 @@ class ReplayIndex:
         found = [chunk for chunk in self._chunks if chunk.meta.file == file]
         return self._drop(found[0]) if found else []
 
-    def restore(self, chunks: Sequence[IndexedChunk], *, next_row: int, first_live_row: int) -> None:
-        """Take in what was live before a restart: `chunks` in row order, with gaps where rows were dropped.
+    def restore(self, chunks: Sequence[IndexedChunk], *, next_row: int, first_live_row: int) -> list[str]:
+        """Take in what was live before a restart: `chunks` in row order, with gaps where rows were dropped. Return the
+        files that may be deleted now.
 
         Only for an index that is empty. Chunks that reach beyond the capacity (it was lowered) are left out, as rows
         below `first_live_row` are."""
         self.next_row = next_row
         self.first_live_row = max(first_live_row, next_row - self.capacity)
+        deletable: list[str] = []
         for chunk in chunks:
             if end_row(chunk) > self.first_live_row:
                 self._admit(chunk)
+            else:
+                self._on_retire(chunk)
+                deletable.append(chunk.meta.file)
+        return deletable
+
+    def make_room(self) -> list[str]:
+        """Evict the oldest chunks while data/ is full, such as after a `restore` with a lower quota. Return the files
+        that may be deleted now."""
+        return self._keep_quota()
 
     def priorities(self) -> Prioritized:
         """Every live row's newest priority."""

@@ -99,7 +99,7 @@ class Assignments:
         if late or not self._recollection.is_whole(memory):
             self._torn.add(experiment.identity.id)
             return
-        for holder in memory.holders:
+        for holder in experiment.holders:
             self._registry.expect(holder, now_s)
 
     def end_left_over(self, now_s: float) -> list[Step]:
@@ -136,7 +136,7 @@ class Assignments:
         self._experiments_of[self.newest_lease] = grant.experiment
         self._forget_old()
         self._recollection.touch(grant.experiment)
-        return experiment.assign(self.newest_lease, grant.role, worker.uuid, worker.incarnation, now_s)
+        return experiment.assign(worker.holder, now_s)
 
     def _forget_old(self) -> None:
         """Let go of leases that nobody speaks of any more; now and then, since it takes a look at all."""

@@ -103,7 +103,7 @@ class Clients:
         self._experiments.add(experiment)
         self._recollection.touch(id)
         text = f"experiment {id} ({submit.name}) submitted; run folder {run_dir}"
-        return [KnowRun(id), Say(id, text), Answer(Submitted(id, run_dir), after=id)]
+        return [KnowRun(id), *experiment.left_over(), Say(id, text), Answer(Submitted(id, run_dir), after=id)]
 
     def not_prepared(self, event: RunRefused) -> list[Step]:
         """The run folder of a submission cannot be had."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
-from remuda.coordinator.memory import AccountMemory
+from remuda.coordinator.changed import Changed
+from remuda.coordinator.memory import AccountMemory, Rows
 
 ANNOUNCED_AHEAD = 64
 """Chunks that a collector may have announced beyond its grants before it is not believed any more. One that keeps to
@@ -56,11 +58,13 @@ class CreditBook:
         """A heap with the turn of each of them, and turns that are out of date."""
         self._outstanding = 0
         self._grants = 0
+        self._changed = Changed[int]()
 
     def open(self, lease: int) -> None:
         """A collector has become ready under this lease."""
         if lease not in self._accounts:
             account = self._accounts[lease] = _Account()
+            self._changed.put.add(lease)
             self._want(lease, account)
 
     def close(self, lease: int) -> None:
@@ -69,6 +73,7 @@ class CreditBook:
         if account is not None:
             self._outstanding -= account.outstanding
             self._wanting.discard(lease)
+            self._changed.drop(lease)
 
     def arrived(self, lease: int, env_steps: int) -> None:
         """A chunk of this lease was counted."""
@@ -109,6 +114,29 @@ class CreditBook:
             grown.add(lease)
         return sorted(grown)
 
+    # --- over a restart ---
+
+    def rows(self) -> tuple[AccountMemory, ...]:
+        """All rows."""
+        return tuple(self._row(lease) for lease in self._accounts)
+
+    def changes(self) -> Rows[AccountMemory]:
+        """Rows that have changed since the last call."""
+        return self._changed.take(self._row)
+
+    def remember(self, rows: Sequence[AccountMemory]) -> None:
+        """Go on from there; for a book that is empty."""
+        for known in rows:
+            self.open(known.lease)
+            self._change(known.lease, self._accounts[known.lease], granted=known.granted, arrived=known.arrived)
+        self._changed = Changed()
+
+    def _row(self, lease: int) -> AccountMemory:
+        account = self._accounts[lease]
+        return AccountMemory(lease, account.granted, account.arrived)
+
+    # --- inside ---
+
     def _next(self) -> int | None:
         """Whose turn it is, if anybody wants more."""
         turns, wanting = self._turns, self._wanting
@@ -129,18 +157,9 @@ class CreditBook:
         else:
             heappush(self._turns, (*account.turn, lease))
 
-    def memory(self) -> list[AccountMemory]:
-        """What a restarted coordinator has to know."""
-        return [AccountMemory(lease, account.granted, account.arrived) for lease, account in self._accounts.items()]
-
-    def remember(self, memory: list[AccountMemory]) -> None:
-        """Go on from there."""
-        for known in memory:
-            self.open(known.lease)
-            self._change(known.lease, self._accounts[known.lease], granted=known.granted, arrived=known.arrived)
-
     def _change(self, lease: int, account: _Account, *, granted: int, arrived: int) -> None:
         before = account.turn
+        self._changed.put.add(lease)
         account.granted, account.arrived = granted, arrived
         outstanding = account.outstanding
         self._outstanding += outstanding - before[0]

@@ -6,13 +6,13 @@ What every chunk leads to is a Struct: made in a sixth of the time that a frozen
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from msgspec import Struct
 
 from remuda.buffer.index import Prioritized
-from remuda.coordinator.memory import NewEpisodes, PastMemory, RunMemory
+from remuda.coordinator.memory import Changes, NewEpisodes, PastMemory, RunMemory
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.reports import Report
 from remuda.wire.envelope import Envelope
@@ -159,10 +159,14 @@ class Abandon:
 
 @dataclass(frozen=True)
 class Remember:
-    """Write to the run's journal, before anything else of this turn is carried out."""
+    """Write to the run's journal, before anything else of this turn is carried out. Nothing in it is changed later: it
+    may be written by another thread."""
 
     experiment: str
     memory: RunMemory
+    """Without rows."""
+    changes: Changes = field(default_factory=Changes)
+    """Rows that are new, different or gone."""
     added: tuple[IndexedChunk, ...] = ()
     """Chunks that became live."""
     gone: tuple[int, ...] = ()

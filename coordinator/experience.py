@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from remuda.buffer.index import ChunkTooLargeError, Prioritized, ReplayIndex, Sampled
@@ -20,8 +21,8 @@ from remuda.buffer.samplers import FifoSampler
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.credit import CHUNKS_AHEAD
 from remuda.coordinator.flow import on_policy_limiter, replay_limiter, sampler_of
-from remuda.coordinator.ledger import Ledger
-from remuda.coordinator.memory import ExperienceMemory, IndexMemory
+from remuda.coordinator.ledger import Ledger, UnknownLeaseError
+from remuda.coordinator.memory import CountedMemory, ExperienceMemory, IndexMemory, Rows
 from remuda.coordinator.reporting import sample_report, throughput_report
 from remuda.coordinator.resumed import Resumed
 from remuda.coordinator.sequence import TooManyGapsError
@@ -89,15 +90,35 @@ class Experience:
 
     # --- in ---
 
-    def accept(self, meta: ChunkMeta) -> Accepted:
+    def open_lease(self, lease: int, worker: str, incarnation: int) -> None:
+        """This life of a worker may announce chunks under this lease."""
+        self._ledger.open(lease, worker, incarnation)
+
+    def forget_lease(self, lease: int) -> None:
+        """The lease was over long ago: what still comes under it is not counted."""
+        self._ledger.forget(lease)
+
+    def accept(self, meta: ChunkMeta, lease: int) -> Accepted:
         """Count a chunk and make its rows available; a chunk that was counted before changes nothing."""
-        if meta.chunk in self._ledger:
-            return Accepted(fresh=False)
+        try:
+            if self._ledger.has(meta.chunk, lease):
+                return Accepted(fresh=False)
+            self._index.check_fits(meta)
+            self._ledger.accept(meta, lease)
+        except (ChunkTooLargeError, TooManyGapsError, UnknownLeaseError) as error:
+            return Accepted(fresh=False, rejected=str(error))
+        return self._insert(meta)
+
+    def count_late(self, meta: ChunkMeta) -> Accepted:
+        """Count a chunk that a former life of the run has left behind; it was not counted before."""
         try:
             self._index.check_fits(meta)
-            self._ledger.accept(meta)
-        except (ChunkTooLargeError, TooManyGapsError) as error:
-            return Accepted(fresh=False, rejected=str(error))
+        except ChunkTooLargeError as error:
+            return Accepted(fresh=False, deletable=(meta.file,), rejected=str(error))
+        self._ledger.add(meta)
+        return self._insert(meta)
+
+    def _insert(self, meta: ChunkMeta) -> Accepted:
         inserted = self._index.insert(meta)
         self._newest_chunk_policy = meta.policy
         if self._journaled and meta.rows:
@@ -205,7 +226,7 @@ class Experience:
     # --- over a restart ---
 
     def memory(self) -> ExperienceMemory:
-        """What a restarted coordinator has to know besides the live chunks and their priorities."""
+        """What a restarted coordinator has to know, besides its rows, the live chunks and their priorities."""
         index, limiter = self._index, self._on_policy
         return ExperienceMemory(
             ledger=self._ledger.memory(),
@@ -217,10 +238,21 @@ class Experience:
             random_state=json.dumps(self._rng.bit_generator.state),
         )
 
-    def remember(self, memory: ExperienceMemory, chunks: Sequence[IndexedChunk], now_s: float) -> None:
-        """Go on from there, with these `chunks` still in data/, in row order."""
+    def rows_of_leases(self) -> tuple[CountedMemory, ...]:
+        """All rows."""
+        return self._ledger.rows_of_leases()
+
+    def changes(self) -> Rows[CountedMemory]:
+        """Rows that have changed since the last call."""
+        return self._ledger.changes()
+
+    def remember(self, memory: ExperienceMemory, chunks: Sequence[IndexedChunk], now_s: float) -> tuple[str, ...]:
+        """Go on from there, with these `chunks` still in data/, in row order. Returns payload files that may go: those
+        for which this buffer has no room, where it is smaller than the one that was remembered."""
         self._ledger.remember(memory.ledger)
-        self._index.restore(chunks, next_row=memory.index.next_row, first_live_row=memory.index.first_live_row)
+        deletable = self._index.restore(
+            chunks, next_row=memory.index.next_row, first_live_row=memory.index.first_live_row
+        )
         self._index.sampled_rows = memory.index.sampled_rows
         self._index.removed_rows = memory.index.removed_rows
         self._monitor = self._new_monitor(now_s)
@@ -231,6 +263,14 @@ class Experience:
         if self._on_policy is not None:
             self._on_policy.settle(memory.settled_rows)
             self._on_policy.drop(memory.limiter_dropped_rows)
+        return tuple(deletable)
+
+    def resume(self, memory: ExperienceMemory, chunks: Sequence[IndexedChunk], now_s: float) -> tuple[str, ...]:
+        """The same for another life of the run, perhaps with less room: nothing more comes under the leases of the one
+        before, and no learner reads what it was told of."""
+        ledger = replace(memory.ledger, counted=[], has_forgotten=True)
+        deletable = self.remember(replace(memory, ledger=ledger), chunks, now_s)
+        return (*deletable, *self._index.make_room())
 
     def priorities(self) -> Prioritized:
         """The newest priority of every live row."""

@@ -16,14 +16,23 @@ from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.claims import Claims, Speaker
 from remuda.coordinator.commander import Commander
 from remuda.coordinator.decisions import End
-from remuda.coordinator.effects import Broken, CloseRun, Emit, Say, Step, WriteProgress, WriteTimers
+from remuda.coordinator.effects import (
+    Broken,
+    CloseRun,
+    DeleteChunks,
+    Emit,
+    Say,
+    Step,
+    WriteProgress,
+    WriteTimers,
+)
 from remuda.coordinator.ending import Ending
 from remuda.coordinator.experience import Experience
 from remuda.coordinator.failures import Failures
 from remuda.coordinator.identity import Identity
 from remuda.coordinator.judging import Judging
 from remuda.coordinator.leases import LeaseBook
-from remuda.coordinator.memory import ExperimentMemory, NewEpisodes
+from remuda.coordinator.memory import Changes, ExperimentMemory, HolderMemory, NewEpisodes, Rows
 from remuda.coordinator.progress import ProgressRows
 from remuda.coordinator.reception import Reception
 from remuda.coordinator.resumed import Resumed
@@ -80,11 +89,15 @@ class Experiment:
         """What was counted and can be sampled."""
         self.held_up: str | None = None
         """Why its disk takes nothing at the moment; None while it does."""
+        self._rows_are_journaled = False
+        self._left_over: tuple[str, ...] = ()
         self._failures = Failures()
         self._progress = ProgressRows(config, resumed)
         self._commander = Commander(config, resumed)
         self._vitals = Vitals(config.log.buffer_interval_s, now_s)
-        self._leases = LeaseBook(0 if resumed is None else resumed.life * LIVES_PER_RUN)
+        self._leases = LeaseBook(
+            0 if resumed is None else resumed.life * LIVES_PER_RUN, on_forget=self.experience.forget_lease
+        )
         self._supply = Supply(identity.id, config, self.experience, resumed)
         self._judging = Judging(identity.id, identity.run_dir, self._commander, self._leases, self._progress)
         self._staffing = Staffing(identity, config, self._leases, self._failures, now_s)
@@ -99,6 +112,7 @@ class Experiment:
             identity=identity,
             config_json=self.config_json,
             leases=self._leases,
+            experience=self.experience,
             supply=self._supply,
             judging=self._judging,
         )
@@ -170,13 +184,13 @@ class Experiment:
         return [Say(self.identity.id, reason)] if news and reason else []
 
     @_bulkhead
-    def assign(self, number: int, role: Role, worker: str, incarnation: int, now_s: float) -> list[Step]:
+    def assign(self, holder: HolderMemory, now_s: float) -> list[Step]:
         """A worker was drawn from the herd for it."""
         if self.state == "queued":
             self._standing.start(now_s)
             self.experience.start(now_s)
             self._vitals.start(now_s)
-        return self._team.join(number, role, worker, incarnation)
+        return self._team.join(holder)
 
     @_bulkhead
     def lend(self, role: Role, count: int, to: str) -> list[Step]:
@@ -198,6 +212,11 @@ class Experiment:
     def lease_numbers(self) -> list[int]:
         """Of its open leases."""
         return [lease.number for lease in self._leases]
+
+    @property
+    def holders(self) -> list[HolderMemory]:
+        """Who holds them."""
+        return [lease.holder for lease in self._leases]
 
     @property
     def known_leases(self) -> list[int]:
@@ -296,7 +315,7 @@ class Experiment:
     # --- what is remembered of it ---
 
     def memory(self, now_s: float) -> ExperimentMemory:
-        """What a restarted coordinator has to know."""
+        """What a restarted coordinator has to know, besides its rows."""
         return ExperimentMemory(
             state=self.state,
             reason=self._standing.reason,
@@ -309,6 +328,35 @@ class Experiment:
             judging=self._judging.memory(now_s),
             progress=self._progress.memory(),
             workers_failures=self._failures.memory(now_s),
+        )
+
+    def changes(self, now_s: float) -> Changes:
+        """Rows that have changed since the last call. At the first one: all, unless it goes on from a journal that has
+        them."""
+        if not self._rows_are_journaled:
+            self._rows_are_journaled = True
+            self._changes(now_s)
+            return self.rows(now_s)
+        return self._changes(now_s)
+
+    def _changes(self, now_s: float) -> Changes:
+        return Changes(
+            lease=self._leases.changes(),
+            place=self._leases.changed_places(),
+            account=self._supply.changes(),
+            counted=self.experience.changes(),
+            rest=self._failures.changes(now_s),
+        )
+
+    def rows(self, now_s: float) -> Changes:
+        """All rows."""
+        return Changes(
+            lease=Rows(self._leases.rows()),
+            place=Rows(self._leases.rows_of_places()),
+            account=Rows(self._supply.rows()),
+            counted=Rows(self.experience.rows_of_leases()),
+            rest=Rows(self._failures.rows(now_s)),
+            whole=True,
         )
 
     def new_episodes(self) -> NewEpisodes | None:
@@ -329,16 +377,25 @@ class Experiment:
         self._leases.remember(memory.leases)
         self._judging.remember(memory.judging, now_s)
         self._progress.remember(memory.progress)
+        self._rows_are_journaled = True
 
-    def resume(self, memory: ExperimentMemory, chunks: Sequence[IndexedChunk], now_s: float) -> None:
-        """Go on with all the experience of a former life, its learner at the checkpoint that this life begins with."""
-        self.experience.remember(memory.experience, chunks, now_s)
+    def resume(
+        self, memory: ExperimentMemory, chunks: Sequence[IndexedChunk], late: Sequence[ChunkMeta], now_s: float
+    ) -> None:
+        """Go on with all the experience of a former life, its learner at the checkpoint that this life begins with.
+        Chunks that come `late` were written and never announced, or announced and not counted any more."""
+        deletable = [*self.experience.resume(memory.experience, chunks, now_s)]
         self._progress.remember(memory.progress)
         self._supply.resume(memory.supply)
         self._leases.remember(replace(memory.leases, leases=[]))
-
-    def count_late(self, metas: Sequence[ChunkMeta]) -> None:
-        """Chunks of a former life that were written and never announced, or announced and not counted any more."""
-        for meta in metas:
-            if self.experience.accept(meta).fresh:
+        for meta in late:
+            accepted = self.experience.count_late(meta)
+            deletable += accepted.deletable
+            if accepted.fresh:
                 self._progress.chunk(meta)
+        self._left_over = tuple(deletable)
+
+    def left_over(self) -> list[Step]:
+        """Payload files of a former life may go; said once."""
+        files, self._left_over = self._left_over, ()
+        return [DeleteChunks(self.identity.id, files)] if files else []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from remuda.coordinator.memory import FailuresMemory, RestMemory
+from remuda.coordinator.changed import Changed
+from remuda.coordinator.memory import FailuresMemory, RestMemory, Rows
 
 FAILURES_IN_A_ROW = 5
 """Failures, whoever's, without any chunk counted or update done in between, after which an experiment is given up."""
@@ -14,6 +15,8 @@ cause: then it takes nobody until that time is over, and one more failure is the
 FIRST_REST_S = 1.0
 """How long a worker that has failed is not taken again; twice as long after each further failure in a row."""
 LONGEST_REST_S = 32.0
+WORKERS_KEPT = 1_000
+"""Whose failures are known: those that failed last."""
 
 
 @dataclass
@@ -32,17 +35,29 @@ class Failures:
 
     def __init__(self) -> None:
         self._workers: dict[str, _Record] = {}
+        """The one that failed last comes last."""
+        self._resting: dict[str, _Record] = {}
+        self._changed = Changed[str]()
         self._in_a_row = 0
         self._first_s = 0.0
 
     def failed(self, worker: str, now_s: float) -> int:
         """A worker (by UUID) has failed; returns how often in all."""
         self.counted(now_s)
-        record = self._workers.setdefault(worker, _Record())
+        record = self._workers[worker] = self._workers.pop(worker) if worker in self._workers else _Record()
         record.in_all += 1
         record.in_a_row += 1
         record.until_s = now_s + min(FIRST_REST_S * 2 ** (record.in_a_row - 1), LONGEST_REST_S)
+        self._resting[worker] = record
+        self._changed.put.add(worker)
+        if len(self._workers) > WORKERS_KEPT:
+            self._forget(next(iter(self._workers)))
         return record.in_all
+
+    def _forget(self, worker: str) -> None:
+        del self._workers[worker]
+        self._resting.pop(worker, None)
+        self._changed.drop(worker)
 
     def counted(self, now_s: float) -> None:
         """A failure that no worker rests for."""
@@ -52,8 +67,9 @@ class Failures:
 
     def worked(self, worker: str) -> None:
         """This worker has done what it is for: its next failure is the first in a row."""
-        if worker in self._workers:
+        if worker in self._workers and self._workers[worker].in_a_row:
             self._workers[worker].in_a_row = 0
+            self._changed.put.add(worker)
 
     def moved(self) -> None:
         """The experiment has: something was counted or learned."""
@@ -74,19 +90,29 @@ class Failures:
 
     def resting(self, now_s: float) -> frozenset[str]:
         """Workers (by UUID) that are not to be taken now."""
-        return frozenset(worker for worker, record in self._workers.items() if now_s < record.until_s)
+        self._resting = {worker: record for worker, record in self._resting.items() if now_s < record.until_s}
+        return frozenset(self._resting)
 
     # --- over a restart ---
 
     def memory(self, now_s: float) -> FailuresMemory:
-        """What a restarted coordinator has to know; times as seconds from now."""
-        rests = [
-            RestMemory(worker, record.in_all, record.in_a_row, max(0.0, record.until_s - now_s))
-            for worker, record in self._workers.items()
-        ]
-        return FailuresMemory(now_s - self._first_s if self._in_a_row else 0.0, rests)
+        """What a restarted coordinator has to know, besides its rows; times as seconds from now."""
+        return FailuresMemory(now_s - self._first_s if self._in_a_row else 0.0)
+
+    def rows(self, now_s: float) -> tuple[RestMemory, ...]:
+        """All rows."""
+        return tuple(self._row(worker, now_s) for worker in self._workers)
+
+    def changes(self, now_s: float) -> Rows[RestMemory]:
+        """Rows that have changed since the last call."""
+        return self._changed.take(lambda worker: self._row(worker, now_s))
+
+    def _row(self, worker: str, now_s: float) -> RestMemory:
+        record = self._workers[worker]
+        return RestMemory(worker, record.in_all, record.in_a_row, max(0.0, record.until_s - now_s))
 
     def remember(self, memory: FailuresMemory, in_a_row: int, now_s: float) -> None:
         """Go on from there."""
         self._in_a_row, self._first_s = in_a_row, now_s - memory.elapsed_s
         self._workers = {m.worker: _Record(m.in_all, m.in_a_row, now_s + m.rest_s) for m in memory.workers}
+        self._resting = dict(self._workers)

@@ -45,13 +45,15 @@ def payload_files(recovered: Recovered | None) -> frozenset[str]:
 
 def uncounted_payloads(recovered: Recovered, data: Path) -> tuple[ChunkMeta, ...]:
     """Payloads that were written and not counted any more, as their headers describe them: their workers are dead and
-    will not announce them again."""
+    will not announce them again. Those of workers whose leases are forgotten are not among them: nobody knows whether
+    they were counted."""
     counted = Ledger()
     counted.remember(recovered.memory.experiment.experience.ledger)
+    live = payload_files(recovered)
     found: list[ChunkMeta] = []
     for name in sorted(os.listdir(data)):
         with contextlib.suppress(ChunkError, ValueError):  # no payload, or a damaged one: swept
-            if parse_name(name) not in counted:
+            if name not in live and counted.lacks(parse_name(name)):
                 found.append(read_meta(data / name))
     return tuple(sorted(found, key=lambda meta: meta.chunk))
 

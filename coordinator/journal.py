@@ -14,6 +14,7 @@ import os
 import sqlite3
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -21,7 +22,29 @@ import numpy as np
 from remuda.buffer.index import Prioritized
 from remuda.coordinator.effects import Remember
 from remuda.coordinator.events import Recovered
-from remuda.coordinator.memory import FORMAT, NewEpisodes, RunMemory
+from remuda.coordinator.memory import (
+    FORMAT,
+    AccountMemory,
+    Changes,
+    CountedMemory,
+    ExperienceMemory,
+    ExperimentMemory,
+    FailuresMemory,
+    HeadMemory,
+    IdentityMemory,
+    JudgingMemory,
+    LeaseBookMemory,
+    LeaseMemory,
+    Memory,
+    NewEpisodes,
+    PlaceMemory,
+    ProgressMemory,
+    RestMemory,
+    Rows,
+    RowT,
+    RunMemory,
+    SupplyMemory,
+)
 from remuda.wire.messages import IndexedChunk
 
 BUSY_S = 2.0
@@ -32,9 +55,28 @@ _SQLITE_SHARED_FIRST, _SQLITE_SHARED_BYTES = 0x40000002, 510
 
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
+_PARTS = {
+    "identity": IdentityMemory,
+    "experience": ExperienceMemory,
+    "supply": SupplyMemory,
+    "leases": LeaseBookMemory,
+    "judging": JudgingMemory,
+    "progress": ProgressMemory,
+    "workers_failures": FailuresMemory,
+}
+"""What a run's memory has besides its head and its rows; each is written when it has changed."""
+_ROWS = ("lease", "place", "account", "counted", "rest")
+"""Tables with what there is one of for each lease, place or worker, named as in Changes."""
+
 _TABLES = """
 create table if not exists chunk (first_row integer primary key, body blob not null);
 create table if not exists memory (id integer primary key check (id = 0), body blob not null);
+create table if not exists part (name text primary key, body blob not null) without rowid;
+create table if not exists lease (key integer primary key, body blob not null);
+create table if not exists place (key text primary key, body blob not null) without rowid;
+create table if not exists account (key integer primary key, body blob not null);
+create table if not exists counted (key integer primary key, body blob not null);
+create table if not exists rest (key text primary key, body blob not null) without rowid;
 create table if not exists episodes (first integer primary key, body blob not null);
 create table if not exists priorities
   (id integer primary key check (id = 0), first_row integer not null, body blob not null);
@@ -127,13 +169,19 @@ class RunJournal:
         self._path = path
         self._chunks = msgspec.msgpack.Decoder(IndexedChunk)
         self._episodes = msgspec.msgpack.Decoder(NewEpisodes)
+        self._written: dict[str, bytes] = {}
+        """The parts of the memory that were committed last."""
         self._db = open_database(path, _TABLES)
 
     def write(self, remember: Remember) -> None:
         """Commit one turn's news. Raises JournalError and changes nothing when the disk does not take it."""
         encode, db = msgspec.msgpack.encode, self._db
+        parts = {name: encode(part) for name, part in _parts_of(remember.memory).items()}
+        new = [(name, body) for name, body in parts.items() if self._written.get(name) != body]
         with committing(db, self._path):
-            db.execute("insert or replace into memory values (0, ?)", (encode(remember.memory),))
+            db.execute("insert or replace into memory values (0, ?)", (encode(_head_of(remember.memory)),))
+            db.executemany("insert or replace into part values (?, ?)", new)
+            self._write_rows(remember.changes)
             if remember.added:
                 rows = [(chunk.first_row, encode(chunk)) for chunk in remember.added]
                 db.executemany("insert or replace into chunk values (?, ?)", rows)
@@ -146,19 +194,32 @@ class RunJournal:
                 known = remember.priorities
                 values = (known.first_row, known.priorities.tobytes())
                 db.execute("insert or replace into priorities values (0, ?, ?)", values)
+        self._written = parts
+
+    def _write_rows(self, changes: Changes) -> None:
+        db = self._db
+        for table in _ROWS:
+            rows: Rows[Any] = getattr(changes, table)
+            if changes.whole:
+                db.execute(f"delete from {table}")
+            if rows.gone:
+                db.executemany(f"delete from {table} where key = ?", [(key,) for key in rows.gone])
+            if rows.put:
+                put = [(row.key, msgspec.msgpack.encode(row)) for row in rows.put]
+                db.executemany(f"insert or replace into {table} values (?, ?)", put)
 
     def read(self) -> Recovered | None:
         """All that was committed; None in a new journal. Raises JournalDamagedError when it cannot be understood, and
         JournalError when another version of Remuda has written it."""
         try:
-            memory = self._db.execute("select body from memory").fetchone()
+            head = self._db.execute("select body from memory").fetchone()
             chunks = self._db.execute("select body from chunk order by first_row").fetchall()
             episodes = self._db.execute("select body from episodes order by first").fetchall()
             priorities = self._db.execute("select first_row, body from priorities").fetchone()
-            if memory is None:
+            if head is None:
                 return None
             return Recovered(
-                memory=self._memory(memory[0]).with_episodes(self._episodes.decode(body) for (body,) in episodes),
+                memory=self._memory(head[0]).with_episodes(self._episodes.decode(body) for (body,) in episodes),
                 chunks=tuple(self._chunks.decode(body) for (body,) in chunks),
                 priorities=None if priorities is None else _prioritized(*priorities),
             )
@@ -168,21 +229,65 @@ class RunJournal:
     def clear(self) -> None:
         """Forget everything: the run starts over. Raises JournalError and changes nothing when the disk refuses."""
         with committing(self._db, self._path):
-            for table in ("chunk", "memory", "episodes", "priorities"):
+            for table in ("chunk", "memory", "part", "episodes", "priorities", *_ROWS):
                 self._db.execute(f"delete from {table}")
+        self._written = {}
 
     def close(self) -> None:
         """Let go of the file; nothing but the one file is left. May be called again."""
         self._db.close()
 
-    def _memory(self, body: bytes) -> RunMemory:
-        format = msgspec.msgpack.decode(body)[0]
+    def _memory(self, head: bytes) -> RunMemory:
+        format = msgspec.msgpack.decode(head)[0]
         if format != FORMAT:
             raise JournalError(
                 f"{self._path} has format {format} and this version of Remuda reads {FORMAT}: "
                 "resume with the version that wrote it"
             )
-        return msgspec.msgpack.decode(body, type=RunMemory)
+        known = msgspec.msgpack.decode(head, type=HeadMemory)
+        parts = {
+            name: msgspec.msgpack.decode(body, type=_PARTS[name])
+            for name, body in self._db.execute("select name, body from part")
+        }
+        identity = parts.pop("identity")
+        experiment = ExperimentMemory(known.state, known.reason, known.stage, known.failures, known.wall_s, **parts)
+        memory = RunMemory(known.format, identity, experiment, known.leases, known.boot)
+        return memory.with_rows(self._rows())
+
+    def _rows(self) -> Changes:
+        return Changes(
+            lease=self._read_rows("lease", LeaseMemory),
+            place=self._read_rows("place", PlaceMemory),
+            account=self._read_rows("account", AccountMemory),
+            counted=self._read_rows("counted", CountedMemory),
+            rest=self._read_rows("rest", RestMemory),
+            whole=True,
+        )
+
+    def _read_rows(self, table: str, type: type[RowT]) -> Rows[RowT]:
+        decoder = msgspec.msgpack.Decoder(type)
+        found = self._db.execute(f"select body from {table} order by key")
+        return Rows(tuple(decoder.decode(body) for (body,) in found))
+
+
+def _head_of(memory: RunMemory) -> HeadMemory:
+    known = memory.experiment
+    return HeadMemory(
+        memory.format, memory.leases, memory.boot, known.state, known.reason, known.stage, known.failures, known.wall_s
+    )
+
+
+def _parts_of(memory: RunMemory) -> dict[str, Memory]:
+    known = memory.experiment
+    return {
+        "identity": memory.identity,
+        "experience": known.experience,
+        "supply": known.supply,
+        "leases": known.leases,
+        "judging": known.judging,
+        "progress": known.progress,
+        "workers_failures": known.workers_failures,
+    }
 
 
 def _prioritized(first_row: int, body: bytes) -> Prioritized:

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, nlargest
 
-from remuda.coordinator.memory import LeaseBookMemory, LeaseMemory
+from remuda.coordinator.changed import Changed
+from remuda.coordinator.memory import HolderMemory, LeaseBookMemory, LeaseMemory, PlaceMemory, Rows
 from remuda.wire.messages import Role
 
 NUMBERS_KEPT = 1_000
-"""Of leases that are over."""
+"""Leases that are over and still known, besides one for each place that ever was taken: all workers may be lost at once
+and have something to say all the same."""
 
 
 @dataclass
 class Lease:
     """One worker at work for one experiment. What changes is changed by the LeaseBook alone."""
 
-    number: int
-    role: Role
-    worker: str
-    incarnation: int
+    holder: HolderMemory
     index: int
     life: int = 0
     """Higher than that of any worker before it in this place: a replacement does not repeat the random numbers of the
@@ -29,12 +28,28 @@ class Lease:
     ready: bool = False
     """Its environments or networks are built."""
     draining: bool = False
+    over: bool = False
     failed: bool = False
     """Its worker has said that it failed."""
 
+    @property
+    def number(self) -> int:
+        """What it is told from others by."""
+        return self.holder.lease
+
+    @property
+    def role(self) -> Role:
+        """What its worker does."""
+        return self.holder.role
+
+    @property
+    def worker(self) -> str:
+        """By UUID."""
+        return self.holder.worker
+
     def is_held_by(self, worker: str, incarnation: int) -> bool:
-        """Whether this life of this worker does the work."""
-        return (self.worker, self.incarnation) == (worker, incarnation)
+        """Whether this life of this worker does the work, or did it."""
+        return (self.holder.worker, self.holder.incarnation) == (worker, incarnation)
 
 
 class LeaseBook:
@@ -43,8 +58,9 @@ class LeaseBook:
     What a lease costs to open, change and close does not grow with the number of leases.
     """
 
-    def __init__(self, first_life: int = 0) -> None:
-        """`first_life` is that of each place's first worker: beyond all that a former life of the run can have had."""
+    def __init__(self, first_life: int = 0, on_forget: Callable[[int], None] = lambda number: None) -> None:
+        """`first_life` is that of each place's first worker: beyond all that a former life of the run can have had.
+        `on_forget` hears of each lease that is not known any more."""
         self._first_life = first_life
         self._leases: dict[int, Lease] = {}
         self._places: dict[Role, dict[int, Lease]] = {"learner": {}, "collector": {}, "evaluator": {}}
@@ -54,10 +70,13 @@ class LeaseBook:
         self._draining: Counter[Role] = Counter()
         self._lives: dict[tuple[Role, int], int] = {}
         """Of the next worker that takes a place, where there was one."""
+        self._over: dict[int, Lease] = {}
+        """Leases that are over and still known, the one first that was over first."""
         self._mourned: set[int] = set()
-        """Those that are over of which their worker has said why it was lost."""
-        self._over: dict[int, tuple[str, int]] = {}
-        """The newest leases that are over, and which life of which worker held each."""
+        """Those of them of which their worker has said why it was lost."""
+        self._on_forget = on_forget
+        self._changed = Changed[int]()
+        self._new_lives: set[tuple[Role, int]] = set()
 
     def __len__(self) -> int:
         return len(self._leases)
@@ -67,25 +86,30 @@ class LeaseBook:
 
     # --- what happens ---
 
-    def open(self, number: int, role: Role, worker: str, incarnation: int) -> Lease:
+    def open(self, holder: HolderMemory) -> Lease:
         """A worker was drawn from the herd."""
+        role = holder.role
         vacant = self._vacant[role]
         index = heappop(vacant) if vacant else len(self._places[role])
         life = self._lives.get((role, index), self._first_life)
         self._lives[role, index] = life + 1
-        lease = Lease(number=number, role=role, worker=worker, incarnation=incarnation, index=index, life=life)
+        self._new_lives.add((role, index))
+        lease = Lease(holder, index, life)
         self._add(lease)
+        self._changed.put.add(lease.number)
         return lease
 
     def set_ready(self, lease: Lease) -> None:
         """Its worker can work."""
         lease.ready = True
+        self._changed.put.add(lease.number)
 
     def set_draining(self, lease: Lease, *, ready: bool) -> None:
         """It is about to end; until then its worker is `ready` or does nothing any more."""
         if not lease.draining:
             self._draining[lease.role] += 1
         lease.ready, lease.draining = ready, True
+        self._changed.put.add(lease.number)
 
     def close(self, number: int) -> Lease | None:
         """The lease is over; None when it was already."""
@@ -94,12 +118,18 @@ class LeaseBook:
             del self._places[lease.role][lease.index]
             heappush(self._vacant[lease.role], lease.index)
             self._draining[lease.role] -= lease.draining
-            self._over[number] = lease.worker, lease.incarnation
-            if len(self._over) > NUMBERS_KEPT:
-                oldest = next(iter(self._over))
-                del self._over[oldest]
-                self._mourned.discard(oldest)
+            lease.over, self._over[number] = True, lease
+            self._changed.put.add(number)
+            self._forget_old()
         return lease
+
+    def _forget_old(self) -> None:
+        while len(self._over) > NUMBERS_KEPT + len(self._lives):
+            number = next(iter(self._over))
+            del self._over[number]
+            self._mourned.discard(number)
+            self._changed.drop(number)
+            self._on_forget(number)
 
     def last_word(self, number: int) -> bool:
         """The worker that had this lease, which is over, says why it was lost; True for the first time."""
@@ -109,7 +139,8 @@ class LeaseBook:
 
     def was_held_by(self, number: int, worker: str, incarnation: int) -> bool:
         """Whether this lease is over, and this life of this worker had it."""
-        return self._over.get(number) == (worker, incarnation)
+        lease = self._over.get(number)
+        return lease is not None and lease.is_held_by(worker, incarnation)
 
     # --- how it stands ---
 
@@ -151,31 +182,37 @@ class LeaseBook:
     # --- over a restart ---
 
     def memory(self) -> LeaseBookMemory:
-        """What a restarted coordinator has to know."""
-        leases = [
-            LeaseMemory(
-                number=lease.number,
-                role=lease.role,
-                worker=lease.worker,
-                index=lease.index,
-                life=lease.life,
-                ready=lease.ready,
-                draining=lease.draining,
-                incarnation=lease.incarnation,
-            )
-            for lease in self
-        ]
-        lives: list[tuple[Role, int, int]] = [(role, index, life) for (role, index), life in self._lives.items()]
-        return LeaseBookMemory(leases, lives, list(self._over), self._first_life, list(self._over.values()))
+        """What a restarted coordinator has to know, besides its rows."""
+        return LeaseBookMemory(self._first_life)
+
+    def rows(self) -> tuple[LeaseMemory, ...]:
+        """All rows of leases."""
+        return tuple(self._row(number) for number in self.numbers)
+
+    def rows_of_places(self) -> tuple[PlaceMemory, ...]:
+        """All rows of places."""
+        return tuple(PlaceMemory(role, index, life) for (role, index), life in self._lives.items())
+
+    def changes(self) -> Rows[LeaseMemory]:
+        """Rows of leases that have changed since the last call."""
+        return self._changed.take(self._row)
+
+    def changed_places(self) -> Rows[PlaceMemory]:
+        """Rows of places that have changed since the last call."""
+        places, self._new_lives = sorted(self._new_lives), set()
+        return Rows(tuple(PlaceMemory(*place, self._lives[place]) for place in places))
 
     def remember(self, memory: LeaseBookMemory) -> None:
         """Go on from there; for a book that is empty."""
-        for m in memory.leases:
-            self._add(Lease(m.number, m.role, m.worker, m.incarnation, m.index, m.life, m.ready, m.draining))
-            self._draining[m.role] += m.draining
-        self._over |= zip(memory.over, memory.over_holders, strict=False)
+        for m in sorted(memory.leases, key=lambda row: row.holder.lease):
+            lease = Lease(m.holder, m.index, m.life, m.ready, m.draining, m.over)
+            if m.over:
+                self._over[lease.number] = lease
+            else:
+                self._add(lease)
+                self._draining[lease.role] += m.draining
         self._first_life = memory.first_life
-        self._lives = {(role, index): life for role, index, life in memory.lives}
+        self._lives = {(place.role, place.index): place.life for place in memory.places}
         for role, places in self._places.items():
             self._vacant[role] = [index for index in range(max(places, default=-1) + 1) if index not in places]
             heapify(self._vacant[role])
@@ -183,3 +220,7 @@ class LeaseBook:
     def _add(self, lease: Lease) -> None:
         self._leases[lease.number] = lease
         self._places[lease.role][lease.index] = lease
+
+    def _row(self, number: int) -> LeaseMemory:
+        lease = self._leases.get(number) or self._over[number]
+        return LeaseMemory(lease.holder, lease.index, lease.life, lease.ready, lease.draining, lease.over)

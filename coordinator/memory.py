@@ -1,12 +1,14 @@
 """What of an experiment outlives the coordinator's process: plain structs, in the journal before anybody is answered.
 
 Each object of the state machine that has such a memory gives it out with `memory()` and takes it with `remember()`.
+What there is one of for each lease, place or worker is not in `memory()`: these are rows, of which `changes()` gives
+those that have changed since it was asked before. Nothing that was given out is changed afterwards.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -31,13 +33,24 @@ class Memory(Struct, frozen=True, array_like=True):
     """A part of what is remembered. Stored by position: a new field goes to the end, with a default."""
 
 
-class LifeMemory(Memory, frozen=True):
-    """Which chunks of one life of a worker were counted."""
+Key = int | str
 
+
+class CountedMemory(Memory, frozen=True):
+    """A row: which chunks were counted that came under one lease; see Ledger."""
+
+    lease: int
     worker: str
     incarnation: int
+    first: int
+    """Numbers below are those of former leases; -1 where that is not known yet."""
     high_water: int
     gaps: list[tuple[int, int]]
+
+    @property
+    def key(self) -> Key:
+        """What tells it from other rows of its kind."""
+        return self.lease
 
 
 class LedgerMemory(Memory, frozen=True):
@@ -47,7 +60,9 @@ class LedgerMemory(Memory, frozen=True):
     rows: int
     episodes: int
     chunks: int
-    lives: list[LifeMemory]
+    has_forgotten: bool = False
+    """Leases, so that of some chunks it is not known any more whether they were counted."""
+    counted: list[CountedMemory] = []
 
 
 class IndexMemory(Memory, frozen=True):
@@ -73,11 +88,16 @@ class ExperienceMemory(Memory, frozen=True):
 
 
 class AccountMemory(Memory, frozen=True):
-    """How far one collector may go; see CreditBook."""
+    """A row: how far one collector may go; see CreditBook."""
 
     lease: int
     granted: int
     arrived: int
+
+    @property
+    def key(self) -> Key:
+        """What tells it from other rows of its kind."""
+        return self.lease
 
 
 class SupplyMemory(Memory, frozen=True):
@@ -89,34 +109,58 @@ class SupplyMemory(Memory, frozen=True):
     served_iters: int
     served: list[tuple[int, int]]
     open: bool
-    accounts: list[AccountMemory]
+    accounts: list[AccountMemory] = []
+
+
+class HolderMemory(Memory, frozen=True):
+    """The worker that holds a lease, or held it."""
+
+    lease: int
+    worker: str
+    incarnation: int
+    role: Role
+    host: str
+    pid: int
 
 
 class LeaseMemory(Memory, frozen=True):
-    """See Lease."""
+    """A row; see Lease."""
 
-    number: int
-    role: Role
-    worker: str
+    holder: HolderMemory
     index: int
     life: int
     ready: bool
     draining: bool
-    incarnation: int = 0
+    over: bool
+    """The newest that are over are known as well: late chunks still find their ledger."""
+
+    @property
+    def key(self) -> Key:
+        """What tells it from other rows of its kind."""
+        return self.holder.lease
+
+
+class PlaceMemory(Memory, frozen=True):
+    """A row: where an experiment's workers of a role have served."""
+
+    role: Role
+    index: int
+    life: int
+    """Of the next worker in this place."""
+
+    @property
+    def key(self) -> Key:
+        """What tells it from other rows of its kind."""
+        return f"{self.role}/{self.index}"
 
 
 class LeaseBookMemory(Memory, frozen=True):
     """See LeaseBook."""
 
-    leases: list[LeaseMemory]
-    lives: list[tuple[Role, int, int]]
-    """Role, index, life of the next worker in this place."""
-    over: list[int]
-    """The newest that are over: late chunks still find their ledger."""
     first_life: int = 0
     """Of a place's first worker."""
-    over_holders: list[tuple[str, int]] = []
-    """Worker and incarnation of each that is over, in the same order."""
+    leases: list[LeaseMemory] = []
+    places: list[PlaceMemory] = []
 
 
 class ResultMemory(Memory, frozen=True):
@@ -205,12 +249,18 @@ class ProgressMemory(Memory, frozen=True):
 
 
 class RestMemory(Memory, frozen=True):
-    """One worker's failures; see Failures."""
+    """A row: one worker's failures; see Failures."""
 
     worker: str
     in_all: int
     in_a_row: int
     rest_s: float
+    """From when it was written."""
+
+    @property
+    def key(self) -> Key:
+        """What tells it from other rows of its kind."""
+        return self.worker
 
 
 class FailuresMemory(Memory, frozen=True):
@@ -219,6 +269,28 @@ class FailuresMemory(Memory, frozen=True):
     elapsed_s: float = 0.0
     """Since the first failure of the row that lasts."""
     workers: list[RestMemory] = []
+
+
+RowT = TypeVar("RowT", CountedMemory, AccountMemory, LeaseMemory, PlaceMemory, RestMemory)
+
+
+class Rows(Struct, Generic[RowT], frozen=True):
+    """Rows of one kind: those that are new or different, and the keys of those that are there no more."""
+
+    put: tuple[RowT, ...] = ()
+    gone: tuple[Key, ...] = ()
+
+
+class Changes(Struct, frozen=True):
+    """What has changed of an experiment's rows."""
+
+    lease: Rows[LeaseMemory] = Rows()
+    place: Rows[PlaceMemory] = Rows()
+    account: Rows[AccountMemory] = Rows()
+    counted: Rows[CountedMemory] = Rows()
+    rest: Rows[RestMemory] = Rows()
+    whole: bool = False
+    """These are all of them: what was journaled before, for a former life of the run, is void."""
 
 
 class ExperimentMemory(Memory, frozen=True):
@@ -236,16 +308,17 @@ class ExperimentMemory(Memory, frozen=True):
     progress: ProgressMemory
     workers_failures: FailuresMemory = FailuresMemory()
 
-
-class HolderMemory(Memory, frozen=True):
-    """The worker that holds a lease."""
-
-    lease: int
-    worker: str
-    incarnation: int
-    role: Role
-    host: str
-    pid: int
+    def with_rows(self, rows: Changes) -> ExperimentMemory:
+        """This, with these rows."""
+        experience, supply = self.experience, self.supply
+        ledger = replace(experience.ledger, counted=[*rows.counted.put])
+        return replace(
+            self,
+            experience=replace(experience, ledger=ledger),
+            supply=replace(supply, accounts=[*rows.account.put]),
+            leases=replace(self.leases, leases=[*rows.lease.put], places=[*rows.place.put]),
+            workers_failures=replace(self.workers_failures, workers=[*rows.rest.put]),
+        )
 
 
 class IdentityMemory(Memory, frozen=True):
@@ -260,17 +333,34 @@ class IdentityMemory(Memory, frozen=True):
     config_json: str
 
 
+class HeadMemory(Memory, frozen=True):
+    """What of a run changes with nearly every turn, and what tells whether the rest can be read."""
+
+    format: int
+    """Comes first, in every format there ever was."""
+    leases: int
+    boot: str
+    state: ExperimentState
+    reason: str | None
+    stage: Stage
+    failures: int
+    wall_s: float
+
+
 class RunMemory(Memory, frozen=True):
-    """All that the journal's `memory` row holds."""
+    """All that is remembered of a run but its chunks; without its rows where those come as Changes."""
 
     format: int
     identity: IdentityMemory
     experiment: ExperimentMemory
-    holders: list[HolderMemory]
     leases: int
     """The highest lease number given out by this coordinator so far."""
     boot: str = ""
     """Which start of which machine this was written under; empty where that is not known."""
+
+    def with_rows(self, rows: Changes) -> RunMemory:
+        """This, with these rows."""
+        return replace(self, experiment=self.experiment.with_rows(rows))
 
     def with_episodes(self, journaled: Iterable[NewEpisodes]) -> RunMemory:
         """This, with all training episodes since the last row of progress.txt."""
@@ -304,5 +394,5 @@ class PastMemory(Memory, frozen=True):
     lost: bool = False
 
 
-FORMAT = 1
+FORMAT = 2
 """Raised whenever a field changes its meaning; a journal of another format is not read."""

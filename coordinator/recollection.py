@@ -11,9 +11,8 @@ from remuda.coordinator.events import PreparedRun, Recovered, TakenUp
 from remuda.coordinator.experiment import Experiment
 from remuda.coordinator.experiments import Experiments
 from remuda.coordinator.identity import Identity
-from remuda.coordinator.memory import FORMAT, HolderMemory, RunMemory
+from remuda.coordinator.memory import FORMAT, RunMemory
 from remuda.coordinator.past_run import PastRun
-from remuda.coordinator.registry import Registry, Worker
 from remuda.wire.messages import AnyMessage, Batches, CollectorReport, LearnerReport, WorkerVitals
 
 SOFT_S = 1.0
@@ -26,10 +25,9 @@ _SOFT = (CollectorReport, LearnerReport, WorkerVitals)
 class Recollection:
     """Gathers, per turn of the coordinator's loop, what must be in the journal before anybody is answered."""
 
-    def __init__(self, experiments: Experiments, registry: Registry, boot: str) -> None:
+    def __init__(self, experiments: Experiments, boot: str) -> None:
         """`boot` tells this start of this machine from any other."""
         self._experiments = experiments
-        self._registry = registry
         self._boot = boot
         self._touched: set[str] = set()
         self._soft_due_s = 0.0
@@ -95,16 +93,13 @@ class Recollection:
         due = experiment.over or now_s >= self._priorities_due_s.setdefault(id, now_s + PRIORITIES_S)
         if due:
             self._priorities_due_s[id] = now_s + PRIORITIES_S
-        holders = [
-            _memory_of(worker)
-            for lease in experiment.lease_numbers
-            if (worker := self._registry.holder(lease)) is not None
-        ]
+        if experiment.over:
+            del self._priorities_due_s[id]
         identity = experiment.identity.memory(experiment.config_json)
-        memory = RunMemory(FORMAT, identity, experiment.memory(now_s), holders, newest_lease, self._boot)
+        memory = RunMemory(FORMAT, identity, experiment.memory(now_s), newest_lease, self._boot)
         priorities = experiment.experience.priorities() if due else None
         last = PastRun(experiment.identity, experiment.status(now_s)).memory() if experiment.over else None
-        return Remember(id, memory, added, gone, priorities, experiment.new_episodes(), last)
+        return Remember(id, memory, experiment.changes(now_s), added, gone, priorities, experiment.new_episodes(), last)
 
 
 def recollected(run: Recovered, now_s: float) -> TakenUp:
@@ -128,16 +123,11 @@ def prepared_experiment(prepared: PreparedRun, now_s: float) -> Experiment:
     experiment = Experiment(identity, prepared.config, now_s, prepared.resumed)
     recovered = prepared.recovered
     if recovered is not None:
-        experiment.resume(recovered.memory.experiment, recovered.chunks, now_s)
+        experiment.resume(recovered.memory.experiment, recovered.chunks, prepared.uncounted, now_s)
         if recovered.priorities is not None:
             experiment.experience.remember_priorities(recovered.priorities)
-        experiment.count_late(prepared.uncounted)
     return experiment
 
 
 def _leaves_no_trace(step: Step) -> bool:
     return isinstance(step, Emit | DeleteChunks) or (isinstance(step, Tell) and isinstance(step.message, Batches))
-
-
-def _memory_of(worker: Worker) -> HolderMemory:
-    return HolderMemory(worker.lease, worker.uuid, worker.incarnation, worker.role, worker.host, worker.pid)

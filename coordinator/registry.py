@@ -68,6 +68,11 @@ class Worker:
         return (self.incarnation, self.host, self.pid) == (message.incarnation, message.host, message.pid)
 
     @property
+    def holder(self) -> HolderMemory:
+        """As it is remembered with the lease that it holds."""
+        return HolderMemory(self.lease, self.uuid, self.incarnation, self.role, self.host, self.pid)
+
+    @property
     def state(self) -> WorkerState:
         """How it is. A lost worker is no longer in the registry."""
         if self.stuck:

@@ -101,7 +101,7 @@ class Coordinator:
         self._peers = Peers()
         self._registry = Registry(limits)
         self._experiments = Experiments()
-        self._recollection = Recollection(self._experiments, self._registry, boot)
+        self._recollection = Recollection(self._experiments, boot)
         self._assignments = Assignments(self._registry, self._experiments, self._recollection, newest_lease=leases)
         self._herd = Herd(id, self._registry, self._assignments)
         self._closing = Closing(self._experiments, self._registry, self._recollection)

@@ -8,7 +8,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.credit import CreditBook
 from remuda.coordinator.effects import Answer, DeleteChunks, Say, Step, Tell
 from remuda.coordinator.experience import Accepted, Experience
-from remuda.coordinator.memory import SupplyMemory
+from remuda.coordinator.memory import AccountMemory, Rows, SupplyMemory
 from remuda.coordinator.rate import Rate
 from remuda.coordinator.requests import RequestQueue
 from remuda.coordinator.resumed import Resumed
@@ -107,7 +107,7 @@ class Supply:
 
     def chunk(self, message: ChunkReady) -> tuple[Accepted, list[Step]]:
         """A collector announces a chunk. Returns what became of it, and what to do."""
-        accepted = self._experience.accept(message.meta)
+        accepted = self._experience.accept(message.meta, message.lease)
         self._experience.drop_stale(self.policy)
         steps: list[Step] = []
         if accepted.fresh or accepted.rejected is not None:
@@ -183,7 +183,7 @@ class Supply:
     # --- over a restart ---
 
     def memory(self) -> SupplyMemory:
-        """What a restarted coordinator has to know."""
+        """What a restarted coordinator has to know, besides its rows."""
         return SupplyMemory(
             policy=self.policy,
             epoch=self.epoch,
@@ -191,8 +191,15 @@ class Supply:
             served_iters=self._served_iters,
             served=list(self._served),
             open=self._open,
-            accounts=self._credit.memory(),
         )
+
+    def rows(self) -> tuple[AccountMemory, ...]:
+        """All rows."""
+        return self._credit.rows()
+
+    def changes(self) -> Rows[AccountMemory]:
+        """Rows that have changed since the last call."""
+        return self._credit.changes()
 
     def remember(self, memory: SupplyMemory) -> None:
         """Go on from there."""

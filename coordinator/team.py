@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from remuda.coordinator.effects import Level, Release, RewindCurves, Say, Step, Tell
+from remuda.coordinator.experience import Experience
 from remuda.coordinator.identity import Identity
 from remuda.coordinator.judging import Judging
 from remuda.coordinator.leases import Lease, LeaseBook
+from remuda.coordinator.memory import HolderMemory
 from remuda.coordinator.supply import Supply
 from remuda.wire.messages import Assign, Counters, Drain, IndexedChunk, Role, StopTraining, shortened
 
@@ -22,12 +24,16 @@ class Team:
     identity: Identity
     config_json: str
     leases: LeaseBook
+    experience: Experience
     supply: Supply
     judging: Judging
 
-    def join(self, number: int, role: Role, worker: str, incarnation: int) -> list[Step]:
+    def join(self, holder: HolderMemory) -> list[Step]:
         """A worker was drawn from the herd."""
-        lease = self.leases.open(number, role, worker, incarnation)
+        lease = self.leases.open(holder)
+        number, role = lease.number, lease.role
+        if role == "collector":
+            self.experience.open_lease(number, holder.worker, holder.incarnation)
         checkpoint, replay, steps = self._start(role)
         message = Assign(
             lease=number,
@@ -43,7 +49,7 @@ class Team:
             exploration=self.supply.exploration(),
             replay=replay,
         )
-        return [*steps, Tell(number, message), self._say(f"{role} {worker} joins as {role} {lease.index}")]
+        return [*steps, Tell(number, message), self._say(f"{role} {lease.worker} joins as {role} {lease.index}")]
 
     def lend(self, role: Role, count: int, to: str) -> list[Step]:
         """Ask so many workers to let go, for another experiment that lacks them; the last ones go first."""

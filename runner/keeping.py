@@ -15,10 +15,12 @@ from remuda.coordinator.experience import Experience
 from remuda.coordinator.journal import RunJournal
 from remuda.coordinator.memory import (
     FORMAT,
+    Changes,
     ExperimentMemory,
     IdentityMemory,
     JudgingMemory,
     LeaseBookMemory,
+    Rows,
     RunMemory,
     SupplyMemory,
 )
@@ -58,15 +60,16 @@ class Keeper:
             failures=0,
             wall_s=counters.wall_s,
             experience=self.experience.memory(),
-            supply=SupplyMemory(progress.policy, progress.policy.epoch, counters.train_iter, 0, [], False, []),
-            leases=LeaseBookMemory([], [], []),
+            supply=SupplyMemory(progress.policy, progress.policy.epoch, counters.train_iter, 0, [], False),
+            leases=LeaseBookMemory(),
             judging=JudgingMemory(self.commander.memory(), None, 0, 0),
             progress=self.progress_rows.memory(),
         )
         self.journal.write(
             Remember(
                 SERIAL_WORKER,
-                RunMemory(FORMAT, self._identity(), memory, [], 0),
+                RunMemory(FORMAT, self._identity(), memory, 0),
+                Changes(counted=Rows(self.experience.rows_of_leases()), whole=True),
                 tuple(IndexedChunk(c.first_row, written[c.meta.file]) for c in added if c.meta.file in written),
                 gone,
                 self.experience.priorities(),

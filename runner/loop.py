@@ -70,12 +70,13 @@ class SerialLoop:
         self._judging = Judging(parts, watch, self._standing, self._progress, keeper)
         if recovered is not None:
             self._recover(recovered, now_s, rows=0 if resumed is None else resumed.progress_rows)
+        self._experience.open_lease(life, SERIAL_WORKER, life)
         sweep(parts.folder, self._experience)
 
     def _recover(self, recovered: Recovered, now_s: float, *, rows: int) -> None:
         """Go on with the replay of the checkpoint that the run goes on from; progress.txt has so many `rows`."""
         memory = recovered.memory.experiment
-        self._experience.remember(memory.experience, recovered.chunks, now_s)
+        self._experience.resume(memory.experience, recovered.chunks, now_s)  # what may go is swept
         self._memory.load(self._parts.folder.data, lambda text: self._logbook.say("commander", text, level="warning"))
         if recovered.priorities is not None:
             self._experience.remember_priorities(recovered.priorities)

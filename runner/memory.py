@@ -36,7 +36,7 @@ class Memory:
     def insert(self, collected: Collected) -> ChunkMeta:
         """Count a chunk and put its rows into the ring. Raises ChunkRefusedError."""
         meta = collected.meta(ChunkId(self._worker, self._life, self._sequence))
-        accepted = self._experience.accept(meta)
+        accepted = self._experience.accept(meta, self._life)
         if accepted.rejected is not None:
             raise ChunkRefusedError(accepted.rejected)
         self._sequence += 1

@@ -93,8 +93,8 @@ class Invariants:
                 self._matches_the_journal(experiment, seen)
             else:
                 self._shows_how_it_ended(experiment, memory)
-            for lease in memory.leases.leases:
-                assert held.pop(lease.number, None) == lease.worker, f"lease {lease.number} is not {lease.worker}'s"
+            for holder in (lease.holder for lease in memory.leases.leases if not lease.over):
+                assert held.pop(holder.lease, None) == holder.worker, f"lease {holder.lease} is not {holder.worker}'s"
             seen.crashes = self._world.crashes
         assert not held, f"leases {held} belong to no experiment"
 
@@ -158,7 +158,8 @@ class Invariants:
 
     def _memory(self, experiment: Experiment | PastRun, seen: Seen) -> ExperimentMemory:
         if isinstance(experiment, Experiment):
-            return experiment.memory(self._world.now_s)
+            now_s = self._world.now_s
+            return experiment.memory(now_s).with_rows(experiment.rows(now_s))
         if seen.last is None:
             seen.last = self._world.journal[experiment.identity.id].recovered().memory.experiment
         return seen.last

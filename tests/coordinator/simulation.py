@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -24,7 +25,18 @@ from remuda.config.schema import ExperimentConfig
 from remuda.coordinator import effects as fx
 from remuda.coordinator.evaluation import EvaluationResult
 from remuda.coordinator.events import Event, LogRead, PreparedRun, Received, Recovered, RunPrepared, Tick
-from remuda.coordinator.memory import NewEpisodes, RunMemory
+from remuda.coordinator.memory import (
+    AccountMemory,
+    Changes,
+    CountedMemory,
+    Key,
+    LeaseMemory,
+    NewEpisodes,
+    PlaceMemory,
+    RestMemory,
+    Rows,
+    RunMemory,
+)
 from remuda.coordinator.recollection import prepared_experiment, recollected
 from remuda.coordinator.registry import Limits
 from remuda.coordinator.reporting import evaluation_report
@@ -80,6 +92,7 @@ from remuda.wire.messages import (
 
 STEP_S = 0.05
 CLIENT = b"client:test"
+ROWS = ("lease", "place", "account", "counted", "rest")
 
 
 @dataclass
@@ -385,12 +398,15 @@ class Journaled:
     """One run's journal, encoded as it is on disk."""
 
     memory: bytes = b""
+    rows: dict[str, dict[Key, bytes]] = field(default_factory=dict[str, dict[Key, bytes]])
+    """By kind, and by what tells each from others of its kind."""
     chunks: dict[int, bytes] = field(default_factory=dict[int, bytes])
     episodes: dict[int, bytes] = field(default_factory=dict[int, bytes])
     priorities: Prioritized | None = None
 
     def write(self, remember: fx.Remember) -> None:
         self.memory = msgspec.msgpack.encode(remember.memory)
+        self._write_rows(remember.changes)
         self.chunks |= {chunk.first_row: msgspec.msgpack.encode(chunk) for chunk in remember.added}
         for row in remember.gone:
             self.chunks.pop(row, None)
@@ -398,6 +414,22 @@ class Journaled:
         if (new := remember.episodes) is not None:
             self.episodes = {first: body for first, body in self.episodes.items() if first < new.first}
             self.episodes[new.first] = msgspec.msgpack.encode(new)
+
+    def _write_rows(self, changes: Changes) -> None:
+        for kind in ROWS:
+            rows: Rows[Any] = getattr(changes, kind)
+            kept = {} if changes.whole else {k: row for k, row in self.rows[kind].items() if k not in rows.gone}
+            self.rows[kind] = kept | {row.key: msgspec.msgpack.encode(row) for row in rows.put}
+
+    def changes(self) -> Changes:
+        """All rows that were written."""
+        kinds = {"lease": LeaseMemory, "place": PlaceMemory, "account": AccountMemory}
+        kinds |= {"counted": CountedMemory, "rest": RestMemory}
+        rows: dict[str, Rows[Any]] = {
+            kind: Rows(tuple(msgspec.msgpack.decode(body, type=type) for _, body in sorted(self.rows[kind].items())))
+            for kind, type in kinds.items()
+        }
+        return Changes(**rows, whole=True)
 
     def without(self, disk: set[str]) -> Journaled:
         """As the books read it: without the chunks whose files are not there any more."""
@@ -408,7 +440,7 @@ class Journaled:
     def recovered(self) -> Recovered:
         chunks = [msgspec.msgpack.decode(self.chunks[row], type=IndexedChunk) for row in sorted(self.chunks)]
         episodes = [msgspec.msgpack.decode(body, type=NewEpisodes) for _, body in sorted(self.episodes.items())]
-        memory = msgspec.msgpack.decode(self.memory, type=RunMemory).with_episodes(episodes)
+        memory = msgspec.msgpack.decode(self.memory, type=RunMemory).with_rows(self.changes()).with_episodes(episodes)
         return Recovered(memory, tuple(chunks), self.priorities)
 
 

@@ -44,7 +44,7 @@ def submitted(books: RunBooks, experiment: str, name: str, on_exists: OnExists =
     assert isinstance(prepared, PreparedRun)
     identity = Identity(experiment, name, prepared.run_dir, prepared.policy_file, 0, 0)
     memory = Experiment(identity, config, 0.0).memory(0.0)
-    return Remember(experiment, RunMemory(FORMAT, identity.memory(submit.config_json), memory, [], leases=7))
+    return Remember(experiment, RunMemory(FORMAT, identity.memory(submit.config_json), memory, leases=7))
 
 
 def save(run: RunFolder) -> None:

@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from remuda.coordinator.journal import JournalError, RunJournal, is_open, open_o
 from remuda.coordinator.memory import RunMemory
 from remuda.tests.buffer.chunks import meta_of
 from remuda.tests.coordinator.configs import config
-from remuda.tests.coordinator.simulation import World
+from remuda.tests.coordinator.simulation import Journaled, World
 from remuda.wire.messages import IndexedChunk
 
 
@@ -65,22 +66,18 @@ def test_a_new_journal_remembers_nothing(tmp_path: Path) -> None:
 
 def test_what_was_written_is_read_by_the_next_one(tmp_path: Path, remembered: list[Remember]) -> None:
     first = RunJournal(tmp_path / "journal.sqlite")
-    live: dict[int, IndexedChunk] = {}
+    expected = Journaled()
     for turn in remembered:
         first.write(turn)
-        live |= {chunk.first_row: chunk for chunk in turn.added}
-        for row in turn.gone:
-            live.pop(row)
+        expected.write(turn)
     first.close()
     assert [path.name for path in tmp_path.iterdir()] == ["journal.sqlite"], "one file when nobody has it open"
     second = RunJournal(tmp_path / "journal.sqlite")
     found = second.read()
     second.close()
     assert found is not None
-    assert found.memory.experiment.experience == remembered[-1].memory.experiment.experience
-    assert found.memory.with_episodes([]) == found.memory
-    assert replace(found.memory, experiment=remembered[-1].memory.experiment) == remembered[-1].memory
-    assert found.chunks == tuple(live[row] for row in sorted(live))
+    assert found == expected.recovered()
+    assert len(found.memory.experiment.leases.leases) == 4
 
 
 def test_priorities_and_gone_chunks(tmp_path: Path, remembered: list[Remember]) -> None:
@@ -225,10 +222,96 @@ def test_what_is_not_damaged_is_not_put_aside(
 
 
 def test_the_memory_of_every_turn_is_small(remembered: list[Remember]) -> None:
-    """It is written anew at every turn."""
+    """Besides the rows that have changed."""
     assert max(len(msgspec.msgpack.encode(turn.memory)) for turn in remembered) < 8_000
     roundtrip = msgspec.msgpack.decode(msgspec.msgpack.encode(remembered[-1].memory), type=RunMemory)
     assert roundtrip == remembered[-1].memory
+
+
+def test_a_turn_writes_what_changed_however_many_collectors_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With sixty of them, each turn in which one chunk comes wrote ten KiB before."""
+    stop = {"max_env_steps": 1_000_000}
+    world = World(config(collector={"count": 60, "chunk_env_steps": 64}, stop=stop))
+    world.beat_interval_s = 5.0
+    written: list[Remember] = []
+    remember = world.coordinator.remember
+
+    def note(now_s: float) -> list[Remember]:
+        news = remember(now_s)
+        written.extend(news)
+        return news
+
+    monkeypatch.setattr(world.coordinator, "remember", note)
+    world.herd(collectors=60)
+    world.submit()
+    while world.unique_env_steps() < 64 * 100:
+        world.step()
+    one_chunk = [turn for turn in written if len(turn.added) == 1 and turn.priorities is None]
+    assert len(one_chunk) > 30
+    path = tmp_path / "journal.sqlite"
+    with closing(RunJournal(path)) as book:
+        for turn in written:
+            book.write(turn)
+    sizes = [sum(len(row) for row in rows_of(turn)) for turn in one_chunk]
+    assert max(sizes) < 300
+    assert max(len(rows_of(turn)) for turn in one_chunk) <= 3
+
+
+def rows_of(turn: Remember) -> list[bytes]:
+    """As they are written."""
+    changes = turn.changes
+    kinds = (changes.lease, changes.place, changes.account, changes.counted, changes.rest)
+    return [msgspec.msgpack.encode(row) for rows in kinds for row in rows.put]
+
+
+def test_what_was_given_out_to_be_written_is_never_changed_later(remembered: list[Remember]) -> None:
+    """Another thread may write it while the coordinator goes on."""
+    world = World(config())
+    given: list[tuple[Remember, bytes]] = []
+    remember = world.coordinator.remember
+
+    def note(now_s: float) -> list[Remember]:
+        news = remember(now_s)
+        given.extend((each, encoded(each)) for each in news)
+        return news
+
+    world.coordinator.remember = note  # type: ignore[method-assign]
+    world.herd(collectors=2)
+    world.submit()
+    world.run(3_000)
+    assert len(given) > 100
+    assert all(encoded(each) == before for each, before in given)
+
+
+def encoded(turn: Remember) -> bytes:
+    known = None if turn.priorities is None else turn.priorities.priorities.tobytes()
+    return msgspec.msgpack.encode([turn.memory, turn.changes, turn.added, turn.gone, turn.episodes, known])
+
+
+def test_another_thread_may_write_it_and_read_it(tmp_path: Path, remembered: list[Remember]) -> None:
+    with closing(RunJournal(tmp_path / "journal.sqlite")) as book, ThreadPoolExecutor(1) as other:
+        for turn in remembered:
+            other.submit(book.write, turn).result(60)
+        found = book.read()
+        assert other.submit(book.read).result(60) == found
+    assert found is not None
+    assert found.memory.identity == remembered[-1].memory.identity
+
+
+def test_a_part_that_a_disk_refused_is_written_the_next_time(tmp_path: Path, remembered: list[Remember]) -> None:
+    path = tmp_path / "journal.sqlite"
+    with closing(RunJournal(path)) as book:
+        book.write(remembered[0])
+        with closing(sqlite3.connect(":memory:")) as broken, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(book, "_db", broken)
+            with pytest.raises(JournalError, match="cannot be written"):
+                book.write(remembered[-1])
+        book.write(remembered[-1])
+        found = book.read()
+    assert found is not None
+    assert found.memory.experiment.supply.policy == remembered[-1].memory.experiment.supply.policy
 
 
 HOLDER = """

@@ -8,6 +8,7 @@ from remuda.coordinator.effects import RecordCheckpoint, Step
 from remuda.coordinator.judging import Judging
 from remuda.coordinator.leases import LeaseBook
 from remuda.coordinator.progress import ProgressRows
+from remuda.tests.coordinator.holders import holder
 from remuda.tests.coordinator.test_commander import config, record
 from remuda.wire.messages import CheckpointReason, CheckpointSaved, Counters
 
@@ -16,7 +17,7 @@ LEARNER = 7
 
 def judging() -> Judging:
     leases = LeaseBook(0)
-    leases.open(LEARNER, "learner", "worker", 1).ready = True
+    leases.open(holder(LEARNER, "learner", "worker")).ready = True
     return Judging("experiment", "/runs/x", Commander(config()), leases, ProgressRows(config(), None))
 
 

@@ -46,7 +46,8 @@ def chunk(env_steps: int) -> ChunkMeta:
 def test_counters_go_on() -> None:
     experience = Experience(config(), 0.0, resumed=resumed())
     assert (experience.env_step, experience.episode) == (2_500, 30)
-    experience.accept(chunk(64))
+    experience.open_lease(1, chunk(64).chunk.worker, 4)
+    experience.accept(chunk(64), 1)
     assert (experience.env_step, experience.episode, experience.rows) == (2_564, 31, 64)
 
 

@@ -10,6 +10,7 @@ from remuda.coordinator.leases import LeaseBook
 from remuda.coordinator.registry import Limits, Registry
 from remuda.coordinator.scheduler import Demand, Holding, plan
 from remuda.tests.coordinator.configs import config
+from remuda.tests.coordinator.holders import holder
 from remuda.tests.coordinator.simulation import World
 from remuda.tests.coordinator.work import operations
 from remuda.wire.messages import PROTOCOL_VERSION, Beat, Register
@@ -60,13 +61,13 @@ def test_a_lease_costs_as_much_to_open_and_close_however_many_there_are() -> Non
     def per_lease(count: int) -> float:
         book = LeaseBook()
         for number in range(count):
-            book.open(number, "collector", str(number), 1)
+            book.open(holder(number, "collector", str(number)))
 
         def turn() -> None:
             for number in range(0, 20, 2):
                 book.close(number)
             for number in range(count, count + 10):
-                assert book.open(number, "collector", str(number), 1).index < 20
+                assert book.open(holder(number, "collector", str(number))).index < 20
             assert book.count_staying("collector") == count
 
         return operations(turn)

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from remuda.coordinator.leases import LeaseBook
 from remuda.coordinator.rate import WINDOW_S, Rate
 from remuda.coordinator.requests import RequestQueue
+from remuda.tests.coordinator.holders import holder
 from remuda.wire.messages import BatchRequest
 
 # --- leases ---
@@ -17,17 +19,17 @@ from remuda.wire.messages import BatchRequest
 
 def test_indices_are_the_smallest_free_ones_per_role() -> None:
     book = LeaseBook()
-    assert [book.open(number, "collector", f"c{number}", 1).index for number in (1, 2, 3)] == [0, 1, 2]
-    assert book.open(4, "evaluator", "e", 1).index == 0
+    assert [book.open(holder(number, "collector", f"c{number}")).index for number in (1, 2, 3)] == [0, 1, 2]
+    assert book.open(holder(4, "evaluator", "e")).index == 0
     book.close(2)
-    assert book.open(5, "collector", "c5", 1).index == 1  # in the place of the one that went, with its seeds
-    assert book.open(6, "collector", "c6", 1).index == 3
+    assert book.open(holder(5, "collector", "c5")).index == 1  # in the place of the one that went, with its seeds
+    assert book.open(holder(6, "collector", "c6")).index == 3
     assert [(lease.number, lease.index) for lease in book.of("collector")] == [(1, 0), (5, 1), (3, 2), (6, 3)]
 
 
 def test_a_lease_is_closed_once() -> None:
     book = LeaseBook()
-    lease = book.open(1, "learner", "l", 1)
+    lease = book.open(holder(1, "learner", "l"))
     assert (book.find(1), book.learner, len(book)) == (lease, lease, 1)
     assert book.close(1) is lease
     assert book.close(1) is None
@@ -36,7 +38,7 @@ def test_a_lease_is_closed_once() -> None:
 
 def test_ready_are_those_that_have_said_so_and_are_not_leaving() -> None:
     book = LeaseBook()
-    building, working, leaving = (book.open(number, "collector", "c", 1) for number in (1, 2, 3))
+    building, working, leaving = (book.open(holder(number, "collector", "c")) for number in (1, 2, 3))
     working.ready = leaving.ready = leaving.draining = True
     assert book.ready("collector") == [working]
     building.ready = True
@@ -45,22 +47,22 @@ def test_ready_are_those_that_have_said_so_and_are_not_leaving() -> None:
 
 def test_a_replacement_has_the_place_but_not_the_life_of_the_one_before() -> None:
     book = LeaseBook()
-    book.open(1, "collector", "a", 1)
-    second = book.open(2, "collector", "b", 1)
+    book.open(holder(1, "collector", "a"))
+    second = book.open(holder(2, "collector", "b"))
     book.close(2)
-    replacement = book.open(3, "collector", "c", 1)
+    replacement = book.open(holder(3, "collector", "c"))
     assert (second.index, second.life) == (1, 0)
     assert (replacement.index, replacement.life) == (1, 1)
 
 
 def test_lives_of_a_resumed_run_begin_beyond_those_before_it_also_over_a_restart() -> None:
     book = LeaseBook(first_life=1_000)
-    book.open(1, "collector", "a", 1)
-    book.open(2, "collector", "b", 1)
+    book.open(holder(1, "collector", "a"))
+    book.open(holder(2, "collector", "b"))
     book.close(1)
     restarted = LeaseBook()
-    restarted.remember(book.memory())
-    lives = [(lease.index, lease.life) for lease in (restarted.open(n, "collector", "c", 1) for n in (3, 4))]
+    restarted.remember(replace(book.memory(), leases=[*book.rows()], places=[*book.rows_of_places()]))
+    lives = [(lease.index, lease.life) for lease in (restarted.open(holder(n, "collector", "c")) for n in (3, 4))]
     assert lives == [(0, 1_001), (2, 1_000)]
 
 

@@ -1,0 +1,10 @@
+"""Workers that hold leases, for tests that care for nothing but the lease."""
+
+from __future__ import annotations
+
+from remuda.coordinator.memory import HolderMemory
+from remuda.wire.messages import Role
+
+
+def holder(lease: int, role: Role = "collector", worker: str = "a", incarnation: int = 1) -> HolderMemory:
+    return HolderMemory(lease, worker, incarnation, role, "here", 42)

@@ -92,6 +92,10 @@ class ReplayIndex:
         self._slots = SlotTable(capacity)
         sampler.keep_priorities_in(self._slots.priority)
         self._chunks: deque[IndexedChunk] = deque()  # with live rows, oldest first
+        self._dropped_below = (-1, -1)
+        """Epoch and version: older policies have collected nothing that is live"""
+        self._has_older = False
+        """but for what has come since."""
         self.next_row = 0
         """One above the newest row's id: how many rows were ever inserted."""
         self.first_live_row = 0
@@ -168,6 +172,9 @@ class ReplayIndex:
         """
         rows, deletable = self.rows, list[str]()
         bound = (oldest.epoch, oldest.version)
+        if bound <= self._dropped_below and not self._has_older:
+            return 0, []
+        self._dropped_below, self._has_older = max(bound, self._dropped_below), bound < self._dropped_below
         for chunk in [c for c in self._chunks if (c.meta.policy.epoch, c.meta.policy.version) < bound]:
             deletable += self._drop(chunk)
         return rows - self.rows, deletable
@@ -311,6 +318,7 @@ class ReplayIndex:
         self._slots.uses[slots] = 0
         self._sampler.on_insert(slots)
         self._chunks.append(chunk)
+        self._has_older |= (chunk.meta.policy.epoch, chunk.meta.policy.version) < self._dropped_below
         self.rows += len(slots)
         self._files.add(chunk.meta)
 

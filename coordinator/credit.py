@@ -129,7 +129,7 @@ class CreditBook:
         for known in rows:
             self.open(known.lease)
             self._change(known.lease, self._accounts[known.lease], granted=known.granted, arrived=known.arrived)
-        self._changed = Changed()
+        self._changed = Changed[int]()
 
     def _row(self, lease: int) -> AccountMemory:
         account = self._accounts[lease]

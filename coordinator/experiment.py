@@ -94,7 +94,7 @@ class Experiment:
         self._failures = Failures()
         self._progress = ProgressRows(config, resumed)
         self._commander = Commander(config, resumed)
-        self._vitals = Vitals(config.log.buffer_interval_s, now_s)
+        self._vitals = Vitals(config.log.buffer_interval_s, now_s, lambda lease: self._leases.find(lease) is not None)
         self._leases = LeaseBook(
             0 if resumed is None else resumed.life * LIVES_PER_RUN, on_forget=self.experience.forget_lease
         )

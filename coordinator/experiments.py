@@ -9,6 +9,9 @@ from remuda.coordinator.identity import Identity
 from remuda.coordinator.past_run import PastRun
 from remuda.wire.messages import Rejected
 
+PAST_KEPT = 100
+"""Runs that are over and still shown and found: the newest."""
+
 
 class Experiments:
     """Those in hand, which are queued or under way, and among them, oldest first, those that are past."""
@@ -62,6 +65,7 @@ class Experiments:
     def add_past(self, run: PastRun) -> None:
         """One more, of which there is no more than this."""
         self._known[run.identity.id] = run
+        self._forget_old()
 
     def retire(self, id: str, now_s: float) -> PastRun:
         """This one is over and journaled: all that it holds, such as a replay index, is let go."""
@@ -69,7 +73,14 @@ class Experiments:
         self.held_up.discard(id)
         past = PastRun(experiment.identity, experiment.status(now_s))
         self._known[id] = past
+        self._forget_old()
         return past
+
+    def _forget_old(self) -> None:
+        """Those that were submitted first. What is lost stays: somebody has to see to it."""
+        past = [id for id, each in self._known.items() if isinstance(each, PastRun) and not each.lost]
+        for id in past[:-PAST_KEPT]:
+            del self._known[id]
 
     def find(self, query: str) -> Experiment | PastRun | Rejected:
         """The one that is meant; a refusal that names those it may be where it is none or several. An empty query,

@@ -14,7 +14,7 @@ import os
 import sqlite3
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -55,16 +55,8 @@ _SQLITE_SHARED_FIRST, _SQLITE_SHARED_BYTES = 0x40000002, 510
 
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
-_PARTS = {
-    "identity": IdentityMemory,
-    "experience": ExperienceMemory,
-    "supply": SupplyMemory,
-    "leases": LeaseBookMemory,
-    "judging": JudgingMemory,
-    "progress": ProgressMemory,
-    "workers_failures": FailuresMemory,
-}
-"""What a run's memory has besides its head and its rows; each is written when it has changed."""
+PartT = TypeVar("PartT", bound=Memory)
+
 _ROWS = ("lease", "place", "account", "counted", "rest")
 """Tables with what there is one of for each lease, place or worker, named as in Changes."""
 
@@ -245,14 +237,26 @@ class RunJournal:
                 "resume with the version that wrote it"
             )
         known = msgspec.msgpack.decode(head, type=HeadMemory)
-        parts = {
-            name: msgspec.msgpack.decode(body, type=_PARTS[name])
-            for name, body in self._db.execute("select name, body from part")
-        }
-        identity = parts.pop("identity")
-        experiment = ExperimentMemory(known.state, known.reason, known.stage, known.failures, known.wall_s, **parts)
+        experiment = ExperimentMemory(
+            state=known.state,
+            reason=known.reason,
+            stage=known.stage,
+            failures=known.failures,
+            wall_s=known.wall_s,
+            experience=self._part("experience", ExperienceMemory),
+            supply=self._part("supply", SupplyMemory),
+            leases=self._part("leases", LeaseBookMemory),
+            judging=self._part("judging", JudgingMemory),
+            progress=self._part("progress", ProgressMemory),
+            workers_failures=self._part("workers_failures", FailuresMemory),
+        )
+        identity = self._part("identity", IdentityMemory)
         memory = RunMemory(known.format, identity, experiment, known.leases, known.boot)
         return memory.with_rows(self._rows())
+
+    def _part(self, name: str, type: type[PartT]) -> PartT:
+        found = self._db.execute("select body from part where name = ?", (name,)).fetchone()
+        return msgspec.msgpack.decode(found[0], type=type)
 
     def _rows(self) -> Changes:
         return Changes(

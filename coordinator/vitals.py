@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from remuda.logbook.timers import SEPARATOR, Flat, add, tree
@@ -31,49 +31,51 @@ class _Life:
     """One process in one life, over all leases it had of this experiment."""
 
     role: str
-    before: dict[int, WorkerVitals] = field(default_factory=dict[int, WorkerVitals])
-    """The newest word of each lease."""
+    elapsed_s: float = 0.0
+    blocks: Flat = field(default_factory=dict[str, tuple[int, float]])
+    last: WorkerVitals | None = None
+    """Its newest word."""
     work_share: float | None = None
 
-    @property
-    def elapsed_s(self) -> float:
-        return sum(vitals.elapsed_s for vitals in self.before.values())
 
-    @property
-    def cpu_s(self) -> float:
-        return sum(vitals.cpu_s for vitals in self.before.values())
+@dataclass
+class _Since:
+    """What one process did since the last report."""
 
-    @property
-    def blocks(self) -> Flat:
-        total: Flat = {}
-        for vitals in self.before.values():
-            total = add(total, {block.path: (block.count, block.total_s) for block in vitals.blocks})
-        return total
-
-    @property
-    def rss_bytes(self) -> int:
-        return self.before[max(self.before)].rss_bytes
+    elapsed_s: float = 0.0
+    cpu_s: float = 0.0
 
 
-@dataclass(frozen=True)
-class _Mark:
-    """What was known of a life at the last report."""
+@dataclass
+class _Role:
+    """All processes of a role."""
 
-    elapsed_s: float
-    cpu_s: float
-    blocks: Flat
+    lives: dict[str, _Life] = field(default_factory=dict[str, _Life])
+    """Those that can be told apart."""
+    elapsed_s: float = 0.0
+    """Of all that ever were, and so the blocks."""
+    blocks: Flat = field(default_factory=dict[str, tuple[int, float]])
+    since: dict[str, _Since] = field(default_factory=dict[str, _Since])
+    kinds_s: dict[str, float] = field(default_factory=dict[str, float])
+    """Seconds since the last report, by what they were spent on."""
+    fold_at: int = 2 * MOST_LIVES
+    """With so many lives, those that have ended are looked for."""
 
 
 class Vitals:
     """Knows no clock and no file. Totals that a process sends replace those it sent before, so none is counted twice;
-    a coordinator that is started again has those of the lives it still hears of."""
+    a coordinator that is started again has those of the lives it still hears of.
 
-    def __init__(self, interval_s: float, now_s: float) -> None:
-        """A report is due every `interval_s` seconds."""
+    A word costs what is in it, a report costs what was heard since the one before, and of processes that are gone only
+    the newest are told apart.
+    """
+
+    def __init__(self, interval_s: float, now_s: float, holds: Callable[[int], bool] = lambda lease: False) -> None:
+        """A report is due every `interval_s` seconds. `holds` says whether more may be heard under a lease."""
         self._interval_s = interval_s
         self._reported_s = now_s
-        self._lives: dict[str, _Life] = {}
-        self._marks: dict[str, _Mark] = {}
+        self._holds = holds
+        self._roles: dict[str, _Role] = {role: _Role() for role in ROLES}
 
     def start(self, now_s: float) -> None:
         """The time that is told of begins."""
@@ -81,32 +83,50 @@ class Vitals:
 
     def told(self, role: str, name: str, vitals: WorkerVitals) -> None:
         """A process of this role and name says how its lease has gone so far."""
-        life = self._lives.get(name)
+        all_ = self._roles[role]
+        life = all_.lives.get(name)
+        first = life is None
         if life is None:
-            life = self._lives[name] = _Life(role)
-            if role == COORDINATOR:  # it was there before this experiment: what it did then is not told of
-                life.before[vitals.lease] = vitals
-                self._marks[name] = _Mark(life.elapsed_s, life.cpu_s, life.blocks)
-        known = life.before.get(vitals.lease)
-        since_s = vitals.elapsed_s - (0.0 if known is None else known.elapsed_s)
-        if since_s > 0:
-            waited_s = _waited_s(vitals) - (0.0 if known is None else _waited_s(known))
-            life.work_share = min(max(1.0 - waited_s / since_s, 0.0), 1.0)
-        life.before[vitals.lease] = vitals
+            life = all_.lives[name] = _Life(role)
+        known = life.last if life.last is not None and life.last.lease == vitals.lease else None
+        elapsed_s = vitals.elapsed_s - (0.0 if known is None else known.elapsed_s)
+        spent = _spent(vitals, known)
+        life.last, life.elapsed_s, life.blocks = vitals, life.elapsed_s + elapsed_s, add(life.blocks, spent)
+        all_.elapsed_s, all_.blocks = all_.elapsed_s + elapsed_s, add(all_.blocks, spent)
+        if elapsed_s > 0:
+            waited_s = sum(seconds for kind, seconds in _by_kind(spent) if kind.startswith("wait"))
+            life.work_share = min(max(1.0 - waited_s / elapsed_s, 0.0), 1.0)
+        if first and role == COORDINATOR:
+            return  # it was there before this experiment: what it did then is not told of
+        since = all_.since.setdefault(name, _Since())
+        since.elapsed_s += elapsed_s
+        since.cpu_s += vitals.cpu_s - (0.0 if known is None else known.cpu_s)
+        for kind, seconds in _by_kind(spent):
+            all_.kinds_s[kind] = all_.kinds_s.get(kind, 0.0) + seconds
+        if len(all_.lives) > all_.fold_at:
+            self._fold(all_)
+
+    def _fold(self, role: _Role) -> None:
+        """Tell those apart no more that ended first."""
+        ended = [name for name, life in role.lives.items() if life.last is None or not self._holds(life.last.lease)]
+        for name in ended[: max(len(role.lives) - MOST_LIVES, 0)]:
+            del role.lives[name]
+            role.since.pop(name, None)
+        role.fold_at = len(role.lives) + MOST_LIVES
 
     def work_share(self, name: str) -> float | None:
         """Share of the time between its last two words in which this process did not wait; None before any."""
-        life = self._lives.get(name)
-        return None if life is None else life.work_share
+        return next((role.lives[name].work_share for role in self._roles.values() if name in role.lives), None)
 
     def due(self, counters: Counters, now_s: float, *, last: bool = False) -> VitalsReport | None:
         """The table of what happened since the one before, once `interval_s` has passed; the `last` one in any case."""
         past_s = now_s - self._reported_s
         if past_s < self._interval_s and not last:
             return None
-        roles = [self._role(role) for role in ROLES if any(life.role == role for life in self._lives.values())]
         self._reported_s = now_s
-        self._marks = {name: _Mark(life.elapsed_s, life.cpu_s, life.blocks) for name, life in self._lives.items()}
+        roles = [_report(name, role) for name, role in self._roles.items()]
+        for role in self._roles.values():
+            role.since, role.kinds_s = {}, {}
         heard = [role for role in roles if role is not None]
         if not heard:
             return None
@@ -120,41 +140,29 @@ class Vitals:
 
     def document(self, wall_s: float) -> dict[str, object]:
         """What timers.json holds: for each role and process its tree of blocks, in seconds."""
-        roles: dict[str, dict[str, object]] = {}
-        for role in ROLES:
-            lives = {name: life for name, life in self._lives.items() if life.role == role}
-            if lives:
-                roles[role] = dict(_processes(lives))
+        roles = {name: dict(_processes(role)) for name, role in self._roles.items() if role.elapsed_s or role.lives}
         return {"wall_s": round(wall_s, 6), "roles": roles}
 
-    def _role(self, role: str) -> RoleVitals | None:
-        """None where nothing was heard since the last report."""
-        elapsed_s = cores = rss_bytes = 0.0
-        blocks: Flat = {}
-        processes, shares = 0, dict.fromkeys(("env", "wait_data", "wait_policy", "wait_credit", "wait_other"), 0.0)
-        for name, life in self._lives.items():
-            mark = self._marks.get(name, _Mark(0.0, 0.0, {}))
-            since_s = life.elapsed_s - mark.elapsed_s
-            if life.role != role or since_s <= 0:
-                continue
-            processes, elapsed_s = processes + 1, elapsed_s + since_s
-            cores += (life.cpu_s - mark.cpu_s) / since_s
-            rss_bytes += life.rss_bytes
-            blocks = add(blocks, {path: (0, -seconds) for path, (_, seconds) in mark.blocks.items()})
-            blocks = add(blocks, life.blocks)
-        if not processes:
-            return None
-        for kind, seconds in _by_kind(blocks):
-            if kind in shares:
-                shares[kind] += seconds / elapsed_s
-        return RoleVitals(
-            role, processes, cores, rss_bytes / 2**20, work=max(0.0, 1.0 - sum(shares.values())), **shares
-        )
+
+def _report(name: str, role: _Role) -> RoleVitals | None:
+    """None where nothing was heard since the last report."""
+    heard = {process: since for process, since in role.since.items() if since.elapsed_s > 0}
+    if not heard:
+        return None
+    elapsed_s = sum(since.elapsed_s for since in heard.values())
+    cores = sum(since.cpu_s / since.elapsed_s for since in heard.values())
+    rss_bytes = sum(last.rss_bytes for process in heard if (last := role.lives[process].last) is not None)
+    kinds = ("env", "wait_data", "wait_policy", "wait_credit", "wait_other")
+    shares = {kind: role.kinds_s.get(kind, 0.0) / elapsed_s for kind in kinds}
+    return RoleVitals(name, len(heard), cores, rss_bytes / 2**20, work=max(0.0, 1.0 - sum(shares.values())), **shares)
 
 
-def _waited_s(vitals: WorkerVitals) -> float:
-    blocks = {block.path: (block.count, block.total_s) for block in vitals.blocks}
-    return sum(seconds for kind, seconds in _by_kind(blocks) if kind.startswith("wait"))
+def _spent(vitals: WorkerVitals, known: WorkerVitals | None) -> Flat:
+    """Seconds by block since what was known of this lease."""
+    spent: Flat = {block.path: (block.count, block.total_s) for block in vitals.blocks}
+    return (
+        spent if known is None else add(spent, {block.path: (-block.count, -block.total_s) for block in known.blocks})
+    )
 
 
 def _by_kind(blocks: Flat) -> Iterable[tuple[str, float]]:
@@ -163,12 +171,14 @@ def _by_kind(blocks: Flat) -> Iterable[tuple[str, float]]:
         yield _WAITS.get(name, "wait_other" if name.startswith("waiting") else "work"), seconds
 
 
-def _processes(lives: Mapping[str, _Life]) -> Iterable[tuple[str, object]]:
-    names = list(lives)
-    for name in names[-MOST_LIVES:]:
-        yield name, tree(lives[name].blocks, lives[name].elapsed_s)
-    if others := names[:-MOST_LIVES]:
-        blocks: Flat = {}
-        for name in others:
-            blocks = add(blocks, lives[name].blocks)
-        yield OTHERS, tree(blocks, sum(lives[name].elapsed_s for name in others))
+def _processes(role: _Role) -> Iterable[tuple[str, object]]:
+    names = list(role.lives)[-MOST_LIVES:]
+    blocks, elapsed_s = role.blocks, role.elapsed_s
+    for name in names:
+        life = role.lives[name]
+        yield name, tree(life.blocks, life.elapsed_s)
+        blocks = add(blocks, {path: (-count, -seconds) for path, (count, seconds) in life.blocks.items()})
+        elapsed_s -= life.elapsed_s
+    others = {path: (count, max(seconds, 0.0)) for path, (count, seconds) in blocks.items() if count > 0}
+    if elapsed_s > 1e-6 or others:
+        yield OTHERS, tree(others, max(elapsed_s, 0.0))

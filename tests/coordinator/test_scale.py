@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from remuda.buffer.index import ReplayIndex
+from remuda.buffer.limiter import SamplesPerInsertLimiter
+from remuda.buffer.samplers import FifoSampler
 from remuda.coordinator import assignments
 from remuda.coordinator.credit import CreditBook
 from remuda.coordinator.leases import LeaseBook
 from remuda.coordinator.registry import Limits, Registry
 from remuda.coordinator.scheduler import Demand, Holding, plan
+from remuda.tests.buffer.chunks import meta_of
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.holders import holder
 from remuda.tests.coordinator.simulation import World
 from remuda.tests.coordinator.work import operations
-from remuda.wire.messages import PROTOCOL_VERSION, Beat, Register
+from remuda.wire.messages import PROTOCOL_VERSION, Beat, PolicyRef, Register
 
 FEW, MANY = 50, 800
 MORE = 1.5
@@ -124,3 +129,22 @@ def test_a_large_assignment_is_dealt_over_several_turns_and_nothing_else_is_deci
     world.add("collector", 100)
     world.run(3_000)
     assert world.experiment().state == "finished"
+
+
+def test_looking_for_stale_chunks_costs_nothing_while_the_policy_stays_the_same() -> None:
+    """On-policy this is asked with each chunk that comes, and looked at all of them each time."""
+
+    def cost(count: int) -> int:
+        limiter = SamplesPerInsertLimiter(samples_per_insert=None, min_rows=1, request_rows=1)
+        index = ReplayIndex(10_000, FifoSampler(), limiter=limiter, rng=np.random.default_rng(0), quota_bytes=10**9)
+        for sequence in range(count):
+            index.insert(meta_of(sequence, 2, train_iter=5))
+        assert index.drop_older_than(PolicyRef(1, 5)) == (0, [])
+        index.insert(meta_of(count, 2, train_iter=5))
+        spent = operations(lambda: index.drop_older_than(PolicyRef(1, 5)))
+        index.insert(meta_of(count + 1, 2, train_iter=4))
+        assert index.drop_older_than(PolicyRef(1, 5))[0] == 2
+        assert index.drop_older_than(PolicyRef(1, 6))[0] == 2 * (count + 1)
+        return spent
+
+    assert cost(MANY) < MORE * cost(FEW)

@@ -9,6 +9,7 @@ import pytest
 from remuda.coordinator.vitals import MOST_LIVES, OTHERS, Vitals
 from remuda.logbook.timers import Flat
 from remuda.logbook.vitals import RoleVitals, VitalsReport
+from remuda.tests.coordinator.sizes import size_of
 from remuda.wire.messages import Counters, TimedBlock, WorkerVitals
 
 COUNTERS = Counters(env_step=500, train_iter=20, episode=3, policy_version=2, wall_s=60.0)
@@ -135,3 +136,31 @@ def test_how_busy_a_worker_was_lately() -> None:
     assert vitals.work_share("l") == 0.0
     vitals.told("learner", "l", said(1, 10.0, {"waiting for batches": (2, 6.0), "update": (1, 4.0)}))
     assert vitals.work_share("l") == pytest.approx(0.8)
+
+
+def test_of_workers_that_came_and_went_the_newest_are_kept_and_those_that_hold_a_lease() -> None:
+    """Those of a year were all kept, and each report went through all of them."""
+    stays = 0
+    vitals = Vitals(60.0, now_s=0.0, holds=lambda lease: lease == stays)
+    vitals.told("collector", "stays", said(stays, 1.0, {"collect": (1, 1.0)}))
+    for number in range(1, 5 * MOST_LIVES + 1):
+        vitals.told("collector", f"c{number}", said(number, 2.0, {"collect": (1, 1.0)}))
+    assert len(vitals._roles["collector"].lives) <= 2 * MOST_LIVES + 1  # pyright: ignore[reportPrivateUsage]
+    vitals.told("collector", "stays", said(stays, 5.0, {"collect": (3, 5.0)}))
+    collectors = cast("dict[str, dict[str, Any]]", vitals.document(60.0)["roles"])["collector"]
+    elapsed_s = sum(seen["total_s"] for seen in collectors.values())
+    assert elapsed_s == pytest.approx(5.0 + 2.0 * 5 * MOST_LIVES)
+    assert sum(seen["blocks"]["collect"]["count"] for seen in collectors.values()) == 3 + 5 * MOST_LIVES
+
+
+def test_leases_of_a_worker_that_is_lent_again_and_again_leave_no_trace_but_their_sum() -> None:
+    def kept(leases: int) -> int:
+        vitals = Vitals(60.0, now_s=0.0)
+        for lease in range(leases):
+            vitals.told("collector", "c", said(lease, 2.0, {"collect": (1, 1.0)}))
+            vitals.told("collector", "c", said(lease, 3.0, {"collect": (2, 2.0)}))
+        roles = cast("dict[str, dict[str, Any]]", vitals.document(60.0)["roles"])
+        assert roles["collector"]["c"]["total_s"] == 3.0 * leases
+        return size_of(vitals)
+
+    assert kept(500) <= kept(5) + 10  # numbers that are no small ones any more

@@ -31,7 +31,7 @@ def show(
         print(_sources(config, sets, seed, as_json=as_json), end="")
         return
     loaded = load(config, sets=sets, seed=seed)
-    text = config_json_text(loaded.config) if as_json else yaml_text(loaded.config, loaded.provenance)
+    text = config_json_text(loaded.config, for_people=True) if as_json else yaml_text(loaded.config, loaded.provenance)
     print(text, end="")
 
 

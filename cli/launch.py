@@ -12,8 +12,10 @@ import typer
 
 from remuda.cli.errors import InputError, RefusedError, RunFailedError
 from remuda.cli.options import Profile, ResolvedRun, RunOptions, with_run_options
+from remuda.cli.resuming import tell_changes
 
 if TYPE_CHECKING:
+    from remuda.config.schema import ExperimentConfig
     from remuda.environments.spaces import Space
     from remuda.wire.messages import ExperimentStatus
 
@@ -52,6 +54,7 @@ def _check(resolved: ResolvedRun) -> None:
     check(resolved.run_dir, resolved.on_exists, mode="parallel")
     _check_devices(resolved)
     check_input(resolved)
+    tell_changes(resolved)
 
 
 def _check_devices(resolved: ResolvedRun) -> None:
@@ -84,8 +87,34 @@ def check_input(resolved: ResolvedRun) -> None:
         make_policy(config, ObservationSpec.of(observation), ActionSpec.of(action))
     except (EnvironmentBuildError, UnsupportedSpaceError) as error:
         raise InputError(f"{path}: {error}") from error
+    if resolved.on_exists == "resume":
+        _check_resumed(resolved, observation, action)
     if config.learner.initialize_from is not None:
         _check_weights(Path(config.learner.initialize_from), resolved, observation, action)
+
+
+def _check_resumed(resolved: ResolvedRun, observation: Space, action: Space) -> None:
+    """Where the network may be another one, look whether the newest checkpoint fits it. Raises InputError."""
+    from remuda.config.changes import changed_settings
+
+    config = resolved.loaded.config
+    if not any(line.startswith(("policy.", "env.")) for line in changed_settings(resolved.run_dir, config)):
+        return  # the import of torch takes over a second
+    from remuda.learner.start import continue_from, new_algorithm
+    from remuda.policy.checkpoint_file import CheckpointError
+    from remuda.policy.loading import find_checkpoint
+    from remuda.storage.checkpoint_index import CheckpointIndexError
+
+    try:
+        continue_from(
+            find_checkpoint(resolved.run_dir, "last"), new_algorithm(_on_cpu(config), observation, action), config
+        )
+    except (CheckpointError, CheckpointIndexError) as error:
+        raise InputError(str(error)) from error
+
+
+def _on_cpu(config: ExperimentConfig) -> ExperimentConfig:
+    return config.model_copy(update={"learner": config.learner.model_copy(update={"device": "cpu"})})
 
 
 def _check_weights(weights: Path, resolved: ResolvedRun, observation: Space, action: Space) -> None:
@@ -95,9 +124,8 @@ def _check_weights(weights: Path, resolved: ResolvedRun, observation: Space, act
 
     config = resolved.loaded.config
     if resolved.on_exists != "resume":
-        on_cpu = config.model_copy(update={"learner": config.learner.model_copy(update={"device": "cpu"})})
         try:
-            take_weights(weights, new_algorithm(on_cpu, observation, action))
+            take_weights(weights, new_algorithm(_on_cpu(config), observation, action))
         except CheckpointError as error:
             raise InputError(f"{resolved.loaded.path}: {error}") from error
     if resolved.on_exists == "force" and weights.is_relative_to(resolved.run_dir):

@@ -12,6 +12,7 @@ import typer
 
 from remuda.cli.errors import InputError, RunFailedError
 from remuda.cli.options import AsJson, Profile, ResolvedRun, RunOptions, with_run_options
+from remuda.cli.resuming import tell_changes
 
 if TYPE_CHECKING:  # the runner brings torch, which --help does not need
     from remuda.runner.serial import RunResult
@@ -46,6 +47,7 @@ def train(
 
     bound_threads(1)
     asked = run.resolved()
+    tell_changes(asked)
     with kept_profiles(profile) as keeping:
         with profiled(keeping.folder, "serial"):
             result, status = _run(asked, lifeline)

@@ -11,11 +11,13 @@ from typing import cast
 
 from pydantic import JsonValue
 
+from remuda.config.changes import changed_settings, config_mode, keep_former, told
 from remuda.config.document import Loc, dotted
 from remuda.config.load import EXP_NAME, Origin
 from remuda.config.plain import json_text, plain
 from remuda.config.python_source import VARIABLE
 from remuda.config.schema import ExperimentConfig
+from remuda.config.secrets import masked
 from remuda.config.suggest import section_at
 from remuda.storage.atomic import write_text
 from remuda.storage.run_folder import RunFolder
@@ -23,51 +25,65 @@ from remuda.storage.run_folder import RunFolder
 _WIDTH = 120
 
 
-def write_configs(run_dir: Path, config: ExperimentConfig, provenance: Mapping[str, Origin]) -> None:
-    """Write config.json, total_config.py and formatted_total_config.py, each whole or not at all. Raises OSError."""
+def write_configs(run_dir: Path, config: ExperimentConfig, provenance: Mapping[str, Origin]) -> str | None:
+    """Write config.json, total_config.py and formatted_total_config.py, each whole or not at all. Raises OSError.
+
+    Secrets are in config.json alone, which is then the user's own to read. Where there was one with other settings, it
+    is kept as config_<n>.json; returns a warning for the log that says what differs.
+    """
     run = RunFolder(run_dir)
+    changed = changed_settings(run_dir, config)
+    warning = f"{told(changed)} (the former ones are in {keep_former(run_dir).name})" if changed else None
     write_text(run.total_config, total_config_text(config), durable=True)
     write_text(run.formatted_total_config, formatted_total_config_text(config, provenance), durable=True)
-    write_text(run.config_json, config_json_text(config), durable=True)  # last: it is what makes the folder a run
+    mode = config_mode(_settings(config))
+    write_text(run.config_json, config_json_text(config), durable=True, mode=mode)  # last: it makes the folder a run
+    return warning
 
 
 def write_own_configs(run_dir: Path, settings: Mapping[str, JsonValue]) -> None:
     """Write the same files for settings of any kind, which are no experiment's. Raises OSError."""
     run = RunFolder(run_dir)
-    literal = f"{VARIABLE} = {pprint.pformat(dict(settings), width=_WIDTH, sort_dicts=False)}\n"
+    literal = f"{VARIABLE} = {pprint.pformat(masked(dict(settings)), width=_WIDTH, sort_dicts=False)}\n"
     write_text(run.total_config, literal, durable=True)
     write_text(run.formatted_total_config, f"# Every setting of this run.\n{literal}", durable=True)
-    write_text(run.config_json, json_text({EXP_NAME: settings.get("name"), **settings}), durable=True)
+    text, mode = json_text({EXP_NAME: settings.get("name"), **settings}), config_mode(dict(settings))
+    write_text(run.config_json, text, durable=True, mode=mode)
 
 
-def config_json_text(config: ExperimentConfig) -> str:
-    """Every setting, sorted and indented. Never fails, even for a config that was made without validation.
+def config_json_text(config: ExperimentConfig, *, for_people: bool = False) -> str:
+    """Every setting, sorted and indented. Never fails, even for a config that was made without validation. `for_people`
+    secrets are masked, as in all other texts here.
 
     The name stands there a second time as `exp_name`, under which Spinning Up's plotting groups and labels runs.
     """
-    settings = _settings(config)
+    settings = _shown(config) if for_people else _settings(config)
     return json_text({**settings, EXP_NAME: settings.get("name")})
 
 
 def total_config_text(config: ExperimentConfig) -> str:
     """Every setting as one Python literal."""
-    return f"{VARIABLE} = {pprint.pformat(_settings(config), width=_WIDTH, sort_dicts=False)}\n"
+    return f"{VARIABLE} = {pprint.pformat(_shown(config), width=_WIDTH, sort_dicts=False)}\n"
 
 
 def formatted_total_config_text(config: ExperimentConfig, provenance: Mapping[str, Origin] | None = None) -> str:
     """The same literal with what each setting means above it and, behind it, whether it was set or is the default."""
     lines = ["# Every setting of this run. Edit it and run it again: remuda train formatted_total_config.py"]
-    lines += [f"{VARIABLE} = {{", *_section_lines(_settings(config), (), provenance or {}), "}"]
+    lines += [f"{VARIABLE} = {{", *_section_lines(_shown(config), (), provenance or {}), "}"]
     return "\n".join(lines) + "\n"
 
 
 def yaml_text(config: ExperimentConfig, provenance: Mapping[str, Origin] | None = None) -> str:
     """Every setting as YAML, with the origin of those that are no defaults behind them."""
-    return "\n".join(_yaml_lines(_settings(config), (), provenance or {})) + "\n"
+    return "\n".join(_yaml_lines(_shown(config), (), provenance or {})) + "\n"
 
 
 def _settings(config: ExperimentConfig) -> dict[str, JsonValue]:
     return cast(dict[str, JsonValue], plain(config))
+
+
+def _shown(config: ExperimentConfig) -> dict[str, JsonValue]:
+    return cast(dict[str, JsonValue], masked(_settings(config)))
 
 
 def _section_lines(settings: dict[str, JsonValue], loc: Loc, provenance: Mapping[str, Origin]) -> list[str]:

@@ -18,6 +18,7 @@ from remuda.config.json_source import read_json
 from remuda.config.override import Override, apply_overrides, parse_override
 from remuda.config.python_source import read_python
 from remuda.config.schema import ExperimentConfig
+from remuda.config.secrets import masks_in
 from remuda.config.suggest import all_keys
 from remuda.config.yaml_source import read_yaml
 
@@ -45,11 +46,14 @@ class LoadedConfig:
     provenance: Mapping[str, Origin]
 
 
-def load_config(path: str | Path, *, overrides: Sequence[str | Override] = (), seed: int | None = None) -> LoadedConfig:
+def load_config(
+    path: str | Path, *, overrides: Sequence[str | Override] = (), seed: int | None = None, masks: bool = False
+) -> LoadedConfig:
     """Load a .yaml, .yml or .json file, or one of a run folder's own (config.json, formatted_total_config.py).
 
     `overrides` are `a.b=value` with the value in YAML, or parsed; `seed` is one more. Both beat the file. `source_dir`
-    becomes the file's absolute folder unless the file names one. Raises ConfigError with every problem of the file.
+    becomes the file's absolute folder unless the file names one. A copy in which secrets are masked cannot be run, and
+    is refused unless `masks` may stand in it. Raises ConfigError with every problem of the file.
     """
     path = shown = Path(path)
     document = read_document(path)
@@ -57,6 +61,9 @@ def load_config(path: str | Path, *, overrides: Sequence[str | Override] = (), s
     if seed is not None:
         given.append(Override(("seed",), seed, f"--seed {seed}"))
     values = apply_overrides(document.values, given)
+    if not masks and (hidden := masks_in(values)):
+        advice = "is masked in this copy: take config.json, or give it by --set"
+        raise ConfigError([f"{shown}: {key}: {advice}" for key in hidden])
     path = path.parent.resolve() / path.name
     if isinstance(stored := values.get("source_dir") or "", str):
         values = values | {"source_dir": str(path.parent / stored)}

@@ -23,6 +23,7 @@ from remuda.coordinator.past_run import PastRun
 from remuda.coordinator.recollection import recollected
 from remuda.coordinator.run_books import RunBooks
 from remuda.storage.checkpoint_index import CheckpointIndexError
+from remuda.storage.existing_folder import make_private
 from remuda.storage.ownership import FolderOwnedError, Ownership
 from remuda.wire.messages import OVER
 
@@ -52,7 +53,7 @@ class HerdFolder:
     def __init__(self, runs_dir: Path) -> None:
         """Take the folder, made if missing. Raises FolderOwnedError where another coordinator has it, JournalError
         where the list cannot be opened, and OSError."""
-        runs_dir.mkdir(parents=True, exist_ok=True)
+        make_private(runs_dir)
         self._ownership = Ownership(runs_dir / ".coordinator")
         self._path = runs_dir / "coordinator.sqlite"
         try:

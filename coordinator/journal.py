@@ -87,6 +87,7 @@ def open_database(path: Path, tables: str) -> sqlite3.Connection:
     """Open a database for this process alone, made with `tables` if missing; any of its threads may use it, one at a
     time. Raises JournalError."""
     try:
+        _make_private(path)
         db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
         try:
             # Exclusive before WAL: no shared memory file, which network file systems do not offer.
@@ -102,6 +103,12 @@ def open_database(path: Path, tables: str) -> sqlite3.Connection:
             raise JournalDamagedError(f"{path} is damaged: {error}") from error
         raise JournalError(f"{path} cannot be opened: {error}") from error
     return db
+
+
+def _make_private(path: Path) -> None:
+    """A run's config is in it, and with that maybe secrets."""
+    with contextlib.suppress(OSError):  # it is there, or SQLite will say what is wrong
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 
 
 @contextlib.contextmanager

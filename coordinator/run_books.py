@@ -115,13 +115,13 @@ class RunBooks:
             if recovered is not None:
                 catch_up(checkpoints, recovered.memory)
             counters = counters_after(checkpoints.last, recovered) if resume else None
-            write_configs(folder.root, config, submit.provenance)
+            changed = write_configs(folder.root, config, submit.provenance)
             # Services that sinks write to begin with the run, unless there is something that they may have missed.
             log = open_logbook(folder, config, counters, sinks=recovered is not None)
             files.callback(log.close)
             if recovered is not None:
                 show_again(log, recovered.memory, config)
-            _warn(log, folder, submit, loss)
+            _warn(log, folder, submit, loss, changed)
             uncounted = () if recovered is None else uncounted_payloads(recovered, folder.data)
             live = payload_files(recovered) | {meta.file for meta in uncounted}
             sweep_orphans(folder.data, live, older_than_s=0.0)  # what is left of a life before this one
@@ -227,10 +227,10 @@ def _open_journal(folder: RunFolder, *, resume: bool) -> tuple[RunJournal, Recov
     return journal, None, loss if resume else None
 
 
-def _warn(log: Logbook, folder: RunFolder, submit: Submit, loss: str | None) -> None:
+def _warn(log: Logbook, folder: RunFolder, submit: Submit, loss: str | None, changed: str | None) -> None:
     """Of what the run folder does not have."""
     without_git = write_git(folder.root, submit.git)
-    warnings = [] if without_git is None else [without_git]
+    warnings = [warning for warning in (without_git, changed) if warning is not None]
     if loss is not None:
         warnings.append(f"goes on from its last checkpoint alone, without replay and what was counted since: {loss}")
     for warning in warnings:

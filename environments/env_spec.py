@@ -6,6 +6,7 @@ import gymnasium
 from pydantic import JsonValue
 
 from remuda.config.schema import EnvConfig
+from remuda.config.secrets import masked
 from remuda.environments.spaces import Space, space_structure
 from remuda.environments.vectors import Vector, single_spaces, vectorization
 
@@ -19,7 +20,7 @@ def environment_spec(env: EnvConfig, vector: Vector) -> dict[str, JsonValue]:
     return {
         "id": env.id,
         "make": env.make,
-        "kwargs": dict(env.kwargs),
+        "kwargs": masked(dict(env.kwargs)),
         "max_episode_steps": env.max_episode_steps,
         "num_envs": vector.num_envs,
         "vectorization": vectorization(vector),

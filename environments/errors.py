@@ -7,6 +7,7 @@ import re
 from gymnasium.error import DependencyNotInstalled
 
 from remuda.config.schema import EnvConfig
+from remuda.config.secrets import masked
 
 _EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "classic-control": "video", "atari": "atari"}
 """Of gymnasium, as it names them where a package is missing, and ours that bring the same."""
@@ -25,5 +26,5 @@ def unbuildable(env: EnvConfig, error: Exception) -> EnvironmentBuildError:
         if extra is not None:
             return EnvironmentBuildError(f"{asked} needs packages that are missing: pip install 'remuda[{extra}]'")
     return EnvironmentBuildError(
-        f"{asked} with env.kwargs = {env.kwargs} cannot be built: {type(error).__name__}: {error}"
+        f"{asked} with env.kwargs = {masked(env.kwargs)} cannot be built: {type(error).__name__}: {error}"
     )

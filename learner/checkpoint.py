@@ -14,6 +14,7 @@ import torch
 from msgspec import Struct
 
 from remuda.config.schema import ExperimentConfig
+from remuda.config.secrets import masked
 from remuda.policy.base import Algorithm, StateMismatchError
 from remuda.policy.checkpoint_file import CheckpointError, encode, read, typed, versions, write
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -96,7 +97,7 @@ def save(
         "rng": {"torch": torch.get_rng_state(), "numpy": {name: _rng(rng) for name, rng in (rngs or {}).items()}},
         "observation": asdict(algorithm.observation),
         "action": asdict(algorithm.action),
-        "config": config.model_dump(mode="json"),
+        "config": masked(config.model_dump(mode="json")),
     }
     counters = progress.counters
     return write(path, encode(parts, counters), counters, policy=progress.policy, now=now, replace=replace)

@@ -184,7 +184,7 @@ class LearnerWork:
         The log is opened only then: curves that an earlier learner drew beyond that checkpoint are cut off.
         """
         path = None if self._assign.checkpoint is None else Path(self._assign.checkpoint)
-        state, warnings = (None, []) if path is None else continue_from(path, self._algorithm)
+        state, warnings = (None, []) if path is None else continue_from(path, self._algorithm, self._config)
         for left in unlisted(self._folder.ckpt, beyond=-1 if state is None else state.progress.counters.train_iter):
             self._fence.remove(left)
         self._log = learner_logbook(self._folder, resumed=None if state is None else state.progress.counters)

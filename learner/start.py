@@ -6,10 +6,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import torch
+from pydantic import JsonValue
 
+from remuda.config.changes import changes
 from remuda.config.schema import ExperimentConfig
+from remuda.config.secrets import masked
 from remuda.environments.seeding import generator
 from remuda.environments.spaces import Space
 from remuda.learner.checkpoint import CheckpointError, CheckpointState, load, restore, restore_rngs
@@ -38,15 +42,32 @@ def take_weights(path: Path, algorithm: Algorithm) -> None:
         raise CheckpointError(f"{path}: {error}") from error
 
 
-def continue_from(path: Path, algorithm: Algorithm) -> tuple[CheckpointState, list[str]]:
+def continue_from(path: Path, algorithm: Algorithm, config: ExperimentConfig) -> tuple[CheckpointState, list[str]]:
     """Go on from a checkpoint: weights, optimizer, schedules and torch's generator as they were.
 
-    Returns it, and warnings about other package versions. Raises CheckpointError.
+    Returns it, and warnings about other package versions. Raises CheckpointError, which names the settings that differ
+    where the checkpoint is of another network.
     """
     state = load(path)
-    warnings = restore(state, algorithm)
+    try:
+        warnings = restore(state, algorithm)
+    except CheckpointError as error:
+        changed = _changed_network(state, config)
+        if not changed:
+            raise
+        raise CheckpointError(
+            f"{path} is of another network: {'; '.join(changed)}. Resume with the settings that it was trained with, "
+            "or begin a new run in another folder"
+        ) from error
     restore_rngs(state, {})
     return state, warnings
+
+
+def _changed_network(state: CheckpointState, config: ExperimentConfig) -> list[str]:
+    """Settings of policy and environment that a checkpoint was saved with, where they are others now."""
+    former = {name: state.config.get(name) for name in ("env", "policy")}
+    now = masked(config.model_dump(mode="json", include={"env", "policy"}))
+    return changes(cast("dict[str, JsonValue]", former), cast("dict[str, JsonValue]", now))
 
 
 def _seed(config: ExperimentConfig, purpose: str) -> int:

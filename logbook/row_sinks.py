@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 from pydantic import JsonValue
 
 from remuda.config.schema import ExperimentConfig, SinkName
+from remuda.config.secrets import masked
 from remuda.logbook.background import BackgroundSink, Service
 from remuda.logbook.book import Logbook, RowSink
 from remuda.logbook.file_sinks import CsvSink, JsonLinesSink
@@ -33,7 +35,7 @@ class SinkContext:
 
 def attach_configured(book: Logbook, config: ExperimentConfig, run: RunFolder, resumed: Counters | None) -> None:
     """Attach what `log.sinks` names."""
-    settings: dict[str, JsonValue] = config.model_dump(mode="json")
+    settings = cast("dict[str, JsonValue]", masked(config.model_dump(mode="json")))
     step = None if resumed is None else resumed.env_step
     attach_sinks(book, config.log.sinks, SinkContext(run, config.name, settings, step))
 

@@ -21,6 +21,7 @@ import torch
 from msgspec import Struct
 
 from remuda.config.schema import ExperimentConfig
+from remuda.config.secrets import masked
 from remuda.policy.base import Algorithm
 from remuda.policy.portable import Normalisation, PortablePolicy
 from remuda.policy.schedules import least_exploration
@@ -153,7 +154,7 @@ def _info(
         action=algorithm.action,
         normalisation=portable.normalisation,
         exploration=least_exploration(config.policy),
-        env=config.env.model_dump(mode="json"),
+        env=cast("dict[str, Any]", masked(config.env.model_dump(mode="json"))),
         source_dir=config.source_dir,
         seed=config.seed,
         versions={name: metadata.version(name) for name in ("remuda", "torch")},

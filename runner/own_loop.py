@@ -15,6 +15,7 @@ from pydantic import JsonValue
 from remuda.config.dump import write_configs, write_own_configs
 from remuda.config.plain import plain
 from remuda.config.schema import ExperimentConfig, SinkName
+from remuda.config.secrets import masked
 from remuda.logbook.book import Logbook, serial_logbook
 from remuda.logbook.episode_reports import CollectReport, CollectTotals, CollectWindow, EvaluationReport
 from remuda.logbook.progress import ProgressRow
@@ -212,7 +213,7 @@ def run_context(
             None if record is None else Counters(record.env_step, record.train_iter, record.episode, 0, record.wall_s)
         )
         book = stack.enter_context(serial_logbook(folder, None, resumed=resumed))
-        settings = plain(config)
+        settings = masked(plain(config))
         assert isinstance(settings, dict), "a mapping stays one"
         step = None if resumed is None else resumed.env_step
         attach_sinks(book, sinks, SinkContext(folder, name, settings, step))

@@ -117,7 +117,7 @@ def run(
         journal, found, damage = open_or_begin(folder.journal)
         stack.enter_context(closing(journal))
         catch_up(found, checkpoints)
-        continued = _continue(checkpoints, built.algorithm) if start.on_exists == "resume" else None
+        continued = _continue(checkpoints, built.algorithm, config) if start.on_exists == "resume" else None
         logbook = stack.enter_context(_open_logbook(config, folder, continued))
         resumed = _resumed(checkpoints, continued, logbook)
         if damage is not None:
@@ -174,13 +174,13 @@ def _recovered(found: Recovered | None, continued: _Continued | None, parts: Par
     return recovered
 
 
-def _continue(checkpoints: CheckpointIndex, algorithm: Algorithm) -> _Continued:
+def _continue(checkpoints: CheckpointIndex, algorithm: Algorithm, config: ExperimentConfig) -> _Continued:
     record = checkpoints.last
     if record is None:
         raise CheckpointError(
             f"{checkpoints.folder.parent} cannot be resumed: it has no checkpoint yet; start over with --force"
         )
-    state, warnings = continue_from(checkpoints.folder / record.file, algorithm)
+    state, warnings = continue_from(checkpoints.folder / record.file, algorithm, config)
     return _Continued(state, record, warnings)
 
 
@@ -207,9 +207,9 @@ def _resumed(checkpoints: CheckpointIndex, continued: _Continued | None, logbook
 
 def _describe(config: ExperimentConfig, start: Start, folder: RunFolder, *, built: _Built, logbook: Logbook) -> None:
     """Write what says how the run was made."""
-    write_configs(folder.root, config, start.provenance or {})
+    changed = write_configs(folder.root, config, start.provenance or {})
     logbook.say("collector", f"n_sample: {row_plan(config, collectors=1).chunk_slots}, env_num: {config.env.num_envs}")
-    for warning in (record_git(folder.root, Path.cwd()), *record_environment(folder, config, built.vector)):
+    for warning in (changed, record_git(folder.root, Path.cwd()), *record_environment(folder, config, built.vector)):
         if warning is not None:
             logbook.say("commander", warning, level="warning")
     for line in built.said:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle  # noqa: TID251 - the one place that knows pickle, because users' tools expect vars.pkl
 from pathlib import Path
 from typing import cast
@@ -15,7 +16,7 @@ def pickle_environment(path: Path, env: object) -> str | None:
     Raises nothing: it is for people, and no run is to fail for want of it.
     """
     try:
-        with replacing(path, durable=False) as temporary, temporary.open("wb") as file:
+        with replacing(path, durable=False) as temporary, open(temporary, "xb", opener=_private) as file:
             pickle.dump({"env": env}, file)
     except Exception as error:  # the disk's, or whatever the environment's own __reduce__ or __getstate__ raises
         why = "it could not be" if isinstance(error, OSError) else "this environment cannot be pickled"
@@ -24,6 +25,11 @@ def pickle_environment(path: Path, env: object) -> str | None:
             "Nothing else is affected: env_spec.json says how to rebuild it."
         )
     return None
+
+
+def _private(path: str, flags: int) -> int:
+    """The user's own to read: an environment may hold what it was given, a token say."""
+    return os.open(path, flags, 0o600)
 
 
 def unpickle_environment(path: Path) -> object:

@@ -79,7 +79,7 @@ def prepare(root: Path, on_exists: OnExists, *, mode: Mode, now: datetime, by: s
         root = begun
     run = RunFolder(root)
     try:
-        root.mkdir(parents=True, exist_ok=True)
+        make_private(root)
         if on_exists != "resume" and begun is None:
             _claim(run, by)
         for folder in (*_COMMON_FOLDERS, *_OWN_FOLDERS[mode]):
@@ -102,6 +102,13 @@ def _check_writable(root: Path) -> None:
         raise RunFolderError(
             f"{root} cannot be made: {error.strerror} (in {place}); {room}choose another run folder (--run-dir)"
         ) from error
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder, and those around it, that are the user's own; one that is there stays as it is. Raises OSError."""
+    for missing in reversed([path for path in (folder, *folder.parents) if not os.path.lexists(path)]):
+        missing.mkdir(mode=0o700, exist_ok=True)
+    folder.mkdir(exist_ok=True)  # raises where it is a file
 
 
 def _begun(root: Path, on_exists: OnExists, by: str) -> Path | None:

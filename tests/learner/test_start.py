@@ -68,7 +68,7 @@ def test_going_on_brings_back_weights_progress_and_torch_s_random_numbers(tmp_pa
     path = saved(tmp_path / "iteration_7.pth.tar", old, config(seed=5))
     expected = torch.rand(3)
     new = new_algorithm(config(), BOX, TWO)
-    state, warnings = continue_from(path, new)
+    state, warnings = continue_from(path, new, config())
     assert torch.equal(torch.rand(3), expected)
     assert torch.equal(weights(new), weights(old))
     progress = state.progress
@@ -89,6 +89,17 @@ def test_taking_weights_takes_nothing_else(tmp_path: Path) -> None:
 def test_weights_that_do_not_fit_are_named_with_their_file(tmp_path: Path) -> None:
     path = saved(tmp_path / "iteration_7.pth.tar", new_algorithm(config(), BOX, TWO), config())
     larger = new_algorithm(config(hidden=(16, 8)), BOX, TWO)
-    for load in (take_weights, continue_from):
+    for load in (take_weights, lambda path, algorithm: continue_from(path, algorithm, config())):
         with pytest.raises(CheckpointError, match=r"iteration_7\.pth\.tar: .*torso\.0\.weight has shape"):
             load(path, larger)
+
+
+def test_a_checkpoint_of_another_network_names_the_settings_that_differ(tmp_path: Path) -> None:
+    path = saved(tmp_path / "a.pth.tar", new_algorithm(config(), BOX, TWO), config())
+    other = config(hidden=(16, 8), seed=5)
+    with pytest.raises(CheckpointError) as caught:
+        continue_from(path, new_algorithm(other, BOX, TWO), other)
+    assert str(caught.value) == (
+        f"{path} is of another network: policy.hidden is [16, 8] and was [8, 8]. Resume with the settings that it was "
+        "trained with, or begin a new run in another folder"
+    )

@@ -57,7 +57,7 @@ class Walk(gymnasium.Env):
     def seen(self):
         return np.array([self.place, self.time], np.float32)
 
-def make(fails_at=None, ends_by="error"):
+def make(fails_at=None, ends_by="error", token=None):
     return Walk(fails_at, ends_by)
 """,
 }

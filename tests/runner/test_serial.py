@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import stat
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from remuda.config.load import load_config
 from remuda.environments import record
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.evaluator.player import CheckpointPlayer
@@ -308,3 +310,27 @@ def test_the_policy_that_acts_is_never_older_than_the_publish_interval(user: Pat
     config = tiny_config(user, "learner.publish_interval_iters=3")
     counters = run_tiny(config, Start(tmp_path / "run")).counters
     assert counters.policy_version == counters.train_iter // 3
+
+
+def test_a_secret_stands_in_the_files_that_a_resume_needs_and_in_no_other(
+    user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # no repository, whose changes might name it
+    config = tiny_config(user, "env.kwargs={token: hunter2}", "stop.max_env_steps=100")
+    result = run_tiny(config, Start(tmp_path / "runs" / "a"))
+    found = [path for path in result.run_dir.rglob("*") if path.is_file() and b"hunter2" in path.read_bytes()]
+    assert {path.name for path in found} <= {"config.json", "journal.sqlite", "journal.sqlite-wal"}
+    for path in (*found, RunFolder(result.run_dir).journal):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    for folder in (result.run_dir, result.run_dir.parent):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_a_resumed_run_says_which_settings_are_others_now(user: Path, tmp_path: Path) -> None:
+    run_tiny(tiny_config(user, "stop.max_env_steps=60"), Start(tmp_path / "run"))
+    other = tiny_config(user, "stop.max_env_steps=90", "seed=8", "learner.learning_rate=0.5")
+    folder = RunFolder(run_tiny(other, Start(tmp_path / "run", "resume")).run_dir)
+    log = folder.serial_evaluator_log.read_text()
+    assert "goes on with other settings than before: seed is 8 and was 3; " in log
+    assert "stop.max_env_steps is 90 and was 60 (the former ones are in config_1.json)" in log
+    assert load_config(folder.root / "config_1.json").config.seed == 3

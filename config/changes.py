@@ -1,0 +1,84 @@
+"""What a resumed run does differently from the life before it: settings that have changed, and the former ones kept."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import cast
+
+from pydantic import JsonValue
+
+from remuda.config.load import EXP_NAME
+from remuda.config.plain import plain
+from remuda.config.schema import ExperimentConfig
+from remuda.config.secrets import holds_secrets, masked
+from remuda.storage.atomic import write_bytes
+from remuda.storage.run_folder import RunFolder
+
+_SHOWN = 10
+"""Changes that are told one by one."""
+PRIVATE, SHARED = 0o600, 0o666
+"""Modes of a config.json, before the umask: with a secret in it, and without."""
+
+
+def changed_settings(run_dir: Path, config: ExperimentConfig) -> list[str]:
+    """A line for each setting that the run's config.json has otherwise; none where there is no such file.
+
+    Secrets are masked."""
+    try:
+        former: JsonValue = json.loads(RunFolder(run_dir).config_json.read_bytes())
+    except (OSError, ValueError):
+        return []
+    if not isinstance(former, dict):
+        return []
+    former.pop(EXP_NAME, None)
+    return changes(former, cast("dict[str, JsonValue]", plain(config)))
+
+
+def changes(former: dict[str, JsonValue], now: dict[str, JsonValue]) -> list[str]:
+    """`seed is 2 and was 1`, and the like, in the order of the settings."""
+    before, after = _flat(former), _flat(now)
+    shown_before, shown_after = _flat(masked(former)), _flat(masked(now))
+    return [
+        f"{key} is {_text(shown_after, key)} and was {_text(shown_before, key)}"
+        for key in (*after, *(key for key in before if key not in after))
+        if before.get(key) != after.get(key)
+    ]
+
+
+def told(changed: list[str]) -> str:
+    """All of them in one sentence, the first few by name."""
+    more = f"; and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
+    return f"goes on with other settings than before: {'; '.join(changed[:_SHOWN])}{more}"
+
+
+def keep_former(run_dir: Path) -> Path:
+    """Keep the run's config.json, which is about to be replaced, as config_1.json, config_2.json, …; returns its place.
+
+    Raises OSError."""
+    former = RunFolder(run_dir).config_json
+    number = 1
+    while os.path.lexists(place := run_dir / f"config_{number}.json"):
+        number += 1
+    content = former.read_bytes()
+    write_bytes(place, content, durable=True, mode=config_mode(json.loads(content)))
+    return place
+
+
+def config_mode(settings: JsonValue) -> int:
+    """Who may read a config.json with these settings."""
+    return PRIVATE if holds_secrets(settings) else SHARED
+
+
+def _flat(value: JsonValue, prefix: str = "") -> dict[str, JsonValue]:
+    if not isinstance(value, dict) or not value:
+        return {prefix: value}
+    found: dict[str, JsonValue] = {}
+    for key, one in value.items():
+        found |= _flat(one, f"{prefix}.{key}" if prefix else key)
+    return found
+
+
+def _text(settings: dict[str, JsonValue], key: str) -> str:
+    return json.dumps(settings[key]) if key in settings else "not set"

@@ -164,8 +164,9 @@ class DqnConfig(Section):
     """Share of random actions at env_step 0."""
     epsilon_end: Fraction = 0.05
     """Share of random actions once the decay is over."""
-    epsilon_decay_env_steps: Positive = 10_000
-    """Environment steps over which epsilon falls linearly from start to end."""
+    epsilon_decay_env_steps: Positive | None = None
+    """Environment steps over which epsilon falls linearly from start to end; null is a fifth of stop.max_env_steps, and
+    a million at most."""
     target_update_iters: Positive = 250
     """Gradient updates between hard copies of the online network into the target network."""
 
@@ -325,6 +326,9 @@ class EvaluatorConfig(Section):
     episodes: Annotated[NonNegative, Field(le=MOST_EVALUATION_EPISODES)] = 5
     """Episodes per evaluation, shared between the evaluators; their seeds are the same at every evaluation. 0 plays
     none: checkpoints are judged by how the training episodes before them went."""
+    max_episode_steps: Positive = 30_000
+    """Longest episode of an evaluation in steps, which is cut there with a warning: an environment without a limit of
+    its own may never end one. Above the 27,000 steps of the longest Atari games."""
     interval_env_steps: Positive = 5_000
     """Environment steps between evaluations (or judgements). The first evaluation plays the initial policy at
     env_step 0."""
@@ -382,7 +386,8 @@ class StopConfig(Section):
     max_train_iters: Positive | None = None
     """Gradient updates."""
     max_wall_s: PositiveFloat | None = None
-    """Seconds since the run started."""
+    """Seconds since the run started. An evaluation that is under way then, and that of the last checkpoint, may take a
+    tenth of it longer, at least 5 s and at most 600 s, and is given up after that."""
 
 
 class LogConfig(Section):

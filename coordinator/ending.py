@@ -15,6 +15,7 @@ from remuda.coordinator.judging import Judging
 from remuda.coordinator.leases import LeaseBook
 from remuda.coordinator.memory import Stage
 from remuda.coordinator.scheduler import ROLES
+from remuda.coordinator.stopping import longer_s
 from remuda.coordinator.team import Team
 from remuda.wire.messages import Counters
 
@@ -36,6 +37,9 @@ class Ending:
     nobody_comes: bool = False
     """The coordinator itself ends: nobody joins its herd any more, and who is there may be leaving as well."""
     _deadline_s: float = field(default=0.0, init=False)
+    _awaited: str | None = field(default=None, init=False)
+    """The evaluation that was waited for when it was last looked, and since when."""
+    _awaited_since_s: float = field(default=0.0, init=False)
     _alone_since_s: float | None = field(default=None, init=False)
     """Since when an evaluator is lacking; None while there is one or none is needed."""
 
@@ -48,6 +52,14 @@ class Ending:
     def lacks_evaluator(self) -> bool:
         """The last checkpoint is to be played, and nobody is there to play it."""
         return self.stage == "settling" and self.judging.lacks_evaluator
+
+    @property
+    def awaits_evaluation(self) -> str | None:
+        """The checkpoint, by file name, whose evaluation alone keeps the run from being over."""
+        commander = self.judging.commander
+        if self.stage != "settling" or not commander.final_saved or commander.settled or commander.evaluating is None:
+            return None
+        return commander.evaluating.file
 
     def begin(self, end: End, now_s: float) -> list[Step]:
         """Something has ended the run."""
@@ -62,8 +74,10 @@ class Ending:
             steps += self._settle(counters, now_s)
         if self.stage == "settling":
             steps += self._make_do(counters, now_s)
-            if self.judging.commander.settled or self._is_late(now_s) or self._is_alone(now_s):
-                steps += self._release(now_s)
+            steps += self._say_what_is_awaited(now_s)
+            too_late = self._is_late(now_s) or self._time_is_over(counters, now_s)
+            if self.judging.commander.settled or too_late or self._is_alone(now_s):
+                steps += self._release(counters, now_s)
         if self.stage == "releasing" and self._is_late(now_s):
             for role in ROLES:
                 steps += self.team.dismiss(role)
@@ -75,6 +89,21 @@ class Ending:
 
     def _is_late(self, now_s: float) -> bool:
         return now_s > self._deadline_s
+
+    def _time_is_over(self, counters: Counters, now_s: float) -> bool:
+        """stop.max_wall_s bounds the last evaluation too; it is not there to pay for what held up its beginning."""
+        bound_s, awaited = self.judging.commander.config.stop.max_wall_s, self.awaits_evaluation
+        if bound_s is None or awaited is None or awaited != self._awaited:
+            return False
+        return min(counters.wall_s - bound_s, now_s - self._awaited_since_s) >= longer_s(bound_s)
+
+    def _say_what_is_awaited(self, now_s: float) -> list[Step]:
+        """Once for each evaluation."""
+        awaited = self.awaits_evaluation
+        if awaited is None or awaited == self._awaited:
+            return []
+        self._awaited, self._awaited_since_s = awaited, now_s
+        return [Say(self.experiment, f"waits for the evaluation of {awaited}")]
 
     def _make_do(self, counters: Counters, now_s: float) -> list[Step]:
         """Who begins anew begins at the newest checkpoint: nothing is gained by waiting for another learner."""
@@ -96,10 +125,13 @@ class Ending:
         decisions = self.judging.commander.save_final()
         return dismissed + self.judging.carry_out(decisions, counters, now_s)
 
-    def _release(self, now_s: float) -> list[Step]:
+    def _release(self, counters: Counters, now_s: float) -> list[Step]:
         steps: list[Step] = []
         commander = self.judging.commander
-        if not commander.settled:
+        if self._time_is_over(counters, now_s):
+            text = f"the evaluation of {self.awaits_evaluation} is given up: stop.max_wall_s is over"
+            steps.append(Say(self.experiment, text, "warning"))
+        elif not commander.settled:
             text = "the last checkpoint or its evaluation could not be had"
             steps.append(Say(self.experiment, text, "warning"))
         elif commander.evaluating is not None:

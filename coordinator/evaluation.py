@@ -38,6 +38,10 @@ class EvaluationResult:
         except (OverflowError, ValueError):
             return math.nan
 
+    def cut(self, max_episode_steps: int) -> int:
+        """How many episodes are so long that they were cut."""
+        return sum(length >= max_episode_steps for length in self.lengths)
+
     def memory(self) -> ResultMemory:
         """What a restarted coordinator has to know."""
         info = merged([self.info])

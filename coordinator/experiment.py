@@ -148,6 +148,8 @@ class Experiment:
         explained = None if self.over else self._staffing.explain(now_s, running=self.state == "running")
         if self.held_up is not None and not self.over:
             explained = f"held up: {self.held_up}"
+        if explained is None and not self.over and (awaited := self._ending.awaits_evaluation) is not None:
+            explained = f"waits for the evaluation of {awaited}"
         return self._standing.status(explained, now_s)
 
     def work_share(self, worker: str) -> float | None:

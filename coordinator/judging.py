@@ -95,9 +95,11 @@ class Judging:
         self._evaluation = None
         result = evaluation.result(now_s)
         verdict = self.commander.evaluated(result)
-        steps.append(Emit(self._experiment, evaluation_report(result)))
+        cut = result.cut(self.commander.config.evaluator.max_episode_steps)
+        steps.append(Emit(self._experiment, evaluation_report(result, cut=cut)))
         steps.append(RecordReward(self._experiment, result.record.train_iter, result.reward_mean, verdict.best))
-        steps.append(Say(self._experiment, verdict_line(result, is_best=verdict.best, best=self.commander.best)))
+        line = verdict_line(result, is_best=verdict.best, best=self.commander.best, cut=cut)
+        steps.append(Say(self._experiment, line, "warning" if cut else "info"))
         row = self._progress.evaluated(result)
         if row is not None:
             steps.append(WriteProgress(self._experiment, row))

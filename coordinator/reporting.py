@@ -42,8 +42,8 @@ def throughput_report(
     )
 
 
-def evaluation_report(result: EvaluationResult) -> EvaluationReport:
-    """The table of an evaluation."""
+def evaluation_report(result: EvaluationResult, *, cut: int = 0) -> EvaluationReport:
+    """The table of an evaluation; `cut` is how many of its episodes were cut."""
     return EvaluationReport(
         train_iter=result.record.train_iter,
         env_step=result.record.env_step,
@@ -52,15 +52,17 @@ def evaluation_report(result: EvaluationResult) -> EvaluationReport:
         lengths=result.lengths,
         duration_s=result.duration_s,
         info=result.info,
+        cut=cut,
     )
 
 
-def verdict_line(result: EvaluationResult, *, is_best: bool, best: Judged | None) -> str:
-    """What the commander says of an evaluation."""
-    return (
+def verdict_line(result: EvaluationResult, *, is_best: bool, best: Judged | None, cut: int = 0) -> str:
+    """What the commander says of an evaluation; `cut` is how many of its episodes were cut."""
+    said = (
         f"evaluation of {result.record.file} at env_step {result.record.env_step}: mean return "
         f"{result.reward_mean:.6g} over {len(result.returns)} episodes ({_comparison(is_best, best)})"
     )
+    return f"{said}; {cut} of them cut at evaluator.max_episode_steps" if cut else said
 
 
 def training_verdict_line(result: EvaluationResult, *, is_best: bool, best: Judged | None) -> str:

@@ -18,6 +18,15 @@ def used_up(stop: StopConfig, counters: Counters) -> End | None:
     return None
 
 
+def longer_s(max_wall_s: float) -> float:
+    """How many seconds beyond stop.max_wall_s an evaluation is waited for."""
+    return min(max(LONGER * max_wall_s, LEAST_LONGER_S), MOST_LONGER_S)
+
+
+LONGER, LEAST_LONGER_S, MOST_LONGER_S = 0.1, 5.0, 600.0
+"""A share of stop.max_wall_s, and its bounds in seconds."""
+
+
 def solved(stop: StopConfig, record: CheckpointRecord, reward: float) -> End | None:
     """The end where the mean evaluation return of this checkpoint has reached the stop value."""
     if stop.stop_value is not None and reward >= stop.stop_value:  # false for nan

@@ -33,6 +33,8 @@ class Episode:
     """Steps."""
     info: Mapping[str, float] = field(default_factory=dict[str, float])
     """What the environment reported with the last step, of what was asked for."""
+    cut: bool = False
+    """It had not ended: `max_episode_steps` cut it."""
 
 
 def merged_info(episodes: Sequence[Episode]) -> dict[str, list[float]]:
@@ -96,11 +98,14 @@ def evaluate(
         progress(len(playing))
         still_playing: list[_Slot] = []
         for slot, action in zip(playing, actions, strict=True):
-            if not _step(slot, action) and slot.length != max_episode_steps:
+            over = _step(slot, action)
+            if not over and slot.length != max_episode_steps:
                 still_playing.append(slot)
                 continue
             reported = of_single(slot.info, episode_info)
-            episodes[slot.position] = Episode(slot.seed, slot.env_index, slot.return_, slot.length, reported)
+            episodes[slot.position] = Episode(
+                slot.seed, slot.env_index, slot.return_, slot.length, reported, cut=not over
+            )
             finished(episodes[slot.position], len(episodes))
             if waiting:
                 still_playing.append(_begin(slot.env_index, slot.env, waiting))

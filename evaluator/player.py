@@ -59,6 +59,7 @@ class CheckpointPlayer:
             policy,
             seeds=[episode_seed(self._config.seed, number) for number in numbers],
             rng=generator(self._config.seed, "evaluator", 0, "actions"),
+            max_episode_steps=self._config.evaluator.max_episode_steps,
             episode_info=self._config.env.episode_info,
             progress=progress,
             finished=finished,
@@ -78,4 +79,16 @@ def episode_report(episode: Episode, count: int, *, train_iter: int, env_step: i
         env=episode.env_index,
         final_reward=episode.return_,
         episode=count,
+        cut_after=episode.length if episode.cut else None,
+    )
+
+
+def cut_warning(episodes: Sequence[Episode]) -> str | None:
+    """What is to be said of an evaluation whose episodes were cut; None where none was."""
+    cut = [episode.length for episode in episodes if episode.cut]
+    if not cut:
+        return None
+    return (
+        f"{len(cut)} of {len(episodes)} evaluation episodes had not ended after {max(cut)} steps and were cut: their "
+        "returns are what they had brought by then; raise evaluator.max_episode_steps where episodes are longer"
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from remuda.config.schema import ExperimentConfig
 from remuda.evaluator.evaluate import Episode, merged_info
-from remuda.evaluator.player import CheckpointPlayer, episode_report
+from remuda.evaluator.player import CheckpointPlayer, cut_warning, episode_report
 from remuda.logbook.book import evaluator_logbook
 from remuda.logbook.episode_reports import EvaluationReport
 from remuda.logbook.timers import Timers
@@ -94,8 +94,12 @@ class EvaluatorWork:
             lengths=[episode.length for episode in episodes],
             info=merged_info(episodes),
             duration_s=time.monotonic() - started_s,
+            cut=sum(episode.cut for episode in episodes),
         )
         self._log.emit(report)
+        warning = cut_warning(episodes)
+        if warning is not None:
+            self._log.say("evaluator", warning, level="warning")
         self._link.send(
             EvaluationDone(
                 self._assign.lease,

@@ -93,6 +93,8 @@ class EpisodeReport(Report):
     """The episode's undiscounted return."""
     episode: int
     """How many have ended in this evaluation, this one included."""
+    cut_after: int | None = None
+    """Steps after which it was cut; null where it ended by itself."""
 
     @property
     def topic(self) -> Topic:
@@ -102,9 +104,10 @@ class EpisodeReport(Report):
         return {"env": self.env, "final_reward": self.final_reward, "episode": self.episode}
 
     def text(self) -> str:
+        cut = "" if self.cut_after is None else f", cut after {self.cut_after} steps"
         return (
             f"[EVALUATOR] env {self.env} finished episode, final reward: {self.final_reward:.4f}, "
-            f"current episode: {self.episode}"
+            f"current episode: {self.episode}{cut}"
         )
 
 
@@ -119,6 +122,8 @@ class EvaluationReport(Report):
     duration_s: float
     info: Mapping[str, Sequence[float]] = field(default_factory=dict[str, list[float]])
     """What the episodes reported besides, by name."""
+    cut: int = 0
+    """How many of them were cut before they had ended."""
 
     @property
     def topic(self) -> Topic:
@@ -146,6 +151,8 @@ class EvaluationReport(Report):
             "reward_max": statistics["reward_max"],
             "reward_min": statistics["reward_min"],
         }
+        if self.cut:
+            fields["cut_count"] = self.cut
         return {**fields, **_beyond(statistics, fields)}
 
     def text(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from remuda.config.schema import BufferConfig, DqnConfig, ExperimentConfig, PolicyConfig
+from remuda.config.schema import BufferConfig, DqnConfig, ExperimentConfig, PolicyConfig, StopConfig
 
 
 def linear(start: float, end: float, *, duration: int, at: int) -> float:
@@ -19,19 +19,28 @@ def exploration(config: ExperimentConfig, *, env_step: int) -> dict[str, float]:
 
     The schedule counts accepted environment steps, so it goes on where it was after a restart.
     """
-    return _at(config.policy, sys.maxsize if config.learner.inference else env_step)
+    if not isinstance(config.policy, DqnConfig):
+        return {}
+    at = sys.maxsize if config.learner.inference else env_step
+    start, end = config.policy.epsilon_start, config.policy.epsilon_end
+    return {"epsilon": linear(start, end, duration=epsilon_decay_env_steps(config.policy, config.stop), at=at)}
+
+
+def epsilon_decay_env_steps(policy: DqnConfig, stop: StopConfig) -> int:
+    """Environment steps until exploration is at its least."""
+    if policy.epsilon_decay_env_steps is not None:
+        return policy.epsilon_decay_env_steps
+    return max(1, min(stop.max_env_steps // DECAY_PARTS, LONGEST_DECAY_ENV_STEPS))
+
+
+DECAY_PARTS = 5
+"""Exploration falls over one of so many parts of a run."""
+LONGEST_DECAY_ENV_STEPS = 1_000_000
 
 
 def least_exploration(policy: PolicyConfig) -> dict[str, float]:
     """What the schedule ends at."""
-    return _at(policy, sys.maxsize)
-
-
-def _at(policy: PolicyConfig, env_step: int) -> dict[str, float]:
-    if not isinstance(policy, DqnConfig):
-        return {}
-    decay = policy.epsilon_decay_env_steps
-    return {"epsilon": linear(policy.epsilon_start, policy.epsilon_end, duration=decay, at=env_step)}
+    return {"epsilon": policy.epsilon_end} if isinstance(policy, DqnConfig) else {}
 
 
 def importance_beta(buffer: BufferConfig, train_iter: int) -> float:

@@ -9,8 +9,9 @@ from remuda.coordinator.decisions import Decision, End, JudgeByTraining, Save, S
 from remuda.coordinator.evaluation import EvaluationResult
 from remuda.coordinator.progress import ProgressRows
 from remuda.coordinator.reporting import evaluation_report, training_verdict_line, verdict_line
+from remuda.coordinator.stopping import longer_s
 from remuda.evaluator.evaluate import Episode, merged_info
-from remuda.evaluator.player import episode_report
+from remuda.evaluator.player import cut_warning, episode_report
 from remuda.policy.algorithms import make_policy
 from remuda.policy.base import Policy
 from remuda.runner.keeping import Keeper
@@ -18,9 +19,29 @@ from remuda.runner.parts import EXPLORATION, Parts, Watch
 from remuda.runner.standing import Standing
 from remuda.wire.messages import CheckpointRecord, Counters
 
+LONG_S = 30.0
+"""An evaluation that takes longer is told of in the log, and again after so long."""
 
-class _InterruptedError(Exception):
-    """An evaluation is given up, since the run is to end."""
+
+class _GivenUpError(Exception):
+    """An evaluation is given up, since the run is to end; the message says why."""
+
+
+@dataclass
+class _UnderWay:
+    """An evaluation."""
+
+    record: CheckpointRecord
+    episodes: int
+    started_s: float
+    """On the clock, as the next."""
+    said_s: float
+    over: int = 0
+    """Episodes that have ended."""
+
+    def text(self) -> str:
+        """For people."""
+        return f"evaluating {self.record.file}: {self.over} of {self.episodes} episodes are over"
 
 
 @dataclass
@@ -33,6 +54,7 @@ class Judging:
     progress: ProgressRows
     keeper: Keeper
     _judged: Policy = field(init=False)
+    _under_way: _UnderWay | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         algorithm = self.parts.algorithm
@@ -73,6 +95,7 @@ class Judging:
         assert record.train_iter == standing.learner.train_iter, "the learner has gone on"
         started_s = self.watch.clock()
         self._judged.load_state(self.parts.algorithm.acting_state())
+        self._under_way = _UnderWay(record, self.parts.config.evaluator.episodes, started_s, started_s)
         try:
             episodes = self.parts.player.play_policy(
                 self._judged,
@@ -80,10 +103,15 @@ class Judging:
                 progress=self._goes_on,
                 finished=lambda episode, count: self._episode_finished(record, episode, count),
             )
-        except _InterruptedError:
+        except _GivenUpError as why:
             commander.abandon_work()
-            self._say(f"evaluation of {record.file} given up: {self.watch.stop.reason}")
+            self._say(f"evaluation of {record.file} given up: {why}")
             return
+        finally:
+            self._under_way = standing.waiting_for = None
+        warning = cut_warning(episodes)
+        if warning is not None:
+            self.parts.logbook.say("evaluator", warning, level="warning")
         returns = tuple(episode.return_ for episode in episodes)
         lengths = tuple(episode.length for episode in episodes)
         result = EvaluationResult(record, returns, lengths, self.watch.clock() - started_s, merged_info(episodes))
@@ -91,8 +119,9 @@ class Judging:
         row = self.progress.evaluated(result)
         if row is not None:
             self.parts.logbook.progress(row)
-        self.parts.logbook.emit(evaluation_report(result))
-        self._keep_verdict(result, verdict, verdict_line(result, is_best=verdict.best, best=commander.best))
+        cut = sum(episode.cut for episode in episodes)
+        self.parts.logbook.emit(evaluation_report(result, cut=cut))
+        self._keep_verdict(result, verdict, verdict_line(result, is_best=verdict.best, best=commander.best, cut=cut))
 
     def _judge_by_training(self, record: CheckpointRecord) -> None:
         commander = self.standing.commander
@@ -116,10 +145,24 @@ class Judging:
         self.keeper.commit(standing.reached(counters), standing.state)
 
     def _goes_on(self, env_steps: int) -> None:
+        """Some steps of an evaluation were taken. Raises _GivenUpError where it is to end; else shows how far it is."""
         if self.watch.stop.ending:
-            raise _InterruptedError
+            raise _GivenUpError(self.watch.stop.reason)
+        under_way, now_s, bound_s = self._under_way, self.watch.clock(), self.parts.config.stop.max_wall_s
+        assert under_way is not None, "somebody plays"
+        if bound_s is not None and now_s - self.standing.started_s - bound_s >= longer_s(bound_s):
+            raise _GivenUpError("stop.max_wall_s is over")
+        self.standing.waiting_for = under_way.text()
+        status = self.standing.news(now_s)
+        if status is not None:
+            self.watch.on_progress(status)
+        if now_s - under_way.said_s >= LONG_S:
+            under_way.said_s = now_s
+            self._say(f"{under_way.text()} after {now_s - under_way.started_s:.0f} s")
 
     def _episode_finished(self, record: CheckpointRecord, episode: Episode, count: int) -> None:
+        if self._under_way is not None:
+            self._under_way.over = count
         report = episode_report(episode, count, train_iter=record.train_iter, env_step=record.env_step)
         self.parts.logbook.emit(report)
 

@@ -34,6 +34,8 @@ class Standing:
     policy: PolicyRef
     """That the collector acts with."""
     state: ExperimentState = "running"
+    waiting_for: str | None = None
+    """What keeps the run from collecting and learning."""
     _rates: tuple[Rate, Rate] = field(default_factory=lambda: (Rate(), Rate()), init=False)
     _shown_s: float = field(default=float("-inf"), init=False)
 
@@ -87,5 +89,5 @@ class Standing:
             train_iters_per_s=train_rate.per_s(),
             policy_lag=self.experience.policy_lag(self.policy),
             samples_per_insert=self.experience.samples_per_insert,
-            waiting_for=None,
+            waiting_for=self.waiting_for,
         )

@@ -14,7 +14,8 @@ from remuda.wire.messages import AnyMessage, Evaluate, ExperimentStatus, Role, S
 
 def at_its_end(role: Role, *, deaf: bool, **sections: object) -> tuple[World, Worker]:
     """A run that has just been ended, and a worker of it that is deaf, or plays its last evaluation for ever."""
-    world = World(config(**{"stop": {"max_wall_s": 5.0}, **sections}))
+    stop = {"max_env_steps": 1_500} if role == "evaluator" else {"max_wall_s": 5.0}
+    world = World(config(**{"stop": stop, **sections}))
     world.herd(collectors=2)
     world.submit()
     world.step()
@@ -74,19 +75,42 @@ def test_an_evaluator_that_plays_for_ever_is_waited_for_as_long_and_lets_go_when
     assert told(world, "is dismissed") == []
 
 
+def until_nobody_plays(world: World) -> None:
+    while world.experiment().waiting_for != "waits for 1 evaluator (0 free)":
+        world.step()
+
+
+@pytest.mark.parametrize(("max_wall_s", "longer_s"), [(5.0, 5.0), (80.0, 8.0)])
+def test_the_last_evaluation_takes_little_longer_than_the_run_may(max_wall_s: float, longer_s: float) -> None:
+    world, _ = at_its_end("evaluator", deaf=False, stop={"max_wall_s": max_wall_s})
+    status, took_s = ended(world)
+    assert (status.state, status.reason) == ("finished", "max_wall_s")
+    assert took_s == pytest.approx(longer_s, abs=20 * STEP_S)
+    assert max(world.records) == status.train_iter
+    file = f"iteration_{status.train_iter}.pth.tar"
+    assert told(world, f"waits for the evaluation of {file}")
+    assert len(told(world, f"the evaluation of {file} is given up: stop.max_wall_s is over")) == 1
+    assert all(not worker.lease for worker in world.workers.values())
+
+
+def test_it_says_that_it_waits_for_the_last_evaluation() -> None:
+    world, _ = at_its_end("evaluator", deaf=False)
+    for _ in range(100):
+        world.step()
+    last = max(world.records)
+    assert world.experiment().waiting_for == f"waits for the evaluation of iteration_{last}.pth.tar"
+
+
 @pytest.mark.parametrize("coordinator_dies", [False, True])
 def test_an_evaluator_that_dies_in_the_last_evaluation_is_replaced(coordinator_dies: bool) -> None:
     world, dead = at_its_end("evaluator", deaf=False)
     world.kill(dead)
-    while world.experiment().waiting_for is None:
-        world.step()
+    until_nobody_plays(world)
     began_s = world.now_s
     if coordinator_dies:
         world.crash()
-        while world.experiment().waiting_for is None:
-            world.step()
+        until_nobody_plays(world)
     assert world.experiment().state == "stopping"
-    assert world.experiment().waiting_for == "waits for 1 evaluator (0 free)"
     world.add("evaluator", 7)
     status, _ = ended(world)
     assert status.state == "finished"
@@ -130,8 +154,7 @@ def test_nobody_is_waited_for_when_the_coordinator_ends_as_well(waits_already: b
     world, dead = at_its_end("evaluator", deaf=False)
     if waits_already:
         world.kill(dead)
-        while world.experiment().waiting_for is None:
-            world.step()
+        until_nobody_plays(world)
     else:
         dead.leave()
     world.ask(Shutdown("enough"))

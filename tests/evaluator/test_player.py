@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from remuda.config.schema import EnvConfig
+from remuda.config.schema import EnvConfig, EvaluatorConfig
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.make import SingleEnv, make_single
 from remuda.evaluator import player as evaluator_player
-from remuda.evaluator.player import CheckpointPlayer, episode_report
+from remuda.evaluator.player import CheckpointPlayer, cut_warning, episode_report
 from remuda.learner import checkpoint
 from remuda.learner.checkpoint import CheckpointError, Progress
 from remuda.tests.policy.cases import config, dqn
@@ -63,6 +63,16 @@ def test_steps_and_episodes_are_told_as_they_come(saved: Path) -> None:
     assert sum(steps) == sum(episode.length for episode in episodes)
     assert [line.rsplit(" ", 1)[1] for line in lines] == ["1", "2", "3"]
     assert all(line.startswith("[EVALUATOR] env ") for line in lines)
+
+
+def test_episodes_are_cut_where_the_config_says(saved: Path) -> None:
+    short = config().model_copy(update={"evaluator": EvaluatorConfig(max_episode_steps=3)})
+    with closing(CheckpointPlayer(short, num_envs=2)) as one, player(2) as other:
+        cut, whole = (each.play(saved, first_episode=0, episodes=3) for each in (one, other))
+    assert [(episode.length, episode.cut) for episode in cut] == [(3, True)] * 3
+    assert not any(episode.cut for episode in whole)
+    assert cut_warning(whole) is None
+    assert str(cut_warning([*cut, *whole])).startswith("3 of 6 evaluation episodes had not ended after 3 steps")
 
 
 def test_a_player_that_cannot_be_made_leaves_no_environment_open(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from remuda.config.schema import (
     LearnerConfig,
     PolicyConfig,
     PpoConfig,
+    StopConfig,
 )
 from remuda.policy.schedules import exploration, importance_beta, least_exploration, linear
 from remuda.tests.imports import imported_by
@@ -50,6 +51,17 @@ def test_epsilon_counts_environment_steps_not_updates() -> None:
     assert exploration(config, env_step=0) == {"epsilon": 1.0}
     assert exploration(config, env_step=500)["epsilon"] == pytest.approx(0.55)
     assert exploration(config, env_step=10**6) == least_exploration(config.policy) == {"epsilon": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("asked", "max_env_steps", "decay"),
+    [(None, 1, 1), (None, 250_000, 50_000), (None, 10**8, 1_000_000), (300, 250_000, 300)],
+)
+def test_exploration_lasts_a_share_of_the_run_unless_told(asked: int | None, max_env_steps: int, decay: int) -> None:
+    policy, stop = DqnConfig(epsilon_decay_env_steps=asked), StopConfig(max_env_steps=max_env_steps)
+    config = an_experiment(policy).model_copy(update={"stop": stop})
+    assert exploration(config, env_step=decay) == {"epsilon": policy.epsilon_end}
+    assert exploration(config, env_step=decay - 1)["epsilon"] > policy.epsilon_end
 
 
 def test_a_run_that_learns_nothing_explores_as_little_as_it_ever_would() -> None:

@@ -35,8 +35,8 @@ class Walk(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(-20.0, 20.0, (2,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
 
-    def __init__(self, fails_at=None, ends_by="error"):
-        self.steps, self.fails_at, self.ends_by = 0, fails_at, ends_by
+    def __init__(self, fails_at=None, ends_by="error", endless=False):
+        self.steps, self.fails_at, self.ends_by, self.endless = 0, fails_at, ends_by, endless
         MADE.append(self)
 
     def reset(self, *, seed=None, options=None):
@@ -52,13 +52,14 @@ class Walk(gymnasium.Env):
         self.time += 1
         self.place += 1.0 if action else -1.0
         info = {"steps_to_go": self.length - self.time, "side": float(np.sign(self.place))}
-        return self.seen(), -abs(self.place), self.place > 6.0, self.time >= self.length, info
+        over = (False, False) if self.endless else (self.place > 6.0, self.time >= self.length)
+        return self.seen(), -abs(self.place), *over, info
 
     def seen(self):
         return np.array([self.place, self.time], np.float32)
 
-def make(fails_at=None, ends_by="error", token=None):
-    return Walk(fails_at, ends_by)
+def make(fails_at=None, ends_by="error", token=None, endless=False):
+    return Walk(fails_at, ends_by, endless)
 """,
 }
 

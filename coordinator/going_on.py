@@ -82,7 +82,7 @@ def catch_up(checkpoints: CheckpointIndex, memory: RunMemory) -> None:
 def show_again(log: Logbook, memory: RunMemory, config: ExperimentConfig) -> None:
     """What was journaled in the last moment, and may not have got into progress.txt and the curves any more."""
     for row in memory.experiment.progress.given:
-        if log.progress_file is not None and log.progress_file.rows <= row.epoch:
+        if log.progress_file is not None and log.progress_file.next_epoch <= row.epoch:
             log.progress(row)
     last = memory.experiment.judging.commander.last
     if last is None or config.evaluator.episodes == 0:  # without evaluations training episodes have judged
@@ -100,7 +100,7 @@ def resumed_at(
         return None
     assert log.progress_file is not None, "a commander's logbook has one"
     published = _published(policy_file)  # maybe by a learner that came after the one of the checkpoint
-    return Resumed(record, counters, max(record.policy, published), checkpoints.best, log.progress_file.rows)
+    return Resumed(record, counters, max(record.policy, published), checkpoints.best, log.progress_file.next_epoch)
 
 
 def _published(policy_file: Path) -> PolicyRef:

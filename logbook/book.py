@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 import time
@@ -14,6 +15,7 @@ from typing import Literal, Protocol
 
 from remuda.logbook.background import BackgroundSink
 from remuda.logbook.lines import TextLog
+from remuda.logbook.outages import Outages, Written
 from remuda.logbook.progress import ProgressFile, ProgressRow
 from remuda.logbook.reports import Report, Topic
 from remuda.logbook.sinks import CurveView, TextView, View
@@ -57,12 +59,17 @@ class RowSink(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class _Timers:
+    path: Path
+
+
 @dataclass
 class Logbook:
     """Fans each report out to the views of its topic, and plain lines to the log of their source.
 
-    Nothing here fails a run: a file that cannot be written is reported once on standard error and left alone from
-    then on, while the others go on. Not for use by several threads at once.
+    Nothing here fails a run: a file that cannot be written is reported, tried again after a pause, and reported again
+    when it can be, with how much it lacks; the others go on. Not for use by several threads at once.
     """
 
     logs: Mapping[Source, TextLog]
@@ -72,53 +79,55 @@ class Logbook:
     timers_file: Path | None = None
     sinks: list[RowSink] = field(default_factory=list["RowSink"])
     """Where the rows of progress.txt go besides; see attach_sinks."""
-    _failed: dict[Path, str] = field(default_factory=dict[Path, str])
+    clock: Callable[[], float] = time.monotonic
+    """Seconds."""
+
+    def __post_init__(self) -> None:
+        self._outages = Outages(self.clock)
+        self._timers = None if self.timers_file is None else _Timers(self.timers_file)
 
     def emit(self, report: Report) -> None:
         """Show a report in every view of its topic. Raises KeyError where this role has none for it."""
         for view in self.views[report.topic]:
-            if view.path not in self._failed:
-                self._attempt(view.path, partial(view.show, report))
+            self._attempt(view.file, partial(view.show, report))
 
     def say(self, source: Source, text: str, *, level: Literal["info", "warning", "error"] = "info") -> None:
         """Write a plain record in a source's log. Raises KeyError where this role does not open that log."""
         log = self.logs[source]
-        if log.path not in self._failed:
-            self._attempt(log.path, partial(log.write, _LEVELS[level], text))
+        self._attempt(log, partial(log.write, _LEVELS[level], text))
 
     def progress(self, row: ProgressRow) -> None:
         """Append a row to progress.txt, where this role writes it, and pass it to every sink."""
         file = self.progress_file
-        if file is not None and file.path not in self._failed:
-            self._attempt(file.path, partial(file.row, row))
-        working = [sink for sink in self.sinks if sink.path not in self._failed]
-        for sink in working:
-            self._attempt(sink.path, partial(sink.row, row.record()))
-            if sink.path in self._failed:
-                warning = f"{sink.path} is given up, and the run goes on: {self._failed[sink.path]}"
-                self.say("commander", warning, level="warning")
+        if file is not None:
+            self._attempt(file, partial(file.row, row))
+        record = row.record() if self.sinks else {}
+        for sink in self.sinks:
+            self._attempt(sink, partial(sink.row, record))
 
     def rewind(self, train_iter: int) -> None:
         """Cut the curves off beyond this update: a learner goes on from there."""
         for writer in self.writers:
-            if writer.path not in self._failed:
-                self._attempt(writer.path, partial(writer.rewind, train_iter))
+            self._attempt(writer, partial(writer.rewind, train_iter), at_once=True)
 
     def shows_evaluation(self, train_iter: int) -> bool:
-        """Whether the curves that were there when the logbook was opened have the evaluation after this update."""
+        """Whether the curves have the evaluation after this update."""
         return any(writer.newest_step("evaluator_iter") >= train_iter for writer in self.writers)
 
     def timers(self, document: Mapping[str, object]) -> None:
         """Write timers.json anew, where this role writes it."""
-        path = self.timers_file
-        if path is not None and path not in self._failed:
-            self._attempt(path, partial(write_timers, path, document))
+        if self._timers is not None:
+            self._attempt(self._timers, partial(write_timers, self._timers.path, document))
 
     def close(self) -> None:
-        """Close every file, those given up too."""
+        """Close every file, and say which lack what came last. May be called again."""
         progress = () if self.progress_file is None else (self.progress_file,)
         for file in (*self.sinks, *self.logs.values(), *self.writers, *progress):
-            self._attempt(file.path, file.close)
+            self._tell(self._outages.end(file))
+            try:
+                file.close()
+            except Exception as error:  # whatever somebody's sink may raise
+                self._tell(f"{file.path} cannot be closed: {error}")
 
     @property
     def busy(self) -> bool:
@@ -128,8 +137,8 @@ class Logbook:
     def finish(self, deadline_s: float) -> None:
         """After `close`, wait until then (time.monotonic) for the services that some sinks write to."""
         for sink in self.sinks:
-            if isinstance(sink, BackgroundSink) and sink.path not in self._failed:
-                self._attempt(sink.path, partial(sink.finish, deadline_s))
+            if isinstance(sink, BackgroundSink):
+                self._attempt(sink, partial(sink.finish, deadline_s))
 
     def __enter__(self) -> Logbook:
         return self
@@ -140,13 +149,21 @@ class Logbook:
         self.close()
         self.finish(time.monotonic() + SERVICES_END_S)
 
-    def _attempt(self, path: Path, action: Callable[[], None]) -> None:
-        try:
-            action()
-        except Exception as error:
-            if path not in self._failed:
-                print(f"remuda: {path} cannot be written and is given up: {error}", file=sys.stderr)
-            self._failed.setdefault(path, str(error))
+    def _attempt(self, file: Written, action: Callable[[], None], *, at_once: bool = False) -> None:
+        news = self._outages.attempt(file, action, at_once=at_once)
+        if news is None:
+            return
+        self._tell(news.text)
+        if not isinstance(file, TextLog):
+            log = self.logs.get("commander", next(iter(self.logs.values())))
+            self._attempt(log, partial(log.warning, news.text))
+        elif news.works:
+            self._outages.attempt(file, partial(file.warning, news.text))
+
+    def _tell(self, news: str | None) -> None:
+        if news is not None:
+            with contextlib.suppress(OSError, ValueError):  # nobody reads it
+                print(f"remuda: {news}", file=sys.stderr)
 
 
 def serial_logbook(

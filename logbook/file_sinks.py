@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from remuda.logbook.table import Table
+from remuda.storage.appended import AppendedFile
 from remuda.storage.atomic import write_text
 
 _FIRST_COLUMNS = ("env_step", "train_iter", "episode", "wall_s")
@@ -44,12 +45,12 @@ class JsonLinesSink:
         self.path = path
         kept = _lines_to_keep(path, math.inf if resumed_env_step is None else resumed_env_step)
         write_text(path, "".join(kept), durable=True)
-        self._file = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115  (stays open for the run)
+        self._file = AppendedFile(path)
 
     def row(self, record: Mapping[str, float]) -> None:
         """Append a line. Raises OSError."""
         values = {name: value if math.isfinite(value) else None for name, value in record.items()}
-        self._file.write(json.dumps(values) + "\n")
+        self._file.append((json.dumps(values) + "\n").encode())
 
     def close(self) -> None:
         """Close the file."""

@@ -6,11 +6,13 @@ import inspect
 import logging
 import os
 import re
-import sys
 from pathlib import Path
+
+from remuda.storage.appended import AppendedFile
 
 _HERE = os.path.dirname(__file__)
 _CONTINUED_BRACKET = re.compile(r"\n(?=\[)")
+_FORMAT = logging.Formatter("[%(asctime)s][%(filename)s:%(lineno)d][%(levelname)s] %(message)s", "%Y-%m-%d %H:%M:%S")
 
 
 class TextLog:
@@ -23,10 +25,7 @@ class TextLog:
     def __init__(self, path: Path) -> None:
         self.path = path
         _end_torn_line(path)
-        self._handler = _FailingHandler(path, encoding="utf-8")
-        self._handler.setFormatter(
-            logging.Formatter("[%(asctime)s][%(filename)s:%(lineno)d][%(levelname)s] %(message)s", "%Y-%m-%d %H:%M:%S")
-        )
+        self._file = AppendedFile(path)
 
     def info(self, text: str) -> None:
         """Write what happened."""
@@ -44,11 +43,11 @@ class TextLog:
         """Write one record of a `logging` level; control characters are escaped (see `unforgeable`)."""
         file, line = _caller()
         record = logging.LogRecord("", level, file, line, unforgeable(text), None, None)
-        self._handler.handle(record)
+        self._file.append((_FORMAT.format(record) + "\n").encode())
 
     def close(self) -> None:
         """Close the file; the log can be opened again and goes on."""
-        self._handler.close()
+        self._file.close()
 
 
 def unforgeable(text: str) -> str:
@@ -65,13 +64,6 @@ def unforgeable(text: str) -> str:
 def one_line(text: str) -> str:
     r"""Make text safe to stand inside a line or a table cell: newlines and tabs are escaped too."""
     return unforgeable(text.replace("\n", r"\n").replace("\t", r"\t"))
-
-
-class _FailingHandler(logging.FileHandler):
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  (the name is logging's)
-        error = sys.exc_info()[1]
-        if error is not None:
-            raise error
 
 
 def _caller() -> tuple[str, int]:

@@ -113,11 +113,8 @@ class ProgressFile:
         columns = _columns(loss_columns or (), episode_info)
         self._table = Table(path, columns, separator="\t", step_column=_STEP_COLUMN, resumed_step=resumed_env_step)
         self.path = path
-
-    @property
-    def rows(self) -> int:
-        """Rows in the file."""
-        return self._table.rows
+        self.next_epoch = int(float(self._table.last_row.get("Epoch", -1))) + 1
+        """That of the row after the last one in the file. Rows may be missing that no disk would take."""
 
     def row(self, row: ProgressRow) -> None:
         """Append one row. Raises ValueError for a new name that no column can have."""
@@ -125,6 +122,7 @@ class ProgressFile:
         if self._grows and (new := [name for name in values if name not in self._table.columns]):
             self._table.widen(new)
         self._table.append(values)
+        self.next_epoch = row.epoch + 1
 
     def close(self) -> None:
         """Close the file."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from remuda.logbook.lines import TextLog
+from remuda.logbook.outages import Written
 from remuda.logbook.reports import Report
 from remuda.logbook.tensorboard import EventWriter
 from remuda.logbook.training_reports import BufferThroughputReport
@@ -17,7 +17,7 @@ class View(Protocol):
     """Shows reports in one file."""
 
     @property
-    def path(self) -> Path:
+    def file(self) -> Written:
         """Which file."""
         ...
 
@@ -33,9 +33,9 @@ class TextView:
     log: TextLog
 
     @property
-    def path(self) -> Path:
+    def file(self) -> Written:
         """Which file."""
-        return self.log.path
+        return self.log
 
     def show(self, report: Report) -> None:
         """Write the report's text."""
@@ -50,9 +50,9 @@ class CurveView:
     prefix: str
 
     @property
-    def path(self) -> Path:
+    def file(self) -> Written:
         """Which file."""
-        return self.writer.path
+        return self.writer
 
     def show(self, report: Report) -> None:
         """Add a point per value and axis; throughput and vitals have the seconds as their one axis."""

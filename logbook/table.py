@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from remuda.storage.appended import AppendedFile
 from remuda.storage.atomic import write_text
 
 COLUMN = re.compile(r"[A-Za-z_][\w./ -]*")
@@ -35,17 +36,20 @@ class Table:
         kept = self._rows_to_keep(step_column, math.inf if resumed_step is None else resumed_step)
         if not kept:
             kept = [separator.join(_distinct(columns)) + "\n"]
-        write_text(path, "".join(kept), durable=True)
+        text = "".join(kept)
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            write_text(path, text, durable=True)
         self.columns = kept[0].rstrip("\n").split(separator)
-        self.rows = len(kept) - 1
-        """Rows in the file."""
-        self._file = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115  (stays open for the run)
+        self.last_row = (
+            dict(zip(self.columns, kept[-1].rstrip("\n").split(separator), strict=False)) if kept[1:] else {}
+        )
+        """As it was when the file was opened: column to cell; empty where there was none."""
+        self._file = AppendedFile(path)
 
     def append(self, values: Mapping[str, float]) -> None:
         """Append one row; values of other columns are left out. Raises OSError."""
         cells = (str(values.get(column, math.nan)) for column in self.columns)
-        self._file.write(self._separator.join(cells) + "\n")
-        self.rows += 1
+        self._file.append((self._separator.join(cells) + "\n").encode())
 
     def widen(self, columns: Sequence[str]) -> None:
         """Add these columns at the end, with nan in the rows so far: the file is written anew, whole or not at all.
@@ -58,7 +62,7 @@ class Table:
         names = self._separator + self._separator.join(columns)
         write_text(self.path, "\n".join([header + names, *(row + missing for row in rows)]) + "\n", durable=True)
         self._file.close()
-        self._file = open(self.path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115
+        self._file = AppendedFile(self.path)
         self.columns = wider
 
     def close(self) -> None:

@@ -68,7 +68,7 @@ class Run:
         test_returns, test_lengths, test_info, test_env_step = self._test
         self._book.progress(
             ProgressRow(
-                epoch=self._book.progress_file.rows if self._book.progress_file is not None else 0,
+                epoch=self._book.progress_file.next_epoch if self._book.progress_file is not None else 0,
                 env_step=env_step,
                 train_iter=train_iter,
                 episode=self._counters.episode,

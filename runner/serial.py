@@ -201,7 +201,7 @@ def _resumed(checkpoints: CheckpointIndex, continued: _Continued | None, logbook
         counters=continued.state.progress.counters,
         policy=continued.state.progress.policy,
         best=checkpoints.best,
-        progress_rows=logbook.progress_file.rows,
+        progress_rows=logbook.progress_file.next_epoch,
     )
 
 

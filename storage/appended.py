@@ -41,9 +41,9 @@ class AppendedFile:
 
     @property
     def in_place(self) -> bool:
-        """Whether `path` still names this very file."""
+        """Whether `path` still names this very file. ValueError: the file was closed."""
         if self._descriptor is None:
-            return False
+            raise ValueError(f"{self.path} is closed")
         try:
             named, own = os.stat(self.path), os.fstat(self._descriptor)
         except OSError:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import json
+import os
 import re
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -24,6 +28,7 @@ from remuda.logbook.episode_reports import (
     WorkerReport,
 )
 from remuda.logbook.progress import ProgressRow
+from remuda.logbook.row_sinks import SinkContext, attach_sinks
 from remuda.logbook.training_reports import BufferThroughputReport, LearnReport
 from remuda.storage.existing_folder import Mode, prepare
 from remuda.storage.run_folder import RunFolder
@@ -194,10 +199,10 @@ def test_a_view_that_fails_is_reported_once_and_the_others_go_on(
             book.emit(LEARN)
             book.say("learner", "x")
             book.say("buffer", "still here")
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert str(run.learner_log) in error
-    assert "No space left" in error
+    begun, ended = capsys.readouterr().err.splitlines()
+    assert f"{run.learner_log} cannot be written, which is tried again, and the run goes on: " in begun
+    assert "No space left" in begun
+    assert f"{run.learner_log} lacks its last 6 records: " in ended
     assert len(curves(run.serial_tb)["learner_step/total_loss_avg"]) == 3
     assert run.buffer_log.read_text().count("still here") == 3
 
@@ -214,3 +219,58 @@ def test_curves_and_progress_that_fail_leave_the_text(tmp_path: Path, capsys: py
             book.progress(PROGRESS)
     assert capsys.readouterr().err.count("is given up") == 2
     assert run.learner_log.read_text().count("Result ===") == 2
+
+
+class FullDisk:
+    """Takes half of what is written, and then nothing more, until there is room again."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.full = False
+        self._write = os.write
+        patch.setattr(os, "write", self)
+
+    def __call__(self, descriptor: int, data: bytes) -> int:
+        if not self.full:
+            return self._write(descriptor, data)
+        if len(data) < 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return self._write(descriptor, data[: len(data) // 2])
+
+
+def test_a_disk_that_was_full_costs_what_came_meanwhile_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, disk, now_s = a_run(tmp_path, "serial"), FullDisk(monkeypatch), 100.0
+    with serial_logbook(run, ["LossQ"]) as files:
+        attach_sinks(files, ["csv", "jsonl"], SinkContext(run, "x", {}))
+        book = replace(files, clock=lambda: now_s)
+
+        def report(*updates: int) -> None:
+            for i in updates:
+                book.emit(replace(LEARN, train_iter=i, env_step=8 * i))
+                book.progress(replace(PROGRESS, epoch=i, env_step=8 * i))
+                book.say("buffer", f"update {i}")
+
+        report(1, 2)
+        disk.full = True
+        report(3)
+        now_s += 0.5
+        report(4)
+        now_s += 0.6
+        report(5)  # tried in vain
+        disk.full = False
+        now_s += 1.0
+        report(6)  # too early for the second attempt
+        now_s += 10.0
+        report(7, 8)
+    assert curves(run.serial_tb)["learner_step/total_loss_avg"] == [(8 * i, 0.5) for i in (1, 2, 7, 8)]
+    assert [line.split("\t")[0] for line in run.progress.read_text().splitlines()] == ["Epoch", "1", "2", "7", "8"]
+    assert [json.loads(line)["env_step"] for line in run.progress_jsonl.read_text().splitlines()] == [8, 16, 56, 64]
+    assert len(run.progress_csv.read_text().splitlines()) == 5
+    log = run.buffer_log.read_text()
+    assert re.findall(r"INFO\] update (\d)\n", log) == ["1", "2", "7", "8"]
+    assert f"[WARNING] {run.buffer_log} is written again; 4 records before this are missing: " in log
+    said = capsys.readouterr().err
+    assert said.count("cannot be written, which is tried again") == said.count("is written again; ") == 7
+    assert len(said.splitlines()) == 14
+    assert "progress.txt is written again; 4 records" in run.serial_evaluator_log.read_text()

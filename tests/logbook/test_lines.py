@@ -74,8 +74,7 @@ def test_a_write_that_fails_raises() -> None:
     log = TextLog(Path("/dev/full"))
     with pytest.raises(OSError, match="No space left"):
         log.info("x")
-    with pytest.raises(OSError, match="No space left"):  # what it could not write is still in its buffer
-        log.close()
+    log.close()
 
 
 def test_a_forged_record_is_moved_in(tmp_path: Path) -> None:

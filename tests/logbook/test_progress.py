@@ -95,13 +95,22 @@ def test_a_resumed_run_continues_after_its_step_with_one_header(tmp_path: Path) 
     assert (tmp_path / "p").read_text().count("Epoch") == 1
 
 
-def test_the_file_knows_how_many_rows_it_has(tmp_path: Path) -> None:
-    write(tmp_path / "p", 1, 2, 3, 4)
-    file = ProgressFile(tmp_path / "p", ["LossQ"], resumed_env_step=2_000)
-    assert file.rows == 2
-    file.row(row(3))
-    assert file.rows == 3
+def test_the_file_knows_which_row_comes_next_also_where_rows_are_missing(tmp_path: Path) -> None:
+    write(tmp_path / "p")
+    assert next_epoch(tmp_path / "p") == 0
+    write(tmp_path / "p", 1, 2, 7, 8)
+    assert next_epoch(tmp_path / "p") == 9
+    file = ProgressFile(tmp_path / "p", ["LossQ"], resumed_env_step=7_000)
+    assert file.next_epoch == 8
+    file.row(row(11))
+    assert file.next_epoch == 12
     file.close()
+
+
+def next_epoch(path: Path) -> int:
+    file = ProgressFile(path, ["LossQ"])
+    file.close()
+    return file.next_epoch
 
 
 def test_a_row_left_unfinished_goes(tmp_path: Path) -> None:

@@ -3,9 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 PEERS := $(patsubst benchmarks/peers/%/requirements.txt,.venv-peers/%/.ready,$(wildcard benchmarks/peers/*/requirements.txt))
 SOAK_S ?= 1800
+TESTS ?= 3
 BENCHMARKS := PYTHONPATH=$(CURDIR)/.typing $(BIN)/python -m remuda.benchmarks
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test faults learning sinks bench bench-peers soak docs lint types unit clean
+.PHONY: help setup demo test faults learning sinks bench bench-peers soak docs lint types mypy pyright unit clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -21,24 +22,29 @@ setup: .venv/.ready  ## make .venv with pinned versions (does nothing the second
 demo: setup  ## train CartPole with a coordinator and a herd of workers, live, to a return of 475
 	$(BIN)/remuda launch examples/cartpole_dqn.yaml --on-exists rename
 
-test: lint types unit  ## lint, types and every test (under ten minutes on two cores)
+test: lint types unit  ## lint, types and every test (about five minutes on two cores)
 
 lint: setup  ## ruff: rules and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: setup  ## mypy strict and pyright strict
+types: setup  ## mypy strict and pyright strict, both at once
+	$(MAKE) --no-print-directory -j 2 mypy pyright
+
+mypy: setup  ## mypy strict, of everything
 	$(BIN)/mypy
+
+pyright: setup  ## pyright strict, of all but the tests
 	$(BIN)/pyright
 
-unit: setup  ## the tests alone
-	$(BIN)/pytest -n 2 --dist loadgroup
+unit: setup  ## the tests alone, three at a time (many wait for processes; TESTS=2 for two)
+	$(BIN)/pytest -n $(TESTS) --dist loadgroup
 
 faults: setup  ## the faults of docs/failure-model.md in their long form: schedules, then real processes (an hour and a half)
 	REMUDA_FAULTS=long $(BIN)/pytest tests/coordinator/test_schedules.py tests/coordinator/test_recovery.py \
-		-m "faults_long or not learning" -n 2 -rP -o faulthandler_timeout=7200 -o timeout=7200
+		tests/coordinator/test_state.py -m "faults_long or not learning" -n 2 -rP -o faulthandler_timeout=7200 -o timeout=7200
 	REMUDA_FAULTS=long REMUDA_FAULTS_SOAK_S=$(SOAK_S) \
-		$(BIN)/pytest tests/faults -s -o faulthandler_timeout=7200 -o timeout=7200
+		$(BIN)/pytest tests/faults -m "not learning" -s -o faulthandler_timeout=7200 -o timeout=7200
 
 learning: setup  ## the demo's config solves CartPole for 9 of 10 seeds, in both modes (about ten minutes)
 	$(BIN)/pytest tests/learning -m learning -s -o faulthandler_timeout=600

@@ -6,7 +6,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import gymnasium
 
@@ -22,60 +22,8 @@ WORTH_IT = 1.3
 _STEPS = 20
 _LONGEST_S = 1.0
 
-
-def choose_processes(
-    env: EnvConfig,
-    build: Callable[[], gymnasium.Env[Array, Any]],
-    *,
-    num_envs: int,
-    sharers: int,
-    chosen: Callable[[str], None],
-) -> tuple[int, tuple[Space, Space] | None]:
-    """Say how many processes shall step the environments, 0 for none, and the spaces that such need to know.
-
-    Where there is a choice, a copy is built, stepped and thrown away. Raises what building raises.
-    """
-    cores = usable_cores()
-    fair_share = max(cores // sharers, 1)
-    if env.vectorization == "sync" or (env.vectorization == "auto" and min(fair_share, num_envs) < 2):
-        chosen("environments: sync, objects in one process")
-        return 0, None
-    copy = build()
-    try:
-        spaces = cast("tuple[Space, Space]", (copy.observation_space, copy.action_space))
-        if env.vectorization == "async":
-            processes, why = min(cores, num_envs), "as the config says"
-        else:
-            processes, why = _timed(copy, num_envs, fair_share)
-    finally:
-        copy.close()
-    how = f"async, {processes} processes" if processes else "sync, objects in one process"
-    chosen(f"environments: {how}, {why}")
-    return processes, spaces
-
-
-def _timed(copy: gymnasium.Env[Array, Any], num_envs: int, cores: int) -> tuple[int, str]:
-    """How many processes, and why."""
-    try:
-        with NoExit():
-            step_s = time_step(copy)
-    except Exception as error:  # the environments themselves will fail where it is seen and counted
-        return 0, f"since a copy could not be timed: {type(error).__name__}: {error}"
-    processes = processes_for(step_s, num_envs=num_envs, cores=cores)
-    return processes, f"since a step takes {step_s * 1e6:.0f} us and {num_envs} may share {cores} cores"
-
-
-def processes_for(step_s: float, *, num_envs: int, cores: int) -> int:
-    """Return how many processes should step `num_envs` environments whose step takes `step_s`; 0 is none at all.
-
-    Objects in one process take num_envs steps in turn; processes share them out evenly and pay a round trip.
-    """
-    processes = min(cores, num_envs)
-    if processes < 2:
-        return 0
-    in_turn_s = num_envs * step_s
-    shared_out_s = -(-num_envs // processes) * step_s + ROUND_TRIP_S
-    return processes if in_turn_s >= WORTH_IT * shared_out_s else 0
+StepTimer: TypeAlias = Callable[[gymnasium.Env[Array, Any]], float]
+"""Steps an environment a few times and returns how long a step takes, in seconds."""
 
 
 def time_step(env: gymnasium.Env[Array, Any], *, clock: Callable[[], float] = time.perf_counter) -> float:
@@ -94,6 +42,62 @@ def time_step(env: gymnasium.Env[Array, Any], *, clock: Callable[[], float] = ti
         if terminated or truncated:
             env.reset()
     return statistics.median(durations_s)
+
+
+def choose_processes(
+    env: EnvConfig,
+    build: Callable[[], gymnasium.Env[Array, Any]],
+    *,
+    num_envs: int,
+    sharers: int,
+    chosen: Callable[[str], None],
+    timer: StepTimer = time_step,
+) -> tuple[int, tuple[Space, Space] | None]:
+    """Say how many processes shall step the environments, 0 for none, and the spaces that such need to know.
+
+    Where there is a choice, a copy is built, timed with `timer` and thrown away. Raises what building raises.
+    """
+    cores = usable_cores()
+    fair_share = max(cores // sharers, 1)
+    if env.vectorization == "sync" or (env.vectorization == "auto" and min(fair_share, num_envs) < 2):
+        chosen("environments: sync, objects in one process")
+        return 0, None
+    copy = build()
+    try:
+        spaces = cast("tuple[Space, Space]", (copy.observation_space, copy.action_space))
+        if env.vectorization == "async":
+            processes, why = min(cores, num_envs), "as the config says"
+        else:
+            processes, why = _timed(copy, timer, num_envs, fair_share)
+    finally:
+        copy.close()
+    how = f"async, {processes} processes" if processes else "sync, objects in one process"
+    chosen(f"environments: {how}, {why}")
+    return processes, spaces
+
+
+def _timed(copy: gymnasium.Env[Array, Any], timer: StepTimer, num_envs: int, cores: int) -> tuple[int, str]:
+    """How many processes, and why."""
+    try:
+        with NoExit():
+            step_s = timer(copy)
+    except Exception as error:  # the environments themselves will fail where it is seen and counted
+        return 0, f"since a copy could not be timed: {type(error).__name__}: {error}"
+    processes = processes_for(step_s, num_envs=num_envs, cores=cores)
+    return processes, f"since a step takes {step_s * 1e6:.0f} us and {num_envs} may share {cores} cores"
+
+
+def processes_for(step_s: float, *, num_envs: int, cores: int) -> int:
+    """Return how many processes should step `num_envs` environments whose step takes `step_s`; 0 is none at all.
+
+    Objects in one process take num_envs steps in turn; processes share them out evenly and pay a round trip.
+    """
+    processes = min(cores, num_envs)
+    if processes < 2:
+        return 0
+    in_turn_s = num_envs * step_s
+    shared_out_s = -(-num_envs // processes) * step_s + ROUND_TRIP_S
+    return processes if in_turn_s >= WORTH_IT * shared_out_s else 0
 
 
 def usable_cores() -> int:

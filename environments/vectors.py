@@ -17,7 +17,7 @@ from remuda.environments.make import check_spaces, make_single
 from remuda.environments.processes import ProcessVector
 from remuda.environments.registered import known_spec, obstacle_to_native
 from remuda.environments.spaces import Array, Space
-from remuda.environments.vectorizing import choose_processes
+from remuda.environments.vectorizing import StepTimer, choose_processes, time_step
 
 Vector: TypeAlias = VectorEnv[Array, Array, Array]
 Vectorization = Literal["native", "sync", "async"]
@@ -30,6 +30,7 @@ def make_vector(
     source_dir: str | None,
     sharers: int = 1,
     chosen: Callable[[str], None] = lambda why: None,
+    timer: StepTimer = time_step,
 ) -> Vector:
     """Build `num_envs` environments that step together, the way `env.vectorization` says.
 
@@ -37,9 +38,9 @@ def make_vector(
     built: only so the last observation of an episode is seen, which a truncated episode bootstraps from. Objects and
     processes give the same numbers.
 
-    `auto` counts on `sharers` workers like this one sharing the cores. `chosen` hears in one line what was chosen and
-    why. Raises EnvironmentBuildError as make_single, and where a native vector is asked for that does not exist, does
-    not take the settings, or resets in another way.
+    `auto` counts on `sharers` workers like this one sharing the cores, and asks `timer` how long a step takes. `chosen`
+    hears in one line what was chosen and why. Raises EnvironmentBuildError as make_single, and where a native vector is
+    asked for that does not exist, does not take the settings, or resets in another way.
     """
     if env.vectorization in ("native", "auto"):
         obstacle = obstacle_to_native(env)
@@ -50,7 +51,7 @@ def make_vector(
             raise EnvironmentBuildError(f"env.vectorization = native: {obstacle}; set it to auto, sync or async")
     build = functools.partial(make_single, env, source_dir=source_dir)
     try:
-        processes, spaces = choose_processes(env, build, num_envs=num_envs, sharers=sharers, chosen=chosen)
+        processes, spaces = choose_processes(env, build, num_envs=num_envs, sharers=sharers, chosen=chosen, timer=timer)
         if spaces is not None and processes:
             return ProcessVector(env, num_envs=num_envs, processes=processes, source_dir=source_dir, spaces=spaces)
         vector: VectorEnv[Any, Any, Any] = SyncVectorEnv([build] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)

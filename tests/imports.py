@@ -6,11 +6,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+from remuda.tests.patience import HANG_S
+
 
 def imported_by(program: str, *, cwd: Path | None = None) -> set[str]:
     """Run it in a process of its own; return the names of the top-level packages it has imported by its end."""
     tail = "import sys; print('\\n'.join({name.partition('.')[0] for name in sys.modules}))"
     done = subprocess.run(
-        [sys.executable, "-c", f"{program}\n{tail}"], cwd=cwd, stdout=subprocess.PIPE, text=True, timeout=60, check=True
+        [sys.executable, "-c", f"{program}\n{tail}"],
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=HANG_S,
+        check=True,
     )
     return set(done.stdout.splitlines())

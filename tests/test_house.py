@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from remuda.tests.imports import imported_by
+from remuda.tests.patience import HANG_S
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -244,7 +245,7 @@ def test_the_control_plane_starts_without_torch(module: str) -> None:
 
 def committed_files() -> list[Path]:
     """What git tracks and has on disk; a checkout without git (an unpacked sdist) has nothing to check."""
-    listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, timeout=HANG_S)
     paths = [ROOT / name for name in listing.stdout.split("\0") if name]
     return [path for path in paths if path.is_file()]
 

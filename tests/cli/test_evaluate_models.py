@@ -16,10 +16,10 @@ import pytest
 
 from remuda.runner.serial import Start
 from remuda.tests.cli.terminal import Ended, Terminal
-from remuda.tests.deploy.waiting import until
 from remuda.tests.environments import painter
 from remuda.tests.environments.painter import LENGTH, WidePainter
 from remuda.tests.environments.test_video import pictures
+from remuda.tests.patience import HANG_S, until
 from remuda.tests.policy.exported import CASES, leave_behind
 from remuda.tests.runner.runs import run_tiny, tiny_config
 
@@ -129,7 +129,7 @@ def remuda_in_a_process(*arguments: object, **environment: str) -> Ended:
     """A process of its own, since a window's library never lets go."""
     command = [sys.executable, "-m", "remuda.cli", *map(str, arguments)]
     inherited = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env={**inherited, **environment})
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, env={**inherited, **environment})
     return Ended(done.returncode, done.stdout, done.stderr)
 
 
@@ -140,21 +140,21 @@ def interrupted(folder: Path, *arguments: object) -> Ended:
     with out.open("wb") as stdout, err.open("wb") as stderr:
         process = subprocess.Popen(command, stdout=stdout, stderr=stderr, start_new_session=True)
     with process:
-        until(lambda: process.poll() is not None or "[EVALUATOR]" in out.read_text(), "an episode", 60)
+        until(lambda: process.poll() is not None or "[EVALUATOR]" in out.read_text(), "an episode")
         assert process.poll() is None, err.read_text()
         os.killpg(process.pid, signal.SIGINT)
-        code = process.wait(60)
+        code = process.wait(HANG_S)
     return Ended(code, out.read_text(), err.read_text())
 
 
 @pytest.mark.processes
 def test_ctrl_c_sums_up_what_is_over(root: Path, tmp_path: Path) -> None:
-    ended = interrupted(tmp_path, "evaluate", root, "-n", 1_000_000, "-nr")
+    ended = interrupted(tmp_path, "evaluate", root, "-n", 100_000, "-nr")
     assert ended.code == 0, ended.err
     assert ended.err == ""
     *lines, said = ended.out[: ended.out.index("\n\n")].splitlines()
     over = sum(line.startswith("[EVALUATOR]") for line in lines)
-    assert said == f"interrupted: {over} of 1000000 episodes are over"
+    assert said == f"interrupted: {over} of 100000 episodes are over"
     assert f"| {over} " in ended.out
 
 

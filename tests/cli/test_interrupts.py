@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from remuda.tests.deploy.waiting import DEADLINE_S, until
+from remuda.tests.patience import HANG_S, until
 from remuda.tests.worker.fake_coordinator import UUID, FakeCoordinator
 from remuda.wire import connection_file
 from remuda.wire.messages import (
@@ -31,7 +31,7 @@ from remuda.wire.messages import (
     Submitted,
 )
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).parents[2]
 FORGETFUL = """
@@ -63,7 +63,7 @@ class Verb:
     def interrupted(self) -> int:
         """Its exit code after a Ctrl-C."""
         self.process.send_signal(signal.SIGINT)
-        code = self.process.wait(DEADLINE_S)
+        code = self.process.wait(HANG_S)
         assert "Traceback" not in self.err.read_text()
         assert "did not end" not in self.err.read_text()
         return code

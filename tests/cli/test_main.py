@@ -17,6 +17,7 @@ from remuda.cli.errors import CommandError, InputError, RefusedError, RunFailedE
 from remuda.config.errors import ConfigError
 from remuda.storage.existing_folder import RunFolderError
 from remuda.tests.cli.terminal import Terminal
+from remuda.tests.patience import HANG_S
 
 
 def _verbs() -> Iterator[tuple[str, ...]]:
@@ -137,10 +138,10 @@ def test_as_a_module_and_without_what_help_does_not_need() -> None:
         "print('heavy', [name for name in ('torch', 'numpy', 'pydantic', 'yaml', 'zmq', 'rich', 'gymnasium')"
         " if name in sys.modules])\n"
     )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S, check=True)
     assert "Usage: remuda" in ended.stdout
     assert ended.stdout.endswith("code 0\nheavy []\n")
     module = subprocess.run(
-        [sys.executable, "-m", "remuda.cli", "--version"], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-m", "remuda.cli", "--version"], capture_output=True, text=True, timeout=HANG_S, check=True
     )
     assert module.stdout == f"remuda {version('remuda')}\n"

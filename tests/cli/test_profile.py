@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
+from remuda.tests.patience import HANG_S
+
+pytestmark = pytest.mark.processes
 
 CONFIG = """
 name: profiled
@@ -24,7 +26,7 @@ UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}_000001"
 def profiles(folder: Path, verb: str) -> Path:
     (folder / "config.yaml").write_text(CONFIG)
     command = [sys.executable, "-m", "remuda.cli", verb, "config.yaml", "--run-dir", "run", "--profile"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=HANG_S)
     assert done.returncode == 0, done.stderr
     kept = folder / "run" / "log" / "profile"
     assert f"profiles: {kept}" in done.stdout

@@ -12,7 +12,8 @@ import pytest
 from remuda.cli import connecting
 from remuda.coordinator.service import Service, Settings
 from remuda.tests.cli.terminal import Terminal
-from remuda.tests.worker.fake_coordinator import DEADLINE_S, UUID, FakeCoordinator
+from remuda.tests.patience import HANG_S
+from remuda.tests.worker.fake_coordinator import UUID, FakeCoordinator
 from remuda.wire import connection_file
 from remuda.wire.messages import PROTOCOL_VERSION, CoordinatorStatus, Status
 from remuda.worker.life import Life
@@ -72,7 +73,7 @@ def test_a_coordinator_that_is_being_started_is_waited_for(
     terminal: Terminal, starting: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("LOOK_S", "SAID_AFTER_S"):
-        monkeypatch.setattr(connecting, name, DEADLINE_S)
+        monkeypatch.setattr(connecting, name, HANG_S)
     ended = terminal.remuda("status", "--runs-dir", starting)
     assert ended.code == 0
     assert "no experiment" in ended.out

@@ -14,7 +14,8 @@ import pytest
 
 from remuda.client.client import Client
 from remuda.tests.cli.terminal import Terminal
-from remuda.tests.parallel.command import Command, wait_until
+from remuda.tests.parallel.command import Command
+from remuda.tests.patience import until, until_ended
 from remuda.tests.sweeping.grids import SHORT, write_grid
 from remuda.wire import connection_file
 from remuda.wire.connection_file import ConnectionFile
@@ -212,7 +213,7 @@ def started(folder: Path, tmp_path: Path) -> Generator[Command]:
     write_grid(folder, ENDLESS, seeds=2)
     command = Command(tmp_path / "scratch", folder, "sweep", "grid.yaml", "--on", "local")
     best = folder / "runs" / "hills" / "hills" / "hills_s0" / "ckpt" / "ckpt_best.pth.tar"
-    wait_until(lambda: best.exists() or command.process.poll() is not None, 60, "the first run trains")
+    until(lambda: best.exists() or command.process.poll() is not None, "the first run trains")
     assert command.process.poll() is None, command.ended()
     yield command
     for process in family(folder):
@@ -226,7 +227,7 @@ def test_interrupted_it_saves_tells_and_goes_on_later(started: Command, terminal
     assert second.code == 2
     assert "another sweep is under way" in second.err
     started.process.send_signal(signal.SIGINT)
-    ended = started.ended(60)
+    ended = started.ended()
     assert ended.code == 0, ended.err
     assert "hills_s0  stopped" in ended.out
     assert "hills_s1  waiting" in ended.out
@@ -243,9 +244,9 @@ def test_interrupted_with_a_date_stamp_it_says_how_to_go_on_with_that_very_sweep
     write_grid(folder, ENDLESS, seeds=2)
     command = Command(tmp_path / "scratch", folder, "sweep", "grid.yaml", "--on", "local", "--datestamp")
     try:
-        wait_until(lambda: any(folder.glob("runs/*/*/*/ckpt/ckpt_best.pth.tar")), 60, "the first run trains")
+        until(lambda: any(folder.glob("runs/*/*/*/ckpt/ckpt_best.pth.tar")), "the first run trains")
         command.process.send_signal(signal.SIGINT)
-        ended = command.ended(60)
+        ended = command.ended()
     finally:
         command.end()
     assert ended.code == 0, ended.err
@@ -259,16 +260,13 @@ def test_interrupted_with_a_date_stamp_it_says_how_to_go_on_with_that_very_sweep
 def test_a_second_signal_ends_it_at_once(started: Command, folder: Path) -> None:
     (child,) = family(folder)
     child.suspend()  # so that it does not end at the first
-    started.process.send_signal(signal.SIGINT)
-    time.sleep(0.8)  # nearer together they would be one request
-    started.process.send_signal(signal.SIGINT)
-    assert started.ended(20).code == 130
-    wait_until(lambda: not family(folder), 20, "its run is gone")
+    assert until_ended(started.process, signal.SIGINT) == 130
+    until(lambda: not family(folder), "its run is gone")
 
 
 @pytest.mark.processes
 def test_its_runs_end_with_it_however_it_ends(started: Command, folder: Path) -> None:
     started.process.kill()
     started.process.wait()
-    wait_until(lambda: not family(folder), 30, "its run has saved and ended")
+    until(lambda: not family(folder), "its run has saved and ended")
     assert (folder / "runs" / "hills" / "hills" / "hills_s0" / "ckpt" / "ckpt_interrupt.pth.tar").exists()

@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.tests.cli.terminal import Terminal
+from remuda.tests.patience import HANG_S, until
 from remuda.tests.runner.runs import write_user_folder
 
 SHORT = ("--set", "stop.max_env_steps=60", "--set", "env.num_envs=1")
@@ -176,11 +176,8 @@ def endless(config: Path, root: Path) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
     )
-    deadline_s = time.monotonic() + 60.0
-    while not (root / "ckpt" / "ckpt_best.pth.tar").exists():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
+    until(lambda: process.poll() is not None or (root / "ckpt" / "ckpt_best.pth.tar").exists(), "it has evaluated")
+    assert process.poll() is None, process.communicate()
     return process
 
 
@@ -190,7 +187,7 @@ def test_a_first_signal_saves_and_ends_well(config: Path, tmp_path: Path, number
     root = tmp_path / "run"
     process = endless(config, root)
     process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 0, err
     assert f"ended      stopped: interrupted: asked to by {number.name}" in out
     assert f"--run-dir {root} --resume" in out
@@ -205,7 +202,7 @@ def test_a_run_that_was_killed_can_be_resumed(terminal: Terminal, config: Path, 
     root = tmp_path / "run"
     process = endless(config, root)
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=HANG_S)
     last = CheckpointIndex(root / "ckpt").last
     assert last is not None
     limit = last.env_step + 100

@@ -19,6 +19,10 @@ from remuda.wire.patience import Patience
 ABOUT = CoordinatorStatus(UUID, "here", 1, 1.0, 1)
 
 
+ANSWER_S = 1.5
+"""Within it a coordinator in a thread beside answers, on the slowest machine."""
+
+
 def answer(message: AnyMessage) -> AnyMessage:
     return LogText([], over=True) if isinstance(message, LogRequest) else Done()
 
@@ -28,7 +32,7 @@ def test_after_an_answer_that_did_not_come_the_next_question_is_answered(tmp_pat
     with FakeCoordinator() as coordinator:
         coordinator.answer = answer
         connection_file.write(path, coordinator.connection)
-        with Client(path, answer_deadline_s=0.2) as client:
+        with Client(path, answer_deadline_s=ANSWER_S) as client:
             coordinator.silent = True
             with pytest.raises(UnreachableError):
                 client.stop("x")
@@ -58,7 +62,7 @@ def test_who_follows_a_log_waits_for_a_coordinator_that_ended_in_order_too(
     monkeypatch.setattr(client_module, "POLL_S", 0.001)
     with FakeCoordinator() as first:
         connection_file.write(path, first.connection)
-    client = Client(path, answer_deadline_s=0.1)
+    client = Client(path, answer_deadline_s=ANSWER_S)
     path.unlink()
     waits = iter(range(10**6))
 
@@ -86,7 +90,7 @@ def test_who_follows_a_run_with_patience_waits_for_a_coordinator_that_is_silent(
         def check() -> None:
             coordinator.silent = next(checks) < 3
 
-        with Client(path, answer_deadline_s=0.2) as client:
+        with Client(path, answer_deadline_s=ANSWER_S) as client:
             with pytest.raises(UnreachableError):
                 client.follow("x", lambda status: None)
             ended = client.follow("x", lambda status: None, check=check, patience=Patience(60.0, said.append))

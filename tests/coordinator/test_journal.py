@@ -119,12 +119,13 @@ from remuda.coordinator.effects import Remember
 from remuda.coordinator.events import Recovered
 from remuda.coordinator.journal import RunJournal
 from remuda.coordinator.memory import RunMemory
-from remuda.tests.coordinator.test_journal import chunks
+from remuda.tests.buffer.chunks import meta_of
+from remuda.wire.messages import IndexedChunk
 memory = msgspec.msgpack.decode(Path(sys.argv[2]).read_bytes(), type=RunMemory)
 book = RunJournal(Path(sys.argv[1]))
 row = 0
 while True:
-    book.write(Remember("x", memory, added=chunks(row)))
+    book.write(Remember("x", memory, added=(IndexedChunk(row, meta_of(row // 10, 10)),)))
     print(row, flush=True)
     row += 10
 """

@@ -13,7 +13,7 @@ import pytest
 from remuda.client import Client
 from remuda.coordinator.herd_folder import HerdFolder
 from remuda.coordinator.service import Service, Settings
-from remuda.tests.deploy.waiting import DEADLINE_S, until
+from remuda.tests.patience import HANG_S, until
 from remuda.wire import codec, sockets
 from remuda.wire.conversation import UnreachableError
 from remuda.wire.messages import PROTOCOL_VERSION
@@ -32,7 +32,7 @@ def running(folder: Path) -> Generator[Path]:
         yield file
     finally:
         life.end("the test is over")
-        thread.join(DEADLINE_S)
+        thread.join(HANG_S)
         assert not thread.is_alive()
 
 

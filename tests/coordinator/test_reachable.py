@@ -10,6 +10,7 @@ import pytest
 
 from remuda.coordinator import reachable as reachable_module
 from remuda.coordinator.reachable import reachable
+from remuda.tests.patience import HANG_S
 
 
 @pytest.mark.parametrize(
@@ -32,7 +33,7 @@ def test_every_interface_becomes_one_of_this_machine(any_address: str) -> None:
 def test_who_listens_everywhere_is_reached_there() -> None:
     with socket.create_server(("0.0.0.0", 0)) as server:
         url = urlsplit(reachable(f"tcp://0.0.0.0:{server.getsockname()[1]}"))
-        with socket.create_connection((url.hostname, url.port or 0), timeout=30) as client:
+        with socket.create_connection((url.hostname, url.port or 0), timeout=HANG_S) as client:
             accepted, address = server.accept()
             with accepted:
                 assert address == client.getsockname(), "it is this one that has come"

@@ -1,7 +1,7 @@
 """Whole experiments in which anybody may die between any two messages: thousands of schedules, each run to its end with
 every invariant checked after every turn of the coordinator.
 
-Each schedule has a number, which is its seed: `run_schedule(number)` plays it again. A few hundred run by default, more
+Each schedule has a number, which is its seed: `run_schedule(number)` plays it again. Some run by default, more
 than ten thousand with `make faults`, which go through every point of every kind of run.
 """
 
@@ -20,7 +20,7 @@ from remuda.tests.coordinator.invariants import Invariants
 from remuda.tests.coordinator.simulation import Faults, Worker, World
 from remuda.wire.messages import StopExperiment
 
-SHORT, ALL, SLICES = 160, 12_000, 24
+SHORT, ALL, SLICES = 80, 12_000, 24
 POINTS = 450
 """More than any of these runs has where the coordinator may die, if nothing else happens."""
 MOST_CHANCES = 6

@@ -17,7 +17,7 @@ import pytest
 import zmq
 
 from remuda.client.client import Client
-from remuda.tests.deploy.waiting import DEADLINE_S, until
+from remuda.tests.patience import HANG_S, until
 from remuda.tests.worker.leases import small_config
 from remuda.tests.worker.recording_link import WORKER
 from remuda.wire import connection_file
@@ -28,7 +28,7 @@ from remuda.wire.messages import PROTOCOL_VERSION, Register, StatusRequest
 from remuda.wire.sockets import DealerSocket, Malformed, client_identity, worker_identity
 from remuda.worker.link import Link
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.processes
 
 
 class Running:
@@ -93,7 +93,7 @@ def test_it_says_where_it_is_and_answers_there(coordinator: Running) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_told_to_end_it_ends_in_order(coordinator: Running, number: signal.Signals) -> None:
     coordinator.process.send_signal(number)
-    assert coordinator.process.wait(DEADLINE_S) == 0
+    assert coordinator.process.wait(HANG_S) == 0
     assert not coordinator.file.exists()
     log = coordinator.log.read_text()
     assert f"shutting down: asked to by {number.name}" in log
@@ -103,7 +103,7 @@ def test_told_to_end_it_ends_in_order(coordinator: Running, number: signal.Signa
 def test_a_client_can_end_it(coordinator: Running) -> None:
     with Client(coordinator.file) as client:
         client.shutdown("enough")
-    assert coordinator.process.wait(DEADLINE_S) == 0
+    assert coordinator.process.wait(HANG_S) == 0
     assert "shutting down: enough" in coordinator.log.read_text()
 
 
@@ -113,7 +113,7 @@ def test_it_ends_with_its_lifeline(tmp_path: Path) -> None:
         with running(tmp_path, lifeline=reading) as coordinator:
             assert coordinator.answers()
             os.close(writing)
-            assert coordinator.process.wait(DEADLINE_S) == 0
+            assert coordinator.process.wait(HANG_S) == 0
             assert not coordinator.file.exists()
     finally:
         os.close(reading)
@@ -123,27 +123,27 @@ def test_ending_it_leaves_another_coordinators_connection_file(coordinator: Runn
     other = ConnectionFile("cccccccc-0000-4000-8000-000000000009", "tcp://127.0.0.1:1", PROTOCOL_VERSION, "h", 1, 1)
     connection_file.write(coordinator.file, other)
     coordinator.process.terminate()
-    assert coordinator.process.wait(DEADLINE_S) == 0
+    assert coordinator.process.wait(HANG_S) == 0
     assert connection_file.read(coordinator.file) == other
 
 
 def test_its_worker_is_sent_home_before_it_ends(coordinator: Running) -> None:
     link = coordinator.register()
-    link.start(DEADLINE_S)
+    link.start(HANG_S)
     with Client(coordinator.file) as client:
         assert [worker.uuid for worker in client.status().workers] == [WORKER]
     coordinator.process.terminate()
-    message = link.receive(DEADLINE_S)
+    message = link.receive(HANG_S)
     assert type(message).__name__ == "Leave"
-    assert link.close("told to leave", DEADLINE_S)
-    assert coordinator.process.wait(DEADLINE_S) == 0
+    assert link.close("told to leave", HANG_S)
+    assert coordinator.process.wait(HANG_S) == 0
 
 
 @pytest.mark.parametrize("protocol", [PROTOCOL_VERSION - 1, PROTOCOL_VERSION + 1])
 def test_a_worker_of_another_protocol_is_refused_with_both_numbers(coordinator: Running, protocol: int) -> None:
     link = coordinator.register(protocol=protocol)
     with pytest.raises(RefusedError, match=rf"protocol {PROTOCOL_VERSION}.*speaks {protocol}") as caught:
-        link.start(DEADLINE_S)
+        link.start(HANG_S)
     assert caught.value.code == "protocol"
     link.close("refused", 0.0)
     assert coordinator.answers()
@@ -172,7 +172,7 @@ def test_frames_of_another_protocol_are_refused_in_that_protocol(coordinator: Ru
 def raw_tcp(address: str, data: bytes) -> None:
     url = urlsplit(address)
     assert url.port is not None
-    with socket.create_connection(("127.0.0.1", url.port), timeout=DEADLINE_S) as connection:
+    with socket.create_connection(("127.0.0.1", url.port), timeout=HANG_S) as connection:
         connection.sendall(data)
 
 

@@ -15,9 +15,9 @@ import pytest
 from remuda.client.client import Client
 from remuda.deploy.launcher import Herd, LaunchError
 from remuda.deploy.local import LocalLauncher
-from remuda.tests.deploy.waiting import DEADLINE_S, until, until_gone
+from remuda.tests.patience import HANG_S, until, until_gone
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.processes
 
 HERD = Herd(collectors=1, evaluators=1)
 
@@ -85,7 +85,7 @@ def test_after_a_shutdown_everything_ends_by_itself(tmp_path: Path, temporary_fo
         processes = using(launcher.connection_file)
         with Client(launcher.connection_file) as client:
             client.shutdown()
-        assert launcher.wait(DEADLINE_S)
+        assert launcher.wait(HANG_S)
         assert not any(process.is_running() for process in processes)
     assert list(temporary_folder.iterdir()) == []
 
@@ -139,7 +139,7 @@ def test_one_that_dies_later_is_noticed_and_the_rest_ended(tmp_path: Path, tempo
         os.waitid(os.P_PID, victim.pid, os.WEXITED | os.WNOWAIT)  # all its threads: a zombie may have some left
         with pytest.raises(LaunchError, match="process ended with exit code -9"):
             launcher.check()
-    until_gone(processes, 1.0)
+    until_gone(processes)
     assert list(temporary_folder.iterdir()) == []
 
 
@@ -155,7 +155,7 @@ def test_killed_itself_it_leaves_no_process(tmp_path: Path) -> None:
         processes = using(connection_file)
         assert len(processes) == 5
         launching.send_signal(signal.SIGKILL)
-        until_gone(processes, 15.0)
+        until_gone(processes)
         assert not connection_file.exists()  # the coordinator ended in order
     finally:
         launching.kill()

@@ -14,9 +14,9 @@ import psutil
 import pytest
 
 from remuda.deploy.nanny import make_slots
-from remuda.tests.deploy.waiting import DEADLINE_S, until, until_gone
+from remuda.tests.patience import HANG_S, until, until_gone
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.processes
 
 PROGRAM = """
 import os, signal, sys, time
@@ -62,7 +62,7 @@ class Running:
 
     def end(self) -> tuple[int, str]:
         """Exit code, and what it wrote to standard error."""
-        _, errors = self.process.communicate(timeout=DEADLINE_S)
+        _, errors = self.process.communicate(timeout=HANG_S)
         return self.process.returncode, errors
 
     @property
@@ -77,7 +77,7 @@ def nanny(
     *,
     before: str = "",
     lifeline: int | None = None,
-    grace_s: float = DEADLINE_S,
+    grace_s: float = HANG_S,
     ignores_term: bool = False,
     gives_up: bool = False,
 ) -> Generator[Running, None, None]:

@@ -22,6 +22,7 @@ from remuda.environments.record import record_environment
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import Vector, clips_rewards, make_vector, reset_vector, single_spaces, vectorization
 from remuda.storage.run_folder import RunFolder
+from remuda.tests.environments.timers import quick
 
 PONG = EnvConfig(id="ALE/Pong-v5")
 
@@ -31,7 +32,7 @@ def breakout(**kwargs: Any) -> EnvConfig:
 
 
 def vector_of(env: EnvConfig, num_envs: int = 2) -> Vector:
-    return make_vector(env, num_envs=num_envs, source_dir=None)
+    return make_vector(env, num_envs=num_envs, source_dir=None, timer=quick)
 
 
 def played(env: EnvConfig, num_envs: int, steps: int) -> list[tuple[Array, Array, Array, Array, dict[str, Any]]]:

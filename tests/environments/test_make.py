@@ -20,6 +20,8 @@ from remuda.environments.make import make_single
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import Vector, make_vector, reset_vector, vectorization
 from remuda.tests.environments.scripted import SameStepVector, ScriptedEnv
+from remuda.tests.environments.timers import quick
+from remuda.tests.patience import HANG_S
 
 CARTPOLE = EnvConfig(id="CartPole-v1")
 
@@ -38,7 +40,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def vector_of(env: EnvConfig, num_envs: int = 2, source_dir: str | None = None) -> Vector:
-    return make_vector(env, num_envs=num_envs, source_dir=source_dir)
+    return make_vector(env, num_envs=num_envs, source_dir=source_dir, timer=quick)
 
 
 def test_auto_takes_the_native_class_and_what_it_can_take() -> None:
@@ -289,7 +291,7 @@ def test_a_users_folder_with_files_named_like_our_packages_works(tmp_path: Path)
             cwd=folder,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=HANG_S,
             check=False,
         )
         assert (done.returncode, done.stdout) == (0, "(2, 4) False\n"), done.stderr

@@ -19,6 +19,7 @@ from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.make import make_single
 from remuda.environments.processes import EnvironmentProcessError, ProcessVector
 from remuda.environments.vectors import make_vector, reset_vector
+from remuda.tests.patience import HANG_S
 
 pytestmark = pytest.mark.processes
 
@@ -162,5 +163,5 @@ def test_no_orphan_is_left_when_the_owner_is_killed(folder: Path, doing: str) ->
         orphans = psutil.Process(owner.pid).children(recursive=True)
         assert orphans
         owner.kill()
-    _, alive = psutil.wait_procs(orphans, timeout=20)
+    _, alive = psutil.wait_procs(orphans, timeout=HANG_S)
     assert not alive

@@ -98,9 +98,10 @@ def test_the_choice_and_its_reason_are_one_line_and_the_copy_is_closed(monkeypat
 
     def choice(mode: str, *, cores: int, sharers: int, step_s: float) -> int:
         monkeypatch.setattr(vectorizing, "usable_cores", lambda: cores)
-        monkeypatch.setattr(vectorizing, "time_step", lambda copy: step_s)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
         config = EnvConfig.model_validate({"make": "m:f", "vectorization": mode})
-        processes, known = choose_processes(config, lambda: env, num_envs=8, sharers=sharers, chosen=said.append)
+        processes, known = choose_processes(
+            config, lambda: env, num_envs=8, sharers=sharers, chosen=said.append, timer=lambda copy: step_s
+        )
         assert known == (env.observation_space, env.action_space) or not processes
         return processes
 

@@ -14,18 +14,19 @@ import pytest
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.video import FilmedEnv
 from remuda.tests.environments.painter import HEIGHT, LENGTH, WIDTH, Painter
+from remuda.tests.patience import HANG_S
 
 
 def pictures(path: Path) -> np.ndarray:
     """A film's pictures uint8 [n, height, width, 3]."""
     ffmpeg = cast("str", cast("Any", importlib.import_module("imageio_ffmpeg")).get_ffmpeg_exe())
-    said = subprocess.run([ffmpeg, "-i", str(path)], capture_output=True, text=True, timeout=20).stderr
+    said = subprocess.run([ffmpeg, "-i", str(path)], capture_output=True, text=True, timeout=HANG_S).stderr
     facts = re.search(r"Video: h264.* yuv420p.* (\d+)x(\d+).* (\d+) fps", said)
     assert facts, said
     width, height, fps = map(int, facts.groups())
     assert fps == 10
     raw = [ffmpeg, "-loglevel", "error", "-i", str(path), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
-    frames = subprocess.run(raw, capture_output=True, check=True, timeout=20).stdout
+    frames = subprocess.run(raw, capture_output=True, check=True, timeout=HANG_S).stdout
     return np.frombuffer(frames, np.uint8).reshape(-1, height, width, 3)
 
 

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,9 +21,10 @@ from remuda.config.load import load_config
 from remuda.coordinator.journal import RunJournal
 from remuda.coordinator.memory import RunMemory
 from remuda.tests.faults.network import Between
-from remuda.tests.parallel.command import REMUDA, wait_until
+from remuda.tests.parallel.command import REMUDA
 from remuda.tests.parallel.reading import Joined, index, joined, texts
 from remuda.tests.parallel.user_folder import UserFolder
+from remuda.tests.patience import HANG_S, until
 from remuda.wire import connection_file
 from remuda.wire.conversation import UnreachableError
 from remuda.wire.messages import OVER, ExperimentStatus, IndexedChunk, Role, Status, WorkerStatus
@@ -80,7 +80,7 @@ class Herd:
     def coordinator(self, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
         """Start one, by the same command every time; returns once it answers."""
         process = self.launch_coordinator(env)
-        wait_until(lambda: process.poll() is not None or self._answers(process.pid), 20, "the coordinator answers")
+        until(lambda: process.poll() is not None or self._answers(process.pid), "the coordinator answers")
         assert process.poll() is None, self.said()
         if self.network is not None:
             found = connection_file.read(self.connection_file)
@@ -167,20 +167,16 @@ class Herd:
         with self.client() as client:
             return Path(client.submit(loaded.config, run_dir=name, priority=priority).run_dir)
 
-    def wait_members(self, count: int, deadline_s: float = 90) -> None:
-        wait_until(lambda: len(self.members()) == count, deadline_s, f"{count} workers are there\n{self.said()}")
+    def wait_members(self, count: int) -> None:
+        until(lambda: len(self.members()) == count, f"{count} workers are there\n{self.said()}")
 
-    def wait_env_step(self, name: str, env_step: int, deadline_s: float = 60) -> None:
-        wait_until(
-            lambda: self.experiment(name).env_step >= env_step, deadline_s, f"{name} is at {env_step}\n{self.said()}"
-        )
+    def wait_env_step(self, name: str, env_step: int) -> None:
+        until(lambda: self.experiment(name).env_step >= env_step, f"{name} is at {env_step}\n{self.said()}")
 
-    def wait_over(self, name: str, state: str = "finished", deadline_s: float = 60) -> ExperimentStatus:
+    def wait_over(self, name: str, state: str = "finished") -> ExperimentStatus:
         """Wait until an experiment is over; it must have ended so."""
-        end_s = time.monotonic() + deadline_s
-        while (status := self.experiment(name)).state not in OVER:
-            assert time.monotonic() < end_s, f"{name} is not over after {deadline_s} s: {status}\n{self.said()}"
-            time.sleep(0.05)
+        until(lambda: self.experiment(name).state in OVER, f"the end of {name}")
+        status = self.experiment(name)
         assert status.state == state, f"{status.state}: {status.reason}\n{self.said()}"
         return status
 
@@ -192,7 +188,7 @@ class Herd:
         with self.client() as client:
             client.shutdown()
         for process in living:
-            assert process.wait(45) == 0, self.said()
+            assert process.wait(HANG_S) == 0, self.said()
         self.nothing_left()
 
     def lives(self, role: Role | None = None) -> list[Joined]:
@@ -203,7 +199,7 @@ class Herd:
 
     def nothing_left(self) -> None:
         """No process, and no file that only living ones need."""
-        wait_until(lambda: not self.family(), 15, "every process is gone")
+        until(lambda: not self.family(), "every process is gone")
         left = [path for pattern in LEFTOVERS for path in self.root.rglob(pattern)]
         assert left == [], left
 
@@ -303,5 +299,4 @@ __all__ = [
     "beside",
     "commander",
     "kill",
-    "wait_until",
 ]

@@ -21,6 +21,7 @@ from typing import Self
 
 import zmq
 
+from remuda.tests.patience import HANG_S
 from remuda.wire.channel import Channel
 from remuda.wire.codec import decode, encode
 from remuda.wire.messages import ChunkReady
@@ -45,14 +46,14 @@ class Between(ABC):
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(HANG_S)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._over.set()
-        self._thread.join(20)
+        self._thread.join(HANG_S)
 
     @abstractmethod
     def _run(self) -> None:
@@ -88,6 +89,11 @@ class Repeating(Between):
         self._poller = zmq.Poller()
         self.announced = 0
         self.delivered = 0
+
+    @property
+    def waiting(self) -> int:
+        """Messages that are still to be handed over."""
+        return len(self._later)
 
     def _run(self) -> None:
         front = self._socket(zmq.ROUTER)

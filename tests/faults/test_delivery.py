@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,9 @@ from remuda.tests.faults.herd import assert_exact
 from remuda.tests.faults.network import Repeating
 from remuda.tests.faults.test_processes import LONG
 from remuda.tests.parallel.user_folder import UserFolder
+from remuda.tests.patience import until
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.processes
 
 
 def test_each_chunk_is_delivered_up_to_five_times_and_counts_once(tmp_path: Path, herds: Herds) -> None:
@@ -25,9 +25,9 @@ def test_each_chunk_is_delivered_up_to_five_times_and_counts_once(tmp_path: Path
         run = herd.submit(user)
         for env_step in (500, 1_000):
             herd.wait_env_step("horse", env_step)
+            until(lambda: network.waiting > 3, "announcements are on their way")
             coordinator.kill()
             coordinator.wait()
-            time.sleep(0.5)  # announcements pile up in the network
             coordinator = herd.coordinator()
         herd.wait_over("horse")
         herd.shut_down()

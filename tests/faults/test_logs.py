@@ -16,12 +16,13 @@ import psutil
 import pytest
 
 from remuda.tests.faults.conftest import Herds
-from remuda.tests.faults.herd import Herd, wait_until
+from remuda.tests.faults.herd import Herd
 from remuda.tests.faults.sizes import LOGS_S, within
 from remuda.tests.parallel.command import REMUDA
 from remuda.tests.parallel.user_folder import UserFolder
+from remuda.tests.patience import HANG_S, until
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(int(LOGS_S) + 100)]
+pytestmark = pytest.mark.processes
 
 WORKERS = ("aaaaaaaa-0000-4000-8000-000000000001", "bbbbbbbb-0000-4000-8000-000000000002")
 HEADS = {"collector aaaaaaaa.1": 0, "collector bbbbbbbb.1": 1}
@@ -76,7 +77,7 @@ class Follower:
 
     def join(self) -> None:
         """Once the command has ended."""
-        self._thread.join(30)
+        self._thread.join(HANG_S)
 
     def _read(self) -> None:
         assert self.process.stdout is not None
@@ -106,14 +107,15 @@ def test_everything_comes_attributed_in_time_and_in_bounded_memory(tmp_path: Pat
         log.write_text("it begins\n")
     follower = Follower(_logs(herd, "collector", "-f", "-n", "1000000"))
     command = psutil.Process(follower.process.pid)
-    wait_until(lambda: follower.heads == set(HEADS), 20, "it follows both")
+    until(lambda: follower.heads == set(HEADS), "it follows both")
     before = [process.memory_info().rss for process in (coordinator, command)]
     _write(herd, logs)
+    until(lambda: all(_shown(follower, number, log) for number, log in enumerate(logs)), "everything is shown")
     after = [process.memory_info().rss for process in (coordinator, command)]
-    last = subprocess.run(_command(herd, WORKERS[0][:8], "-n", "200"), capture_output=True, timeout=30, check=True)
+    last = subprocess.run(_command(herd, WORKERS[0][:8], "-n", "200"), capture_output=True, timeout=HANG_S, check=True)
     with herd.client() as client:
         client.stop("horse")
-    assert follower.process.wait(30) == 0, "it ends when the run is over"
+    assert follower.process.wait(HANG_S) == 0, "it ends when the run is over"
     follower.join()
     herd.wait_over("horse", "stopped")
     herd.shut_down()
@@ -142,8 +144,13 @@ def _write(herd: Herd, logs: list[Path]) -> None:
         for log, trouble in zip(logs, ("rotated", "truncated"), strict=True)
     ]
     for writer in writers:
-        assert writer.wait(LOGS_S + 30) < 0
-    time.sleep(1.0)  # to be shown
+        assert writer.wait(LOGS_S + HANG_S) < 0
+
+
+def _shown(follower: Follower, log_number: int, log: Path) -> bool:
+    """Whether the last whole line of a log has come."""
+    last = [int(number) for number in re.findall(rb"^line (\d{8}) ", log.read_bytes(), re.MULTILINE)][-2]
+    return last in follower.numbers[log_number][-3:]
 
 
 def _command(herd: Herd, source: str, *options: str) -> list[str]:

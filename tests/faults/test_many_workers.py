@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from remuda.tests.faults.sizes import LONG, WATCHED_S, WORKERS
+from remuda.tests.faults.sizes import LONG, WATCHED_S, WORKERS, within
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.processes
 
 
 def test_beats_of_a_large_herd_cost_little_and_nobody_is_lost() -> None:
@@ -32,6 +32,6 @@ def test_beats_of_a_large_herd_cost_little_and_nobody_is_lost() -> None:
     )
     assert seen["alive"] == WORKERS
     assert growth < (0.05 if LONG else 0.2)
-    assert seen["cores"] < 0.5
-    assert seen["beats_per_s"] <= 220, "two hundred, and how they happen to fall"
-    assert not LONG or seen["registered_p99_s"] < 0.5
+    assert within(seen["cores"], 0.5)
+    assert within(seen["beats_per_s"], 220), "two hundred, and how they happen to fall"
+    assert within(seen["registered_p99_s"], 0.5)

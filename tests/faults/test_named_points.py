@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import importlib
 import signal
-import time
 from operator import attrgetter
 from pathlib import Path
 
 import pytest
 
 from remuda.tests.faults.conftest import Herds
-from remuda.tests.faults.herd import Herd, assert_exact, beside, wait_until
+from remuda.tests.faults.herd import Herd, assert_exact, beside
 from remuda.tests.faults.sizes import POINTS
 from remuda.tests.faults.test_processes import ENDLESS
 from remuda.tests.parallel.reading import progress
 from remuda.tests.parallel.user_folder import CONFIG, UserFolder
+from remuda.tests.patience import until
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.processes
 
 DIES = """
 import importlib, os, signal
@@ -118,12 +118,9 @@ def test_it_may_end_at_every_named_point(tmp_path: Path, herds: Herds) -> None:
 def _dies_at(herd: Herd, point: str, place: Path) -> None:
     """Start one that dies there by itself."""
     coordinator = herd.launch_coordinator({"PYTHONPATH": beside(place), "DIE_AT": point})
-    wait_until(lambda: coordinator.poll() is not None, 30, f"it dies {point}\n{herd.said()}")
+    until(lambda: coordinator.poll() is not None, f"it dies {point}\n{herd.said()}")
     assert coordinator.returncode == -signal.SIGKILL, f"{point}: {coordinator.returncode}\n{herd.said()}"
 
 
 def _goes_on(herd: Herd) -> None:
-    end_s, before = time.monotonic() + 30, herd.experiment("horse").env_step
-    while herd.experiment("horse").env_step < before + 100:
-        assert time.monotonic() < end_s, herd.said()
-        time.sleep(0.02)
+    herd.wait_env_step("horse", herd.experiment("horse").env_step + 100)

@@ -9,19 +9,21 @@ import time
 from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
 from msgspec.structs import replace
 
 from remuda.buffer.chunk import read_meta
 from remuda.tests.buffer.chunks import meta_of
 from remuda.tests.faults.conftest import Herds
-from remuda.tests.faults.herd import Herd, Journal, assert_exact, commander, kill, wait_until
+from remuda.tests.faults.herd import Herd, Journal, assert_exact, commander, kill
 from remuda.tests.faults.sizes import within
 from remuda.tests.faults.test_processes import ENDLESS, IN_WORK
 from remuda.tests.parallel.user_folder import CONFIG, UserFolder
+from remuda.tests.patience import until
 from remuda.wire.messages import IndexedChunk
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.processes
 
 
 def test_payloads_that_are_missing_short_or_damaged_are_never_sampled(tmp_path: Path, herds: Herds) -> None:
@@ -33,9 +35,10 @@ def test_payloads_that_are_missing_short_or_damaged_are_never_sampled(tmp_path: 
     herd.wait_env_step("horse", 500)
     learner = herd.worker_of("learner", "horse").pid
     kill(learner, signal.SIGSTOP)
-    time.sleep(0.3)  # a payload that is being read just now is nobody's example
+    stopped = psutil.Process(learner)  # a payload that is being read just now is nobody's example
+    until(lambda: stopped.status() == psutil.STATUS_STOPPED, "the learner is stopped")
     before = set((run / "data").iterdir())
-    wait_until(lambda: len(_payloads(run) - before) >= 3, 20, "three payloads have come that nobody has read")
+    until(lambda: len(_payloads(run) - before) >= 3, "three payloads have come that nobody has read")
     missing, short, damaged = sorted(_payloads(run) - before)[:3]
     missing.unlink()
     short.write_bytes(short.read_bytes()[:-20])
@@ -43,7 +46,7 @@ def test_payloads_that_are_missing_short_or_damaged_are_never_sampled(tmp_path: 
     content[-5] ^= 1
     damaged.write_bytes(content)
     kill(learner, signal.SIGCONT)
-    wait_until(lambda: len(_refused(run)) == 3, 20, "all three are told of")
+    until(lambda: len(_refused(run)) == 3, "all three are told of")
     herd.wait_env_step("horse", herd.experiment("horse").env_step + 1_000)
     with herd.client() as client:
         client.stop("horse")
@@ -79,7 +82,7 @@ def test_a_herd_that_was_killed_as_a_whole_finds_its_experience_again(tmp_path: 
         process.kill()
     for started in herd.started:
         started.wait()
-    wait_until(lambda: not herd.family(), 10, "everybody is dead")
+    until(lambda: not herd.family(), "everybody is dead")
     journal = Journal.of(run)
     accepted = journal.memory.experiment.experience.ledger.env_steps
     listed = {chunk.meta.file for chunk in journal.chunks}

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from remuda.tests.faults.conftest import Herds
-from remuda.tests.faults.herd import Herd, assert_exact, kill, wait_until
+from remuda.tests.faults.herd import Herd, assert_exact, kill
 from remuda.tests.faults.sizes import LONG as IN_FULL
 from remuda.tests.faults.sizes import SILENCE_S, within
 from remuda.tests.faults.test_processes import ENDLESS, LONG
 from remuda.tests.parallel.user_folder import CONFIG, UserFolder
+from remuda.tests.patience import HANG_S, until
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.processes
 
 LIMITS = None if IN_FULL else "lost_after_s=2,stuck_after_s=3,hopeless_after_s=4"
 """The silence is longer than any of them."""
@@ -43,8 +44,8 @@ def test_a_herd_outlasts_a_silent_coordinator(how: str, tmp_path: Path, herds: H
         time.sleep(SILENCE_S)
         begun_s = time.monotonic()
         herd.coordinator()
-    wait_until(lambda: {worker.pid for worker in herd.members()} == processes, 60, "the same processes are there")
-    wait_until(lambda: all(w.beat_age_s < 2.0 for w in herd.members()), 60, "all of them beat")
+    until(lambda: {worker.pid for worker in herd.members()} == processes, "the same processes are there")
+    until(lambda: all(w.beat_age_s < 2.0 for w in herd.members()), "all of them beat")
     back_s = time.monotonic() - begun_s
     print(f"15: {how} after {SILENCE_S:.0f} s, all five were back {back_s:.1f} s later")
     assert within(back_s, 10.0)
@@ -76,7 +77,7 @@ def test_without_their_coordinator_workers_end_once_they_have_waited(tmp_path: P
     coordinator.kill()
     coordinator.wait()
     begun_s = time.monotonic()
-    codes = [nanny.wait(30) for nanny in nannies]
+    codes = [nanny.wait(HANG_S) for nanny in nannies]
     took_s = time.monotonic() - begun_s
     print(f"15: all had gone after {took_s:.1f} s with a coordinator timeout of 4 s")
     assert within(took_s, 4.0 + 5.0)
@@ -94,7 +95,7 @@ def test_workers_that_wait_for_their_coordinator_end_when_they_are_asked_to(tmp_
     begun_s = time.monotonic()
     for nanny in nannies:
         nanny.send_signal(signal.SIGINT)
-    assert [nanny.wait(20) for nanny in nannies] == [0, 0, 0]
+    assert [nanny.wait(HANG_S) for nanny in nannies] == [0, 0, 0]
     took_s = time.monotonic() - begun_s
     print(f"15: all had gone {took_s:.1f} s after Ctrl-C")
     assert within(took_s, 2.0)
@@ -105,7 +106,7 @@ def test_a_worker_that_is_started_first_waits_for_its_coordinator(herds: Herds) 
     """15."""
     herd = herds()
     herd.worker("collector")
-    wait_until(lambda: "it is not there yet, and is waited for at most 60 min" in herd.said(), 30, "it says so")
+    until(lambda: "it is not there yet, and is waited for at most 60 min" in herd.said(), "it says so")
     herd.coordinator()
     herd.wait_members(1)
     herd.shut_down()

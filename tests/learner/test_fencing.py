@@ -23,9 +23,9 @@ from remuda.policy.policy_file import StaleEpoch, publish, read_ref
 from remuda.storage.atomic import Replacing, replacing, write_bytes
 from remuda.storage.checkpoint_index import CheckpointIndex, unlisted
 from remuda.storage.fence import Fence, SupersededError, sweep_claims
+from remuda.tests.patience import HANG_S
 from remuda.wire.messages import CheckpointRecord, Counters, PolicyRef
 
-DEADLINE_S = 30.0
 CALLS = ("mkdir", "rmdir", "rename", "replace", "unlink", "listdir", "scandir", "link", "stat", "open", "writev")
 BEGINNING_CALLS = 12
 """In which a learner begins; all pairs of these are tried, and all points of the older with the newer at its end."""
@@ -92,16 +92,16 @@ class Process(threading.Thread):
     def calling(self) -> None:
         if self.calls == self._stop_before:
             self._stopped.set()
-            assert self._go.wait(DEADLINE_S)
+            assert self._go.wait(HANG_S)
         self.calls += 1
 
     def until_stopped(self) -> None:
         self.start()
-        assert self._stopped.wait(DEADLINE_S)
+        assert self._stopped.wait(HANG_S)
 
     def end(self) -> None:
         self._go.set()
-        self.join(DEADLINE_S)
+        self.join(HANG_S)
         if self.error is not None:
             raise self.error
 

@@ -16,10 +16,10 @@ import pytest
 from remuda.learner.diverged import DivergedError
 from remuda.learner.publisher import RETRY_S, Publisher
 from remuda.policy.policy_file import load, publish, read_ref
+from remuda.tests.patience import HANG_S, until
 from remuda.wire.messages import PolicyRef
 from remuda.worker.serve import TakenOverError
 
-DEADLINE_S = 30.0
 State = Mapping[str, np.ndarray]
 
 
@@ -39,7 +39,7 @@ class Disk:
 
     def write(self, path: Path, state: State, policy: PolicyRef, *, warn: Callable[[str], None]) -> None:
         self.begun.release()
-        assert self.may_write.wait(DEADLINE_S)
+        assert self.may_write.wait(HANG_S)
         if self.failures:
             raise self.failures.pop(0)
         publish(path, state, policy, warn=warn)
@@ -85,7 +85,7 @@ def test_versions_count_up_from_0_under_its_epoch(path: Path) -> None:
     with publishing(path, epoch=3) as one:
         for train_iter in (0, 10, 20):
             one.offer(train_iter, train_iter)
-            assert one.publisher.flush(DEADLINE_S)
+            assert one.publisher.flush(HANG_S)
         refs = [PolicyRef(3, 0, 0), PolicyRef(3, 1, 10), PolicyRef(3, 2, 20)]
         assert one.published == refs
         assert one.publisher.last == refs[-1]
@@ -97,11 +97,11 @@ def test_the_newest_offer_wins_and_offering_never_waits(path: Path) -> None:
     with publishing(path) as one:
         one.disk.may_write.clear()
         one.offer(0, 0)
-        assert one.disk.begun.acquire(timeout=DEADLINE_S)
+        assert one.disk.begun.acquire(timeout=HANG_S)
         for train_iter in range(1, 50):
             one.offer(train_iter, train_iter)
         one.disk.may_write.set()
-        assert one.publisher.flush(DEADLINE_S)
+        assert one.publisher.flush(HANG_S)
         assert one.published == [PolicyRef(2, 0, 0), PolicyRef(2, 1, 49)]
         assert one.in_file() == (PolicyRef(2, 1, 49), 49.0)
 
@@ -113,7 +113,7 @@ def test_flush_gives_up_at_its_deadline(path: Path) -> None:
         one.offer(0, 0)
         assert not one.publisher.flush(0.01)
         one.disk.may_write.set()
-        assert one.publisher.flush(DEADLINE_S)
+        assert one.publisher.flush(HANG_S)
 
 
 def test_it_is_ready_again_when_it_has_written_and_paid_for_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,11 +127,11 @@ def test_it_is_ready_again_when_it_has_written_and_paid_for_it(path: Path, monke
         one.offer(0, 0)
         ready.append(one.publisher.ready)  # it writes
         one.disk.may_write.set()
-        assert one.publisher.flush(DEADLINE_S)
+        assert one.publisher.flush(HANG_S)
         ready.append(one.publisher.ready)  # it has cost too much
         assert ready == [True, False, False]
         one.offer(1, 10)  # and is published all the same
-        assert one.publisher.flush(DEADLINE_S)
+        assert one.publisher.flush(HANG_S)
         assert one.in_file() == (PolicyRef(2, 1, 10), 1.0)
 
 
@@ -140,7 +140,7 @@ def test_what_costs_nothing_may_be_done_again_at_once(path: Path, monkeypatch: p
     with publishing(path) as one:
         for value in range(5):
             one.offer(value, value)
-            assert one.publisher.flush(DEADLINE_S)
+            assert one.publisher.flush(HANG_S)
             assert one.publisher.ready
 
 
@@ -148,19 +148,17 @@ def test_it_is_ready_for_a_newer_policy_while_a_disk_refuses_the_older(path: Pat
     with publishing(path) as one:
         one.disk.failures = [OSError(28, "No space left on device")] * 1_000
         one.offer(0, 0)
-        end_s = time.monotonic() + DEADLINE_S
-        while not one.publisher.ready:
-            assert time.monotonic() < end_s
+        until(lambda: one.publisher.ready, "it is ready")
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_weights_that_are_not_finite_stay_out_of_the_file_and_end_it(path: Path, bad: float) -> None:
     with publishing(path) as one:
         one.offer(1.0, 10)
-        assert one.publisher.flush(DEADLINE_S)
+        assert one.publisher.flush(HANG_S)
         one.offer(bad, 20)
         with pytest.raises(DivergedError, match="after update 20, weights are NaN or infinite: weight"):
-            one.publisher.flush(DEADLINE_S)
+            one.publisher.flush(HANG_S)
         assert one.in_file() == (PolicyRef(2, 0, 10), 1.0)
         assert one.publisher.last == PolicyRef(2, 0, 10)
         assert [text.partition(":")[0] for text in one.said] == ["policy of iteration 20 is not published"]
@@ -172,7 +170,7 @@ def test_a_disk_that_refuses_is_tried_again(path: Path) -> None:
     with publishing(path) as one:
         one.disk.failures = [OSError(28, "No space left on device"), OSError(5, "Input/output error")]
         one.offer(1, 10)
-        assert one.publisher.flush(DEADLINE_S)
+        assert one.publisher.flush(HANG_S)
         assert one.published == [PolicyRef(2, 0, 10)]
         assert [text.split("; ")[1] for text in one.said] == ["trying again", "trying again"]
         assert "No space left on device" in one.said[0]
@@ -183,10 +181,10 @@ def test_while_a_disk_refuses_a_newer_policy_takes_the_place_of_the_older(path: 
         one.disk.may_write.clear()
         one.disk.failures = [OSError(28, "No space left on device")]
         one.offer(1, 10)
-        assert one.disk.begun.acquire(timeout=DEADLINE_S)
+        assert one.disk.begun.acquire(timeout=HANG_S)
         one.offer(2, 20)
         one.disk.may_write.set()
-        assert one.publisher.flush(DEADLINE_S)
+        assert one.publisher.flush(HANG_S)
         assert one.published == [PolicyRef(2, 0, 20)]
 
 
@@ -208,7 +206,7 @@ def test_another_learner_has_taken_over(path: Path) -> None:
     with publishing(path, epoch=2) as one:
         one.offer(1, 10)
         with pytest.raises(TakenOverError, match=r"another learner has taken over: .* holds epoch 3 version 0"):
-            one.publisher.flush(DEADLINE_S)
+            one.publisher.flush(HANG_S)
         assert one.publisher.ready  # or nobody would ever offer one and hear of it
         with pytest.raises(TakenOverError):
             one.offer(1, 20)
@@ -225,7 +223,7 @@ def test_a_failure_of_whoever_hears_of_it_is_not_swallowed(path: Path) -> None:
     publisher = Publisher(path, 1, published=broken, say=lambda text: None)
     publisher.offer(state(1), 0)
     with pytest.raises(RuntimeError, match="the link is closed"):
-        publisher.flush(DEADLINE_S)
+        publisher.flush(HANG_S)
     publisher.close()
 
 
@@ -239,7 +237,7 @@ def test_readers_are_told_before_the_policy_before_is_freed(path: Path) -> None:
 
     publisher = Publisher(path, 2, published=told, say=print)
     publisher.offer(state(1.0), 1)
-    assert publisher.flush(DEADLINE_S)
+    assert publisher.flush(HANG_S)
     publisher.close()
     assert links == [0], "it was open, and had lost its name"
     assert not [file for file in _open_files() if os.path.samestat(file, old) and not file.st_nlink]
@@ -258,12 +256,12 @@ def test_what_waits_when_it_closes_is_not_published(path: Path) -> None:
     with publishing(path) as one:
         one.disk.may_write.clear()
         one.offer(0, 0)
-        assert one.disk.begun.acquire(timeout=DEADLINE_S)
+        assert one.disk.begun.acquire(timeout=HANG_S)
         one.offer(1, 10)
         closing = threading.Thread(target=one.publisher.close)
         closing.start()
         one.disk.may_write.set()
-        closing.join(DEADLINE_S)
+        closing.join(HANG_S)
         assert not closing.is_alive()
     assert one.in_file()[1] in (0.0, 1.0)  # the first for sure; the second only if it was begun before the end came
     assert len(one.published) == one.in_file()[0].version + 1
@@ -274,7 +272,7 @@ def test_it_closes_while_a_disk_refuses(path: Path) -> None:
         one.disk.failures = [OSError(28, "No space left on device")] * 1_000
         one.offer(0, 0)
         for _ in range(3):
-            assert one.disk.begun.acquire(timeout=DEADLINE_S)
+            assert one.disk.begun.acquire(timeout=HANG_S)
     assert one.published == []
     assert not path.exists()
     assert not [thread for thread in threading.enumerate() if thread.name == "remuda-publisher"]

@@ -12,13 +12,15 @@ import pytest
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cartpole_dqn.yaml"
 SEEDS = range(10)
 REQUIRED = 9
+SOLVED = 475.0
 DEADLINE_S = 240.0
 """For one run on a busy machine; a free one takes about half a minute."""
 
 
-def solve(verb: str, seed: int, run_dir: Path, config: Path = EXAMPLE) -> float | None:
-    """Train with this seed; the best return if the stop value was reached, else None. A hang is an error."""
+def solve(verb: str, seed: int, run_dir: Path, config: Path = EXAMPLE, goal: float = SOLVED) -> float | None:
+    """Train with this seed; the best return if the goal was reached, else None. A hang is an error."""
     command = [sys.executable, "-P", "-m", "remuda.cli", verb, str(config), "--run-dir", str(run_dir)]
+    command += ["--set", f"stop.stop_value={goal}"]
     done = subprocess.run(
         [*command, "--seed", str(seed)], capture_output=True, text=True, timeout=DEADLINE_S, check=False
     )
@@ -27,13 +29,14 @@ def solve(verb: str, seed: int, run_dir: Path, config: Path = EXAMPLE) -> float 
     index = json.loads((run_dir / "ckpt" / "index.json").read_text())
     rewards = {record["train_iter"]: record["reward"] for record in index["checkpoints"]}
     best = rewards[index["best"]]
-    return best if best >= 475.0 else None
+    return best if best >= goal else None
 
 
 @pytest.mark.processes
 @pytest.mark.timeout(DEADLINE_S + 10)
 def test_one_seed_in_one_process(tmp_path: Path) -> None:
-    assert solve("train", 0, tmp_path / "run") is not None
+    """Part of the way: whoever guesses stays below 30. `make learning` goes all of it."""
+    assert solve("train", 0, tmp_path / "run", goal=195.0) is not None
 
 
 @pytest.mark.learning

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from remuda.logbook.background import BackgroundSink, Service, SinkError
+from remuda.tests.patience import HANG_S
 
 
 class Tracker:
@@ -40,7 +41,7 @@ def fail(error: BaseException) -> Callable[[], Service]:
 def ended(sink: BackgroundSink) -> None:
     """Close it and wait for its end."""
     sink.close()
-    sink.finish(time.monotonic() + 20.0)
+    sink.finish(time.monotonic() + HANG_S)
 
 
 def send(sink: BackgroundSink, rows: int) -> None:
@@ -50,7 +51,7 @@ def send(sink: BackgroundSink, rows: int) -> None:
 
 def until_failed(sink: BackgroundSink) -> None:
     """Send rows until one is refused."""
-    deadline_s = time.monotonic() + 20.0
+    deadline_s = time.monotonic() + HANG_S
     while time.monotonic() < deadline_s:
         sink.row({"env_step": 1})
         threading.Event().wait(0.005)
@@ -93,7 +94,7 @@ def test_a_service_that_failed_with_its_queue_full_keeps_no_thread() -> None:
     hang = threading.Event()
 
     def fail() -> Tracker:
-        hang.wait(30.0)
+        hang.wait(HANG_S)
         raise ValueError("no such project")
 
     threads = set(threading.enumerate())
@@ -102,10 +103,10 @@ def test_a_service_that_failed_with_its_queue_full_keeps_no_thread() -> None:
         send(sink, 2_000)
     hang.set()
     with pytest.raises(SinkError, match="no such project"):
-        sink.finish(time.monotonic() + 20.0)
+        sink.finish(time.monotonic() + HANG_S)
     sink.close()
     for thread in set(threading.enumerate()) - threads:
-        thread.join(20.0)
+        thread.join(HANG_S)
         assert not thread.is_alive()
 
 
@@ -113,7 +114,7 @@ def test_a_service_that_hangs_is_not_waited_for() -> None:
     hang = threading.Event()
 
     def wait() -> None:
-        hang.wait(30.0)
+        hang.wait(HANG_S)
 
     sink = BackgroundSink(Path("x"), lambda: Tracker(log=wait))
     started_s = time.monotonic()
@@ -123,6 +124,6 @@ def test_a_service_that_hangs_is_not_waited_for() -> None:
     with pytest.raises(SinkError, match="not come to an end in time"):
         sink.finish(time.monotonic() + 0.01)
     assert sink.busy
-    assert time.monotonic() - started_s < 20.0
+    assert time.monotonic() - started_s < HANG_S
     hang.set()
-    sink.finish(time.monotonic() + 20.0)
+    sink.finish(time.monotonic() + HANG_S)

@@ -5,23 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from remuda.tests.patience import HANG_S
+
 REMUDA = Path(sys.executable).with_name("remuda")
-RUN_DEADLINE_S = 60.0
-
-
-def wait_until(condition: Callable[[], object], deadline_s: float, what: str) -> None:
-    """Poll until `condition()` is true; the test fails, saying what it waited for, when that takes too long."""
-    end_s = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < end_s, f"waited {deadline_s:g} s in vain until {what}"
-        time.sleep(0.02)
 
 
 @dataclass(frozen=True)
@@ -51,9 +42,9 @@ class Command:
                 env={**environment, "TMPDIR": str(scratch), "COLUMNS": "200"},
             )
 
-    def ended(self, deadline_s: float = RUN_DEADLINE_S) -> Ended:
+    def ended(self) -> Ended:
         """Wait until the command is over."""
-        code = self.process.wait(deadline_s)
+        code = self.process.wait(HANG_S)
         return Ended(code, self._out.read_text(), self._err.read_text())
 
     def family(self) -> list[psutil.Process]:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from remuda.tests.parallel.command import Command, Ended, wait_until
+from remuda.tests.parallel.command import Command, Ended
 from remuda.tests.parallel.reading import pids, texts
 from remuda.tests.parallel.user_folder import HELD, UserFolder
+from remuda.tests.patience import HANG_S, until
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     try:
         wait_until_held(command, run, user)
         judged, log = "evaluation of iteration_0.pth.tar", run / "log" / "commander" / "commander_logger.txt"
-        wait_until(lambda: command.process.poll() is not None or texts(log, judged), 60, "the initial policy is judged")
+        until(lambda: command.process.poll() is not None or texts(log, judged), "the initial policy is judged")
         user.release()
         ended = command.ended()
         assert ended.code == 0, ended.err
@@ -79,10 +80,10 @@ def wait_until_held(command: Command, run: Path, user: UserFolder) -> None:
         collectors = pids(run, "collector")
         return command.process.poll() is not None or (len(collectors) == 2 and user.held(collectors))
 
-    wait_until(held, 60, "both collectors wait in their environments")
+    until(held, "both collectors wait in their environments")
 
 
 def _commit(root: Path) -> None:
     who = ("-c", "user.name=A User", "-c", "user.email=user@example.com", "-c", "commit.gpgsign=false")
     for arguments in (("init", "-q"), ("add", "."), ("commit", "-q", "-m", "my horse")):
-        subprocess.run(["git", *who, *arguments], cwd=root, check=True, timeout=20)
+        subprocess.run(["git", *who, *arguments], cwd=root, check=True, timeout=HANG_S)

@@ -11,7 +11,7 @@ import torch
 from remuda.tests.parallel.conftest import Finished
 from remuda.tests.parallel.reading import index, names, sha256, table, texts
 
-pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("a finished parallel run"), pytest.mark.timeout(100)]
+pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("a finished parallel run")]
 
 KEYS = names("""
 format model target_model optimizer schedules last_iter last_step counters policy exploration best_reward

@@ -7,12 +7,15 @@ import re
 import pytest
 
 from remuda.buffer.chunk import parse_name, read_meta
+from remuda.config.load import load_config
+from remuda.coordinator.flow import replay_limiter
 from remuda.policy.policy_file import read_ref
+from remuda.policy.row_plan import row_plan
 from remuda.tests.logbook.event_reader import curves
 from remuda.tests.parallel.conftest import Finished
 from remuda.tests.parallel.reading import index, key_values, pids, progress, texts
 
-pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("a finished parallel run"), pytest.mark.timeout(100)]
+pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("a finished parallel run")]
 
 
 def env_step(finished: Finished) -> int:
@@ -78,8 +81,10 @@ def test_the_published_policy_is_the_last_one(finished: Finished) -> None:
 
 def test_updates_keep_to_samples_per_insert(finished: Finished) -> None:
     rows = sum(read_meta(path).rows for path in (finished.run / "data").iterdir())
-    drawn = index(finished.run)["last"] * 32
-    assert drawn <= 4 * rows
+    config = load_config(finished.user.config).config
+    limiter = replay_limiter(config, row_plan(config), None, None)
+    drawn = index(finished.run)["last"] * config.learner.batch_size
+    assert drawn <= limiter.sampleable_rows(rows, 0)
 
 
 def test_nothing_of_the_run_is_left(finished: Finished) -> None:

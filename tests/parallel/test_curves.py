@@ -11,7 +11,7 @@ from remuda.tests.parallel.conftest import Finished
 from remuda.tests.parallel.reading import index, table, texts
 from remuda.tests.parallel.test_logs import EVALUATION, LEARN, SAMPLE, THROUGHPUT, WORKER
 
-pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("a finished parallel run"), pytest.mark.timeout(100)]
+pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("a finished parallel run")]
 
 BOTH = ("iter", "step")
 

@@ -9,11 +9,12 @@ import pytest
 
 from remuda.tests.faults.herd import Herd
 from remuda.tests.logbook.event_reader import curves
-from remuda.tests.parallel.command import Command, wait_until
+from remuda.tests.parallel.command import Command
 from remuda.tests.parallel.reading import index, progress, table, texts
 from remuda.tests.parallel.user_folder import CONFIG, HELD, UserFolder
+from remuda.tests.patience import until
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(150)]
+pytestmark = pytest.mark.processes
 
 LONG: dict[str, dict[str, object]] = {
     **HELD,
@@ -59,7 +60,7 @@ def test_all_killed_and_started_again(tmp_path: Path) -> None:
             herd.wait_env_step("horse", env_step)
             for process in herd.family():
                 process.kill()
-            wait_until(lambda: not herd.family(), 10, "everything is dead")
+            until(lambda: not herd.family(), "everything is dead")
             herd.coordinator()
             herd.workers()
         herd.wait_over("horse")
@@ -83,7 +84,7 @@ def test_all_killed_and_resumed(tmp_path: Path) -> None:
             kill_at(env_step, command, run)
         last = Command(tmp_path / "last", user.root, "launch", user.config, "--run-dir", run, "--resume")
         commands.append(last)
-        ended = last.ended(60)
+        ended = last.ended()
         assert ended.code == 0, ended.err
     finally:
         for command in commands:
@@ -92,18 +93,18 @@ def test_all_killed_and_resumed(tmp_path: Path) -> None:
 
 
 def release_after_row_0(user: UserFolder, run: Path) -> None:
-    wait_until(lambda: (run / "progress.txt").exists() and progress(run), 60, "the initial policy is judged")
+    until(lambda: (run / "progress.txt").exists() and progress(run), "the initial policy is judged")
     user.release()
 
 
 def kill_at(env_step: int, command: Command, run: Path) -> None:
     """All of its processes, once the run has come so far."""
-    wait_until(lambda: last_row(run) >= env_step, 60, f"it is at {env_step}")
+    until(lambda: last_row(run) >= env_step, f"it is at {env_step}")
     for process in command.family():
         process.kill()
     command.process.kill()
     command.process.wait()
-    wait_until(lambda: not command.family(), 10, "everything is dead")
+    until(lambda: not command.family(), "everything is dead")
 
 
 def last_row(run: Path) -> int:

@@ -12,12 +12,13 @@ import pytest
 from remuda.buffer.chunk import read_meta
 from remuda.policy.policy_file import read_ref
 from remuda.tests.logbook.event_reader import curves
-from remuda.tests.parallel.command import Command, Ended, wait_until
+from remuda.tests.parallel.command import Command, Ended
 from remuda.tests.parallel.conftest import Launcher, wait_until_held
 from remuda.tests.parallel.reading import Joined, index, joined, pids, progress, texts
 from remuda.tests.parallel.user_folder import HELD, UserFolder
+from remuda.tests.patience import until
 
-pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("a run with deaths"), pytest.mark.timeout(100)]
+pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("a run with deaths")]
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,7 @@ def _kill(run: Path, role: str) -> Joined:
     log = run / "log" / "coordinator_logger.txt"
     killed = next(life for life in joined(log) if life.role == role)
     psutil.Process(killed.pid).kill()
-    wait_until(
-        lambda: any((life.uuid, life.incarnation) == (killed.uuid, 2) for life in joined(log)), 30, f"a {role} is back"
-    )
+    until(lambda: any((life.uuid, life.incarnation) == (killed.uuid, 2) for life in joined(log)), f"a {role} is back")
     return killed
 
 
@@ -138,11 +137,11 @@ def test_an_evaluator_that_dies_in_the_last_evaluation_is_replaced(tmp_path: Pat
     command = launched(user.root, "launch", user.config, "--run-dir", run)
     wait_until_held(command, run, user)
     log, commander = run / "log" / "coordinator_logger.txt", run / "log" / "commander" / "commander_logger.txt"
-    wait_until(lambda: bool(texts(commander, "evaluation of iteration_0.pth.tar")), 30, "the initial policy is judged")
+    until(lambda: bool(texts(commander, "evaluation of iteration_0.pth.tar")), "the initial policy is judged")
     evaluator = next(life for life in joined(log) if life.role == "evaluator")
     psutil.Process(evaluator.pid).suspend()
     user.release()
-    wait_until(lambda: bool(texts(commander, "the run ends")), 60, "the run ends")
+    until(lambda: bool(texts(commander, "the run ends")), "the run ends")
     psutil.Process(evaluator.pid).kill()
     ended = command.ended()
     assert ended.code == 0, ended.err

@@ -12,7 +12,7 @@ from remuda.tests.parallel.reading import index
 from remuda.tests.parallel.test_tree import files
 from remuda.tests.parallel.user_folder import UserFolder
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(100)]
+pytestmark = pytest.mark.processes
 
 SHORT = ("--set", "stop.max_env_steps=100", "--set", "evaluator.episodes=1")
 

@@ -10,14 +10,14 @@ from typing import TypedDict
 
 import pytest
 
-from remuda.tests.parallel.command import Command, wait_until
+from remuda.tests.parallel.command import Command
 from remuda.tests.parallel.conftest import Launcher
 from remuda.tests.parallel.reading import index
-from remuda.tests.parallel.user_folder import UserFolder
+from remuda.tests.parallel.user_folder import ENDLESS, UserFolder
+from remuda.tests.patience import until
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(100)]
+pytestmark = pytest.mark.processes
 
-ENDLESS: dict[str, dict[str, object]] = {"stop": {"max_env_steps": 10_000_000}}
 NEVER: dict[str, object] = {"interval_env_steps": 10_000_000}
 WITHOUT_CHECKPOINTS = {"evaluator": NEVER, "checkpoint": NEVER}
 """Between the first and the last."""
@@ -41,7 +41,7 @@ def begin(
     """A run without end, and who follows it."""
     user, run = UserFolder.make(tmp_path / "user", {**ENDLESS, **(changes or {})}), tmp_path / "run"
     training = launched(user.root, verb, user.config, "--run-dir", run)
-    wait_until(lambda: training.process.poll() is not None or (run / "config.json").exists(), 60, "it is a run")
+    until(lambda: training.process.poll() is not None or (run / "config.json").exists(), "it is a run")
     follower = launched(user.root, "evaluate", run, "--follow", "-n", 2, "-d", "-nr", "--json")
     return training, follower, run
 
@@ -57,10 +57,10 @@ def test_every_newer_policy_is_played_until_the_run_is_over(
     beside_ckpt: set[str],
 ) -> None:
     training, follower, run = begin(launched, tmp_path, verb, changes)
-    wait_until(lambda: follower.process.poll() is not None or len(lines(follower)) >= 4, 60, "policies are played")
+    until(lambda: follower.process.poll() is not None or len(lines(follower)) >= 4, "policies are played")
     training.process.terminate()
-    assert training.ended(30).code == 0
-    ended = follower.ended(30)
+    assert training.ended().code == 0
+    ended = follower.ended()
     assert ended.code == 0, ended.err
     played = lines(follower)
     iterations = [line["train_iter"] for line in played]
@@ -77,16 +77,16 @@ def test_where_episodes_are_shown_the_policy_plays_on_until_there_is_a_newer_one
 ) -> None:
     monkeypatch.setenv("DISPLAY", ":0")
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    cart: dict[str, dict[str, object]] = {"env": {"id": "CartPole-v1", "make": None}, **ENDLESS, **WITHOUT_CHECKPOINTS}
+    cart: dict[str, dict[str, object]] = {**ENDLESS, "env": {"id": "CartPole-v1", "make": None}, **WITHOUT_CHECKPOINTS}
     user, run = UserFolder.make(tmp_path / "user", cart), tmp_path / "run"
     training = launched(user.root, "train", user.config, "--run-dir", run)
-    wait_until(lambda: training.process.poll() is not None or (run / "config.json").exists(), 60, "it is a run")
+    until(lambda: training.process.poll() is not None or (run / "config.json").exists(), "it is a run")
     follower = launched(user.root, "evaluate", run, "--follow", "-l", 3, "--json")
-    wait_until(lambda: follower.process.poll() is not None or len(lines(follower)) >= 4, 60, "it is shown")
+    until(lambda: follower.process.poll() is not None or len(lines(follower)) >= 4, "it is shown")
     assert {line["train_iter"] for line in lines(follower)} == {0}
     training.process.terminate()
-    assert training.ended(30).code == 0
-    ended = follower.ended(30)
+    assert training.ended().code == 0
+    ended = follower.ended()
     assert ended.code == 0, ended.err
     assert lines(follower)[-1]["train_iter"] == index(run)["last"] > 0
     assert "the run is over (policies played: 2)" in ended.err
@@ -94,18 +94,18 @@ def test_where_episodes_are_shown_the_policy_plays_on_until_there_is_a_newer_one
 
 def test_a_run_that_was_killed_is_over_too(tmp_path: Path, launched: Launcher) -> None:
     training, follower, _ = begin(launched, tmp_path, "train")
-    wait_until(lambda: follower.process.poll() is not None or lines(follower), 60, "a policy is played")
+    until(lambda: follower.process.poll() is not None or lines(follower), "a policy is played")
     training.process.kill()
-    ended = follower.ended(30)
+    ended = follower.ended()
     assert ended.code == 0, ended.err
     assert "the run is over" in ended.err
 
 
 def test_who_stops_watching_leaves_the_run_alone(tmp_path: Path, launched: Launcher) -> None:
     training, follower, _ = begin(launched, tmp_path, "train")
-    wait_until(lambda: follower.process.poll() is not None or lines(follower), 60, "a policy is played")
+    until(lambda: follower.process.poll() is not None or lines(follower), "a policy is played")
     follower.process.send_signal(signal.SIGINT)
-    ended = follower.ended(30)
+    ended = follower.ended()
     assert ended.code == 0, ended.err
     assert "no longer following; the run is left alone" in ended.err
     assert training.process.poll() is None

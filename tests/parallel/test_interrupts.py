@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import signal
-import time
 from pathlib import Path
 
 import pytest
 
-from remuda.tests.parallel.command import Command, wait_until
+from remuda.tests.parallel.command import Command
 from remuda.tests.parallel.conftest import Launcher
 from remuda.tests.parallel.reading import index, pids, progress, sha256, texts
-from remuda.tests.parallel.user_folder import HELD, UserFolder
+from remuda.tests.parallel.user_folder import ENDLESS, HELD, UserFolder
+from remuda.tests.patience import until, until_ended
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(100)]
-
-ENDLESS = {"stop": {"max_env_steps": 10_000_000}}
+pytestmark = pytest.mark.processes
 
 
 def in_the_midst_of_it(command: Command, run: Path) -> None:
     """Wait until a run trains."""
     log = run / "log" / "learner" / "learner_logger.txt"
-    wait_until(
-        lambda: command.process.poll() is not None or (log.exists() and texts(log, "=== Training")), 60, "it trains"
-    )
+    until(lambda: command.process.poll() is not None or (log.exists() and texts(log, "=== Training")), "it trains")
     assert command.process.poll() is None
 
 
@@ -32,7 +28,7 @@ def test_a_signal_ends_it_cleanly(tmp_path: Path, launched: Launcher) -> None:
     command = launched(user.root, "launch", user.config, "--run-dir", run)
     in_the_midst_of_it(command, run)
     command.process.terminate()
-    ended = command.ended(30)
+    ended = command.ended()
     assert ended.code == 0, ended.err
     assert "horse stopped; best return " in ended.out
     last = index(run)["checkpoints"][-1]
@@ -53,15 +49,12 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path, launched: Launcher) -> 
     user.hold()
     command = launched(user.root, "launch", user.config, "--run-dir", run)
     in_the_midst_of_it(command, run)
-    wait_until(lambda: user.held(pids(run, "collector")), 30, "its collectors hang in their environments")
+    until(lambda: user.held(pids(run, "collector")), "its collectors hang in their environments")
     command.process.send_signal(signal.SIGINT)
     commander = run / "log" / "commander" / "commander_logger.txt"
-    wait_until(lambda: texts(commander, "the run ends"), 10, "the first signal has come through")
-    time.sleep(0.6)  # nearer together they would be one request
-    command.process.send_signal(signal.SIGINT)
-    second_s = time.monotonic()
-    assert command.ended(5).code == 130
-    wait_until(lambda: not command.family(), 5 - (time.monotonic() - second_s), "everybody is gone")
+    until(lambda: texts(commander, "the run ends"), "the first signal has come through")
+    assert until_ended(command.process, signal.SIGINT) == 130
+    until(lambda: not command.family(), "everybody is gone")
 
 
 def test_nobody_outlives_the_command(tmp_path: Path, launched: Launcher) -> None:
@@ -71,4 +64,4 @@ def test_nobody_outlives_the_command(tmp_path: Path, launched: Launcher) -> None
     assert len(command.family()) == 1 + 1 + 4, "coordinator, nanny and four workers"
     command.process.kill()
     command.process.wait()
-    wait_until(lambda: not command.family(), 15, "everybody is gone")
+    until(lambda: not command.family(), "everybody is gone")

@@ -11,7 +11,7 @@ from remuda.buffer.chunk import read_meta
 from remuda.tests.parallel.conftest import Finished
 from remuda.tests.parallel.reading import UUID, Record, index, joined, key_values, names, records, table, texts
 
-pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("a finished parallel run"), pytest.mark.timeout(100)]
+pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("a finished parallel run")]
 
 INTEGER, NUMBER = r"-?\d+", r"-?\d+\.\d{6}"
 COLLECT = names("""

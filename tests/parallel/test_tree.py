@@ -16,8 +16,9 @@ from remuda.config.load import load_config
 from remuda.policy import load_value
 from remuda.tests.parallel.conftest import Finished
 from remuda.tests.parallel.reading import UUID, index, joined, progress
+from remuda.tests.patience import HANG_S
 
-pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("a finished parallel run"), pytest.mark.timeout(100)]
+pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("a finished parallel run")]
 
 ALWAYS = """
 config.json total_config.py formatted_total_config.py git_log.txt git_diff.txt
@@ -102,7 +103,7 @@ def test_the_environment_is_described(finished: Finished) -> None:
 def test_the_environment_comes_out_of_its_pickle(finished: Finished) -> None:
     play = "import pickle; env = pickle.load(open({!r}, 'rb'))['env']; print(env.reset(seed=1)[0].shape)"
     command = [sys.executable, "-c", play.format(str(finished.run / "vars.pkl"))]
-    out = subprocess.run(command, cwd=finished.user.root, capture_output=True, text=True, check=True, timeout=60)
+    out = subprocess.run(command, cwd=finished.user.root, capture_output=True, text=True, check=True, timeout=HANG_S)
     assert out.stdout == "(3,)\n"
 
 
@@ -143,5 +144,5 @@ def _values_without_remuda(run: Path, observations: np.ndarray) -> Path:
         "seen = torch.from_numpy(numpy.load('observations.npy'));"
         "numpy.save('values.npy', model(seen).detach().numpy())"
     )
-    subprocess.run([sys.executable, "-c", ask], cwd=folder, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", ask], cwd=folder, check=True, timeout=HANG_S)
     return folder / "values.npy"

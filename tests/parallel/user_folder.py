@@ -36,8 +36,8 @@ class Horse(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(-1.0, 1.0, (3,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
 
-    def __init__(self, hold_after, fail_after):
-        self.hold_after, self.fail_after = hold_after, fail_after
+    def __init__(self, hold_after, fail_after, pause_s):
+        self.hold_after, self.fail_after, self.pause_s = hold_after, fail_after, pause_s
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -45,6 +45,7 @@ class Horse(gymnasium.Env):
         return self.look(), {}
 
     def step(self, action):
+        time.sleep(self.pause_s)
         steps = count()
         if self.fail_after is not None and steps > self.fail_after:
             raise RuntimeError("the horse has bolted")
@@ -59,8 +60,8 @@ class Horse(gymnasium.Env):
         return self.seen
 
 
-def make_env(hold_after=None, fail_after=None):
-    return Horse(hold_after, fail_after)
+def make_env(hold_after=None, fail_after=None, pause_s=0.0):
+    return Horse(hold_after, fail_after, pause_s)
 '''
 
 CONFIG: dict[str, dict[str, object]] = {
@@ -83,6 +84,11 @@ CONFIG: dict[str, dict[str, object]] = {
 HOLD_AFTER = 700
 """Steps after which a collector waits in its environment where it is held: more than an evaluator takes meanwhile."""
 HELD: dict[str, dict[str, object]] = {"env": {"kwargs": {"hold_after": HOLD_AFTER}}}
+ENDLESS: dict[str, dict[str, object]] = {
+    "env": {**CONFIG["env"], "kwargs": {"pause_s": 0.001}},
+    "stop": {"max_env_steps": 10_000_000},
+}
+"""A run that somebody ends. It takes its time, so that it does not use up the cores that what is tested needs."""
 
 
 @dataclass(frozen=True)

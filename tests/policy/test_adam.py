@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from remuda.policy.adam import Adam
+from remuda.tests.patience import HANG_S
 
 
 def gradients(count: int, size: int = 100) -> list[torch.Tensor]:
@@ -82,5 +83,5 @@ def test_torchs_compiler_is_not_imported() -> None:
         "import sys, torch; from remuda.policy.adam import Adam; "
         "Adam(torch.ones(3), torch.ones(3), learning_rate=0.1).step(); print('torch._dynamo' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=HANG_S)
     assert done.stdout.strip() == "False"

@@ -19,6 +19,7 @@ from remuda.policy.plain_forward import plain_forward
 from remuda.policy.tensors import DeviceError
 from remuda.policy.torch_forward import torch_forward
 from remuda.policy.weights import Dense, Filters, Forward, Weights
+from remuda.tests.patience import HANG_S
 
 Activation = Literal["relu", "tanh"]
 
@@ -157,7 +158,7 @@ small.load(Weights((one,), "relu", (Filters(np.ones((4, 1, 3, 3), np.float32), n
 small(np.ones((2, 1, 3, 3), np.uint8))
 assert "torch" not in sys.modules
 """
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=HANG_S, check=False)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.strip().endswith("which are fast enough")
 

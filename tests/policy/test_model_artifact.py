@@ -20,6 +20,7 @@ from remuda.policy.algorithms import make_algorithm
 from remuda.policy.loading import load_checkpoint_policy
 from remuda.policy.model_artifact import Exporter
 from remuda.policy.portable import PortablePolicy
+from remuda.tests.patience import HANG_S
 from remuda.tests.policy.cases import batch, config, dqn
 from remuda.tests.policy.exported import CASES, COUNTERS, Case, experiment, leave_behind
 from remuda.tests.policy.exported import trained as trained_case
@@ -71,7 +72,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Left]:
         np.save(run / "seen.npy", CASES[name].seen(np.random.default_rng(7), 23))
     code = ELSEWHERE.format(packages=str(Path(torch.__file__).parents[1]))
     asked = json.dumps([str(run) for run in runs.values()])
-    subprocess.run([sys.executable, "-I", "-S", "-c", code, asked], cwd=root, check=True, timeout=100)
+    subprocess.run([sys.executable, "-I", "-S", "-c", code, asked], cwd=root, check=True, timeout=HANG_S)
     return {
         name: Left(
             CASES[name],
@@ -176,7 +177,7 @@ def test_the_usage_in_the_description_works_as_it_stands(left: dict[str, Left], 
         [sys.executable, "-I", "-S", "-c", code],
         cwd=there.checkpoint.parents[1] / "model",
         check=True,
-        timeout=60,
+        timeout=HANG_S,
         capture_output=True,
         text=True,
     )

@@ -21,6 +21,7 @@ from remuda.storage.existing_folder import RunFolderError
 from remuda.storage.ownership import FolderOwnedError
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.logbook.event_reader import curves
+from remuda.tests.patience import HANG_S
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "own-loops.md"
 CONFIG = {"name": "mine", "rate": 0.1, "layers": (8, 8), "odd": math.nan, "kind": dict}
@@ -215,7 +216,7 @@ def test_the_code_on_the_page_runs(tmp_path: Path) -> None:
     code = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     assert len(code) == 3
     (tmp_path / "loop.py").write_text("\n".join(code))
-    done = subprocess.run([sys.executable, "loop.py"], cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, "loop.py"], cwd=tmp_path, capture_output=True, text=True, timeout=HANG_S)
     assert done.returncode == 0, done.stderr
     run = RunFolder(tmp_path / "runs" / "cartpole_cem")
     rows = table(run)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from remuda.storage.atomic import outlived, replacing, sweep_temporaries, write_all, write_bytes, write_text
+from remuda.tests.patience import HANG_S
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -164,7 +165,7 @@ def test_readers_see_whole_files_only(tmp_path: Path) -> None:
     for version in range(100):
         write_bytes(path, bytes([version]) * size, durable=False)
     stop.set()
-    reader.join(timeout=30)
+    reader.join(timeout=HANG_S)
     assert not reader.is_alive()
     assert torn == []
 
@@ -183,7 +184,7 @@ def test_a_writer_killed_half_way_leaves_the_old_file_and_a_temporary_that_is_sw
         assert writer.stdout is not None
         assert writer.stdout.readline() == "written\n"
         writer.send_signal(signal.SIGKILL)
-        writer.wait(timeout=30)
+        writer.wait(timeout=HANG_S)
     assert path.read_bytes() == b"old"
     assert len(os.listdir(tmp_path)) == 2
     assert sweep_temporaries(tmp_path, older_than_s=-1) == 1

@@ -11,6 +11,7 @@ import pytest
 
 from remuda.storage import git
 from remuda.storage.git import capture_git, record_git, write_git
+from remuda.tests.patience import HANG_S
 from remuda.wire.codec import check
 from remuda.wire.envelope import Envelope
 from remuda.wire.messages import MAX_DIFF_BYTES, Submit
@@ -27,7 +28,7 @@ _ENVIRONMENT = {
 
 
 def run_git(cwd: Path, *arguments: str) -> None:
-    subprocess.run(("git", *arguments), cwd=cwd, env=_ENVIRONMENT, check=True, capture_output=True, timeout=30)
+    subprocess.run(("git", *arguments), cwd=cwd, env=_ENVIRONMENT, check=True, capture_output=True, timeout=HANG_S)
 
 
 @pytest.fixture
@@ -131,12 +132,12 @@ def _set(repository: Path, settings: Mapping[str, str]) -> None:
 def _sign_last_commit(repository: Path) -> None:
     """A signature that is none: git shows it to gpg all the same."""
     commit = ("git", "cat-file", "commit", "HEAD")
-    raw = subprocess.run(commit, cwd=repository, env=_ENVIRONMENT, check=True, capture_output=True, timeout=30).stdout
-    head, message = raw.split(b"\n\n", 1)
+    read = subprocess.run(commit, cwd=repository, env=_ENVIRONMENT, check=True, capture_output=True, timeout=HANG_S)
+    head, message = read.stdout.split(b"\n\n", 1)
     signed = head + b"\ngpgsig -----BEGIN PGP SIGNATURE-----\n \n -----END PGP SIGNATURE-----\n\n" + message
     store = ("git", "hash-object", "-t", "commit", "-w", "--stdin")
     name = subprocess.run(
-        store, cwd=repository, env=_ENVIRONMENT, check=True, capture_output=True, timeout=30, input=signed
+        store, cwd=repository, env=_ENVIRONMENT, check=True, capture_output=True, timeout=HANG_S, input=signed
     )
     run_git(repository, "update-ref", "HEAD", name.stdout.decode().strip())
 
@@ -190,7 +191,12 @@ def test_a_missing_object_is_not_fetched(repository: Path, run_dir: Path, tmp_pa
     evil = _evil(tmp_path)
     run_git(repository, "commit", "--quiet", "--allow-empty", "-m", "the second commit")
     blob = subprocess.run(
-        ("git", "rev-parse", "HEAD:train.py"), cwd=repository, capture_output=True, text=True, check=True, timeout=30
+        ("git", "rev-parse", "HEAD:train.py"),
+        cwd=repository,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=HANG_S,
     ).stdout.strip()
     (repository / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
     (repository / "train.py").write_text("lr = 4\n")

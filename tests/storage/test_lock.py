@@ -15,6 +15,7 @@ import pytest
 
 from remuda.storage import lock
 from remuda.storage.lock import LockTimeout, holding
+from remuda.tests.patience import HANG_S
 
 _HOLD = (
     "import sys, time, pathlib\n"
@@ -51,7 +52,7 @@ def test_another_thread_waits_only_until_its_deadline_and_learns_who_holds(tmp_p
     with holding(tmp_path / "l", deadline_s=1):
         thread = threading.Thread(target=contend)
         thread.start()
-        thread.join(timeout=30)
+        thread.join(timeout=HANG_S)
     assert len(failures) == 1
     assert failures[0].path == tmp_path / "l"
     assert failures[0].holder == f"{socket.gethostname()}:{os.getpid()}"
@@ -74,7 +75,7 @@ def test_threads_take_turns(tmp_path: Path) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=60)
+        thread.join(timeout=HANG_S)
     assert not any(thread.is_alive() for thread in threads)
     assert overlaps == [0]
 
@@ -118,6 +119,6 @@ def test_a_stopped_process_is_named_and_a_killed_one_frees_the_lock(tmp_path: Pa
             pass
         assert caught.value.holder == f"{socket.gethostname()}:{holder.pid}"
         holder.send_signal(signal.SIGKILL)
-        holder.wait(timeout=30)
+        holder.wait(timeout=HANG_S)
     with holding(path, deadline_s=5):
         pass

@@ -16,7 +16,7 @@ from remuda.tests.faults.herd import Herd, kill
 from remuda.tests.sweeping.grids import SHORT, write_grid
 from remuda.wire.messages import ExperimentStatus
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(100)]
+pytestmark = pytest.mark.processes
 
 ENDLESS = {"stop.max_env_steps": [100_000_000]}
 

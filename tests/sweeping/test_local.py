@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from remuda.sweeping.local import LocalRuns
 from remuda.sweeping.plan import plan
 from remuda.sweeping.record import RunRecord, SweepBook
 from remuda.sweeping.sweep import Task, carry_out, tasks
-from remuda.tests.parallel.command import wait_until
+from remuda.tests.patience import until
 from remuda.tests.sweeping.grids import SHORT, write_grid
 
 pytestmark = pytest.mark.processes
@@ -109,7 +108,7 @@ def running(tmp_path: Path) -> Generator[tuple[LocalRuns, psutil.Process]]:
         before = set(psutil.Process().children())
         executor.poll()
         (child,) = set(psutil.Process().children()) - before
-        wait_until((task.run.run_dir / "ckpt" / "ckpt_best.pth.tar").exists, 30, "it trains")
+        until((task.run.run_dir / "ckpt" / "ckpt_best.pth.tar").exists, "it trains")
         yield executor, child
 
 
@@ -117,19 +116,22 @@ def test_killed_it_is_gone_at_once_and_named(running: tuple[LocalRuns, psutil.Pr
     executor, child = running
     child.kill()
     news: list[RunRecord] = []
-    deadline_s = time.monotonic() + 10
-    while not any(record.over for record in news):
-        assert time.monotonic() < deadline_s
-        news += executor.poll()
+
+    def over() -> bool:
+        news.extend(executor.poll())
+        return any(record.over for record in news)
+
+    until(over, "the end is seen")
     assert news[-1].state == "failed"
     assert "ended by signal 9" in (news[-1].reason or "")
 
 
 def test_progress_is_seen_while_it_runs(running: tuple[LocalRuns, psutil.Process]) -> None:
     executor, _ = running
-    deadline_s = time.monotonic() + 20
-    while not any(record.env_step > 100 and record.best_return is not None for record in executor.poll()):
-        assert time.monotonic() < deadline_s
+    until(
+        lambda: any(record.env_step > 100 and record.best_return is not None for record in executor.poll()),
+        "its steps and its best return are seen",
+    )
 
 
 def test_leaving_leaves_no_process(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 import pytest
 from msgspec.structs import replace
 
+from remuda.tests.patience import HANG_S
 from remuda.tests.worker.proxy import Proxy
 from remuda.wire import conversation
 from remuda.wire.channel import Channel, Received
@@ -20,7 +21,6 @@ from remuda.wire.messages import PROTOCOL_VERSION, AnyMessage, Done, Rejected, S
 from remuda.wire.sockets import Arrival, RouterSocket
 
 UUID = "01234567-89ab-cdef-0123-456789abcdef"
-DEADLINE_S = 30.0
 
 Respond = Callable[[Channel, Received], list[Envelope | None]]
 
@@ -62,8 +62,8 @@ def test_an_answer_at_once() -> None:
         coordinator(lambda channel, asked: [channel.post(Done(), 0.0, reply_to=asked.id)], handled) as connection,
         closing(Conversation(connection)) as talk,
     ):
-        assert talk.ask(Shutdown(), DEADLINE_S) == Done()
-        assert talk.ask(StopExperiment("x"), DEADLINE_S) == Done()
+        assert talk.ask(Shutdown(), HANG_S) == Done()
+        assert talk.ask(StopExperiment("x"), HANG_S) == Done()
     assert handled == [Shutdown(), StopExperiment("x")]
 
 
@@ -72,7 +72,7 @@ def test_an_answer_after_a_mere_acknowledgement() -> None:
         return [channel.acknowledge(asked.id), channel.post(Done(), 0.0)]
 
     with coordinator(respond, []) as connection, closing(Conversation(connection)) as talk:
-        assert talk.ask(Shutdown(), DEADLINE_S) == Done()
+        assert talk.ask(Shutdown(), HANG_S) == Done()
 
 
 def test_a_lost_answer_is_fetched_by_asking_again() -> None:
@@ -83,7 +83,7 @@ def test_a_lost_answer_is_fetched_by_asking_again() -> None:
         return []
 
     with coordinator(answer_that_is_lost, handled) as connection, closing(Conversation(connection)) as talk:
-        assert talk.ask(Shutdown(), DEADLINE_S) == Done()
+        assert talk.ask(Shutdown(), HANG_S) == Done()
     assert handled == [Shutdown()], "asked twice, handled once"
 
 
@@ -97,9 +97,9 @@ def test_a_connection_that_something_between_swallows_is_made_anew(monkeypatch: 
 
     with coordinator(at_once, handled) as connection, Proxy(int(connection.address.rsplit(":", 1)[1])) as proxy:
         with closing(Conversation(replace(connection, address=proxy.address))) as asking:
-            assert asking.ask(StopExperiment("first"), DEADLINE_S) == Done()
+            assert asking.ask(StopExperiment("first"), HANG_S) == Done()
             proxy.swallow()
-            assert asking.ask(StopExperiment("second"), DEADLINE_S) == Done()
+            assert asking.ask(StopExperiment("second"), HANG_S) == Done()
         assert proxy.connections == 2
     assert handled == [StopExperiment("first"), StopExperiment("second")]
 
@@ -113,7 +113,7 @@ def test_no() -> None:
         closing(Conversation(connection)) as talk,
         pytest.raises(RefusedError, match="no experiment is called x") as caught,
     ):
-        talk.ask(StatusRequest("x"), DEADLINE_S)
+        talk.ask(StatusRequest("x"), HANG_S)
     assert caught.value.code == "unknown"
 
 
@@ -127,7 +127,7 @@ def test_what_the_coordinator_would_not_understand_is_refused_here() -> None:
         with pytest.raises(RefusedError, match="length <= 1000") as caught:
             asking.ask(StopExperiment("x" * 1_001), 0.3)
         assert caught.value.code == "malformed"
-        assert asking.ask(StopExperiment("x"), DEADLINE_S) == Done()
+        assert asking.ask(StopExperiment("x"), HANG_S) == Done()
     assert handled == [StopExperiment("x")]
 
 
@@ -138,7 +138,7 @@ def test_no_answer_has_a_deadline() -> None:
             UnreachableError, match=r"\(process 1 on here\) did not answer within 0\.1 s: it may have ended"
         ):
             talk.ask(Shutdown(), 0.1)
-        assert time.monotonic() - begun_s < DEADLINE_S
+        assert time.monotonic() - begun_s < HANG_S
 
 
 def test_one_that_is_not_to_be_asked_any_more_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,5 +151,5 @@ def test_one_that_is_not_to_be_asked_any_more_is_given_up(monkeypatch: pytest.Mo
         closing(Conversation(connection)) as talk,
         pytest.raises(MovedError),
     ):
-        talk.ask(Shutdown(), DEADLINE_S, moved=lambda: looks.pop(0))
+        talk.ask(Shutdown(), HANG_S, moved=lambda: looks.pop(0))
     assert looks == []

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import zmq
 
+from remuda.tests.patience import HANG_S
 from remuda.wire import connections, sockets
 from remuda.wire.codec import OF_STRANGERS, CodecError, ProtocolMismatchError, TooLargeError, encode
 from remuda.wire.envelope import Envelope
 from remuda.wire.messages import Ack, AnyMessage, Batches, BatchRequest, Counters, Leave, Ready, Rejected
 from remuda.wire.sockets import Arrival, DealerSocket, Malformed, RouterSocket, client_identity, worker_identity
 
-DEADLINE_S = 30.0
 TURN_S = 0.05
 UUID = "01234567-89ab-cdef-0123-456789abcdef"
 WORKER = worker_identity(UUID, 2, "test", 0)
@@ -30,7 +30,7 @@ def wrap(message: AnyMessage) -> Envelope:
 
 
 def next_of(end: RouterSocket | DealerSocket) -> Arrival | Malformed:
-    for _ in range(int(DEADLINE_S / TURN_S)):
+    for _ in range(int(HANG_S / TURN_S)):
         event = end.receive() if isinstance(end, DealerSocket) else next(iter(end.receive_up_to(1)), None)
         if event is not None:
             return event
@@ -175,7 +175,7 @@ def test_http_and_silent_connections_do_not_disturb(router: RouterSocket, dealer
 def shaken_hands(address: str) -> socket.socket:
     """A bare connection that has done what ZMTP asks for, and can then send any frame."""
     host, port = address.removeprefix("tcp://").split(":")
-    bare = socket.create_connection((host, int(port)), timeout=DEADLINE_S)
+    bare = socket.create_connection((host, int(port)), timeout=HANG_S)
     bare.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32))
     ready = b"\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER\x08Identity\x00\x00\x00\x04bare"
     bare.sendall(b"\x04" + bytes([len(ready)]) + ready)
@@ -188,7 +188,7 @@ def shaken_hands(address: str) -> socket.socket:
 def is_closed(bare: socket.socket, router: RouterSocket) -> bool:
     """Whether its end was closed by the other side within the deadline, which looks after its connections meanwhile."""
     bare.settimeout(TURN_S)
-    for _ in range(int(DEADLINE_S / TURN_S)):
+    for _ in range(int(HANG_S / TURN_S)):
         router.look_after(0.0)
         try:
             if not bare.recv(65_536):
@@ -329,7 +329,7 @@ def test_its_descriptor_tells_of_arrivals_once_all_before_is_received(
         router.send(WORKER, wrap(Ready(number)))
         event = None
         while event is None:  # it may also tell of something that is no message
-            assert arrivals.poll(1_000 * DEADLINE_S)
+            assert arrivals.poll(1_000 * HANG_S)
             event = dealer.receive()
         assert event == Arrival(b"", wrap(Ready(number)))
 
@@ -348,5 +348,5 @@ def test_closing_does_not_wait_for_what_is_not_sent() -> None:
     assert dealer.send(wrap(Ready(1)))
     closed = threading.Thread(target=dealer.close, daemon=True)
     closed.start()
-    closed.join(DEADLINE_S)
+    closed.join(HANG_S)
     assert not closed.is_alive()

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from remuda.tests.patience import HANG_S
 from remuda.tests.worker.serving import Serving
 from remuda.wire.channel import Channel
 from remuda.wire.codec import CodecError
@@ -15,8 +16,6 @@ from remuda.wire.messages import PROTOCOL_VERSION, AnyMessage, Beat, BeatHeard, 
 from remuda.wire.sockets import Arrival, RouterSocket
 
 UUID = "01234567-89ab-cdef-0123-456789abcdef"
-DEADLINE_S = 30.0
-"""For what surely comes; a test that fails waits so long."""
 
 Answer = AnyMessage | None
 
@@ -48,7 +47,7 @@ class FakeCoordinator(Serving):
     def until(self, condition: Callable[[], bool]) -> None:
         """Wait until `condition` holds; it is looked at whenever something has come in."""
         with self._changed:
-            assert self._changed.wait_for(condition, DEADLINE_S), f"never came; heard: {self.heard}"
+            assert self._changed.wait_for(condition, HANG_S), f"never came; heard: {self.heard}"
 
     def heard_of(self, kind: type[AnyMessage]) -> list[AnyMessage]:
         return [message for message in self.heard if isinstance(message, kind)]

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
-END_DEADLINE_S = 20.0
+from remuda.tests.patience import HANG_S
 
 
 class Serving(ABC):
@@ -26,7 +26,7 @@ class Serving(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stop = True
-        self._thread.join(END_DEADLINE_S)
+        self._thread.join(HANG_S)
         assert not self._thread.is_alive(), "it still serves"
         self._let_go()
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.config.schema import ExperimentConfig
+from remuda.tests.patience import HANG_S
 from remuda.wire.messages import Role
 from remuda.worker.affinity import choose
 
@@ -117,6 +118,6 @@ assert os.sched_getaffinity(0) == before, "the next lease is not bound by the on
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system binds no process to cores")
 def test_a_process_is_bound_and_let_loose_again() -> None:
-    done = subprocess.run([sys.executable, "-c", SETTLE], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", SETTLE], capture_output=True, text=True, timeout=HANG_S, check=True)
     core = min(os.sched_getaffinity(0))
     assert done.stdout.strip() == f"affinity: this learner runs on core {core} with 1 torch thread (as told)"

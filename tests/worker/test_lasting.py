@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from remuda.tests.patience import HANG_S
 from remuda.worker.lasting import lasting
 
 
@@ -39,5 +40,5 @@ class Loop:
 Loop()
 gc.collect()
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=HANG_S, check=True)
     assert done.stdout == "gone\n"

@@ -12,9 +12,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from remuda.tests.patience import HANG_S
 from remuda.worker.life import EXIT_AT_ONCE, EXIT_NOT_IN_TIME, SAME_REQUEST_S, Life, bound_threads
-
-DEADLINE_S = 30.0
 
 PROGRAM = """
 import os, sys, time, signal
@@ -29,7 +28,7 @@ WAIT = "while not life.ending: time.sleep(0.01)"
 
 @contextmanager
 def child(
-    body: str, *, lifeline: int | None = None, grace_s: float = DEADLINE_S
+    body: str, *, lifeline: int | None = None, grace_s: float = HANG_S
 ) -> Generator[subprocess.Popen[str], None, None]:
     process = subprocess.Popen(
         [sys.executable, "-P", "-c", PROGRAM.format(body=body, lifeline=lifeline, grace_s=grace_s)],
@@ -51,7 +50,7 @@ def child(
 def test_a_signal_lets_it_end_in_order(number: signal.Signals) -> None:
     with child(WAIT) as process:
         process.send_signal(number)
-        output, errors = process.communicate(timeout=DEADLINE_S)
+        output, errors = process.communicate(timeout=HANG_S)
         assert (process.returncode, output, errors) == (0, f"ended: asked to by {number.name}\n", "")
 
 
@@ -60,7 +59,7 @@ def test_signals_at_the_same_time_are_one_request() -> None:
     with child(WAIT + "\n    time.sleep(0.1)") as process:
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=DEADLINE_S)
+        process.communicate(timeout=HANG_S)
         assert process.returncode == 0
 
 
@@ -71,14 +70,14 @@ def test_a_second_signal_ends_it_at_once() -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "ending\n"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(DEADLINE_S) == EXIT_AT_ONCE
+        assert process.wait(HANG_S) == EXIT_AT_ONCE
 
 
 def test_a_forced_exit_comes_with_a_last_act() -> None:
     act = "life.on_forced_exit(lambda: print('the last act', flush=True))\n    "
     with child(f"{act}{WAIT}\n    time.sleep(600)", grace_s=0.2) as process:
         process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=DEADLINE_S)
+        output, _ = process.communicate(timeout=HANG_S)
         assert (process.returncode, output) == (EXIT_NOT_IN_TIME, "the last act\n")
 
 
@@ -86,7 +85,7 @@ def test_a_forced_exit_comes_with_a_last_act() -> None:
 def test_one_that_does_not_listen_is_ended_after_the_grace_with_its_stacks(body: str) -> None:
     with child(body, grace_s=0.2) as process:
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=DEADLINE_S)
+        _, errors = process.communicate(timeout=HANG_S)
         assert process.returncode == EXIT_NOT_IN_TIME
         assert "did not end within 0.2 s (asked to by SIGTERM)" in errors
         assert 'File "<string>", line 6 in <module>' in errors
@@ -97,7 +96,7 @@ def test_one_that_is_stuck_in_c_code_is_ended_too() -> None:
     stuck = "import ctypes; ctypes.CDLL(None).pause(); ctypes.CDLL(None).sleep(600)"
     with child(stuck, grace_s=0.2) as process:
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=DEADLINE_S)
+        _, errors = process.communicate(timeout=HANG_S)
         assert process.returncode == EXIT_NOT_IN_TIME
         assert "the stacks:" in errors
 
@@ -108,7 +107,7 @@ def test_the_end_of_the_lifeline_ends_it() -> None:
         os.close(reading)
         os.write(writing, b"still here")
         os.close(writing)
-        output, _ = process.communicate(timeout=DEADLINE_S)
+        output, _ = process.communicate(timeout=HANG_S)
         assert (process.returncode, output) == (0, "ended: its parent process is gone\n")
 
 
@@ -129,7 +128,7 @@ def test_a_forked_child_has_its_own_signals() -> None:
     time.sleep(0.1)
     assert not life.ending"""
     with child(body) as process:
-        output, errors = process.communicate(timeout=DEADLINE_S)
+        output, errors = process.communicate(timeout=HANG_S)
         assert (process.returncode, output, errors) == (0, "ended: \n", "")
 
 

@@ -15,7 +15,8 @@ import pytest
 import zmq
 from msgspec.structs import replace
 
-from remuda.tests.worker.fake_coordinator import DEADLINE_S, UUID, FakeCoordinator
+from remuda.tests.patience import HANG_S
+from remuda.tests.worker.fake_coordinator import UUID, FakeCoordinator
 from remuda.tests.worker.proxy import Proxy
 from remuda.wire import sockets
 from remuda.wire.codec import CodecError, encode
@@ -52,14 +53,14 @@ REGISTER = Register(UUID, 3, "collector", "here", 7, PROTOCOL_VERSION, "0.1")
 def linked(coordinator: FakeCoordinator, patience: Patience | None = None) -> Generator[Link, None, None]:
     link = Link(coordinator.connection, REGISTER, patience=patience)
     try:
-        link.start(DEADLINE_S)
+        link.start(HANG_S)
         yield link
     finally:
         link.close("the test is over", 0.0)
 
 
 def receive(link: Link) -> AnyMessage:
-    message = link.receive(DEADLINE_S)
+    message = link.receive(HANG_S)
     assert message is not None, "nothing came"
     return message
 
@@ -70,11 +71,11 @@ def receive(link: Link) -> AnyMessage:
 def test_it_registers_under_its_uuid_and_incarnation() -> None:
     with FakeCoordinator() as coordinator:
         link = Link(coordinator.connection, REGISTER)
-        assert link.start(DEADLINE_S) == coordinator.registered
+        assert link.start(HANG_S) == coordinator.registered
         assert coordinator.heard[0] == REGISTER
         (peer,) = coordinator.peers
         assert peer.startswith(f"{UUID}:3:".encode())
-        assert link.close("done", DEADLINE_S)
+        assert link.close("done", HANG_S)
         assert coordinator.heard_of(Bye) == [Bye("done")]
 
 
@@ -112,12 +113,12 @@ def test_a_refusal_is_raised_with_its_code_and_reason_and_stays() -> None:
         coordinator.answer = lambda message: Rejected("superseded", "incarnation 4 is alive")
         link = Link(coordinator.connection, REGISTER)
         with pytest.raises(RefusedError, match="incarnation 4 is alive") as caught:
-            link.start(DEADLINE_S)
+            link.start(HANG_S)
         assert caught.value.code == "superseded"
         for timeout_s in (0.0, 1.0):
             with pytest.raises(RefusedError, match="incarnation 4 is alive"):
                 link.receive(timeout_s)
-        link.close("refused", DEADLINE_S)
+        link.close("refused", HANG_S)
 
 
 def test_a_refusal_may_come_later() -> None:
@@ -148,8 +149,8 @@ def test_a_stale_connection_file_is_left_for_the_next_one(monkeypatch: pytest.Mo
     with FakeCoordinator() as coordinator:
         found = replace(coordinator.connection, coordinator=UUID.replace("0", "1"))
         link = Link(stale, REGISTER, look_again=lambda: found)
-        assert link.start(DEADLINE_S) == coordinator.registered
-        assert link.close("done", DEADLINE_S)
+        assert link.start(HANG_S) == coordinator.registered
+        assert link.close("done", HANG_S)
 
 
 def test_it_is_started_once_and_first() -> None:
@@ -158,10 +159,10 @@ def test_it_is_started_once_and_first() -> None:
         with pytest.raises(RuntimeError, match="not started"):
             link.send(Ready(1))
         assert link.close("never started", 0.0)
-        link.start(DEADLINE_S)
+        link.start(HANG_S)
         with pytest.raises(RuntimeError, match="started already"):
-            link.start(DEADLINE_S)
-        link.close("done", DEADLINE_S)
+            link.start(HANG_S)
+        link.close("done", HANG_S)
 
 
 def test_closing_waits_for_acknowledgement_and_closing_twice_is_fine() -> None:
@@ -174,13 +175,13 @@ def test_closing_waits_for_acknowledgement_and_closing_twice_is_fine() -> None:
 
         coordinator.lose = lose_the_first_acks
         link = Link(coordinator.connection, REGISTER)
-        link.start(DEADLINE_S)
+        link.start(HANG_S)
         for lease in range(5):
             link.send(Ready(lease))
-        assert link.close("done", DEADLINE_S)
+        assert link.close("done", HANG_S)
         assert coordinator.heard_of(Ready) == [Ready(lease) for lease in range(5)]
         assert coordinator.heard_of(Bye) == [Bye("done")]
-        assert link.close("again", DEADLINE_S)
+        assert link.close("again", HANG_S)
 
 
 def test_closing_gives_up_at_its_deadline() -> None:
@@ -196,8 +197,8 @@ def test_closing_does_not_wait_for_a_coordinator_that_is_silent(monkeypatch: pyt
         coordinator.silent = True
         link.send(Ready(1))
         begun_s = time.monotonic()
-        assert not link.close("asked to", DEADLINE_S)
-        assert time.monotonic() - begun_s < DEADLINE_S / 2
+        assert not link.close("asked to", HANG_S)
+        assert time.monotonic() - begun_s < HANG_S / 2
 
 
 def test_it_leaves_no_thread_behind() -> None:
@@ -255,8 +256,8 @@ def test_receiving_has_a_deadline_and_can_be_woken() -> None:
         assert link.receive(0.01) is None
         threading.Timer(0.02, link.wake).start()
         begun_s = time.monotonic()
-        assert link.receive(DEADLINE_S) is None
-        assert time.monotonic() - begun_s < DEADLINE_S / 2
+        assert link.receive(HANG_S) is None
+        assert time.monotonic() - begun_s < HANG_S / 2
         coordinator.to_send.append(Leave("shutdown"))
         assert receive(link) == Leave("shutdown")
 
@@ -341,12 +342,12 @@ def test_a_silent_coordinator_is_lost_and_stays_so() -> None:
     failed = threading.Event()
     with FakeCoordinator() as coordinator:
         link = Link(coordinator.connection, REGISTER, on_failure=failed.set, patience=Patience(0.3))
-        link.start(DEADLINE_S)
+        link.start(HANG_S)
         coordinator.silent = True
         for _ in range(2):
             with pytest.raises(CoordinatorLostError, match=r"nothing was heard .* \(the limit is 0\.3 s\)"):
                 receive(link)
-        assert failed.wait(DEADLINE_S)
+        assert failed.wait(HANG_S)
         link.send(Ready(1))
         assert not link.close("lost", 0.0)
 
@@ -365,11 +366,11 @@ def test_a_coordinator_back_on_the_same_address_is_found_again() -> None:
     """No restart of the worker: the socket connects anew, and what was sent meanwhile arrives."""
     with FakeCoordinator() as coordinator:
         link = Link(coordinator.connection, REGISTER)
-        link.start(DEADLINE_S)
+        link.start(HANG_S)
     link.send(Ready(1))
     with FakeCoordinator(address=coordinator.connection.address) as back:
         back.until(lambda: back.heard_of(Ready) == [Ready(1)])
-        assert link.close("done", DEADLINE_S)
+        assert link.close("done", HANG_S)
 
 
 @pytest.mark.parametrize("fault", [Proxy.cut, Proxy.swallow], ids=["cut", "swallowed"])
@@ -380,13 +381,13 @@ def test_a_broken_connection_heals_without_losing_anything(
     monkeypatch.setattr(sockets, "SILENCE_S", 1.0)
     with FakeCoordinator() as coordinator, Proxy(port_of(coordinator)) as proxy:
         link = Link(replace(coordinator.connection, address=proxy.address), REGISTER)
-        link.start(DEADLINE_S)
+        link.start(HANG_S)
         for round_ in range(3):
             fault(proxy)
             link.send(Ready(round_))
             coordinator.to_send.append(StopTraining(round_))
             assert receive(link) == StopTraining(round_)
-        assert link.close("done", DEADLINE_S)
+        assert link.close("done", HANG_S)
         assert coordinator.heard_of(Ready) == [Ready(0), Ready(1), Ready(2)]
         assert len(coordinator.peers) == 1
         assert proxy.connections == 4
@@ -403,7 +404,7 @@ def raw_router(*, answer: list[bytes]) -> tuple[ConnectionFile, threading.Thread
     port = socket.bind_to_random_port("tcp://127.0.0.1")
 
     def serve() -> None:
-        if socket.poll(int(1_000 * DEADLINE_S)):
+        if socket.poll(int(1_000 * HANG_S)):
             peer, *_ = socket.recv_multipart()
             socket.send_multipart([peer, *answer])
         socket.close(linger=1_000)
@@ -417,7 +418,7 @@ def raw_router(*, answer: list[bytes]) -> tuple[ConnectionFile, threading.Thread
 def test_a_coordinator_of_another_version_is_refused_by_the_worker() -> None:
     connection, thread = raw_router(answer=[b"R\x09", b"whatever version 9 says"])
     with pytest.raises(RefusedError, match="speaks protocol 9, this process protocol 1; install the same") as caught:
-        Link(connection, REGISTER).start(DEADLINE_S)
+        Link(connection, REGISTER).start(HANG_S)
     assert caught.value.code == "protocol"
     thread.join()
 
@@ -426,7 +427,7 @@ def test_a_refusal_by_another_version_is_understood() -> None:
     refusal = encode(Envelope(0, 0, 1, Rejected("protocol", "this coordinator speaks 9, you speak 1")))
     connection, thread = raw_router(answer=[bytes(frame) for frame in refusal])
     with pytest.raises(RefusedError, match="this coordinator speaks 9, you speak 1"):
-        Link(connection, REGISTER).start(DEADLINE_S)
+        Link(connection, REGISTER).start(HANG_S)
     thread.join()
 
 

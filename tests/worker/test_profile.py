@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from remuda.tests.patience import HANG_S
 from remuda.worker.profile import Profile, profiled
 
 pytestmark = pytest.mark.processes
@@ -45,7 +46,7 @@ ROW = re.compile(r" *([0-9.]+) +([0-9.]+) +([0-9.]+) +([0-9.]+)  (\S+)  (\S+):(\
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", PROGRAM, str(folder), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, timeout=HANG_S)
 
 
 def rows(text: str, thread: str) -> list[re.Match[str]]:

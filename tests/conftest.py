@@ -1,0 +1,44 @@
+"""What holds for every test: Ctrl-C works as at a terminal, and nothing stays open behind it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Generator
+
+import pytest
+
+from remuda.tests.leftovers import Held, collect, end_children, left_since
+
+# A shell lets what it starts with `&` ignore SIGINT, and children inherit that: the tests send it to their own.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+_FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Remember whether the test has failed."""
+    report = yield
+    if report.failed:
+        item.stash[_FAILED] = True
+    return report
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(request: pytest.FixtureRequest) -> Generator[None]:
+    """No thread, no child process, no open file: or the next tests would fail for what this one did."""
+    before = Held.now()
+    yield
+    if request.node.stash.get(_FAILED, False):
+        # It was not to reach its end, and its traceback holds all it had: one failure is enough.
+        for name in ("last_exc", "last_value", "last_traceback"):
+            setattr(sys, name, None)
+        collect()
+        end_children(before)
+        return
+    left = left_since(before)
+    end_children(before)
+    assert not left, f"left behind: {left}"

@@ -1,0 +1,90 @@
+"""What this process holds that a test may have left: threads, child processes, open files and sockets."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+import warnings
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+_PROC = Path("/proc/self")
+
+
+@dataclass(frozen=True)
+class Held:
+    """All of it at one moment; each child is named by its process id and its command."""
+
+    threads: frozenset[threading.Thread]
+    children: frozenset[psutil.Process]
+    files: frozenset[tuple[int, str]]
+    """Descriptor and what it leads to; empty where the system does not list them."""
+
+    @classmethod
+    def now(cls) -> Held:
+        return cls(frozenset(threading.enumerate()), frozenset(_children()), frozenset(_files()))
+
+    def since(self, before: Held) -> list[str]:
+        """Name what is held now and was not before."""
+        threads = [f"thread {thread.name}" for thread in self.threads - before.threads if thread.is_alive()]
+        children = [f"process {child.pid}: {_command(child)}" for child in self.children - before.children]
+        return [*threads, *children, *(f"descriptor {number}: {path}" for number, path in self.files - before.files)]
+
+
+def left_since(before: Held) -> list[str]:
+    """Name what was left behind; what only waits for the garbage collector is not."""
+    if not Held.now().since(before):
+        return []
+    collect()
+    return Held.now().since(before)
+
+
+def end_children(before: Held) -> None:
+    """Kill the child processes that were not there before."""
+    for child in Held.now().children - before.children:
+        with suppress(psutil.NoSuchProcess):
+            child.kill()
+            child.wait()
+
+
+def collect() -> None:
+    """Let go of what nobody holds any more. That it was never closed is the affair of the test that did so."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
+def _children() -> list[psutil.Process]:
+    """Those that are not zombies. psutil would look at every process of the machine, which takes milliseconds."""
+    tasks = _PROC / "task"
+    if not (tasks / str(os.getpid()) / "children").exists():
+        return [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
+    found: list[psutil.Process] = []
+    for task in tasks.iterdir():
+        with suppress(OSError):  # a thread that has ended meanwhile
+            for pid in (task / "children").read_text().split():
+                with suppress(psutil.NoSuchProcess):
+                    found.append(psutil.Process(int(pid)))
+    return found
+
+
+def _command(child: psutil.Process) -> str:
+    try:
+        return " ".join(child.cmdline())[:200]
+    except psutil.NoSuchProcess:
+        return "it has ended"
+
+
+def _files() -> list[tuple[int, str]]:
+    """But for what libraries keep of their own, such as a font."""
+    found: list[tuple[int, str]] = []
+    with suppress(FileNotFoundError):
+        for name in os.listdir(_PROC / "fd"):
+            with suppress(OSError):  # the descriptor of this very listing
+                found.append((int(name), os.readlink(_PROC / "fd" / name)))
+    return [(number, path) for number, path in found if not path.startswith((sys.prefix, "/dev/"))]

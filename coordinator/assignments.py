@@ -79,15 +79,15 @@ class Assignments:
         self._dealt.extend(decided.grants)
         return steps + self._carry_out(now_s)
 
-    def end(self, worker: Worker, why: str, now_s: float, *, handed_in: bool = False) -> list[Step]:
+    def end(self, worker: Worker, why: str, now_s: float, *, handed_in: bool = False, died: str = "") -> list[Step]:
         """A worker does not serve any more under the lease that it holds, if it holds one. `handed_in`: what it had
-        collected is announced."""
+        collected is announced. `died`: how its process ended, where it is dead or seems so."""
         experiment, lease = self.experiment_of(worker), worker.lease
         self._registry.take_back(worker)
         if experiment is None:
             return []
         self._recollection.touch(experiment.identity.id)
-        return experiment.worker_gone(lease, why, now_s, handed_in=handed_in)
+        return experiment.worker_gone(lease, why, now_s, handed_in=handed_in, died=died)
 
     def remember(self, experiment: Experiment, memory: RunMemory, now_s: float, *, late: bool = False) -> None:
         """Go on from there: its leases stay open, their workers may come back. Where the last moments of its journal

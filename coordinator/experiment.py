@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.claims import Claims, Speaker
 from remuda.coordinator.commander import Commander
+from remuda.coordinator.deaths import Deaths
 from remuda.coordinator.decisions import End
 from remuda.coordinator.effects import (
     Broken,
@@ -92,6 +93,7 @@ class Experiment:
         self._rows_are_journaled = False
         self._left_over: tuple[str, ...] = ()
         self._failures = Failures()
+        self._deaths = Deaths()
         self._progress = ProgressRows(config, resumed)
         self._commander = Commander(config, resumed)
         self._vitals = Vitals(config.log.buffer_interval_s, now_s, lambda lease: self._leases.find(lease) is not None)
@@ -128,6 +130,7 @@ class Experiment:
             judging=self._judging,
             progress=self._progress,
             failures=self._failures,
+            deaths=self._deaths,
             vitals=self._vitals,
         )
 
@@ -169,7 +172,7 @@ class Experiment:
 
     def demand(self, now_s: float) -> Demand | None:
         """Workers it still needs; None when it wants none. A run that ends needs somebody to judge it, no more."""
-        if self._failures.rest_s(now_s):
+        if self._failures.rest_s(now_s) or self._deaths.rest_s(now_s):
             return None
         if self._commander.ending is None:
             return self._staffing.demand(now_s, started=self.state != "queued")
@@ -192,6 +195,7 @@ class Experiment:
             self._standing.start(now_s)
             self.experience.start(now_s)
             self._vitals.start(now_s)
+        self._deaths.begun(holder.lease)
         return self._team.join(holder)
 
     @_bulkhead
@@ -237,9 +241,21 @@ class Experiment:
         return self._reception.receive(message, speaker, now_s) + self._go_on(now_s)
 
     @_bulkhead
-    def worker_gone(self, number: int, why: str, now_s: float, *, handed_in: bool) -> list[Step]:
-        """A worker was lost, left, or started a new life: its lease is over. `handed_in`: nothing is lost with it."""
+    def worker_gone(self, number: int, why: str, now_s: float, *, handed_in: bool, died: str = "") -> list[Step]:
+        """A worker was lost, left, or started a new life: its lease is over. `handed_in`: nothing is lost with it.
+        `died`: how its process ended, where it is dead or seems so."""
+        lease = self._leases.find(number)
+        if lease is not None and died:
+            self._deaths.died(number, lease.role, lease.worker, died, now_s)
+            hopeless = self._deaths.hopeless(now_s)
+            if hopeless is not None:
+                self._commander.end(End(hopeless, hopeless), skip_final_evaluation=True)
+        self._deaths.ended(number)
         return self._team.gone(number, why, handed_in=handed_in) + self._go_on(now_s)
+
+    def explain_death(self, worker: str, how: str) -> None:
+        """It is known by now how a worker (by UUID) that was lost has ended."""
+        self._deaths.explained(worker, how)
 
     @_bulkhead
     def stop(self, *, now: bool, explanation: str, now_s: float, nobody_comes: bool = False) -> list[Step]:
@@ -330,6 +346,7 @@ class Experiment:
             judging=self._judging.memory(now_s),
             progress=self._progress.memory(),
             workers_failures=self._failures.memory(now_s),
+            deaths=self._deaths.memory(now_s),
         )
 
     def changes(self, now_s: float) -> Changes:
@@ -377,6 +394,9 @@ class Experiment:
         self.experience.remember(memory.experience, chunks, now_s)
         self._supply.remember(memory.supply)
         self._leases.remember(memory.leases)
+        self._deaths.remember(memory.deaths, now_s)
+        for lease in self._leases:
+            self._deaths.taken_up(lease.number, now_s)
         self._judging.remember(memory.judging, now_s)
         self._progress.remember(memory.progress)
         self._rows_are_journaled = True

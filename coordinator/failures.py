@@ -20,6 +20,28 @@ WORKERS_KEPT = 1_000
 
 
 @dataclass
+class Streak:
+    """Failures of one kind in a row."""
+
+    count: int = 0
+    first_s: float = 0.0
+
+    def add(self, now_s: float) -> None:
+        """Another one."""
+        if self.count == 0:
+            self.first_s = now_s
+        self.count += 1
+
+    def hopeless(self, now_s: float, *, passing: bool = True) -> bool:
+        """The experiment is to be given up. `passing`: what the last one came from may pass by itself."""
+        return self.count >= FAILURES_IN_A_ROW and (not passing or now_s >= self.first_s + LEAST_S)
+
+    def rest_s(self, now_s: float) -> float:
+        """How much longer the experiment takes nobody at all."""
+        return max(0.0, self.first_s + LEAST_S - now_s) if self.count >= FAILURES_IN_A_ROW else 0.0
+
+
+@dataclass
 class _Record:
     """One worker's failures for this experiment."""
 
@@ -38,8 +60,7 @@ class Failures:
         """The one that failed last comes last."""
         self._resting: dict[str, _Record] = {}
         self._changed = Changed[str]()
-        self._in_a_row = 0
-        self._first_s = 0.0
+        self._streak = Streak()
 
     def failed(self, worker: str, now_s: float) -> int:
         """A worker (by UUID) has failed; returns how often in all."""
@@ -61,9 +82,7 @@ class Failures:
 
     def counted(self, now_s: float) -> None:
         """A failure that no worker rests for."""
-        if self._in_a_row == 0:
-            self._first_s = now_s
-        self._in_a_row += 1
+        self._streak.add(now_s)
 
     def worked(self, worker: str) -> None:
         """This worker has done what it is for: its next failure is the first in a row."""
@@ -73,20 +92,20 @@ class Failures:
 
     def moved(self) -> None:
         """The experiment has: something was counted or learned."""
-        self._in_a_row = 0
+        self._streak.count = 0
 
     @property
     def in_a_row(self) -> int:
         """Since anything was counted or learned."""
-        return self._in_a_row
+        return self._streak.count
 
     def hopeless(self, now_s: float, *, passing: bool = True) -> bool:
         """The experiment is to be given up. `passing`: what the last failure came from may pass by itself."""
-        return self._in_a_row >= FAILURES_IN_A_ROW and (not passing or now_s >= self._first_s + LEAST_S)
+        return self._streak.hopeless(now_s, passing=passing)
 
     def rest_s(self, now_s: float) -> float:
         """How much longer the experiment takes nobody at all."""
-        return max(0.0, self._first_s + LEAST_S - now_s) if self._in_a_row >= FAILURES_IN_A_ROW else 0.0
+        return self._streak.rest_s(now_s)
 
     def resting(self, now_s: float) -> frozenset[str]:
         """Workers (by UUID) that are not to be taken now."""
@@ -97,7 +116,7 @@ class Failures:
 
     def memory(self, now_s: float) -> FailuresMemory:
         """What a restarted coordinator has to know, besides its rows; times as seconds from now."""
-        return FailuresMemory(now_s - self._first_s if self._in_a_row else 0.0)
+        return FailuresMemory(now_s - self._streak.first_s if self._streak.count else 0.0)
 
     def rows(self, now_s: float) -> tuple[RestMemory, ...]:
         """All rows."""
@@ -113,6 +132,6 @@ class Failures:
 
     def remember(self, memory: FailuresMemory, in_a_row: int, now_s: float) -> None:
         """Go on from there."""
-        self._in_a_row, self._first_s = in_a_row, now_s - memory.elapsed_s
+        self._streak = Streak(in_a_row, now_s - memory.elapsed_s)
         self._workers = {m.worker: _Record(m.in_all, m.in_a_row, now_s + m.rest_s) for m in memory.workers}
         self._resting = dict(self._workers)

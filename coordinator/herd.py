@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from remuda.coordinator.assignments import Assignments
 from remuda.coordinator.effects import Answer, HangUp, Level, Post, Release, Say, Step
+from remuda.coordinator.experiment import Experiment
 from remuda.coordinator.registry import Registry, Worker
 from remuda.wire.messages import (
     PROTOCOL_VERSION,
@@ -18,6 +19,8 @@ from remuda.wire.messages import (
 
 LOOK_INTERVAL_S = 0.25
 """Between two looks through the whole herd for those that are lost or stuck."""
+LOST_KEPT = 1_000
+"""Workers that were lost and may come back in another life."""
 AWAY_S = 3.0
 """A look that comes so much later than it was due shows that this process stood still: it was stopped, say, or its disk
 hung. What was said meanwhile it has yet to hear."""
@@ -32,6 +35,8 @@ class Herd:
         self._registry = registry
         self._assignments = assignments
         self._look_due_s: float | None = None
+        self._lost: dict[str, int] = {}
+        """The lease that each worker (by UUID) had which was lost with it."""
 
     # --- they come ---
 
@@ -49,8 +54,12 @@ class Herd:
         steps: list[Step] = [self._registered(message.lease)]
         if admission.superseded is not None:
             former = admission.superseded
-            steps += self._assignments.end(former, "it started anew", now_s)
+            how = message.former_exit or "it started anew"
+            why = f"it ended with {how}, and started anew" if message.former_exit else how
+            steps += self._assignments.end(former, why, now_s, died=how)
             steps.append(Post(former.peer, Leave(f"incarnation {message.incarnation} has taken over")))
+        elif message.former_exit:
+            steps += self._explain(worker, message.former_exit)
         text = f"{message.role} {message.worker} incarnation {message.incarnation} joins the herd"
         steps.append(Say(None, f"{text} (pid {message.pid} on {message.host})"))
         return steps + self._assignments.schedule(now_s)
@@ -63,6 +72,14 @@ class Herd:
             return [self._registered(message.lease, goes_on=True), *experiment.back(worker.lease, now_s)]
         ended = self._assignments.end(worker, "it does not hold its lease any more", now_s)
         return [self._registered(message.lease), *ended, *self._assignments.schedule(now_s)]
+
+    def _explain(self, worker: Worker, exit: str) -> list[Step]:
+        """A worker that was lost is there in its next life, and its nanny has seen how the one before ended."""
+        experiment = self._assignments.find(self._lost.pop(worker.uuid, 0))
+        if not isinstance(experiment, Experiment):
+            return []
+        experiment.explain_death(worker.uuid, exit)
+        return [Say(experiment.identity.id, f"{worker.role} {worker.uuid} was lost as it ended with {exit}")]
 
     def _registered(self, lease: int, *, goes_on: bool = False) -> Answer:
         interval_s = self._registry.beat_interval_s
@@ -117,7 +134,9 @@ class Herd:
         for worker in self._registry.lost(now_s):
             silence = f"silent for {now_s - worker.heard_s:.1f} s"
             steps.append(Say(None, f"{worker.role} {worker.uuid} is lost: {silence}"))
-            steps += self._assignments.end(worker, f"lost, {silence}", now_s)
+            if worker.lease:
+                self._note_lost(worker)
+            steps += self._assignments.end(worker, f"lost, {silence}", now_s, died=f"lost, {silence}")
             self._registry.remove(worker)
         for worker in self._registry.newly_stuck(now_s):
             text = f"{worker.role} {worker.uuid} is stuck: beats, but no progress while {worker.activity}"
@@ -125,6 +144,12 @@ class Herd:
         for worker in self._registry.hopeless(now_s):
             steps += self.dismiss(worker, f"stuck, no progress for {now_s - worker.progressed_s:.0f} s", now_s)
         return steps
+
+    def _note_lost(self, worker: Worker) -> None:
+        self._lost.pop(worker.uuid, None)
+        self._lost[worker.uuid] = worker.lease
+        if len(self._lost) > LOST_KEPT:
+            del self._lost[next(iter(self._lost))]
 
     def disbelieve(self, worker: Worker, why: str, now_s: float) -> list[Step]:
         """A worker has said what cannot be: it does no more for anybody."""

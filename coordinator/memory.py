@@ -271,6 +271,17 @@ class FailuresMemory(Memory, frozen=True):
     workers: list[RestMemory] = []
 
 
+class DeathsMemory(Memory, frozen=True):
+    """See Deaths."""
+
+    role: Role
+    in_a_row: int
+    elapsed_s: float
+    """Since the first of them."""
+    newest: list[tuple[str, str]]
+    """Workers and how they ended."""
+
+
 RowT = TypeVar("RowT", CountedMemory, AccountMemory, LeaseMemory, PlaceMemory, RestMemory)
 
 
@@ -307,6 +318,7 @@ class ExperimentMemory(Memory, frozen=True):
     judging: JudgingMemory
     progress: ProgressMemory
     workers_failures: FailuresMemory = FailuresMemory()
+    deaths: list[DeathsMemory] = []
 
     def with_rows(self, rows: Changes) -> ExperimentMemory:
         """This, with these rows."""

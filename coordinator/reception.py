@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from remuda.coordinator.claims import Claims, Speaker
+from remuda.coordinator.deaths import Deaths
 from remuda.coordinator.decisions import End
 from remuda.coordinator.effects import Emit, Say, Step
 from remuda.coordinator.experience import Experience
@@ -48,6 +49,7 @@ class Reception:
     judging: Judging
     progress: ProgressRows
     failures: Failures
+    deaths: Deaths
     vitals: Vitals
 
     def receive(self, message: AnyMessage, speaker: Speaker, now_s: float) -> list[Step]:
@@ -61,6 +63,7 @@ class Reception:
             case Ready():
                 return [] if lease.ready or lease.draining else self._ready(lease, now_s)
             case Drained():
+                self.deaths.ended(lease.number)
                 return self.team.drained(lease)
             case WorkerFailed():
                 return self._failed(lease, message, now_s)
@@ -70,7 +73,7 @@ class Reception:
             case CollectorReport():
                 return [self._emit(message, lease)]
             case EvaluationDone():
-                self.failures.worked(lease.worker)
+                self._worked(lease, now_s)
                 return self.judging.played(message, lease.worker, self.standing.counters(now_s), now_s)
             case _:
                 return self._from_learner(lease, message, now_s)
@@ -98,9 +101,10 @@ class Reception:
                 collectors = [ready.number for ready in self.leases.ready("collector")]
                 return self.supply.published(message, collectors)
             case LearnerReport():
-                self._learned(lease, message)
+                self._learned(lease, message, now_s)
                 return []
             case CheckpointSaved():
+                self.deaths.worked(lease.number, lease.role, now_s)
                 self.supply.trained(message.record.train_iter)
                 return self.judging.saved(message, self.standing.counters(now_s), now_s)
             case _:
@@ -110,6 +114,7 @@ class Reception:
 
     def _ready(self, lease: Lease, now_s: float) -> list[Step]:
         self.leases.set_ready(lease)
+        self.deaths.ready(lease.number, now_s)
         match lease.role:
             case "collector":
                 return self.supply.collector_ready(lease.number)
@@ -136,6 +141,7 @@ class Reception:
         accepted, steps = self.supply.chunk(message)
         if accepted.fresh:
             self.failures.worked(message.meta.chunk.worker)
+            self.deaths.worked(message.lease, "collector", now_s)
             self.failures.moved()
             self.progress.chunk(message.meta)
         if accepted.rejected is not None:
@@ -143,10 +149,15 @@ class Reception:
             self._give_up_if_hopeless(f"chunks are refused: {accepted.rejected}", now_s, passing=False)
         return steps
 
-    def _learned(self, lease: Lease, message: LearnerReport) -> None:
+    def _worked(self, lease: Lease, now_s: float) -> None:
+        """A worker has done what it is for."""
+        self.failures.worked(lease.worker)
+        self.deaths.worked(lease.number, lease.role, now_s)
+
+    def _learned(self, lease: Lease, message: LearnerReport, now_s: float) -> None:
         """What the algorithm monitors; progress.txt shows some of it. Without metrics: the learner has run dry."""
         if message.metrics:
-            self.failures.worked(lease.worker)
+            self._worked(lease, now_s)
             self.failures.moved()
             self.progress.learned(message.metrics)
         self.supply.trained(message.train_iter)

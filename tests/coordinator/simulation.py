@@ -130,6 +130,7 @@ class Worker:
     forgotten: int = 0
     """How often the coordinator did not know it."""
     assignments: list[int] = field(default_factory=list[int])
+    former_exit: str = ""
 
     @property
     def peer(self) -> bytes:
@@ -150,7 +151,17 @@ class Worker:
         self.register()
 
     def register(self) -> None:
-        message = Register(self.uuid, self.incarnation, self.role, "sim", 1, PROTOCOL_VERSION, "test", lease=self.lease)
+        message = Register(
+            self.uuid,
+            self.incarnation,
+            self.role,
+            "sim",
+            1,
+            PROTOCOL_VERSION,
+            "test",
+            lease=self.lease,
+            former_exit=self.former_exit,
+        )
         self.world.to_coordinator(self.peer, self.channel.post(message, self.world.now_s))
 
     def receive(self, envelope: Envelope) -> None:
@@ -625,9 +636,9 @@ class World:
         self.deaths += worker.alive
         worker.alive = False
 
-    def restart(self, worker: Worker) -> Worker:
+    def restart(self, worker: Worker, former_exit: str = "") -> Worker:
         self.kill(worker)
-        fresh = Worker(self, worker.role, worker.uuid, worker.incarnation + 1)
+        fresh = Worker(self, worker.role, worker.uuid, worker.incarnation + 1, former_exit=former_exit)
         self.workers[worker.uuid] = fresh
         fresh.register()
         return fresh

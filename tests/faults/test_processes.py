@@ -287,6 +287,45 @@ def _times(run: Path, part: str) -> Iterator[float]:
             yield datetime.fromisoformat(match[1]).timestamp()
 
 
+ABORTING = """
+
+class Vicious(Horse):
+    def step(self, action):
+        if taken.get(os.getpid(), (0, 0))[1] > 200:
+            os.abort()
+        return super().step(action)
+
+
+def make_vicious():
+    return Vicious(None, None)
+"""
+
+
+def test_an_environment_that_ends_its_process_fails_its_run_and_the_next_one_is_served(
+    tmp_path: Path, herds: Herds
+) -> None:
+    """9. Though each life hands in chunks first. The nanny goes on, however short the lives were."""
+    collectors = {"collector": {**CONFIG["collector"], "count": 3, "minimum": 3}}
+    user = UserFolder.make(tmp_path / "user", {**LONG, **collectors})
+    vicious = UserFolder.make(tmp_path / "vicious", {**ENDLESS, **collectors, "env": {"make": "my_envs:make_vicious"}})
+    with (vicious.root / "my_envs.py").open("a") as module:
+        module.write(ABORTING)
+    herd = herds()
+    herd.coordinator()
+    herd.workers(collectors=3)
+    herd.wait_members(5)
+    bad = herd.submit(vicious, "bad")
+    good = herd.submit(user, "good")
+    failed = herd.wait_over("bad", "failed")
+    assert re.match(r"\d+ deaths of collectors in a row", failed.reason or ""), failed.reason
+    assert "signal 6 (SIGABRT)" in (failed.reason or "")
+    assert failed.env_step > 0, "its lives had done some work"
+    herd.wait_over("good")
+    herd.shut_down()
+    assert any("ended with signal 6 (SIGABRT), and started anew" in text for text in commander(bad))
+    assert assert_exact(herd, good, user, alone=False) >= 6_000
+
+
 def test_an_environment_that_hangs_is_named_with_its_stack_and_started_anew(tmp_path: Path, herds: Herds) -> None:
     """8. Stuck, then hopeless: the commander's log shows where it hung, and the next life of the collector works."""
     user = UserFolder.make(

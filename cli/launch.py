@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from remuda.cli.errors import InputError, RefusedError, RunFailedError
-from remuda.cli.options import Profile, ResolvedRun, RunOptions, with_run_options
+from remuda.cli.options import LimitOption, Profile, ResolvedRun, RunOptions, with_run_options
 from remuda.cli.resuming import tell_changes
 
 if TYPE_CHECKING:
@@ -30,19 +31,24 @@ def launch(
     collectors: Collectors = None,
     evaluators: Evaluators = None,
     on: On = "local",
+    limit: LimitOption = None,
     profile: Profile = False,
 ) -> None:
     """Run an experiment with a coordinator and a herd of workers, follow it to its end, and leave no process behind.
 
     A first Ctrl-C stops cleanly: the last checkpoint is saved and judged. A second one ends everything at once.
     """
+    from remuda.cli.herd_limits import herd_limits
     from remuda.cli.profiles import kept_profiles
+
+    limits = limit or []
+    herd_limits(limits)
 
     counts = {"collector.count": collectors, "evaluator.count": evaluators}
     resolved = run.resolved(*(f"{key}={count}" for key, count in counts.items() if count is not None))
     _check(resolved)
     with kept_profiles(profile) as keeping:
-        status = _run(resolved, keeping.folder)
+        status = _run(resolved, limits, keeping.folder)
         keeping.keep_in(Path(status.run_dir))
     _tell(status, resolved.loaded.path)
 
@@ -135,7 +141,7 @@ def _check_weights(weights: Path, resolved: ResolvedRun, observation: Space, act
         )
 
 
-def _run(resolved: ResolvedRun, profile: Path | None) -> ExperimentStatus:
+def _run(resolved: ResolvedRun, limits: Sequence[str], profile: Path | None) -> ExperimentStatus:
     from remuda.cli.progress import open_view
     from remuda.client import running
     from remuda.deploy.launcher import LaunchError
@@ -149,6 +155,7 @@ def _run(resolved: ResolvedRun, profile: Path | None) -> ExperimentStatus:
             on_exists=resolved.on_exists,
             on_progress=lambda status: view.update(status, time.monotonic()),
             on_silence=lambda text: print(text, file=sys.stderr, flush=True),
+            limits=limits,
             profile=profile,
         )
     except conversation.RefusedError as error:

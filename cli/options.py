@@ -48,6 +48,14 @@ Inference = Annotated[
 Profile = Annotated[
     bool, typer.Option("--profile", help="Write where each process spends its time to log/profile/ (costs about 1 %).")
 ]
+LimitOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--limit",
+        metavar="NAME=SECONDS",
+        help="A limit of the herd: beat_interval_s, lost_after_s, stuck_after_s or hopeless_after_s; repeatable.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 DEFAULT_RUNS_DIR = Path("runs")

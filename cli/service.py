@@ -10,7 +10,8 @@ import typer
 
 from remuda.cli.connecting import ConnectionPath, connection_path
 from remuda.cli.errors import FAILED, InputError, RunFailedError
-from remuda.cli.options import DEFAULT_RUNS_DIR, RunsDir
+from remuda.cli.herd_limits import herd_limits
+from remuda.cli.options import DEFAULT_RUNS_DIR, LimitOption, RunsDir
 from remuda.wire.patience import COORDINATOR_TIMEOUT_S, spoken
 
 COORDINATOR_EXAMPLE = "remuda coordinator --runs-dir runs"
@@ -42,6 +43,7 @@ def coordinator(
     bind: Bind = None,
     runs_dir: RunsDir = DEFAULT_RUNS_DIR,
     connection_file: ConnectionPath = None,
+    limit: LimitOption = None,
     insecure: Insecure = False,
 ) -> None:
     """Keep a herd and its experiments until told to end; started again after a crash, it continues every experiment.
@@ -58,7 +60,7 @@ def coordinator(
 
     address = None if bind is None else _address(bind, insecure=insecure)
     file = connection_path(connection_file, runs_dir)
-    settings = Settings(runs_dir.absolute(), file, address, lasting=True)
+    settings = Settings(runs_dir.absolute(), file, address, lasting=True, limits=herd_limits(limit or []))
     try:
         with best_effort_stderr(), Life(grace_s=GRACE_S) as life:
             with lasting():

@@ -27,7 +27,7 @@ Config = ExperimentConfig | LoadedConfig | str | os.PathLike[str]
 RUNS_DIR = Path("runs")
 TRAIN_GRACE_S = 60.0
 """Seconds after Ctrl-C or SIGTERM within which a run in this process must have saved its last checkpoint."""
-LAUNCH_GRACE_S = 900.0
+LAUNCH_GRACE_S = 3_600.0
 """A first Ctrl-C saves and judges a last checkpoint; this is the last resort behind the deadlines of those steps."""
 END_DEADLINE_S = 30.0
 """How long processes may take to end after the run is over, before they are ended."""
@@ -73,14 +73,16 @@ def launch(
     overrides: Sequence[str] = (),
     on_progress: Callable[[ExperimentStatus], None] = lambda status: None,
     on_silence: Callable[[str], None] = lambda text: None,
+    limits: Sequence[str] = (),
     profile: Path | None = None,
 ) -> ExperimentStatus:
     """Run an experiment with a coordinator and a herd of its own to its end; what `remuda launch` does.
 
     To be called in the main thread: Ctrl-C stops the run cleanly, a second one ends everything at once. Arguments are
     those of `train`; `on_silence` is told, in words, where the coordinator is silent for long: it is waited for as long
-    as its workers do. With `profile`, every process writes a profile to that folder. Raises LaunchError, RefusedError,
-    UnreachableError, ConfigError.
+    as its workers do. `limits` are those of its herd, such as `stuck_after_s=600` (see
+    remuda.coordinator.registry.Limits). With `profile`, every process writes a profile to that folder. Raises
+    LaunchError, RefusedError, UnreachableError, ConfigError.
     """
     from remuda.deploy.launcher import Herd
     from remuda.deploy.local import LocalLauncher
@@ -88,7 +90,7 @@ def launch(
 
     given = _given(config, run_dir, overrides)
     evaluators = given.config.evaluator.count if given.config.evaluator.episodes else 0
-    launcher: Launcher = LocalLauncher(given.run_dir.parent, profile=profile)
+    launcher: Launcher = LocalLauncher(given.run_dir.parent, limits=limits, profile=profile)
     with Life(grace_s=LAUNCH_GRACE_S) as life, launcher:
         life.on_forced_exit(launcher.kill)
         launcher.start(Herd(collectors=given.config.collector.count, evaluators=evaluators))

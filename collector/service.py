@@ -114,12 +114,12 @@ class CollectorWork:
         if self._draining or self._at_hand:
             return False
         if self._used_credit >= self._credit:
-            self._link.activity("waiting for credit")
+            self._link.activity("waiting", "waiting for credit")
             return False
         if len(self._unacknowledged) >= CHUNKS_IN_THE_AIR:
-            self._link.activity("waiting for acknowledgements")
+            self._link.activity("waiting", "waiting for acknowledgements")
             return False
-        self._link.activity("collecting")
+        self._link.activity("working", "collecting")
         with self.timers("load policy"):
             acting = self._refresh_policy()
         with self.timers("collect"):
@@ -133,7 +133,7 @@ class CollectorWork:
     def drain(self) -> None:
         """Announce the rows that were waiting for later steps; nothing more is collected."""
         self._draining = True
-        self._link.activity("waiting for acknowledgements")
+        self._link.activity("waiting", "waiting for acknowledgements")
         if self._acting is None:
             return
         rest = self._rollout.flush()
@@ -185,7 +185,8 @@ class CollectorWork:
     def _refresh_policy(self) -> PolicyRef:
         """Load the newest policy, once per version."""
         if self._acting is None or self._newest > self._acting:
-            loaded = load(self._policy_file, newer_than=self._acting)
+            with self._link.during("preparing", "loading the policy"):
+                loaded = load(self._policy_file, newer_than=self._acting)
             if loaded is not None:
                 self._rollout.policy.load_state(loaded.state)
                 self._acting = loaded.ref
@@ -216,7 +217,7 @@ class CollectorWork:
             self._summarise(collected)
 
     def _say_full(self, chunk: ChunkId, error: OSError) -> None:
-        self._link.activity("waiting for room on the disk")
+        self._link.activity("waiting", "waiting for room on the disk")
         if not self._disk_is_full:
             self._disk_is_full = True
             self._log.say("collector", f"chunk {chunk.sequence} waits for room on the disk: {error}", level="warning")

@@ -427,6 +427,18 @@ class AffinityConfig(Section):
     """Each evaluator keeps to one of these, in turn."""
 
 
+class LimitsConfig(Section):
+    """How long workers may take, without any progress, for what takes long. One that takes longer is dismissed: its
+    process ends, is started again, and the run counts a failure. In anything else a worker is dismissed after two
+    minutes without progress (see `remuda coordinator --limit`). Parallel mode only."""
+
+    prepare_s: PositiveFloat = 1_800.0
+    """Seconds for building environments and networks, and for loading a checkpoint or a policy. Replay that is loaded
+    is progress, file by file."""
+    save_s: PositiveFloat = 1_800.0
+    """Seconds for saving a checkpoint. The end of a run waits as long for the last one."""
+
+
 class ExperimentConfig(Section):
     """One experiment, complete. Same config for serial and parallel mode."""
 
@@ -452,6 +464,8 @@ class ExperimentConfig(Section):
     """The end."""
     log: LogConfig = LogConfig()
     """Cadence of logs."""
+    limits: LimitsConfig = LimitsConfig()
+    """How long workers may take."""
     affinity: Literal["auto", "none"] | AffinityConfig = "none"
     """Cores that processes keep to. `none` leaves that to the operating system. `auto` gives each process of the run a
     core of its own and the learner what is left, where there are enough cores; it is meant for machines that work for

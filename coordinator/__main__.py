@@ -13,7 +13,7 @@ from remuda.worker.lasting import lasting
 from remuda.worker.life import Life
 from remuda.worker.profile import profiled
 
-GRACE_S = 900.0
+GRACE_S = 3_600.0
 """An orderly end saves and judges a last checkpoint per experiment, each step with a deadline of its own; this is the
 last resort behind them."""
 GARBAGE_OBJECTS = 20_000
@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("--connection-file", type=Path, required=True)
     parser.add_argument("--bind", default=None, help="address to listen on (default: a free port of this host alone)")
     parser.add_argument("--lasting", action="store_true", help="own the runs folder and take up what was left there")
-    parser.add_argument("--limits", type=_limits, default=Limits(), metavar="NAME=SECONDS,…", help="see Limits")
+    parser.add_argument("--limit", action="append", default=[], metavar="NAME=SECONDS", help="see Limits; repeatable")
     parser.add_argument("--lifeline", type=int, default=None, help="file descriptor whose end means: stop")
     parser.add_argument("--profile", type=Path, default=None, help="folder for a profile of this process")
     arguments = parser.parse_args()
@@ -41,7 +41,7 @@ def main() -> None:
             arguments.connection_file,
             arguments.bind,
             lasting=arguments.lasting,
-            limits=arguments.limits,
+            limits=Limits.of(arguments.limit),
         )
         with lasting():
             service = Service(settings, life)
@@ -54,12 +54,6 @@ def _collect_rarely() -> None:
     what lives for ever, all modules among it, is not looked at again."""
     gc.freeze()
     gc.set_threshold(GARBAGE_OBJECTS)
-
-
-def _limits(text: str) -> Limits:
-    """Other limits than the usual ones, such as `lost_after_s=2,stuck_after_s=5`."""
-    pairs = (part.split("=", 1) for part in text.split(","))
-    return Limits(**{name: float(seconds) for name, seconds in pairs})
 
 
 if __name__ == "__main__":

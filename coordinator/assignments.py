@@ -100,7 +100,7 @@ class Assignments:
             self._torn.add(experiment.identity.id)
             return
         for holder in experiment.holders:
-            self._registry.expect(holder, now_s)
+            self._registry.expect(holder, experiment.longest_s, now_s)
 
     def end_left_over(self, now_s: float) -> list[Step]:
         """Once all runs are taken up: of one whose journal may lack something, all leases. Of any other that of a
@@ -132,7 +132,7 @@ class Assignments:
         if worker is None or worker.lease or not isinstance(experiment, Experiment) or not experiment.takes(grant.role):
             return []
         self.newest_lease += 1
-        self._registry.give(worker, self.newest_lease, now_s)
+        self._registry.give(worker, self.newest_lease, experiment.longest_s, now_s)
         self._experiments_of[self.newest_lease] = grant.experiment
         self._forget_old()
         self._recollection.touch(grant.experiment)

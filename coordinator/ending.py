@@ -20,7 +20,8 @@ from remuda.coordinator.team import Team
 from remuda.wire.messages import Counters
 
 LONGEST_S: dict[Stage, float] = {"draining": 60.0, "settling": 600.0, "releasing": 60.0}
-"""Who has not done what a stage waits for after so long is not waited for any more."""
+"""Who has not done what a stage waits for after so long is not waited for any more. Settling has besides the time that
+saving may take."""
 REPLACEMENT_S = 30.0
 """How long it waits for another evaluator when the last one is gone: a nanny starts one anew within that."""
 
@@ -33,6 +34,8 @@ class Ending:
     leases: LeaseBook
     team: Team
     judging: Judging
+    save_s: float
+    """How long the learner may take to save a checkpoint."""
     stage: Stage = "working"
     nobody_comes: bool = False
     """The coordinator itself ends: nobody joins its herd any more, and who is there may be leaving as well."""
@@ -85,7 +88,8 @@ class Ending:
 
     def enter(self, stage: Stage, now_s: float) -> None:
         """The stage begins, or begins anew under a coordinator that was started again."""
-        self.stage, self._deadline_s = stage, now_s + LONGEST_S.get(stage, 0.0)
+        saving_s = self.save_s if stage == "settling" else 0.0
+        self.stage, self._deadline_s = stage, now_s + LONGEST_S.get(stage, 0.0) + saving_s
 
     def _is_late(self, now_s: float) -> bool:
         return now_s > self._deadline_s

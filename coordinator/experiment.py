@@ -6,7 +6,7 @@ Pure: every method takes what happened and a clock reading and returns steps to 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Concatenate, ParamSpec
 
@@ -51,6 +51,7 @@ from remuda.wire.messages import (
     ExperimentState,
     ExperimentStatus,
     IndexedChunk,
+    Phase,
     Role,
     WorkerVitals,
 )
@@ -92,6 +93,7 @@ class Experiment:
         """Why its disk takes nothing at the moment; None while it does."""
         self._rows_are_journaled = False
         self._left_over: tuple[str, ...] = ()
+        self._limits = config.limits
         self._failures = Failures()
         self._deaths = Deaths()
         self._progress = ProgressRows(config, resumed)
@@ -118,7 +120,13 @@ class Experiment:
             supply=self._supply,
             judging=self._judging,
         )
-        self._ending = Ending(experiment=identity.id, leases=self._leases, team=self._team, judging=self._judging)
+        self._ending = Ending(
+            experiment=identity.id,
+            leases=self._leases,
+            team=self._team,
+            judging=self._judging,
+            save_s=config.limits.save_s,
+        )
         self._claims = Claims(config=config, leases=self._leases, experience=self.experience, supply=self._supply)
         self._reception = Reception(
             standing=self._standing,
@@ -169,6 +177,11 @@ class Experiment:
         self._vitals.told(COORDINATOR, COORDINATOR, coordinator)
 
     # --- its workers ---
+
+    @property
+    def longest_s(self) -> Mapping[Phase, float]:
+        """How long its workers may prepare and save without any progress."""
+        return {"preparing": self._limits.prepare_s, "saving": self._limits.save_s}
 
     def demand(self, now_s: float) -> Demand | None:
         """Workers it still needs; None when it wants none. A run that ends needs somebody to judge it, no more."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from remuda.coordinator.assignments import Assignments
 from remuda.coordinator.effects import Answer, HangUp, Level, Post, Release, Say, Step
 from remuda.coordinator.experiment import Experiment
@@ -11,6 +13,7 @@ from remuda.wire.messages import (
     Beat,
     BeatHeard,
     Leave,
+    Phase,
     Register,
     Registered,
     Rejected,
@@ -21,6 +24,8 @@ LOOK_INTERVAL_S = 0.25
 """Between two looks through the whole herd for those that are lost or stuck."""
 LOST_KEPT = 1_000
 """Workers that were lost and may come back in another life."""
+_LIMITS: Mapping[Phase, str] = {"preparing": "prepare_s", "saving": "save_s"}
+"""The settings by which a run says how long its workers may do so."""
 AWAY_S = 3.0
 """A look that comes so much later than it was due shows that this process stood still: it was stopped, say, or its disk
 hung. What was said meanwhile it has yet to hear."""
@@ -141,6 +146,10 @@ class Herd:
         for worker in self._registry.newly_stuck(now_s):
             text = f"{worker.role} {worker.uuid} is stuck: beats, but no progress while {worker.activity}"
             steps.append(self._say_of(worker, text, "warning"))
+        for worker, limit_s in self._registry.overdue(now_s):
+            took = f"{worker.activity} for {now_s - worker.progressed_s:.0f} s without progress"
+            allowed = f"limits.{_LIMITS[worker.phase]} of its run allows {limit_s:g} s"
+            steps += self.dismiss(worker, f"{took}, and {allowed}", now_s)
         for worker in self._registry.hopeless(now_s):
             steps += self.dismiss(worker, f"stuck, no progress for {now_s - worker.progressed_s:.0f} s", now_s)
         return steps

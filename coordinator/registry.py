@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from heapq import heappop, heappush
+from typing import TypeAlias
 
 from remuda.coordinator.memory import HolderMemory
-from remuda.wire.messages import Beat, Register, Role, WorkerState, WorkerStatus
+from remuda.wire.messages import Beat, Phase, Register, Role, WorkerState, WorkerStatus
 
 SHORTEST_RATE_S = 0.5
 """Beats that come sooner after one another, after a break, say little about a rate."""
@@ -28,10 +30,42 @@ class Limits:
     """Stuck for so long that its lease is taken away; the worker's own process then ends, with its stacks printed, and
     its nanny starts it anew."""
 
+    @classmethod
+    def of(cls, settings: Iterable[str]) -> Limits:
+        """Other limits than the usual ones, each as `lost_after_s=20`. Raises ValueError."""
+        names = [each.name for each in fields(cls)]
+        given: dict[str, float] = {}
+        for setting in settings:
+            name, _, number = setting.partition("=")
+            if name not in names:
+                raise ValueError(f"{setting!r} is none of the limits, which are {', '.join(names)}")
+            given[name] = _seconds(setting, number)
+        limits = cls(**given)
+        if limits.lost_after_s < 2 * limits.beat_interval_s:
+            raise ValueError(f"lost_after_s={limits.lost_after_s:g} is less than two beats: nobody would stay for long")
+        if limits.hopeless_after_s < limits.stuck_after_s:
+            raise ValueError(f"hopeless_after_s={limits.hopeless_after_s:g} is less than stuck_after_s")
+        return limits
+
+
+def _seconds(setting: str, number: str) -> float:
+    try:
+        seconds = float(number)
+    except ValueError:
+        seconds = math.nan
+    if not 0.0 < seconds < math.inf:
+        raise ValueError(f"{setting!r} is no number of seconds, such as lost_after_s=20")
+    return seconds
+
 
 BEATS_PER_S = 200
 """Of the whole herd: a larger one beats less often, and a silence is forgiven for as much longer."""
 LONGEST_BEAT_INTERVAL_S = 5.0
+
+
+LongestWithoutProgress: TypeAlias = Mapping[Phase, float]
+"""How long a worker may do so without any progress, for those phases that a run has limits of its own for; in any other
+it is stuck and hopeless as Limits says."""
 
 
 @dataclass
@@ -49,6 +83,9 @@ class Worker:
     progress: int = 0
     progressed_s: float = 0.0
     activity: str = "registered"
+    phase: Phase = "idle"
+    longest_s: LongestWithoutProgress = field(default_factory=dict[Phase, float])
+    """Of the run that it works for."""
     rss_bytes: int = 0
     cpu_s: float = 0.0
     """Processor time of its process so far, of all threads."""
@@ -162,9 +199,9 @@ class Registry:
         """The worker that holds this lease; None when it is over."""
         return self._holders.get(lease)
 
-    def give(self, worker: Worker, lease: int, now_s: float) -> None:
+    def give(self, worker: Worker, lease: int, longest_s: LongestWithoutProgress, now_s: float) -> None:
         """A free worker holds this lease from now on."""
-        worker.lease, worker.progressed_s = lease, now_s
+        worker.lease, worker.longest_s, worker.progressed_s = lease, longest_s, now_s
         self._note(worker)
 
     def take_back(self, worker: Worker) -> None:
@@ -231,7 +268,7 @@ class Registry:
         self._put(worker)
         return Admission(worker=worker, superseded=known)
 
-    def expect(self, holder: HolderMemory, now_s: float) -> None:
+    def expect(self, holder: HolderMemory, longest_s: LongestWithoutProgress, now_s: float) -> None:
         """A worker that held a lease when the coordinator's process ended: it has the usual time to be heard of. Where
         two journals name it, it had gone from one run to the other, and the newer lease holds."""
         known = self._workers.get(holder.worker)
@@ -249,6 +286,7 @@ class Registry:
                 progressed_s=now_s,
                 activity="not heard of since the coordinator was started again",
                 lease=holder.lease,
+                longest_s=longest_s,
             )
         )
 
@@ -269,10 +307,10 @@ class Registry:
             if worker.cpu_heard_s:
                 worker.cpu_cores = max(message.cpu_s - worker.cpu_s, 0.0) / (now_s - worker.cpu_heard_s)
             worker.cpu_s, worker.cpu_heard_s = message.cpu_s, now_s
-        moved = message.progress != worker.progress
-        if moved or not worker.lease or message.activity.startswith("waiting"):
+        moved = (message.progress, message.phase) != (worker.progress, worker.phase)
+        if moved or not worker.lease or message.phase == "waiting":
             worker.progressed_s = now_s
-        worker.progress = message.progress
+        worker.progress, worker.phase = message.progress, message.phase
         recovered = worker.stuck and moved
         if recovered:
             worker.stuck = False
@@ -294,12 +332,20 @@ class Registry:
         limit_s = self._limits.hopeless_after_s
         return [worker for worker in self._suspected(now_s) if worker.stuck and now_s - worker.progressed_s > limit_s]
 
+    def overdue(self, now_s: float) -> list[tuple[Worker, float]]:
+        """Workers that take longer for what they do than their run allows, each with that limit."""
+        suspected = ((worker, worker.longest_s.get(worker.phase)) for worker in self._suspected(now_s) if worker.lease)
+        return [(worker, limit_s) for worker, limit_s in suspected if limit_s and now_s - worker.progressed_s > limit_s]
+
     def newly_stuck(self, now_s: float) -> list[Worker]:
         """Workers that still beat but have stopped moving; each is named once, until it moves again."""
         found = [
             worker
             for worker in self._suspected(now_s)
-            if worker.lease and not worker.stuck and now_s - worker.progressed_s > self._limits.stuck_after_s
+            if worker.lease
+            and not worker.stuck
+            and worker.phase not in worker.longest_s
+            and now_s - worker.progressed_s > self._limits.stuck_after_s
         ]
         for worker in found:
             worker.stuck = True
@@ -320,11 +366,12 @@ class Registry:
         return [*self._suspects.values()]
 
     def _look_s(self, worker: Worker) -> float:
-        """Before then it is neither lost, nor newly stuck, nor hopeless."""
+        """Before then it is neither lost, nor newly stuck, hopeless or overdue, if it goes on with what it does."""
         lost_s = worker.heard_s + self._lost_after_s
         if not worker.lease:
             return lost_s
         limit_s = self._limits.hopeless_after_s if worker.stuck else self._limits.stuck_after_s
+        limit_s = worker.longest_s.get(worker.phase, limit_s)
         return min(lost_s, worker.progressed_s + limit_s)
 
 

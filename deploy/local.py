@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -33,9 +34,11 @@ class LocalLauncher:
     it ends, the pipe breaks and they end too.
     """
 
-    def __init__(self, runs_dir: Path, *, profile: Path | None = None) -> None:
-        """With `profile`, the coordinator and every worker write a profile to that folder when they end."""
+    def __init__(self, runs_dir: Path, *, limits: Sequence[str] = (), profile: Path | None = None) -> None:
+        """`limits` are what the coordinator's `--limit` takes. With `profile`, the coordinator and every worker write a
+        profile to that folder when they end."""
         self._runs_dir = runs_dir
+        self._limits = limits
         self._profile = profile
         self._folder = Path(tempfile.mkdtemp(prefix="remuda-"))
         self._lifeline: tuple[int, int] | None = None
@@ -52,7 +55,8 @@ class LocalLauncher:
         common = ["--connection-file", str(self.connection_file), "--lifeline", str(self._lifeline[0])]
         if self._profile is not None:
             common += ["--profile", str(self._profile)]
-        self._spawn("coordinator", "remuda.coordinator", *common, "--runs-dir", str(self._runs_dir))
+        own = [part for limit in self._limits for part in ("--limit", limit)]
+        self._spawn("coordinator", "remuda.coordinator", *common, "--runs-dir", str(self._runs_dir), *own)
         counts = ("--collectors", herd.collectors, "--evaluators", herd.evaluators, "--learners", herd.learners)
         self._spawn("workers", "remuda.deploy.nanny", *common, "--give-up", *map(str, counts))
         deadline_s = time.monotonic() + START_DEADLINE_S

@@ -11,6 +11,7 @@ from remuda.evaluator.player import CheckpointPlayer, cut_warning, episode_repor
 from remuda.logbook.book import evaluator_logbook
 from remuda.logbook.episode_reports import EvaluationReport
 from remuda.logbook.timers import Timers
+from remuda.policy.loading import load_checkpoint_policy
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import AnyMessage, Assign, Evaluate, EvaluationDone
 from remuda.worker.affinity import settle
@@ -37,7 +38,7 @@ class EvaluatorWork:
         self._newest = (0, 0)
         """Evaluation and first episode of the newest share; after a break the coordinator repeats itself."""
         self._draining = False
-        link.activity("waiting for an evaluation")
+        link.activity("waiting", "waiting for an evaluation")
         self._log.say("evaluator", settle(config, "evaluator", assign.index))
         self._log.say(
             "evaluator",
@@ -48,10 +49,8 @@ class EvaluatorWork:
         """Play what is asked for. Raises AskedToEndError when that is given up."""
         if isinstance(message, Evaluate) and (message.evaluation, message.first_episode) != self._newest:
             self._newest = message.evaluation, message.first_episode
-            self._link.activity(f"evaluating {Path(message.checkpoint).name}")
             with self.timers("evaluate"):
                 self._evaluate(message)
-            self._link.activity("waiting for an evaluation")
 
     def step(self) -> bool:
         """All work is done on demand."""
@@ -79,13 +78,11 @@ class EvaluatorWork:
         def finished(episode: Episode, count: int) -> None:
             self._log.emit(episode_report(episode, count, train_iter=train_iter, env_step=env_step))
 
-        episodes = self._player.play(
-            checkpoint,
-            first_episode=message.first_episode,
-            episodes=message.episodes,
-            progress=self._stepped,
-            finished=finished,
-        )
+        with self._link.during("preparing", f"loading {checkpoint.name}"):
+            policy = load_checkpoint_policy(checkpoint).policy
+        numbers = range(message.first_episode, message.first_episode + message.episodes)
+        with self._link.during("working", f"evaluating {checkpoint.name}"):
+            episodes = self._player.play_policy(policy, numbers, progress=self._stepped, finished=finished)
         report = EvaluationReport(
             train_iter=train_iter,
             env_step=env_step,

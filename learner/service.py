@@ -117,14 +117,14 @@ class LearnerWork:
             case SaveCheckpoint():
                 if message.request > self._saved:  # after a break the coordinator repeats itself
                     self._saved = message.request
-                    with self.timers("save"):
+                    with self.timers("save"), self._link.during("saving", "saving a checkpoint"):
                         self._save(message)
             case Registered():
                 for request in self._prefetch.repeat():
                     self._link.send(request)
             case StopTraining():
                 self._training = False
-                self._link.activity("waiting for the end")
+                self._link.activity("waiting", "waiting for the end")
             case _:
                 pass
 
@@ -146,6 +146,7 @@ class LearnerWork:
             if self._publish_due:
                 self._publish()
             return False
+        self._link.activity("working", "training")
         self._link.progress(self._progress_base + self._loop.train_iter)
         self._publish_due |= step.publish_due
         if self._publish_due:
@@ -159,6 +160,7 @@ class LearnerWork:
         """Publish what was learned last and let go."""
         self._training = False
         self._draining = True
+        self._link.activity("saving", "publishing the last policy")
         last = self._publisher.last
         if last is None or last.train_iter != self._loop.train_iter:
             self._loop.require_finite()
@@ -184,6 +186,8 @@ class LearnerWork:
         The log is opened only then: curves that an earlier learner drew beyond that checkpoint are cut off.
         """
         path = None if self._assign.checkpoint is None else Path(self._assign.checkpoint)
+        if path is not None:
+            self._link.activity("preparing", f"loading {path.name}")
         state, warnings = (None, []) if path is None else continue_from(path, self._algorithm, self._config)
         for left in unlisted(self._folder.ckpt, beyond=-1 if state is None else state.progress.counters.train_iter):
             self._fence.remove(left)
@@ -201,7 +205,7 @@ class LearnerWork:
 
     def _load(self, replay: Sequence[IndexedChunk]) -> None:
         """All that is live. It may take minutes: each file is progress, lest this learner be taken for stuck."""
-        self._link.activity("loading replay")
+        self._link.activity("preparing", "loading replay")
         for chunk in replay:
             self._prefetch.load([chunk])
             self._link.progress(self._link.progressed + 1)
@@ -243,13 +247,12 @@ class LearnerWork:
 
     def _ran_dry(self) -> None:
         """Tell the coordinator, once, how far training has come: it may be waiting for exactly that."""
-        self._link.activity("waiting for batches")
+        self._link.activity("waiting", "waiting for batches")
         if self._told_train_iter != self._loop.train_iter:
             self._told_train_iter = self._loop.train_iter
             self._link.send(LearnerReport(self._assign.lease, self._loop.train_iter, {}))
 
     def _report(self) -> None:
-        self._link.activity("training")
         metrics = self._loop.take_metrics()
         train_iter = self._loop.train_iter
         self._outputs.report(metrics, train_iter=train_iter, env_step=self._prefetch.counters.env_step)

@@ -20,7 +20,7 @@ from remuda.storage.run_folder import RunFolder
 from remuda.sweeping.grid import Grid, Variant
 from remuda.sweeping.names import run_name
 
-_MAY_CHANGE = frozenset({"source_dir", "stop", "log", "checkpoint", "affinity"})
+_MAY_CHANGE = frozenset({"source_dir", "stop", "log", "checkpoint", "limits", "affinity"})
 """Sections in which a run that is gone on with may differ from what it was begun with."""
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
 from remuda.wire.codec import check
 from remuda.wire.connection_file import ConnectionFile
 from remuda.wire.conversation import no_answer
 from remuda.wire.envelope import Envelope
-from remuda.wire.messages import AnyMessage, Bye, Drain, Drained, Register, Registered, WorkerMessage, shortened
+from remuda.wire.messages import AnyMessage, Bye, Drain, Drained, Phase, Register, Registered, WorkerMessage, shortened
 from remuda.wire.patience import Patience
 from remuda.worker.connector import Connector
 from remuda.worker.network import Inbox, Network
-from remuda.worker.session import IDLE, Pulse
+from remuda.worker.session import IDLE, Activity, Pulse
 
 
 class Link:
@@ -129,12 +130,21 @@ class Link:
         """The work done so far in this life, as last said."""
         return self._pulse.progress
 
-    def activity(self, text: str) -> None:
-        """Say, for people, what the worker is doing. Beats carry it."""
-        self._pulse.activity = text
+    def activity(self, phase: Phase, text: str) -> None:
+        """Say what the worker is doing: the text is for people. Beats carry it."""
+        self._pulse.activity = Activity(phase, text)
+
+    @contextmanager
+    def during(self, phase: Phase, text: str) -> Generator[None]:
+        """Say that the worker does this within the block; afterwards it does again what it did before."""
+        before, self._pulse.activity = self._pulse.activity, Activity(phase, text)
+        try:
+            yield
+        finally:
+            self._pulse.activity = before
 
     @property
-    def doing(self) -> str:
+    def doing(self) -> Activity:
         """What was last said of that."""
         return self._pulse.activity
 

@@ -169,7 +169,7 @@ class _Desk:
         if busy and now_s < self._look_s:
             return None
         self._look_s = now_s + LOOK_INTERVAL_S
-        with self._work.timers("messages" if busy else self._link.doing):
+        with self._work.timers("messages" if busy else self._link.doing.text):
             return self._link.receive(0.0 if busy else IDLE_WAIT_S)
 
     def _tell_vitals(self, *, last: bool = False) -> None:
@@ -211,7 +211,10 @@ class _Desk:
         self.close()
         self._lease = assign.lease
         self._link.begin_lease(assign.lease)
+        self._link.activity("preparing", "preparing to work")
         self._work = self._begin(assign)
+        if self._link.doing.phase == "preparing":
+            self._link.activity("waiting", "waiting to begin")
         self._vitals = VitalSigns(assign.lease, self._work.timers)
         self._link.send(Ready(assign.lease))
 

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 import psutil
 from msgspec.structs import replace
@@ -24,6 +24,7 @@ from remuda.wire.messages import (
     Beat,
     BeatHeard,
     Bye,
+    Phase,
     Register,
     Registered,
     Rejected,
@@ -38,8 +39,6 @@ from remuda.worker.stacks import stacks
 
 _log = logging.getLogger(__name__)
 
-IDLE = "idle"
-"""What a worker without a lease does."""
 LONGEST_WAIT_S = 1.0
 SILENT_BEATS = 3
 """After so many beats without an answer the worker looks whether its coordinator has moved."""
@@ -52,12 +51,24 @@ QUIET_S = 3.0
 """A coordinator that has been silent for so long (or for SILENT_BEATS beats of a large herd) is not listening now."""
 
 
+class Activity(NamedTuple):
+    """What a worker does."""
+
+    phase: Phase
+    text: str
+    """For people: `waiting for credit`."""
+
+
+IDLE = Activity("idle", "idle")
+"""What a worker without a lease does."""
+
+
 @dataclass
 class Pulse:
     """What the next beat says; written by the main thread, read by whoever sends it."""
 
     progress: int = 0
-    activity: str = IDLE
+    activity: Activity = IDLE
     lease: int = 0
 
 
@@ -243,11 +254,13 @@ class Session:
             self._channel.hurry(now_s)
 
     def _beat(self) -> Beat:
+        activity = self._pulse.activity
         with self._process.oneshot():
             cpu = self._process.cpu_times()
             return Beat(
                 progress=self._pulse.progress,
-                activity=shortened(self._pulse.activity),
+                activity=shortened(activity.text),
+                phase=activity.phase,
                 lease=self._pulse.lease,
                 rss_bytes=self._process.memory_info().rss,
                 cpu_s=cpu.user + cpu.system,

@@ -76,6 +76,7 @@ from remuda.wire.messages import (
     LearnerReport,
     Leave,
     LogText,
+    Phase,
     PolicyAvailable,
     PolicyPublished,
     PolicyRef,
@@ -120,6 +121,9 @@ class Worker:
     refused: str | None = None
     hung: bool = False
     """Beats, but makes no progress."""
+    activity: str = "working"
+    phase: Phase = "working"
+    """As its beats say."""
     deaf: bool = False
     """Beats, but takes nothing in."""
     work: object | None = None
@@ -214,7 +218,7 @@ class Worker:
         if self.registered and self.world.now_s >= self.next_beat_s:
             self.next_beat_s = self.world.now_s + self.world.beat_interval_s - STEP_S / 2
             progress = 0 if self.hung else int(self.world.now_s * 1_000)
-            self.say(Beat(progress=progress, activity="working", lease=self.lease))
+            self.say(Beat(progress=progress, activity=self.activity, lease=self.lease, phase=self.phase))
         for envelope in self.channel.due(self.world.now_s):
             self.world.to_coordinator(self.peer, envelope)
 

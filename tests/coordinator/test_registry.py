@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
+import pytest
 from msgspec.structs import replace
 
 from remuda.coordinator.memory import HolderMemory
 from remuda.coordinator.registry import Limits, Registry, Worker
-from remuda.wire.messages import PROTOCOL_VERSION, Beat, Register
+from remuda.wire.messages import PROTOCOL_VERSION, Beat, Phase, Register
 
 UUID = "00000000-0000-4000-8000-000000000001"
 LIMITS = Limits(beat_interval_s=1.0, lost_after_s=5.0, stuck_after_s=20.0)
@@ -23,9 +26,9 @@ def admitted(registry: Registry, incarnation: int = 1, now_s: float = 0.0) -> Wo
     return worker
 
 
-def beat(registry: Registry, worker: Worker, progress: int, now_s: float, activity: str = "collecting") -> bool:
+def beat(registry: Registry, worker: Worker, progress: int, now_s: float, phase: Phase = "working") -> bool:
     worker.heard_s = now_s
-    return registry.beat(worker, Beat(progress, activity, worker.lease), now_s)
+    return registry.beat(worker, Beat(progress, "busy with it", worker.lease, phase=phase), now_s)
 
 
 def test_registering_twice_in_the_same_life_changes_nothing() -> None:
@@ -57,7 +60,7 @@ def test_what_a_worker_may_use_is_shown_and_known_again_once_it_is_back_from_a_r
     registry.admit(message, peer, 0.0)
     assert shown(registry) == (3, 2**30)
     restarted = Registry(LIMITS)
-    restarted.expect(HolderMemory(5, UUID, 1, "collector", message.host, message.pid), 0.0)
+    restarted.expect(HolderMemory(5, UUID, 1, "collector", message.host, message.pid), {}, 0.0)
     assert shown(restarted) == (0, 0)
     assert restarted.admit(message, peer, 1.0).back
     assert shown(restarted) == (3, 2**30)
@@ -113,8 +116,76 @@ def test_a_worker_that_waits_or_has_no_work_is_never_stuck() -> None:
     beat(registry, worker, 0, 100.0)
     assert registry.newly_stuck(100.0) == []
     worker.lease = 1
-    beat(registry, worker, 0, 200.0, activity="waiting for credit")
+    beat(registry, worker, 0, 200.0, phase="waiting")
     assert registry.newly_stuck(210.0) == []
+
+
+LONGEST_S: dict[Phase, float] = {"preparing": 600.0, "saving": 900.0}
+
+
+def beats_for(registry: Registry, worker: Worker, seconds: int, phase: Phase, begun_s: float = 0.0) -> float:
+    """A beat a second, without progress; what is looked for meanwhile is not found. Returns when that ended."""
+    for second in range(seconds):
+        now_s = begun_s + second
+        beat(registry, worker, 0, now_s, phase=phase)
+        assert registry.lost(now_s) == registry.newly_stuck(now_s) == registry.hopeless(now_s) == []
+        assert registry.overdue(now_s) == []
+    return begun_s + seconds
+
+
+@pytest.mark.parametrize("phase", ["preparing", "saving"])
+def test_what_a_run_has_a_limit_of_its_own_for_is_not_stuck_before_that(phase: Phase) -> None:
+    registry = Registry(LIMITS)
+    worker = admitted(registry)
+    registry.give(worker, 1, LONGEST_S, 0.0)
+    now_s = beats_for(registry, worker, int(LONGEST_S[phase]), phase)
+    assert worker.state == "busy"
+    beat(registry, worker, 0, now_s + 2.0, phase=phase)
+    assert registry.overdue(now_s + 2.0) == [(worker, LONGEST_S[phase])]
+    assert registry.newly_stuck(now_s + 2.0) == []
+
+
+def test_whoever_goes_on_to_something_else_has_its_time_from_then_on() -> None:
+    registry = Registry(LIMITS)
+    worker = admitted(registry)
+    registry.give(worker, 1, LONGEST_S, 0.0)
+    now_s = beats_for(registry, worker, 500, "preparing")
+    now_s = beats_for(registry, worker, 19, "working", now_s)
+    now_s = beats_for(registry, worker, 800, "saving", now_s)
+    now_s = beats_for(registry, worker, 19, "working", now_s)
+    beat(registry, worker, 0, now_s + 5.0, phase="working")
+    assert registry.newly_stuck(now_s + 5.0) == [worker]
+
+
+def test_progress_while_preparing_counts() -> None:
+    """Replay that is loaded file by file may take hours."""
+    registry = Registry(LIMITS)
+    worker = admitted(registry)
+    registry.give(worker, 1, LONGEST_S, 0.0)
+    for second in range(3_000):
+        beat(registry, worker, second // 300, float(second), phase="preparing")
+        assert registry.overdue(float(second)) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "wrong"),
+    [
+        (["last_after_s=3"], "'last_after_s=3' is none of the limits, which are beat_interval_s, lost_after_s"),
+        (["lost_after_s=soon"], "'lost_after_s=soon' is no number of seconds"),
+        (["lost_after_s=-1"], "no number of seconds"),
+        (["lost_after_s=nan"], "no number of seconds"),
+        (["lost_after_s=1"], "lost_after_s=1 is less than two beats"),
+        (["hopeless_after_s=30"], "hopeless_after_s=30 is less than stuck_after_s"),
+    ],
+)
+def test_limits_that_make_no_sense_are_refused(settings: list[str], wrong: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(wrong)):
+        Limits.of(settings)
+
+
+def test_limits_are_given_by_name() -> None:
+    assert Limits.of([]) == Limits()
+    assert Limits.of(["stuck_after_s=90", "hopeless_after_s=600"]) == Limits(stuck_after_s=90.0, hopeless_after_s=600.0)
 
 
 def test_a_removed_life_does_not_take_its_successor_along() -> None:

@@ -99,7 +99,7 @@ def test_workers_that_beat_are_not_looked_at_in_every_look() -> None:
             message = Register(uuid, 1, "collector", "here", number, PROTOCOL_VERSION, "0.1")
             registry.admit(message, f"{uuid}:1".encode(), now_s)
         for worker in registry:
-            registry.give(worker, worker.pid + 1, now_s)
+            registry.give(worker, worker.pid + 1, {"preparing": 1_800.0}, now_s)
         for worker in registry:
             worker.heard_s = 5.0
             registry.beat(worker, Beat(1, "collecting", worker.lease), 5.0)

@@ -12,11 +12,12 @@ import pytest
 from remuda.config.schema import DqnConfig
 from remuda.environments.make import make_single
 from remuda.environments.seeding import episode_seed
+from remuda.evaluator import service
 from remuda.evaluator.evaluate import Episode, evaluate
 from remuda.evaluator.service import EvaluatorWork
 from remuda.learner import checkpoint
 from remuda.policy.checkpoint_file import CheckpointError
-from remuda.policy.loading import load_checkpoint_policy
+from remuda.policy.loading import TrainedPolicy, load_checkpoint_policy
 from remuda.tests.policy.cases import dqn
 from remuda.tests.worker.leases import assign_to, new_run, small_config
 from remuda.tests.worker.recording_link import WORKER, RecordingLink
@@ -119,6 +120,21 @@ def test_progress_grows_with_every_step(lease: Lease) -> None:
     said = lease.link.progress_said
     assert said[-1] == steps
     assert all(1 <= after - before <= 4 for before, after in zip([0, *said], said, strict=False))
+
+
+def test_its_beats_say_when_it_loads_and_when_it_plays(lease: Lease, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large checkpoint on a slow disk is no progress for minutes."""
+    seen: list[str] = []
+
+    def noted(path: Path) -> TrainedPolicy:
+        seen.append(lease.link.doing.phase)
+        return load_checkpoint_policy(path)
+
+    monkeypatch.setattr(service, "load_checkpoint_policy", noted)
+    monkeypatch.setattr(lease.link, "progress", lambda done: seen.append(lease.link.doing.phase))
+    lease.ask(lease.saved(20, seed=1), 0, 5)
+    assert (seen[0], set(seen[1:])) == ("preparing", {"working"})
+    assert lease.link.doing.phase == "waiting"
 
 
 def test_a_process_that_is_to_end_gives_the_evaluation_up(lease: Lease) -> None:

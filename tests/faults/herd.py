@@ -51,7 +51,7 @@ class Herd:
 
     root: Path
     limits: str | None = None
-    """What `python -m remuda.coordinator --limits` takes; None: the verb, with the limits users have."""
+    """What `python -m remuda.coordinator --limit` takes, with commas between; None: the verb, with users' limits."""
     env: dict[str, str] = field(default_factory=dict[str, str])
     """Environment variables of every process, beside those of the test."""
     coordinator_timeout_s: float | None = None
@@ -92,7 +92,8 @@ class Herd:
         """Start one that may die before it answers."""
         verb = [REMUDA, "coordinator"]
         if self.limits is not None:
-            verb = [sys.executable, "-m", "remuda.coordinator", "--lasting", "--limits", self.limits]
+            verb = [sys.executable, "-m", "remuda.coordinator", "--lasting"]
+            verb += [part for limit in self.limits.split(",") for part in ("--limit", limit)]
         own = ("--runs-dir", self.runs, "--connection-file", self.connection_file)
         return self.start("coordinator", *verb, *own, env=env)
 

@@ -16,6 +16,7 @@ from remuda.buffer.chunk import write_chunk
 from remuda.config.schema import DqnConfig, ExperimentConfig
 from remuda.learner import checkpoint, service
 from remuda.learner.diverged import DivergedError
+from remuda.learner.outputs import LearnerOutputs
 from remuda.learner.prefetch import NothingReadableError
 from remuda.learner.service import LearnerWork
 from remuda.policy.policy_file import LoadedPolicy, load, publish
@@ -29,6 +30,7 @@ from remuda.wire.messages import (
     Batches,
     BatchRequest,
     CheckpointReason,
+    CheckpointRecord,
     CheckpointSaved,
     ChunkUnreadable,
     Counters,
@@ -244,6 +246,27 @@ def test_it_saves_what_it_is_asked_to(coordinator: Coordinator) -> None:
     assert state.progress.best_reward == 17.5
     assert state.progress.policy.epoch == 1
     assert f"saved checkpoint {path}" in log_of(coordinator)
+
+
+def test_its_beats_say_when_it_prepares_trains_and_saves(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each may take for as long as its run allows, or for ever where it waits."""
+    save, seen = LearnerOutputs.save, list[str]()
+
+    def noted(*args: Any, **kwargs: Any) -> CheckpointRecord:
+        seen.append(coordinator.link.doing.phase)
+        return save(*args, **kwargs)
+
+    monkeypatch.setattr(LearnerOutputs, "save", noted)
+    coordinator.link.activity("preparing", "preparing to work")
+    work = coordinator.begin()
+    seen.append(coordinator.link.doing.phase)
+    coordinator.train(work, 2)
+    seen.append(coordinator.link.doing.phase)
+    coordinator.save(work, "evaluation")
+    seen.append(coordinator.link.doing.phase)
+    assert seen == ["preparing", "working", "saving", "working"]
 
 
 @pytest.mark.parametrize("reason", ["initial", "interval", "evaluation", "final"])

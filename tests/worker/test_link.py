@@ -318,7 +318,7 @@ def test_beats_go_on_while_the_main_thread_does_something_else() -> None:
     with FakeCoordinator() as coordinator, linked(coordinator) as link:
         link.progress(64)
         link.progress(32)
-        link.activity("collecting")
+        link.activity("working", "collecting")
         link.begin_lease(5)
         coordinator.until(lambda: len([beat for beat in coordinator.heard_of(Beat) if is_collecting(beat)]) >= 3)
         link.end_lease(5)

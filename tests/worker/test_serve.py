@@ -149,6 +149,25 @@ def test_what_concerns_another_lease_never_reaches_the_present_work() -> None:
     assert kinds(office) == [Ready, WorkerVitals, Drained, Ready]
 
 
+def test_while_a_lease_is_prepared_beats_say_so() -> None:
+    """Building environments or networks may take minutes, without any progress."""
+    office, seen = Office(assign(7)), list[str]()
+
+    def slow_work() -> ScriptedWork:
+        seen.append(office.link.doing.phase)
+        return ScriptedWork()
+
+    office.make = slow_work
+
+    def end() -> None:
+        seen.append(office.link.doing.phase)
+        office.life.end("the script is over")
+
+    office.link.when_idle = end
+    office.serve()
+    assert seen[:2] == ["preparing", "waiting"]
+
+
 def test_a_lease_ends_with_how_its_time_was_spent() -> None:
     office = Office(assign(7), Drain(7, "over"))
 
@@ -156,7 +175,7 @@ def test_a_lease_ends_with_how_its_time_was_spent() -> None:
         work = ScriptedWork()
         with work.timers("collect"):
             pass
-        office.link.activity("waiting for credit")
+        office.link.activity("waiting", "waiting for credit")
         return work
 
     office.make = work_a_while

@@ -20,6 +20,7 @@ from remuda.wire.messages.parts import (
     LongText,
     Message,
     Part,
+    Phase,
     PolicyRef,
     Role,
     Seconds,
@@ -65,6 +66,7 @@ class Beat(Message, frozen=True):
     """The lease it believes it holds; 0 none."""
     rss_bytes: Count = 0
     cpu_s: Seconds = 0.0
+    phase: Phase = "working"
 
 
 class Ready(Message, frozen=True):

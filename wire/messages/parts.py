@@ -9,6 +9,9 @@ from msgspec import Meta, Struct, field
 from remuda.config.bounds import MOST_EVALUATION_EPISODES
 
 Role = Literal["collector", "evaluator", "learner"]
+Phase = Literal["idle", "preparing", "working", "waiting", "saving"]
+"""What kind of thing a worker does: how long it may take without any progress depends on it. `preparing`: building
+environments or networks, loading; `waiting`: for others, for as long as it takes."""
 CheckpointReason = Literal["initial", "interval", "evaluation", "final", "interrupt"]
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]

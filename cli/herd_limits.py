@@ -1,0 +1,21 @@
+"""`--limit`: how long a coordinator forgives its workers' silence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from remuda.cli.errors import InputError
+
+if TYPE_CHECKING:
+    from remuda.coordinator.registry import Limits
+
+
+def herd_limits(given: Sequence[str]) -> Limits:
+    """What `--limit` says. Raises InputError."""
+    from remuda.coordinator.registry import Limits
+
+    try:
+        return Limits.of(given)
+    except ValueError as error:
+        raise InputError(f"--limit {error}") from error

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
@@ -34,7 +34,7 @@ from remuda.coordinator.journal import JournalDamagedError, JournalError, RunJou
 from remuda.coordinator.run_book import EVERYTHING, OpenFiles, RunBook, open_logbook
 from remuda.logbook.book import SERVICES_END_S, Logbook
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
-from remuda.storage.existing_folder import RunFolderError, prepare, submitted_folder
+from remuda.storage.existing_folder import RunFolderError, discard, prepare, submitted_folder
 from remuda.storage.git import write_git
 from remuda.storage.ownership import FolderOwnedError, Ownership
 from remuda.storage.run_folder import RunFolder
@@ -66,12 +66,14 @@ class RunBooks:
             config = ExperimentConfig.model_validate_json(submit.config_json)
         except ValidationError as error:
             return _refused(effect, "invalid", f"the config is not valid: {error}"[:LONGEST_REASON])
+        made: Path | None = None
         try:
             root = submitted_folder(self._runs_dir, submit.run_dir)
             str(root).encode()  # a name that is not UTF-8 can neither be journaled nor told to workers
             self._use(effect.experiment, root, submit)
             now = datetime.now().astimezone()
             folder = prepare(root, submit.on_exists, mode="parallel", now=now, by=effect.experiment)
+            made = folder.root
             prepared = self._begin(effect, config, folder)
         except (RunFolderError, CheckpointIndexError, FolderOwnedError, JournalError) as error:
             prepared = _refused(effect, "exists", str(error))
@@ -79,6 +81,9 @@ class RunBooks:
             prepared = _refused(effect, "invalid", f"the run folder cannot be written: {error}")
         if isinstance(prepared, RunRefused):
             self._free(effect.experiment)
+            if made is not None and effect.experiment not in self._books:
+                with suppress(OSError, FolderOwnedError):  # a disk that does not take that either, or another's run
+                    discard(made, effect.experiment)
         return prepared
 
     def _use(self, experiment: str, root: Path, submit: Submit) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import glob
 import os
+import shutil
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -102,6 +104,26 @@ def _check_writable(root: Path) -> None:
         raise RunFolderError(
             f"{root} cannot be made: {error.strerror} (in {place}); {room}choose another run folder (--run-dir)"
         ) from error
+
+
+def discard(root: Path, by: str) -> None:
+    """Remove what `prepare` and those after it have made here for this experiment, which comes to nothing.
+
+    What `force` has put aside stays, and so does a folder in which it has not begun, or has a checkpoint. Raises
+    OSError, and FolderOwnedError where a process has the run in hand.
+    """
+    run = RunFolder(root)
+    if not run.beginner(by).exists() or run.index.exists():
+        return
+    Ownership(run.owner).release()
+    for name in _entries(root):
+        path = root / name
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    with contextlib.suppress(OSError):  # what was put aside is in it
+        root.rmdir()
 
 
 def make_private(folder: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal, NoReturn
 
 import numpy as np
 import pytest
@@ -167,6 +169,25 @@ def test_a_refusal_is_never_too_long_to_be_sent(books: RunBooks) -> None:
     config = {f"wrong_{number}": number for number in range(5_000)}
     rejection = refused(books, replace(SUBMIT, config_json=json.dumps(config)))
     assert len(rejection.reason) == LONGEST_REASON
+
+
+@pytest.mark.parametrize("on_exists", ["error", "rename", "force"])
+def test_a_refusal_after_the_folder_was_made_leaves_none(
+    books: RunBooks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_exists: Literal["error", "rename", "force"]
+) -> None:
+    def full(*_: object) -> NoReturn:
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    if on_exists != "error":
+        for name in ("config.json", "log/old.txt"):
+            (tmp_path / "runs" / "mine" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "runs" / "mine" / name).touch()
+    before = sorted(path.name for path in tmp_path.rglob("*") if path.is_file())
+    monkeypatch.setattr(run_books, "write_configs", full)
+    rejection = refused(books, replace(SUBMIT, on_exists=on_exists))
+    assert "Disk quota exceeded" in rejection.reason
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == before
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == (["mine"] if on_exists != "error" else [])
 
 
 @pytest.mark.parametrize(("run_dir", "code"), [("bad\0name", "invalid"), ("x" * 300, "exists")])

@@ -21,7 +21,9 @@ def main() -> None:
         code = exit_code(error)
         if code is None:
             raise
-        print(error, file=sys.stderr)
+        from remuda.logbook.lines import unforgeable
+
+        print(unforgeable(str(error)), file=sys.stderr)
         sys.exit(code)
 
 

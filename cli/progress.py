@@ -11,8 +11,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
+from rich.text import Text
 
 from remuda.config.schema import StopConfig
+from remuda.logbook.lines import one_line
 from remuda.wire.messages import ExperimentStatus
 
 PLAIN_INTERVAL_S = 10.0
@@ -71,7 +73,7 @@ def plain_line(status: ExperimentStatus, stop: StopConfig) -> str:
     """One line for logs and pipes."""
     expected = outlook(status, stop)
     why = "" if status.waiting_for is None else f" | {status.waiting_for}"
-    return (
+    return one_line(
         f"{status.name}: {status.state} | env_step {status.env_step} ({status.env_steps_per_s:.0f}/s) | "
         f"train_iter {status.train_iter} ({status.train_iters_per_s:.0f}/s) | episode {status.episode} | "
         f"return last {number(status.last_return)} best {number(status.best_return)} | "
@@ -137,7 +139,7 @@ class LiveView:
         table = Table.grid(padding=(0, 2))
         table.add_column(style="bold cyan", no_wrap=True)
         table.add_column(no_wrap=True)
-        table.add_row(status.name, f"{status.state}   {status.run_dir}")
+        table.add_row(Text(one_line(status.name)), Text(one_line(f"{status.state}   {status.run_dir}")))
         table.add_row("env_step", f"{status.env_step:>9,}   {status.env_steps_per_s:>8,.0f}/s")
         table.add_row("train_iter", f"{status.train_iter:>9,}   {status.train_iters_per_s:>8,.0f}/s")
         table.add_row(
@@ -146,7 +148,7 @@ class LiveView:
         table.add_row("return", f"last {number(status.last_return)}   best {number(status.best_return)}{goal}")
         table.add_row("time", f"{duration(status.wall_s)} gone, at most {duration(expected.left_s)} left")
         if status.waiting_for is not None:
-            table.add_row("", status.waiting_for)
+            table.add_row("", Text(one_line(status.waiting_for)))
         table.add_row("budget", ProgressBar(total=1.0, completed=expected.done, width=40))
         return table
 

@@ -101,6 +101,7 @@ def _experiments(experiments: list[ExperimentStatus], *, narrow: bool) -> Render
     from rich.text import Text
 
     from remuda.cli.progress import duration, number
+    from remuda.logbook.lines import one_line
 
     if not experiments:
         return "no experiment"
@@ -122,12 +123,14 @@ def _experiments(experiments: list[ExperimentStatus], *, narrow: bool) -> Render
     ]
     whys = ((e, e.waiting_for or e.reason) for e in experiments)
     said = [f"{e.name} {e.state}: {why}" for e, why in whys if why and why != e.state]
-    return Group(_table(columns, rows, narrow=narrow), *(Text(line) for line in said))
+    return Group(_table(columns, rows, narrow=narrow), *(Text(one_line(line)) for line in said))
 
 
 def _workers(workers: list[WorkerStatus], experiments: list[ExperimentStatus], *, narrow: bool) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
+
+    from remuda.logbook.lines import one_line
 
     if not workers:
         return "no worker: start some with `remuda worker`"
@@ -148,7 +151,7 @@ def _workers(workers: list[WorkerStatus], experiments: list[ExperimentStatus], *
         )
         for w in sorted(workers, key=lambda w: (w.role, w.uuid))
     ]
-    return Group(_table(columns, rows, narrow=narrow), *(Text(line) for line in _hosts(workers)))
+    return Group(_table(columns, rows, narrow=narrow), *(Text(one_line(line)) for line in _hosts(workers)))
 
 
 def _hosts(workers: list[WorkerStatus]) -> list[str]:
@@ -163,13 +166,16 @@ def _hosts(workers: list[WorkerStatus]) -> list[str]:
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, narrow: bool) -> Table:
     from rich.table import Table
+    from rich.text import Text
+
+    from remuda.logbook.lines import one_line
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     shown = [not (narrow and column in NARROW_WITHOUT) for column in columns]
     for column in compress(columns, shown):
         table.add_column(column, no_wrap=column not in MAY_WRAP, overflow="ellipsis")
-    for row in rows:
-        table.add_row(*compress(row, shown))
+    for row in rows:  # as texts: what others are called is neither markup nor a terminal's command
+        table.add_row(*(Text(one_line(cell)) for cell in compress(row, shown)))
     return table
 
 

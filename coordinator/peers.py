@@ -14,6 +14,16 @@ EXPIRES_S = 120.0
 """A peer that is no worker (any more) and has been silent for so long is forgotten."""
 EXPIRY_INTERVAL_S = 5.0
 """Between two looks for such peers."""
+MOST_PEERS = 30_000
+"""Conversations that are remembered, those with workers included. Beyond that those make room that are no worker's and
+have been silent longest."""
+MADE_ROOM = 1_000
+"""For so many at a time, since it takes a look at all."""
+MOST_KEPT = 256
+"""Messages kept for somebody who is no worker of the herd; who lets more wait is forgotten."""
+MOST_KEPT_OF_WORKERS = 4_096
+MOST_KEPT_BYTES = 4 << 20
+MOST_KEPT_OF_WORKERS_BYTES = 256 << 20
 
 
 @dataclass
@@ -25,19 +35,29 @@ class _Peer:
 class Peers:
     """One Channel per peer; turns messages into envelopes on their way."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_worker: Callable[[bytes], bool] = lambda peer: False) -> None:
+        """`is_worker` says whether somebody is of the herd, for whom more is kept."""
+        self._is_worker = is_worker
+        self._deaf: set[bytes] = set()
         self._peers: dict[bytes, _Peer] = {}
         self._pending: dict[bytes, Channel] = {}
         """Those that have something to acknowledge: few of many, since nobody is told much while he only beats."""
         self._expiry_due_s = 0.0
 
+    def __len__(self) -> int:
+        return len(self._peers)
+
     def receive(self, peer: bytes, envelope: Envelope, now_s: float) -> tuple[Received, list[Send]]:
         """Take an envelope in: the message, if it is new, and what must be sent back at once."""
         known = self._peers.get(peer)
         if known is None:
+            if len(self._peers) >= MOST_PEERS:
+                self._make_room()
             known = self._peers[peer] = _Peer(Channel(), now_s)
         known.heard_s = now_s
         received = known.channel.receive(envelope, now_s)
+        if self._keeps_too_much(peer, known.channel):
+            return Received(None, 0), []
         return received, [Send(peer, answer, again=True) for answer in received.answers]
 
     def post(self, peer: bytes, message: AnyMessage, now_s: float, *, after: str = "") -> list[Send]:
@@ -45,7 +65,11 @@ class Peers:
         return self._post(peer, message, now_s, after=after)
 
     def answer(self, peer: bytes, message: AnyMessage, now_s: float, *, to: int, after: str = "") -> list[Send]:
-        """Answer a message by its id; the answer to one that is never resent (id 0) is not resent either."""
+        """Answer a message by its id; the answer to one that is never resent (id 0) is not resent either. Somebody who
+        was forgotten meanwhile gets none."""
+        known = self._peers.get(peer)
+        if to and (known is None or not known.channel.is_asked(to)):
+            return []
         return self._post(peer, message, now_s, reply_to=to, once=to == 0, after=after)
 
     def say_once(self, peer: bytes, message: AnyMessage, now_s: float) -> list[Send]:
@@ -54,8 +78,14 @@ class Peers:
 
     def acknowledge(self, peer: bytes, message_id: int, *, after: str = "") -> list[Send]:
         """Confirm a message that has no answer."""
-        ack = self._peers[peer].channel.acknowledge(message_id)
+        known = self._peers.get(peer)
+        ack = None if known is None else known.channel.acknowledge(message_id)
         return [] if ack is None else [Send(peer, ack, after)]
+
+    def take_deaf(self) -> set[bytes]:
+        """Workers for whom too much is kept, since they do not confirm what they are told."""
+        deaf, self._deaf = self._deaf, set()
+        return deaf
 
     def due(self, now_s: float) -> list[Send]:
         """What has to be sent again."""
@@ -72,6 +102,23 @@ class Peers:
         """This connection will not be used again."""
         self._peers.pop(peer, None)
         self._pending.pop(peer, None)
+
+    def _keeps_too_much(self, peer: bytes, channel: Channel) -> bool:
+        """A stranger is forgotten then, and told nothing more; a worker is one of the deaf."""
+        kept, kept_bytes = channel.kept, channel.kept_bytes
+        if kept <= MOST_KEPT and kept_bytes <= MOST_KEPT_BYTES:
+            return False
+        if not self._is_worker(peer):
+            self.forget(peer)
+            return True
+        if kept > MOST_KEPT_OF_WORKERS or kept_bytes > MOST_KEPT_OF_WORKERS_BYTES:
+            self._deaf.add(peer)
+        return False
+
+    def _make_room(self) -> None:
+        strangers = [peer for peer in self._peers if not self._is_worker(peer)]
+        for peer in sorted(strangers, key=lambda peer: self._peers[peer].heard_s)[:MADE_ROOM]:
+            self.forget(peer)
 
     def expire(self, now_s: float, *, keep: Callable[[bytes], bool]) -> None:
         """Forget those that have long been silent, but none that is to be kept."""
@@ -98,4 +145,6 @@ class Peers:
         envelope = known.channel.post(message, now_s, reply_to=reply_to, once=once)
         if envelope.id:
             self._pending[peer] = known.channel
+            if self._keeps_too_much(peer, known.channel):
+                return []
         return [Send(peer, envelope, after)]

@@ -98,8 +98,8 @@ class Coordinator:
         """`leases` is the highest lease number that may have been given out before; `boot` tells this start of this
         machine from any other."""
         limits = limits or Limits()
-        self._peers = Peers()
         self._registry = Registry(limits)
+        self._peers = Peers(self._registry.has)
         self._experiments = Experiments()
         self._recollection = Recollection(self._experiments, boot)
         self._assignments = Assignments(self._registry, self._experiments, self._recollection, newest_lease=leases)
@@ -271,6 +271,16 @@ class Coordinator:
         self._peers.forget(peer)
         return effects
 
+    def _deaf(self, peer: bytes, now_s: float) -> list[Effect]:
+        """A worker confirms nothing of what it is told, and all that is kept for it."""
+        worker = self._registry.at(peer)
+        if worker is None:
+            return []
+        steps = self._herd.disbelieve(worker, "it does not read what it is told", now_s)
+        effects = self._perform(steps, now_s)
+        self._peers.forget(peer)
+        return effects
+
     # --- one run's trouble ---
 
     def _held_up(self, event: HeldUp) -> list[Step]:
@@ -314,6 +324,8 @@ class Coordinator:
         self._recollection.tick(now_s)
         effects = self._perform(steps + self._assignments.tick(now_s), now_s)
         effects += self._perform(self._closing.tick(now_s), now_s)
+        for peer in self._peers.take_deaf():
+            effects += self._deaf(peer, now_s)
         self._peers.expire(now_s, keep=lambda peer: self._registry.at(peer) is not None)
         return [*effects, *self._peers.due(now_s)]
 

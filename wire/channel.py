@@ -8,10 +8,45 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from remuda.wire.envelope import Envelope
-from remuda.wire.messages import Ack, AnyMessage, Beat, BeatHeard, PolicyAvailable
+from remuda.wire.messages import (
+    Ack,
+    AnyMessage,
+    Assign,
+    Batches,
+    Beat,
+    BeatHeard,
+    LogRequest,
+    LogText,
+    PolicyAvailable,
+    Rejected,
+    Status,
+    StatusRequest,
+)
 
 NOT_RESENT = (Ack, Beat, BeatHeard, PolicyAvailable)
 """Messages whose loss does no harm: the next one of their kind says the same or more."""
+
+
+ASKED_ANEW = (StatusRequest, LogRequest)
+"""Questions that change nothing. Their answers may be large and are not kept: a question that comes again is answered
+anew."""
+_NOT_KEPT = (Ack, Status, LogText)
+_PLAIN_BYTES = 500
+_CHUNK_BYTES = 1_000
+
+
+def weight_bytes(message: AnyMessage) -> int:
+    """About how much memory a message takes that is kept."""
+    match message:
+        case Batches():
+            arrays = message.rows.nbytes + message.weights.nbytes
+            return _PLAIN_BYTES + arrays + _CHUNK_BYTES * len(message.new_chunks)
+        case Assign():
+            return _PLAIN_BYTES + len(message.config_json) + _CHUNK_BYTES * len(message.replay)
+        case Rejected():
+            return _PLAIN_BYTES + len(message.reason)
+        case _:
+            return _PLAIN_BYTES
 
 
 class Received(Struct, frozen=True):
@@ -53,6 +88,8 @@ class Channel:
         self._peer_floor = 1
         self._unanswered: set[int] = set()
         self._replies: dict[int, Envelope] = {}  # answers that may have to be repeated, by the id they answer
+        self.kept_bytes = 0
+        """About how much memory all takes that the other end has not confirmed."""
 
     def post(self, message: AnyMessage, now_s: float, *, reply_to: int = 0, once: bool = False) -> Envelope:
         """Return the envelope to send now; unless it is a reply or NOT_RESENT, `due` returns it until acknowledged.
@@ -72,6 +109,7 @@ class Channel:
         if not self._pending:
             self._start_pause(now_s, self._resend_s)
         self._pending[envelope.id] = envelope
+        self.kept_bytes += weight_bytes(message)
         return envelope
 
     def receive(self, envelope: Envelope, now_s: float) -> Received:
@@ -95,18 +133,28 @@ class Channel:
 
     def _note_answer(self, id: int, now_s: float) -> bool:
         was_oldest = id == self._floor
-        if self._pending.pop(id, None) is None:
+        answered = self._pending.pop(id, None)
+        if answered is None:
             return False
+        self.kept_bytes -= weight_bytes(answered.message)
         if was_oldest:
             self._start_pause(now_s, self._resend_s)
         return True
 
     def _receive_reliable(self, envelope: Envelope) -> Received:
         if envelope.id < self._next_id:
+            if isinstance(envelope.message, ASKED_ANEW) and envelope.id not in self._replies:
+                return self._ask_anew(envelope)
             return self._repeat_answer(envelope.id)
         if envelope.id > self._next_id or envelope.id >= self._peer_floor + self._window:
             return _NOTHING
         self._next_id += 1
+        self._unanswered.add(envelope.id)
+        return Received(envelope.message, envelope.id)
+
+    def _ask_anew(self, envelope: Envelope) -> Received:
+        if envelope.id in self._unanswered or envelope.id < self._peer_floor:
+            return _NOTHING
         self._unanswered.add(envelope.id)
         return Received(envelope.message, envelope.id)
 
@@ -124,8 +172,9 @@ class Channel:
     def _answer(self, id: int, message: AnyMessage) -> Envelope:
         self._unanswered.discard(id)
         envelope = Envelope(0, id, self._floor, message)
-        if not isinstance(message, Ack) and id >= self._peer_floor:
+        if not isinstance(message, _NOT_KEPT) and id >= self._peer_floor:
             self._replies[id] = envelope
+            self.kept_bytes += weight_bytes(message)
         return envelope
 
     def due(self, now_s: float) -> list[Envelope]:
@@ -150,6 +199,15 @@ class Channel:
         """When `due` will have something to return; None while everything is acknowledged."""
         return self._due_s if self._pending else None
 
+    def is_asked(self, id: int) -> bool:
+        """Whether this message of the other end waits for its answer."""
+        return id in self._unanswered
+
+    @property
+    def kept(self) -> int:
+        """How many messages are kept until the other end confirms them, or wait for their answer."""
+        return len(self._pending) + len(self._replies) + len(self._unanswered)
+
     @property
     def unacknowledged(self) -> int:
         """How many reliable messages the other end has not acknowledged yet."""
@@ -170,4 +228,6 @@ class Channel:
         self._peer_floor = floor
         self._next_id = max(self._next_id, floor)  # when the other end has a past that this one knows nothing of
         for id in range(before, min(floor, before + self._window)):  # none further ahead was taken in
-            self._replies.pop(id, None)
+            confirmed = self._replies.pop(id, None)
+            if confirmed is not None:
+                self.kept_bytes -= weight_bytes(confirmed.message)

@@ -91,3 +91,15 @@ def test_nothing_is_made_up_of_a_machine_that_nobody_spoke_of(workers: tuple[Wor
 
 def test_without_workers_it_is_said_how_to_get_some() -> None:
     assert shown()[-1] == "no worker: start some with `remuda worker`"
+
+
+def test_what_others_are_called_is_neither_markup_nor_a_command_to_the_terminal() -> None:
+    """A host called `node[/x]` ended everybody's status in a traceback."""
+    worker = replace(WORKER, host="node[/x]", activity="\x1b[2J[red]")
+    lines = shown(worker, experiment=status(name="[/b]\x1b]0;x\x07", reason="[/i]\nforged"))
+    text = "\n".join(lines)
+    assert "node[/x]" in text
+    assert "[red]" in text
+    assert "[/b]" in text
+    assert "\x1b" not in text
+    assert not any(line.startswith("forged") for line in lines)

@@ -28,7 +28,8 @@ Source = Annotated[
 ]
 Follow = Annotated[bool, typer.Option("-f", "--follow", help="Go on until the experiment is over.")]
 Lines = Annotated[
-    int | None, typer.Option("-n", metavar="LINES", min=0, help="The last so many (default: all; with -f 20).")
+    int | None,
+    typer.Option("-n", metavar="LINES", min=0, max=100_000, help="The last so many (default: all; with -f 20)."),
 ]
 
 

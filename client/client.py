@@ -141,7 +141,7 @@ class Client:
         while True:
             pieces = reader.read()
             yield from pieces
-            if not pieces:
+            if not pieces and not reader.more:
                 if reader.over or not follow:
                     return
                 time.sleep(POLL_S)
@@ -211,6 +211,8 @@ class LogReader:
         self._places: dict[str, LogPlace] = {}
         self.over = False
         """The experiment is over and everything was read."""
+        self.more = False
+        """There is more to be read at once."""
 
     def read(self) -> list[LogPiece]:
         """What is new, if anything. Raises UnreachableError when no coordinator answers for RETURN_DEADLINE_S."""
@@ -223,8 +225,12 @@ class LogReader:
                 if time.monotonic() > end_s:
                     raise
                 time.sleep(POLL_S)
-        self._places |= {piece.place.file: piece.place for piece in answer.pieces}
-        self._last_lines = None if self._places else self._last_lines  # logs that come later are shown whole
+        for piece in answer.pieces:  # what was read last is named last: every file has its turn
+            self._places.pop(piece.place.file, None)
+            self._places[piece.place.file] = piece.place
+        self.more = answer.more
+        if self._places and not answer.more:
+            self._last_lines = None  # logs that come later are shown whole
         self.over = answer.over
         return [piece for piece in answer.pieces if piece.text]
 

@@ -100,13 +100,15 @@ class Claims:
             return f"it says {type(message).__name__}, which only a {role} can, and is a {lease.role}"
         match message:
             case ChunkReady():
-                return self._of_chunk(message, speaker)
+                return self.of_chunk(message, speaker)
             case BatchRequest():
                 return self._of_request(message)
             case PolicyPublished():
                 return self._of_epoch(message.policy.epoch)
             case CheckpointSaved():
                 return self._of_checkpoint(message)
+            case WorkerFailed(hopeless=True) if lease.role != "learner":
+                return f"it says that the run is hopeless, which only a learner can, and is a {lease.role}"
             case _:
                 return None
 
@@ -114,15 +116,16 @@ class Claims:
         """Whether this lease is over, and the speaker had it."""
         return self.leases.was_held_by(lease, speaker.worker, speaker.incarnation)
 
-    def names_its_own(self, message: ChunkReady, speaker: Speaker) -> bool:
+    def _names_its_own(self, message: ChunkReady, speaker: Speaker) -> bool:
         """Whether a chunk, and the file it lies in, are the speaker's."""
         chunk = message.meta.chunk
         own = (chunk.worker, chunk.incarnation) == (speaker.worker, speaker.incarnation)
         return own and message.meta.file == chunk_name(chunk)
 
-    def _of_chunk(self, message: ChunkReady, speaker: Speaker) -> str | None:
+    def of_chunk(self, message: ChunkReady, speaker: Speaker) -> str | None:
+        """Why a chunk cannot be the speaker's, or as it says; also of a lease that is over."""
         meta = message.meta
-        if not self.names_its_own(message, speaker):
+        if not self._names_its_own(message, speaker):
             return f"it announces {meta.file}, which is not the file of a chunk of its own"
         if (
             meta.env_steps > self.most_env_steps

@@ -1,4 +1,7 @@
-"""Reads an experiment's logs for clients, who need not see the run folder."""
+"""Reads an experiment's logs for clients, who need not see the run folder.
+
+What one request costs is bounded: a look at a folder, and a piece of a few files.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,12 @@ from pathlib import Path
 from remuda.coordinator.effects import ReadLog
 from remuda.coordinator.events import LogRead
 from remuda.logbook import tail
-from remuda.logbook.tail import NoSuchSourceError, Place
+from remuda.logbook.tail import Found, NoSuchSourceError, Place
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import LogPiece, LogPlace, LogText, Rejected
 
 PIECES = 16
-"""Most files that one answer has text of; the others follow with the next."""
+"""Most files that one answer is about; the others follow with the next."""
 
 
 def read_log(effect: ReadLog) -> LogRead:
@@ -20,15 +23,23 @@ def read_log(effect: ReadLog) -> LogRead:
     log, request = RunFolder(Path(effect.run_dir)).log, effect.request
     known = {place.file: Place(place.file, place.inode, place.offset) for place in request.places}
     try:
-        files = tail.find(log, request.source)
-        pieces = [_piece(log, file, known.get(file), request.last_lines, effect.is_over) for file in files]
+        found = {each.file: each for each in tail.find(log, request.source)}
+        waiting = _waiting(found, known)
+        told = [_piece(log, file, known.get(file), request.last_lines, effect.is_over) for file in waiting[:PIECES]]
     except NoSuchSourceError as error:
         return LogRead(effect.asked, Rejected("unknown", str(error)))
     except OSError as error:
         return LogRead(effect.asked, Rejected("invalid", f"the log cannot be read: {error}"))
-    told = sorted(pieces, key=lambda piece: not piece.text)[:PIECES]
-    over = effect.is_over and not any(piece.text for piece in pieces)
-    return LogRead(effect.asked, LogText(told, over))
+    more = len(waiting) > PIECES
+    over = effect.is_over and not more and not any(piece.text for piece in told)
+    return LogRead(effect.asked, LogText(told, over, more))
+
+
+def _waiting(found: dict[str, Found], known: dict[str, Place]) -> list[str]:
+    """Files that the client has not begun, then those that have grown, in the order in which it names them: whoever
+    was told of last is named last."""
+    begun = [file for file, place in known.items() if file in found and found[file].has_news(place)]
+    return [*(file for file in found if file not in known), *begun]
 
 
 def _piece(log: Path, file: str, known: Place | None, last_lines: int | None, is_over: bool) -> LogPiece:

@@ -82,8 +82,9 @@ class Reception:
         """News of a lease that is over: of the worker that had it, and of nobody else."""
         its_own = self.claims.is_late_word_of(speaker, getattr(message, "lease", 0))
         match message:
-            case ChunkReady() if its_own and self.claims.names_its_own(message, speaker):
-                return self._chunk(message, now_s)
+            case ChunkReady() if its_own:
+                why = self.claims.of_chunk(message, speaker)
+                return self._chunk(message, now_s) if why is None else [refused(message, why)]
             case ChunkReady():
                 return [refused(message, "it is not a chunk of the worker that had this lease")]
             case WorkerFailed() if its_own:

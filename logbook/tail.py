@@ -5,6 +5,7 @@ Nothing that stands in them can harm the terminal on which it is shown.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Sequence
@@ -13,7 +14,11 @@ from pathlib import Path
 
 PIECE_BYTES = 64 << 10
 """Most that is read at once; a longer line comes in several pieces."""
-_BLOCK_BYTES = 8 << 10
+_BLOCK_BYTES = 64 << 10
+LAST_BYTES = 8 << 20
+"""Of a file's end, the most that is looked through for its last lines."""
+MOST_LOGS = 10_000
+"""Of one source; the oldest beyond that are left out."""
 _FILES = {
     "commander": "commander/commander_logger.txt",
     "commander_collector": "commander/commander_collector_logger.txt",
@@ -49,21 +54,36 @@ class Piece:
     text: str
 
 
-def find(log: Path, source: str) -> list[str]:
-    """The files of a source, relative to `log`: by name, or by the beginning of a worker's UUID.
+@dataclass(frozen=True)
+class Found:
+    """A log, as its folder shows it."""
+
+    file: str
+    """Relative to the run's log/."""
+    inode: int
+    size: int
+
+    def has_news(self, place: Place) -> bool:
+        """Whether there may be something to read for whoever has read so far."""
+        return (self.inode, self.size) != (place.inode, place.offset)
+
+
+def find(log: Path, source: str) -> list[Found]:
+    """The files of a source: by name, or by the beginning of a worker's UUID. At most MOST_LOGS, the newest names.
 
     A log that nobody has written yet is not there. Raises NoSuchSourceError."""
     if source in _FILES:
-        return [_FILES[source]] if (log / _FILES[source]).exists() else []
+        return _found(log, [_FILES[source]])
     if source in _FOLDERS:
-        return [f"{source}/{name}" for name in _logs(log / source)]
-    by_worker = [f"{role}/{name}" for role in _FOLDERS for name in _logs(log / role) if name.startswith(source)]
-    if not re.fullmatch(r"[0-9a-f][0-9a-f-]{3,35}", source) or not by_worker:
+        return _logs(log, source, "")[-MOST_LOGS:]
+    is_name = re.fullmatch(r"[0-9a-f][0-9a-f-]{3,35}", source)
+    by_worker = [found for role in _FOLDERS for found in _logs(log, role, source)] if is_name else []
+    if not by_worker:
         raise NoSuchSourceError(
             f"no log is called {source!r}: say {', '.join(SOURCES)}, or the first four letters or more of the UUID of "
             "a collector or evaluator of this run"
         )
-    return by_worker
+    return by_worker[-MOST_LOGS:]
 
 
 def label(file: str) -> str:
@@ -125,30 +145,51 @@ def harmless(text: str) -> str:
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def _logs(folder: Path) -> Sequence[str]:
+def _logs(log: Path, role: str, beginning: str) -> list[Found]:
+    """The logs of a role's workers in order of name: one look at the folder, and none into the files."""
+    found: list[Found] = []
     try:
-        return sorted(name for name in os.listdir(folder) if name.endswith("_logger.txt"))
+        with os.scandir(log / role) as entries:
+            for entry in entries:
+                if entry.name.endswith("_logger.txt") and entry.name.startswith(beginning):
+                    status = entry.stat()
+                    found.append(Found(f"{role}/{entry.name}", status.st_ino, status.st_size))
     except FileNotFoundError:
-        return ()
+        return found
+    return sorted(found, key=lambda each: each.file)
+
+
+def _found(log: Path, files: Sequence[str]) -> list[Found]:
+    found: list[Found] = []
+    for file in files:
+        with contextlib.suppress(FileNotFoundError):
+            status = os.stat(log / file)
+            found.append(Found(file, status.st_ino, status.st_size))
+    return found
 
 
 def _before_last(descriptor: int, size: int, lines: int) -> int:
-    """The offset after which `lines` lines follow (a last one without its end counts)."""
+    """The offset after which `lines` lines follow (a last one without its end counts), or as many as the last
+    LAST_BYTES hold."""
     if lines == 0:
         return size
-    position, wanted = size, lines
+    position, wanted, bound = size, lines, max(0, size - LAST_BYTES)
     if size and os.pread(descriptor, 1, size - 1) == b"\n":
         wanted += 1  # the end of the last line is not the end of the one before
-    while position > 0:
-        start = max(0, position - _BLOCK_BYTES)
+    while position > bound:
+        start = max(bound, position - _BLOCK_BYTES)
         block = os.pread(descriptor, position - start, start)
+        ends = block.count(b"\n")
+        if ends < wanted:
+            wanted, position = wanted - ends, start
+            continue
         while (end := block.rfind(b"\n")) >= 0:
             wanted -= 1
             if wanted == 0:
                 return start + end + 1
             block = block[:end]
         position = start
-    return 0
+    return bound and bound + os.pread(descriptor, size - bound, bound).find(b"\n") + 1
 
 
 def whole_characters(block: bytes) -> int:

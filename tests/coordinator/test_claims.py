@@ -132,6 +132,10 @@ def test_a_late_chunk_counts_only_for_the_worker_that_had_the_lease() -> None:
         [answer, *_] = say(world, peer, ChunkReady(lease, meta))
         assert isinstance(answer, ChunkAccepted)
         assert answer.rejected == "it is not a chunk of the worker that had this lease"
+    huge = chunk_of(lost.uuid, lost.incarnation, 900, env_steps=2**31)
+    [answer, *_] = say(world, unknown_peer(lost.uuid, lost.incarnation), ChunkReady(lease, huge))
+    assert isinstance(answer, ChunkAccepted)
+    assert answer.rejected is not None
     before = world.experiment().env_step
     [answer, *_] = say(world, unknown_peer(lost.uuid, lost.incarnation), ChunkReady(lease, meta))
     assert isinstance(answer, ChunkAccepted)
@@ -196,6 +200,7 @@ LIES = {
     "steps beyond a chunk": Lie(
         "collector", lambda w, me: ChunkReady(me.lease, chunk_of(me.uuid, me.incarnation, env_steps=2**53))
     ),
+    "the end of the run": Lie("collector", lambda w, me: WorkerFailed(me.lease, "no", "nowhere", hopeless=True)),
     "the learner's lease": Lie("collector", lambda w, me: request(w, of(w, "learner"), loaded_row=2**53)),
     "an end of the learner's lease": Lie("collector", lambda w, me: Drained(of(w, "learner").lease)),
 }

@@ -77,6 +77,27 @@ def test_the_last_lines(log: Path, lines: int, ended: bool) -> None:
     assert text == "".join(written[len(written) - min(lines, 1_000) :])[: None if ended else -1]
 
 
+def test_only_the_end_of_a_long_log_is_looked_through(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`-n 1000000000` kept everybody waiting for seconds."""
+    monkeypatch.setattr(tail, "LAST_BYTES", 10_000)
+    written = [f"line {number:05d}\n" for number in range(100_000)]
+    write(log, "".join(written).encode())
+    text, _ = everything(log, begin(log, FILE, 10**9))
+    assert text == "".join(written[-len(text) // 11 :])
+    assert 10_000 - 11 <= len(text) <= 10_000
+
+
+def test_a_log_has_news_when_it_has_grown_or_was_replaced(log: Path) -> None:
+    write(log, b"one\n")
+    [before] = find(log, "coordinator")
+    place = read(log, begin(log, FILE, None)).place
+    assert not before.has_news(place)
+    write(log, b"two\n")
+    [after] = find(log, "coordinator")
+    assert after.has_news(place)
+    assert after.has_news(Place(FILE))
+
+
 def test_a_line_longer_than_a_piece_comes_in_pieces_ofwhole_characters(log: Path) -> None:
     line = "ä€😀" * 40_000 + "\n"
     write(log, line.encode())
@@ -130,10 +151,12 @@ def test_sources_are_found_by_name_and_by_worker(log: Path) -> None:
     write(log, b"", file="collector/fedcba98-89ab-4def-8123-456789abcdef_000001_logger.txt")
     write(log, b"", file="evaluator/76543210-89ab-4def-8123-456789abcdef_000001_logger.txt")
     assert len(find(log, "collector")) == 3
-    assert find(log, WORKER[:6]) == [f"collector/{WORKER}_{number:06d}_logger.txt" for number in (1, 2)]
-    assert find(log, "7654") == ["evaluator/76543210-89ab-4def-8123-456789abcdef_000001_logger.txt"]
+    of_worker = [f"collector/{WORKER}_{number:06d}_logger.txt" for number in (1, 2)]
+    assert [each.file for each in find(log, WORKER[:6])] == of_worker
+    [other] = find(log, "7654")
+    assert other.file == "evaluator/76543210-89ab-4def-8123-456789abcdef_000001_logger.txt"
     assert find(log, "learner") == [], "not written yet"
-    assert [label(file) for file in find(log, WORKER)] == ["collector 01234567.1", "collector 01234567.2"]
+    assert [label(each.file) for each in find(log, WORKER)] == ["collector 01234567.1", "collector 01234567.2"]
     assert label("commander/commander_logger.txt") == "commander"
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from remuda.wire.messages.from_clients import (
     MAX_DIFF_BYTES,
     MAX_LOG_BYTES,
+    MOST_LAST_LINES,
     GitState,
     LogRequest,
     Origin,
@@ -104,6 +105,7 @@ from remuda.wire.messages.to_workers import (
 __all__ = [
     "MAX_DIFF_BYTES",
     "MAX_LOG_BYTES",
+    "MOST_LAST_LINES",
     "OVER",
     "PROTOCOL_VERSION",
     "Ack",

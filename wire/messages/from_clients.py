@@ -6,12 +6,13 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
-from remuda.wire.messages.parts import Count, LogPlace, LongText, Message, Part, PathText, ShortText, Uuid
+from remuda.wire.messages.parts import LogPlace, LongText, Message, Part, PathText, ShortText, Uuid
 
 Origin = Literal["file", "command line", "default"]
 """Where a setting came from."""
 
 
+MOST_LAST_LINES = 100_000
 MAX_LOG_BYTES = 64 << 10
 MAX_DIFF_BYTES = 256 << 10
 
@@ -66,10 +67,10 @@ class LogRequest(Message, frozen=True):
     experiment: ShortText
     source: ShortText = "commander"
     """commander, learner, collector …, or the beginning of a worker's UUID."""
-    last_lines: Count | None = None
+    last_lines: Annotated[int, Meta(ge=0, le=MOST_LAST_LINES)] | None = None
     """Of logs that `places` does not name: begin so many lines before their ends; null begins at their starts."""
-    places: list[LogPlace] = field(default_factory=list[LogPlace])
-    """Where the last answer ended."""
+    places: Annotated[list[LogPlace], Meta(max_length=10_000)] = field(default_factory=list[LogPlace])
+    """Where the last answers ended; what was read longest ago first."""
 
 
 class Shutdown(Message, frozen=True):

@@ -115,6 +115,8 @@ class LogText(Message, frozen=True):
     """Answer to LogRequest."""
 
     pieces: list[LogPiece]
-    """One for each file of the source, without text where nothing is new."""
+    """Of files that are new to the client, or have grown; those it was told of last come last."""
     over: bool
     """The experiment is over and everything was read."""
+    more: bool = False
+    """There are other files of which this answer says nothing: ask at once, with the same `last_lines`."""

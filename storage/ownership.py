@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import sys
 import time
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 STALE_S = 60.0
-"""An owner on another host that has not confirmed its ownership for so long is taken for dead: not every file system
-carries a lock from one host to the other."""
+"""An owner on another machine that has not confirmed its ownership for so long is taken for dead: not every file system
+carries a lock from one machine to the other. Workers wait much longer than that for a coordinator."""
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+"""Where Linux names this start of this machine; all its containers read the same."""
 _LONGEST_NAME_BYTES = 300
 
 
@@ -26,36 +29,82 @@ class Ownership:
     def __init__(self, path: Path) -> None:
         """Take the right that the file `path` stands for. Raises FolderOwnedError at once where another has it."""
         self._path = path
-        self._lock = FileLock(path, fallback_to_soft=False)
+        self._lock = FileLock(path, fallback_to_soft=False, thread_local=False)  # any thread may give it up
+        self._lost = False
         try:
             self._lock.acquire(timeout=0)
         except Timeout:
-            raise FolderOwnedError(f"{path.parent} belongs to {_owner(path)}, which is alive") from None
-        former, age_s = _owner(path), time.time() - path.stat().st_mtime
-        if former and former.split()[-1] != socket.gethostname() and age_s < STALE_S:
+            raise FolderOwnedError(f"{path.parent} belongs to {_name(_content(path))}, which is alive") from None
+        former, age_s = _content(path), time.time() - path.stat().st_mtime
+        if former and not _is_of_this_machine(former) and age_s < STALE_S:
             self._lock.release()
             raise FolderOwnedError(
-                f"{path.parent} belongs to {former}, which confirmed it {age_s:.0f} s ago; if that process is dead, "
-                f"try again in {STALE_S - age_s:.0f} s"
+                f"{path.parent} belongs to {_name(former)}, which confirmed it {age_s:.0f} s ago; if that process is "
+                f"dead, try again in {STALE_S - age_s:.0f} s"
             )
-        path.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", "utf-8")
+        self._mark = f"process {os.getpid()} on {socket.gethostname()}\nboot {_boot()} at {time.time_ns()}\n"
+        path.write_text(self._mark, "utf-8")
 
     def confirm(self) -> None:
-        """Show other hosts that the owner lives; to be called every few seconds. Where that cannot be, since the folder
-        was taken away or its disk refuses, the owner will hear of it by what it writes there."""
+        """Show other machines that the owner lives; to be called every few seconds. Where that cannot be, since the
+        folder was taken away or its disk refuses, the owner will hear of it by what it writes there. Where the file
+        does not name this owner any more, since somebody removed it, that is said, once, and nothing is done to it."""
         with contextlib.suppress(OSError):
-            os.utime(self._path)
+            if self._is_named():
+                os.utime(self._path)
+                self._lost = False
+            elif not self._lost and self._path.parent.exists():
+                self._lost = True
+                self._say_lost()
+
+    def _is_named(self) -> bool:
+        with contextlib.suppress(FileNotFoundError):
+            return self._path.read_text("utf-8", errors="replace") == self._mark
+        return False
+
+    def _say_lost(self) -> None:
+        now = f"names {_name(_content(self._path))} as the owner" if self._path.exists() else "is gone"
+        print(
+            f"{self._path} {now}: somebody removed the file by which process {os.getpid()} owns {self._path.parent}; "
+            "see that no other coordinator or run writes there",
+            file=sys.stderr,
+            flush=True,
+        )
 
     def release(self) -> None:
-        """Give the right up and remove the file. May be called again."""
+        """Give the right up and remove the file, unless it is another's by now. May be called again."""
         if self._lock.is_locked:
-            self._path.unlink(missing_ok=True)
+            if self._is_named():
+                self._path.unlink(missing_ok=True)
             self._lock.release()
 
 
-def _owner(path: Path) -> str:
+def _content(path: Path) -> str:
     try:
-        text = path.read_bytes()[:_LONGEST_NAME_BYTES].decode(errors="replace").strip()
+        return path.read_bytes()[:_LONGEST_NAME_BYTES].decode(errors="replace").strip()
     except OSError:
-        return "another process"
-    return text if text.isprintable() else "another process"
+        return ""
+
+
+def _name(content: str) -> str:
+    """The owner, as the first line names it."""
+    first, *others = content.split("\n") or [""]
+    return first if first and first.isprintable() and len(others) <= 1 else "another process"
+
+
+def _is_of_this_machine(content: str) -> bool:
+    """Whether the owner was a process of this machine: then the lock that is free shows that it is dead, whatever name
+    the host has by now. A container that is started again has another one."""
+    first, *others = content.split("\n")
+    boot = _boot()
+    if boot and others and others[0].startswith(f"boot {boot} "):
+        return True
+    return first.split()[-1] == socket.gethostname()
+
+
+def _boot() -> str:
+    """This start of this machine; empty where the system has no word for it."""
+    try:
+        return BOOT_ID.read_text("ascii").strip()
+    except OSError:
+        return ""

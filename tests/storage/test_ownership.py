@@ -7,11 +7,12 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from remuda.storage.ownership import STALE_S, FolderOwnedError, Ownership
+from remuda.storage.ownership import BOOT_ID, STALE_S, FolderOwnedError, Ownership
 
 HOLDER = """
 import sys, time
@@ -59,6 +60,55 @@ def test_an_owner_on_a_host_whose_locks_are_not_seen_here(tmp_path: Path, age_s:
         Ownership(path).release()
 
 
+@pytest.mark.skipif(not BOOT_ID.exists(), reason="only Linux names the start of a machine")
+@pytest.mark.parametrize(("boot", "taken"), [(None, False), ("01234567-another-start", True)])
+def test_a_container_that_was_started_again_under_another_name_takes_over_at_once(
+    tmp_path: Path, boot: str | None, taken: bool
+) -> None:
+    """The lock is free, and it is the same machine's: so its owner is dead, however lately it confirmed."""
+    path = tmp_path / ".owner"
+    path.write_text(f"process 7 on 3f2a77\nboot {boot or BOOT_ID.read_text().strip()} at 1\n")
+    if taken:
+        with pytest.raises(FolderOwnedError, match="belongs to process 7 on 3f2a77, which confirmed it 0 s ago"):
+            Ownership(path)
+    else:
+        Ownership(path).release()
+
+
+@pytest.mark.parametrize("other", ["process 8 on elsewhere\nboot x at 2\n", None])
+def test_an_owner_whom_the_file_names_no_more_says_so_once_and_leaves_it_alone(
+    tmp_path: Path, other: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / ".owner"
+    owner = Ownership(path)
+    owner.confirm()
+    assert capsys.readouterr().err == ""
+    path.unlink()
+    if other is not None:
+        path.write_text(other)
+        os.utime(path, (5, 5))
+    for _ in range(2):
+        owner.confirm()
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert f"by which process {os.getpid()} owns {tmp_path}" in said
+    owner.release()
+    if other is not None:
+        assert "names process 8 on elsewhere as the owner" in said
+        assert (path.read_text(), path.stat().st_mtime) == (other, 5.0)
+
+
+def test_it_may_be_given_up_in_another_thread_than_it_was_taken(tmp_path: Path) -> None:
+    """A run is taken up by one thread of the coordinator, and closed by another."""
+    path = tmp_path / ".owner"
+    owner = Ownership(path)
+    other = threading.Thread(target=owner.release)
+    other.start()
+    other.join()
+    assert not path.exists()
+    Ownership(path).release()
+
+
 def test_confirming_shows_it_is_alive(tmp_path: Path) -> None:
     path = tmp_path / ".owner"
     owner = Ownership(path)
@@ -74,6 +124,8 @@ def test_what_a_dead_owner_left_is_no_obstacle(tmp_path: Path, left: bytes) -> N
     path.write_bytes(left)
     os.utime(path, (0, 0))
     owner = Ownership(path)
-    assert path.read_text() == f"process {os.getpid()} on {socket.gethostname()}\n", "nothing of it is left"
+    first, second = path.read_text().splitlines()
+    assert first == f"process {os.getpid()} on {socket.gethostname()}"
+    assert second.startswith("boot "), "nothing of it is left"
     owner.release()
     assert not path.exists()

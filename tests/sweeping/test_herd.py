@@ -40,7 +40,7 @@ def swept(
     adopt: bool = True,
 ) -> list[RunRecord]:
     """Sweep until it is over; the last record of every run, `ending` being asked about the latest ones."""
-    folder = tmp_path / "sweep"
+    folder = tmp_path / "herd" / "runs" / "sweep"
     folder.mkdir(exist_ok=True)
     book = SweepBook(folder, name="hills", mode="parallel")
     runs = plan(read_grid(write_grid(tmp_path / "user", parameters, seeds=seeds)), folder)
@@ -72,7 +72,7 @@ def test_every_run_to_its_end_under_its_own_name(herd: Herd, tmp_path: Path) -> 
     known = {status.name: status for status in herd.status().experiments}
     for record in records:
         assert known[record.name].id == record.experiment
-        run_dir = tmp_path / "sweep" / record.run_dir
+        run_dir = tmp_path / "herd" / "runs" / "sweep" / record.run_dir
         assert known[record.name].run_dir == str(run_dir)
         assert (run_dir / "log" / "commander" / "commander_logger.txt").exists()
     assert swept(herd, tmp_path, {**SHORT, "policy.n_step": [1, 3]}) == records
@@ -82,8 +82,8 @@ def test_every_run_to_its_end_under_its_own_name(herd: Herd, tmp_path: Path) -> 
 
 def test_a_run_that_fails_and_one_that_is_refused_stop_no_other(herd: Herd, tmp_path: Path) -> None:
     grid = {**SHORT, "policy.n_step": {"values": [1, 3], "shorthand": "n"}}
-    (tmp_path / "sweep").mkdir()
-    (tmp_path / "sweep" / "hills_n1").write_text("a file where a folder should be")
+    (tmp_path / "herd" / "runs" / "sweep").mkdir(parents=True)
+    (tmp_path / "herd" / "runs" / "sweep" / "hills_n1").write_text("a file where a folder should be")
     refused, fine = swept(herd, tmp_path, grid)
     assert refused.state == "failed"
     assert "hills_n1" in (refused.reason or "")

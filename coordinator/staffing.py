@@ -8,6 +8,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.failures import Failures
 from remuda.coordinator.identity import Identity
 from remuda.coordinator.leases import LeaseBook
+from remuda.coordinator.overtaking import may_be_overtaken
 from remuda.coordinator.scheduler import ROLES, Demand, Holding
 from remuda.wire.messages import Role
 
@@ -54,6 +55,7 @@ class Staffing:
             missing,
             started=started,
             patient=self._waiting_for is None or now_s - self._waits_since_s < PATIENCE_S,
+            yields=self._waiting_for is None or may_be_overtaken(now_s - self._waits_since_s),
             resting=self._failures.resting(now_s),
         )
 

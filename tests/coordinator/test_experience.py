@@ -159,3 +159,24 @@ def test_its_tables_are_handed_over_once() -> None:
     held.sample(200, 8, train_iter=4)
     topics = [report.topic for report in held.reports(Counters(train_iter=4), 70.0, last=True)]
     assert topics == ["buffer_sample", "buffer_throughput"]  # a run that ends leaves nothing unsaid
+
+
+@pytest.mark.parametrize("less", [{"capacity": 40}, {"quota_bytes": 250}])
+def test_a_smaller_buffer_lets_go_of_files_for_which_it_has_no_room(less: dict[str, int]) -> None:
+    """They stayed in data/ for ever, and were in no quota."""
+    held = Experience(small_config(buffer={"capacity": 100, "min_rows": 40}), 0.0, journaled=True)
+    opened(held)
+    metas = [meta_of(sequence, ROWS) for sequence in range(5)]
+    for meta in metas:
+        assert held.accept(meta, LEASE).fresh
+    chunks, _ = held.news()
+    buffer = {"capacity": 100, "min_rows": 40, **less}
+    smaller = Experience(small_config(collector={"count": 1}, buffer=buffer), 0.0, journaled=True, collectors=1)
+    deletable = smaller.resume(held.memory(), chunks, 5.0)
+    assert deletable == tuple(meta.file for meta in metas[:3])
+    assert smaller.news() == ((), (0, ROWS, 2 * ROWS))
+    assert smaller.live_files() == {meta.file for meta in metas[3:]}
+    late = smaller.count_late(meta_of(7, ROWS))
+    assert late.deletable == (metas[3].file,)
+    refused = smaller.count_late(meta_of(8, 101))
+    assert (refused.fresh, refused.deletable) == (False, (meta_of(8, 101).file,))

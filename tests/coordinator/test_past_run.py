@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import weakref
+from dataclasses import replace
 
 import pytest
 
 from remuda.coordinator import effects as fx
 from remuda.coordinator.events import Received
 from remuda.coordinator.experiment import Experiment
+from remuda.coordinator.experiments import PAST_KEPT, Experiments
 from remuda.coordinator.past_run import PastRun
 from remuda.tests.coordinator.configs import short_config
 from remuda.tests.coordinator.simulation import World
@@ -45,6 +47,19 @@ def said_to_the_client(world: World, question: AnyMessage) -> AnyMessage:
     while len(world.replies) == before:
         world.step()
     return world.replies[-1]
+
+
+def test_the_newest_runs_are_kept_and_lost_ones_besides() -> None:
+    """All runs of a year were kept in memory, and went out with each answer to `remuda status`."""
+    world = over(World(short_config()))
+    [past] = world.coordinator.experiments
+    assert isinstance(past, PastRun)
+    experiments = Experiments()
+    experiments.add_past(replace(past, identity=replace(past.identity, id="lost"), lost=True))
+    for number in range(PAST_KEPT + 20):
+        experiments.add_past(replace(past, identity=replace(past.identity, id=f"{number}")))
+    assert [each.identity.id for each in experiments] == ["lost", *map(str, range(20, PAST_KEPT + 20))]
+    assert experiments.get("19") is None
 
 
 def test_its_replay_is_let_go_and_status_stays() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from remuda.coordinator.overtaking import may_be_overtaken
 from remuda.coordinator.scheduler import ROLES, Demand, Holding, Plan, Return, plan
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import CollectorWork, World
@@ -208,6 +209,59 @@ def test_one_that_waits_lets_nobody_overtake_it_but_says_so() -> None:
     decided = plan([demand("big", 0, collectors=3), demand("small", 1)], free, [], herd)
     assert decided.grants == ()
     assert decided.waiting["small"] == "waits for 1 collector (1 free, kept for those before it)"
+
+
+def test_what_is_not_enough_for_one_that_waits_goes_to_one_that_can_begin() -> None:
+    """It was kept for the first one for as long as that waited, which may be days."""
+    free: dict[Role, list[str]] = {"learner": ["l1", "l2"], "collector": list("abcde"), "evaluator": ["e1", "e2"]}
+    herd: dict[Role, int] = {"learner": 3, "collector": 10, "evaluator": 3}
+    decided = plan([demand("big", 0, collectors=10, yields=True), demand("small", 1)], free, [], herd)
+    assert {grant.experiment for grant in decided.grants} == {"small"}
+    assert decided.waiting == {"big": "waits for 10 collectors (5 free)"}
+
+
+def test_one_that_waits_is_not_overtaken_while_the_rest_of_its_minimum_is_on_its_way() -> None:
+    free: dict[Role, list[str]] = {"learner": ["l1", "l2"], "collector": ["c"], "evaluator": ["e1", "e2"]}
+    lender = Holding("a", "lender", 0, 0, {"collector": 1})
+    herd: dict[Role, int] = {"learner": 3, "collector": 4, "evaluator": 3}
+    waiting = [demand("big", 1, collectors=2, yields=True), demand("small", 2)]
+    decided = plan(waiting, free, [lender], herd)
+    assert decided.grants == ()
+    assert decided.returns == (Return("a", "collector", 1, "big"),)
+
+
+@given(wishes=JOBS, counts=HERDS)
+def test_no_worker_is_idle_that_somebody_could_begin_with(
+    wishes: list[tuple[int, int, int, int]], counts: tuple[int, int, int]
+) -> None:
+    herd = herd_of(counts)
+    demands = [replace(wanted, yields=True) for job in jobs_of(wishes) if (wanted := job.demand()) is not None]
+    decided = plan(demands, herd.free, herd={role: 100 for role in ROLES})
+    dealt = Counter(grant.role for grant in decided.grants)
+    for waiting in (demand for demand in demands if demand.experiment in decided.waiting):
+        assert any(len(herd.free[role]) - dealt[role] < waiting.minimum[role] for role in ROLES)
+
+
+@given(runs_s=st.integers(10, 900), collectors=st.integers(2, 6), free_at_first=st.integers(0, 3))
+@settings(max_examples=20)
+def test_one_that_needs_many_begins_though_small_ones_keep_coming(
+    runs_s: int, collectors: int, free_at_first: int
+) -> None:
+    """Each of them takes so many seconds; there are always more of them waiting."""
+    ends_s = [10 * number % runs_s for number in range(collectors - min(free_at_first, collectors))]
+    idle_s, step_s = 0, 5
+    for now_s in range(0, 8 * max(runs_s, 60) + 180, step_s):
+        ends_s = [end_s for end_s in ends_s if end_s > now_s]
+        free = {"collector": [f"c{number}" for number in range(collectors - len(ends_s))]}
+        big = Demand("big", 0, 0, {"collector": collectors}, {"collector": collectors}, yields=may_be_overtaken(now_s))
+        small = [Demand(f"s{n}", 0, 1 + n, {"collector": 1}, {"collector": 1}) for n in range(collectors)]
+        decided = plan([big, *small], free, herd={"collector": collectors})  # type: ignore[arg-type]
+        if any(grant.experiment == "big" for grant in decided.grants):
+            assert idle_s <= max(now_s / 2, step_s)
+            return
+        ends_s += [now_s + runs_s] * len(decided.grants)
+        idle_s += step_s if len(ends_s) < collectors else 0
+    raise AssertionError("it is overtaken for ever")
 
 
 def test_a_learner_that_was_started_anew_goes_to_the_run_that_lost_it() -> None:

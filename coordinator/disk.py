@@ -57,6 +57,8 @@ class Disk:
         self._clock = clock
         self._errands = Errands()
         self._lanes: dict[str, Lane] = {}
+        self._going_on: set[str] = set()
+        """Runs whose files stay open between turns: neither queued nor over."""
         self._held_up: dict[str, str] = {}
         """Why, as last told."""
         self._told: deque[Journaled | LaneBroken | Found] = deque()
@@ -158,8 +160,9 @@ class Disk:
         lane.put(Turn(self._turn, remember, part))
         if remember is not None:
             state = remember.memory.experiment.state
-            if state == "queued" or state in OVER:
-                lane.rest()
+            (self._going_on.discard if state == "queued" or state in OVER else self._going_on.add)(experiment)
+        if experiment not in self._going_on:
+            lane.rest()
 
     def _abandon(self, effect: Abandon) -> None:
         lane, herd = self._lanes.pop(effect.experiment, None), self._herd
@@ -169,6 +172,7 @@ class Disk:
             lane.rest()  # it says why in the run's log first
         self._books.forget(effect.experiment)
         self._held_up.pop(effect.experiment, None)
+        self._going_on.discard(effect.experiment)
         if herd is not None:
             with contextlib.suppress(BusyError):  # the list's own disk hangs: the run is taken up at the next start
                 self._errands.put("herd", lambda: _note_over(herd, effect.last))

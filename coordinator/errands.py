@@ -36,6 +36,11 @@ class Errands:
             self._waiting[key] = deque([call])
         threading.Thread(target=self._run, args=(key,), name=f"errands: {key}", daemon=True).start()
 
+    def waiting(self, key: str) -> int:
+        """How many calls of this key have not begun."""
+        with self._lock:
+            return len(self._waiting.get(key, ()))
+
     def _run(self, key: str) -> None:
         while (call := self._next(key)) is not None:
             call()

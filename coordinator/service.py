@@ -274,10 +274,13 @@ class Service:
         while self._coordinator.has_news:
             remembered += self._coordinator.remember(time.monotonic())
         effects, self._effects = self._effects, []
+        lost = self._coordinator.unjournaled
         writes: list[DiskEffect] = []
         sends: list[Send] = []
         for effect in effects:
             match effect:
+                case _ if lost and _experiment_of(effect) in lost:
+                    pass
                 case Send():
                     sends.append(effect)
                 case Exit():
@@ -360,6 +363,17 @@ def _listen_again(before: str | None) -> RouterSocket:
         with contextlib.suppress(CannotListenError):
             return _listen(before)
     return _listen(ANY_ADDRESS)
+
+
+def _experiment_of(effect: Effect) -> str | None:
+    """Whose journal has to be written before this is done; None or empty: nobody's."""
+    match effect:
+        case Send():
+            return effect.after
+        case Exit() | ReadLog():
+            return None
+        case _:
+            return effect.experiment
 
 
 def _place(run: TakenUp | PastRun) -> int:

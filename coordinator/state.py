@@ -158,6 +158,12 @@ class Coordinator:
         return remembered
 
     @property
+    def unjournaled(self) -> frozenset[str]:
+        """Experiments of which `remember` could not say what to write: nothing of this turn may be done for them, and
+        they are broken off at the next tick."""
+        return frozenset(broken.experiment for broken in self._recollection.broken)
+
+    @property
     def has_news(self) -> bool:
         """Whether `remember` has anything to say."""
         return self._recollection.has_news

@@ -8,8 +8,8 @@ the real ones. The disk is a dictionary, so reading a payload that was deleted t
 from __future__ import annotations
 
 import random
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ from remuda.coordinator.memory import (
     Rows,
     RunMemory,
 )
+from remuda.coordinator.outbox import Outbox
 from remuda.coordinator.recollection import prepared_experiment, recollected
 from remuda.coordinator.registry import Limits
 from remuda.coordinator.reporting import evaluation_report
@@ -459,6 +460,29 @@ class Journaled:
         return Recovered(memory, tuple(chunks), self.priorities)
 
 
+@dataclass
+class LaneTurn:
+    """One run's part of a turn, until its disk takes it."""
+
+    number: int
+    remember: fx.Remember | None = None
+    effects: list[fx.Effect] = field(default_factory=list[fx.Effect])
+    accepted: list[ChunkId] = field(default_factory=list[ChunkId])
+    """Chunks that count once the journal has the turn."""
+
+
+def _accepted(effects: Sequence[fx.Effect]) -> list[ChunkId]:
+    """Chunks that are acknowledged as counted."""
+    found: list[ChunkId] = []
+    for effect in effects:
+        match effect:
+            case fx.Send(envelope=Envelope(message=ChunkAccepted(chunk=chunk, rejected=None))):
+                found.append(chunk)
+            case _:
+                pass
+    return found
+
+
 class World:
     """The coordinator, the network, the disk and everybody on it."""
 
@@ -490,6 +514,11 @@ class World:
         self.power_failures = 0
         """Of the coordinator's machine."""
         self.coordinator = self._new_coordinator()
+        self.lags: Callable[[str], bool] = lambda experiment: False
+        """Asked before each turn of a run is written: whether its disk does not take it yet."""
+        self._lanes: dict[str, deque[LaneTurn]] = {}
+        self._turns = 0
+        self._outbox = Outbox(self._say, self.waits_for)
         self.journal: dict[str, Journaled] = {}
         """What the coordinator has to know after a crash, by experiment."""
         self.crash_at: Callable[[], bool] = lambda: False
@@ -552,6 +581,7 @@ class World:
     def crash(self) -> None:
         """SIGKILL: what is not journaled is gone. It is started again at once, by the same command."""
         self.crashes += 1
+        self._lanes, self._outbox = {}, Outbox(self._say, self.waits_for)
         self.down_until_s = self.now_s + self.downtime_s
         self.coordinator = self._new_coordinator()
         runs = [journaled.recovered() for journaled in self.journal.values()]
@@ -595,15 +625,62 @@ class World:
             self.crash()
 
     def _journal_and_apply(self, effects: list[fx.Effect]) -> None:
+        """As the service: each run's part of a turn goes to the run's lane, and what is said waits for its journal."""
+        self._turns += 1
+        parts: dict[str, LaneTurn] = {}
         for remember in self.coordinator.remember(self.now_s):
+            part = parts[remember.experiment] = LaneTurn(self._turns, remember)
+            part.accepted = [chunk for chunk in _accepted(effects) if self.owner[chunk] == remember.experiment]
+        sends: list[fx.Send] = []
+        for effect in effects:
+            match effect:
+                case fx.Send():
+                    if effect.after not in self.coordinator.unjournaled:
+                        sends.append(effect)
+                case fx.Exit() | fx.Say(experiment=None):
+                    self.apply([effect])
+                case fx.PrepareRun() | fx.ReadLog() | fx.Remember():
+                    raise AssertionError("handled before")
+                case _:
+                    assert effect.experiment is not None
+                    parts.setdefault(effect.experiment, LaneTurn(self._turns)).effects.append(effect)
+        for experiment, part in parts.items():
+            self._lanes.setdefault(experiment, deque()).append(part)
+        self._write()
+        for send in sends:
             self._may_crash()
-            self.journal.setdefault(remember.experiment, Journaled()).write(remember)
-            # Noted now: these steps count even if a crash keeps the next experiment's journal from being written.
-            self._note_accepted(effects, of={remember.experiment})
-        self._note_accepted(effects, of=set(self.owner.values()))
-        for effect in sorted(effects, key=lambda effect: not isinstance(effect, fx.DeleteChunks)):  # these come first
-            self._may_crash()
-            self.apply([effect])
+            self._outbox.put(send)
+
+    def _go_on_writing(self) -> None:
+        try:
+            self._write()
+        except CrashError:
+            self.crash()
+
+    def _write(self) -> None:
+        """Each lane writes as much as its disk takes now."""
+        for experiment, lane in self._lanes.items():
+            while lane and not self.lags(experiment):
+                turn = lane[0]
+                if turn.remember is not None:
+                    self._may_crash()
+                    self.journal.setdefault(experiment, Journaled()).write(turn.remember)
+                    self.accepted.update(turn.accepted)
+                lane.popleft()
+                for effect in sorted(turn.effects, key=lambda each: not isinstance(each, fx.DeleteChunks)):
+                    self._may_crash()
+                    self.apply([effect])
+                self._outbox.journaled(experiment, turn.number)
+
+    def waits_for(self, experiment: str) -> int:
+        """The newest turn that this run's journal has yet to take; 0 where it has all."""
+        lane = self._lanes.get(experiment)
+        return lane[-1].number if lane else 0
+
+    def _say(self, send: fx.Send) -> None:
+        for chunk in _accepted([send]):
+            assert chunk in self.accepted, "acknowledged, and not in the journal"
+        self.apply([send])
 
     def _handle(self, event: Event) -> list[fx.Effect]:
         effects: list[fx.Effect] = []
@@ -732,6 +809,7 @@ class World:
         heard, self._heard = [*self._heard, *ticks], []
         if self.now_s >= self.down_until_s:
             self._turn(*heard)
+            self._go_on_writing()
             self.check()
 
     def apply(self, effects: list[fx.Effect]) -> None:
@@ -746,15 +824,6 @@ class World:
                     self.exited = True
                 case _:
                     self._note_effect(effect)
-
-    def _note_accepted(self, effects: list[fx.Effect], of: set[str]) -> None:
-        for effect in effects:
-            match effect:
-                case fx.Send(envelope=Envelope(message=ChunkAccepted(chunk=chunk, rejected=None))):
-                    if self.owner[chunk] in of:
-                        self.accepted.add(chunk)
-                case _:
-                    pass
 
     def _note_effect(self, effect: fx.DiskEffect) -> None:
         self.noted(effect)

@@ -50,6 +50,8 @@ class Plan:
     killed: tuple[tuple[int, str, float], ...] = ()
     """Turn, role, and after how long its nanny starts it anew (at infinity: a fresh worker comes in its place)."""
     kill_chance: float = 0.0
+    lag_chance: float = 0.0
+    """That a run's disk does not take a turn yet, for each of them at each look."""
     stop_turn: int | None = None
     stop_now: bool = False
 
@@ -72,10 +74,12 @@ def plan_of(number: int) -> Plan:
             turn = point % 200
             late.killed = ((turn, role, back_s),)
             late.crash_points = frozenset({turn + chance.randrange(-20, 60), turn + chance.randrange(0, 200)})
-        case 4:  # everybody, again and again, on a bad network
+        case 4:  # everybody, again and again, on a bad network, and at times with disks that lag behind
             late.faults = Faults(loss=0.05, repeat=0.1, delay_s=0.2)
+            late.lag_chance = chance.choice((0.0, 0.5))
             late.crash_chance, late.kill_chance = 0.003, 0.002
-        case 5:  # several experiments on one herd
+        case 5:  # several experiments on one herd, each with a disk of its own
+            late.lag_chance = chance.choice((0.0, 0.5, 0.9))
             late.experiments, late.herd = 3, chance.choice(((3, 2, 2), (2, 1, 1), (5, 2, 3)))
             late.crash_chance, late.kill_chance = 0.002, 0.001
         case 6:  # two deaths of the coordinator, the second perhaps while it recovers
@@ -115,6 +119,8 @@ def run_schedule(number: int) -> Tally:
     invariants = Invariants(world)
     world.downtime_s, world.beat_interval_s = plan.downtime_s, 0.25
     world.crash_at = crashes(plan, chance)
+    disk = random.Random(number + 2)
+    world.lags = lambda experiment: disk.random() < plan.lag_chance
     world.check = trouble(plan, world, invariants, chance)
     world.herd(*plan.herd)
     for position in range(plan.experiments):

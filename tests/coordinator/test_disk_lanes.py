@@ -1,0 +1,191 @@
+"""All that the coordinator does on disks: one run's disk holds up that run, is said, and in the end fails it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from remuda.coordinator.disk import HELD_UP_S, PATIENCE_S, Disk, Found
+from remuda.coordinator.effects import Abandon, Asked, PrepareRun, Say
+from remuda.coordinator.events import HeldUp, RunBroken, RunPrepared, RunRefused
+from remuda.coordinator.herd_folder import HerdFolder
+from remuda.coordinator.past_run import PastRun
+from remuda.coordinator.run_books import RunBooks
+from remuda.coordinator.waker import Waker
+from remuda.logbook.lines import TextLog
+from remuda.storage.run_folder import RunFolder
+from remuda.tests.coordinator.test_lane import Clock
+from remuda.tests.patience import HANG_S, until
+from remuda.tests.worker.leases import EXPERIMENT, small_config
+from remuda.wire.messages import Submit
+from remuda.worker import descriptors
+
+OTHER = "eeeeeeee-0000-4000-8000-000000000002"
+SUBMIT = Submit("small", small_config().model_dump_json(), "mine")
+
+
+class Scene:
+    """A Disk with a clock of its own."""
+
+    def __init__(self, runs: Path) -> None:
+        self.clock, self.waker = Clock(), Waker()
+        self.books, self.herd = RunBooks(runs), HerdFolder(runs)
+        self.disk = Disk(self.books, self.herd, self.waker.wake, self.clock)
+
+    def found(self) -> Found:
+        """The next thing that the state machine is told."""
+        while True:
+            _, found = self.disk.collect()
+            if found:
+                [event] = found
+                return event
+            self.waker.wait(HANG_S)
+
+    def prepare(self, experiment: str = EXPERIMENT, run_dir: str = "mine") -> RunFolder:
+        self.disk.prepare(PrepareRun(Asked(b"client", 7), experiment, replace(SUBMIT, run_dir=run_dir)))
+        prepared = self.found()
+        assert isinstance(prepared, RunPrepared), prepared
+        return RunFolder(Path(prepared.experiment.identity.run_dir))
+
+    def say(self, experiment: str, text: str = "a line") -> None:
+        """Have something written of this run."""
+        self.disk.write([], [Say(experiment, text)])
+
+    def close(self) -> list[str]:
+        late = self.disk.close()
+        self.books.close()
+        self.herd.close()
+        self.waker.close()
+        return late
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Generator[Scene]:
+    scene = Scene(tmp_path)
+    yield scene
+    scene.close()
+
+
+@contextmanager
+def stuck(monkeypatch: pytest.MonkeyPatch, run: RunFolder, error: OSError | None = None) -> Generator[threading.Event]:
+    """The disk of one run refuses, or does not answer, while the body runs; yields what is set once it is asked."""
+    gate, asked = threading.Event(), threading.Event()
+
+    def log(path: Path) -> TextLog:
+        if path == run.commander_log and not gate.is_set():
+            asked.set()
+            if error is not None:
+                raise error
+            assert gate.wait(HANG_S)
+        return TextLog(path)
+
+    monkeypatch.setattr("remuda.coordinator.run_book.TextLog", log)
+    try:
+        yield asked
+    finally:
+        gate.set()
+
+
+def test_one_run_s_disk_that_does_not_answer_holds_up_that_run_alone(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, other = scene.prepare(), scene.prepare(OTHER, "other")
+    with stuck(monkeypatch, mine) as asked:
+        scene.say(EXPERIMENT)
+        assert asked.wait(HANG_S)
+        scene.say(OTHER, "goes on")
+        while "goes on" not in (other.commander_log.read_text() if other.commander_log.exists() else ""):
+            scene.disk.collect()
+        scene.clock.now_s += HELD_UP_S + 0.1
+        assert scene.disk.look() == [HeldUp(EXPERIMENT, "its disk does not answer")]
+        assert scene.disk.look() == [], "said once"
+        scene.prepare("eeeeeeee-0000-4000-8000-000000000003", "third")  # a submission is served meanwhile
+    while (events := scene.disk.look()) == []:
+        pass
+    assert events == [HeldUp(EXPERIMENT, None)]
+
+
+def test_a_disk_that_refuses_for_too_long_fails_its_run_with_the_reason(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = scene.prepare()
+    with stuck(monkeypatch, mine, OSError(30, "Read-only file system")) as asked:
+        scene.say(EXPERIMENT)
+        assert asked.wait(HANG_S)
+        while not (events := _later(scene, HELD_UP_S + 0.1)) or "refuses" not in str(events[0]):
+            pass
+        assert events == [HeldUp(EXPERIMENT, "its disk refuses: [Errno 30] Read-only file system")]
+        [broken] = _later(scene, PATIENCE_S)
+        assert isinstance(broken, RunBroken)
+        assert broken.reason.startswith("its disk refuses: [Errno 30] Read-only file system; `remuda submit --resume`")
+
+
+def _later(scene: Scene, seconds: float) -> list[HeldUp | RunBroken]:
+    scene.clock.now_s += seconds
+    return scene.disk.look()
+
+
+def test_a_run_that_is_abandoned_is_listed_as_over_and_its_folder_is_free(scene: Scene, tmp_path: Path) -> None:
+    scene.disk.prepare(PrepareRun(Asked(b"client", 7), EXPERIMENT, SUBMIT))
+    prepared = scene.found()
+    assert isinstance(prepared, RunPrepared)
+    experiment = prepared.experiment
+    experiment.break_off("its disk refuses", 0.0)
+    past = PastRun(experiment.identity, experiment.status(0.0))
+    scene.disk.write([], [Say(EXPERIMENT, "has failed", "error"), Abandon(EXPERIMENT, past.memory())])
+    assert scene.close() == []
+    assert "[ERROR] has failed" in RunFolder(tmp_path / "mine").commander_log.read_text()
+    herd = HerdFolder(tmp_path)
+    [listed] = herd.past()
+    assert (listed.identity.id, listed.state, listed.last.reason) == (EXPERIMENT, "failed", "its disk refuses")
+    herd.close()
+    again = Scene(tmp_path)
+    again.disk.prepare(PrepareRun(Asked(b"client", 7), OTHER, replace(SUBMIT, on_exists="force")))
+    assert isinstance(again.found(), RunPrepared)
+    again.close()
+
+
+def test_a_submission_that_meets_an_error_is_refused_and_says_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing that a run's folder, config or journal may hold ends the coordinator."""
+
+    def fail(*given: object) -> None:
+        raise MemoryError("cannot allocate")
+
+    monkeypatch.setattr("remuda.coordinator.disk.prepared_experiment", fail)
+    scene.disk.prepare(PrepareRun(Asked(b"client", 7), EXPERIMENT, SUBMIT))
+    refused = scene.found()
+    assert isinstance(refused, RunRefused)
+    assert "MemoryError while the run was prepared: cannot allocate" in refused.rejection.reason
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_coordinator_that_ends_names_the_runs_whose_disks_do_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("remuda.coordinator.disk.END_S", 0.0)
+    scene = Scene(tmp_path)
+    mine = scene.prepare()
+    with stuck(monkeypatch, mine) as asked:
+        scene.say(EXPERIMENT)
+        assert asked.wait(HANG_S)
+        assert scene.disk.close() == [EXPERIMENT]
+    scene.close()
+
+
+def test_queued_runs_hold_no_thread_and_no_file(scene: Scene) -> None:
+    before, open_before = {thread.name for thread in threading.enumerate()}, descriptors.open_now()
+    for number in range(20):
+        id = f"eeeeeeee-0000-4000-8000-{number:012d}"
+        run = scene.prepare(id, f"run{number}")
+        scene.say(id)
+        with pytest.raises(FileNotFoundError):
+            RunFolder(run.root).owner.stat()
+    until(lambda: not {thread.name for thread in threading.enumerate()} - before, "their threads are gone")
+    assert descriptors.open_now() <= open_before

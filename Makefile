@@ -6,7 +6,7 @@ SOAK_S ?= 1800
 TESTS ?= 3
 BENCHMARKS := PYTHONPATH=$(CURDIR)/.typing $(BIN)/python -m remuda.benchmarks
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test faults learning sinks bench bench-peers soak docs lint types mypy pyright unit clean
+.PHONY: help setup demo test faults learning sinks bench bench-peers soak effective docs lint types mypy pyright unit clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -59,6 +59,9 @@ bench: setup  ## measure every figure beside the machine's raw limits (minutes; 
 
 soak: setup  ## half an hour of training: does it keep its pace and its memory?
 	REMUDA_SOAK_MINUTES=30 $(BENCHMARKS) soak
+
+effective: setup  ## somebody is killed every minute for 20 minutes: which share of its training time does a herd keep? (42 minutes)
+	$(BENCHMARKS) effective_training
 
 bench-peers: setup  ## install each peer in an environment of its own and measure every figure beside it (hours)
 	-$(MAKE) --keep-going $(PEERS)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 FIRST_DELAY_S = 1.0
 LONGEST_DELAY_S = 32.0
 GOOD_LIFE_S = 60.0
-"""A life this long wipes the record of failures before it."""
+"""A life this long wipes the record of failures before it, and the next one begins at once: whatever ended it, it is
+nothing that ends every life at its beginning."""
 LIVES_IN_A_ROW = 8
 """So many short lives in a row: the worker keeps dying."""
 
@@ -66,7 +67,10 @@ class Slot:
         if exit_code in _FINAL:
             self.given_up = _FINAL[exit_code]
             return f"is not started again: it {self.given_up}"
-        self.short_lives = 1 if now_s - self.born_s >= GOOD_LIFE_S else self.short_lives + 1
+        if now_s - self.born_s >= GOOD_LIFE_S:
+            self.short_lives, self.due_s = 0, now_s
+            return f"ended with {describe_exit(exit_code)}; starting it again at once"
+        self.short_lives += 1
         pause_s = min(FIRST_DELAY_S * 2 ** min(self.short_lives - 1, LIVES_IN_A_ROW), LONGEST_DELAY_S)
         self.due_s = now_s + pause_s
         often = f" ({self.short_lives} short lives in a row)" if self.keeps_dying else ""

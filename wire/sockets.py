@@ -37,7 +37,9 @@ assertion in libzmq 4.3.5, "Assertion failed: !_io_error")."""
 PROBE_INTERVAL_S = 2
 """The operating system asks whether the other host is still there, and gives a connection up after SILENCE_S."""
 RECONNECT_S = 0.1
-RECONNECT_MAX_S = 5.0
+RECONNECT_MAX_S = 1.0
+"""Between two attempts to connect to a coordinator that is gone; the pause doubles up to this. A run stands still until
+its workers have found the one that was started again."""
 MOST_BYTES_AT_ONCE = 4 << 20
 """After so many bytes no further message is taken in the same turn: each costs time to be understood."""
 LOOK_INTERVAL_S = 0.1

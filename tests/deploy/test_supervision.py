@@ -53,19 +53,22 @@ def test_what_becomes_of_a_worker_is_said_with_how_it_ended_and_when_it_is_start
     assert slot.died(-6, 1.0) == "ended with signal 6 (SIGABRT); starting it again in 1 s"
     slot.born(2.0)
     assert slot.former_exit == "signal 6 (SIGABRT)"
+    slot.born(2.0)
+    assert slot.died(-9, 2.0 + GOOD_LIFE_S) == "ended with signal 9 (SIGKILL); starting it again at once"
+    slot.born(2.0)
     slot.short_lives = LIVES_IN_A_ROW
     assert slot.died(1, 3.0) == "ended with exit code 1 (9 short lives in a row); starting it again in 32 s"
 
 
-def test_a_good_life_wipes_the_record() -> None:
+def test_a_good_life_wipes_the_record_and_the_next_one_begins_at_once() -> None:
     slot = Slot("collector", "u")
     pauses = [live(slot, seconds) for seconds in (1, 1, 1, GOOD_LIFE_S, 1, GOOD_LIFE_S - 0.001, GOOD_LIFE_S)]
-    assert pauses == pytest.approx([1, 2, 4, 1, 2, 4, 1])
+    assert pauses == pytest.approx([1, 2, 4, 0, 1, 2, 0])
 
 
 def test_good_lives_go_on_for_ever() -> None:
     slot = Slot("collector", "u")
-    assert [live(slot, GOOD_LIFE_S, -9) for _ in range(3 * LIVES_IN_A_ROW)] == pytest.approx([1] * 3 * LIVES_IN_A_ROW)
+    assert [live(slot, GOOD_LIFE_S, -9) for _ in range(3 * LIVES_IN_A_ROW)] == pytest.approx([0] * 3 * LIVES_IN_A_ROW)
     assert not slot.keeps_dying
 
 

@@ -12,6 +12,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 import zmq
+from zmq.utils.monitor import recv_monitor_message
 
 from remuda.tests.patience import HANG_S
 from remuda.wire import connections, sockets
@@ -350,3 +351,24 @@ def test_closing_does_not_wait_for_what_is_not_sent() -> None:
     closed.start()
     closed.join(HANG_S)
     assert not closed.is_alive()
+
+
+def test_a_coordinator_that_is_gone_is_looked_for_at_least_once_a_second(router: RouterSocket) -> None:
+    """A run stands still until its workers have found the one that was started again."""
+    router.close()
+    with closing(DealerSocket(router.address, worker_identity("u", 1, "p", 1))) as dealer:
+        pauses_ms = retries(dealer, 5)
+    assert pauses_ms[0] < pauses_ms[2], "not in a hurry for ever"
+    assert max(pauses_ms) <= 1_100, pauses_ms
+
+
+def retries(dealer: DealerSocket, count: int) -> list[int]:
+    """The pauses that ZeroMQ made before so many attempts to connect."""
+    with closing(dealer._socket.get_monitor_socket(zmq.EVENT_CONNECT_RETRIED)) as monitor:
+        dealer.renew()
+        pauses_ms: list[int] = []
+        while len(pauses_ms) < count:
+            assert monitor.poll(10_000), pauses_ms
+            pauses_ms.append(recv_monitor_message(monitor)["value"])
+        dealer._socket.disable_monitor()
+    return pauses_ms

@@ -22,6 +22,8 @@ from remuda.wire.messages import Counters
 LONGEST_S: dict[Stage, float] = {"draining": 60.0, "settling": 600.0, "releasing": 60.0}
 """Who has not done what a stage waits for after so long is not waited for any more. Settling has besides the time that
 saving may take."""
+STOPPED_S = 10.0
+"""So long the last evaluation of a run is waited for that somebody has asked to end."""
 REPLACEMENT_S = 30.0
 """How long it waits for another evaluator when the last one is gone: a nanny starts one anew within that."""
 
@@ -96,10 +98,13 @@ class Ending:
 
     def _time_is_over(self, counters: Counters, now_s: float) -> bool:
         """stop.max_wall_s bounds the last evaluation too; it is not there to pay for what held up its beginning."""
-        bound_s, awaited = self.judging.commander.config.stop.max_wall_s, self.awaits_evaluation
-        if bound_s is None or awaited is None or awaited != self._awaited:
+        commander, awaited = self.judging.commander, self.awaits_evaluation
+        bound_s, waited_s = commander.config.stop.max_wall_s, now_s - self._awaited_since_s
+        if awaited is None or awaited != self._awaited or commander.ending is None:
             return False
-        return min(counters.wall_s - bound_s, now_s - self._awaited_since_s) >= longer_s(bound_s)
+        if commander.ending.reason == "stopped" and waited_s >= STOPPED_S:
+            return True
+        return bound_s is not None and min(counters.wall_s - bound_s, waited_s) >= longer_s(bound_s)
 
     def _say_what_is_awaited(self, now_s: float) -> list[Step]:
         """Once for each evaluation."""
@@ -133,7 +138,9 @@ class Ending:
         steps: list[Step] = []
         commander = self.judging.commander
         if self._time_is_over(counters, now_s):
-            text = f"the evaluation of {self.awaits_evaluation} is given up: stop.max_wall_s is over"
+            end = commander.ending
+            why = "somebody waits" if end is not None and end.reason == "stopped" else "stop.max_wall_s is over"
+            text = f"the evaluation of {self.awaits_evaluation} is given up: {why}"
             steps.append(Say(self.experiment, text, "warning"))
         elif not commander.settled:
             text = "the last checkpoint or its evaluation could not be had"

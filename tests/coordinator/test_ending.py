@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from remuda.coordinator.ending import LONGEST_S, REPLACEMENT_S
+from remuda.coordinator.ending import LONGEST_S, REPLACEMENT_S, STOPPED_S
 from remuda.coordinator.failures import FAILURES_IN_A_ROW
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import STEP_S, WORK, EvaluatorWork, Worker, World
 from remuda.tests.coordinator.test_failures import fail
-from remuda.wire.messages import AnyMessage, Evaluate, ExperimentStatus, Role, Shutdown
+from remuda.wire.messages import AnyMessage, Evaluate, ExperimentStatus, Role, Shutdown, StopExperiment
 
 
 def at_its_end(role: Role, *, deaf: bool, **sections: object) -> tuple[World, Worker]:
@@ -91,6 +91,25 @@ def test_the_last_evaluation_takes_little_longer_than_the_run_may(max_wall_s: fl
     assert told(world, f"waits for the evaluation of {file}")
     assert len(told(world, f"the evaluation of {file} is given up: stop.max_wall_s is over")) == 1
     assert all(not worker.lease for worker in world.workers.values())
+
+
+def test_who_asks_a_run_to_end_waits_little_for_its_last_evaluation() -> None:
+    world = World(config(stop={"max_env_steps": 10**6}))
+    world.herd(collectors=2)
+    world.submit()
+    world.step()
+    while world.experiment().env_step < 1_000:
+        world.step()
+    [worker] = [worker for worker in world.workers.values() if worker.role == "evaluator"]
+    assert isinstance(worker.work, EvaluatorWork)
+    worker.work.plays_on = True
+    while world.experiment().env_step < 2_000:
+        world.step()
+    world.ask(StopExperiment(world.experiment().id))
+    status, took_s = ended(world)
+    assert status.state == "stopped"
+    assert took_s < STOPPED_S + 40 * STEP_S
+    assert len(told(world, "is given up: somebody waits")) == 1
 
 
 def test_it_says_that_it_waits_for_the_last_evaluation() -> None:

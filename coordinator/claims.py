@@ -88,6 +88,12 @@ class Claims:
     experience: Experience
     supply: Supply
 
+    def __post_init__(self) -> None:
+        """What is asked for every chunk is worked out once."""
+        self.num_envs = self.config.env.num_envs
+        self.most_env_steps = 2 * (self.experience.plan.chunk_slots + self.num_envs)
+        """Of one chunk: a chunk ends with a whole step of the vector, and may end a good deal later than it should."""
+
     def disbelief(self, message: AnyMessage, speaker: Speaker) -> str | None:
         """Why this cannot be true; None where it can. Of a lease that is over nothing is said here."""
         lease = self.leases.find(getattr(message, "lease", 0))
@@ -127,20 +133,12 @@ class Claims:
         meta = message.meta
         if not self._names_its_own(message, speaker):
             return f"it announces {meta.file}, which is not the file of a chunk of its own"
-        if (
-            meta.env_steps > self.most_env_steps
-            or len(meta.episode_returns) > meta.env_steps + self.config.env.num_envs
-        ):
+        if meta.env_steps > self.most_env_steps or len(meta.episode_returns) > meta.env_steps + self.num_envs:
             steps = f"{meta.env_steps} environment steps with {len(meta.episode_returns)} ends of episodes"
             return f"its chunk {meta.file} has {steps}, and {self.most_env_steps} is the most there can be"
         if self.supply.is_beyond_credit(message.lease, self.experience.plan.slots(meta)):
             return f"its chunk {meta.file} was collected far beyond its credit"
         return None
-
-    @property
-    def most_env_steps(self) -> int:
-        """Of one chunk: a chunk ends with a whole step of the vector, and may end a good deal later than it should."""
-        return 2 * (self.experience.plan.chunk_slots + self.config.env.num_envs)
 
     def _of_request(self, message: BatchRequest) -> str | None:
         plan = self.experience.plan

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Generator
 
 import pytest
+from zmq.utils import garbage as zmq_garbage
 
 from remuda.tests.leftovers import Held, collect, end_children, left_since
 
@@ -25,6 +26,12 @@ def pytest_runtest_makereport(
     if report.failed:
         item.stash[_FAILED] = True
     return report
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _what_libraries_keep() -> None:
+    """pyzmq frees what it sent without a copy on a thread of its own, which the first such message starts."""
+    zmq_garbage.gc.start()
 
 
 @pytest.fixture(autouse=True)

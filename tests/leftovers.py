@@ -14,6 +14,8 @@ from pathlib import Path
 import psutil
 
 _PROC = Path("/proc/self")
+_OF_LIBRARIES = (sys.prefix, "/dev/", "anon_inode:")
+"""Fonts, the random device, and how sockets wake their threads."""
 
 
 @dataclass(frozen=True)
@@ -81,10 +83,10 @@ def _command(child: psutil.Process) -> str:
 
 
 def _files() -> list[tuple[int, str]]:
-    """But for what libraries keep of their own, such as a font."""
+    """But for what libraries keep of their own."""
     found: list[tuple[int, str]] = []
     with suppress(FileNotFoundError):
         for name in os.listdir(_PROC / "fd"):
             with suppress(OSError):  # the descriptor of this very listing
                 found.append((int(name), os.readlink(_PROC / "fd" / name)))
-    return [(number, path) for number, path in found if not path.startswith((sys.prefix, "/dev/"))]
+    return [(number, path) for number, path in found if not path.startswith(_OF_LIBRARIES)]

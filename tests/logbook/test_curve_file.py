@@ -103,8 +103,24 @@ class Kill:
     def __init__(self, patch: pytest.MonkeyPatch, at: int) -> None:
         self.calls = 0
         self._at = at
+        self._open: set[int] = set()
+        patch.setattr(os, "open", self._noting(os.open))
         for name in ("write", "pwrite", "ftruncate", "replace"):
             patch.setattr(os, name, self._dying(getattr(os, name), half=name.endswith("write")))
+
+    def close_files(self) -> None:
+        """As the system does for a process that has ended."""
+        for descriptor in self._open:
+            with suppress(OSError):  # closed before it was killed
+                os.close(descriptor)
+
+    def _noting(self, call: Callable[..., int]) -> Callable[..., int]:
+        def act(*arguments: Any, **named: Any) -> int:
+            descriptor = call(*arguments, **named)
+            self._open.add(descriptor)
+            return descriptor
+
+        return act
 
     def _dying(self, call: Callable[..., Any], *, half: bool) -> Callable[..., Any]:
         def act(first: Any, data: Any, *rest: Any) -> Any:
@@ -135,6 +151,7 @@ def test_killed_at_any_call_and_opened_again_every_point_is_there_once(tmp_path:
             kill = Kill(patch, number)
             with suppress(Killed):
                 run_updates(EventWriter(folder, resumed=RESUMED), 30)
+        kill.close_files()
         again = EventWriter(folder, resumed=RESUMED)
         run_updates(again, 30, 40)
         again.close()

@@ -415,10 +415,18 @@ def raw_router(*, answer: list[bytes]) -> tuple[ConnectionFile, threading.Thread
     return ConnectionFile(UUID, f"tcp://127.0.0.1:{port}", PROTOCOL_VERSION, "here", 1, 1), thread
 
 
+def start_and_close(connection: ConnectionFile, deadline_s: float) -> None:
+    link = Link(connection, REGISTER)
+    try:
+        link.start(deadline_s)
+    finally:
+        link.close("the test is over", 0.0)
+
+
 def test_a_coordinator_of_another_version_is_refused_by_the_worker() -> None:
     connection, thread = raw_router(answer=[b"R\x09", b"whatever version 9 says"])
     with pytest.raises(RefusedError, match="speaks protocol 9, this process protocol 1; install the same") as caught:
-        Link(connection, REGISTER).start(HANG_S)
+        start_and_close(connection, HANG_S)
     assert caught.value.code == "protocol"
     thread.join()
 
@@ -427,13 +435,13 @@ def test_a_refusal_by_another_version_is_understood() -> None:
     refusal = encode(Envelope(0, 0, 1, Rejected("protocol", "this coordinator speaks 9, you speak 1")))
     connection, thread = raw_router(answer=[bytes(frame) for frame in refusal])
     with pytest.raises(RefusedError, match="this coordinator speaks 9, you speak 1"):
-        Link(connection, REGISTER).start(HANG_S)
+        start_and_close(connection, HANG_S)
     thread.join()
 
 
 def test_garbage_from_the_address_is_dropped_and_named(caplog: pytest.LogCaptureFixture) -> None:
     connection, thread = raw_router(answer=[b"HTTP/1.1 400 Bad Request"])
     with pytest.raises(UnreachableError):
-        Link(connection, REGISTER).start(1.0)
+        start_and_close(connection, 1.0)
     thread.join()
     assert "dropped what the coordinator's address sent: a message has at least 2 frames" in caplog.text

@@ -102,7 +102,11 @@ def test_who_has_read_everything_opens_no_file(tmp_path: Path, monkeypatch: pyte
     reader = reader_of(reading, None)
     read_all(reader)
     opened: list[tail.Place] = []
-    monkeypatch.setattr(tail, "read", lambda log, place, **named: opened.append(place))
+
+    def note(log: Path, place: tail.Place, *, to_the_end: bool) -> None:
+        opened.append(place)
+
+    monkeypatch.setattr(tail, "read", note)
     assert reader.read() == []
     assert opened == []
 

@@ -135,7 +135,7 @@ class Disk:
         """Now and then: which runs' disks take nothing, which do again, and which have not for too long."""
         now_s = self._clock()
         found = [event for id, lane in self._lanes.items() if (event := self._look_at(id, lane, now_s)) is not None]
-        self._lanes = {id: lane for id, lane in self._lanes.items() if lane.waits_for or not lane.rests}
+        self._lanes = {id: lane for id, lane in self._lanes.items() if not self._is_done(id, lane)}
         if now_s >= self._confirm_due_s and self._herd is not None:
             self._confirm_due_s = now_s + CONFIRM_S
             with contextlib.suppress(BusyError):
@@ -176,6 +176,11 @@ class Disk:
         if herd is not None:
             with contextlib.suppress(BusyError):  # the list's own disk hangs: the run is taken up at the next start
                 self._errands.put("herd", lambda: _note_over(herd, effect.last))
+
+    def _is_done(self, id: str, lane: Lane) -> bool:
+        """Another lane begins where there is more to write. One that was held up is looked at once more: that it goes
+        on has to be told."""
+        return lane.rests and not lane.waits_for and id not in self._held_up
 
     def _look_at(self, id: str, lane: Lane, now_s: float) -> HeldUp | RunBroken | None:
         held_up_s = lane.held_up_s(now_s)

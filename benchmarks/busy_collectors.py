@@ -42,6 +42,7 @@ from remuda.wire.messages import (
     Role,
     Submit,
 )
+from remuda.worker.lasting import collecting_rarely
 
 SIZES = (1_000, 10_000)
 LONGEST_S = {1_000: 0.05, 10_000: 1.0}
@@ -171,7 +172,7 @@ class Herd:
 
 def longest_turns(collectors: int, folder: Path) -> dict[str, float]:
     """Of every phase in the life of a run with so many collectors, in seconds."""
-    with closing(RunJournal(folder / "journal.sqlite")) as journal:
+    with collecting_rarely(), closing(RunJournal(folder / "journal.sqlite")) as journal:
         herd = Herd(collectors, journal)
         _play(herd)
         return herd.longest_s

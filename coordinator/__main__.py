@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import gc
 from pathlib import Path
 
 from remuda.coordinator.registry import Limits
@@ -16,8 +15,6 @@ from remuda.worker.profile import profiled
 GRACE_S = 3_600.0
 """An orderly end saves and judges a last checkpoint per experiment, each step with a deadline of its own; this is the
 last resort behind them."""
-GARBAGE_OBJECTS = 20_000
-"""New objects between two looks for cyclic garbage. With Python's own 700 every turn of the loop had one."""
 
 
 def main() -> None:
@@ -45,15 +42,7 @@ def main() -> None:
         )
         with lasting():
             service = Service(settings, life)
-        _collect_rarely()
         service.run()
-
-
-def _collect_rarely() -> None:
-    """Look for cyclic garbage, of which there is hardly any, after so many new objects as messages of many turns leave;
-    what lives for ever, all modules among it, is not looked at again."""
-    gc.freeze()
-    gc.set_threshold(GARBAGE_OBJECTS)
 
 
 if __name__ == "__main__":

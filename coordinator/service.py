@@ -45,6 +45,7 @@ from remuda.wire.envelope import Envelope
 from remuda.wire.messages import PROTOCOL_VERSION, CoordinatorLoad, Rejected
 from remuda.wire.sockets import Arrival, Malformed, RouterSocket
 from remuda.worker import descriptors
+from remuda.worker.lasting import collecting_rarely
 from remuda.worker.life import Life
 from remuda.worker.vitals import VitalSigns
 
@@ -146,6 +147,7 @@ class Service:
             end.callback(self._books.close)
             end.callback(self._close_disk)
             self._recover()
+            end.enter_context(collecting_rarely())
             connection_file.write(self._settings.connection_file, self._connection())
             end.callback(self._remove_connection_file)
             self._turn_until_done()

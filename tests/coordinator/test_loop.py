@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -57,3 +58,12 @@ def test_a_coordinator_that_cannot_say_where_it_is_lets_go_of_its_folder(tmp_pat
     with pytest.raises(FileNotFoundError):
         service.run()
     HerdFolder(runs).close()
+
+
+def test_its_turns_are_rarely_held_up_by_a_look_for_garbage_however_it_is_started(tmp_path: Path) -> None:
+    """With thousands of workers such a look takes a tenth of a second, and would come in each turn."""
+    before = gc.get_threshold()
+    with running(tmp_path) as file, Client(file) as client:
+        client.status()
+        assert gc.get_threshold()[0] >= 20_000
+    assert gc.get_threshold() == before

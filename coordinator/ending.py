@@ -20,8 +20,8 @@ from remuda.coordinator.team import Team
 from remuda.wire.messages import Counters
 
 LONGEST_S: dict[Stage, float] = {"draining": 60.0, "settling": 600.0, "releasing": 60.0}
-"""Who has not done what a stage waits for after so long is not waited for any more. Settling has besides the time that
-saving may take."""
+"""Who has not done what a stage waits for after so long is not waited for any more. Settling is so long once the last
+checkpoint is saved; before that, saving has the time that the config gives it besides."""
 STOPPED_S = 10.0
 """So long the last evaluation of a run is waited for that somebody has asked to end."""
 REPLACEMENT_S = 30.0
@@ -42,6 +42,8 @@ class Ending:
     nobody_comes: bool = False
     """The coordinator itself ends: nobody joins its herd any more, and who is there may be leaving as well."""
     _deadline_s: float = field(default=0.0, init=False)
+    _saved: bool = field(default=False, init=False)
+    """The last checkpoint is; the deadline has been set anew for what comes after it."""
     _awaited: str | None = field(default=None, init=False)
     """The evaluation that was waited for when it was last looked, and since when."""
     _awaited_since_s: float = field(default=0.0, init=False)
@@ -79,6 +81,8 @@ class Ending:
             steps += self._settle(counters, now_s)
         if self.stage == "settling":
             steps += self._make_do(counters, now_s)
+            if self.judging.commander.final_saved and not self._saved:
+                self._saved, self._deadline_s = True, min(self._deadline_s, now_s + LONGEST_S["settling"])
             steps += self._say_what_is_awaited(now_s)
             too_late = self._is_late(now_s) or self._time_is_over(counters, now_s)
             if self.judging.commander.settled or too_late or self._is_alone(now_s):
@@ -92,6 +96,7 @@ class Ending:
         """The stage begins, or begins anew under a coordinator that was started again."""
         saving_s = self.save_s if stage == "settling" else 0.0
         self.stage, self._deadline_s = stage, now_s + LONGEST_S.get(stage, 0.0) + saving_s
+        self._saved = False
 
     def _is_late(self, now_s: float) -> bool:
         return now_s > self._deadline_s

@@ -11,11 +11,14 @@ from remuda.tests.coordinator.simulation import STEP_S, WORK, EvaluatorWork, Wor
 from remuda.tests.coordinator.test_failures import fail
 from remuda.wire.messages import AnyMessage, Evaluate, ExperimentStatus, Role, Shutdown, StopExperiment
 
+SAVE_S = 100.0
+"""What saving may take."""
+
 
 def at_its_end(role: Role, *, deaf: bool, **sections: object) -> tuple[World, Worker]:
     """A run that has just been ended, and a worker of it that is deaf, or plays its last evaluation for ever."""
     stop = {"max_env_steps": 1_500} if role == "evaluator" else {"max_wall_s": 5.0}
-    world = World(config(**{"stop": stop, **sections}))
+    world = World(config(**{"stop": stop, "limits": {"save_s": SAVE_S}, **sections}))
     world.herd(collectors=2)
     world.submit()
     world.step()
@@ -33,7 +36,7 @@ def at_its_end(role: Role, *, deaf: bool, **sections: object) -> tuple[World, Wo
 def ended(world: World) -> tuple[ExperimentStatus, float]:
     """How it came out, and how long that took from now."""
     began_s = world.now_s
-    world.run(2 * sum(LONGEST_S.values()))
+    world.run(2 * sum(LONGEST_S.values()) + SAVE_S)
     return world.experiment(), world.now_s - began_s
 
 
@@ -58,7 +61,7 @@ def test_a_learner_that_does_not_save_is_waited_for_as_long_as_saving_may_take_a
     world, deaf = at_its_end("learner", deaf=True)
     status, took_s = ended(world)
     assert status.state == "finished"
-    assert took_s == pytest.approx(LONGEST_S["settling"] + LONGEST_S["releasing"], abs=20 * STEP_S)
+    assert took_s == pytest.approx(LONGEST_S["settling"] + SAVE_S + LONGEST_S["releasing"], abs=20 * STEP_S)
     assert len(told(world, "the last checkpoint or its evaluation could not be had")) == 1
     [dismissed] = told(world, "is dismissed")
     assert deaf.uuid in dismissed

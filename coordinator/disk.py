@@ -30,6 +30,7 @@ from remuda.wire.messages import OVER, Rejected
 
 HELD_UP_S = 2.0
 """A run whose disk has taken nothing for so long is held up: what its workers say is not heard until it goes on."""
+HERD_LINES_KEPT = 1_000
 PATIENCE_S = 600.0
 """A run whose disk has taken nothing for so long has failed."""
 END_S = 30.0
@@ -59,6 +60,10 @@ class Disk:
         self._lanes: dict[str, Lane] = {}
         self._going_on: set[str] = set()
         """Runs whose files stay open between turns: neither queued nor over."""
+        self._herd_lines: deque[tuple[int, HerdSay]] = deque(maxlen=HERD_LINES_KEPT)
+        """The newest lines about the herd, with the turns they were said in: for runs that begin later."""
+        self._submitted: dict[str, int] = {}
+        """The turn since which such lines concern a run that is queued."""
         self._held_up: dict[str, str] = {}
         """Why, as last told."""
         self._told: deque[Journaled | LaneBroken | Found] = deque()
@@ -69,6 +74,7 @@ class Disk:
 
     def prepare(self, effect: PrepareRun) -> None:
         """Have a run folder made; RunPrepared or RunRefused comes of it."""
+        self._submitted[effect.experiment] = self._turn + 1
         self._errands.put(f"prepare {effect.experiment}", lambda: self._tell(self._prepared(effect)))
 
     def read_log(self, effect: ReadLog) -> LogRead | None:
@@ -94,13 +100,14 @@ class Disk:
                 case Abandon():
                     abandoned.append(effect)
                 case Say(experiment=None):
-                    for id in self._lanes:
-                        parts.setdefault(id, []).append(HerdSay(effect.text, effect.level))
+                    self._say_of_herd(HerdSay(effect.text, effect.level), parts)
                 case _ if effect.experiment is not None and self._books.book(effect.experiment) is not None:
                     parts.setdefault(effect.experiment, []).append(effect)
                 case _:
                     pass  # of a run that is over: there is nothing left to be written
         remember_of = {each.experiment: each for each in remembered}
+        for id, remember in remember_of.items():
+            parts[id] = [*self._lines_before(remember), *parts[id]]
         for id, part in parts.items():
             self._put(id, remember_of.get(id), part)
         for each in abandoned:
@@ -164,6 +171,20 @@ class Disk:
         if experiment not in self._going_on:
             lane.rest()
 
+    def _say_of_herd(self, line: HerdSay, parts: dict[str, list[RunEffect | HerdSay]]) -> None:
+        """In the log of every run that goes on, and later in those of runs that wait for workers now."""
+        self._herd_lines.append((self._turn, line))
+        for id in self._going_on:
+            parts.setdefault(id, []).append(line)
+
+    def _lines_before(self, remember: Remember) -> list[HerdSay]:
+        """What was said of the herd since this run was submitted, or the coordinator started; once, as it begins."""
+        id, state = remember.experiment, remember.memory.experiment.state
+        if id in self._going_on or state == "queued":
+            return []
+        since = self._submitted.pop(id, 0)
+        return [line for turn, line in self._herd_lines if turn >= since] if state not in OVER else []
+
     def _abandon(self, effect: Abandon) -> None:
         lane, herd = self._lanes.pop(effect.experiment, None), self._herd
         if lane is not None and lane.held_up_s(self._clock()) > HELD_UP_S:
@@ -173,6 +194,7 @@ class Disk:
         self._books.forget(effect.experiment)
         self._held_up.pop(effect.experiment, None)
         self._going_on.discard(effect.experiment)
+        self._submitted.pop(effect.experiment, None)
         if herd is not None:
             with contextlib.suppress(BusyError):  # the list's own disk hangs: the run is taken up at the next start
                 self._errands.put("herd", lambda: _note_over(herd, effect.last))

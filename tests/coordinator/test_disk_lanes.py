@@ -11,9 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.coordinator.disk import HELD_UP_S, PATIENCE_S, Disk, Found
-from remuda.coordinator.effects import Abandon, Asked, PrepareRun, Say
+from remuda.coordinator.effects import Abandon, Asked, PrepareRun, Remember, Say
 from remuda.coordinator.events import HeldUp, RunBroken, RunPrepared, RunRefused
 from remuda.coordinator.herd_folder import HerdFolder
+from remuda.coordinator.memory import FORMAT, HolderMemory, RunMemory
 from remuda.coordinator.past_run import PastRun
 from remuda.coordinator.run_books import RunBooks
 from remuda.coordinator.waker import Waker
@@ -176,6 +177,23 @@ def test_a_coordinator_that_ends_names_the_runs_whose_disks_do_not_answer(
         assert asked.wait(HANG_S)
         assert scene.disk.close() == [EXPERIMENT]
     scene.close()
+
+
+def test_what_was_said_of_the_herd_while_a_run_waited_stands_in_its_log_once(scene: Scene) -> None:
+    scene.disk.write([], [Say(None, "before it was submitted")])
+    scene.disk.prepare(PrepareRun(Asked(b"client", 7), EXPERIMENT, SUBMIT))
+    prepared = scene.found()
+    assert isinstance(prepared, RunPrepared)
+    scene.disk.write([], [Say(None, "while it waited")])
+    experiment = prepared.experiment
+    experiment.assign(HolderMemory(1, OTHER, 1, "learner", "here", 1), 0.0)
+    for text in ("as it began", "later"):
+        identity = experiment.identity.memory(experiment.config_json)
+        memory = RunMemory(FORMAT, identity, experiment.memory(0.0), 1)
+        scene.disk.write([Remember(EXPERIMENT, memory, experiment.changes(0.0))], [Say(None, text)])
+    assert scene.disk.close() == []
+    log = RunFolder(Path(experiment.identity.run_dir)).coordinator_log.read_text()
+    assert [line.partition("] ")[2] for line in log.splitlines()] == ["while it waited", "as it began", "later"]
 
 
 def test_queued_runs_hold_no_thread_and_no_file(scene: Scene) -> None:

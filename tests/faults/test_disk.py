@@ -43,7 +43,7 @@ def test_a_full_disk_holds_everything_until_there_is_room(tmp_path: Path, small_
     run = herd.submit(user)
     herd.wait_env_step("horse", 500)
     before = herd.experiment("horse").env_step
-    _fill(small_disk / "ballast")
+    fill(small_disk / "ballast")
     until(lambda: "its disk refuses" in herd.said(), "the coordinator complains")
     time.sleep(3.0)
     (small_disk / "ballast").unlink()
@@ -56,7 +56,7 @@ def test_a_full_disk_holds_everything_until_there_is_room(tmp_path: Path, small_
     assert_exact(herd, run, user, lost_at_most=100 * (lives - 2))
 
 
-def _fill(path: Path) -> None:
+def fill(path: Path) -> None:
     with path.open("wb", buffering=0) as ballast:
         for size in (1 << 20, 1 << 12):
             try:

@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from remuda.coordinator import assignments, leases
+from remuda.coordinator import assignments, failures, leases
 from remuda.coordinator import effects as fx
 from remuda.coordinator.events import Received
 from remuda.tests.coordinator.configs import config, short_config
@@ -21,6 +21,12 @@ SOMEBODY = count(1)
 @pytest.fixture(autouse=True)
 def few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assignments, "LEASES_KEPT", KEPT)
+
+
+@pytest.fixture(autouse=True)
+def deaths_end_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Collectors die at once, again and again: that is not what these tests are about."""
+    monkeypatch.setattr(failures, "FAILURES_IN_A_ROW", 10**6)
 
 
 def said_by_somebody(world: World, message: AnyMessage, worker: Worker | None = None) -> list[fx.Effect]:
@@ -42,7 +48,9 @@ def collector(world: World) -> Worker:
 def anew(world: World) -> int:
     """The collector dies and is started again; gives its new lease."""
     fresh = world.restart(collector(world))
+    end_s = world.now_s + 60.0
     while not fresh.lease:
+        assert world.now_s < end_s, world.said[-3:]
         world.step()
     return fresh.lease
 

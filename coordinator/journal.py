@@ -27,6 +27,7 @@ from remuda.coordinator.memory import (
     AccountMemory,
     Changes,
     CountedMemory,
+    DeathsMemory,
     ExperienceMemory,
     ExperimentMemory,
     FailuresMemory,
@@ -256,6 +257,7 @@ class RunJournal:
             judging=self._part("judging", JudgingMemory),
             progress=self._part("progress", ProgressMemory),
             workers_failures=self._part("workers_failures", FailuresMemory),
+            deaths=self._deaths(),
         )
         identity = self._part("identity", IdentityMemory)
         memory = RunMemory(known.format, identity, experiment, known.leases, known.boot)
@@ -264,6 +266,11 @@ class RunJournal:
     def _part(self, name: str, type: type[PartT]) -> PartT:
         found = self._db.execute("select body from part where name = ?", (name,)).fetchone()
         return msgspec.msgpack.decode(found[0], type=type)
+
+    def _deaths(self) -> list[DeathsMemory]:
+        """Earlier versions of Remuda did not write them."""
+        found = self._db.execute("select body from part where name = 'deaths'").fetchone()
+        return [] if found is None else msgspec.msgpack.decode(found[0], type=list[DeathsMemory])
 
     def _rows(self) -> Changes:
         return Changes(
@@ -288,7 +295,7 @@ def _head_of(memory: RunMemory) -> HeadMemory:
     )
 
 
-def _parts_of(memory: RunMemory) -> dict[str, Memory]:
+def _parts_of(memory: RunMemory) -> dict[str, Memory | list[DeathsMemory]]:
     known = memory.experiment
     return {
         "identity": memory.identity,
@@ -298,6 +305,7 @@ def _parts_of(memory: RunMemory) -> dict[str, Memory]:
         "judging": known.judging,
         "progress": known.progress,
         "workers_failures": known.workers_failures,
+        "deaths": known.deaths,
     }
 
 

@@ -21,7 +21,7 @@ from remuda.coordinator import journal
 from remuda.coordinator.effects import Remember
 from remuda.coordinator.events import Recovered
 from remuda.coordinator.journal import JournalError, RunJournal, is_open, open_or_begin
-from remuda.coordinator.memory import RunMemory
+from remuda.coordinator.memory import DeathsMemory, RunMemory
 from remuda.tests.buffer.chunks import meta_of
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import Journaled, World
@@ -80,6 +80,28 @@ def test_what_was_written_is_read_by_the_next_one(tmp_path: Path, remembered: li
     assert len(found.memory.experiment.leases.leases) == 4
 
 
+def test_deaths_of_workers_are_read_by_the_next_one(tmp_path: Path, remembered: list[Remember]) -> None:
+    """They were not written: a run whose environment aborts began to count anew with each start of the coordinator."""
+    memory = remembered[-1].memory
+    deaths = [DeathsMemory("collector", 3, 2.5, [("w1", "signal 6 (SIGABRT)")])]
+    with closing(RunJournal(tmp_path / "journal.sqlite")) as book:
+        book.write(Remember("x", replace(memory, experiment=replace(memory.experiment, deaths=deaths))))
+    found = read(tmp_path / "journal.sqlite")
+    assert found is not None
+    assert found.memory.experiment.deaths == deaths
+
+
+def test_a_journal_from_before_deaths_were_written_is_read(tmp_path: Path, remembered: list[Remember]) -> None:
+    with closing(RunJournal(tmp_path / "journal.sqlite")) as book:
+        book.write(remembered[-1])
+    with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as db:
+        db.execute("delete from part where name = 'deaths'")
+        db.commit()
+    found = read(tmp_path / "journal.sqlite")
+    assert found is not None
+    assert found.memory.experiment.deaths == []
+
+
 def test_priorities_and_gone_chunks(tmp_path: Path, remembered: list[Remember]) -> None:
     memory = remembered[-1].memory
     book = RunJournal(tmp_path / "journal.sqlite")
@@ -118,7 +140,7 @@ import msgspec
 from remuda.coordinator.effects import Remember
 from remuda.coordinator.events import Recovered
 from remuda.coordinator.journal import RunJournal
-from remuda.coordinator.memory import RunMemory
+from remuda.coordinator.memory import DeathsMemory, RunMemory
 from remuda.tests.buffer.chunks import meta_of
 from remuda.wire.messages import IndexedChunk
 memory = msgspec.msgpack.decode(Path(sys.argv[2]).read_bytes(), type=RunMemory)

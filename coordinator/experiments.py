@@ -10,7 +10,7 @@ from remuda.coordinator.past_run import PastRun
 from remuda.wire.messages import Rejected
 
 PAST_KEPT = 100
-"""Runs that are over and still shown and found: the newest."""
+"""Runs that are over and still shown and found: those that ended last."""
 
 
 class Experiments:
@@ -19,6 +19,8 @@ class Experiments:
     def __init__(self) -> None:
         self._known: dict[str, Experiment | PastRun] = {}
         self._in_hand: dict[str, Experiment] = {}
+        self._past: dict[str, None] = {}
+        """Those that are past and not lost, the one that ended first first."""
         self._newest_place = -1
         self.held_up: set[str] = set()
         """Those whose disks take nothing at the moment."""
@@ -65,7 +67,8 @@ class Experiments:
     def add_past(self, run: PastRun) -> None:
         """One more, of which there is no more than this."""
         self._known[run.identity.id] = run
-        self._forget_old()
+        if not run.lost:  # what is lost stays: somebody has to see to it
+            self._note_past(run.identity.id)
 
     def retire(self, id: str, now_s: float) -> PastRun:
         """This one is over and journaled: all that it holds, such as a replay index, is let go."""
@@ -73,14 +76,14 @@ class Experiments:
         self.held_up.discard(id)
         past = PastRun(experiment.identity, experiment.status(now_s))
         self._known[id] = past
-        self._forget_old()
+        self._note_past(id)
         return past
 
-    def _forget_old(self) -> None:
-        """Those that were submitted first. What is lost stays: somebody has to see to it."""
-        past = [id for id, each in self._known.items() if isinstance(each, PastRun) and not each.lost]
-        for id in past[:-PAST_KEPT]:
-            del self._known[id]
+    def _note_past(self, id: str) -> None:
+        self._past[id] = None
+        while len(self._past) > PAST_KEPT:
+            oldest = next(iter(self._past))
+            del self._past[oldest], self._known[oldest]
 
     def find(self, query: str) -> Experiment | PastRun | Rejected:
         """The one that is meant; a refusal that names those it may be where it is none or several. An empty query,

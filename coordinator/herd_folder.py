@@ -28,11 +28,12 @@ from remuda.storage.ownership import FolderOwnedError, Ownership
 from remuda.wire.messages import OVER
 
 FINISHED_SHOWN = 100
-"""Runs that are over and still shown by `status` after a restart: the newest."""
+"""Runs that are over and still shown by `status` after a restart: those that ended last."""
 
 _TABLES = """
 create table if not exists run
   (experiment text primary key, run_dir text not null, is_over integer not null default 0, last blob);
+create index if not exists run_by_folder on run (run_dir);
 create table if not exists start
   (epoch integer primary key autoincrement, address text);
 """
@@ -80,7 +81,7 @@ class HerdFolder:
         return int(found[0])
 
     def past(self) -> list[PastRun]:
-        """The newest runs that are over, oldest first, as their rows have them."""
+        """The runs that ended last, the last one last, as their rows have them."""
         with self._lock:
             rows = self._db.execute(
                 "select last from run where is_over and last is not null order by rowid desc limit ?",
@@ -138,11 +139,7 @@ class HerdFolder:
         with self._lock:
             with committing(self._db, self._path):
                 self._db.execute("delete from run where run_dir = ? and experiment != ?", (run_dir, experiment))
-                self._db.execute(
-                    "insert into run values (?, ?, ?, ?) "
-                    "on conflict do update set is_over = excluded.is_over, last = excluded.last",
-                    values,
-                )
+                self._db.execute("insert or replace into run values (?, ?, ?, ?)", values)  # as the newest row
             self._known[experiment] = is_over
             if is_over:
                 del self._known[experiment]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from remuda.coordinator import herd_folder
 from remuda.coordinator.effects import Asked, CloseRun, PrepareRun, Remember
 from remuda.coordinator.events import PreparedRun, TakenUp
 from remuda.coordinator.events import Recovered as BareRun
@@ -109,6 +110,41 @@ def test_a_run_that_is_over_costs_one_row_and_its_folder_is_not_looked_at(tmp_pa
         assert isinstance(found, PastRun)
         assert (found.identity.id, found.identity.run_dir) == (FIRST, str(tmp_path / "one"))
         assert found.state == "finished"
+
+
+def test_the_runs_that_ended_last_are_shown_whenever_they_were_submitted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(herd_folder, "FINISHED_SHOWN", 1)
+    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
+    first, second = submitted(books, FIRST, "one"), submitted(books, SECOND, "two")
+    for turn in (first, second, in_state(second, "finished"), in_state(first, "finished")):
+        herd.note(turn)
+    assert [run.identity.id for run in herd.past()] == [FIRST]
+    books.close()
+    herd.close()
+
+
+def test_to_note_a_run_costs_as_much_after_a_year_as_in_the_beginning(tmp_path: Path) -> None:
+    """Each of them looked through the whole list for others in the same folder."""
+    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
+    turn = submitted(books, FIRST, "one")
+
+    def cost() -> int:
+        """In steps of SQLite's machine."""
+        steps: list[None] = []
+        herd._db.set_progress_handler(lambda: steps.append(None), 1)  # pyright: ignore[reportPrivateUsage]
+        herd.note(turn)
+        herd.note(in_state(turn, "finished"))
+        herd._db.set_progress_handler(None, 1)  # pyright: ignore[reportPrivateUsage]
+        return len(steps)
+
+    at_first = cost()
+    rows = [(f"{number}", f"/runs/{number}", 1, b"0" * 600) for number in range(2_000)]
+    herd._db.executemany("insert into run values (?, ?, ?, ?)", rows)  # pyright: ignore[reportPrivateUsage]
+    assert cost() < 2 * at_first
+    books.close()
+    herd.close()
 
 
 def test_a_run_whose_coordinator_died_between_its_journal_and_the_list_is_listed_as_over(tmp_path: Path) -> None:

@@ -62,6 +62,23 @@ def test_the_newest_runs_are_kept_and_lost_ones_besides() -> None:
     assert experiments.get("19") is None
 
 
+def test_a_run_that_ends_is_shown_however_long_ago_it_was_submitted() -> None:
+    """It was forgotten the moment it ended, where a hundred that were submitted after it had ended before."""
+    world = World(short_config())
+    world.herd(collectors=2)
+    world.submit()
+    world.step()
+    [experiment] = world.coordinator.experiments
+    assert isinstance(experiment, Experiment)
+    late = PastRun(experiment.identity, experiment.status(world.now_s))
+    for number in range(PAST_KEPT):
+        world.coordinator.experiments.add_past(replace(late, identity=replace(late.identity, id=f"{number}")))
+    while not experiment.over:
+        world.step()
+    assert world.coordinator.experiments.get(experiment.identity.id) is not None
+    assert world.coordinator.experiments.get("0") is None
+
+
 def test_its_replay_is_let_go_and_status_stays() -> None:
     world = World(short_config())
     world.herd(collectors=2)

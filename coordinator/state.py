@@ -184,7 +184,7 @@ class Coordinator:
         return self._perform(self._assignments.end_left_over(now_s), now_s)
 
     @property
-    def experiments(self) -> Iterable[Experiment | PastRun]:
+    def experiments(self) -> Experiments:
         """Every experiment it has known, oldest first."""
         return self._experiments
 

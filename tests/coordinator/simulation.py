@@ -24,7 +24,7 @@ from remuda.buffer.ring import ColumnRing
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator import effects as fx
 from remuda.coordinator.evaluation import EvaluationResult
-from remuda.coordinator.events import Event, LogRead, PreparedRun, Received, Recovered, RunPrepared, Tick
+from remuda.coordinator.events import Event, LogRead, PreparedRun, Received, Recovered, RunPrepared, TakenUp, Tick
 from remuda.coordinator.memory import (
     AccountMemory,
     Changes,
@@ -38,6 +38,7 @@ from remuda.coordinator.memory import (
     RunMemory,
 )
 from remuda.coordinator.outbox import Outbox
+from remuda.coordinator.past_run import PastRun
 from remuda.coordinator.recollection import prepared_experiment, recollected
 from remuda.coordinator.registry import Limits
 from remuda.coordinator.reporting import evaluation_report
@@ -584,14 +585,17 @@ class World:
         self._lanes, self._outbox = {}, Outbox(self._say, self.waits_for)
         self.down_until_s = self.now_s + self.downtime_s
         self.coordinator = self._new_coordinator()
-        runs = [journaled.recovered() for journaled in self.journal.values()]
-        effects = self.coordinator.recover([recollected(run, self.now_s) for run in runs], self.now_s)
+        effects = self.coordinator.recover(self.left_behind(), self.now_s)
         for journaled in self.journal.values():
             self._catch_up(journaled)
         try:
             self._journal_and_apply(effects)
         except CrashError:
             self.crash()
+
+    def left_behind(self) -> Sequence[TakenUp | PastRun]:
+        """The runs that the next coordinator takes up."""
+        return [recollected(journaled.recovered(), self.now_s) for journaled in self.journal.values()]
 
     def lose_power(self, journal: dict[str, Journaled]) -> None:
         """The coordinator's machine does, and what is left is a `journal` of some moments before; its workers are on
@@ -664,13 +668,17 @@ class World:
                 turn = lane[0]
                 if turn.remember is not None:
                     self._may_crash()
-                    self.journal.setdefault(experiment, Journaled()).write(turn.remember)
+                    self.keep(turn.remember)
                     self.accepted.update(turn.accepted)
                 lane.popleft()
                 for effect in sorted(turn.effects, key=lambda each: not isinstance(each, fx.DeleteChunks)):
                     self._may_crash()
                     self.apply([effect])
                 self._outbox.journaled(experiment, turn.number)
+
+    def keep(self, remember: fx.Remember) -> None:
+        """Into the run's journal."""
+        self.journal.setdefault(remember.experiment, Journaled()).write(remember)
 
     def waits_for(self, experiment: str) -> int:
         """The newest turn that this run's journal has yet to take; 0 where it has all."""
@@ -687,7 +695,8 @@ class World:
         for effect in self.coordinator.handle(event, self.now_s):
             if isinstance(effect, fx.PrepareRun):
                 run_dir = effect.submit.run_dir
-                prepared = PreparedRun(effect, self.config, run_dir, run_dir + "/policy/p")
+                config = ExperimentConfig.model_validate_json(effect.submit.config_json)
+                prepared = PreparedRun(effect, config, run_dir, run_dir + "/policy/p")
                 effects += self._handle(RunPrepared(effect, prepared_experiment(prepared, self.now_s)))
             elif isinstance(effect, fx.ReadLog):
                 effects += self._handle(LogRead(effect.asked, LogText([], effect.is_over)))

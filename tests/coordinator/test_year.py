@@ -1,0 +1,82 @@
+"""A year of a service: what it keeps in memory and on disk, and what its turns cost, stays level.
+
+Bounds that take a year to be reached are lowered for the short form, which runs by default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from remuda.coordinator import assignments, experiments, failures, herd, herd_folder, leases, peers
+from remuda.tests.coordinator.year import Sizes, Year
+
+DEATHS_PER_STEP = 0.6
+MARGIN = 1.25
+"""By which the last fifth of the year may exceed its second fifth."""
+BYTES_PER_RUN = 1_500
+"""Of one that is over, at most."""
+LOWERED = {
+    (experiments, "PAST_KEPT"): 5,
+    (herd_folder, "FINISHED_SHOWN"): 5,
+    (assignments, "LEASES_KEPT"): 30,
+    (herd, "LOST_KEPT"): 5,
+    (leases, "NUMBERS_KEPT"): 10,
+    (failures, "WORKERS_KEPT"): 5,
+    (peers, "EXPIRES_S"): 2.0,
+    (peers, "EXPIRY_INTERVAL_S"): 0.5,
+}
+RESTARTS = pytest.mark.parametrize("restarts", [False, True], ids=["one coordinator", "many coordinators"])
+
+
+@RESTARTS
+def test_a_short_year(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarts: bool) -> None:
+    for (module, name), bound in LOWERED.items():
+        monkeypatch.setattr(module, name, bound)
+    year = live_through(tmp_path, runs=80, samples=20, restarts=restarts)
+    assert year.leases > 250
+    assert year.deaths > 50
+
+
+@pytest.mark.faults_long
+@pytest.mark.timeout(3_600)
+@RESTARTS
+def test_a_year(tmp_path: Path, restarts: bool) -> None:
+    year = live_through(tmp_path, runs=10_000, samples=100, restarts=restarts)
+    assert year.leases > 40_000
+    assert year.deaths > 20_000
+
+
+def live_through(folder: Path, *, runs: int, samples: int, restarts: bool) -> Year:
+    """So many runs that end, with so many looks at all sizes on the way."""
+    seen: list[Sizes] = []
+    with closing(Year(folder)) as year:
+        for sample in range(1, samples + 1):
+            while year.runs < runs * sample // samples:
+                year.go_on(DEATHS_PER_STEP)
+            seen.append(year.sizes(restart=restarts))
+            if sample in (samples // 10, samples):
+                came = f"{year.runs} runs {dict(year.ends)}, {year.leases} leases, {year.deaths} deaths"
+                print(f"after {came}, {year.crashes} restarts: {seen[-1]}")
+        bytes_per_run = year.bytes_per_run()
+    peaks = fifths(seen)
+    print(f"a row of {bytes_per_run:.0f} bytes for each run; peaks of each fifth: {peaks}")
+    assert year.ends["finished"] > runs / 2
+    assert bytes_per_run < BYTES_PER_RUN
+    grown = {name: each for name, each in peaks.items() if each[-1] > MARGIN * each[1]}
+    assert not grown, "grows with the years; peaks of each fifth"
+    return year
+
+
+def fifths(seen: Sequence[Sizes]) -> dict[str, list[int]]:
+    """The largest of each size in each fifth of the year."""
+    sizes = [asdict(each) for each in seen]
+    length = len(seen) // 5
+    return {
+        name: [max(each[name] for each in sizes[start : start + length]) for start in range(0, len(seen), length)]
+        for name in sizes[0]
+    }

@@ -23,6 +23,8 @@ from remuda.wire.messages import ChunkId, ChunkMeta, PolicyRef
 
 LARGEST_REWARD = 1e30
 """Rewards are learned from as float32, which ends at 3.4e38, and in sums."""
+LARGEST_OBSERVATION = 1e38
+"""Of those that stay float64: float32 ends there, and their squares must be finite in float64."""
 
 
 class CorruptExperienceError(ValueError):
@@ -39,8 +41,8 @@ class Collected:
     """A chunk of experience, ready to be written."""
 
     columns: dict[str, Array]
-    """By name; see NStepRows and SegmentRows. Observations are float32 or the space's integer type, actions the space's
-    type."""
+    """By name; see NStepRows and SegmentRows. Observations are float32 (or float64, see Actor.keeps_float64) or the
+    space's integer type, actions the space's type."""
     env_steps: int
     """Environment steps really taken for this chunk (resets not counted)."""
     policy: PolicyRef
@@ -118,7 +120,12 @@ class Rollout:
         self._timers = timers or Timers()
         observation, action = single_spaces(vector_env)
         self._trace = Trace(
-            observation, action, num_envs=vector_env.num_envs, kept=rows.kept, recorded=policy.recorded()
+            observation,
+            action,
+            num_envs=vector_env.num_envs,
+            kept=rows.kept,
+            recorded=policy.recorded(),
+            keeps_float64=policy.keeps_float64,
         )
         self._acted = [PolicyRef()] * rows.kept  # which policy acted, per kept slot
         self._episodes = EpisodeTotals(vector_env.num_envs)
@@ -229,6 +236,11 @@ class Rollout:
         )
         if seen.dtype.kind == "f":
             self._refuse(~np.isfinite(seen), "returned an observation that is not finite")
+        if seen.dtype == np.float64:
+            self._refuse(
+                np.abs(seen) > LARGEST_OBSERVATION,
+                f"returned an observation beyond {LARGEST_OBSERVATION:g}, too large to normalise",
+            )
         return real
 
     def _refuse(self, bad: Bools, problem: str) -> None:

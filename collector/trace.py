@@ -27,15 +27,18 @@ class Trace:
         num_envs: int,
         kept: int,
         recorded: Mapping[str, tuple[tuple[int, ...], str]] | None = None,
+        keeps_float64: bool = False,
     ) -> None:
-        """`recorded` is Policy.recorded: shape and dtype of what is kept of each action, by name."""
+        """`recorded` is Policy.recorded: shape and dtype of what is kept of each action, by name; `keeps_float64` is
+        Actor's."""
         self.kept = kept
         self.end = kept  # the next free slot
         self.num_envs = num_envs
         self.recorded: dict[str, Array] = {}
         """[time, env, …]: what the policy recorded of its actions, by name; 0 where it did not act."""
         self._recorded_layouts = dict(recorded or {})
-        self._layouts = (column_layout(observation, what="observation"), column_layout(action, what="action"))
+        seen = column_layout(observation, what="observation", keeps_float64=keeps_float64)
+        self._layouts = (seen, column_layout(action, what="action"))
         self._allocate(kept)
 
     def _allocate(self, slots: int) -> None:

@@ -217,7 +217,8 @@ class PpoConfig(ActorCriticConfig):
     normalize_advantages: bool = True
     """Bring the advantages of each batch to mean 0 and standard deviation 1."""
     normalize_observations: bool = False
-    """Bring observations to running mean 0 and standard deviation 1, clipped at 10."""
+    """Bring observations to running mean 0 and standard deviation 1, clipped at 10. Observations of float64 then stay
+    exact until their mean is subtracted, however large that is, and take twice the room in chunks and in memory."""
     normalize_rewards: bool = False
     """Divide rewards by the running standard deviation of the discounted return, clipped at 10."""
     target_kl: PositiveFloat | None = None
@@ -244,7 +245,8 @@ class ImpalaConfig(ActorCriticConfig):
     value_coefficient: NonNegativeFloat = 0.5
     """Weight of the squared value error in the loss."""
     normalize_observations: bool = False
-    """Bring observations to running mean 0 and standard deviation 1, clipped at 10."""
+    """Bring observations to running mean 0 and standard deviation 1, clipped at 10. Observations of float64 then stay
+    exact until their mean is subtracted, however large that is, and take twice the room in chunks and in memory."""
     normalize_rewards: bool = True
     """Divide rewards by the running standard deviation of the discounted return, clipped at 10."""
     anneal_env_steps: Positive | None = None

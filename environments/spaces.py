@@ -17,10 +17,11 @@ class UnsupportedSpaceError(ValueError):
     """The space is not one array of numbers per step, so no column can hold it."""
 
 
-def column_layout(space: Space, *, what: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def column_layout(space: Space, *, what: str, keeps_float64: bool = False) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Return the shape and dtype that one element of `space` has in a column.
 
-    Integers and booleans keep their dtype; every float becomes float32, which is what networks take.
+    Integers and booleans keep their dtype; every float becomes float32, which is what networks take, unless
+    `keeps_float64` asks for float64 where float32 would round.
 
     Raises UnsupportedSpaceError for Dict, Tuple, Text and other spaces that are not one array of fixed shape.
     """
@@ -34,7 +35,9 @@ def column_layout(space: Space, *, what: str) -> tuple[tuple[int, ...], np.dtype
         raise UnsupportedSpaceError(f"the {what} space {space} holds no number: give it a shape without 0")
     known = cast(Space, space)
     dtype = np.dtype(known.dtype)
-    return tuple(known.shape or ()), np.dtype(np.float32) if dtype.kind == "f" else dtype
+    if dtype.kind == "f":
+        dtype = np.dtype(np.float64 if keeps_float64 and dtype.itemsize > 4 else np.float32)
+    return tuple(known.shape or ()), dtype
 
 
 def space_structure(space: Space) -> dict[str, JsonValue]:

@@ -86,7 +86,7 @@ def evaluate(
     """
     if not envs:
         raise ValueError("an evaluation needs at least one environment")
-    shape, dtype = column_layout(envs[0].observation_space, what="observation")
+    shape, dtype = column_layout(envs[0].observation_space, what="observation", keeps_float64=policy.keeps_float64)
     waiting = deque(enumerate(seeds))
     playing = [_begin(index, env, waiting) for index, env in enumerate(envs[: len(seeds)])]
     episodes: dict[int, Episode] = {}

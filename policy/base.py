@@ -35,8 +35,9 @@ class Declaration:
     """What one row of experience is. `steps`: a transition, replayed. `segments`: policy.horizon_steps slots of time of
     one environment, used once; see policy/algorithms/actor_critic_policy.py."""
     columns: Mapping[str, str]
-    """Row columns and their dtypes that `learn` reads. Observations keep the dtype of their space ("observation");
-    actions ("action") are int64 where the space is Discrete and float32 where it is a Box."""
+    """Row columns and their dtypes that `learn` reads. Observations ("observation") are float32 where their space is of
+    floats (but see Actor.keeps_float64) and of the space's dtype elsewhere; actions ("action") are int64 where the
+    space is Discrete and float32 where it is a Box."""
     monitored: tuple[str, ...]
     """Names of the metrics that `learn` returns, in the order the logs show them."""
     loss_columns: Mapping[str, str]
@@ -57,6 +58,10 @@ class LearnResult:
 
 class Actor(ABC):
     """Whatever turns observations into actions."""
+
+    keeps_float64: bool = False
+    """Whether it is given observations of float64 as they are; a Policy has them recorded so too, in rows twice as
+    large. Otherwise they become float32, which is enough where nothing is subtracted from them."""
 
     @abstractmethod
     def act(

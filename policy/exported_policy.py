@@ -24,6 +24,8 @@ from remuda.storage.run_folder import MODEL, MODEL_INFO
 class ExportedPolicy(ValuingActor):
     """A model, as the evaluator plays policies: chance comes from numpy's generator, so that seeds repeat it."""
 
+    keeps_float64 = True  # it takes what the environment gives
+
     def __init__(self, folder: Path) -> None:
         """Load `folder`/model.pt. Raises CheckpointError where it is missing, damaged or of another format.
 

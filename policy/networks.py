@@ -136,11 +136,13 @@ class ActorCriticNetwork(nn.Module):
         return outputs
 
     def normalised(self, observations: torch.Tensor) -> torch.Tensor:
-        """Bring observations [n, features] to the scale that both perceptrons are for; images stay as they are."""
+        """Bring observations [n, features] to the scale that both perceptrons are for: float32, but float64 until the
+        mean is subtracted, if they are. Images stay as they are."""
         if self.observations is None or not self.normalizes:
             return observations
         mean, scale = self.observations.mean, (self.observations.variance + Moments.EPSILON).rsqrt()
-        return ((observations - mean.float()) * scale.float()).clamp(-CLIP, CLIP)
+        numbers = observations.dtype
+        return ((observations - mean.to(numbers)) * scale.to(numbers)).clamp(-CLIP, CLIP).float()
 
     def features(self, normalised: torch.Tensor) -> torch.Tensor:
         """What policy and value both read: normalised observations, or what the layers they share make of them."""

@@ -38,9 +38,11 @@ class PortablePolicy(nn.Module):
     """What `forward` gives: q_values, logits, action_mean."""
     normalisation: Normalisation | None = None
 
-    def __init__(self, observation: ObservationSpec, action: ActionSpec) -> None:
+    def __init__(self, observation: ObservationSpec, action: ActionSpec, *, normalises: bool = False) -> None:
+        """`normalises`: the network brings observations to a common scale before it reads them."""
         super().__init__()
         self._observation, self._action = observation, action
+        self._numbers = torch_dtype(observation.numbers(normalised=normalises))
         for name, bounds, unbounded in (("low", action.low, -math.inf), ("high", action.high, math.inf)):
             limits = [unbounded if bound is None else bound for bound in bounds]
             self.register_buffer(name, torch.tensor(limits, dtype=torch_dtype(action.dtype)), persistent=False)
@@ -69,7 +71,7 @@ class PortablePolicy(nn.Module):
                 return observation
             return observation.permute(0, *(axis + 1 for axis in spec.image_axes)).reshape(-1, *spec.image_shape)
         if spec.n is None:
-            return observation.flatten(1).float() * spec.scale
+            return observation.flatten(1).to(self._numbers) * spec.scale
         return nn.functional.one_hot(observation.long() - spec.start, spec.n).float()
 
     def to_environment(self, actions: torch.Tensor) -> torch.Tensor:
@@ -120,7 +122,7 @@ class PortableActorCritic(PortablePolicy):
         self, network: ActorCriticNetwork, observation: ObservationSpec, action: ActionSpec, *, scaled_rewards: bool
     ) -> None:
         """`scaled_rewards`: the network's values are in rewards divided by its running moments."""
-        super().__init__(observation, action)
+        super().__init__(observation, action, normalises=network.normalizes)
         self.network = network
         self.output_name = "logits" if action.n is not None else "action_mean"
         scale = float(network.returns.load().scale[0]) if scaled_rewards else 1.0

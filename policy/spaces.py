@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 _OBSERVATIONS = "Box of numbers or booleans (one axis at least, none of them empty), Discrete"
 _ACTIONS = "Discrete, Box of floats"
+
+Numbers = Literal["float32", "float64"]
+"""The type that observations which are numbers get, by numpy's name."""
 
 
 class UnsupportedSpaceError(ValueError):
@@ -92,11 +95,21 @@ class ObservationSpec:
         """What bytes that are no image are multiplied with, to lie between 0 and 1; other numbers stay as they are."""
         return 1.0 / (self.high or 1.0) if self.n is None and self.dtype == "uint8" else 1.0
 
-    def encode(self, observations: np.ndarray) -> np.ndarray:
-        """Turn [n, *shape] into what a network reads: float32 [n, features], flattened or one-hot; images as they are,
-        of three axes (see `image_axes`).
+    def numbers(self, *, normalised: bool) -> Numbers:
+        """The type in which `encode` is to give numbers: float32, which networks read.
 
-        Neither float32 rows nor images of three axes are copied. Raises ValueError for another shape.
+        Where they are `normalised` after it, float64 if float32 would round them: at 1e9 it knows only every 64th
+        number, so what varies there must stay exact until the mean is subtracted.
+        """
+        rounded = self.n is None and not np.can_cast(self.dtype, np.float32)
+        return "float64" if normalised and rounded else "float32"
+
+    def encode(self, observations: np.ndarray, numbers: Numbers = "float32") -> np.ndarray:
+        """Turn [n, *shape] into [n, features], flattened or one-hot; images stay as they are, of three axes (see
+        `image_axes`).
+
+        Numbers become of the type `numbers` (see there), one-hot rows are float32. Neither rows that have the type
+        already nor images of three axes are copied. Raises ValueError for another shape.
         """
         if observations.shape[1:] != self.shape:
             raise ValueError(
@@ -106,7 +119,7 @@ class ObservationSpec:
             ordered = observations.transpose(0, *(axis + 1 for axis in self.image_axes))
             return observations if len(self.shape) == 3 else ordered.reshape(-1, *self.image_shape)
         if self.n is None:
-            flat = observations.reshape(len(observations), self.features).astype(np.float32, copy=False)
+            flat = observations.reshape(len(observations), self.features).astype(numbers, copy=False)
             return flat if self.scale == 1.0 else flat * np.float32(self.scale)
         encoded = np.zeros((len(observations), self.n), np.float32)
         encoded[np.arange(len(observations)), observations - self.start] = 1.0

@@ -24,7 +24,7 @@ from remuda.policy.networks import ActorCriticNetwork
 from remuda.policy.normalisation import CLIP, running_returns
 from remuda.policy.portable import PortableActorCritic
 from remuda.policy.returns import Outcome
-from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.policy.spaces import ActionSpec, Numbers, ObservationSpec
 from remuda.policy.tensors import model_misfits, to_tensor
 
 
@@ -77,6 +77,7 @@ class ActorCritic(Algorithm):
         assert isinstance(config.policy, PpoConfig | ImpalaConfig), config.policy.type
         self.observation, self.action = observation, action
         self._shared, self._learner = config.policy, config.learner
+        self._numbers: Numbers = observation.numbers(normalised=config.policy.normalize_observations)
         self._device = torch.device(config.learner.device)
         self._network = self._make_network(seed)
         self._parameters = FlatParameters(self._network)
@@ -119,7 +120,8 @@ class ActorCritic(Algorithm):
             self._network.returns.store(returns)
             reward = (reward * returns.scale[0]).clip(-CLIP, CLIP).astype(np.float32)
         outcome = Outcome(reward, batch["terminated"], done, valid)
-        encoded = self.observation.encode(batch["obs"].reshape(segments * (slots + 1), *self.observation.shape))
+        seen = batch["obs"].reshape(segments * (slots + 1), *self.observation.shape)
+        encoded = self.observation.encode(seen, self._numbers)
         segment, slot = np.nonzero(valid)
         steps = segment * (slots + 1) + slot
         self._env_steps += len(steps)

@@ -30,7 +30,7 @@ from remuda.policy.distributions import Categorical, Gaussian
 from remuda.policy.images import ImageLayout, units
 from remuda.policy.inference import Inference
 from remuda.policy.normalisation import CLIP, Moments
-from remuda.policy.spaces import ActionSpec, ObservationSpec, UnsupportedSpaceError
+from remuda.policy.spaces import ActionSpec, Numbers, ObservationSpec, UnsupportedSpaceError
 from remuda.policy.weights import Dense, Weights, image_filters
 
 DECLARATION = Declaration(
@@ -105,10 +105,12 @@ class ActorCriticPolicy(Policy):
     ) -> None:
         """`chosen` and `device` are Inference's."""
         self._config, self._observation, self._action = config, observation, action
+        self.keeps_float64 = config.normalize_observations
+        self._numbers: Numbers = observation.numbers(normalised=config.normalize_observations)
         self._network = network_shape(config, observation)
         self._shapes = _shapes(self._network, observation.features, action)
         self._policy, self._value = Inference(chosen, device), Inference(device=device)
-        self._mean, self._scale = np.zeros(1, np.float32), np.ones(1, np.float32)
+        self._mean, self._scale = np.zeros(1, self._numbers), np.ones(1, self._numbers)
 
     def load_state(self, state: Arrays) -> None:
         """Act with these weights from now on. Raises StateMismatchError, and the old ones stay."""
@@ -121,7 +123,7 @@ class ActorCriticPolicy(Policy):
             self._log_std: NDArray[np.float32] = state["log_std"]
         if self._config.normalize_observations:
             observations = _moments(state, "observations")
-            self._mean, self._scale = observations.mean.astype(np.float32), observations.scale.astype(np.float32)
+            self._mean, self._scale = observations.mean.astype(self._numbers), observations.scale.astype(self._numbers)
         scale = _moments(state, "returns").scale[0] if self._config.normalize_rewards else 1.0
         self._return_std = np.float32(1.0 / scale)
 
@@ -171,9 +173,9 @@ class ActorCriticPolicy(Policy):
         return Gaussian(outputs, self._log_std) if self._action.n is None else Categorical(outputs)
 
     def _encoded(self, observations: np.ndarray) -> np.ndarray:
-        encoded = self._observation.encode(observations)
+        encoded = self._observation.encode(observations, self._numbers)
         if self._config.normalize_observations:
-            encoded = ((encoded - self._mean) * self._scale).clip(-CLIP, CLIP)
+            encoded = ((encoded - self._mean) * self._scale).clip(-CLIP, CLIP).astype(np.float32, copy=False)
         return encoded
 
     def _weights(self, state: Arrays, part: Literal["policy", "value"]) -> Weights:

@@ -36,6 +36,10 @@ def wide(rng: np.random.Generator, n: int) -> np.ndarray:
     return rng.normal(-50.0, 20.0, size=(n, 2, 3))
 
 
+def far_away(rng: np.random.Generator, n: int) -> np.ndarray:
+    return rng.normal(1e9, 2.0, size=(n, 4))
+
+
 def places(rng: np.random.Generator, n: int) -> np.ndarray:
     return rng.integers(5, 12, size=n)
 
@@ -50,6 +54,7 @@ def boards(rng: np.random.Generator, n: int) -> np.ndarray:
 
 VECTOR = ObservationSpec((4,), "float32")
 MATRIX = ObservationSpec((2, 3), "float64")
+FAR_AWAY = ObservationSpec((4,), "float64")
 PLACES = ObservationSpec((), "int64", n=7, start=5)
 FRAMES = ObservationSpec((4, 36, 40), "uint8", 0.0, 255.0)
 BOARDS = ObservationSpec((10, 10, 4), "bool", 0.0, 1.0)
@@ -62,6 +67,7 @@ CASES = {
     "dqn, frames": Case(DqnConfig(hidden=(16,)), FRAMES, FROM_MINUS_ONE, frames),
     "ppo, discrete": Case(PpoConfig(normalize_observations=True), VECTOR, FROM_MINUS_ONE, numbers),
     "ppo, continuous": Case(PpoConfig(normalize_observations=True, normalize_rewards=True), MATRIX, PUSH, wide),
+    "ppo, far away": Case(PpoConfig(normalize_observations=True), FAR_AWAY, TWO, far_away),
     "ppo, boards": Case(PpoConfig(hidden=(16,)), BOARDS, TWO, boards),
     "impala": Case(ImpalaConfig(normalize_observations=True), VECTOR, TWO, numbers),
     "impala, continuous": Case(ImpalaConfig(hidden=()), VECTOR, PUSH, numbers),

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from remuda.config.schema import DqnConfig
 from remuda.learner import checkpoint
 from remuda.policy import model_artifact
 from remuda.policy.algorithms import make_algorithm
@@ -96,7 +97,9 @@ def test_without_remuda_it_says_what_the_checkpoints_network_says(left: dict[str
     algorithm = make_algorithm(experiment(there.case), there.case.observation, there.case.action, seed=9)
     checkpoint.restore(checkpoint.load(there.checkpoint), algorithm)
     with torch.no_grad():
-        encoded = torch.tensor(there.case.observation.encode(there.seen))
+        normalised = not isinstance(there.case.policy, DqnConfig) and there.case.policy.normalize_observations
+        spec = there.case.observation
+        encoded = torch.tensor(spec.encode(there.seen, spec.numbers(normalised=normalised)))
         expected = algorithm.network.eval()(encoded).numpy()
     np.testing.assert_allclose(there.answers["forward"], expected, rtol=1e-6, atol=1e-6)
 

@@ -33,13 +33,13 @@ from remuda.coordinator.past_run import PastRun
 from remuda.coordinator.reachable import reachable
 from remuda.coordinator.registry import Limits
 from remuda.coordinator.run_books import RunBooks
-from remuda.coordinator.state import Coordinator
+from remuda.coordinator.state import UNKNOWN, Coordinator
 from remuda.coordinator.turn_watch import TurnWatch
 from remuda.coordinator.waker import Waker
 from remuda.logbook.lines import unforgeable
 from remuda.logbook.timers import Timers
 from remuda.wire import connection_file
-from remuda.wire.codec import CodecError, ProtocolMismatchError
+from remuda.wire.codec import CodecError, ProtocolMismatchError, TooEarlyError
 from remuda.wire.connection_file import ConnectionFile, ConnectionFileError
 from remuda.wire.envelope import Envelope
 from remuda.wire.messages import PROTOCOL_VERSION, CoordinatorLoad, Rejected
@@ -306,7 +306,11 @@ class Service:
             self._complain(f"to {send.peer!r}: {error}")
 
     def _refuse(self, event: Malformed) -> None:
-        """Tell a peer of another protocol so, in its own; say of other garbage only now and then that it came."""
+        """Tell a peer of another protocol so, in its own, and a worker that has outlived a coordinator to register; say
+        of other garbage only now and then that it came."""
+        if isinstance(event.error, TooEarlyError):
+            self._socket.send(event.peer, Envelope(0, 0, 1, UNKNOWN))
+            return
         self._complain(f"malformed message from {event.peer!r} (the {self._socket.malformed}. in all): {event.error}")
         if isinstance(event.error, ProtocolMismatchError):
             answer = Envelope(0, 0, 1, Rejected("protocol", str(event.error)))

@@ -73,7 +73,8 @@ from remuda.wire.messages import (
 
 _FROM_ANYBODY = (Register, *get_args(ClientMessage), ChunkReady, WorkerFailed, Bye)
 """Messages that mean something whoever says them: what a lost life collected or failed at counts all the same, once."""
-_UNKNOWN = Rejected("unknown", "not registered here (any more): register first")
+UNKNOWN = Rejected("unknown", "not registered here (any more): register first")
+"""What a worker is told whose messages mean nothing before it has registered."""
 _ANSWER_MAY_WAIT = (Submit, LogRequest)
 """For the disk. Every other message is answered when it was handled, or needs no more than an Ack."""
 _NOT_FOR_THE_DISK = (Ack, Beat, Register, Bye)
@@ -211,7 +212,7 @@ class Coordinator:
             worker.heard_s = now_s
         elif not isinstance(message, _FROM_ANYBODY):
             # Not acknowledged: a worker that has outlived a coordinator says it again once it is registered.
-            return [*self._peers.say_once(event.peer, _UNKNOWN, now_s)]
+            return [*self._peers.say_once(event.peer, UNKNOWN, now_s)]
         asked = Asked(event.peer, received.id)
         after = self._assignments.experiment_id(getattr(message, "lease", 0))
         effects = self._perform(self._dispatch(message, worker, asked, now_s), now_s, asked, after)

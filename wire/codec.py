@@ -58,6 +58,10 @@ class CodecError(ValueError):
     """A message that cannot be sent, or frames that are no message; the text says what is wrong and where in it."""
 
 
+class TooEarlyError(CodecError):
+    """It has arrays, which workers of the herd alone may send: its sender is not registered here (any more)."""
+
+
 class TooLargeError(CodecError):
     """A message larger than its sender may say."""
 

@@ -17,6 +17,7 @@ from remuda.wire.codec import (
     CodecError,
     Frame,
     Limits,
+    TooEarlyError,
     TooLargeError,
     decode,
     encode,
@@ -241,6 +242,8 @@ class RouterSocket(_EnvelopeSocket):
     def _understand(self, peer: bytes, frames: list[bytes]) -> Arrival | Malformed:
         plain = len(frames) == 2 and len(frames[1]) <= OF_STRANGERS.header_bytes
         limits = OF_STRANGERS if plain or not self.connections.is_worker(peer) else OF_WORKERS
+        if limits is OF_STRANGERS and len(frames) > 2 and sum(map(len, frames)) <= limits.header_bytes:
+            return Malformed(peer, TooEarlyError("arrays of somebody who is not registered"))
         event = self._decode(peer, frames, limits)
         if isinstance(event, Malformed) and isinstance(event.error, TooLargeError):
             self.connections.hang_up(peer)

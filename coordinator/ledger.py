@@ -82,7 +82,7 @@ class Ledger:
         """Count a chunk. False, and nothing changes, when it had been counted before. Raises UnknownLeaseError, and
         TooManyGapsError."""
         chunk, counted = meta.chunk, self._find(meta.chunk, lease)
-        if not counted.seen.add(chunk.sequence):
+        if self._is_counted(chunk) or not counted.seen.add(chunk.sequence):
             return False
         if counted.first < 0:
             counted.first = chunk.sequence
@@ -98,17 +98,27 @@ class Ledger:
         self._chunks += 1
 
     def has(self, chunk: ChunkId, lease: int) -> bool:
-        """Whether it was counted under this lease. Raises UnknownLeaseError."""
-        return chunk.sequence in self._find(chunk, lease).seen
+        """Whether it was counted, under this lease or another that is known. Raises UnknownLeaseError."""
+        self._find(chunk, lease)
+        return self._is_counted(chunk)
 
     def lacks(self, chunk: ChunkId) -> bool:
         """Whether a payload of this number is known not to be counted: its worker had a lease that is known, and it did
         not come under that one or any other. Of what came under forgotten leases nothing more is counted."""
-        counted = [self._leases[lease] for lease in self._of_life.get((chunk.worker, chunk.incarnation), ())]
-        number = chunk.sequence
-        if any(number in each.seen for each in counted):
+        if self._is_counted(chunk):
             return False
-        return any(0 <= each.first <= number for each in counted)
+        leases = self._of_life.get((chunk.worker, chunk.incarnation), ())
+        return any(0 <= self._leases[lease].first <= chunk.sequence for lease in leases)
+
+    def _is_counted(self, chunk: ChunkId) -> bool:
+        """Whether it came under any lease that is known. From lease to lease the numbers of a worker rise."""
+        for lease in reversed(self._of_life.get((chunk.worker, chunk.incarnation), ())):
+            seen = self._leases[lease].seen
+            if chunk.sequence in seen:
+                return True
+            if 0 <= seen.high_water < chunk.sequence:
+                return False
+        return False
 
     def _find(self, chunk: ChunkId, lease: int) -> _Counted:
         counted = self._leases.get(lease)

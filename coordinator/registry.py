@@ -99,6 +99,8 @@ class Worker:
     lease: int = 0
     """0: in the herd, free to be drawn."""
     stuck: bool = False
+    look_s: float = math.inf
+    """When the registry looks at it next."""
 
     def is_process(self, message: Register) -> bool:
         """Whether the one that registers is this very process, over another connection."""
@@ -203,6 +205,7 @@ class Registry:
         """A free worker holds this lease from now on."""
         worker.lease, worker.longest_s, worker.progressed_s = lease, longest_s, now_s
         self._note(worker)
+        self._plan_look(worker)
 
     def take_back(self, worker: Worker) -> None:
         """It holds no lease any more."""
@@ -216,7 +219,7 @@ class Registry:
         if former is not None:
             self.remove(former)
         self._workers[worker.uuid] = worker
-        heappush(self._looks, _Look(self._look_s(worker), worker))
+        self._plan_look(worker)
         self._counts[worker.role] += 1
         self._note(worker)
 
@@ -314,6 +317,7 @@ class Registry:
         recovered = worker.stuck and moved
         if recovered:
             worker.stuck = False
+        self._plan_look(worker)
         return recovered
 
     def forgive(self, silence_s: float, now_s: float) -> None:
@@ -355,15 +359,23 @@ class Registry:
         """Those to look at now; of the others nothing can be said that was not said before."""
         looks = self._looks
         while looks and looks[0].at_s <= now_s:
-            worker = heappop(looks).worker
-            if self._workers.get(worker.uuid) is worker:
+            look = heappop(looks)
+            worker = look.worker
+            if self._workers.get(worker.uuid) is worker and look.at_s == worker.look_s:
                 self._suspects[worker.uuid] = worker
         for worker in [*self._suspects.values()]:
-            look_s = self._look_s(worker)
-            if look_s > now_s:
+            worker.look_s = math.inf
+            if self._look_s(worker) > now_s:
                 del self._suspects[worker.uuid]
-                heappush(looks, _Look(look_s, worker))
+                self._plan_look(worker)
         return [*self._suspects.values()]
+
+    def _plan_look(self, worker: Worker) -> None:
+        """It has a lease now, or does something else: it may have to be looked at earlier than was planned."""
+        look_s = self._look_s(worker)
+        if look_s < worker.look_s:
+            worker.look_s = look_s
+            heappush(self._looks, _Look(look_s, worker))
 
     def _look_s(self, worker: Worker) -> float:
         """Before then it is neither lost, nor newly stuck, hopeless or overdue, if it goes on with what it does."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -82,6 +83,22 @@ def test_a_collector_that_is_lent_again_and_again_is_never_refused_and_leaves_no
     rows = ledger.rows_of_leases()
     assert [row.lease for row in rows] == [*range(4_991, 5_001)]
     assert all(len(row.gaps) <= 1 for row in rows)
+
+
+def test_a_chunk_that_comes_late_under_a_lease_that_is_over_counts_once_whatever_lease_it_is_said_under_again() -> None:
+    """Its worker was taken for lost, came back and was given another lease."""
+    ledger = Ledger()
+    ledger.open(1, WORKERS[0], 1)
+    for number in (0, 1):
+        assert ledger.accept(meta(0, 1, number), 1)
+    ledger.open(2, WORKERS[0], 1)
+    assert ledger.accept(meta(0, 1, 3), 2)
+    assert ledger.accept(meta(0, 1, 2), 1)
+    for number, lease in itertools.product((0, 1, 2, 3), (1, 2)):
+        assert ledger.has(ChunkId(WORKERS[0], 1, number), lease)
+        assert not ledger.accept(meta(0, 1, number), lease)
+    assert ledger.accept(meta(0, 1, 4), 2)
+    assert (ledger.chunks, ledger.env_step) == (5, 50)
 
 
 @given(st.data())

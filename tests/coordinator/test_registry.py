@@ -120,6 +120,21 @@ def test_a_worker_that_waits_or_has_no_work_is_never_stuck() -> None:
     assert registry.newly_stuck(210.0) == []
 
 
+def test_who_is_given_work_is_stuck_and_hopeless_after_the_limits_however_late_it_would_be_lost() -> None:
+    registry = Registry(Limits(lost_after_s=100.0, stuck_after_s=5.0, hopeless_after_s=20.0))
+    worker = admitted(registry)
+    registry.give(worker, 1, {"preparing": 50.0}, 1.0)
+    for second in range(1, 5):
+        beat(registry, worker, 0, float(second), phase="preparing")
+        assert registry.newly_stuck(float(second)) == []
+    for second in range(5, 10):
+        beat(registry, worker, 0, float(second))
+        assert registry.newly_stuck(float(second)) == []
+    assert registry.newly_stuck(10.5) == [worker]
+    assert registry.hopeless(24.0) == []
+    assert registry.hopeless(25.5) == [worker]
+
+
 LONGEST_S: dict[Phase, float] = {"preparing": 600.0, "saving": 900.0}
 
 

@@ -297,7 +297,7 @@ class Vicious(Horse):
 
 
 def make_vicious():
-    return Vicious(None, None)
+    return Vicious(None, None, 0.0)
 """
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -106,8 +106,6 @@ class ReplayIndex:
         self.removed_rows = 0
         self.ignored_priorities = 0
         """Priorities of rows that were evicted before their priority came back."""
-        self.quarantined: Counter[str] = Counter()
-        """How many chunks were quarantined, by reason."""
 
     # --- experience in --------------------------------------------------------------------------------------------
 
@@ -179,12 +177,8 @@ class ReplayIndex:
             deletable += self._drop(chunk)
         return rows - self.rows, deletable
 
-    def quarantine(self, file: str, reason: str) -> list[str]:
-        """Never draw a row of this payload file again, since it cannot be read; return what may be deleted now.
-
-        A file without live rows is only counted.
-        """
-        self.quarantined[reason] += 1
+    def quarantine(self, file: str) -> list[str]:
+        """Never draw a row of this payload file again, since it cannot be read; return what may be deleted now."""
         found = [chunk for chunk in self._chunks if chunk.meta.file == file]
         return self._drop(found[0]) if found else []
 

@@ -125,10 +125,10 @@ class Experience:
             self._added.append(IndexedChunk(inserted.first_row, meta))
         return Accepted(fresh=True, deletable=tuple(inserted.deletable))
 
-    def quarantine(self, file: str, reason: str) -> list[str]:
+    def quarantine(self, file: str) -> list[str]:
         """Never sample a payload file again that cannot be read; returns payload files that may go."""
         rows = self._index.rows
-        files = self._index.quarantine(file, reason)
+        files = self._index.quarantine(file)
         if self._on_policy is not None:
             self._on_policy.drop(rows - self._index.rows)
         return files

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
+
+from msgspec import structs
 
 from remuda.buffer.chunk import ChunkError, parse_name, read_meta
 from remuda.config.schema import ExperimentConfig
@@ -30,6 +33,18 @@ def counters_after(record: CheckpointRecord | None, recovered: Recovered | None)
         return Counters(record.env_step, record.train_iter, record.episode, record.policy.version, record.wall_s)
     known = recovered.memory.counters
     return Counters(known.env_step, record.train_iter, known.episode, known.policy_version, known.wall_s)
+
+
+def curves_hold_until(memory: RunMemory) -> Counters:
+    """Up to where the curves of a run hold that a coordinator which died had in hand.
+
+    How far a learner has come that works is journaled once a second: its curves are not cut. One that is not ready has
+    shown nothing, and what was shown beyond its beginning may be there still: the coordinator may have died before it
+    rewound the curves for it."""
+    leases = memory.experiment.leases.leases
+    begins = any(lease.holder.role == "learner" and not lease.over and not lease.ready for lease in leases)
+    known = memory.counters
+    return known if begins else structs.replace(known, train_iter=sys.maxsize)
 
 
 def with_payloads(recovered: Recovered, data: Path) -> Recovered:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from remuda.coordinator.effects import DeleteChunks, Level, Remember
+from remuda.coordinator.effects import DeleteChunks, Level, Remember, RewindCurves
 from remuda.coordinator.journal import JournalError
 from remuda.coordinator.run_book import RunEffect
 
@@ -42,7 +42,8 @@ class Turn:
 
 @dataclass(frozen=True)
 class Journaled:
-    """All turns up to this one are in the run's journal, and what they delete is deleted."""
+    """All turns up to this one are in the run's journal, what they delete is deleted, and curves are rewound for the
+    learner that begins."""
 
     experiment: str
     number: int
@@ -82,7 +83,8 @@ class _GivenUpError(Exception):
 
 
 class Lane:
-    """Writes what it is given in order: first the journal, then deletions, then it tells so, then all else.
+    """Writes what it is given in order: first the journal, then deletions and rewound curves, then it tells so, then
+    all else.
 
     `put` and the properties are for the coordinator's thread; nothing in them waits for the disk.
     """
@@ -221,14 +223,12 @@ class Lane:
         remembered = [turn.remember for turn in turns if turn.remember is not None]
         if remembered:
             self._insist(lambda: self._writer.journal(remembered))
-        effects = [effect for turn in turns for effect in turn.effects]
-        for effect in effects:  # before anybody is answered: who is answered writes the next file
-            if isinstance(effect, DeleteChunks):
-                self._carry_out(effect)
+        first, later = _before_anybody_is_answered([effect for turn in turns for effect in turn.effects])
+        for effect in first:
+            self._carry_out(effect)
         self._tell(Journaled(self.experiment, turns[-1].number))
-        for effect in effects:
-            if not isinstance(effect, DeleteChunks):
-                self._carry_out(effect)
+        for effect in later:
+            self._carry_out(effect)
         with self._changed:
             for _ in turns:
                 self._turns.popleft()
@@ -251,3 +251,13 @@ class Lane:
             else:
                 self._refusal, self._since_s = None, self._clock()
                 return
+
+
+def _before_anybody_is_answered(
+    effects: Sequence[RunEffect | HerdSay],
+) -> tuple[list[RunEffect | HerdSay], list[RunEffect | HerdSay]]:
+    """What comes first, and the rest. Who is answered writes the next payload file; and a learner that is told to begin
+    finds its curves rewound, with all that was shown before it."""
+    rewound = max((i for i, effect in enumerate(effects) if isinstance(effect, RewindCurves)), default=-1) + 1
+    deletions = [effect for effect in effects[rewound:] if isinstance(effect, DeleteChunks)]
+    return [*effects[:rewound], *deletions], [e for e in effects[rewound:] if not isinstance(e, DeleteChunks)]

@@ -181,10 +181,9 @@ class Reception:
         return [self._tell_of(which, message), *self.team.failed(lease)]
 
     def _hung(self, message: WorkerFailed, now_s: float) -> list[Step]:
-        """A worker that was given up says what it was doing all the time."""
+        """A worker that was given up says where it hangs; or one that was replaced says that it failed."""
         first = self.leases.last_word(message.lease)
-        hung = message.error.startswith("dismissed: ")  # else it had been replaced, and failed at that
-        if first and hung and not self.standing.over:
+        if first and message.hung and not self.standing.over:
             self.failures.counted(now_s)
             self._give_up_if_hopeless(f"workers hang: {message.error}", now_s)
         return [self._tell_of(f"lease {message.lease}", message)]

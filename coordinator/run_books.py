@@ -12,7 +12,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from msgspec import structs
 from pydantic import ValidationError
 
 from remuda.buffer.chunk import sweep_orphans
@@ -23,6 +22,7 @@ from remuda.coordinator.events import PreparedRun, Recovered, RunRefused
 from remuda.coordinator.going_on import (
     catch_up,
     counters_after,
+    curves_hold_until,
     payload_files,
     policy_file_of,
     resumed_at,
@@ -165,9 +165,7 @@ class RunBooks:
             if state != "queued":
                 checkpoints = CheckpointIndex(folder.ckpt)
                 catch_up(checkpoints, recovered.memory)
-                # How far a learner that is alive has come is journaled once a second: its curves are not cut.
-                counters = structs.replace(recovered.memory.counters, train_iter=EVERYTHING.train_iter)
-                log = open_logbook(folder, config, counters)
+                log = open_logbook(folder, config, curves_hold_until(recovered.memory))
                 undo.callback(log.close)
                 show_again(log, recovered.memory, config)
                 recovered = with_payloads(recovered, folder.data)

@@ -156,7 +156,7 @@ class Supply:
 
     def unreadable(self, message: ChunkUnreadable) -> list[Step]:
         """The learner cannot read a payload."""
-        files = self._experience.quarantine(message.file, message.reason)
+        files = self._experience.quarantine(message.file)
         text = f"payload {message.file} is not sampled any more: {message.reason}"
         return [Say(self._experiment, text, "warning"), *self._delete(files)]
 

@@ -53,7 +53,7 @@ class Memory:
             try:
                 self._ring.write(chunk.first_row, read_chunk(data / chunk.meta.file, chunk.meta))
             except ChunkError as error:
-                self._payloads.retire(self._experience.quarantine(chunk.meta.file, str(error)))
+                self._payloads.retire(self._experience.quarantine(chunk.meta.file))
                 damaged(f"payload {chunk.meta.file} is left out: {error}")
         self._payloads.retire(self._experience.confirm_loaded(self._ring.next_row))
 

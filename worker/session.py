@@ -226,7 +226,8 @@ class Session:
 
     def _say_where_it_hangs(self, reason: str, now_s: float) -> None:
         """Said once, and as well as can be: the main thread is lost, and the process ends in any case."""
-        failed = WorkerFailed(self._pulse.lease, shortened(f"dismissed: {reason}"), stacks()[-LONGEST_STACKS:])
+        error, where = shortened(f"dismissed: {reason}"), stacks()[-LONGEST_STACKS:]
+        failed = WorkerFailed(self._pulse.lease, error, where, hung=True)
         with contextlib.suppress(CodecError):
             self._socket.send(self._channel.post(failed, now_s))
 

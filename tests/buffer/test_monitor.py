@@ -87,7 +87,7 @@ def test_throughput_is_the_difference_to_the_last_table() -> None:
         period_s=61.5, pushed_in=14, sampled_out=32, removed=4, current_have=10
     )
     assert monitor.throughput(1100.0) is None
-    index.quarantine(meta_of(1, 6).file, "missing")
+    index.quarantine(meta_of(1, 6).file)
     later = monitor.throughput(1121.5)
     assert later == ThroughputStatistics(60.0, pushed_in=0, sampled_out=0, removed=6, current_have=4)
 

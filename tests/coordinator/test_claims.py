@@ -14,6 +14,7 @@ from remuda.buffer.chunk import chunk_name
 from remuda.coordinator import effects as fx
 from remuda.coordinator.claims import NOBODY, Speaker, speaker_at
 from remuda.coordinator.events import Received
+from remuda.coordinator.experiment import Experiment
 from remuda.tests.coordinator.configs import config, short_config
 from remuda.tests.coordinator.simulation import Worker, World
 from remuda.wire.channel import Channel
@@ -151,6 +152,21 @@ def test_nobody_fails_in_the_name_of_another() -> None:
         assert len(say(world, unknown_peer(), WorkerFailed(lease, "dismissed: no", "nowhere"))) == 1  # an Ack
     assert of(world, "learner").lease == lease
     assert world.experiment().state == "running"
+
+
+@pytest.mark.parametrize("hung", [True, False])
+def test_a_worker_that_was_given_up_counts_as_a_failure_where_it_hung_whatever_its_text(hung: bool) -> None:
+    world = busy_world()
+    lost = of(world, "collector")
+    lease = lost.lease
+    world.kill(lost)
+    while any(worker.uuid == lost.uuid for worker in world.coordinator.registry):
+        world.step()
+    failed = WorkerFailed(lease, "dismissed: no", "in env.step", hung=hung)
+    say(world, unknown_peer(lost.uuid, lost.incarnation), failed)
+    [experiment] = world.coordinator.experiments
+    assert isinstance(experiment, Experiment)
+    assert experiment.memory(world.now_s).failures == int(hung)
 
 
 def test_a_failure_that_is_said_again_is_one_failure() -> None:

@@ -13,22 +13,24 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.coordinator import herd_folder
-from remuda.coordinator.effects import Asked, CloseRun, PrepareRun, Remember
+from remuda.coordinator.effects import Asked, CloseRun, Emit, PrepareRun, Remember
 from remuda.coordinator.events import PreparedRun, TakenUp
 from remuda.coordinator.events import Recovered as BareRun
 from remuda.coordinator.experiment import Experiment
 from remuda.coordinator.herd_folder import HerdFolder
 from remuda.coordinator.identity import Identity
 from remuda.coordinator.journal import JournalDamagedError, RunJournal
-from remuda.coordinator.memory import FORMAT, ResultMemory, RunMemory
+from remuda.coordinator.memory import FORMAT, Changes, HolderMemory, LeaseMemory, ResultMemory, Rows, RunMemory
 from remuda.coordinator.past_run import PastRun
 from remuda.coordinator.recollection import recollected
 from remuda.coordinator.run_books import RunBooks
 from remuda.logbook.progress import ProgressRow
+from remuda.logbook.training_reports import BufferSampleReport
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.existing_folder import OnExists
 from remuda.storage.ownership import FolderOwnedError
 from remuda.storage.run_folder import RunFolder
+from remuda.tests.buffer.chunks import WORKER
 from remuda.tests.coordinator.writing import carry_out, journal
 from remuda.tests.logbook.event_reader import curves
 from remuda.tests.worker.leases import small_config
@@ -92,6 +94,46 @@ def test_runs_are_found_again_in_order_with_their_journals(tmp_path: Path) -> No
     herd.close()
     for _ in range(2):  # looking changes nothing
         assert [run.memory for run in recover(tmp_path)] == [turn.memory for turn in turns]
+
+
+def drawn(train_iter: int) -> BufferSampleReport:
+    return BufferSampleReport(
+        train_iter=train_iter,
+        env_step=0,
+        sample_count=1,
+        use_avg=1.0,
+        use_max=1.0,
+        priority_avg=1.0,
+        priority_max=1.0,
+        priority_min=1.0,
+        staleness_avg=1.0,
+        staleness_max=1.0,
+    )
+
+
+@pytest.mark.parametrize("ready", [False, True])
+def test_curves_are_rewound_for_a_learner_that_begins_though_the_coordinator_died_before_it_did_so(
+    tmp_path: Path, ready: bool
+) -> None:
+    """They had come to update 900 when it was lost; another begins at 500. Once that is ready, it was done, and the
+    newest points are its own."""
+    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
+    turn = in_state(submitted(books, FIRST, "one"), "running")
+    known = turn.memory.experiment
+    holder = HolderMemory(7, WORKER, 1, "learner", "here", 1)
+    leases = replace(known.leases, leases=[LeaseMemory(holder, 0, 1, ready, draining=False, over=False)])
+    known = replace(known, leases=leases, supply=replace(known.supply, train_iter=500))
+    turn = altered(turn, memory=replace(turn.memory, experiment=known))
+    herd.note(turn)
+    journal(books, altered(turn, changes=Changes(lease=Rows(tuple(leases.leases)), whole=True)))
+    for train_iter in (400, 500, 600, 900):
+        carry_out(books, Emit(FIRST, drawn(train_iter)))
+    books.close()
+    herd.close()
+    [taken_up] = recover(tmp_path)
+    assert taken_up.memory.experiment.leases.leases == leases.leases
+    steps = [step for step, _ in curves(RunFolder(tmp_path / "one").buffer_tb)["buffer_iter/use_avg"]]
+    assert steps == ([400, 500, 600, 900] if ready else [400, 500])
 
 
 def test_a_run_that_is_over_costs_one_row_and_its_folder_is_not_looked_at(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from remuda.coordinator.effects import DeleteChunks, Remember, Say
+from remuda.coordinator.effects import DeleteChunks, Remember, RewindCurves, Say
 from remuda.coordinator.lane import HerdSay, Journaled, Lane, LaneBroken, Turn
 from remuda.coordinator.run_book import RunEffect
 from remuda.tests.patience import HANG_S
@@ -107,6 +107,17 @@ def test_a_turn_is_journaled_then_what_it_deletes_is_deleted_then_it_is_told_the
     scene.rest()
     assert scene.writer.done == [(1,), DELETION, LINE, "close"]
     assert scene.told.all == [Journaled(ID, 1)]
+
+
+def test_curves_are_rewound_after_all_that_was_shown_before_and_before_the_learner_is_told_to_begin() -> None:
+    writer, clock = Writer(), Clock()
+    writer.gate.set()
+    lane = Lane(ID, writer, writer.done.append, clock)
+    rewound, after = RewindCurves(ID, 500), Say(ID, "after")
+    lane.put(Turn(1, remember(1), [LINE, rewound, after, DELETION]))
+    lane.rest()
+    assert lane.join(clock.now_s + HANG_S)
+    assert writer.done == [(1,), LINE, rewound, DELETION, Journaled(ID, 1), after, "close"]
 
 
 def test_turns_that_come_while_the_disk_is_busy_share_a_commit(scene: Scene) -> None:

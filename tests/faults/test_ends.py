@@ -27,6 +27,7 @@ from remuda.tests.parallel.command import REMUDA, Command
 from remuda.tests.parallel.reading import index, pids, progress, table, texts
 from remuda.tests.parallel.user_folder import CONFIG, HELD, UserFolder
 from remuda.tests.patience import HANG_S, until, until_ended
+from remuda.wire.messages import PROTOCOL_VERSION
 from remuda.worker.life import SAME_REQUEST_S
 
 pytestmark = pytest.mark.processes
@@ -72,16 +73,16 @@ def test_a_worker_of_another_protocol_leaves_with_exit_code_3(herds: Herds, tmp_
     herd.coordinator()
     bystander = register(str(uuid4()))
     lying = tmp_path / "lying.json"
-    lying.write_text(json.dumps(json.loads(herd.connection_file.read_text()) | {"protocol": 2}))
+    lying.write_text(json.dumps(json.loads(herd.connection_file.read_text()) | {"protocol": PROTOCOL_VERSION + 1}))
     lying.chmod(0o600)
     with link(herd, bystander) as undisturbed:
         undisturbed.start(HANG_S)
         by_file = herd.start("other", sys.executable, "-c", SPEAKS, 0, herd.connection_file)
-        by_word = herd.start("other", sys.executable, "-c", SPEAKS, 2, lying)
+        by_word = herd.start("other", sys.executable, "-c", SPEAKS, PROTOCOL_VERSION + 1, lying)
         assert (by_file.wait(HANG_S), by_word.wait(HANG_S)) == (3, 3), herd.said()
         assert [member.uuid for member in herd.members()] == [bystander.worker]
     said = herd.said()
-    assert "the coordinator speaks protocol 1, this Remuda protocol 0" in said
+    assert f"the coordinator speaks protocol {PROTOCOL_VERSION}, this Remuda protocol 0" in said
     assert said.count("is not started again: it was refused") == 2
     herd.shut_down()
 

@@ -43,6 +43,7 @@ from remuda.wire.messages import (
 )
 
 UUID = "01234567-89ab-cdef-0123-456789abcdef"
+OPENING = b"R" + bytes([PROTOCOL_VERSION])
 
 
 def batches(rows: Any, weights: Any) -> Batches:
@@ -150,7 +151,7 @@ def test_golden_bytes() -> None:
     assert as_bytes(
         encode(Envelope(7, 0, 6, ChunkAccepted(ChunkId(UUID, 2, 9), 128, PolicyRef(1, 3, 40), {"eps": 0.5})))
     ) == [
-        b"R\x01",
+        b"R\x02",
         b"\x94\x07\x00\x06\x86\xa4type\xadChunkAccepted"
         b"\xa5chunk\x83\xa6worker\xd9$" + UUID.encode() + b"\xabincarnation\x02\xa8sequence\x09"
         b"\xb0credit_env_steps\xcc\x80\xa6policy\x83\xa5epoch\x01\xa7version\x03\xaatrain_iter\x28"
@@ -286,11 +287,11 @@ FOUR = bytes(4)
 )
 def test_lying_array_references_are_refused(rows: object, arrays: list[bytes], reason: str) -> None:
     with pytest.raises(CodecError, match=reason):
-        decode([b"R\x01", header(rows), *arrays])
+        decode([OPENING, header(rows), *arrays])
 
 
 def test_an_honest_array_reference_is_taken() -> None:
-    assert isinstance(decode([b"R\x01", header((0, "<i8", (1,))), EIGHT, FOUR]).message, Batches)
+    assert isinstance(decode([OPENING, header((0, "<i8", (1,))), EIGHT, FOUR]).message, Batches)
 
 
 GOOD = as_bytes(encode(wrap(Ack())))[1]
@@ -300,23 +301,23 @@ GOOD = as_bytes(encode(wrap(Ack())))[1]
     ("frames", "reason"),
     [
         ([], "at least 2 frames, not 0"),
-        ([b"R\x01"], "at least 2 frames, not 1"),
+        ([OPENING], "at least 2 frames, not 1"),
         ([b"", GOOD], "does not speak Remuda's protocol"),
         ([b"GET / HTTP/1.1\r\n", GOOD], "frame 0 is b'GET'"),
-        ([b"R\x01\x00", GOOD], "does not speak"),
-        ([b"R\x01", b""], "malformed message"),
-        ([b"R\x01", b"\xc1"], "malformed message"),
-        ([b"R\x01", GOOD + b"\x00"], "malformed message: .*trailing"),
-        ([b"R\x01", b"\xdd\xff\xff\xff\xff"], "malformed message"),
-        ([b"R\x01", b"\xc6\xff\xff\xff\xff"], "malformed message"),
-        ([b"R\x01", b"\x91" * 100_000], "malformed message"),
-        ([b"R\x01", b"\x94\x00\x00\x00" + b"\x81\xa1a" * 100_000], "malformed message"),
-        ([b"R\x01", msgspec.msgpack.encode([1, 0, 1, {"type": "Explode"}])], "Invalid value 'Explode' - at `"),
-        ([b"R\x01", msgspec.msgpack.encode([1, 0, 1, {}])], "missing required field `type`"),
-        ([b"R\x01", msgspec.msgpack.encode([1, 0, 1, {"type": "Ack", "x": 1}])], "unknown field `x`"),
-        ([b"R\x01", msgspec.msgpack.encode([-1, 0, 1, {"type": "Ack"}])], r">= 0 - at `\$\[0\]"),
-        ([b"R\x01", msgspec.msgpack.encode([1, 0, {"type": "Ack"}])], "malformed message"),
-        ([b"R\x01", msgspec.msgpack.encode([1, 0, 1, {"type": "StatusRequest", "experiment": b"x"}])], "got `bytes`"),
+        ([OPENING + b"\x00", GOOD], "does not speak"),
+        ([OPENING, b""], "malformed message"),
+        ([OPENING, b"\xc1"], "malformed message"),
+        ([OPENING, GOOD + b"\x00"], "malformed message: .*trailing"),
+        ([OPENING, b"\xdd\xff\xff\xff\xff"], "malformed message"),
+        ([OPENING, b"\xc6\xff\xff\xff\xff"], "malformed message"),
+        ([OPENING, b"\x91" * 100_000], "malformed message"),
+        ([OPENING, b"\x94\x00\x00\x00" + b"\x81\xa1a" * 100_000], "malformed message"),
+        ([OPENING, msgspec.msgpack.encode([1, 0, 1, {"type": "Explode"}])], "Invalid value 'Explode' - at `"),
+        ([OPENING, msgspec.msgpack.encode([1, 0, 1, {}])], "missing required field `type`"),
+        ([OPENING, msgspec.msgpack.encode([1, 0, 1, {"type": "Ack", "x": 1}])], "unknown field `x`"),
+        ([OPENING, msgspec.msgpack.encode([-1, 0, 1, {"type": "Ack"}])], r">= 0 - at `\$\[0\]"),
+        ([OPENING, msgspec.msgpack.encode([1, 0, {"type": "Ack"}])], "malformed message"),
+        ([OPENING, msgspec.msgpack.encode([1, 0, 1, {"type": "StatusRequest", "experiment": b"x"}])], "got `bytes`"),
     ],
 )
 def test_garbage_is_refused(frames: list[bytes], reason: str) -> None:
@@ -327,7 +328,7 @@ def test_garbage_is_refused(frames: list[bytes], reason: str) -> None:
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.binary(max_size=60), max_size=5))
 def test_random_frames_are_refused(frames: list[bytes]) -> None:
-    for attempt in (frames, [b"R\x01", *frames]):
+    for attempt in (frames, [OPENING, *frames]):
         with pytest.raises(CodecError):
             decode(attempt)
 

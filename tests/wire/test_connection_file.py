@@ -32,7 +32,7 @@ def test_golden_text(tmp_path: Path) -> None:
     write(tmp_path / "connection.json", CONNECTION)
     assert (tmp_path / "connection.json").read_text() == (
         '{\n  "coordinator": "01234567-89ab-cdef-0123-456789abcdef",\n  "address": "tcp://127.0.0.1:4711",\n'
-        '  "protocol": 1,\n  "host": "node-7",\n  "pid": 123,\n  "epoch": 2\n}\n'
+        '  "protocol": 2,\n  "host": "node-7",\n  "pid": 123,\n  "epoch": 2\n}\n'
     )
 
 
@@ -86,7 +86,10 @@ def changed(**fields: object) -> bytes:
         (changed(address="tcp://host/x:1"), r"\$\.address"),
         (changed(pid=-1), r"\$\.pid"),
         (changed(epoch="2"), r"\$\.epoch"),
-        (changed(protocol=PROTOCOL_VERSION + 1), "speaks protocol 2, this Remuda protocol 1; install the same version"),
+        (
+            changed(protocol=PROTOCOL_VERSION + 1),
+            f"speaks protocol {PROTOCOL_VERSION + 1}, this Remuda protocol {PROTOCOL_VERSION}; install the same",
+        ),
     ],
 )
 def test_malformed_content_is_refused_with_its_place(tmp_path: Path, content: bytes, reason: str) -> None:

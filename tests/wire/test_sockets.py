@@ -230,7 +230,8 @@ def test_what_nobody_takes_is_cut_off(router: RouterSocket, monkeypatch: pytest.
     monkeypatch.setattr(connections, "MOST_OF_STRANGERS_BYTES", 1 << 20)
     router.connections.is_worker = lambda peer: False
     with shaken_hands(router.address) as bare:
-        message = b"\x01\x02R\x01" + b"\x02" + (100_000).to_bytes(8, "big") + bytes(100_000)
+        opening = bytes(encode(wrap(Ready(1)))[0])
+        message = b"\x01\x02" + opening + b"\x02" + (100_000).to_bytes(8, "big") + bytes(100_000)
         with contextlib.suppress(OSError):
             for _ in range(200):
                 router.look_after(0.0)
@@ -244,8 +245,8 @@ def test_what_nobody_reads_is_cut_off(router: RouterSocket, monkeypatch: pytest.
     monkeypatch.setattr(connections, "MOST_FOR_STRANGERS_BYTES", 1 << 20)
     router.connections.is_worker = lambda peer: False
     with shaken_hands(router.address) as bare:
-        header = encode(wrap(Ready(1)))[1]
-        bare.sendall(b"\x01\x02R\x01\x00" + bytes([len(header)]) + bytes(header))
+        opening, header = map(bytes, encode(wrap(Ready(1))))
+        bare.sendall(b"\x01\x02" + opening + b"\x00" + bytes([len(header)]) + header)
         assert next_of(router) == Arrival(b"bare", wrap(Ready(1)))
         router.look_after(0.0)
         told = [router.send(b"bare", wrap(Rejected("unknown", "x" * 100_000))) for _ in range(200)]

@@ -425,7 +425,9 @@ def start_and_close(connection: ConnectionFile, deadline_s: float) -> None:
 
 def test_a_coordinator_of_another_version_is_refused_by_the_worker() -> None:
     connection, thread = raw_router(answer=[b"R\x09", b"whatever version 9 says"])
-    with pytest.raises(RefusedError, match="speaks protocol 9, this process protocol 1; install the same") as caught:
+    with pytest.raises(
+        RefusedError, match=f"speaks protocol 9, this process protocol {PROTOCOL_VERSION}; install the same"
+    ) as caught:
         start_and_close(connection, HANG_S)
     assert caught.value.code == "protocol"
     thread.join()

@@ -189,7 +189,7 @@ __all__ = [
     "shortened",
 ]
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 """Raised whenever a message changes its shape; both sides must agree."""
 
 WorkerMessage = (

@@ -210,6 +210,8 @@ class WorkerFailed(Message, frozen=True):
     traceback: LongText
     hopeless: bool = False
     """Another worker would fail alike: the run is over."""
+    hung: bool = False
+    """No exception: its work did not let go, and it says where it hangs before its process ends."""
 
 
 class Bye(Message, frozen=True):

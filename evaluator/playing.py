@@ -49,6 +49,8 @@ def run_policy(
 class _OneByOne(Actor):
     """Asks the function for each observation."""
 
+    keeps_float64 = True  # a function of a policy that normalises needs every digit
+
     def __init__(self, get_action: Callable[[object], object]) -> None:
         self._get_action = get_action
 

@@ -18,7 +18,9 @@ from remuda.buffer.ring import ColumnRing
 from remuda.collector.rollout import Collected, CorruptExperienceError, Rollout
 from remuda.collector.rows import SegmentRows
 from remuda.config.schema import ImpalaConfig, PpoConfig
+from remuda.environments.seeding import episode_seed
 from remuda.evaluator.evaluate import evaluate
+from remuda.evaluator.playing import run_policy
 from remuda.policy.algorithms import make_policy
 from remuda.policy.base import Actor, Algorithm, Policy
 from remuda.policy.exported_policy import ExportedPolicy
@@ -193,6 +195,20 @@ def test_an_evaluation_shows_the_policy_what_the_environment_gave() -> None:
     first, _ = env.reset(seed=5)
     evaluate([env], watching, seeds=[5], rng=np.random.default_rng(0), max_episode_steps=2)
     np.testing.assert_array_equal(watching.seen[0][0], first)
+    env.close()
+
+
+def test_a_function_that_acts_is_shown_it_too() -> None:
+    seen: list[object] = []
+    env = Far()
+    first, _ = env.reset(seed=episode_seed(5, 0))
+
+    def get_action(observation: object) -> int:
+        seen.append(observation)
+        return 0
+
+    run_policy(env, get_action, episodes=1, max_episode_steps=1, seed=5, say=lambda _: None)
+    np.testing.assert_array_equal(np.asarray(seen[0]), first)
     env.close()
 
 

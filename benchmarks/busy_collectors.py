@@ -19,6 +19,7 @@ from uuid import UUID, uuid4
 from remuda.benchmarks.figure import Figure, Goal, to_json
 from remuda.buffer.chunk import chunk_name
 from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.credit import CHUNKS_AHEAD, GRANTS_PER_TURN
 from remuda.coordinator.effects import Effect, PrepareRun, Send
 from remuda.coordinator.events import Event, PreparedRun, Received, RunPrepared, Tick
 from remuda.coordinator.journal import RunJournal
@@ -193,7 +194,8 @@ def _play(herd: Herd) -> None:
     published = PolicyPublished(learner.lease, PolicyRef(learner.epoch, 0, 0))
     herd.say("policy published", iter([learner.says(published, herd.now_s)]))
     herd.turn("learner ready, all credited", [learner.says(Ready(learner.lease), herd.now_s)])
-    herd.tick("tick")
+    for _ in range(1 + CHUNKS_AHEAD * len(herd.collectors) // GRANTS_PER_TURN):
+        herd.tick("learner ready, all credited")
     for _ in range(ROUNDS):
         herd.beat()
         herd.say("chunks", (worker.announces(herd.now_s) for worker in herd.collectors))

@@ -14,6 +14,9 @@ ANNOUNCED_AHEAD = 64
 its credit is at most one ahead; the rest forgives chunks of an odd size."""
 CHUNKS_AHEAD = 2
 """Chunks a collector may have in the works: one being collected while the one before is announced."""
+GRANTS_PER_TURN = 1_000
+"""Chunks handed out at once. When the learner of a large run becomes ready all its collectors wait, and the messages to
+ten thousand of them would take a tenth of a second: the rest follows with the next message or tick."""
 SPARE_TURNS = 64
 """Turns that are out of date and kept all the same, besides one for each collector."""
 
@@ -100,11 +103,14 @@ class CreditBook:
         """Hand out chunks while `allowance` environment steps exceed what is outstanding; those with least go first.
 
         Returns the leases whose grant grew. May exceed the allowance by less than one chunk, so that a small one never
-        brings everything to a halt.
+        brings everything to a halt. Hands out no more than GRANTS_PER_TURN: to be called again soon.
         """
         grown: set[int] = set()
         free = allowance - self._outstanding
-        while free > 0 and (lease := self._next()) is not None:
+        for _ in range(GRANTS_PER_TURN):
+            lease = self._next() if free > 0 else None
+            if lease is None:
+                break
             account = self._accounts[lease]
             self._grants += 1
             account.granted_as = self._grants

@@ -289,7 +289,8 @@ class Experiment:
         if self.over or self.state == "queued":
             return []  # the run folder is closed; its time stands still
         self._supply.note_rates(now_s)
-        return self._buffer_reports(now_s) + self._vital_signs(now_s) + self._go_on(now_s)
+        reports = self._buffer_reports(now_s) + self._vital_signs(now_s)
+        return reports + self._supply.extend_credit() + self._go_on(now_s)
 
     def _go_on(self, now_s: float) -> list[Step]:
         """What is due now: a row of progress.txt, a save; the end, and its next stage."""

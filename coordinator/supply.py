@@ -177,7 +177,7 @@ class Supply:
         return exploration(self._config, env_step=self._experience.env_step)
 
     def extend_credit(self) -> list[Step]:
-        """Let collectors go as far as the buffer and the budget allow."""
+        """Let collectors go as far as the buffer and the budget allow; many of them over several turns."""
         return self._tell_credit(self._grow_credit())
 
     # --- over a restart ---

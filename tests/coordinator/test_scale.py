@@ -8,15 +8,15 @@ import pytest
 from remuda.buffer.index import ReplayIndex
 from remuda.buffer.limiter import SamplesPerInsertLimiter
 from remuda.buffer.samplers import FifoSampler
-from remuda.coordinator import assignments
-from remuda.coordinator.credit import CreditBook
+from remuda.coordinator import assignments, credit
+from remuda.coordinator.credit import CHUNKS_AHEAD, CreditBook
 from remuda.coordinator.leases import LeaseBook
 from remuda.coordinator.registry import Limits, Registry
 from remuda.coordinator.scheduler import Demand, Holding, plan
 from remuda.tests.buffer.chunks import meta_of
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.holders import holder
-from remuda.tests.coordinator.simulation import World
+from remuda.tests.coordinator.simulation import CollectorWork, World
 from remuda.tests.coordinator.work import operations
 from remuda.wire.messages import PROTOCOL_VERSION, Beat, PolicyRef, Register
 
@@ -30,7 +30,12 @@ def test_credit_for_all_costs_as_much_as_there_are_collectors() -> None:
         book = CreditBook(64)
         for lease in range(count):
             book.open(lease)
-        return operations(lambda: book.extend(10**9)) / count
+
+        def to_all() -> None:
+            while book.extend(10**9):
+                pass
+
+        return operations(to_all) / count
 
     assert per_collector(MANY) < MORE * per_collector(FEW)
 
@@ -129,6 +134,33 @@ def test_a_large_assignment_is_dealt_over_several_turns_and_nothing_else_is_deci
     world.add("collector", 100)
     world.run(3_000)
     assert world.experiment().state == "finished"
+
+
+def test_credit_for_a_large_run_is_handed_out_over_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(credit, "GRANTS_PER_TURN", 4)
+    book = CreditBook(64)
+    for lease in range(14):
+        book.open(lease)
+    turns: list[list[int]] = []
+    while grown := book.extend(10**9):
+        turns.append(grown)
+    assert [len(grown) for grown in turns] == [4] * 7
+    assert sorted(lease for grown in turns for lease in grown) == sorted([*range(14), *range(14)])
+    assert [lease for grown in turns[:3] for lease in grown] == [*range(12)], "all begin before any gets a second chunk"
+
+
+def test_the_rest_of_the_credit_is_handed_out_although_nobody_says_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(credit, "GRANTS_PER_TURN", 1)
+    monkeypatch.setattr(CollectorWork, "step", lambda _: None)  # neither is a chunk collected
+    collector = {"count": 20, "minimum": 20, "chunk_env_steps": 64}
+    world = World(config(collector=collector, buffer={"samples_per_insert": None}))
+    world.herd(collectors=20)
+    world.step()
+    world.submit()
+    for _ in range(40):
+        world.step()
+    working = [worker.work for worker in world.workers.values() if isinstance(worker.work, CollectorWork)]
+    assert [work.credit for work in working] == [CHUNKS_AHEAD * 64] * 20
 
 
 def test_looking_for_stale_chunks_costs_nothing_while_the_policy_stays_the_same() -> None:

@@ -305,11 +305,12 @@ class ReplayIndex:
 
     def _admit(self, chunk: IndexedChunk) -> None:
         """Make those of the newest chunk's rows live that are not evicted already. Their slots are free."""
-        first = max(chunk.first_row, self.first_live_row)
-        slots = self._slots_of(first, end_row(chunk))
-        self._slots.end_row[slots] = np.arange(first, end_row(chunk)) + 1
-        self._slots.policy_iter[slots] = chunk.meta.policy.train_iter
-        self._slots.uses[slots] = 0
+        first, end = max(chunk.first_row, self.first_live_row), end_row(chunk)
+        slots = self._slots_of(first, end)
+        where = self._columns_of(first, slots)
+        self._slots.end_row[where] = np.arange(first + 1, end + 1)
+        self._slots.policy_iter[where] = chunk.meta.policy.train_iter
+        self._slots.uses[where] = 0
         self._sampler.on_insert(slots)
         self._chunks.append(chunk)
         self._has_older |= (chunk.meta.policy.epoch, chunk.meta.policy.version) < self._dropped_below
@@ -325,16 +326,23 @@ class ReplayIndex:
             slots[self.capacity - first_slot :] -= self.capacity
         return slots
 
+    def _columns_of(self, first: int, slots: Rows) -> slice | Rows:
+        """The `slots` of consecutive rows as numpy finds them fastest: as a slice, unless they go round the end."""
+        first_slot = first % self.capacity
+        end_slot = first_slot + len(slots)
+        return slice(first_slot, end_slot) if end_slot <= self.capacity else slots
+
     def _kill(self, first: int, end: int) -> None:
         """Take those of these rows that are live out of the sampler; none is below `first_live_row`."""
         if first == end:
             return
         slots = self._slots_of(first, end)
+        where = self._columns_of(first, slots)
         if self.rows < self.next_row - self.first_live_row:  # some were dropped ahead of their turn
-            slots = slots[self._slots.end_row[slots] != DEAD]
+            where = slots = slots[self._slots.end_row[slots] != DEAD]
         if len(slots):
             self._sampler.on_evict(slots)
-            self._slots.end_row[slots] = DEAD
+            self._slots.end_row[where] = DEAD
             self.rows -= len(slots)
             self.removed_rows += len(slots)
 

@@ -122,16 +122,11 @@ class Claims:
         """Whether this lease is over, and the speaker had it."""
         return self.leases.was_held_by(lease, speaker.worker, speaker.incarnation)
 
-    def _names_its_own(self, message: ChunkReady, speaker: Speaker) -> bool:
-        """Whether a chunk, and the file it lies in, are the speaker's."""
-        chunk = message.meta.chunk
-        own = (chunk.worker, chunk.incarnation) == (speaker.worker, speaker.incarnation)
-        return own and message.meta.file == chunk_name(chunk)
-
     def of_chunk(self, message: ChunkReady, speaker: Speaker) -> str | None:
         """Why a chunk cannot be the speaker's, or as it says; also of a lease that is over."""
-        meta = message.meta
-        if not self._names_its_own(message, speaker):
+        meta, chunk = message.meta, message.meta.chunk
+        own = chunk.worker == speaker.worker and chunk.incarnation == speaker.incarnation
+        if not own or meta.file != chunk_name(chunk):
             return f"it announces {meta.file}, which is not the file of a chunk of its own"
         if meta.env_steps > self.most_env_steps or len(meta.episode_returns) > meta.env_steps + self.num_envs:
             steps = f"{meta.env_steps} environment steps with {len(meta.episode_returns)} ends of episodes"

@@ -164,12 +164,12 @@ class CreditBook:
             heappush(self._turns, (*account.turn, lease))
 
     def _change(self, lease: int, account: _Account, *, granted: int, arrived: int) -> None:
-        before = account.turn
+        before = account.outstanding
         self._changed.put.add(lease)
         account.granted, account.arrived = granted, arrived
         outstanding = account.outstanding
-        self._outstanding += outstanding - before[0]
+        self._outstanding += outstanding - before
         if outstanding > (CHUNKS_AHEAD - 1) * self._chunk:
             self._wanting.discard(lease)
-        elif lease not in self._wanting or outstanding != before[0]:
+        elif lease not in self._wanting or outstanding != before:
             self._want(lease, account)

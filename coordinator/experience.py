@@ -101,10 +101,8 @@ class Experience:
     def accept(self, meta: ChunkMeta, lease: int) -> Accepted:
         """Count a chunk and make its rows available; a chunk that was counted before changes nothing."""
         try:
-            if self._ledger.has(meta.chunk, lease):
+            if not self._ledger.accept(meta, lease, self._index.check_fits):
                 return Accepted(fresh=False)
-            self._index.check_fits(meta)
-            self._ledger.accept(meta, lease)
         except (ChunkTooLargeError, TooManyGapsError, UnknownLeaseError) as error:
             return Accepted(fresh=False, rejected=str(error))
         return self._insert(meta)

@@ -49,7 +49,8 @@ class Lease:
 
     def is_held_by(self, worker: str, incarnation: int) -> bool:
         """Whether this life of this worker does the work, or did it."""
-        return (self.holder.worker, self.holder.incarnation) == (worker, incarnation)
+        holder = self.holder
+        return holder.worker == worker and holder.incarnation == incarnation
 
 
 class LeaseBook:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from remuda.coordinator.changed import Changed
@@ -78,14 +79,16 @@ class Ledger:
 
     # --- chunks ---
 
-    def accept(self, meta: ChunkMeta, lease: int) -> bool:
-        """Count a chunk. False, and nothing changes, when it had been counted before. Raises UnknownLeaseError, and
-        TooManyGapsError."""
-        chunk, counted = meta.chunk, self._find(meta.chunk, lease)
-        if self._is_counted(chunk) or not counted.seen.add(chunk.sequence):
+    def accept(self, meta: ChunkMeta, lease: int, check: Callable[[ChunkMeta], None] = lambda meta: None) -> bool:
+        """Count a chunk. False, and nothing changes, when it had been counted before. `check` is asked of one that was
+        not, and may raise. Raises UnknownLeaseError, and TooManyGapsError."""
+        counted, sequence = self._find(meta.chunk, lease), meta.chunk.sequence
+        if self._is_counted(meta.chunk):
             return False
+        check(meta)
+        counted.seen.add(sequence)
         if counted.first < 0:
-            counted.first = chunk.sequence
+            counted.first = sequence
         self._changed.put.add(lease)
         self.add(meta)
         return True
@@ -96,11 +99,6 @@ class Ledger:
         self._rows += meta.rows
         self._episodes += len(meta.episode_returns)
         self._chunks += 1
-
-    def has(self, chunk: ChunkId, lease: int) -> bool:
-        """Whether it was counted, under this lease or another that is known. Raises UnknownLeaseError."""
-        self._find(chunk, lease)
-        return self._is_counted(chunk)
 
     def lacks(self, chunk: ChunkId) -> bool:
         """Whether a payload of this number is known not to be counted: its worker had a lease that is known, and it did
@@ -114,10 +112,10 @@ class Ledger:
         """Whether it came under any lease that is known. From lease to lease the numbers of a worker rise."""
         for lease in reversed(self._of_life.get((chunk.worker, chunk.incarnation), ())):
             seen = self._leases[lease].seen
-            if chunk.sequence in seen:
-                return True
             if 0 <= seen.high_water < chunk.sequence:
                 return False
+            if chunk.sequence in seen:
+                return True
         return False
 
     def _find(self, chunk: ChunkId, lease: int) -> _Counted:

@@ -56,7 +56,7 @@ class Peers:
             known = self._peers[peer] = _Peer(Channel(), now_s)
         known.heard_s = now_s
         received = known.channel.receive(envelope, now_s)
-        if self._keeps_too_much(peer, known.channel):
+        if known.channel.keeps_more_than(MOST_KEPT, MOST_KEPT_BYTES) and self._is_too_much(peer, known.channel):
             return Received(None, 0), []
         return received, [Send(peer, answer, again=True) for answer in received.answers]
 
@@ -67,10 +67,12 @@ class Peers:
     def answer(self, peer: bytes, message: AnyMessage, now_s: float, *, to: int, after: str = "") -> list[Send]:
         """Answer a message by its id; the answer to one that is never resent (id 0) is not resent either. Somebody who
         was forgotten meanwhile gets none."""
+        if not to:
+            return self._post(peer, message, now_s, once=True, after=after)
         known = self._peers.get(peer)
-        if to and (known is None or not known.channel.is_asked(to)):
+        if known is None or not known.channel.is_asked(to):
             return []
-        return self._post(peer, message, now_s, reply_to=to, once=to == 0, after=after)
+        return [Send(peer, known.channel.post(message, now_s, reply_to=to), after)]
 
     def say_once(self, peer: bytes, message: AnyMessage, now_s: float) -> list[Send]:
         """Say something that is not resent, and acknowledges nothing."""
@@ -103,15 +105,13 @@ class Peers:
         self._peers.pop(peer, None)
         self._pending.pop(peer, None)
 
-    def _keeps_too_much(self, peer: bytes, channel: Channel) -> bool:
-        """A stranger is forgotten then, and told nothing more; a worker is one of the deaf."""
-        kept, kept_bytes = channel.kept, channel.kept_bytes
-        if kept <= MOST_KEPT and kept_bytes <= MOST_KEPT_BYTES:
-            return False
+    def _is_too_much(self, peer: bytes, channel: Channel) -> bool:
+        """More than MOST_KEPT is kept for somebody. A stranger is forgotten then, and told nothing more; a worker whose
+        bounds are reached is one of the deaf."""
         if not self._is_worker(peer):
             self.forget(peer)
             return True
-        if kept > MOST_KEPT_OF_WORKERS or kept_bytes > MOST_KEPT_OF_WORKERS_BYTES:
+        if channel.keeps_more_than(MOST_KEPT_OF_WORKERS, MOST_KEPT_OF_WORKERS_BYTES):
             self._deaf.add(peer)
         return False
 
@@ -135,16 +135,15 @@ class Peers:
         message: AnyMessage,
         now_s: float,
         *,
-        reply_to: int = 0,
         once: bool = False,
         after: str = "",
     ) -> list[Send]:
         known = self._peers.get(peer)
         if known is None:
             return []
-        envelope = known.channel.post(message, now_s, reply_to=reply_to, once=once)
+        envelope = known.channel.post(message, now_s, once=once)
         if envelope.id:
             self._pending[peer] = known.channel
-            if self._keeps_too_much(peer, known.channel):
+            if known.channel.keeps_more_than(MOST_KEPT, MOST_KEPT_BYTES) and self._is_too_much(peer, known.channel):
                 return []
         return [Send(peer, envelope, after)]

@@ -160,6 +160,8 @@ class Registry:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._workers: dict[str, Worker] = {}
+        self._speakers: dict[bytes, Worker] = {}
+        """Workers by the connection that they speak over."""
         self._holders: dict[int, Worker] = {}
         """Workers by the lease that they hold."""
         self._free: dict[Role, dict[str, None]] = {"learner": {}, "collector": {}, "evaluator": {}}
@@ -190,12 +192,11 @@ class Registry:
 
     def at(self, peer: bytes) -> Worker | None:
         """The worker that speaks over this connection."""
-        worker = self._workers.get(peer.split(b":", 1)[0].decode(errors="replace"))
-        return worker if worker is not None and worker.peer == peer else None
+        return self._speakers.get(peer)
 
     def has(self, peer: bytes) -> bool:
         """Whether a worker of the herd speaks over this connection."""
-        return self.at(peer) is not None
+        return peer in self._speakers
 
     def holder(self, lease: int) -> Worker | None:
         """The worker that holds this lease; None when it is over."""
@@ -219,9 +220,17 @@ class Registry:
         if former is not None:
             self.remove(former)
         self._workers[worker.uuid] = worker
+        self._speaks_over(worker, worker.peer)
         self._plan_look(worker)
         self._counts[worker.role] += 1
         self._note(worker)
+
+    def _speaks_over(self, worker: Worker, peer: bytes) -> None:
+        """Empty: it has not been heard of."""
+        self._speakers.pop(worker.peer, None)
+        worker.peer = peer
+        if peer:
+            self._speakers[peer] = worker
 
     def _note(self, worker: Worker) -> None:
         """Whether it holds a lease or is free has changed."""
@@ -247,7 +256,8 @@ class Registry:
         life the first one stays."""
         known = self._workers.get(message.worker)
         if known is not None and known.is_process(message):
-            former_peer, known.peer, known.heard_s = known.peer, peer, now_s
+            former_peer, known.heard_s = known.peer, now_s
+            self._speaks_over(known, peer)
             known.cpus, known.memory_bytes = message.cpus, message.memory_bytes
             return Admission(worker=known, back=True, former_peer=former_peer)
         if known is not None and message.incarnation <= known.incarnation:
@@ -297,6 +307,7 @@ class Registry:
         """Forget a worker that left or was lost."""
         if self._workers.get(worker.uuid) is worker:
             del self._workers[worker.uuid]
+            self._speakers.pop(worker.peer, None)
             self._suspects.pop(worker.uuid, None)
             self._counts[worker.role] -= 1
             self._free[worker.role].pop(worker.uuid, None)

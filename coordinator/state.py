@@ -22,6 +22,7 @@ from remuda.coordinator.effects import (
     Answer,
     Asked,
     Broken,
+    DeleteChunks,
     Effect,
     HangUp,
     Post,
@@ -201,7 +202,7 @@ class Coordinator:
     # --- messages ---
 
     def _received(self, event: Received, now_s: float) -> list[Effect]:
-        if self._must_wait(event):
+        if self._experiments.held_up and self._must_wait(event):
             return []
         received, repeated = self._peers.receive(event.peer, event.envelope, now_s)
         message = received.message
@@ -223,13 +224,15 @@ class Coordinator:
     def _must_wait(self, event: Received) -> bool:
         """Whether this is work for a run whose disk takes nothing: it is not heard now, and comes again. So what waits
         for the disk stays bounded, and no worker is told what is not journaled."""
-        if not self._experiments.held_up or isinstance(event.envelope.message, _NOT_FOR_THE_DISK):
+        if isinstance(event.envelope.message, _NOT_FOR_THE_DISK):
             return False
         worker = self._registry.at(event.peer)
         experiment = None if worker is None else self._assignments.experiment_of(worker)
         return experiment is not None and experiment.held_up is not None
 
     def _dispatch(self, message: AnyMessage, worker: Worker | None, asked: Asked, now_s: float) -> list[Step]:
+        if isinstance(message, UNDER_A_LEASE):  # first, as most are
+            return self._under_a_lease(message, worker, asked.peer, now_s)
         match message:
             case Beat() if worker is not None:
                 return self._herd.beat(worker, message, now_s)
@@ -239,8 +242,6 @@ class Coordinator:
                 return self._closing.refusal(message) or self._herd.register(message, asked.peer, now_s)
             case Submit() | StatusRequest() | StopExperiment() | LogRequest() | Shutdown():
                 return self._clients.handle(message, asked, now_s)
-            case _ if isinstance(message, UNDER_A_LEASE):
-                return self._under_a_lease(message, worker, asked.peer, now_s)
             case _:
                 return []  # nothing that anybody says to a coordinator
 
@@ -345,6 +346,8 @@ class Coordinator:
         effects: list[Effect] = []
         for step in steps:
             match step:
+                case DeleteChunks():  # these two come with most chunks
+                    effects.append(step)
                 case Answer():
                     assert asked is not None, "an answer outside a conversation"
                     known_to = step.after or after

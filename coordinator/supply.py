@@ -12,7 +12,7 @@ from remuda.coordinator.memory import AccountMemory, Rows, SupplyMemory
 from remuda.coordinator.rate import Rate
 from remuda.coordinator.requests import RequestQueue
 from remuda.coordinator.resumed import Resumed
-from remuda.policy.schedules import exploration
+from remuda.policy.schedules import Exploration
 from remuda.wire.messages import (
     Batches,
     BatchRequest,
@@ -47,6 +47,7 @@ class Supply:
         self._config = config
         self._experience = experience
         self._plan = experience.plan
+        self._exploration = Exploration(config)
         self._credit = CreditBook(self._plan.chunk_slots)
         self._requests = RequestQueue()
         self._served_iters = 0
@@ -174,7 +175,7 @@ class Supply:
 
     def exploration(self) -> dict[str, float]:
         """How much collectors shall explore now."""
-        return exploration(self._config, env_step=self._experience.env_step)
+        return self._exploration.at(self._experience.env_step)
 
     def extend_credit(self) -> list[Step]:
         """Let collectors go as far as the buffer and the budget allow; many of them over several turns."""

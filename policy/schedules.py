@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 from remuda.config.schema import BufferConfig, DqnConfig, ExperimentConfig, PolicyConfig, StopConfig
 
 
@@ -13,17 +11,35 @@ def linear(start: float, end: float, *, duration: int, at: int) -> float:
     return (1.0 - done) * start + done * end  # exact at both ends, unlike start + done * (end - start)
 
 
-def exploration(config: ExperimentConfig, *, env_step: int) -> dict[str, float]:
+class Exploration:
     """What collectors are told about exploring: for DQN, epsilon, the share of random actions; for policies that are
     distributions themselves, nothing. Where nothing is learned it is the least there ever is.
 
     The schedule counts accepted environment steps, so it goes on where it was after a restart.
     """
-    if not isinstance(config.policy, DqnConfig):
-        return {}
-    at = sys.maxsize if config.learner.inference else env_step
-    start, end = config.policy.epsilon_start, config.policy.epsilon_end
-    return {"epsilon": linear(start, end, duration=epsilon_decay_env_steps(config.policy, config.stop), at=at)}
+
+    def __init__(self, config: ExperimentConfig) -> None:
+        """What does not change is worked out once: a coordinator asks for every chunk."""
+        policy = config.policy
+        self._epsilon: tuple[float, float, int] | None = None
+        """At the start, at the end, and how many steps lie between."""
+        self._ended = config.learner.inference
+        if isinstance(policy, DqnConfig):
+            self._epsilon = policy.epsilon_start, policy.epsilon_end, epsilon_decay_env_steps(policy, config.stop)
+
+    def at(self, env_step: int) -> dict[str, float]:
+        """After so many steps."""
+        if self._epsilon is None:
+            return {}
+        start, end, duration = self._epsilon
+        if self._ended or env_step >= duration:
+            return {"epsilon": end}
+        return {"epsilon": linear(start, end, duration=duration, at=env_step)}
+
+
+def exploration(config: ExperimentConfig, *, env_step: int) -> dict[str, float]:
+    """See Exploration."""
+    return Exploration(config).at(env_step)
 
 
 def epsilon_decay_env_steps(policy: DqnConfig, stop: StopConfig) -> int:

@@ -31,12 +31,16 @@ ASKED_ANEW = (StatusRequest, LogRequest)
 """Questions that change nothing. Their answers may be large and are not kept: a question that comes again is answered
 anew."""
 _NOT_KEPT = (Ack, Status, LogText)
+_HEAVY = (Batches, Assign, Rejected)
+"""Messages whose weight is not always about the same."""
 _PLAIN_BYTES = 500
 _CHUNK_BYTES = 1_000
 
 
 def weight_bytes(message: AnyMessage) -> int:
     """About how much memory a message takes that is kept."""
+    if not isinstance(message, _HEAVY):
+        return _PLAIN_BYTES
     match message:
         case Batches():
             arrays = message.rows.nbytes + message.weights.nbytes
@@ -45,8 +49,6 @@ def weight_bytes(message: AnyMessage) -> int:
             return _PLAIN_BYTES + len(message.config_json) + _CHUNK_BYTES * len(message.replay)
         case Rejected():
             return _PLAIN_BYTES + len(message.reason)
-        case _:
-            return _PLAIN_BYTES
 
 
 class Received(Struct, frozen=True):
@@ -203,10 +205,11 @@ class Channel:
         """Whether this message of the other end waits for its answer."""
         return id in self._unanswered
 
-    @property
-    def kept(self) -> int:
-        """How many messages are kept until the other end confirms them, or wait for their answer."""
-        return len(self._pending) + len(self._replies) + len(self._unanswered)
+    def keeps_more_than(self, messages: int, kept_bytes: int) -> bool:
+        """Whether more is kept than so many messages, or than about so many bytes."""
+        return (
+            self.kept_bytes > kept_bytes or len(self._pending) + len(self._replies) + len(self._unanswered) > messages
+        )
 
     @property
     def unacknowledged(self) -> int:

@@ -54,8 +54,8 @@ def test_lives_of_a_worker_are_told_apart() -> None:
     assert ledger.accept(meta(0, 2, 0), 2)
     assert ledger.accept(meta(1, 1, 0), 3)
     assert ledger.chunks == 3
-    assert ledger.has(ChunkId(WORKERS[0], 2, 0), 2)
-    assert not ledger.has(ChunkId(WORKERS[1], 2, 0), 4)
+    assert not ledger.lacks(ChunkId(WORKERS[0], 2, 0))
+    assert ledger.lacks(ChunkId(WORKERS[1], 2, 0))
 
 
 def test_a_chunk_counts_only_under_a_lease_of_its_worker_that_is_known() -> None:
@@ -95,7 +95,7 @@ def test_a_chunk_that_comes_late_under_a_lease_that_is_over_counts_once_whatever
     assert ledger.accept(meta(0, 1, 3), 2)
     assert ledger.accept(meta(0, 1, 2), 1)
     for number, lease in itertools.product((0, 1, 2, 3), (1, 2)):
-        assert ledger.has(ChunkId(WORKERS[0], 1, number), lease)
+        assert not ledger.lacks(ChunkId(WORKERS[0], 1, number))
         assert not ledger.accept(meta(0, 1, number), lease)
     assert ledger.accept(meta(0, 1, 4), 2)
     assert (ledger.chunks, ledger.env_step) == (5, 50)

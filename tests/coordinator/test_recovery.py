@@ -141,3 +141,26 @@ def test_a_worker_that_was_changing_runs_as_the_coordinator_died_serves_one_of_t
     world.add("collector", 2)
     world.run(3_000)
     assert {status.state for status in world.status().experiments} == {"finished"}
+
+
+def test_a_run_whose_disk_answers_late_is_taken_up_and_begins_with_new_leases() -> None:
+    """Its workers were told meanwhile that they are not known."""
+    world = World(config())
+    world.herd(collectors=2)
+    world.submit()
+    for _ in range(30):
+        world.step()
+    before = world.experiment()
+    assert before.env_step
+    world.crashes += 1
+    world.coordinator = world._new_coordinator()  # pyright: ignore[reportPrivateUsage]
+    world.step()
+    effects = world.coordinator.recover(world.left_behind(), world.now_s, late=True)
+    world._journal_and_apply(effects)  # pyright: ignore[reportPrivateUsage]
+    [experiment] = world.coordinator.experiments
+    assert isinstance(experiment, Experiment)
+    assert experiment.lease_numbers == []
+    assert world.experiment().env_step == before.env_step
+    world.run()
+    assert world.experiment().state == "finished"
+    assert world.experiment().env_step == world.unique_env_steps()

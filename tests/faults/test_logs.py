@@ -105,7 +105,7 @@ def test_everything_comes_attributed_in_time_and_in_bounded_memory(tmp_path: Pat
     for log in logs:
         log.parent.mkdir(exist_ok=True)
         log.write_text("it begins\n")
-    follower = Follower(_logs(herd, "collector", "-f", "-n", "1000000"))
+    follower = Follower(_logs(herd, "collector", "-f", "-n", "100000"))
     command = psutil.Process(follower.process.pid)
     until(lambda: follower.heads == set(HEADS), "it follows both")
     before = [process.memory_info().rss for process in (coordinator, command)]

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
-import sqlite3
 import subprocess
 import time
 from pathlib import Path
 
-import msgspec
 import psutil
 import pytest
 from msgspec.structs import replace
 
 from remuda.buffer.chunk import read_meta
+from remuda.coordinator.effects import Remember
+from remuda.coordinator.journal import RunJournal
 from remuda.tests.buffer.chunks import meta_of
 from remuda.tests.faults.conftest import Herds
 from remuda.tests.faults.herd import Herd, Journal, assert_exact, commander, kill
@@ -139,17 +140,13 @@ def _killed_and_started_again(herd: Herd, coordinator: subprocess.Popen[bytes]) 
 
 def _fill(run: Path) -> list[str]:
     """Write many chunks into a journal and into data/, as a long run does."""
-    encode = msgspec.msgpack.encode
     chunks = [IndexedChunk(ROWS * number, meta_of(number, ROWS)) for number in range(CHUNKS)]
     memory = Journal.of(run).memory
     index = replace(memory.experiment.experience.index, next_row=ROWS * CHUNKS)
     experience = replace(memory.experiment.experience, index=index)
     memory = replace(memory, experiment=replace(memory.experiment, experience=experience))
-    db = sqlite3.connect(run / "journal.sqlite")
-    with db:
-        db.executemany("insert into chunk values (?, ?)", [(chunk.first_row, encode(chunk)) for chunk in chunks])
-        db.execute("update memory set body = ?", (encode(memory),))
-    db.close()
+    with contextlib.closing(RunJournal(run / "journal.sqlite")) as journal:
+        journal.write(Remember(memory.identity.id, memory, added=tuple(chunks)))
     for chunk in chunks:
         (run / "data" / chunk.meta.file).touch()
     return [chunk.meta.file for chunk in chunks]

@@ -173,28 +173,35 @@ class RunJournal:
         """The parts of the memory that were committed last."""
         self._db = open_database(path, _TABLES)
 
-    def write(self, remember: Remember) -> None:
-        """Commit one turn's news. Raises JournalError and changes nothing when the disk does not take it."""
-        encode, db = msgspec.msgpack.encode, self._db
-        parts = {name: encode(part) for name, part in _parts_of(remember.memory).items()}
+    def write(self, *turns: Remember) -> None:
+        """Commit the news of one turn or several, in order, as one. Raises JournalError and changes nothing when the
+        disk does not take it."""
+        encode, db, newest = msgspec.msgpack.encode, self._db, turns[-1].memory
+        parts = {name: encode(part) for name, part in _parts_of(newest).items()}
         new = [(name, body) for name, body in parts.items() if self._written.get(name) != body]
         with committing(db, self._path):
-            db.execute("insert or replace into memory values (0, ?)", (encode(_head_of(remember.memory)),))
+            db.execute("insert or replace into memory values (0, ?)", (encode(_head_of(newest)),))
             db.executemany("insert or replace into part values (?, ?)", new)
-            self._write_rows(remember.changes)
-            if remember.added:
-                rows = [(chunk.first_row, encode(chunk)) for chunk in remember.added]
-                db.executemany("insert or replace into chunk values (?, ?)", rows)
-            if remember.gone:
-                db.executemany("delete from chunk where first_row = ?", [(row,) for row in remember.gone])
-            if remember.episodes is not None:
-                db.execute("delete from episodes where first >= ?", (remember.episodes.first,))
-                db.execute("insert into episodes values (?, ?)", (remember.episodes.first, encode(remember.episodes)))
-            if remember.priorities is not None:
-                known = remember.priorities
-                values = (known.first_row, known.priorities.tobytes())
-                db.execute("insert or replace into priorities values (0, ?, ?)", values)
+            for turn in turns:
+                self._write_news(turn)
         self._written = parts
+
+    def _write_news(self, turn: Remember) -> None:
+        """All but what each turn has whole, of which the newest is enough."""
+        encode, db = msgspec.msgpack.encode, self._db
+        self._write_rows(turn.changes)
+        if turn.added:
+            rows = [(chunk.first_row, encode(chunk)) for chunk in turn.added]
+            db.executemany("insert or replace into chunk values (?, ?)", rows)
+        if turn.gone:
+            db.executemany("delete from chunk where first_row = ?", [(row,) for row in turn.gone])
+        if turn.episodes is not None:
+            db.execute("delete from episodes where first >= ?", (turn.episodes.first,))
+            db.execute("insert into episodes values (?, ?)", (turn.episodes.first, encode(turn.episodes)))
+        if turn.priorities is not None:
+            known = turn.priorities
+            values = (known.first_row, known.priorities.tobytes())
+            db.execute("insert or replace into priorities values (0, ?, ?)", values)
 
     def _write_rows(self, changes: Changes) -> None:
         db = self._db

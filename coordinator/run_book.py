@@ -102,12 +102,10 @@ class RunBook:
         if self._files is None and state != "queued" and state not in OVER:
             self._files = self._open()
         if self._files is not None:
-            for turn in turns:
-                self._files.journal.write(turn)
+            self._files.journal.write(*turns)
             return
         with closing(RunJournal(self.folder.journal)) as journal:
-            for turn in turns:
-                journal.write(turn)
+            journal.write(*turns)
 
     def carry_out(self, effect: RunEffect) -> None:
         """Do what the effect asks for. What cannot be done because somebody has taken the run's files away is said and

@@ -64,6 +64,19 @@ def test_a_new_journal_remembers_nothing(tmp_path: Path) -> None:
     with_nothing.close()
 
 
+@pytest.mark.parametrize("together", [2, 7, 1_000])
+def test_turns_that_share_a_commit_are_read_as_if_each_had_its_own(
+    tmp_path: Path, remembered: list[Remember], together: int
+) -> None:
+    with closing(RunJournal(tmp_path / "apart.sqlite")) as apart, closing(RunJournal(tmp_path / "one.sqlite")) as one:
+        for turn in remembered:
+            apart.write(turn)
+        for first in range(0, len(remembered), together):
+            one.write(*remembered[first : first + together])
+    assert len(remembered) > 7
+    assert read(tmp_path / "one.sqlite") == read(tmp_path / "apart.sqlite")
+
+
 def test_what_was_written_is_read_by_the_next_one(tmp_path: Path, remembered: list[Remember]) -> None:
     first = RunJournal(tmp_path / "journal.sqlite")
     expected = Journaled()

@@ -22,7 +22,7 @@ setup: .venv/.ready  ## make .venv with pinned versions (does nothing the second
 demo: setup  ## train CartPole with a coordinator and a herd of workers, live, to a return of 475
 	$(BIN)/remuda launch examples/cartpole_dqn.yaml --on-exists rename
 
-test: lint types unit  ## lint, types and every test (about five minutes on two cores)
+test: lint types unit  ## lint, types and every test (about seven minutes on two quiet cores)
 
 lint: setup  ## ruff: rules and format
 	$(BIN)/ruff check .

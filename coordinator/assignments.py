@@ -57,7 +57,7 @@ class Assignments:
         return found if isinstance(found, Experiment) else None
 
     def tick(self, now_s: float) -> list[Step]:
-        """Time has passed: go on with what was decided, or decide anew."""
+        """Time has passed: go on with what was decided, or decide again."""
         return self._carry_out(now_s) if self._dealt else self.schedule(now_s)
 
     def experiment_id(self, lease: int) -> str:

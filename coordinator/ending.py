@@ -43,7 +43,7 @@ class Ending:
     """The coordinator itself ends: nobody joins its herd any more, and who is there may be leaving as well."""
     _deadline_s: float = field(default=0.0, init=False)
     _saved: bool = field(default=False, init=False)
-    """The last checkpoint is; the deadline has been set anew for what comes after it."""
+    """The last checkpoint is; there is a new deadline for what comes after it."""
     _awaited: str | None = field(default=None, init=False)
     """The evaluation that was waited for when it was last looked, and since when."""
     _awaited_since_s: float = field(default=0.0, init=False)

@@ -59,8 +59,8 @@ class Herd:
         steps: list[Step] = [self._registered(message.lease)]
         if admission.superseded is not None:
             former = admission.superseded
-            how = message.former_exit or "it started anew"
-            why = f"it ended with {how}, and started anew" if message.former_exit else how
+            how = message.former_exit or "it was started again"
+            why = f"it ended with {how} and was started again" if message.former_exit else how
             steps += self._assignments.end(former, why, now_s, died=how)
             steps.append(Post(former.peer, Leave(f"incarnation {message.incarnation} has taken over")))
         elif message.former_exit:
@@ -166,7 +166,7 @@ class Herd:
         return [self._say_of(worker, text, "error"), *self.dismiss(worker, f"it is not believed: {why}", now_s)]
 
     def dismiss(self, worker: Worker, why: str, now_s: float) -> list[Step]:
-        """Take a worker out that is of no use any more. Its process ends, and its nanny starts it anew."""
+        """Take a worker out that is of no use any more. Its process ends, and its nanny starts it again."""
         steps = self._assignments.end(worker, why, now_s)
         self._registry.remove(worker)
         return [*steps, Post(worker.peer, Rejected("dismissed", why))]

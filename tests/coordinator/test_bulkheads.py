@@ -65,6 +65,7 @@ def test_a_run_that_cannot_be_written_fails_alone() -> None:
     world = two_runs()
     world.apply(world.coordinator.handle(RunBroken(sick_of(world).identity.id, "its disk refuses: EIO"), world.now_s))
     the_other_is_exact(world, "its disk refuses: EIO")
+    assert any("has failed: its disk refuses: EIO" in text for _, text in world.said)
 
 
 def held_up(world: World, id: str, why: str | None) -> None:
@@ -109,6 +110,7 @@ def test_a_run_that_is_held_up_can_be_given_up_by_a_client() -> None:
     while not any(isinstance(reply, Done) for reply in world.replies):
         world.step()
     the_other_is_exact(world, "a client asked to stop at once while it was held up")
+    assert any("has failed: a client asked to stop at once" in text for _, text in world.said)
 
 
 def test_a_coordinator_that_ends_does_not_wait_for_a_disk_that_takes_nothing() -> None:

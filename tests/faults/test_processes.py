@@ -322,7 +322,7 @@ def test_an_environment_that_ends_its_process_fails_its_run_and_the_next_one_is_
     assert failed.env_step > 0, "its lives had done some work"
     herd.wait_over("good")
     herd.shut_down()
-    assert any("ended with signal 6 (SIGABRT), and started anew" in text for text in commander(bad))
+    assert any("ended with signal 6 (SIGABRT) and was started again" in text for text in commander(bad))
     assert assert_exact(herd, good, user, alone=False) >= 6_000
 
 

@@ -101,12 +101,12 @@ class Claims:
             return None
         if not lease.is_held_by(speaker.worker, speaker.incarnation):
             return f"it speaks for lease {lease.number}, which is not its own"
-        role = _ROLES.get(type(message), lease.role)
-        if role != lease.role:
+        role = _ROLES.get(type(message))
+        if role is not None and role != lease.role:
             return f"it says {type(message).__name__}, which only a {role} can, and is a {lease.role}"
+        if isinstance(message, ChunkReady):  # most are
+            return self.of_chunk(message, speaker)
         match message:
-            case ChunkReady():
-                return self.of_chunk(message, speaker)
             case BatchRequest():
                 return self._of_request(message)
             case PolicyPublished():

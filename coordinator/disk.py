@@ -1,13 +1,15 @@
 """All that the coordinator does on disks, and nothing of it on its own thread: one lane of writing per run.
 
-Here the coordinator's thread hands work over and hears what became of it. See lane.py for the order in which a run's
-turn is written, and outbox.py for what waits until it is.
+Here the coordinator's thread hands work over and hears what became of it. It waits a moment for journals on quick
+disks, and for no others. See lane.py for the order in which a run's turn is written, and outbox.py for what waits until
+it is.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import time
 import traceback
 from collections import deque
@@ -33,6 +35,11 @@ HELD_UP_S = 2.0
 HERD_LINES_KEPT = 1_000
 PATIENCE_S = 600.0
 """A run whose disk has taken nothing for so long has failed."""
+QUICK_S = 0.01
+"""How long a turn waits for the journals that it has to be written to. A disk of this machine takes less, and then the
+two threads do not take the interpreter's lock from each other at every message, which costs more than the waiting."""
+SLOW_S = 1.0
+"""A journal that took longer is not waited for during this time."""
 END_S = 30.0
 """How long what is being written may take when the coordinator ends."""
 
@@ -42,7 +49,7 @@ Found = RunPrepared | RunRefused | RunRecovered | LogRead | HeldUp | RunBroken
 
 class Disk:
     """Owns the lanes and the errands. All methods are for the coordinator's thread, and none waits for a disk but
-    `close`."""
+    `close`, and `write` for QUICK_S."""
 
     def __init__(
         self,
@@ -66,7 +73,13 @@ class Disk:
         """The turn since which such lines concern a run that is queued."""
         self._held_up: dict[str, str] = {}
         """Why, as last told."""
-        self._told: deque[Journaled | LaneBroken | Found] = deque()
+        self._journaled: deque[Journaled] = deque()
+        self._told: deque[LaneBroken | Found] = deque()
+        self._awaited: set[str] = set()
+        """Experiments whose journal this turn waits for."""
+        self._written = threading.Condition()
+        """Guards `_awaited`; notified when there is none left."""
+        self._slow_until_s: dict[str, float] = {}
         self._turn = 0
         self._confirm_due_s = clock() + CONFIRM_S
 
@@ -91,7 +104,7 @@ class Disk:
             self._errands.put(f"recover {run.experiment}", partial(self._recover_one, run))
 
     def write(self, remembered: Sequence[Remember], effects: Sequence[DiskEffect]) -> None:
-        """Have a turn written: each run's part by its own lane."""
+        """Have a turn written: each run's part by its own lane. Waits QUICK_S at most for their journals."""
         self._turn += 1
         parts: dict[str, list[RunEffect | HerdSay]] = {each.experiment: [] for each in remembered}
         abandoned: list[Abandon] = []
@@ -108,10 +121,12 @@ class Disk:
         remember_of = {each.experiment: each for each in remembered}
         for id, remember in remember_of.items():
             parts[id] = [*self._lines_before(remember), *parts[id]]
+        self._awaited = {id for id in remember_of if self._is_quick(id)}  # nobody else looks at it yet
         for id, part in parts.items():
             self._put(id, remember_of.get(id), part)
         for each in abandoned:
             self._abandon(each)
+        self._wait_for_the_quick()
 
     def waits_for(self, experiment: str) -> int:
         """The turn that this run's journal has yet to take before it may be told of; 0 where it has all."""
@@ -120,23 +135,28 @@ class Disk:
 
     # --- hear ---
 
-    def collect(self) -> tuple[list[Journaled], list[Found]]:
-        """What other threads have done since the last call: turns journaled, and what the state machine is told."""
+    def journaled(self) -> list[Journaled]:
+        """The turns that journals have taken since the last call."""
         journaled: list[Journaled] = []
+        while self._journaled:
+            told = self._journaled.popleft()
+            lane = self._lanes.get(told.experiment)
+            if lane is not None:
+                lane.noted(told.number)
+            journaled.append(told)
+        return journaled
+
+    def found(self) -> list[Found]:
+        """What other threads have found since the last call that the state machine is told."""
         found: list[Found] = []
         while self._told:
             match told := self._told.popleft():
-                case Journaled():
-                    lane = self._lanes.get(told.experiment)
-                    if lane is not None:
-                        lane.noted(told.number)
-                    journaled.append(told)
                 case LaneBroken():
                     self._lanes.pop(told.experiment, None)
                     found.append(RunBroken(told.experiment, told.reason, told.traceback))
                 case _:
                     found.append(told)
-        return journaled, found
+        return found
 
     def look(self) -> list[HeldUp | RunBroken]:
         """Now and then: which runs' disks take nothing, which do again, and which have not for too long."""
@@ -195,6 +215,7 @@ class Disk:
         self._held_up.pop(effect.experiment, None)
         self._going_on.discard(effect.experiment)
         self._submitted.pop(effect.experiment, None)
+        self._slow_until_s.pop(effect.experiment, None)
         if herd is not None:
             with contextlib.suppress(BusyError):  # the list's own disk hangs: the run is taken up at the next start
                 self._errands.put("herd", lambda: _note_over(herd, effect.last))
@@ -217,10 +238,36 @@ class Disk:
         self._held_up[id] = why
         return HeldUp(id, why)
 
+    def _is_quick(self, experiment: str) -> bool:
+        lane = self._lanes.get(experiment)
+        busy = lane is not None and lane.waits_for
+        return not busy and self._slow_until_s.get(experiment, 0.0) <= self._clock()
+
+    def _wait_for_the_quick(self) -> None:
+        with self._written:
+            self._written.wait_for(lambda: not self._awaited, QUICK_S)
+            slow, self._awaited = self._awaited, set()
+        for experiment in slow:
+            self._slow_until_s[experiment] = self._clock() + SLOW_S
+
     def _tell(self, told: Journaled | LaneBroken | Found) -> None:
         """For any thread."""
-        self._told.append(told)
-        self._wake()
+        if isinstance(told, Journaled):
+            self._journaled.append(told)
+        else:
+            self._told.append(told)
+        awaited = isinstance(told, Journaled | LaneBroken) and self._came(told.experiment)
+        if not awaited or isinstance(told, LaneBroken):
+            self._wake()
+
+    def _came(self, experiment: str) -> bool:
+        """Whether this turn waited for the experiment's journal. It does not wait for it any longer."""
+        with self._written:
+            awaited = experiment in self._awaited
+            self._awaited.discard(experiment)
+            if not self._awaited:
+                self._written.notify()
+        return awaited
 
     def _prepared(self, effect: PrepareRun) -> RunPrepared | RunRefused:
         """By an errand's thread: a replay index of a million rows takes its time."""

@@ -51,6 +51,11 @@ from remuda.wire.messages import IndexedChunk
 BUSY_S = 2.0
 """How long another process may hold the file before it counts as somebody else's."""
 
+STATEMENTS = 256
+"""Kept prepared."""
+ROWS_PER_STATEMENT = 64
+"""So few that each number of them has its statement prepared once: see cached_statements."""
+
 _SQLITE_SHARED_FIRST, _SQLITE_SHARED_BYTES = 0x40000002, 510
 """The bytes that SQLite locks for reading, part of its file format: somebody has them all while a journal is open."""
 
@@ -89,7 +94,9 @@ def open_database(path: Path, tables: str) -> sqlite3.Connection:
     time. Raises JournalError."""
     try:
         _make_private(path)
-        db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+        db = sqlite3.connect(
+            path, timeout=BUSY_S, isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS
+        )
         try:
             # Exclusive before WAL: no shared memory file, which network file systems do not offer.
             db.execute("pragma locking_mode = exclusive")
@@ -190,11 +197,7 @@ class RunJournal:
         """All but what each turn has whole, of which the newest is enough."""
         encode, db = msgspec.msgpack.encode, self._db
         self._write_rows(turn.changes)
-        if turn.added:
-            rows = [(chunk.first_row, encode(chunk)) for chunk in turn.added]
-            db.executemany("insert or replace into chunk values (?, ?)", rows)
-        if turn.gone:
-            db.executemany("delete from chunk where first_row = ?", [(row,) for row in turn.gone])
+        self._write_chunks(turn)
         if turn.episodes is not None:
             db.execute("delete from episodes where first >= ?", (turn.episodes.first,))
             db.execute("insert into episodes values (?, ?)", (turn.episodes.first, encode(turn.episodes)))
@@ -202,6 +205,19 @@ class RunJournal:
             known = turn.priorities
             values = (known.first_row, known.priorities.tobytes())
             db.execute("insert or replace into priorities values (0, ?, ?)", values)
+
+    def _write_chunks(self, turn: Remember) -> None:
+        """Many with one statement: each gives the interpreter's lock away, and has to get it back."""
+        encode, db = msgspec.msgpack.encode, self._db
+        for start in range(0, len(turn.added), ROWS_PER_STATEMENT):
+            added = turn.added[start : start + ROWS_PER_STATEMENT]
+            places = ", ".join(["(?, ?)"] * len(added))
+            values = [value for chunk in added for value in (chunk.first_row, encode(chunk))]
+            db.execute(f"insert or replace into chunk values {places}", values)
+        for start in range(0, len(turn.gone), ROWS_PER_STATEMENT):
+            gone = turn.gone[start : start + ROWS_PER_STATEMENT]
+            places = ", ".join("?" * len(gone))
+            db.execute(f"delete from chunk where first_row in ({places})", gone)
 
     def _write_rows(self, changes: Changes) -> None:
         db = self._db

@@ -259,5 +259,14 @@ def _before_anybody_is_answered(
     """What comes first, and the rest. Who is answered writes the next payload file; and a learner that is told to begin
     finds its curves rewound, with all that was shown before it."""
     rewound = max((i for i, effect in enumerate(effects) if isinstance(effect, RewindCurves)), default=-1) + 1
-    deletions = [effect for effect in effects[rewound:] if isinstance(effect, DeleteChunks)]
-    return [*effects[:rewound], *deletions], [e for e in effects[rewound:] if not isinstance(e, DeleteChunks)]
+    first, later = list(effects[:rewound]), list[RunEffect | HerdSay]()
+    deletions: list[DeleteChunks] = []
+    for effect in effects[rewound:]:
+        if isinstance(effect, DeleteChunks):
+            deletions.append(effect)
+        else:
+            later.append(effect)
+    if deletions:
+        files = tuple(file for each in deletions for file in each.files)
+        first.append(DeleteChunks(deletions[0].experiment, files))
+    return first, later

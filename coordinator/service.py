@@ -50,7 +50,7 @@ from remuda.worker.life import Life
 from remuda.worker.vitals import VitalSigns
 
 TICK_S = 0.05
-MESSAGES_PER_TURN = 64
+MESSAGES_PER_TURN = 128
 """Messages handled before what they lead to is handed over and the clock is looked at again: so many that they share a
 commit of the journal, so few that in a flood the first are answered while the others wait."""
 
@@ -89,7 +89,7 @@ class Settings:
 
 
 class Service:
-    """Gives the pure state machine a socket, disks and a clock. Its thread waits for no disk."""
+    """Gives the pure state machine a socket, disks and a clock. Its thread waits for no slow disk."""
 
     def __init__(self, settings: Settings, life: Life) -> None:
         """Raises CannotListenError, before anything is written; FolderOwnedError where another coordinator owns the
@@ -193,7 +193,7 @@ class Service:
         deadline_s, missing = time.monotonic() + RECOVERY_S, {run.experiment for run in waiting}
         while missing and (left_s := deadline_s - time.monotonic()) > 0:
             self._waker.wait(left_s)
-            for found in self._disk.collect()[1]:
+            for found in self._disk.found():
                 if isinstance(found, RunRecovered):
                     runs[found.experiment] = found.run
                     missing.discard(found.experiment)
@@ -203,11 +203,13 @@ class Service:
         self._effects += self._coordinator.recover(known, time.monotonic())
 
     def _hear_of_disks(self) -> None:
-        journaled, found = self._disk.collect()
-        for each in journaled:
-            self._outbox.journaled(each.experiment, each.number)
-        for event in found:
+        self._hear_of_journals()
+        for event in self._disk.found():
             self._hear(event)
+
+    def _hear_of_journals(self) -> None:
+        for each in self._disk.journaled():
+            self._outbox.journaled(each.experiment, each.number)
 
     def _hear(self, event: Found) -> None:
         match event:
@@ -295,6 +297,7 @@ class Service:
                     writes.append(effect)
         if remembered or writes:
             self._disk.write(remembered, writes)
+            self._hear_of_journals()
         for send in sends:
             self._outbox.put(send)
 

@@ -148,13 +148,13 @@ class _EnvelopeSocket:
         return self._send_frames(route, encode(envelope, protocol=protocol, limits=self._outbound))
 
     def _send_frames(self, route: list[bytes], encoded: list[Frame]) -> bool:
-        frames = [*route, *encoded]
+        *first, last = *route, *encoded
         try:
             # copy=False: pyzmq still copies frames below its threshold (64 KiB), where that is faster
-            copy = len(frames) == len(route) + 2
-            for frame in frames[:-1]:
+            copy = len(encoded) == 2
+            for frame in first:
                 self._send_frame(frame, _MORE, copy=copy)
-            self._send_frame(frames[-1], _NOBLOCK, copy=copy)
+            self._send_frame(last, _NOBLOCK, copy=copy)
         except zmq.ZMQError as error:
             if error.errno not in (zmq.EAGAIN, zmq.EHOSTUNREACH):
                 raise
@@ -259,9 +259,11 @@ class RouterSocket(_EnvelopeSocket):
     def _send_frames(self, route: list[bytes], encoded: list[Frame]) -> bool:
         sent = super()._send_frames(route, encoded)
         if sent:
-            sizes = map(len, encoded)
-            extra = sum(size + (_SHORT_FRAME_EXTRA if size < _LONG_FRAME else _LONG_FRAME_EXTRA) for size in sizes)
-            self.connections.handed(route[0], extra)
+            handed_bytes = 0
+            for frame in encoded:
+                frame_bytes = len(frame)
+                handed_bytes += frame_bytes + (_SHORT_FRAME_EXTRA if frame_bytes < _LONG_FRAME else _LONG_FRAME_EXTRA)
+            self.connections.handed(route[0], handed_bytes)
         return sent
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from remuda.coordinator.disk import HELD_UP_S, PATIENCE_S, Disk, Found
+from remuda.coordinator.disk import HELD_UP_S, PATIENCE_S, SLOW_S, Disk, Found
 from remuda.coordinator.effects import Abandon, Asked, PrepareRun, Remember, Say
 from remuda.coordinator.events import HeldUp, RunBroken, RunPrepared, RunRefused
 from remuda.coordinator.herd_folder import HerdFolder
@@ -41,8 +41,8 @@ class Scene:
     def found(self) -> Found:
         """The next thing that the state machine is told."""
         while True:
-            _, found = self.disk.collect()
-            if found:
+            self.disk.journaled()
+            if found := self.disk.found():
                 [event] = found
                 return event
             self.waker.wait(HANG_S)
@@ -194,6 +194,64 @@ def test_what_was_said_of_the_herd_while_a_run_waited_stands_in_its_log_once(sce
     assert scene.disk.close() == []
     log = RunFolder(Path(experiment.identity.run_dir)).coordinator_log.read_text()
     assert [line.partition("] ")[2] for line in log.splitlines()] == ["while it waited", "as it began", "later"]
+
+
+def _running(scene: Scene) -> Remember:
+    """What a turn of a run that goes on has to be journaled."""
+    scene.disk.prepare(PrepareRun(Asked(b"client", 7), EXPERIMENT, SUBMIT))
+    prepared = scene.found()
+    assert isinstance(prepared, RunPrepared)
+    experiment = prepared.experiment
+    experiment.assign(HolderMemory(1, OTHER, 1, "learner", "here", 1), 0.0)
+    identity = experiment.identity.memory(experiment.config_json)
+    return Remember(EXPERIMENT, RunMemory(FORMAT, identity, experiment.memory(0.0), 1), experiment.changes(0.0))
+
+
+def test_a_turn_waits_for_a_quick_disk_so_that_everybody_is_answered_in_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("remuda.coordinator.disk.QUICK_S", HANG_S)
+    remember = _running(scene)
+    scene.disk.write([remember], [])
+    [journaled] = scene.disk.journaled()
+    assert journaled.experiment == EXPERIMENT
+    assert scene.disk.waits_for(EXPERIMENT) == 0
+
+
+def test_a_turn_waits_once_for_a_slow_disk_and_not_again_for_a_while(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remember, gate = _running(scene), threading.Event()
+    monkeypatch.setattr("remuda.coordinator.disk.RunWriter.journal", lambda writer, turns: gate.wait(HANG_S))
+    monkeypatch.setattr("remuda.coordinator.disk.QUICK_S", 0.001)
+    scene.disk.write([remember], [])
+    assert scene.disk.waits_for(EXPERIMENT) == 1
+    monkeypatch.setattr("remuda.coordinator.disk.QUICK_S", 10 * HANG_S)
+    scene.disk.write([remember], [])
+    assert scene.disk.waits_for(EXPERIMENT) == 2, "it is busy: nobody waits"
+    gate.set()
+    until(lambda: scene.disk.journaled() and not scene.disk.waits_for(EXPERIMENT), "the disk answers")
+    gate.clear()
+    scene.disk.write([remember], [])
+    assert scene.disk.waits_for(EXPERIMENT) == 3, "it was slow a moment ago: nobody waits"
+    gate.set()
+    until(lambda: scene.disk.journaled() and not scene.disk.waits_for(EXPERIMENT), "the disk answers again")
+    scene.clock.now_s += SLOW_S + 0.1
+    scene.disk.write([remember], [])
+    assert [each.number for each in scene.disk.journaled()] == [4], "this turn has waited"
+
+
+def test_a_turn_does_not_wait_for_a_journal_that_is_broken(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(writer: object, turns: object) -> None:
+        raise ValueError("not to be written")
+
+    remember = _running(scene)
+    monkeypatch.setattr("remuda.coordinator.disk.RunWriter.journal", fail)
+    monkeypatch.setattr("remuda.coordinator.disk.QUICK_S", 10 * HANG_S)
+    scene.disk.write([remember], [])
+    [broken] = scene.disk.found()
+    assert isinstance(broken, RunBroken)
+    assert (broken.experiment, broken.reason) == (EXPERIMENT, "ValueError: not to be written")
 
 
 def test_queued_runs_hold_no_thread_and_no_file(scene: Scene) -> None:

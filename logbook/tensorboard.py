@@ -37,6 +37,10 @@ class EventWriter:
         """Axis to the step beyond which a disk that refuses still holds what is to go."""
         if resumed is not None:
             self._cut({"iter": resumed.train_iter, "step": resumed.env_step, "sec": resumed.wall_s})
+        self._found = dict(self._file.newest)
+        """What the file held when it was opened: the newest step of each group."""
+        self._seconds: dict[str, int] = {}
+        """The newest second of each curve over time that has got points since."""
 
     @property
     def path(self) -> Path:
@@ -57,10 +61,13 @@ class EventWriter:
         self._write(values, {f"{prefix}_iter": train_iter, f"{prefix}_step": env_step})
 
     def throughput(self, prefix: str, values: Mapping[str, Value], *, wall_s: float) -> None:
-        """Add `<prefix>_sec/<key>` at the whole seconds since the run began; a second that has points gets no others (a
-        run that ends right after a table has one more)."""
-        if self.newest_step(f"{prefix}_sec") < int(wall_s):
-            self._write(values, {f"{prefix}_sec": int(wall_s)})
+        """Add `<prefix>_sec/<key>` at the whole seconds since the run began. A curve has one point a second: the first
+        one stays (a run that ends right after a table has one more table)."""
+        group, second = f"{prefix}_sec", int(wall_s)
+        found = self._found.get(group, -1)
+        new = {key: value for key, value in values.items() if self._seconds.get(f"{group}/{key}", found) < second}
+        self._seconds |= {f"{group}/{key}": second for key in new}
+        self._write(new, {group: second})
 
     def close(self) -> None:
         """Close the file. May be called again."""

@@ -51,6 +51,15 @@ def test_a_second_has_one_point_also_over_a_resume(tmp_path: Path) -> None:
     assert curves(tmp_path) == {"buffer_sec/pushed_in": [(60, 64.0), (120, 64.0), (121, 7.0)]}
 
 
+def test_two_roles_that_are_told_of_in_the_same_second_both_have_their_point(tmp_path: Path) -> None:
+    """A short run ends so: its collectors say how they did, then its learner, within one second."""
+    writer = EventWriter(tmp_path)
+    writer.throughput("vitals", {"collector_work": 0.5}, wall_s=2.2)
+    writer.throughput("vitals", {"collector_work": 0.6, "learner_work": 0.75}, wall_s=2.3)
+    writer.close()
+    assert curves(tmp_path) == {"vitals_sec/collector_work": [(2, 0.5)], "vitals_sec/learner_work": [(2, 0.75)]}
+
+
 def test_what_is_no_finite_number_is_left_out(tmp_path: Path) -> None:
     writer = EventWriter(tmp_path)
     values: dict[str, Value] = {"a": float("nan"), "b": float("inf"), "c": "text", "d": [1.0], "e": 1e300, "f": -2.0}

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from itertools import cycle
 from pathlib import Path
+from uuid import uuid4
 
 import numpy as np
 
@@ -55,11 +56,13 @@ def through_the_coordinator() -> float:
     with tempfile.TemporaryDirectory() as name, coordinator(Path(name)) as connection_file:
         with Client(connection_file) as client:
             client.submit(CONFIG, run_dir=Path(name) / "run")
-        collector, evaluator, learner = (join(connection_file, role) for role in ("collector", "evaluator", "learner"))
+        uuid = str(uuid4())
+        collector = join(connection_file, "collector", uuid)
+        evaluator, learner = join(connection_file, "evaluator"), join(connection_file, "learner")
         leases = [take_lease(link) for link in (collector, evaluator, learner)]
         for link, lease in zip((collector, evaluator, learner), leases, strict=True):
             say_ready(link, lease)
-        _fill(collector, leases[0])
+        _fill(collector, leases[0], uuid)
         learned = _Learner(learner, leases[2])
         learned.take(WARM_UP_BATCHES)
         begin_s, batches = time.perf_counter(), 0
@@ -138,11 +141,10 @@ class _Learner:
         return read_chunk(self._data / chunk.meta.file, chunk.meta)
 
 
-def _fill(collector: Link, assign: Assign) -> None:
-    """Announce 10^6 rows; returns once they are all counted."""
+def _fill(collector: Link, assign: Assign, uuid: str) -> None:
+    """Announce 10^6 rows as the collector of this UUID; returns once they are all counted."""
     rng = np.random.default_rng(0)
     data = RunFolder(Path(assign.run_dir)).data
-    uuid = assign.experiment  # any UUID will do for the names of files
     for sequence in range(ROWS // CHUNK_ROWS):
         chunk = ChunkId(uuid, 1, sequence)
         meta = ChunkMeta(chunk, chunk_name(chunk), CHUNK_ROWS, CHUNK_ROWS, 0, 0, PolicyRef(1, 0, 0), 0.1)

@@ -39,10 +39,10 @@ def coordinator(folder: Path) -> Generator[Path]:
             process.wait()
 
 
-def join(connection_file: Path, role: Role) -> Link:
-    """Register as a new worker."""
+def join(connection_file: Path, role: Role, uuid: str | None = None) -> Link:
+    """Register as a new worker, of this UUID where somebody has to know it."""
     host = platform.node()
-    register = Register(str(uuid4()), 1, role, host, os.getpid(), PROTOCOL_VERSION, "benchmark")
+    register = Register(uuid or str(uuid4()), 1, role, host, os.getpid(), PROTOCOL_VERSION, "benchmark")
     link = Link(wait_for(connection_file, deadline_s=DEADLINE_S), register)
     link.start(DEADLINE_S)
     return link

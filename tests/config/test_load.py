@@ -265,3 +265,8 @@ def test_weights_are_meant_from_where_they_are_written(tmp_path: Path, monkeypat
     assert section.initialize_from == str(elsewhere / "mine")
     assert load_config(path, overrides=["learner={batch_size: 3}"]).config.learner.initialize_from is None
     assert load_config(write(folder, SMALL)).config.learner.initialize_from is None
+
+
+def test_a_dqn_network_without_a_hidden_layer_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="should name one hidden layer at least"):
+        load_config(write(tmp_path, SMALL), overrides=["policy.hidden=[]"])

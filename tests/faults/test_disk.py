@@ -44,8 +44,7 @@ def test_a_full_disk_holds_everything_until_there_is_room(tmp_path: Path, small_
     herd.wait_env_step("horse", 500)
     before = herd.experiment("horse").env_step
     fill(small_disk / "ballast")
-    until(lambda: "its disk refuses" in herd.said(), "the coordinator complains")
-    time.sleep(3.0)
+    until(lambda: "is held up, and no other run is: its disk refuses" in herd.said(), "the coordinator says so")
     (small_disk / "ballast").unlink()
     herd.wait_env_step("horse", before + 5_000)
     with herd.client() as client:

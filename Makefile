@@ -73,7 +73,7 @@ bench-peers: setup  ## install each peer in an environment of its own and measur
 	test ! -f $(<D)/no-deps.txt || $(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $(<D)/no-deps.txt
 	touch $@
 
-docs: setup  ## write docs/configuration.md and docs/protocol.md anew, from the schema and the messages
+docs: setup  ## write docs/configuration.md and docs/protocol.md again, from the schema and the messages
 	$(BIN)/remuda config schema --markdown > docs/configuration.md
 	$(BIN)/python -m remuda.wire.reference > docs/protocol.md
 

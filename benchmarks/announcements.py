@@ -209,7 +209,7 @@ def _announcement(lease: int, worker: str, sequence: int) -> ChunkReady:
 
 
 def _answer_at_once(pipe: Connection) -> None:
-    """Answer every message with one of an acknowledgement's size, for ever."""
+    """Answer every message with one of an acknowledgement's size, without end."""
     accepted = ChunkAccepted(ChunkId(str(uuid4()), 1, 0), ROWS, PolicyRef(), {"epsilon": 0.05})
     answer = [bytes(frame) for frame in encode(Envelope(0, 3, 1, accepted))]
     with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:

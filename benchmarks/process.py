@@ -31,7 +31,7 @@ def run(
 ) -> Finished:
     """Run `command` and return its output; at the deadline, or if we are interrupted, kill it and its descendants.
 
-    Output goes to files and not to pipes: a process left over by a peer would hold a pipe open for ever. With
+    Output goes to files and not to pipes: a process left over by a peer would hold a pipe open for good. With
     `show_errors` its stderr is ours. Raises OSError when the command cannot be started.
     """
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:

@@ -1,4 +1,4 @@
-"""The sum tree in C: what prioritized replay runs on wherever Remuda was installed with a C compiler at hand."""
+"""The sum tree in C: what prioritized replay runs on where Remuda was installed on a machine with a C compiler."""
 
 from __future__ import annotations
 

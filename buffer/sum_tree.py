@@ -16,7 +16,7 @@ __all__ = ["COMPILED", "Slots", "SumTree", "Values", "new_sum_tree"]
 class SumTree(Protocol):
     """Sums of non-negative values over slots 0 … capacity - 1. Every operation takes whole arrays, int64 or float64.
 
-    Sums are always made of their parts anew and never adjusted by differences, so they do not drift however often
+    Sums are always computed from their parts and never adjusted by differences, so they do not drift however often
     values change.
     """
 

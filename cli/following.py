@@ -28,7 +28,7 @@ def follow_run(run_dir: Path, player: Player) -> None:
     played = 0
     try:
         while True:
-            goes_on = is_open(journal)  # asked before looking, lest the last policy comes in between
+            goes_on = is_open(journal)  # asked before looking: the last policy may come in between
             newer = newest.newer()
             if newer is None and not goes_on:
                 break

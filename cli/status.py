@@ -31,7 +31,7 @@ PLAIN_WIDTH = 160
 """Characters per line where there is no terminal that says how many it has."""
 
 Which = Annotated[str | None, typer.Argument(metavar="EXPERIMENT", help="Id, beginning of an id, or name.")]
-Watch = Annotated[bool, typer.Option("--watch", help="Show it anew every second, until Ctrl-C.")]
+Watch = Annotated[bool, typer.Option("--watch", help="Show it again every second, until Ctrl-C.")]
 
 
 def status(

@@ -43,7 +43,7 @@ Jobs = Annotated[int, typer.Option("-j", "--jobs", metavar="N", min=1, help="Run
 SweepDir = Annotated[
     Path | None, typer.Option(metavar="DIR", help="The sweep's folder (default: its name, in --runs-dir).")
 ]
-Datestamp = Annotated[bool, typer.Option("--datestamp", help="Begin anew in a folder whose name begins with the date.")]
+Datestamp = Annotated[bool, typer.Option("--datestamp", help="Start over in a folder whose name begins with the date.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything and name the runs; start nothing.")]
 ForceAll = Annotated[bool, typer.Option("--force", help="Start every run over, finished ones too.")]
 

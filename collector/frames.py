@@ -58,7 +58,7 @@ def _stack_axes(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> tuple[in
 def _origins(stacks: Array) -> Integers:
     """Return for each frame of `stacks` [time, env, depth, bytes] which frame, counting over all axes, it equals.
 
-    A stack either moves on by one frame, and only its newest is new; or it begins anew, and only frames that repeat
+    A stack either moves on by one frame, and only its newest is new; or it starts over, and only frames that repeat
     their neighbour (the padding of a first observation) are not.
     """
     origin: Integers = np.arange(stacks[..., 0].size, dtype=np.int64).reshape(stacks.shape[:3])

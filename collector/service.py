@@ -145,7 +145,7 @@ class CollectorWork:
 
     @property
     def drained(self) -> bool:
-        """Nothing is in hand and everything announced is acknowledged."""
+        """No chunk is unfinished, and every announced one is acknowledged."""
         return self._draining and not self._unacknowledged and not self._at_hand
 
     def close(self) -> None:
@@ -198,7 +198,7 @@ class CollectorWork:
         self._announce()
 
     def _announce(self) -> None:
-        """Write what is at hand and say so; where the disk is full it waits, and nothing else is collected."""
+        """Write the collected chunk and announce it; where the disk is full it waits, and nothing else is collected."""
         while self._at_hand:
             chunk, collected = self._at_hand[0]
             try:

@@ -43,7 +43,7 @@ class _Plainly:
     def __init__(self) -> None:
         self._left = MAX_VALUES
         self._around: list[int] = []
-        """Identities of the collections and objects around the value at hand."""
+        """Identities of the collections and objects around the current value."""
 
     def of(self, value: object) -> JsonValue:
         self._left -= 1

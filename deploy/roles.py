@@ -96,7 +96,7 @@ def _say(text: str) -> None:
 
 
 def _look_again(connection_file: Path) -> ConnectionFile | None:
-    """Where the coordinator is now. While one is started anew the file may be missing, or half a word."""
+    """Where the coordinator is now. While one is being restarted the file may be missing or incomplete."""
     try:
         return read(connection_file)
     except ConnectionFileError:

@@ -1,8 +1,8 @@
 """Atari games by ale-py's own vector environment: emulated, scaled and stacked in its threads, outside Python.
 
 The emulator always pays raw scores and plays whole games here, so that the returns that are reported are the game's.
-What a learner sees instead is said beside: rewards that it shall clip, and lives lost that it shall take for the end of
-an episode although the game goes on (Mnih et al. 2015).
+What a learner sees instead comes beside it: rewards to be clipped, and lost lives to be taken for the end of an episode
+although the game goes on (Mnih et al. 2015).
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class AtariGame(gymnasium.Env[Array, Any]):
         self._ale = None
 
     def __reduce__(self) -> tuple[Callable[..., AtariGame], tuple[AtariSettings]]:
-        """A copy is built anew: the emulator's state stays here."""
+        """A copy is a new environment: the emulator's state stays here."""
         return AtariGame, (self._settings,)
 
 

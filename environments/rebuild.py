@@ -1,4 +1,4 @@
-"""The environment of a run that is over or elsewhere, and what can be done where it is not to be had."""
+"""Build the environment of a finished or copied run again, and fallbacks where it cannot be built."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ worker was faster.
 - *Episode seeds* of evaluations take a quarter of the same 31 bits that no worker uses. They depend on the episode's
   number alone: every evaluation plays the same episodes, whoever plays them.
 
-A restarted worker passes its incarnation, lest it live through the same beginnings again. The incarnation changes the
-offset alone: within one incarnation no two seeds are alike, across incarnations it is merely most unlikely.
+A restarted worker passes its incarnation, so that it does not see the same first states again. The incarnation changes
+the offset alone: within one incarnation no two seeds are alike, across incarnations it is merely most unlikely.
 """
 
 from __future__ import annotations

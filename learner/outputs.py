@@ -25,7 +25,7 @@ from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import CheckpointReason, CheckpointRecord, Counters
 
 EXPORTED: Sequence[CheckpointReason] = ("initial", "interval", "final")
-"""Checkpoints after which model/ is written anew, always."""
+"""Checkpoints after which model/ is always written again."""
 EXPORT_INTERVAL_S = 30.0
 """After those for evaluations, which may come many times a second, at most so often."""
 
@@ -88,7 +88,7 @@ class LearnerOutputs:
         self.logbook.emit(LearnReport(train_iter=train_iter, env_step=env_step, variables=metrics))
 
     def _export(self, algorithm: Algorithm, counters: Counters) -> None:
-        """Write model/ anew. It is a convenience: its failing is said and loses nothing."""
+        """Write model/ again. It is a convenience: a failure is logged and loses nothing."""
         self._exported_s = self.clock()
         try:
             if self._exporter is None:

@@ -80,7 +80,7 @@ class Publisher:
 
     @property
     def ready(self) -> bool:
-        """Another policy can be published now without costing training more than its share; or the one at hand cannot
+        """Another policy can be published now without costing training more than its share; or the last one cannot
         be written, or there is a failure that `offer` raises."""
         if self._retrying or self._failure is not None:
             return True

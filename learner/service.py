@@ -204,7 +204,7 @@ class LearnerWork:
         return state.progress.counters.train_iter
 
     def _load(self, replay: Sequence[IndexedChunk]) -> None:
-        """All that is live. It may take minutes: each file is progress, lest this learner be taken for stuck."""
+        """All that is live. It may take minutes: each file is progress, so this learner is not reported stuck."""
         self._link.activity("preparing", "loading replay")
         for chunk in replay:
             self._prefetch.load([chunk])

@@ -82,6 +82,6 @@ class BackgroundSink:
             service.finish()
         except (Exception, SystemExit) as error:  # somebody else's code may even want to end the process
             self._error = error
-            with suppress(Empty):  # rows that nobody takes any more would hold `close`'s thread up for ever
+            with suppress(Empty):  # rows that nobody takes any more would block `close`'s thread for good
                 while True:
                     self._rows.get_nowait()

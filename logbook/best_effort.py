@@ -11,7 +11,7 @@ from collections.abc import Generator
 from typing import TextIO
 
 WAITING_AT_MOST = 1_000
-"""Writes that wait for a reader; beyond that they are dropped, and how many is said once there is room."""
+"""Writes that wait for a reader; beyond that they are dropped, and their number is written once there is room."""
 END_S = 1.0
 
 

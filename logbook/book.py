@@ -115,7 +115,7 @@ class Logbook:
         return any(writer.newest_step("evaluator_iter") >= train_iter for writer in self.writers)
 
     def timers(self, document: Mapping[str, object]) -> None:
-        """Write timers.json anew, where this role writes it."""
+        """Write timers.json again, where this role writes it."""
         if self._timers is not None:
             self._attempt(self._timers, partial(write_timers, self._timers.path, document))
 

@@ -52,7 +52,7 @@ class Table:
         self._file.append((self._separator.join(cells) + "\n").encode())
 
     def widen(self, columns: Sequence[str]) -> None:
-        """Add these columns at the end, with nan in the rows so far: the file is written anew, whole or not at all.
+        """Add these columns at the end, with nan in the rows so far: the file is written again, whole or not at all.
 
         Raises ValueError for names that would break the table, and OSError; the table is as it was then.
         """

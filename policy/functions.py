@@ -35,12 +35,12 @@ def load_policy(
 ) -> tuple[SingleEnv, GetAction]:
     """Load a run's environment and its policy: (env, get_action).
 
-    `run_dir` may also be a model/ folder that was copied elsewhere. The environment is built anew, with `render_mode`
+    `run_dir` may also be a model/ folder that was copied elsewhere. The environment is built again, with `render_mode`
     (gymnasium's: human, rgb_array), unless you bring your own `env`. With `trust_code`, code runs that somebody else
     may have put into the folder (its config's environment, model.pt), and the copy in vars.pkl serves where the
     environment cannot be built: trust whoever made the folder.
 
-    Raises EnvironmentBuildError where there is no environment to be had (`load_action` needs none) or the policy does
+    Raises EnvironmentBuildError where the environment cannot be built (`load_action` needs none) or the policy does
     not fit it, and what `load_action` raises.
     """
     playable = load_playable(run_dir, which, trust_code=trust_code)

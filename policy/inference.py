@@ -1,4 +1,4 @@
-"""The forward pass of whoever acts: the fastest there is for the network at hand, behind one call."""
+"""The forward pass used for acting: the fastest form for the given network, behind one call."""
 
 from __future__ import annotations
 

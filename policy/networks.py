@@ -16,7 +16,7 @@ from remuda.policy.images import ImageLayout
 from remuda.policy.normalisation import CLIP, Moments
 
 _IMAGES_AT_ONCE = 128
-"""More at once need tensors for which the operating system is asked anew each time: on a CPU 672 take half as long in
+"""More at once need tensors for which the operating system is asked again each time: on a CPU 672 take half as long in
 parts of 128."""
 
 

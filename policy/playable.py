@@ -52,7 +52,7 @@ def checkpoint_playable(path: Path) -> Playable:
 
 
 def trained_playable(trained: TrainedPolicy, source: Path, *, train_iter: int, env_step: int | None) -> Playable:
-    """Take a policy whose config is at hand."""
+    """Take a policy whose config is known."""
     config = trained.config
     now = trained.counters.env_step if env_step is None else env_step
     return Playable(

@@ -63,7 +63,7 @@ class CheckpointIndex:
         self.load()
 
     def load(self) -> None:
-        """Read the index anew; a missing one is empty. Raises CheckpointIndexError where it is damaged."""
+        """Read the index again; a missing one is empty. Raises CheckpointIndexError where it is damaged."""
         path = self.folder / _INDEX
         try:
             self._state = _decode(path.read_bytes())
@@ -170,7 +170,7 @@ class CheckpointIndex:
 
 def unlisted(folder: Path, *, beyond: int) -> list[Path]:
     """Find the checkpoints beyond this iteration that no index lists: a learner that was given up has saved them, and
-    nobody has heard of it. Where the index is damaged nothing is said to be unlisted."""
+    nobody has heard of it. Where the index is damaged, no file counts as unlisted."""
     try:
         listed = {record.file for record in CheckpointIndex(folder).records}
     except CheckpointIndexError:

@@ -110,7 +110,7 @@ def discard(root: Path, by: str) -> None:
     """Remove what `prepare` and those after it have made here for this experiment, which comes to nothing.
 
     What `force` has put aside stays, and so does a folder in which it has not begun, or has a checkpoint. Raises
-    OSError, and FolderOwnedError where a process has the run in hand.
+    OSError, and FolderOwnedError where a process has the run open.
     """
     run = RunFolder(root)
     if not run.beginner(by).exists() or run.index.exists():
@@ -148,7 +148,7 @@ def _make_room(root: Path, on_exists: OnExists, *, stamp: str) -> Path:
     if entries and on_exists == "force":
         owner = RunFolder(root).owner
         if owner.exists():
-            Ownership(owner).release()  # raises where somebody has the run in hand
+            Ownership(owner).release()  # raises where a process has the run open
         _move_away(root, _entries(root), stamp=stamp)
     elif entries and on_exists == "rename":
         return _free_name(root.parent, f"{root.name}_{stamp}")

@@ -48,7 +48,7 @@ class Ownership:
     def confirm(self) -> None:
         """Show other machines that the owner lives; to be called every few seconds. Where that cannot be, since the
         folder was taken away or its disk refuses, the owner will hear of it by what it writes there. Where the file
-        does not name this owner any more, since somebody removed it, that is said, once, and nothing is done to it."""
+        does not name this owner any more, since somebody removed it, this is logged once, and nothing is done to it."""
         with contextlib.suppress(OSError):
             if self._is_named():
                 os.utime(self._path)

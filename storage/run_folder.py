@@ -117,7 +117,7 @@ class RunFolder:
 
     @property
     def owner(self) -> Path:
-        """Names the process that has the run in hand; there only while it has."""
+        """Names the process that has the run open; exists only as long as it has."""
         return self.root / ".owner"
 
     def beginner(self, experiment: str) -> Path:

@@ -60,7 +60,7 @@ def plan(grid: Grid, folder: Path, *, sets: Sequence[str] = ()) -> list[PlannedR
 
 
 def beginning(run: PlannedRun, mode: Mode, *, force: bool = False) -> OnExists:
-    """How the run starts in what lies in its folder: anew, on from its newest checkpoint, or over again.
+    """How the run starts, given what its folder holds: new, on from its newest checkpoint, or over again.
 
     A run that died before its first checkpoint starts over. Raises RunFolderError and ConfigError where what lies there
     is of another mode, or was made with other settings.

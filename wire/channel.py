@@ -29,7 +29,7 @@ NOT_RESENT = (Ack, Beat, BeatHeard, PolicyAvailable)
 
 ASKED_ANEW = (StatusRequest, LogRequest)
 """Questions that change nothing. Their answers may be large and are not kept: a question that comes again is answered
-anew."""
+again."""
 _NOT_KEPT = (Ack, Status, LogText)
 _HEAVY = (Batches, Assign, Rejected)
 """Messages whose weight is not always about the same."""
@@ -96,7 +96,7 @@ class Channel:
     def post(self, message: AnyMessage, now_s: float, *, reply_to: int = 0, once: bool = False) -> Envelope:
         """Return the envelope to send now; unless it is a reply or NOT_RESENT, `due` returns it until acknowledged.
 
-        `once` makes an exception for one that is said again anyway, such as what a stranger is told at every word.
+        `once`: do not resend, for a message that is repeated anyway, such as the answer to each message of a stranger.
         Arrays in the message must not be changed afterwards. Raises ValueError when `reply_to` was answered already.
         """
         if reply_to:
@@ -189,7 +189,7 @@ class Channel:
         return [replace(envelope, floor=floor) for envelope in welcome]
 
     def hurry(self, now_s: float) -> None:
-        """Have `due` return everything now, and pause anew: the connection it went over is gone."""
+        """Have `due` return everything now, and restart the pauses: the connection it went over is gone."""
         self._start_pause(now_s, self._resend_s / 2)
         self._due_s = now_s
 

@@ -56,7 +56,7 @@ class Conversation:
         Raises RefusedError when the answer is Rejected, or the message is one that the coordinator would not understand
         (a text too long), UnreachableError after `deadline_s` seconds, and MovedError
         when `moved`, which is called now and then, says that somebody else is to be asked. After the last two the
-        conversation is over, lest the forgotten question be repeated along with the next one.
+        conversation is over, so that the forgotten question is not repeated along with the next one.
         """
         _refuse_malformed(message)
         now_s = time.monotonic()

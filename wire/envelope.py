@@ -8,7 +8,7 @@ from remuda.wire.messages import AnyMessage, Count
 
 
 class Envelope(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """One message on its way. The order of the fields is the layout on the wire and stays for ever."""
+    """One message on its way. The order of the fields is the layout on the wire and never changes."""
 
     id: Count
     """Counts up from 1 with every reliable message of this end; 0 for what is never sent again."""

@@ -1,4 +1,4 @@
-"""How long a coordinator that is silent is waited for, and what is said meanwhile."""
+"""How long to wait for a silent coordinator, and the messages meanwhile."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ An array of four: `[id, reply_to, floor, message]`; the first three are each a `
 ## Delivery: each message once, and in order
 
 * **Resent.** A message with an id is sent again, along with all later ones, until it is acknowledged: after
-  {resend:g} s, then after pauses that double up to {resend_max:g} s; they begin anew once the oldest is through.
+  {resend:g} s, then after pauses that double up to {resend_max:g} s; they start over once the oldest is through.
 * **Acknowledged.** By an Ack or by the reply that carries `reply_to`. Whoever receives a message again does not handle
   it again, but repeats the answer.
 * **In order.** A message that overtook another is treated as lost, and so comes again; so is one that is {window} or
@@ -129,7 +129,7 @@ Sending never blocks: a message beyond {high_water} that wait for one peer is dr
 
 ## Versions
 
-Frame 0, the order of the envelope's fields and the message `Rejected` stay as they are for ever. A peer of another
+Frame 0, the order of the envelope's fields and the message `Rejected` never change. A peer of another
 version is answered with `Rejected(code="protocol")` in its own version, and exits with code 3. Every change of a
 message raises the version; there is no negotiation.
 

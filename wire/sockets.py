@@ -31,7 +31,7 @@ HIGH_WATER_MESSAGES = 10_000
 BACKLOG_CONNECTIONS = 1_024
 """Connections the operating system holds while a whole herd arrives at once."""
 SILENCE_S = 6.0
-"""A connection over which nothing has come for so long, though an answer is due, had better be made anew.
+"""A connection over which nothing has come for so long, though an answer is due, should be replaced.
 
 Not by ZeroMQ's own heartbeats: where a peer floods its socket and is cut off meanwhile, they end the process (an
 assertion in libzmq 4.3.5, "Assertion failed: !_io_error")."""
@@ -71,7 +71,7 @@ class Malformed(Struct, frozen=True):
 
 def worker_identity(worker: str, incarnation: int, process: str, session: int) -> bytes:
     """The identity of one connection of a worker: whose, in which life, in which process (a random word, so that two
-    that claim the same life are told apart), and the how-manieth since that process began."""
+    that claim the same life are told apart), and the connection's number in this process."""
     return f"{worker}:{incarnation}:{process}:{session}".encode()
 
 

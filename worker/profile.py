@@ -18,7 +18,7 @@ from types import CodeType, FrameType
 from remuda.storage.atomic import write_text
 
 INTERVAL_S = 0.005
-"""On average. Each pause is drawn anew, lest it keep step with what the process does every so often."""
+"""On average. Each pause is random, so that it does not keep step with what the process does periodically."""
 ROWS = 25
 """Functions shown in each table."""
 

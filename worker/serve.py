@@ -27,7 +27,7 @@ _DOUBTS = ("CUDA", "cuDNN", "CUBLAS", "can't allocate memory")
 
 
 class AskedToEndError(Exception):
-    """The process is to end: work gives up what is in hand. No failure, and never reported as one."""
+    """The process is to end: work gives up what is unfinished. No failure, and never reported as one."""
 
 
 class TakenOverError(Exception):
@@ -55,12 +55,12 @@ class Work(Protocol):
         ...
 
     def drain(self) -> None:
-        """Come to an end: finish what is in hand. `drained` says when that is so."""
+        """Come to an end: finish what has begun. `drained` says when that is so."""
         ...
 
     @property
     def drained(self) -> bool:
-        """Asked to drain, and nothing is in hand or unannounced."""
+        """Asked to drain, and nothing is unfinished or unannounced."""
         ...
 
     def close(self) -> None:
@@ -90,7 +90,7 @@ def serve(link: Link, life: Life, begin: Callable[[Assign], Work]) -> str:
 
 
 class _Desk:
-    """The lease at hand, if there is one."""
+    """The current lease, if there is one."""
 
     def __init__(self, link: Link, begin: Callable[[Assign], Work]) -> None:
         self._link = link
@@ -115,7 +115,7 @@ class _Desk:
             return None
 
     def hand_in(self) -> None:
-        """Finish what is in hand; nobody waits here for the coordinator to acknowledge it."""
+        """Finish what has begun; nobody waits here for the coordinator to acknowledge it."""
         if self._work is not None:
             try:
                 with NoExit():
@@ -162,7 +162,7 @@ class _Desk:
         return None
 
     def _receive(self, busy: bool) -> AnyMessage | None:
-        """What was said, if anything was; without work at hand wait a moment for it."""
+        """What was said, if anything was; without work wait a moment for it."""
         if self._work is None:
             return self._link.receive(IDLE_WAIT_S)
         now_s = time.monotonic()

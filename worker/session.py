@@ -164,7 +164,7 @@ class Session:
     # --- connections ---
 
     def _connect(self) -> None:
-        """Register over a new connection; what the one before could not deliver is said again once that is done.
+        """Register over a new connection; what the one before could not deliver is sent again once that is done.
 
         Not its requests for batches: what is acknowledged may still be unanswered, so the learner repeats them all.
         """

@@ -123,7 +123,7 @@ class Ppo(ActorCritic):
         return steps, explained_variance(old_values, returns)
 
     def _minibatches(self, steps: _Steps, rng: np.random.Generator) -> Iterator[_Steps]:
-        """Every step once per epoch, in shares of equal size (but for one), shuffled anew each epoch."""
+        """Every step once per epoch, in shares of equal size (but for one), shuffled again each epoch."""
         n = len(steps.log_prob)
         minibatches = min(self._policy.minibatches, n)
         for _ in range(self._policy.epochs if n else 0):

@@ -1,4 +1,4 @@
-"""A question that nobody answered is forgotten, and the next one is asked anew."""
+"""A question that nobody answered is forgotten, and the next one is asked on its own."""
 
 from __future__ import annotations
 

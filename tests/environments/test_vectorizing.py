@@ -1,4 +1,4 @@
-"""Processes are chosen where they pay, by a rule that is the same everywhere, and it is said why."""
+"""Processes are chosen where they pay, by a rule that is the same everywhere, and the reason is given."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_free_environments_go_on_with_the_next_seed() -> None:
     policy = FunctionPolicy()
     episodes = play(4, list(range(20)), policy=policy)
     steps = sum(episode.length for episode in episodes)
-    assert sum(policy.batch_sizes) == steps  # nothing is stepped in vain
+    assert sum(policy.batch_sizes) == steps  # no step is wasted
     busy = policy.batch_sizes[: -max(episode.length for episode in episodes)]
     assert set(busy) == {4}  # until seeds run out, all four play
 

@@ -146,7 +146,7 @@ def test_a_process_that_is_to_end_gives_the_evaluation_up(lease: Lease) -> None:
 
 
 def test_a_lease_that_is_to_end_gives_the_evaluation_up(lease: Lease) -> None:
-    """`stop --now` in the midst of the last evaluation; a drain of another lease is none of its business."""
+    """`stop --now` during the last evaluation; a drain of another lease is none of its business."""
     path = lease.saved(20, seed=1)
     lease.link.inbox.append(Drain(2, "of another lease"))
     lease.ask(path, 0, 5)

@@ -138,7 +138,7 @@ def test_everything_comes_attributed_in_time_and_in_bounded_memory(tmp_path: Pat
 
 
 def _write(herd: Herd, logs: list[Path]) -> None:
-    """Two workers write, and die in the midst of a line."""
+    """Two workers write, and die in the middle of a line."""
     writers = [
         herd.start("writer", sys.executable, "-c", WRITER, log, LOGS_S, 50e6 / 60 / len(logs), trouble)
         for log, trouble in zip(logs, ("rotated", "truncated"), strict=True)

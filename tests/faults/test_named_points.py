@@ -1,4 +1,4 @@
-"""14. The coordinator's process ends at every named point of its work, one after the other, in the midst of one run."""
+"""14. The coordinator's process ends at every named point of its work, one after the other, during one run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if point := os.environ.get("DIE_AT"):
     module, name, moment, count = point.split()
     die_at(module, name, moment, int(count))
 """
-"""As sitecustomize, in the coordinator alone: the process is killed before or after the so-manieth call of a name."""
+"""As sitecustomize, in the coordinator alone: the process is killed before or after the n-th call of a name."""
 
 NAMES: dict[str, tuple[int, ...]] = {
     "remuda.coordinator.herd_folder HerdFolder.begin": (1,),

@@ -43,7 +43,7 @@ def test_a_run_on_a_full_disk_holds_up_no_other(tmp_path: Path, tight: Path, her
         sick = Path(client.submit(config, run_dir="tight/sick").run_dir)
     fill(tight / "ballast")
     herd.workers(collectors=4, evaluators=2, learners=2)
-    until(lambda: "held up: its disk refuses" in (herd.experiment("sick").waiting_for or ""), "it is said")
+    until(lambda: "held up: its disk refuses" in (herd.experiment("sick").waiting_for or ""), "the status says so")
     well = herd.submit(users[1], "well")
     herd.wait_over("well")
     status = herd.experiment("sick")

@@ -1,4 +1,4 @@
-"""Processes of a herd die or hang in the midst of a run: it goes on, and no step is lost or counted twice."""
+"""Processes of a herd die or hang during a run: it goes on, and no step is lost or counted twice."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_coordinator_killed_with_eight_workers_and_started_again(tmp_path: Path,
     rows = [(int(row["Epoch"]), int(row["TotalEnvInteracts"])) for row in progress(run)]
     assert [epoch for epoch, _ in rows] == list(range(len(rows)))
     assert [env_step for _, env_step in rows] == sorted(env_step for _, env_step in rows)
-    assert {life.incarnation for life in herd.lives()} == {1}, "no worker had to start anew"
+    assert {life.incarnation for life in herd.lives()} == {1}, "no worker had to restart"
 
 
 @dataclass

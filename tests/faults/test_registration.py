@@ -45,7 +45,7 @@ def link(herd: Herd, message: Register) -> Generator[Link]:
 
 
 def test_of_two_processes_with_one_uuid_one_stays(herds: Herds) -> None:
-    """1. The second is told so within a second; one with a higher incarnation takes over. The registry holds one."""
+    """1. The second learns it within a second; one with a higher incarnation takes over. The registry holds one."""
     herd = herds()
     herd.coordinator()
     for _ in range(TWINS):

@@ -87,7 +87,7 @@ def test_without_their_coordinator_workers_end_once_they_have_waited(tmp_path: P
 
 
 def test_workers_that_wait_for_their_coordinator_end_when_they_are_asked_to(tmp_path: Path, herds: Herds) -> None:
-    """15, 37. At once, though nobody is there to take what they have in hand."""
+    """15, 37. At once, though nobody is there to take their unfinished work."""
     herd = herd_at_work(tmp_path, herds, 600.0)
     coordinator, *nannies = herd.started
     kill(coordinator.pid, signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""Three experiments share a herd that is too small for them, and their coordinator is killed in the midst of it."""
+"""Three experiments share a herd that is too small for them, and their coordinator is killed meanwhile."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMES = ("bay", "roan", "grey")
 
 
 def test_three_experiments_on_four_workers_survive_their_coordinator(tmp_path: Path, herds: Herds) -> None:
-    """All three finish, with exact counters, in the order of their priorities; no worker has to start anew.
+    """All three finish, with exact counters, in the order of their priorities; no worker has to restart.
 
     None can finish before it was looked at, since its environments wait."""
     herd = herds()

@@ -255,7 +255,7 @@ def test_members_that_share_their_bytes_are_not_loaded(saved: Path) -> None:
             twin = copy.copy(largest)
             twin.filename = f"{largest.filename}{number}"
             archive.filelist.append(twin)
-        archive.comment = b"written anew at its end"
+        archive.comment = b"written again at its end"
     with pytest.raises(CheckpointError, match="overlap"):
         load(saved)
 

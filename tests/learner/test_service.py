@@ -251,7 +251,7 @@ def test_it_saves_what_it_is_asked_to(coordinator: Coordinator) -> None:
 def test_its_beats_say_when_it_prepares_trains_and_saves(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each may take for as long as its run allows, or for ever where it waits."""
+    """Each may take for as long as its run allows, or without end where it waits."""
     save, seen = LearnerOutputs.save, list[str]()
 
     def noted(*args: Any, **kwargs: Any) -> CheckpointRecord:

@@ -257,7 +257,7 @@ def test_a_disk_that_was_full_costs_what_came_meanwhile_and_no_more(
         now_s += 0.5
         report(4)
         now_s += 0.6
-        report(5)  # tried in vain
+        report(5)  # tried without success
         disk.full = False
         now_s += 1.0
         report(6)  # too early for the second attempt

@@ -1,4 +1,4 @@
-"""What a picture shows of which runs, and what is said where it cannot."""
+"""What a picture shows of which runs, and the message where it cannot."""
 
 from __future__ import annotations
 

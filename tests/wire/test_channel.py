@@ -66,7 +66,7 @@ def test_what_is_due_is_all_that_is_not_acknowledged_oldest_first() -> None:
     channel.receive(Envelope(0, 2, 1, Ack()), 11.5)
     assert channel.next_due_s() == 13.0, "the oldest still waits"
     channel.receive(Envelope(0, 1, 1, Ack()), 11.6)
-    assert channel.next_due_s() == 12.6, "it got through: the pauses begin anew"
+    assert channel.next_due_s() == 12.6, "it got through: the pauses start over"
     assert [envelope.id for envelope in channel.due(12.6)] == [3, 4]
     for id in (3, 4):
         channel.receive(Envelope(0, id, 1, Ack()), 13.0)
@@ -192,7 +192,7 @@ def test_one_that_overtook_another_waits_for_it() -> None:
 
 
 def test_an_end_that_continues_against_a_fresh_one_is_understood() -> None:
-    """A coordinator that starts anew hears from workers in the middle of their lives, and can tell them so."""
+    """A coordinator that restarts hears from workers in the middle of their lives, and can tell them so."""
     here, there = Channel(), Channel()
     for _ in range(5_000):
         ack = there.acknowledge(there.receive(here.post(Ready(1), 0.0), 0.0).id)
@@ -328,5 +328,5 @@ def test_everything_arrives_once_and_in_order_in_both_directions(seed: int, loss
 
 
 def test_credit_is_reliable() -> None:
-    """A collector that misses its last credit would wait for ever."""
+    """A collector that misses its last credit would never stop waiting."""
     assert Channel().post(Credit(1, 64, PolicyRef(), {}), 0.0).id == 1

@@ -1,4 +1,4 @@
-"""Who has more waiting than he may is cut off; everybody else is left alone, whoever had the descriptor before."""
+"""A connection with too many waiting bytes is closed; all others are left alone, whoever had the descriptor before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a silent coordinator is waited for, and what is said meanwhile: with every silence given."""
+"""How long a silent coordinator is waited for, and the messages meanwhile: with every silence given."""
 
 from __future__ import annotations
 

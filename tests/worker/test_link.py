@@ -363,7 +363,7 @@ def test_an_answering_coordinator_is_not_lost() -> None:
 
 
 def test_a_coordinator_back_on_the_same_address_is_found_again() -> None:
-    """No restart of the worker: the socket connects anew, and what was sent meanwhile arrives."""
+    """No restart of the worker: the socket connects again, and what was sent meanwhile arrives."""
     with FakeCoordinator() as coordinator:
         link = Link(coordinator.connection, REGISTER)
         link.start(HANG_S)

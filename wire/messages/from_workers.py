@@ -136,7 +136,7 @@ class BatchRequest(Message, frozen=True):
     loaded_row: Count
     """Every live row below this id is in the learner's ring; chunks below may be deleted once evicted."""
     priority_rows: NDArray[np.int64]
-    """int64 [n]: rows whose priority is known anew."""
+    """int64 [n]: rows with a new priority."""
     priorities: NDArray[np.float32]
     """float32 [n]: their absolute errors, before exponent and offset."""
 
@@ -196,7 +196,7 @@ class EvaluationDone(Message, frozen=True):
 
 
 class Drained(Message, frozen=True):
-    """The lease has ended cleanly: nothing in hand, nothing unannounced. The worker is idle again."""
+    """The lease has ended cleanly: nothing unfinished, nothing unannounced. The worker is idle again."""
 
     lease: Count
 

@@ -79,7 +79,7 @@ class PolicyRef(Part, frozen=True, order=True):
 
 
 class ChunkId(Part, frozen=True, order=True):
-    """Names a chunk for ever: whose, in which of its lives, the how-manieth (from 0, without holes)."""
+    """Unique chunk id: worker, incarnation, and sequence number (from 0, without gaps)."""
 
     worker: Uuid
     incarnation: Count

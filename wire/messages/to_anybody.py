@@ -1,4 +1,4 @@
-"""What anybody may be told, whatever he said: no, or that it was received."""
+"""Answers that anybody may get: a refusal, or that a message was received."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ class Evaluate(Message, frozen=True):
 
 
 class Drain(Message, frozen=True):
-    """End the lease: finish the chunk in hand (a learner: stop training). Answered by Drained."""
+    """End the lease: finish the current chunk (a learner: stop training). Answered by Drained."""
 
     lease: Count
     reason: ShortText

@@ -29,10 +29,12 @@ class _Account:
     """Environment steps of it that were counted under its lease."""
     granted_as: int = 0
     """Which grant of all was its last."""
+    closed: bool = False
+    """The lease is over: nothing more is granted, and what was may still come."""
 
     @property
     def outstanding(self) -> int:
-        return self.granted - self.arrived if self.granted > self.arrived else 0
+        return self.granted - self.arrived if self.granted > self.arrived and not self.closed else 0
 
     @property
     def turn(self) -> tuple[int, int]:
@@ -71,11 +73,19 @@ class CreditBook:
             self._want(lease, account)
 
     def close(self, lease: int) -> None:
-        """The lease is over; what it had outstanding is free for others."""
-        account = self._accounts.pop(lease, None)
-        if account is not None:
+        """The lease is over; what it had outstanding is free for others. What still comes under it stays bounded by
+        what it was granted."""
+        account = self._accounts.get(lease)
+        if account is not None and not account.closed:
             self._outstanding -= account.outstanding
+            account.closed = True
             self._wanting.discard(lease)
+            self._changed.put.add(lease)
+
+    def forget(self, lease: int) -> None:
+        """Nothing more comes under this lease."""
+        self.close(lease)
+        if self._accounts.pop(lease, None) is not None:
             self._changed.drop(lease)
 
     def arrived(self, lease: int, env_steps: int) -> None:
@@ -87,7 +97,7 @@ class CreditBook:
     def granted(self, lease: int) -> int:
         """Environment steps the lease may take in all; 0 for one that is closed."""
         account = self._accounts.get(lease)
-        return account.granted if account is not None else 0
+        return 0 if account is None or account.closed else account.granted
 
     def is_beyond(self, lease: int, env_steps: int) -> bool:
         """Whether so many more steps are far more than this lease could have taken."""
@@ -135,11 +145,13 @@ class CreditBook:
         for known in rows:
             self.open(known.lease)
             self._change(known.lease, self._accounts[known.lease], granted=known.granted, arrived=known.arrived)
+            if known.closed:
+                self.close(known.lease)
         self._changed = Changed[int]()
 
     def _row(self, lease: int) -> AccountMemory:
         account = self._accounts[lease]
-        return AccountMemory(lease, account.granted, account.arrived)
+        return AccountMemory(lease, account.granted, account.arrived, account.closed)
 
     # --- inside ---
 
@@ -167,6 +179,8 @@ class CreditBook:
         before = account.outstanding
         self._changed.put.add(lease)
         account.granted, account.arrived = granted, arrived
+        if account.closed:
+            return
         outstanding = account.outstanding
         self._outstanding += outstanding - before
         if outstanding > (CHUNKS_AHEAD - 1) * self._chunk:

@@ -99,10 +99,10 @@ class Experiment:
         self._progress = ProgressRows(config, resumed)
         self._commander = Commander(config, resumed)
         self._vitals = Vitals(config.log.buffer_interval_s, now_s, lambda lease: self._leases.find(lease) is not None)
-        self._leases = LeaseBook(
-            0 if resumed is None else resumed.life * LIVES_PER_RUN, on_forget=self.experience.forget_lease
-        )
         self._supply = Supply(identity.id, config, self.experience, resumed)
+        self._leases = LeaseBook(
+            0 if resumed is None else resumed.life * LIVES_PER_RUN, on_forget=self._supply.forget_lease
+        )
         self._judging = Judging(identity.id, identity.run_dir, self._commander, self._leases, self._progress)
         self._staffing = Staffing(identity, config, self._leases, self._failures, now_s)
         self._standing = Standing(

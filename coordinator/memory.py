@@ -93,6 +93,8 @@ class AccountMemory(Memory, frozen=True):
     lease: int
     granted: int
     arrived: int
+    closed: bool = False
+    """The lease is over."""
 
     @property
     def key(self) -> Key:

@@ -95,6 +95,11 @@ class Supply:
         self._credit.close(lease)
         return self.extend_credit()
 
+    def forget_lease(self, lease: int) -> None:
+        """The lease was over long ago: what still comes under it is not counted."""
+        self._credit.forget(lease)
+        self._experience.forget_lease(lease)
+
     def new_learner(self, train_iter: int) -> tuple[list[IndexedChunk], list[Step]]:
         """A learner that starts at this iteration, under a new epoch; returns the chunks it has to load."""
         self.close()

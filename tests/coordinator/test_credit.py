@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.coordinator.credit import CHUNKS_AHEAD, CreditBook
+from remuda.coordinator.credit import ANNOUNCED_AHEAD, CHUNKS_AHEAD, CreditBook
 
 CHUNK = 64
 
@@ -50,6 +50,27 @@ def test_what_a_lost_collector_had_outstanding_is_free_again() -> None:
     book.close(1)
     assert book.outstanding == CHUNK
     assert book.extend(2 * CHUNK) == [2]
+
+
+def test_what_comes_under_a_closed_lease_stays_bounded_by_what_it_was_granted() -> None:
+    """A worker whose lease was over could announce as many chunks as it liked."""
+    book = CreditBook(CHUNK)
+    book.open(1)
+    book.extend(2 * CHUNK)
+    book.close(1)
+    late = 0
+    while not book.is_beyond(1, CHUNK):
+        book.arrived(1, CHUNK)
+        late += 1
+    assert late == CHUNKS_AHEAD + ANNOUNCED_AHEAD
+    assert (book.outstanding, book.granted(1), book.extend(10**9)) == (0, 0, [])
+    again = CreditBook(CHUNK)
+    again.remember(book.rows())
+    assert again.is_beyond(1, CHUNK)
+    assert (again.outstanding, again.granted(1), again.extend(10**9)) == (0, 0, [])
+    book.forget(1)
+    assert book.rows() == ()
+    assert book.changes().gone == (1,)
 
 
 def test_a_chunk_larger_than_granted_does_not_block_the_next_grant() -> None:

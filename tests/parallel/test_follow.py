@@ -42,8 +42,12 @@ def begin(
     user, run = UserFolder.make(tmp_path / "user", {**ENDLESS, **(changes or {})}), tmp_path / "run"
     training = launched(user.root, verb, user.config, "--run-dir", run)
     until(lambda: training.process.poll() is not None or (run / "config.json").exists(), "it is a run")
-    follower = launched(user.root, "evaluate", run, "--follow", "-n", 2, "-d", "-nr", "--json")
-    return training, follower, run
+    return training, follow(launched, user.root, run), run
+
+
+def follow(launched: Launcher, root: Path, run: Path) -> Command:
+    """Somebody who watches that run."""
+    return launched(root, "evaluate", run, "--follow", "-n", 2, "-d", "-nr", "--json")
 
 
 @pytest.mark.parametrize(
@@ -92,20 +96,19 @@ def test_where_episodes_are_shown_the_policy_plays_on_until_there_is_a_newer_one
     assert "the run is over (policies played: 2)" in ended.err
 
 
-def test_a_run_that_was_killed_is_over_too(tmp_path: Path, launched: Launcher) -> None:
-    training, follower, _ = begin(launched, tmp_path, "train")
-    until(lambda: follower.process.poll() is not None or lines(follower), "a policy is played")
+def test_who_stops_watching_leaves_the_run_alone_and_a_run_that_was_killed_is_over(
+    tmp_path: Path, launched: Launcher
+) -> None:
+    training, first, run = begin(launched, tmp_path, "train")
+    until(lambda: first.process.poll() is not None or lines(first), "a policy is played")
+    first.process.send_signal(signal.SIGINT)
+    stopped = first.ended()
+    assert stopped.code == 0, stopped.err
+    assert "no longer following; the run is left alone" in stopped.err
+    assert training.process.poll() is None
+    second = follow(launched, tmp_path / "user", run)
+    until(lambda: second.process.poll() is not None or lines(second), "a policy is played again")
     training.process.kill()
-    ended = follower.ended()
+    ended = second.ended()
     assert ended.code == 0, ended.err
     assert "the run is over" in ended.err
-
-
-def test_who_stops_watching_leaves_the_run_alone(tmp_path: Path, launched: Launcher) -> None:
-    training, follower, _ = begin(launched, tmp_path, "train")
-    until(lambda: follower.process.poll() is not None or lines(follower), "a policy is played")
-    follower.process.send_signal(signal.SIGINT)
-    ended = follower.ended()
-    assert ended.code == 0, ended.err
-    assert "no longer following; the run is left alone" in ended.err
-    assert training.process.poll() is None

@@ -7,11 +7,13 @@ from collections.abc import Callable
 
 from remuda.collector.rollout import Rollout
 from remuda.collector.rows import NStepRows, Rows, SegmentRows
-from remuda.config.schema import DqnConfig, ExperimentConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.environments.seeding import environment_seeds, generator
 from remuda.environments.vectors import Vector
 from remuda.logbook.timers import Timers
+from remuda.policy.algorithms import row_shape
 from remuda.policy.base import Policy
+from remuda.policy.entry import Segments, Steps
 
 
 def make_rollout(
@@ -40,6 +42,8 @@ def make_rollout(
 
 
 def _rows(config: ExperimentConfig) -> Rows:
-    if isinstance(config.policy, DqnConfig):
-        return NStepRows(n_step=config.policy.n_step, discount=config.policy.discount)
-    return SegmentRows(discount=config.policy.discount)
+    match row_shape(config):
+        case Steps(n_step, discount):
+            return NStepRows(n_step=n_step, discount=discount)
+        case Segments(_, discount):
+            return SegmentRows(discount=discount)

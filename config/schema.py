@@ -140,7 +140,16 @@ class EnvConfig(Section):
         return self
 
 
-class DqnConfig(Section):
+class AlgorithmConfig(Section):
+    """The section of an algorithm."""
+
+    @property
+    def segment_steps(self) -> int | None:
+        """Environment steps in a row of experience; None where a row is a single transition."""
+        return None
+
+
+class DqnConfig(AlgorithmConfig):
     """Deep Q-learning (Mnih et al. 2015) with double, dueling, n-step and prioritized variants."""
 
     type: Literal["dqn"] = "dqn"
@@ -171,7 +180,7 @@ class DqnConfig(Section):
     """Gradient updates between hard copies of the online network into the target network."""
 
 
-class ActorCriticConfig(Section):
+class ActorCriticConfig(AlgorithmConfig):
     """What the algorithms with a policy network and a value network have in common."""
 
     model_config = ConfigDict(json_schema_extra={"required": ["type"]})  # left out, it is dqn
@@ -227,6 +236,11 @@ class PpoConfig(ActorCriticConfig):
     anneal_env_steps: Positive | None = None
     """Environment steps learned from over which learning rate and clip fall linearly to 0; null keeps them constant."""
 
+    @property
+    def segment_steps(self) -> int | None:
+        """Environment steps in a row of experience."""
+        return self.horizon_steps
+
 
 class ImpalaConfig(ActorCriticConfig):
     """Actor-critic with V-trace (Espeholt et al. 2018): learns from segments that slightly older policies collected."""
@@ -252,6 +266,11 @@ class ImpalaConfig(ActorCriticConfig):
     anneal_env_steps: Positive | None = None
     """Environment steps learned from over which the learning rate falls linearly to 0; null keeps it constant. At a
     constant rate a policy that has solved its task can forget it again."""
+
+    @property
+    def segment_steps(self) -> int | None:
+        """Environment steps in a row of experience."""
+        return self.horizon_steps
 
 
 PolicyConfig = Annotated[DqnConfig | PpoConfig | ImpalaConfig, Field(discriminator="type")]
@@ -489,8 +508,8 @@ class ExperimentConfig(Section):
                 f"buffer.min_rows ({self.buffer.min_rows}) is more than buffer.capacity ({self.buffer.capacity}): "
                 "training would never start"
             )
-        if not isinstance(self.policy, DqnConfig):
-            self._check_segments(self.policy.horizon_steps)
+        if self.policy.segment_steps is not None:
+            self._check_segments(self.policy.segment_steps)
         return self
 
     def _check_segments(self, horizon_steps: int) -> None:

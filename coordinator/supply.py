@@ -12,7 +12,7 @@ from remuda.coordinator.memory import AccountMemory, Rows, SupplyMemory
 from remuda.coordinator.rate import Rate
 from remuda.coordinator.requests import RequestQueue
 from remuda.coordinator.resumed import Resumed
-from remuda.policy.schedules import Exploration
+from remuda.policy.algorithms import exploration
 from remuda.wire.messages import (
     Batches,
     BatchRequest,
@@ -47,7 +47,7 @@ class Supply:
         self._config = config
         self._experience = experience
         self._plan = experience.plan
-        self._exploration = Exploration(config)
+        self._exploration = exploration(config)
         self._credit = CreditBook(self._plan.chunk_slots)
         self._requests = RequestQueue()
         self._served_iters = 0

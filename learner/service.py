@@ -22,9 +22,9 @@ from remuda.learner.publisher import Publisher, taken_over
 from remuda.learner.start import continue_from, new_algorithm, take_weights
 from remuda.logbook.book import learner_logbook
 from remuda.logbook.timers import Timers
+from remuda.policy.algorithms import exploration
 from remuda.policy.policy_file import publish
 from remuda.policy.row_plan import row_plan
-from remuda.policy.schedules import exploration
 from remuda.storage.checkpoint_index import unlisted
 from remuda.storage.fence import Fence, SupersededError
 from remuda.storage.run_folder import RunFolder
@@ -267,7 +267,7 @@ class LearnerWork:
         progress = Progress(
             counters=counters,
             policy=self._publisher.last or PolicyRef(self._assign.epoch),
-            exploration=exploration(self._config, env_step=counters.env_step),
+            exploration=exploration(self._config).at(counters.env_step),
             best_reward=message.best_reward,
         )
         try:

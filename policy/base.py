@@ -31,9 +31,9 @@ class StateMismatchError(ValueError):
 class Declaration:
     """What the roles must know of an algorithm without running it."""
 
-    rows: Literal["steps", "segments"]
-    """What one row of experience is. `steps`: a transition, replayed. `segments`: policy.horizon_steps slots of time of
-    one environment, used once; see policy/algorithms/actor_critic_policy.py."""
+    reuse: Literal["replay", "once"]
+    """How often a row is learned from. `replay`: as often as it is drawn. `once`: it is used up by one update, as
+    on-policy algorithms want it. What a row is, Entry.rows says."""
     columns: Mapping[str, str]
     """Row columns and their dtypes that `learn` reads. Observations ("observation") are float32 where their space is of
     floats (but see Actor.keeps_float64) and of the space's dtype elsewhere; actions ("action") are int64 where the

@@ -22,9 +22,9 @@ from msgspec import Struct
 
 from remuda.config.schema import ExperimentConfig
 from remuda.config.secrets import masked
+from remuda.policy.algorithms import exploration
 from remuda.policy.base import Algorithm
 from remuda.policy.portable import Normalisation, PortablePolicy
-from remuda.policy.schedules import least_exploration
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.storage.atomic import Replacing, replacing, write_bytes
 from remuda.storage.run_folder import MODEL, MODEL_INFO
@@ -153,7 +153,7 @@ def _info(
         observation=algorithm.observation,
         action=algorithm.action,
         normalisation=portable.normalisation,
-        exploration=least_exploration(config.policy),
+        exploration=dict(exploration(config).least),
         env=cast("dict[str, Any]", masked(config.env.model_dump(mode="json"))),
         source_dir=config.source_dir,
         seed=config.seed,

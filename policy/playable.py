@@ -13,11 +13,11 @@ from remuda.config.schema import EnvConfig
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.make import SingleEnv, shown
 from remuda.environments.trust import distrusted_model
+from remuda.policy.algorithms import exploration
 from remuda.policy.base import ValuingActor
 from remuda.policy.checkpoint_file import CheckpointError
 from remuda.policy.exported_policy import ExportedPolicy
 from remuda.policy.loading import TrainedPolicy, load_checkpoint_policy
-from remuda.policy.schedules import exploration, least_exploration
 from remuda.policy.spaces import ActionSpec, ObservationSpec, UnsupportedSpaceError
 from remuda.storage.run_folder import MODEL, RunFolder
 
@@ -65,8 +65,8 @@ def trained_playable(trained: TrainedPolicy, source: Path, *, train_iter: int, e
         env=config.env,
         source_dir=config.source_dir,
         seed=config.seed,
-        exploration=exploration(config, env_step=now),
-        least_exploration=least_exploration(config.policy),
+        exploration=exploration(config).at(now),
+        least_exploration=exploration(config).least,
     )
 
 

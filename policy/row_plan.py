@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from remuda.config.schema import DqnConfig, ExperimentConfig
+from remuda.config.schema import ExperimentConfig
+from remuda.policy.algorithms import declaration, row_shape
+from remuda.policy.entry import Segments, Steps
 from remuda.wire.messages import ChunkMeta
+
+
+class UnsupportedReuseError(ValueError):
+    """An algorithm asks for rows and reuse that do not go together (yet); the text says which."""
 
 
 @dataclass(frozen=True)
@@ -33,22 +39,35 @@ class RowPlan:
 
 
 def row_plan(config: ExperimentConfig, *, collectors: int | None = None) -> RowPlan:
-    """Derive the sizes from the config; `collectors` is 1 in serial mode."""
-    if isinstance(config.policy, DqnConfig):
-        serial = collectors is not None
-        free = config.collector.chunk_env_steps is None and config.buffer.samples_per_insert is None and not serial
-        return RowPlan(
-            on_policy=False,
-            chunk_slots=config.collector.chunk_env_steps
-            or (_free_chunk_env_steps(config) if free else HELD_BACK_CHUNK_ENV_STEPS),
-            longest_chunk_s=FREE_CHUNK_S if free else None,
-            slots_per_row=1,
-            rows_per_update=config.learner.batch_size,
-            capacity=config.buffer.capacity,
-            batches_per_request=config.learner.prefetch_batches,
-            requests_in_flight=2,
-        )
-    horizon, num_envs = config.policy.horizon_steps, config.env.num_envs
+    """Derive the sizes from the config; `collectors` is 1 in serial mode. Raises UnknownAlgorithmError, and
+    UnsupportedReuseError."""
+    rows, reuse = row_shape(config), declaration(config).reuse
+    match rows, reuse:
+        case Steps(), "replay":
+            return _replayed_steps(config, serial=collectors is not None)
+        case Segments(), "once":
+            return _segments_used_once(config, rows, collectors)
+        case _:
+            raise UnsupportedReuseError(f"policy.type {config.policy.type}: {type(rows).__name__} with reuse {reuse!r}")
+
+
+def _replayed_steps(config: ExperimentConfig, *, serial: bool) -> RowPlan:
+    free = config.collector.chunk_env_steps is None and config.buffer.samples_per_insert is None and not serial
+    return RowPlan(
+        on_policy=False,
+        chunk_slots=config.collector.chunk_env_steps
+        or (_free_chunk_env_steps(config) if free else HELD_BACK_CHUNK_ENV_STEPS),
+        longest_chunk_s=FREE_CHUNK_S if free else None,
+        slots_per_row=1,
+        rows_per_update=config.learner.batch_size,
+        capacity=config.buffer.capacity,
+        batches_per_request=config.learner.prefetch_batches,
+        requests_in_flight=2,
+    )
+
+
+def _segments_used_once(config: ExperimentConfig, rows: Segments, collectors: int | None) -> RowPlan:
+    horizon, num_envs = rows.horizon_steps, config.env.num_envs
     rows_per_update = config.learner.segments_per_update or num_envs * config.collector.count  # in serial mode too
     lag = config.buffer.max_policy_lag
     waiting_updates = 2 + (UNBOUNDED_LAG if lag is None else lag)

@@ -12,7 +12,8 @@ from remuda.coordinator.experience import Experience
 from remuda.coordinator.rate import Rate
 from remuda.learner.checkpoint import Progress
 from remuda.learner.loop import LearnerLoop
-from remuda.policy.schedules import exploration
+from remuda.policy.algorithms import exploration
+from remuda.policy.entry import Exploration
 from remuda.runner.keeping import SERIAL_WORKER
 from remuda.wire.messages import Counters, ExperimentState, ExperimentStatus, PolicyRef
 
@@ -36,8 +37,12 @@ class Standing:
     state: ExperimentState = "running"
     waiting_for: str | None = None
     """What keeps the run from collecting and learning."""
+    _exploration: Exploration = field(init=False)
     _rates: tuple[Rate, Rate] = field(default_factory=lambda: (Rate(), Rate()), init=False)
     _shown_s: float = field(default=float("-inf"), init=False)
+
+    def __post_init__(self) -> None:
+        self._exploration = exploration(self.config)
 
     def counters(self) -> Counters:
         """The one set of counters, as of now."""
@@ -51,7 +56,7 @@ class Standing:
 
     def exploration(self) -> dict[str, float]:
         """How much chance there is in what the collector does now."""
-        return exploration(self.config, env_step=self.experience.env_step)
+        return self._exploration.at(self.experience.env_step)
 
     def reached(self, counters: Counters) -> Progress:
         """What a checkpoint says of the run."""

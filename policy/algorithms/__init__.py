@@ -1,34 +1,36 @@
-"""The algorithms there are, looked up by `policy.type` of a config. Importing this package does not import torch."""
+"""The algorithms there are, one entry each, found by `policy.type` of a config. Imports no torch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from remuda.config.schema import DqnConfig, ExperimentConfig, PpoConfig
-from remuda.policy.algorithms.actor_critic_policy import DECLARATION as ACTOR_CRITIC
-from remuda.policy.algorithms.actor_critic_policy import ActorCriticPolicy
-from remuda.policy.algorithms.dqn_policy import DECLARATION as DQN
-from remuda.policy.algorithms.dqn_policy import DqnPolicy
+from remuda.config.schema import ExperimentConfig
+from remuda.policy.algorithms import actor_critic_entries, dqn_entry
 from remuda.policy.base import Algorithm, Declaration, Policy
+from remuda.policy.entry import Entry, Exploration, RowShape
 from remuda.policy.spaces import ActionSpec, ObservationSpec
+
+ENTRIES = {entry.type: entry for entry in (dqn_entry.ENTRY, actor_critic_entries.PPO, actor_critic_entries.IMPALA)}
+
+
+class UnknownAlgorithmError(ValueError):
+    """A config names an algorithm that has no entry; the text says which there are."""
+
+
+def entry_of(config: ExperimentConfig) -> Entry:
+    """Look an algorithm up. Raises UnknownAlgorithmError."""
+    entry = ENTRIES.get(config.policy.type)
+    if entry is None:
+        raise UnknownAlgorithmError(f"policy.type: no algorithm {config.policy.type!r}; there are {', '.join(ENTRIES)}")
+    return entry
 
 
 def make_algorithm(config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> Algorithm:
     """Build the learning side, its weights drawn from `seed`. Imports torch.
 
-    Raises UnsupportedSpaceError where the algorithm cannot work with the actions.
+    Raises UnsupportedSpaceError where the algorithm cannot work with the actions, and UnknownAlgorithmError.
     """
-    if isinstance(config.policy, DqnConfig):
-        from remuda.policy.algorithms.dqn import Dqn
-
-        return Dqn(config, observation, action, seed)
-    if isinstance(config.policy, PpoConfig):
-        from remuda.policy.algorithms.ppo import Ppo
-
-        return Ppo(config, observation, action, seed)
-    from remuda.policy.algorithms.impala import Impala
-
-    return Impala(config, observation, action, seed)
+    return entry_of(config).make_algorithm(config, observation, action, seed)
 
 
 def make_policy(
@@ -39,16 +41,24 @@ def make_policy(
     chosen: Callable[[str], None] | None = None,
     device: str = "cpu",
 ) -> Policy:
-    """Build the acting side; it acts once a state is loaded, on `device`. Raises UnsupportedSpaceError, as
-    make_algorithm does.
+    """Build the acting side; it acts once a state is loaded, on `device`. Raises UnsupportedSpaceError and
+    UnknownAlgorithmError, as make_algorithm does.
 
     With `chosen`, its inference may choose by timing, and says what it chose; without, it is the same every time.
     """
-    if isinstance(config.policy, DqnConfig):
-        return DqnPolicy(config.policy, observation, action, chosen=chosen, device=device)
-    return ActorCriticPolicy(config.policy, observation, action, chosen=chosen, device=device)
+    return entry_of(config).make_policy(config, observation, action, chosen=chosen, device=device)
 
 
 def declaration(config: ExperimentConfig) -> Declaration:
-    """Look up what rows the algorithm learns from and what it monitors."""
-    return DQN if isinstance(config.policy, DqnConfig) else ACTOR_CRITIC
+    """Look up what columns the algorithm learns from, how often, and what it monitors. Raises UnknownAlgorithmError."""
+    return entry_of(config).declaration
+
+
+def row_shape(config: ExperimentConfig) -> RowShape:
+    """Look up what one row of experience is. Raises UnknownAlgorithmError."""
+    return entry_of(config).rows(config)
+
+
+def exploration(config: ExperimentConfig) -> Exploration:
+    """Look up how much collectors explore in the course of a run. Raises UnknownAlgorithmError."""
+    return entry_of(config).exploration(config)

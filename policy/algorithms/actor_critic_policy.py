@@ -34,7 +34,7 @@ from remuda.policy.spaces import ActionSpec, Numbers, ObservationSpec, Unsupport
 from remuda.policy.weights import Dense, Weights, image_filters
 
 DECLARATION = Declaration(
-    rows="segments",
+    reuse="once",
     columns={
         "obs": "observation",
         "action": "action",

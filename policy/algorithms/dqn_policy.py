@@ -15,7 +15,7 @@ from remuda.policy.spaces import ActionSpec, ObservationSpec, UnsupportedSpaceEr
 from remuda.policy.weights import Dense, Weights, image_filters
 
 DECLARATION = Declaration(
-    rows="steps",
+    reuse="replay",
     columns={
         "obs": "observation",
         "action": "int64",

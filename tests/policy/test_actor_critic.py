@@ -154,7 +154,7 @@ def test_both_sides_name_the_same_tensors_and_a_policy_file_carries_them(
     acts.load_state(loaded.state)
     acts.load_state({name: tensor.numpy() for name, tensor in algorithm.network.state_dict().items()})
     assert declaration(experiment(policy)) == algorithm.declaration
-    assert algorithm.declaration.rows == "segments"
+    assert algorithm.declaration.reuse == "once"
     other = on_policy(policy.model_copy(update={"hidden": (16, 9)}), action=action)
     part = "trunk" if policy.shared_hidden else "policy"
     with pytest.raises(

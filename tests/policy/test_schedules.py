@@ -16,7 +16,8 @@ from remuda.config.schema import (
     PpoConfig,
     StopConfig,
 )
-from remuda.policy.schedules import exploration, importance_beta, least_exploration, linear
+from remuda.policy.algorithms import exploration
+from remuda.policy.schedules import importance_beta, linear
 from remuda.tests.imports import imported_by
 
 fractions = st.floats(0, 1)
@@ -48,9 +49,9 @@ def an_experiment(policy: PolicyConfig, learner: LearnerConfig | None = None) ->
 
 def test_epsilon_counts_environment_steps_not_updates() -> None:
     config = an_experiment(DqnConfig(epsilon_start=1.0, epsilon_end=0.1, epsilon_decay_env_steps=1000))
-    assert exploration(config, env_step=0) == {"epsilon": 1.0}
-    assert exploration(config, env_step=500)["epsilon"] == pytest.approx(0.55)
-    assert exploration(config, env_step=10**6) == least_exploration(config.policy) == {"epsilon": 0.1}
+    assert exploration(config).at(0) == {"epsilon": 1.0}
+    assert exploration(config).at(500)["epsilon"] == pytest.approx(0.55)
+    assert exploration(config).at(10**6) == exploration(config).least == {"epsilon": 0.1}
 
 
 @pytest.mark.parametrize(
@@ -60,18 +61,18 @@ def test_epsilon_counts_environment_steps_not_updates() -> None:
 def test_exploration_lasts_a_share_of_the_run_unless_told(asked: int | None, max_env_steps: int, decay: int) -> None:
     policy, stop = DqnConfig(epsilon_decay_env_steps=asked), StopConfig(max_env_steps=max_env_steps)
     config = an_experiment(policy).model_copy(update={"stop": stop})
-    assert exploration(config, env_step=decay) == {"epsilon": policy.epsilon_end}
-    assert exploration(config, env_step=decay - 1)["epsilon"] > policy.epsilon_end
+    assert exploration(config).at(decay) == {"epsilon": policy.epsilon_end}
+    assert exploration(config).at(decay - 1)["epsilon"] > policy.epsilon_end
 
 
 def test_a_run_that_learns_nothing_explores_as_little_as_it_ever_would() -> None:
     config = an_experiment(DqnConfig(epsilon_end=0.1), LearnerConfig(inference=True))
-    assert exploration(config, env_step=0) == {"epsilon": 0.1}
+    assert exploration(config).at(0) == {"epsilon": 0.1}
 
 
 def test_policies_that_are_distributions_have_no_schedule() -> None:
     config = an_experiment(PpoConfig())
-    assert exploration(config, env_step=0) == least_exploration(config.policy) == {}
+    assert exploration(config).at(0) == exploration(config).least == {}
 
 
 def test_beta_rises_to_one_over_updates() -> None:

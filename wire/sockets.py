@@ -148,11 +148,12 @@ class _EnvelopeSocket:
         return self._send_frames(route, encode(envelope, protocol=protocol, limits=self._outbound))
 
     def _send_frames(self, route: list[bytes], encoded: list[Frame]) -> bool:
-        *first, last = *route, *encoded
+        frames: list[Frame] = [*route, *encoded]
+        last = frames.pop()
         try:
             # copy=False: pyzmq still copies frames below its threshold (64 KiB), where that is faster
             copy = len(encoded) == 2
-            for frame in first:
+            for frame in frames:
                 self._send_frame(frame, _MORE, copy=copy)
             self._send_frame(last, _NOBLOCK, copy=copy)
         except zmq.ZMQError as error:

@@ -6,7 +6,7 @@ SOAK_S ?= 1800
 TESTS ?= 3
 BENCHMARKS := PYTHONPATH=$(CURDIR)/.typing $(BIN)/python -m remuda.benchmarks
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test faults learning sinks bench bench-peers soak effective docs lint types mypy pyright unit clean
+.PHONY: help setup demo test faults learning sinks bench bench-peers soak effective docs site lint types mypy pyright unit clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -77,5 +77,9 @@ docs: setup  ## write docs/configuration.md and docs/protocol.md again, from the
 	$(BIN)/remuda config schema --markdown > docs/configuration.md
 	$(BIN)/python -m remuda.wire.reference > docs/protocol.md
 
+site: setup  ## build the pages of docs/ and an API reference into site/ (installs mkdocs into .venv)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
+	$(BIN)/mkdocs build --quiet
+
 clean:  ## remove the virtual environments and caches (never runs/)
-	rm -rf .venv .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info build buffer/*.so
+	rm -rf site .venv .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info build buffer/*.so

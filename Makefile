@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PEERS := $(patsubst benchmarks/peers/%/requirements.txt,.venv-peers/%/.ready,$(wildcard benchmarks/peers/*/requirements.txt))
 SOAK_S ?= 1800
-TESTS ?= 3
+TESTS ?= 4
 BENCHMARKS := PYTHONPATH=$(CURDIR)/.typing $(BIN)/python -m remuda.benchmarks
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test faults learning sinks bench bench-peers soak effective docs site lint types mypy pyright unit clean
@@ -37,7 +37,7 @@ mypy: setup  ## mypy strict, of everything
 pyright: setup  ## pyright strict, of all but the tests
 	$(BIN)/pyright
 
-unit: setup  ## the tests alone, three at a time (many wait for processes; TESTS=2 for two)
+unit: setup  ## the tests alone, four at a time (many wait for processes; TESTS=2 for two)
 	$(BIN)/pytest -n $(TESTS) --dist loadgroup
 
 faults: setup  ## the faults of docs/failure-model.md in their long form: schedules, then real processes (an hour and a half)

@@ -16,6 +16,9 @@ import pytest
 from remuda.tests.imports import imported_by
 from remuda.tests.patience import HANG_S
 
+pytestmark = pytest.mark.xdist_group("the house")
+"""Every file is parsed once."""
+
 ROOT = Path(__file__).resolve().parents[1]
 
 LAYERS = (

@@ -354,6 +354,8 @@ HOLDER = """
 import sys
 from pathlib import Path
 from remuda.coordinator.journal import RunJournal
+
+pytestmark = pytest.mark.xdist_group("what a coordinator wrote")
 journal = RunJournal(Path(sys.argv[1]))
 print("open", flush=True)
 sys.stdin.readline()

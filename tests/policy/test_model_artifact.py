@@ -38,6 +38,8 @@ else:
     raise SystemExit("remuda can be imported")
 warnings.simplefilter("ignore")
 import numpy, torch
+
+pytestmark = pytest.mark.xdist_group("models left behind")
 torch.set_num_threads(1)
 for run in json.loads(sys.argv[1]):
     model = torch.jit.load(run + "/model/model.pt")

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from remuda.learner.checkpoint import load
 from remuda.policy import load_action
@@ -15,6 +16,8 @@ from remuda.storage.run_folder import RunFolder
 from remuda.tests.runner.conftest import Finished
 from remuda.tests.runner.runs import Flag, Ticking, tiny_config
 from remuda.wire.messages import ExperimentStatus
+
+pytestmark = pytest.mark.xdist_group("a finished serial run")
 
 
 def test_the_model_acts_as_the_last_checkpoint(finished: Finished) -> None:

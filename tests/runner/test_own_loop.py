@@ -23,6 +23,8 @@ from remuda.storage.run_folder import RunFolder
 from remuda.tests.logbook.event_reader import curves
 from remuda.tests.patience import HANG_S
 
+pytestmark = pytest.mark.xdist_group("a finished serial run")
+
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "own-loops.md"
 CONFIG = {"name": "mine", "rate": 0.1, "layers": (8, 8), "odd": math.nan, "kind": dict}
 

@@ -17,6 +17,8 @@ from remuda.tests.logbook.event_reader import curves
 from remuda.tests.runner.conftest import Finished
 from remuda.tests.runner.runs import run_tiny, tiny_config, write_user_folder
 
+pytestmark = pytest.mark.xdist_group("a finished serial run")
+
 pandas: Any = importlib.import_module("pandas")  # it ships no types
 
 EPISODES = ["AverageEpRet", "StdEpRet", "MaxEpRet", "MinEpRet"]

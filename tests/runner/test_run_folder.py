@@ -20,6 +20,8 @@ from remuda.tests.logbook.event_reader import curves
 from remuda.tests.runner.conftest import Finished
 from remuda.wire.messages import CheckpointRecord
 
+pytestmark = pytest.mark.xdist_group("a finished serial run")
+
 PROMISED = {
     "config.json", "total_config.py", "formatted_total_config.py", "progress.txt", "vars.pkl", "env_spec.json",
     "model/model.pt", "model/model_info.json", "ckpt/index.json", "ckpt/ckpt_best.pth.tar",

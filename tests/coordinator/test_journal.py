@@ -27,6 +27,8 @@ from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import Journaled, World
 from remuda.wire.messages import IndexedChunk
 
+pytestmark = pytest.mark.xdist_group("what a coordinator wrote")
+
 
 @pytest.fixture(scope="module")
 def remembered() -> list[Remember]:
@@ -354,8 +356,6 @@ HOLDER = """
 import sys
 from pathlib import Path
 from remuda.coordinator.journal import RunJournal
-
-pytestmark = pytest.mark.xdist_group("what a coordinator wrote")
 journal = RunJournal(Path(sys.argv[1]))
 print("open", flush=True)
 sys.stdin.readline()

@@ -27,6 +27,8 @@ from remuda.tests.policy.exported import CASES, COUNTERS, Case, experiment, leav
 from remuda.tests.policy.exported import trained as trained_case
 from remuda.wire.messages import Counters
 
+pytestmark = pytest.mark.xdist_group("models left behind")
+
 ELSEWHERE = """
 import json, sys, warnings
 sys.path.append({packages!r})
@@ -38,8 +40,6 @@ else:
     raise SystemExit("remuda can be imported")
 warnings.simplefilter("ignore")
 import numpy, torch
-
-pytestmark = pytest.mark.xdist_group("models left behind")
 torch.set_num_threads(1)
 for run in json.loads(sys.argv[1]):
     model = torch.jit.load(run + "/model/model.pt")

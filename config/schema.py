@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Annotated, Literal, cast
 
 from pydantic import (
@@ -24,6 +25,8 @@ LARGEST_FLOAT = 1e30
 """Of settings that are computed with in float32, which ends at 3.4e38."""
 LARGEST_CAPACITY = 100_000_000
 """Rows; the coordinator's memory of them takes some 50 bytes each."""
+LARGEST_WEIGHTS = 2**27
+"""Between the layers of a network: 0.5 GiB, and some 3 GiB with gradients, optimizer and copies."""
 LARGEST_REQUEST = 4_194_304
 """Rows drawn at a time; a message names each."""
 
@@ -70,6 +73,25 @@ def _at_least_one_layer(hidden: tuple[int, ...]) -> tuple[int, ...]:
     return hidden
 
 
+def _not_too_large(units: tuple[int, ...]) -> tuple[int, ...]:
+    """Keep out a network that the machine would kill the process for, with its optimizer and its copies."""
+    _check_weights(sum(before * after for before, after in pairwise(units)))
+    return units
+
+
+def _filters_not_too_large(layers: tuple[tuple[int, int, int], ...]) -> tuple[tuple[int, int, int], ...]:
+    """Keep out a network that the machine would kill the process for, with its optimizer and its copies."""
+    filters = [1, *(layer[0] for layer in layers)]
+    kernels = [layer[1] for layer in layers]
+    _check_weights(sum(a * b * kernel**2 for (a, b), kernel in zip(pairwise(filters), kernels, strict=True)))
+    return layers
+
+
+def _check_weights(weights: int) -> None:
+    if weights > LARGEST_WEIGHTS:
+        raise ValueError(f"has {weights} weights between its layers, and the most is {LARGEST_WEIGHTS}")
+
+
 Positive = Annotated[int, Field(gt=0, le=LARGEST_COUNT), BeforeValidator(_no_bool)]
 NonNegative = Annotated[int, Field(ge=0, le=LARGEST_COUNT), BeforeValidator(_no_bool)]
 Float = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_no_bool)]
@@ -77,12 +99,15 @@ PositiveFloat = Annotated[float, Field(gt=0, le=LARGEST_FLOAT, allow_inf_nan=Fal
 NonNegativeFloat = Annotated[float, Field(ge=0, le=LARGEST_FLOAT, allow_inf_nan=False), BeforeValidator(_no_bool)]
 Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator(_no_bool)]
 Units = Annotated[int, Field(gt=0, le=16_384), BeforeValidator(_no_bool)]
-Hidden = Annotated[tuple[Units, ...], Field(max_length=16)]
+Hidden = Annotated[tuple[Units, ...], Field(max_length=16), AfterValidator(lambda units: _not_too_large(units))]
 Pixels = Annotated[int, Field(gt=0, le=4_096), BeforeValidator(_no_bool)]
 Horizon = Annotated[int, Field(gt=0, le=100_000), BeforeValidator(_no_bool)]
 Workers = Annotated[int, Field(gt=0, le=100_000), BeforeValidator(_no_bool)]
 ConvolutionLayer = tuple[Pixels, Pixels, Pixels]
 """Filters, kernel and stride in pixels."""
+Convolution = Annotated[
+    tuple[ConvolutionLayer, ...], Field(max_length=16), AfterValidator(lambda layers: _filters_not_too_large(layers))
+]
 Cores = Annotated[tuple[NonNegative, ...], Field(min_length=1)]
 Discount = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False), BeforeValidator(_no_bool)]
 
@@ -157,7 +182,7 @@ class DqnConfig(AlgorithmConfig):
     hidden: Annotated[Hidden, AfterValidator(_at_least_one_layer)] | None = None
     """Units of each hidden layer, one layer at least; a dueling head splits after the last but one. Null is
     [128, 128, 64], and [512] for images."""
-    convolution: tuple[ConvolutionLayer, ...] | None = None
+    convolution: Convolution | None = None
     """Layers that read images (uint8 observations of two to four axes, boolean ones of three or four), each [filters,
     kernel, stride], before the hidden layers. Null takes [[32, 8, 4], [64, 4, 2], [64, 3, 1]] (Mnih et al. 2015), and
     for images of less than 36 pixels [[16, 3, 1]] (Young and Tian 2019)."""
@@ -192,7 +217,7 @@ class ActorCriticConfig(AlgorithmConfig):
     shared_hidden: bool | None = None
     """Whether policy and value share the hidden layers, which halves what an update costs, or have such layers each,
     which keeps one from disturbing the other. Null shares them for images."""
-    convolution: tuple[ConvolutionLayer, ...] | None = None
+    convolution: Convolution | None = None
     """Layers that read images (uint8 observations of two to four axes, boolean ones of three or four), each [filters,
     kernel, stride], before the hidden layers. Null takes [[32, 8, 4], [64, 4, 2], [64, 3, 1]] (Mnih et al. 2015), and
     for images of less than 36 pixels [[16, 3, 1]] (Young and Tian 2019)."""

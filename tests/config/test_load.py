@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -270,3 +271,16 @@ def test_weights_are_meant_from_where_they_are_written(tmp_path: Path, monkeypat
 def test_a_dqn_network_without_a_hidden_layer_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="should name one hidden layer at least"):
         load_config(write(tmp_path, SMALL), overrides=["policy.hidden=[]"])
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("policy.hidden=[16384, 16384]", "policy.hidden: has 268435456 weights between its layers, and the most is"),
+        ("policy.convolution=[[4096, 8, 4], [4096, 4, 2]]", "policy.convolution: has 268697600 weights between"),
+    ],
+)
+def test_a_network_that_would_take_the_machine_s_memory_is_refused(tmp_path: Path, override: str, message: str) -> None:
+    """The kernel killed the process, and nobody was told why."""
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        load_config(write(tmp_path, SMALL), overrides=[override])

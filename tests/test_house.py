@@ -275,3 +275,17 @@ def test_every_link_to_a_file_leads_somewhere() -> None:
             if file and "://" not in file and not file.startswith("mailto:") and not (page.parent / file).exists():
                 wrong.append(f"{relative(page)}: {target}")
     assert wrong == []
+
+
+def test_every_file_that_a_page_names_is_there() -> None:
+    """By its path from the root, in backticks, such as a test that shows a promise. The changelog may name old ones."""
+    named = re.compile(r"`((?:\w+/)+\w+\.(?:py|c))`")
+    wrong = [
+        f"{relative(page)}:{number}: {path}"
+        for page in committed_files()
+        if page.suffix == ".md" and page.name != "CHANGELOG.md"
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1)
+        for path in map(str, named.findall(line))
+        if (ROOT / path.partition("/")[0]).is_dir() and not (ROOT / path).is_file()
+    ]
+    assert wrong == []

@@ -8,7 +8,7 @@ import platform
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
@@ -54,6 +54,8 @@ MESSAGES_PER_TURN = 128
 """Messages handled before what they lead to is handed over and the clock is looked at again: so many that they share a
 commit of the journal, so few that in a flood the first are answered while the others wait."""
 
+SWITCH_S = 0.000_5
+"""How long another thread may compute while a turn waits for it to pause."""
 COMPLAINT_INTERVAL_S = 5.0
 """At most one line about malformed messages in so long, so that they do not fill the disk."""
 LOOPBACK = "tcp://127."
@@ -148,6 +150,7 @@ class Service:
             end.callback(self._close_disk)
             self._recover()
             end.enter_context(collecting_rarely())
+            end.enter_context(_quick_switches())
             connection_file.write(self._settings.connection_file, self._connection())
             end.callback(self._remove_connection_file)
             self._turn_until_done()
@@ -348,6 +351,18 @@ class Service:
         for experiment in self._disk.close():
             text = f"the disk of experiment {experiment} did not take all that was to be written: what it has is kept"
             print(text, file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _quick_switches() -> Generator[None]:
+    """Take the interpreter's lock back soon: a turn lets go of it at each message that it sends, and with Python's own
+    5 ms a thread that opens a run's files would hold up each of them."""
+    before_s = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before_s)
 
 
 def _boot() -> str:

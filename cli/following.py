@@ -7,7 +7,7 @@ from pathlib import Path
 
 from remuda.cli.errors import InputError
 from remuda.cli.playing import Player
-from remuda.coordinator.journal import is_open
+from remuda.coordinator.disk.journal import is_open
 from remuda.policy.checkpoint_file import CheckpointError
 from remuda.policy.newest import NewestPolicy
 from remuda.policy.playable import Playable

@@ -6,13 +6,13 @@ from collections import deque
 from collections.abc import Collection, Sequence
 
 from remuda.coordinator.effects import Step
-from remuda.coordinator.experiment import Experiment
-from remuda.coordinator.experiments import Experiments
-from remuda.coordinator.memory import RunMemory
-from remuda.coordinator.past_run import PastRun
-from remuda.coordinator.recollection import Recollection
+from remuda.coordinator.experiment.catalog import Experiments
+from remuda.coordinator.experiment.experiment import Experiment
+from remuda.coordinator.experiment.finished import PastRun
+from remuda.coordinator.journaling import Recollection
 from remuda.coordinator.registry import Registry, Worker
 from remuda.coordinator.scheduler import ROLES, Demand, Grant, Plan, Return, plan
+from remuda.coordinator.snapshot import RunMemory
 from remuda.wire.messages import Role
 
 LEASES_KEPT = 10_000

@@ -12,7 +12,7 @@ from typing import Literal
 from msgspec import Struct
 
 from remuda.buffer.index import Prioritized
-from remuda.coordinator.memory import Changes, NewEpisodes, PastMemory, RunMemory
+from remuda.coordinator.snapshot import Changes, NewEpisodes, PastMemory, RunMemory
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.reports import Report
 from remuda.wire.envelope import Envelope

@@ -9,10 +9,10 @@ from msgspec import Struct
 from remuda.buffer.index import Prioritized
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import Asked, PrepareRun
-from remuda.coordinator.experiment import Experiment
-from remuda.coordinator.memory import RunMemory
-from remuda.coordinator.past_run import PastRun
+from remuda.coordinator.experiment.experiment import Experiment
+from remuda.coordinator.experiment.finished import PastRun
 from remuda.coordinator.resumed import Resumed
+from remuda.coordinator.snapshot import RunMemory
 from remuda.wire.envelope import Envelope
 from remuda.wire.messages import ChunkMeta, CoordinatorLoad, IndexedChunk, LogText, Rejected, WorkerVitals
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, nlargest
 
-from remuda.coordinator.changed import Changed
-from remuda.coordinator.memory import HolderMemory, LeaseBookMemory, LeaseMemory, PlaceMemory, Rows
+from remuda.coordinator.changed_rows import ChangedRows
+from remuda.coordinator.snapshot import HolderMemory, LeaseBookMemory, LeaseMemory, PlaceMemory, Rows
 from remuda.wire.messages import Role
 
 NUMBERS_KEPT = 1_000
@@ -76,7 +76,7 @@ class LeaseBook:
         self._mourned: set[int] = set()
         """Those of them of which their worker has said why it was lost."""
         self._on_forget = on_forget
-        self._changed = Changed[int]()
+        self._changed = ChangedRows[int]()
         self._new_lives: set[tuple[Role, int]] = set()
 
     def __len__(self) -> int:

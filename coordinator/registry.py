@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from heapq import heappop, heappush
 from typing import TypeAlias
 
-from remuda.coordinator.memory import HolderMemory
+from remuda.coordinator.snapshot import HolderMemory
 from remuda.wire.messages import Beat, Phase, Register, Role, WorkerState, WorkerStatus
 
 SHORTEST_RATE_S = 0.5

@@ -15,7 +15,11 @@ from uuid import uuid4
 
 import zmq
 
-from remuda.coordinator.disk import Disk, Found
+from remuda.coordinator.disk.disk import Disk, Found
+from remuda.coordinator.disk.outbox import Outbox
+from remuda.coordinator.disk.run_folders import RunBooks
+from remuda.coordinator.disk.runs_folder import HerdFolder
+from remuda.coordinator.disk.waker import Waker
 from remuda.coordinator.effects import DiskEffect, Effect, Exit, PrepareRun, ReadLog, Remember, Say, Send
 from remuda.coordinator.events import (
     Event,
@@ -27,15 +31,11 @@ from remuda.coordinator.events import (
     Tick,
     Weighed,
 )
-from remuda.coordinator.herd_folder import HerdFolder
-from remuda.coordinator.outbox import Outbox
-from remuda.coordinator.past_run import PastRun
+from remuda.coordinator.experiment.finished import PastRun
 from remuda.coordinator.reachable import reachable
 from remuda.coordinator.registry import Limits
-from remuda.coordinator.run_books import RunBooks
 from remuda.coordinator.state import UNKNOWN, Coordinator
 from remuda.coordinator.turn_watch import TurnWatch
-from remuda.coordinator.waker import Waker
 from remuda.logbook.lines import unforgeable
 from remuda.logbook.timers import Timers
 from remuda.wire import connection_file

@@ -14,9 +14,8 @@ from typing import get_args
 from uuid import uuid4
 
 from remuda.coordinator.assignments import Assignments
-from remuda.coordinator.claims import UNDER_A_LEASE, Speaker, speaker_at
-from remuda.coordinator.clients import About, Clients
-from remuda.coordinator.closing import Closing
+from remuda.coordinator.client_requests import About, Clients
+from remuda.coordinator.connections import Peers
 from remuda.coordinator.effects import (
     Abandon,
     Answer,
@@ -45,13 +44,14 @@ from remuda.coordinator.events import (
     Tick,
     Weighed,
 )
-from remuda.coordinator.experiment import Experiment
-from remuda.coordinator.experiments import Experiments
-from remuda.coordinator.herd import Herd
-from remuda.coordinator.past_run import PastRun, refused
-from remuda.coordinator.peers import Peers
-from remuda.coordinator.recollection import Recollection
+from remuda.coordinator.experiment.catalog import Experiments
+from remuda.coordinator.experiment.claims import UNDER_A_LEASE, Speaker, speaker_at
+from remuda.coordinator.experiment.experiment import Experiment
+from remuda.coordinator.experiment.finished import PastRun, refused
+from remuda.coordinator.journaling import Recollection
+from remuda.coordinator.membership import Herd
 from remuda.coordinator.registry import Limits, Registry, Worker
+from remuda.coordinator.shutdown import Closing
 from remuda.wire.messages import (
     OVER,
     Ack,

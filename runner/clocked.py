@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remuda.coordinator.vitals import Vitals
+from remuda.coordinator.experiment.vitals import Vitals
 from remuda.runner.parts import Parts
 from remuda.wire.messages import Counters
 from remuda.worker.vitals import VitalSigns

@@ -8,12 +8,13 @@ from msgspec.structs import replace
 
 from remuda.buffer.chunk import sweep_orphans
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.commander import Commander
+from remuda.coordinator.commander.commander import Commander
+from remuda.coordinator.commander.progress_rows import ProgressRows
+from remuda.coordinator.disk.journal import RunJournal
 from remuda.coordinator.effects import Remember
 from remuda.coordinator.events import Recovered
-from remuda.coordinator.experience import Experience
-from remuda.coordinator.journal import RunJournal
-from remuda.coordinator.memory import (
+from remuda.coordinator.replay.accounting import Experience
+from remuda.coordinator.snapshot import (
     FORMAT,
     Changes,
     ExperimentMemory,
@@ -24,7 +25,6 @@ from remuda.coordinator.memory import (
     RunMemory,
     SupplyMemory,
 )
-from remuda.coordinator.progress import ProgressRows
 from remuda.learner.checkpoint import Progress
 from remuda.runner.payloads import Payloads
 from remuda.storage.checkpoint_index import CheckpointIndex

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from remuda.buffer.ring import ColumnRing
 from remuda.collector.summary import CollectSummary
-from remuda.coordinator.commander import Commander
-from remuda.coordinator.decisions import End
-from remuda.coordinator.evaluation import Judged
+from remuda.coordinator.commander.commander import Commander
+from remuda.coordinator.commander.decisions import End
+from remuda.coordinator.commander.evaluation import Judged
+from remuda.coordinator.commander.progress_rows import ProgressRows
 from remuda.coordinator.events import Recovered
-from remuda.coordinator.experience import Experience
-from remuda.coordinator.progress import ProgressRows
+from remuda.coordinator.replay.accounting import Experience
 from remuda.coordinator.resumed import Resumed
 from remuda.learner.diverged import DivergedError
 from remuda.learner.loop import LearnerLoop

@@ -14,9 +14,9 @@ from remuda.collector.build import make_rollout
 from remuda.config.dump import write_configs
 from remuda.config.load import Origin
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.evaluation import Judged
+from remuda.coordinator.commander.evaluation import Judged
+from remuda.coordinator.disk.journal import open_or_begin
 from remuda.coordinator.events import Recovered
-from remuda.coordinator.journal import open_or_begin
 from remuda.coordinator.resumed import Resumed
 from remuda.environments.exits import NoExit
 from remuda.environments.record import record_environment

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remuda.coordinator.memory import HolderMemory
+from remuda.coordinator.snapshot import HolderMemory
 from remuda.wire.messages import Role
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 from remuda.coordinator import effects as fx
-from remuda.coordinator.experiment import Experiment
-from remuda.coordinator.memory import ExperimentMemory
-from remuda.coordinator.past_run import PastRun
+from remuda.coordinator.experiment.experiment import Experiment
+from remuda.coordinator.experiment.finished import PastRun
+from remuda.coordinator.snapshot import ExperimentMemory
 from remuda.tests.coordinator.simulation import CollectorWork, World
 from remuda.wire.messages import OVER, ExperimentState, IndexedChunk, PolicyRef
 

@@ -23,9 +23,15 @@ from remuda.buffer.index import Prioritized
 from remuda.buffer.ring import ColumnRing
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator import effects as fx
-from remuda.coordinator.evaluation import EvaluationResult
+from remuda.coordinator.commander.evaluation import EvaluationResult
+from remuda.coordinator.commander.reports import evaluation_report
+from remuda.coordinator.disk.outbox import Outbox
 from remuda.coordinator.events import Event, LogRead, PreparedRun, Received, Recovered, RunPrepared, TakenUp, Tick
-from remuda.coordinator.memory import (
+from remuda.coordinator.experiment.finished import PastRun
+from remuda.coordinator.journaling import prepared_experiment, recollected
+from remuda.coordinator.registry import Limits
+from remuda.coordinator.service import LEASES_PER_START
+from remuda.coordinator.snapshot import (
     AccountMemory,
     Changes,
     CountedMemory,
@@ -37,12 +43,6 @@ from remuda.coordinator.memory import (
     Rows,
     RunMemory,
 )
-from remuda.coordinator.outbox import Outbox
-from remuda.coordinator.past_run import PastRun
-from remuda.coordinator.recollection import prepared_experiment, recollected
-from remuda.coordinator.registry import Limits
-from remuda.coordinator.reporting import evaluation_report
-from remuda.coordinator.service import LEASES_PER_START
 from remuda.coordinator.state import Coordinator
 from remuda.learner.loop import Priorities
 from remuda.learner.prefetch import Prefetch

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from remuda.client import Client
-from remuda.coordinator.herd_folder import HerdFolder
+from remuda.coordinator.disk.runs_folder import HerdFolder
 from remuda.coordinator.service import Service, Settings
 from remuda.tests.patience import HANG_S, until
 from remuda.wire import codec, sockets

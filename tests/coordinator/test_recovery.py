@@ -10,7 +10,7 @@ import pytest
 
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import DiskEffect, RecordCheckpoint
-from remuda.coordinator.experiment import Experiment
+from remuda.coordinator.experiment.experiment import Experiment
 from remuda.logbook.episode_reports import EvaluationReport
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import Faults, World

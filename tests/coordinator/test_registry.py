@@ -7,8 +7,8 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from remuda.coordinator.memory import HolderMemory
 from remuda.coordinator.registry import Limits, Registry, Worker
+from remuda.coordinator.snapshot import HolderMemory
 from remuda.wire.messages import PROTOCOL_VERSION, Beat, Phase, Register
 
 UUID = "00000000-0000-4000-8000-000000000001"

@@ -8,10 +8,11 @@ import pytest
 from remuda.buffer.index import ReplayIndex
 from remuda.buffer.limiter import SamplesPerInsertLimiter
 from remuda.buffer.samplers import FifoSampler
-from remuda.coordinator import assignments, credit
-from remuda.coordinator.credit import CHUNKS_AHEAD, CreditBook
+from remuda.coordinator import assignments
 from remuda.coordinator.leases import LeaseBook
 from remuda.coordinator.registry import Limits, Registry
+from remuda.coordinator.replay import credit
+from remuda.coordinator.replay.credit import CHUNKS_AHEAD, CreditBook
 from remuda.coordinator.scheduler import Demand, Holding, plan
 from remuda.tests.buffer.chunks import meta_of
 from remuda.tests.coordinator.configs import config

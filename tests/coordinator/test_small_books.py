@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from remuda.coordinator.leases import LeaseBook
-from remuda.coordinator.rate import WINDOW_S, Rate
-from remuda.coordinator.requests import RequestQueue
+from remuda.coordinator.replay.rate import WINDOW_S, Rate
+from remuda.coordinator.replay.requests import RequestQueue
 from remuda.tests.coordinator.holders import holder
 from remuda.wire.messages import BatchRequest
 

@@ -6,8 +6,8 @@ from itertools import groupby
 
 import pytest
 
-from remuda.coordinator import failures
 from remuda.coordinator.events import ShutdownRequested
+from remuda.coordinator.experiment import failures
 from remuda.logbook.episode_reports import EvaluationReport, WorkerReport
 from remuda.logbook.training_reports import BufferThroughputReport
 from remuda.tests.coordinator.configs import config

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from remuda.coordinator import assignments, experiments, failures, herd, herd_folder, leases, peers
+from remuda.coordinator import assignments, connections, leases, membership
+from remuda.coordinator.disk import runs_folder
+from remuda.coordinator.experiment import catalog, failures
 from remuda.tests.coordinator.year import Sizes, Year
 
 DEATHS_PER_STEP = 0.6
@@ -21,14 +23,14 @@ MARGIN = 1.25
 BYTES_PER_RUN = 1_500
 """Of one that is over, at most."""
 LOWERED = {
-    (experiments, "PAST_KEPT"): 5,
-    (herd_folder, "FINISHED_SHOWN"): 5,
+    (catalog, "PAST_KEPT"): 5,
+    (runs_folder, "FINISHED_SHOWN"): 5,
     (assignments, "LEASES_KEPT"): 30,
-    (herd, "LOST_KEPT"): 5,
+    (membership, "LOST_KEPT"): 5,
     (leases, "NUMBERS_KEPT"): 10,
     (failures, "WORKERS_KEPT"): 5,
-    (peers, "EXPIRES_S"): 2.0,
-    (peers, "EXPIRY_INTERVAL_S"): 0.5,
+    (connections, "EXPIRES_S"): 2.0,
+    (connections, "EXPIRY_INTERVAL_S"): 0.5,
 }
 RESTARTS = pytest.mark.parametrize("restarts", [False, True], ids=["one coordinator", "many coordinators"])
 

@@ -18,14 +18,14 @@ from uuid import UUID
 
 from remuda.buffer.chunk import chunk_name
 from remuda.coordinator import effects as fx
+from remuda.coordinator.disk.journal import RunJournal
+from remuda.coordinator.disk.runs_folder import HerdFolder
 from remuda.coordinator.events import Recovered, TakenUp
-from remuda.coordinator.experiment import Experiment
-from remuda.coordinator.herd_folder import HerdFolder
-from remuda.coordinator.journal import RunJournal
-from remuda.coordinator.memory import HolderMemory
-from remuda.coordinator.past_run import PastRun
-from remuda.coordinator.recollection import recollected
+from remuda.coordinator.experiment.experiment import Experiment
+from remuda.coordinator.experiment.finished import PastRun
+from remuda.coordinator.journaling import recollected
 from remuda.coordinator.registry import Limits
+from remuda.coordinator.snapshot import HolderMemory
 from remuda.tests.coordinator.configs import short_config
 from remuda.tests.coordinator.simulation import STEP_S, Journaled, World
 from remuda.tests.coordinator.sizes import size_of

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from remuda.buffer.chunk import read_meta
 from remuda.client.client import Client
 from remuda.config.load import load_config
-from remuda.coordinator.journal import RunJournal
-from remuda.coordinator.memory import LedgerMemory, RunMemory
+from remuda.coordinator.disk.journal import RunJournal
+from remuda.coordinator.snapshot import LedgerMemory, RunMemory
 from remuda.tests.faults.network import Between
 from remuda.tests.parallel.command import REMUDA
 from remuda.tests.parallel.reading import Joined, index, joined, texts

@@ -13,8 +13,8 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.buffer.chunk import read_meta
+from remuda.coordinator.disk.journal import RunJournal
 from remuda.coordinator.effects import Remember
-from remuda.coordinator.journal import RunJournal
 from remuda.tests.buffer.chunks import meta_of
 from remuda.tests.faults.conftest import Herds
 from remuda.tests.faults.herd import Herd, Journal, assert_exact, commander, kill

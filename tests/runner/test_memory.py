@@ -12,7 +12,7 @@ import pytest
 from remuda.buffer.ring import ColumnRing
 from remuda.collector.rollout import Collected
 from remuda.config.schema import BufferConfig, CollectorConfig, EnvConfig, ExperimentConfig, LearnerConfig
-from remuda.coordinator.experience import Experience
+from remuda.coordinator.replay.accounting import Experience
 from remuda.learner.loop import Priorities
 from remuda.runner.keeping import SERIAL_WORKER
 from remuda.runner.memory import ChunkRefusedError, Memory

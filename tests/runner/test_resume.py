@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from remuda.coordinator import journal
-from remuda.coordinator.journal import JournalError, RunJournal
+from remuda.coordinator.disk import journal
+from remuda.coordinator.disk.journal import JournalError, RunJournal
 from remuda.environments.seeding import generator
 from remuda.learner import checkpoint
 from remuda.learner.checkpoint import CheckpointError, load

@@ -1,0 +1,143 @@
+"""What clients ask for: submit an experiment, stop it, show how all goes, read logs, shut down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from remuda.coordinator.effects import Answer, Asked, Broken, KnowRun, PrepareRun, ReadLog, Say, Step
+from remuda.coordinator.events import RunPrepared, RunRefused
+from remuda.coordinator.experiment.catalog import Experiments
+from remuda.coordinator.experiment.finished import PastRun
+from remuda.coordinator.journaling import Recollection
+from remuda.coordinator.membership import Herd
+from remuda.coordinator.shutdown import Closing
+from remuda.wire.messages import (
+    PROTOCOL_VERSION,
+    ClientMessage,
+    CoordinatorLoad,
+    CoordinatorStatus,
+    Done,
+    LogRequest,
+    Rejected,
+    Shutdown,
+    Status,
+    StatusRequest,
+    StopExperiment,
+    Submit,
+    Submitted,
+)
+
+PREPARING_AT_ONCE = 32
+"""Submissions whose run folders are prepared at the same time: each has a thread of its own meanwhile."""
+
+
+@dataclass(frozen=True)
+class About:
+    """The coordinator itself, as clients are shown it."""
+
+    id: str
+    address: str
+    pid: int
+    started_s: float
+
+    def status(self, load: CoordinatorLoad, now_s: float) -> CoordinatorStatus:
+        """As `remuda status` shows it."""
+        return CoordinatorStatus(self.id, self.address, self.pid, now_s - self.started_s, PROTOCOL_VERSION, load)
+
+
+class Clients:
+    """Answers clients, and carries out what they ask for."""
+
+    def __init__(
+        self,
+        about: About,
+        *,
+        experiments: Experiments,
+        herd: Herd,
+        closing: Closing,
+        recollection: Recollection,
+        new_id: Callable[[], str],
+    ) -> None:
+        self._about = about
+        self._experiments = experiments
+        self._herd = herd
+        self._closing = closing
+        self._recollection = recollection
+        self._new_id = new_id
+        self._preparing: set[str] = set()
+        """Experiments whose run folders are being prepared."""
+        self.load = CoordinatorLoad()
+        """How busy the coordinator's process is, as last measured."""
+
+    def handle(self, message: ClientMessage, asked: Asked, now_s: float) -> list[Step]:
+        """What a client wants. The answers to Submit and LogRequest wait for the disk."""
+        match message:
+            case Submit():
+                return self._closing.refusal() or self._submit(message, asked)
+            case StatusRequest():
+                return [Answer(self.status(message.experiment, now_s))]
+            case StopExperiment():
+                return self._stop(message, now_s)
+            case LogRequest():
+                return self._read_log(message, asked)
+            case Shutdown():
+                return [Answer(Done()), *self._closing.begin(message.reason, now_s)]
+
+    def status(self, query: str | None, now_s: float) -> Status | Rejected:
+        """The whole picture, or that of one experiment."""
+        shown = [*self._experiments]
+        if query is not None:
+            found = self._experiments.find(query)
+            if isinstance(found, Rejected):
+                return found
+            shown = [found]
+        about = self._about.status(self.load, now_s)
+        return Status(about, self._herd.status(now_s), [each.status(now_s) for each in shown])
+
+    def prepared(self, event: RunPrepared) -> list[Step]:
+        """The run folder of a submission is ready: its experiment is queued."""
+        experiment, submit = event.experiment, event.request.submit
+        id, run_dir = experiment.identity.id, experiment.identity.run_dir
+        self._preparing.discard(id)
+        self._experiments.add(experiment)
+        self._recollection.touch(id)
+        text = f"experiment {id} ({submit.name}) submitted; run folder {run_dir}"
+        return [KnowRun(id), *experiment.left_over(), Say(id, text), Answer(Submitted(id, run_dir), after=id)]
+
+    def not_prepared(self, event: RunRefused) -> list[Step]:
+        """The run folder of a submission cannot be had."""
+        self._preparing.discard(event.experiment)
+        return [Answer(event.rejection)]
+
+    def _submit(self, message: Submit, asked: Asked) -> list[Step]:
+        known = self._experiments.get(message.experiment or "")
+        if known is not None:
+            return [Answer(Submitted(known.identity.id, known.identity.run_dir), after=known.identity.id)]
+        if message.experiment in self._preparing:
+            return [Answer(Rejected("busy", "this submission is being prepared already: ask again in a moment"))]
+        if len(self._preparing) >= PREPARING_AT_ONCE:
+            text = f"{len(self._preparing)} submissions are being prepared: submit again when some of them are done"
+            return [Answer(Rejected("busy", text))]
+        id = message.experiment or self._new_id()
+        self._preparing.add(id)
+        return [PrepareRun(asked, id, message, self._experiments.next_place())]
+
+    def _stop(self, message: StopExperiment, now_s: float) -> list[Step]:
+        found = self._experiments.find(message.experiment)
+        if isinstance(found, Rejected):
+            return [Answer(found)]
+        if isinstance(found, PastRun):
+            return [Answer(Done())]
+        id, held_up = found.identity.id, found.held_up
+        if held_up is not None and message.now:
+            return [Answer(Done()), Broken(id, f"a client asked to stop at once while it was held up: {held_up}", "")]
+        self._recollection.touch(id)
+        answer = Answer(Done(), after="" if held_up else id)
+        return [answer, *found.stop(now=message.now, explanation="a client asked to stop", now_s=now_s)]
+
+    def _read_log(self, message: LogRequest, asked: Asked) -> list[Step]:
+        found = self._experiments.find(message.experiment)
+        if isinstance(found, Rejected):
+            return [Answer(found)]
+        return [ReadLog(asked, found.identity.run_dir, message, found.over)]

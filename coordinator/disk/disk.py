@@ -1,0 +1,340 @@
+"""All that the coordinator does on disks, and nothing of it on its own thread: one lane of writing per run.
+
+Here the coordinator's thread hands work over and hears what became of it. It waits a moment for journals on quick
+disks, and for no others. See lane.py for the order in which a run's turn is written, and outbox.py for what waits until
+it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from remuda.coordinator.disk.errands import BusyError, Errands
+from remuda.coordinator.disk.journal import JournalError
+from remuda.coordinator.disk.lane import CONFIRM_S, HerdSay, Journaled, Lane, LaneBroken, Turn
+from remuda.coordinator.disk.log_reader import read_log
+from remuda.coordinator.disk.run_folder import RunEffect
+from remuda.coordinator.disk.run_folders import RunBooks
+from remuda.coordinator.disk.runs_folder import HerdFolder, ListedRun
+from remuda.coordinator.disk.unrecoverable import look_at
+from remuda.coordinator.effects import Abandon, CloseRun, DiskEffect, PrepareRun, ReadLog, Remember, Say
+from remuda.coordinator.events import HeldUp, LogRead, RunBroken, RunPrepared, RunRecovered, RunRefused
+from remuda.coordinator.journaling import prepared_experiment
+from remuda.coordinator.snapshot import PastMemory
+from remuda.wire.messages import OVER, Rejected
+
+HELD_UP_S = 2.0
+"""A run whose disk has taken nothing for so long is held up: what its workers say is not heard until it goes on."""
+HERD_LINES_KEPT = 1_000
+PATIENCE_S = 600.0
+"""A run whose disk has taken nothing for so long has failed."""
+QUICK_S = 0.01
+"""How long a turn waits for the journals that it has to be written to. A disk of this machine takes less, and then the
+two threads do not take the interpreter's lock from each other at every message, which costs more than the waiting."""
+SLOW_S = 1.0
+"""A journal that took longer is not waited for during this time."""
+END_S = 30.0
+"""How long what is being written may take when the coordinator ends."""
+
+Found = RunPrepared | RunRefused | RunRecovered | LogRead | HeldUp | RunBroken
+"""What the state machine is told of disks."""
+
+
+class Disk:
+    """Owns the lanes and the errands. All methods are for the coordinator's thread, and none waits for a disk but
+    `close`, and `write` for QUICK_S."""
+
+    def __init__(
+        self,
+        books: RunBooks,
+        herd: HerdFolder | None,
+        wake: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`wake` is called by other threads when there is something to `collect`."""
+        self._books = books
+        self._herd = herd
+        self._wake = wake
+        self._clock = clock
+        self._errands = Errands()
+        self._lanes: dict[str, Lane] = {}
+        self._going_on: set[str] = set()
+        """Runs whose files stay open between turns: neither queued nor over."""
+        self._herd_lines: deque[tuple[int, HerdSay]] = deque(maxlen=HERD_LINES_KEPT)
+        """The newest lines about the herd, with the turns they were said in: for runs that begin later."""
+        self._submitted: dict[str, int] = {}
+        """The turn since which such lines concern a run that is queued."""
+        self._held_up: dict[str, str] = {}
+        """Why, as last told."""
+        self._journaled: deque[Journaled] = deque()
+        self._told: deque[LaneBroken | Found] = deque()
+        self._awaited: set[str] = set()
+        """Experiments whose journal this turn waits for."""
+        self._written = threading.Condition()
+        """Guards `_awaited`; notified when there is none left."""
+        self._slow_until_s: dict[str, float] = {}
+        self._turn = 0
+        self._confirm_due_s = clock() + CONFIRM_S
+
+    # --- hand over ---
+
+    def prepare(self, effect: PrepareRun) -> None:
+        """Have a run folder made; RunPrepared or RunRefused comes of it."""
+        self._submitted[effect.experiment] = self._turn + 1
+        self._errands.put(f"prepare {effect.experiment}", lambda: self._tell(self._prepared(effect)))
+
+    def read_log(self, effect: ReadLog) -> LogRead | None:
+        """Have a log read; LogRead comes of it, at once where too many wait."""
+        try:
+            self._errands.put(f"logs of {effect.run_dir}", lambda: self._tell(read_log(effect)))
+        except BusyError as error:
+            return LogRead(effect.asked, Rejected("busy", f"the logs of {effect.run_dir}: {error}"))
+        return None
+
+    def recover(self, runs: Iterable[ListedRun]) -> None:
+        """Have these runs taken up; Recovered comes of each."""
+        for run in runs:
+            self._errands.put(f"recover {run.experiment}", partial(self._recover_one, run))
+
+    def write(self, remembered: Sequence[Remember], effects: Sequence[DiskEffect]) -> None:
+        """Have a turn written: each run's part by its own lane. Waits QUICK_S at most for their journals."""
+        self._turn += 1
+        parts: dict[str, list[RunEffect | HerdSay]] = {each.experiment: [] for each in remembered}
+        abandoned: list[Abandon] = []
+        for effect in effects:
+            match effect:
+                case Abandon():
+                    abandoned.append(effect)
+                case Say(experiment=None):
+                    self._say_of_herd(HerdSay(effect.text, effect.level), parts)
+                case _ if effect.experiment is not None and self._books.book(effect.experiment) is not None:
+                    parts.setdefault(effect.experiment, []).append(effect)
+                case _:
+                    pass  # of a run that is over: there is nothing left to be written
+        remember_of = {each.experiment: each for each in remembered}
+        for id, remember in remember_of.items():
+            parts[id] = [*self._lines_before(remember), *parts[id]]
+        self._awaited = {id for id in remember_of if self._is_quick(id)}  # nobody else looks at it yet
+        for id, part in parts.items():
+            self._put(id, remember_of.get(id), part)
+        for each in abandoned:
+            self._abandon(each)
+        self._wait_for_the_quick()
+
+    def waits_for(self, experiment: str) -> int:
+        """The turn that this run's journal has yet to take before it may be told of; 0 where it has all."""
+        lane = self._lanes.get(experiment)
+        return 0 if lane is None else lane.waits_for
+
+    # --- hear ---
+
+    def journaled(self) -> list[Journaled]:
+        """The turns that journals have taken since the last call."""
+        journaled: list[Journaled] = []
+        while self._journaled:
+            told = self._journaled.popleft()
+            lane = self._lanes.get(told.experiment)
+            if lane is not None:
+                lane.noted(told.number)
+            journaled.append(told)
+        return journaled
+
+    def found(self) -> list[Found]:
+        """What other threads have found since the last call that the state machine is told."""
+        found: list[Found] = []
+        while self._told:
+            match told := self._told.popleft():
+                case LaneBroken():
+                    self._lanes.pop(told.experiment, None)
+                    found.append(RunBroken(told.experiment, told.reason, told.traceback))
+                case _:
+                    found.append(told)
+        return found
+
+    def look(self) -> list[HeldUp | RunBroken]:
+        """Now and then: which runs' disks take nothing, which do again, and which have not for too long."""
+        now_s = self._clock()
+        found = [event for id, lane in self._lanes.items() if (event := self._look_at(id, lane, now_s)) is not None]
+        self._lanes = {id: lane for id, lane in self._lanes.items() if not self._is_done(id, lane)}
+        if now_s >= self._confirm_due_s and self._herd is not None:
+            self._confirm_due_s = now_s + CONFIRM_S
+            with contextlib.suppress(BusyError):
+                self._errands.put("herd", self._herd.confirm)
+        return found
+
+    def close(self) -> list[str]:
+        """Have everything written and let go of. Returns the experiments of which something is left undone, since their
+        disks take too long."""
+        deadline_s = self._clock() + END_S
+        for lane in self._lanes.values():
+            lane.rest()
+        return sorted(id for id, lane in self._lanes.items() if not lane.join(deadline_s))
+
+    # --- inside ---
+
+    def _put(self, experiment: str, remember: Remember | None, part: Sequence[RunEffect | HerdSay]) -> None:
+        lane = self._lanes.get(experiment)
+        if lane is None:
+            writer = RunWriter(self._books, self._herd, experiment)
+            lane = self._lanes[experiment] = Lane(experiment, writer, self._tell, self._clock)
+        lane.put(Turn(self._turn, remember, part))
+        if remember is not None:
+            state = remember.memory.experiment.state
+            (self._going_on.discard if state == "queued" or state in OVER else self._going_on.add)(experiment)
+        if experiment not in self._going_on:
+            lane.rest()
+
+    def _say_of_herd(self, line: HerdSay, parts: dict[str, list[RunEffect | HerdSay]]) -> None:
+        """In the log of every run that goes on, and later in those of runs that wait for workers now."""
+        self._herd_lines.append((self._turn, line))
+        for id in self._going_on:
+            parts.setdefault(id, []).append(line)
+
+    def _lines_before(self, remember: Remember) -> list[HerdSay]:
+        """What was said of the herd since this run was submitted, or the coordinator started; once, as it begins."""
+        id, state = remember.experiment, remember.memory.experiment.state
+        if id in self._going_on or state == "queued":
+            return []
+        since = self._submitted.pop(id, 0)
+        return [line for turn, line in self._herd_lines if turn >= since] if state not in OVER else []
+
+    def _abandon(self, effect: Abandon) -> None:
+        lane, herd = self._lanes.pop(effect.experiment, None), self._herd
+        if lane is not None and lane.held_up_s(self._clock()) > HELD_UP_S:
+            lane.give_up()
+        elif lane is not None:
+            lane.rest()  # it says why in the run's log first
+        self._books.forget(effect.experiment)
+        self._held_up.pop(effect.experiment, None)
+        self._going_on.discard(effect.experiment)
+        self._submitted.pop(effect.experiment, None)
+        self._slow_until_s.pop(effect.experiment, None)
+        if herd is not None:
+            with contextlib.suppress(BusyError):  # the list's own disk hangs: the run is taken up at the next start
+                self._errands.put("herd", lambda: _note_over(herd, effect.last))
+
+    def _is_done(self, id: str, lane: Lane) -> bool:
+        """Another lane begins where there is more to write. One that was held up is looked at once more: that it goes
+        on has to be told."""
+        return lane.rests and not lane.waits_for and id not in self._held_up
+
+    def _look_at(self, id: str, lane: Lane, now_s: float) -> HeldUp | RunBroken | None:
+        held_up_s = lane.held_up_s(now_s)
+        if held_up_s <= HELD_UP_S:
+            return None if self._held_up.pop(id, None) is None else HeldUp(id, None)
+        why = f"its disk refuses: {lane.refusal}" if lane.refusal else "its disk does not answer"
+        if held_up_s > PATIENCE_S:
+            way_out = f"`remuda submit --resume` goes on once it is well ({PATIENCE_S:.0f} s were waited)"
+            return RunBroken(id, f"{why}; {way_out}")
+        if self._held_up.get(id) == why:
+            return None
+        self._held_up[id] = why
+        return HeldUp(id, why)
+
+    def _is_quick(self, experiment: str) -> bool:
+        lane = self._lanes.get(experiment)
+        busy = lane is not None and lane.waits_for
+        return not busy and self._slow_until_s.get(experiment, 0.0) <= self._clock()
+
+    def _wait_for_the_quick(self) -> None:
+        with self._written:
+            self._written.wait_for(lambda: not self._awaited, QUICK_S)
+            slow, self._awaited = self._awaited, set()
+        for experiment in slow:
+            self._slow_until_s[experiment] = self._clock() + SLOW_S
+
+    def _tell(self, told: Journaled | LaneBroken | Found) -> None:
+        """For any thread."""
+        if isinstance(told, Journaled):
+            self._journaled.append(told)
+        else:
+            self._told.append(told)
+        awaited = isinstance(told, Journaled | LaneBroken) and self._came(told.experiment)
+        if not awaited or isinstance(told, LaneBroken):
+            self._wake()
+
+    def _came(self, experiment: str) -> bool:
+        """Whether this turn waited for the experiment's journal. It does not wait for it any longer."""
+        with self._written:
+            awaited = experiment in self._awaited
+            self._awaited.discard(experiment)
+            if not self._awaited:
+                self._written.notify()
+        return awaited
+
+    def _prepared(self, effect: PrepareRun) -> RunPrepared | RunRefused:
+        """By an errand's thread: a replay index of a million rows takes its time."""
+        try:
+            prepared = self._books.prepare(effect)
+            if isinstance(prepared, RunRefused):
+                return prepared
+            return RunPrepared(effect, prepared_experiment(prepared, self._clock()))
+        except Exception as error:
+            self._books.close_run(effect.experiment)
+            traceback.print_exc()
+            reason = f"{type(error).__name__} while the run was prepared: {error}; its folder stays as it is"
+            return RunRefused(effect.experiment, effect.asked, Rejected("invalid", reason))
+
+    def _recover_one(self, run: ListedRun) -> None:
+        self._tell(self._recovered(run))
+
+    def _recovered(self, run: ListedRun) -> RunRecovered:
+        """By an errand's thread."""
+        assert self._herd is not None, "who has no list has nothing to recover"
+        try:
+            return RunRecovered(run.experiment, self._herd.take_up(run, self._books, self._clock()))
+        except Exception as error:
+            traceback.print_exc()
+            self._books.close_run(run.experiment)
+            return RunRecovered(run.experiment, look_at(run.experiment, run.run_dir, error))
+
+
+class RunWriter:
+    """Writes one run's files, and its row in the list of runs."""
+
+    def __init__(self, books: RunBooks, herd: HerdFolder | None, experiment: str) -> None:
+        self._books = books
+        self._herd = herd
+        self._book = books.book(experiment)
+        """Kept, to be closed also once the run is forgotten."""
+
+    def journal(self, turns: Sequence[Remember]) -> None:
+        """Before it is listed: what is listed has a journal."""
+        if self._book is not None:
+            self._book.journal(turns)
+        if self._herd is not None:
+            for turn in turns:
+                self._herd.note(turn)
+
+    def carry_out(self, effect: RunEffect | HerdSay) -> None:
+        match effect:
+            case _ if self._book is None:
+                pass  # the run is over
+            case HerdSay():
+                self._book.say_of_herd(effect.text, effect.level)
+            case _:
+                self._book.carry_out(effect)
+        if isinstance(effect, CloseRun):
+            self._books.close_run(effect.experiment)  # only now: what a disk has refused is tried again
+
+    def confirm(self) -> None:
+        if self._book is not None:
+            self._book.confirm()
+
+    def close(self) -> None:
+        if self._book is not None:
+            self._book.close()
+
+
+def _note_over(herd: HerdFolder, last: PastMemory) -> None:
+    try:
+        herd.note_over(last)
+    except JournalError as error:
+        print(f"the next coordinator takes {last.identity.run_dir} up again: {error}", file=sys.stderr)

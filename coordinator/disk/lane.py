@@ -1,0 +1,272 @@
+"""One run's writing, in order, by a thread of its own: whatever its disk does, nobody else waits for it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from remuda.coordinator.disk.journal import JournalError
+from remuda.coordinator.disk.run_folder import RunEffect
+from remuda.coordinator.effects import DeleteChunks, Level, Remember, RewindCurves
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
+"""Between two attempts at what a disk refuses."""
+CONFIRM_S = 10.0
+"""Between two signs of life, for other hosts, in the run's folder."""
+TURNS_AT_ONCE = 64
+"""Turns that share one commit where several wait."""
+
+
+@dataclass(frozen=True)
+class HerdSay:
+    """A line about the whole herd, for this run's log."""
+
+    text: str
+    level: Level
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What one turn of the coordinator's loop has to be written of one run."""
+
+    number: int
+    remember: Remember | None
+    effects: Sequence[RunEffect | HerdSay]
+
+
+@dataclass(frozen=True)
+class Journaled:
+    """All turns up to this one are in the run's journal, what they delete is deleted, and curves are rewound for the
+    learner that begins."""
+
+    experiment: str
+    number: int
+
+
+@dataclass(frozen=True)
+class LaneBroken:
+    """Something went wrong that is no refusal of a disk; nothing more is written of this run."""
+
+    experiment: str
+    reason: str
+    traceback: str
+
+
+class Writer(Protocol):
+    """How a run's files are written. Raises JournalError or OSError where the disk refuses, to be called again."""
+
+    def journal(self, turns: Sequence[Remember]) -> None:
+        """Commit these turns."""
+        ...
+
+    def carry_out(self, effect: RunEffect | HerdSay) -> None:
+        """Do what this effect asks for."""
+        ...
+
+    def confirm(self) -> None:
+        """Show other hosts that the run is in hand."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the run's files."""
+        ...
+
+
+class _GivenUpError(Exception):
+    """Nobody wants this written any more."""
+
+
+class Lane:
+    """Writes what it is given in order: first the journal, then deletions and rewound curves, then it tells so, then
+    all else.
+
+    `put` and the properties are for the coordinator's thread; nothing in them waits for the disk.
+    """
+
+    def __init__(
+        self,
+        experiment: str,
+        writer: Writer,
+        tell: Callable[[Journaled | LaneBroken], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`tell` is called by the lane's thread."""
+        self.experiment = experiment
+        self._writer = writer
+        self._tell = tell
+        self._clock = clock
+        self._turns: deque[Turn] = deque()
+        """Not wholly written yet."""
+        self._since_s = 0.0
+        """When the first of them was given, or became the first."""
+        self._changed = threading.Condition()
+        self._given_up = threading.Event()
+        self._resting = False
+        self._thread: threading.Thread | None = None
+        self._refusal: str | None = None
+        self._confirm_due_s = clock() + CONFIRM_S
+        self._journaled = 0
+        self._newest = 0
+
+    # --- for the coordinator's thread ---
+
+    def put(self, turn: Turn) -> None:
+        """Have this turn written after all before it."""
+        with self._changed:
+            if not self._turns:
+                self._since_s = self._clock()
+            self._turns.append(turn)
+            self._newest = turn.number
+            self._resting = False
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=f"lane of {self.experiment}", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    @property
+    def waits_for(self) -> int:
+        """The newest turn, where it is not journaled yet; 0 where all are."""
+        return 0 if self._newest <= self._journaled else self._newest
+
+    def noted(self, number: int) -> None:
+        """The coordinator's thread has heard that all turns up to this one are journaled."""
+        self._journaled = max(self._journaled, number)
+
+    def held_up_s(self, now_s: float) -> float:
+        """For how long nothing was written of what waits; 0 where nothing waits."""
+        with self._changed:
+            return now_s - self._since_s if self._turns else 0.0
+
+    @property
+    def refusal(self) -> str | None:
+        """What the disk says; None where it says nothing, be it that it does not answer."""
+        return self._refusal
+
+    def rest(self) -> None:
+        """Write what was given, then let go of the run's files and of the thread, until more is given."""
+        with self._changed:
+            self._resting = True
+            self._changed.notify()
+
+    def give_up(self) -> None:
+        """Leave undone what was given, and let go of the run's files as soon as the disk answers."""
+        self._given_up.set()
+        self.rest()
+
+    @property
+    def rests(self) -> bool:
+        """Everything is written and nothing is open."""
+        return self._thread is None
+
+    def join(self, deadline_s: float) -> bool:
+        """Wait until then (by the clock) until it rests; whether it does."""
+        thread = self._thread
+        if thread is not None:
+            thread.join(max(deadline_s - self._clock(), 0.0))
+        return thread is None or not thread.is_alive()
+
+    # --- the lane's thread ---
+
+    def _run(self) -> None:
+        try:
+            while not self._rest():
+                while (turns := self._next()) is not None:
+                    if turns:
+                        self._write(turns)
+                    self._confirm()
+        except _GivenUpError:
+            self._close()
+        except Exception as error:
+            self._close()
+            self._tell(LaneBroken(self.experiment, f"{type(error).__name__}: {error}", traceback.format_exc()))
+
+    def _rest(self) -> bool:
+        """Close the files, and end unless more was given meanwhile."""
+        with self._changed:
+            if self._turns:
+                return False
+        self._close()
+        with self._changed:
+            if self._turns:
+                return False
+            self._thread = None
+            return True
+
+    def _close(self) -> None:
+        try:
+            self._writer.close()
+        except Exception as error:
+            print(f"the files of experiment {self.experiment} were not closed: {error}", file=sys.stderr)
+
+    def _confirm(self) -> None:
+        if self._clock() >= self._confirm_due_s:
+            self._confirm_due_s = self._clock() + CONFIRM_S
+            self._insist(self._writer.confirm)
+
+    def _next(self) -> list[Turn] | None:
+        """What to write; nothing where nothing came for a while; None where it may rest."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._turns or self._resting, CONFIRM_S)
+            if self._given_up.is_set():
+                raise _GivenUpError
+            if not self._turns:
+                return None if self._resting else []
+            return [self._turns[i] for i in range(min(len(self._turns), TURNS_AT_ONCE))]
+
+    def _write(self, turns: Sequence[Turn]) -> None:
+        remembered = [turn.remember for turn in turns if turn.remember is not None]
+        if remembered:
+            self._insist(lambda: self._writer.journal(remembered))
+        first, later = _before_anybody_is_answered([effect for turn in turns for effect in turn.effects])
+        for effect in first:
+            self._carry_out(effect)
+        self._tell(Journaled(self.experiment, turns[-1].number))
+        for effect in later:
+            self._carry_out(effect)
+        with self._changed:
+            for _ in turns:
+                self._turns.popleft()
+            self._since_s = self._clock()
+
+    def _carry_out(self, effect: RunEffect | HerdSay) -> None:
+        self._insist(lambda: self._writer.carry_out(effect))
+
+    def _insist(self, action: Callable[[], None]) -> None:
+        """Until the disk takes it, or nobody wants it any more."""
+        pause_s = FIRST_PAUSE_S
+        while True:
+            try:
+                action()
+            except (JournalError, OSError) as error:
+                self._refusal = str(error)
+                if self._given_up.wait(pause_s):
+                    raise _GivenUpError from error
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            else:
+                self._refusal, self._since_s = None, self._clock()
+                return
+
+
+def _before_anybody_is_answered(
+    effects: Sequence[RunEffect | HerdSay],
+) -> tuple[list[RunEffect | HerdSay], list[RunEffect | HerdSay]]:
+    """What comes first, and the rest. Who is answered writes the next payload file; and a learner that is told to begin
+    finds its curves rewound, with all that was shown before it."""
+    rewound = max((i for i, effect in enumerate(effects) if isinstance(effect, RewindCurves)), default=-1) + 1
+    first, later = list(effects[:rewound]), list[RunEffect | HerdSay]()
+    deletions: list[DeleteChunks] = []
+    for effect in effects[rewound:]:
+        if isinstance(effect, DeleteChunks):
+            deletions.append(effect)
+        else:
+            later.append(effect)
+    if deletions:
+        files = tuple(file for each in deletions for file in each.files)
+        first.append(DeleteChunks(deletions[0].experiment, files))
+    return first, later

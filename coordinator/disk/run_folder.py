@@ -1,0 +1,239 @@
+"""One run's folder while a coordinator has it in hand: what effects ask for is done there."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+
+from remuda.buffer.chunk import ChunkError, delete_chunks, sweep_orphans
+from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.disk.journal import RunJournal
+from remuda.coordinator.effects import (
+    CloseRun,
+    DeleteChunks,
+    Emit,
+    KnowRun,
+    Level,
+    RecordCheckpoint,
+    RecordReward,
+    Remember,
+    RewindCurves,
+    Say,
+    WriteProgress,
+    WriteTimers,
+)
+from remuda.logbook.book import Logbook, commander_logbook
+from remuda.logbook.lines import TextLog
+from remuda.logbook.row_sinks import attach_configured
+from remuda.policy.algorithms import declaration
+from remuda.storage.atomic import sweep_temporaries
+from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
+from remuda.storage.fence import sweep_claims
+from remuda.storage.ownership import Ownership
+from remuda.storage.run_folder import RunFolder
+from remuda.wire.messages import OVER, Counters
+
+RunEffect = (
+    KnowRun
+    | Emit
+    | WriteProgress
+    | RewindCurves
+    | WriteTimers
+    | DeleteChunks
+    | RecordCheckpoint
+    | RecordReward
+    | Say
+    | CloseRun
+)
+EVERYTHING = Counters(sys.maxsize, sys.maxsize, sys.maxsize, sys.maxsize, float("inf"))
+"""Opened so, progress.txt and the curves go on where they are: nothing in them lies beyond."""
+
+
+@dataclass(frozen=True)
+class OpenFiles:
+    """What is open of a run that goes on: some ten descriptors."""
+
+    log: Logbook
+    checkpoints: CheckpointIndex
+    journal: RunJournal
+    ownership: Ownership
+
+    def close(self) -> None:
+        """Let go of everything. May be called again."""
+        self.log.close()
+        self.journal.close()
+        self.ownership.release()
+
+
+class RunGoneError(Exception):
+    """The run folder is not there any more; the text names it."""
+
+
+class RunBook:
+    """Owns a run's files. None is open while the run is queued: they are opened with its first worker.
+
+    For one thread at a time.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        config: ExperimentConfig,
+        begins_at: Counters | None,
+        files: OpenFiles | None = None,
+    ) -> None:
+        """`begins_at` is where a run that is resumed goes on; None for a new one."""
+        self.folder = folder
+        self._config = config
+        self._begins_at = begins_at
+        self._files = files
+        self.ended: Logbook | None = None
+        """The logbook of a run that is over, with services that may not have come to an end."""
+
+    def journal(self, turns: Sequence[Remember]) -> None:
+        """Commit what must be known after a crash. Raises JournalError when the disk does not take it, RunGoneError
+        where the folder was taken away, and FolderOwnedError when another process has taken that of a queued run."""
+        if self._files is None:
+            _refuse_gone(self.folder)
+        state = turns[-1].memory.experiment.state
+        if self._files is None and state != "queued" and state not in OVER:
+            self._files = self._open()
+        if self._files is not None:
+            self._files.journal.write(*turns)
+            return
+        with closing(RunJournal(self.folder.journal)) as journal:
+            journal.write(*turns)
+
+    def carry_out(self, effect: RunEffect) -> None:
+        """Do what the effect asks for. What cannot be done because somebody has taken the run's files away is said and
+        left undone. Raises OSError where the disk refuses, for another attempt."""
+        try:
+            self._do(effect)
+        except (FileNotFoundError, NotADirectoryError, CheckpointIndexError, ChunkError) as error:
+            text = f"{type(effect).__name__} of {self.folder.root} is left undone: {error}"
+            print(text, file=sys.stderr, flush=True)
+            if self.folder.commander_log.parent.is_dir():
+                self._say(text, "error")
+
+    def say_of_herd(self, text: str, level: Level) -> None:
+        """What concerns the whole herd stands in the coordinator's log of each run that goes on."""
+        if self._files is not None:
+            self._files.log.say("coordinator", text, level=level)
+
+    def confirm(self) -> None:
+        """Show other hosts that the run is in hand. Raises RunGoneError where its folder was taken away."""
+        _refuse_gone(self.folder)
+        if self._files is not None:
+            self._files.ownership.confirm()
+
+    def close(self) -> None:
+        """Let go of everything. May be called again."""
+        if self._files is not None:
+            self._files.close()
+            self.ended, self._files = self._files.log, None
+
+    def _do(self, effect: RunEffect) -> None:
+        match effect:
+            case DeleteChunks():  # first, as one comes with most chunks
+                delete_chunks(self.folder.data, effect.files)
+            case KnowRun():
+                self.folder.beginner(effect.experiment).unlink(missing_ok=True)
+            case Say():
+                self._say(effect.text, effect.level)
+            case CloseRun():
+                self._sweep(effect.keep)
+            case _:
+                with self._opened() as files:
+                    self._show(effect, files)
+
+    def _show(
+        self,
+        effect: Emit | WriteProgress | RewindCurves | WriteTimers | RecordCheckpoint | RecordReward,
+        files: OpenFiles,
+    ) -> None:
+        match effect:
+            case Emit():
+                files.log.emit(effect.report)
+            case WriteProgress():
+                files.log.progress(effect.row)
+            case RewindCurves():
+                files.log.rewind(effect.train_iter)
+            case WriteTimers():
+                files.log.timers(effect.document)
+            case RecordCheckpoint():
+                files.checkpoints.add(effect.record, keep=effect.keep, in_use=effect.in_use)
+                if effect.interrupted:
+                    files.checkpoints.link_interrupt(effect.record.train_iter)
+            case RecordReward():
+                files.checkpoints.set_reward(effect.train_iter, effect.reward, best=effect.best)
+
+    @contextmanager
+    def _opened(self) -> Generator[OpenFiles]:
+        """The files, for the moment where the run does not go on yet."""
+        if self._files is not None:
+            yield self._files
+            return
+        files = self._open()
+        try:
+            yield files
+        finally:
+            files.close()
+
+    def _open(self) -> OpenFiles:
+        if not self.folder.root.is_dir():
+            raise FileNotFoundError(f"{self.folder.root} is gone")
+        files = open_files(self.folder, self._config, self._begins_at)
+        self._begins_at = EVERYTHING
+        return files
+
+    def _say(self, text: str, level: Level) -> None:
+        if self._files is not None:
+            self._files.log.say("commander", text, level=level)
+            return
+        with closing(TextLog(self.folder.commander_log)) as log:
+            write = {"info": log.info, "warning": log.warning, "error": log.error}[level]
+            write(text)
+
+    def _sweep(self, keep: frozenset[str]) -> None:
+        """Nothing is left of those that died while writing, and no lock file: every worker has let go."""
+        sweep_orphans(self.folder.data, keep, older_than_s=0.0)
+        for folder in (self.folder.ckpt, self.folder.model, self.folder.policy):
+            sweep_temporaries(folder, older_than_s=0.0)
+            sweep_claims(folder)
+        for lock in self.folder.policy.glob("*.lock"):
+            if not os.path.islink(lock):
+                lock.unlink(missing_ok=True)
+
+
+def _refuse_gone(folder: RunFolder) -> None:
+    if not folder.root.is_dir():
+        raise RunGoneError(f"{folder.root} is gone: somebody moved it or took it away")
+
+
+def open_files(folder: RunFolder, config: ExperimentConfig, begins_at: Counters | None) -> OpenFiles:
+    """Open what a run that goes on has open; progress.txt and the curves are cut off where it begins.
+
+    Raises FolderOwnedError, JournalError, CheckpointIndexError or OSError, and leaves nothing open then."""
+    with ExitStack() as undo:
+        ownership = Ownership(folder.owner)
+        undo.callback(ownership.release)
+        journal = RunJournal(folder.journal)
+        undo.callback(journal.close)
+        checkpoints = CheckpointIndex(folder.ckpt)
+        log = open_logbook(folder, config, begins_at)
+        undo.pop_all()
+    return OpenFiles(log, checkpoints, journal, ownership)
+
+
+def open_logbook(
+    folder: RunFolder, config: ExperimentConfig, resumed: Counters | None, *, sinks: bool = True
+) -> Logbook:
+    """The commander's logbook, with the sinks of the config unless told otherwise."""
+    losses, info = tuple(declaration(config).loss_columns), config.env.episode_info
+    log = commander_logbook(folder, losses, episode_info=info, resumed=resumed)
+    if sinks:
+        attach_configured(log, config, folder, resumed)
+    return log

@@ -1,0 +1,180 @@
+"""The runs folder of a lasting coordinator: owned by one at a time, with a list of all runs in it.
+
+A run that is over is one row of that list: its own folder is not looked at again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from remuda.coordinator.disk.journal import JournalDamagedError, JournalError, committing, open_database
+from remuda.coordinator.disk.run_folders import RunBooks
+from remuda.coordinator.disk.unrecoverable import look_at
+from remuda.coordinator.effects import Remember
+from remuda.coordinator.events import TakenUp
+from remuda.coordinator.experiment.finished import PastRun
+from remuda.coordinator.journaling import recollected
+from remuda.coordinator.snapshot import PastMemory
+from remuda.storage.checkpoint_index import CheckpointIndexError
+from remuda.storage.existing_folder import make_private
+from remuda.storage.ownership import FolderOwnedError, Ownership
+from remuda.wire.messages import OVER
+
+FINISHED_SHOWN = 100
+"""Runs that are over and still shown by `status` after a restart: those that ended last."""
+
+_TABLES = """
+create table if not exists run
+  (experiment text primary key, run_dir text not null, is_over integer not null default 0, last blob);
+create index if not exists run_by_folder on run (run_dir);
+create table if not exists start
+  (epoch integer primary key autoincrement, address text);
+"""
+_STARTS_KEPT = 100
+
+
+@dataclass(frozen=True)
+class ListedRun:
+    """A run that a coordinator had in hand and that is not over."""
+
+    experiment: str
+    run_dir: Path
+
+
+class HerdFolder:
+    """Owns the runs folder while it is open; the list is `<runs-dir>/coordinator.sqlite`. For any thread."""
+
+    def __init__(self, runs_dir: Path) -> None:
+        """Take the folder, made if missing. Raises FolderOwnedError where another coordinator has it, JournalError
+        where the list cannot be opened, and OSError."""
+        make_private(runs_dir)
+        self._ownership = Ownership(runs_dir / ".coordinator")
+        self._path = runs_dir / "coordinator.sqlite"
+        try:
+            self._db = _open_whole(self._path)
+        except JournalError:
+            self._ownership.release()
+            raise
+        self._lock = threading.Lock()
+        self._known: dict[str, bool] = {}
+        """Whether each run that was noted is over."""
+
+    @property
+    def last_address(self) -> str | None:
+        """Where the coordinator before this one listened."""
+        found = self._db.execute("select address from start order by epoch desc limit 1").fetchone()
+        return None if found is None else found[0]
+
+    def begin(self, address: str) -> int:
+        """A coordinator listens at this address; returns its epoch, which grows with every start. Raises JournalError
+        when the disk does not take it."""
+        with self._lock, committing(self._db, self._path):
+            found = self._db.execute("insert into start (address) values (?) returning epoch", (address,)).fetchone()
+            self._db.execute("delete from start where epoch <= ?", (int(found[0]) - _STARTS_KEPT,))
+        return int(found[0])
+
+    def past(self) -> list[PastRun]:
+        """The runs that ended last, the last one last, as their rows have them."""
+        with self._lock:
+            rows = self._db.execute(
+                "select last from run where is_over and last is not null order by rowid desc limit ?",
+                (FINISHED_SHOWN,),
+            ).fetchall()
+        found: list[PastRun] = []
+        for (last,) in reversed(rows):
+            with contextlib.suppress(msgspec.MsgspecError):  # a row of another version of Remuda: its folder is there
+                found.append(PastRun.of(msgspec.msgpack.decode(last, type=PastMemory)))
+        return found
+
+    def in_hand(self) -> list[ListedRun]:
+        """The runs that are not over, oldest first; of several in one folder the newest."""
+        with self._lock:
+            rows = self._db.execute(
+                "select experiment, run_dir from run where rowid in (select max(rowid) from run group by run_dir) "
+                "and not is_over order by rowid"
+            ).fetchall()
+        return [ListedRun(experiment, Path(run_dir)) for experiment, run_dir in rows]
+
+    def take_up(self, run: ListedRun, books: RunBooks, now_s: float) -> TakenUp | PastRun | None:
+        """Take up a run that is not over. What cannot be taken up is said, left as it is, and tried again at the next
+        start; None: it is well, in other hands."""
+        try:
+            found = recollected(books.recover(run.run_dir), now_s)
+        except FolderOwnedError as error:
+            print(f"{run.run_dir} is not taken up: {error}", file=sys.stderr, flush=True)
+            return None
+        except (JournalError, CheckpointIndexError, OSError, ValueError) as error:
+            lost = look_at(run.experiment, run.run_dir, error)
+            print(lost.last.reason, file=sys.stderr, flush=True)
+            return lost
+        if not found.experiment.over:
+            return found
+        past = PastRun(found.experiment.identity, found.experiment.status(now_s))
+        self.note_over(past.memory())  # its coordinator died between its journal and this list
+        return past
+
+    def note(self, remember: Remember) -> None:
+        """A run is new, or over. A folder has one run: one that is resumed takes the place of the life before it.
+
+        Raises JournalError when the disk does not take it."""
+        is_over = remember.memory.experiment.state in OVER
+        if self._known.get(remember.experiment) != is_over:
+            identity = remember.memory.identity
+            self._note(identity.id, identity.run_dir, remember.last if is_over else None)
+
+    def note_over(self, last: PastMemory) -> None:
+        """A run is over, whatever its journal says. Raises JournalError when the disk does not take it."""
+        self._note(last.identity.id, last.identity.run_dir, last)
+
+    def _note(self, experiment: str, run_dir: str, last: PastMemory | None) -> None:
+        is_over = last is not None
+        values = (experiment, run_dir, is_over, None if last is None else msgspec.msgpack.encode(last))
+        with self._lock:
+            with committing(self._db, self._path):
+                self._db.execute("delete from run where run_dir = ? and experiment != ?", (run_dir, experiment))
+                self._db.execute("insert or replace into run values (?, ?, ?, ?)", values)  # as the newest row
+            self._known[experiment] = is_over
+            if is_over:
+                del self._known[experiment]
+
+    def confirm(self) -> None:
+        """Show other hosts that the folder is in hand."""
+        self._ownership.confirm()
+
+    def close(self) -> None:
+        """Let go of the folder. May be called again."""
+        with self._lock:
+            self._db.close()
+            self._ownership.release()
+
+
+def _open_whole(path: Path) -> sqlite3.Connection:
+    """Open the list and read all of it: what is found damaged later could not be told as such."""
+    try:
+        db = open_database(path, _TABLES)
+        try:
+            [problem] = db.execute("pragma integrity_check(1)").fetchone()
+        except sqlite3.Error as error:
+            problem = str(error)
+        if problem == "ok":
+            _add_missing_column(db)
+            return db
+        db.close()
+        raise JournalDamagedError(f"{path} is damaged: {problem.splitlines()[-1]}")
+    except JournalDamagedError as error:
+        advice = "move it away, and go on with each run by `remuda submit --resume`"
+        raise JournalDamagedError(f"{error}; {advice}") from error
+
+
+def _add_missing_column(db: sqlite3.Connection) -> None:
+    """A list of an older version of Remuda has no rows of what is over."""
+    columns = [row[1] for row in db.execute("pragma table_info(run)")]
+    if "last" not in columns:
+        db.execute("alter table run add column last blob")

@@ -1,0 +1,164 @@
+"""Whether a worker may say what it says: which lease it speaks for, and what cannot be true whoever says it.
+
+Looked at before anything is changed. A worker that is not believed loses its lease; nobody else notices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from msgspec import Struct
+
+from remuda.buffer.chunk import chunk_name
+from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.leases import LeaseBook
+from remuda.coordinator.replay.accounting import Experience
+from remuda.coordinator.replay.flow_control import Supply
+from remuda.wire.messages import (
+    AnyMessage,
+    BatchRequest,
+    CheckpointSaved,
+    ChunkReady,
+    ChunkUnreadable,
+    CollectorReport,
+    Drained,
+    EvaluationDone,
+    LearnerReport,
+    PolicyPublished,
+    Ready,
+    Role,
+    WorkerFailed,
+    WorkerVitals,
+)
+
+UNDER_A_LEASE = (
+    Ready,
+    ChunkReady,
+    CollectorReport,
+    WorkerVitals,
+    BatchRequest,
+    ChunkUnreadable,
+    PolicyPublished,
+    LearnerReport,
+    CheckpointSaved,
+    EvaluationDone,
+    Drained,
+    WorkerFailed,
+)
+"""What workers say of the work of a lease."""
+_ROLES: dict[type[AnyMessage], Role] = {
+    ChunkReady: "collector",
+    CollectorReport: "collector",
+    BatchRequest: "learner",
+    ChunkUnreadable: "learner",
+    PolicyPublished: "learner",
+    LearnerReport: "learner",
+    CheckpointSaved: "learner",
+    EvaluationDone: "evaluator",
+}
+"""Whose work each is about; the others are everybody's."""
+
+
+class Speaker(Struct, frozen=True):
+    """One life of a worker, as the identity of its connection names it."""
+
+    worker: str
+    incarnation: int
+
+
+NOBODY = Speaker("", -1)
+"""Holds no lease."""
+
+
+def speaker_at(peer: bytes) -> Speaker:
+    """Who claims to speak over this connection; NOBODY where that is no worker. See worker_identity."""
+    worker, _, rest = peer.partition(b":")
+    incarnation = rest.partition(b":")[0]
+    if len(worker) != 36 or not worker.isascii() or not (incarnation.isdigit() and len(incarnation) <= 16):
+        return NOBODY
+    return Speaker(worker.decode("ascii"), int(incarnation))
+
+
+@dataclass(kw_only=True)
+class Claims:
+    """What one experiment holds against the words of its workers."""
+
+    config: ExperimentConfig
+    leases: LeaseBook
+    experience: Experience
+    supply: Supply
+
+    def __post_init__(self) -> None:
+        """What is asked for every chunk is worked out once."""
+        self.num_envs = self.config.env.num_envs
+        self.most_env_steps = 2 * (self.experience.plan.chunk_slots + self.num_envs)
+        """Of one chunk: a chunk ends with a whole step of the vector, and may end a good deal later than it should."""
+
+    def disbelief(self, message: AnyMessage, speaker: Speaker) -> str | None:
+        """Why this cannot be true; None where it can. Of a lease that is over nothing is said here."""
+        lease = self.leases.find(getattr(message, "lease", 0))
+        if lease is None:
+            return None
+        if not lease.is_held_by(speaker.worker, speaker.incarnation):
+            return f"it speaks for lease {lease.number}, which is not its own"
+        role = _ROLES.get(type(message))
+        if role is not None and role != lease.role:
+            return f"it says {type(message).__name__}, which only a {role} can, and is a {lease.role}"
+        if isinstance(message, ChunkReady):  # most are
+            return self.of_chunk(message, speaker)
+        match message:
+            case BatchRequest():
+                return self._of_request(message)
+            case PolicyPublished():
+                return self._of_epoch(message.policy.epoch)
+            case CheckpointSaved():
+                return self._of_checkpoint(message)
+            case WorkerFailed(hopeless=True) if lease.role != "learner":
+                return f"it says that the run is hopeless, which only a learner can, and is a {lease.role}"
+            case _:
+                return None
+
+    def is_late_word_of(self, speaker: Speaker, lease: int) -> bool:
+        """Whether this lease is over, and the speaker had it."""
+        return self.leases.was_held_by(lease, speaker.worker, speaker.incarnation)
+
+    def of_chunk(self, message: ChunkReady, speaker: Speaker) -> str | None:
+        """Why a chunk cannot be the speaker's, or as it says; also of a lease that is over."""
+        meta, chunk = message.meta, message.meta.chunk
+        own = chunk.worker == speaker.worker and chunk.incarnation == speaker.incarnation
+        if not own or meta.file != chunk_name(chunk):
+            return f"it announces {meta.file}, which is not the file of a chunk of its own"
+        if meta.env_steps > self.most_env_steps or len(meta.episode_returns) > meta.env_steps + self.num_envs:
+            steps = f"{meta.env_steps} environment steps with {len(meta.episode_returns)} ends of episodes"
+            return f"its chunk {meta.file} has {steps}, and {self.most_env_steps} is the most there can be"
+        if self.supply.is_beyond_credit(message.lease, self.experience.plan.slots(meta)):
+            return f"its chunk {meta.file} was collected far beyond its credit"
+        return None
+
+    def _of_request(self, message: BatchRequest) -> str | None:
+        plan = self.experience.plan
+        if (message.batches, message.batch_size) != (plan.batches_per_request, plan.rows_per_update):
+            return (
+                f"it asks for {message.batches} batches of {message.batch_size} rows, and its config says "
+                f"{plan.batches_per_request} of {plan.rows_per_update}"
+            )
+        if not self.supply.may_be_asked(message):
+            return f"its request {message.request} is far beyond those that were answered"
+        told_row = self.supply.told_row
+        if message.loaded_row > told_row:
+            return f"it has loaded the rows below {message.loaded_row}, and was told of those below {told_row}"
+        return None
+
+    def _of_epoch(self, epoch: int) -> str | None:
+        mine = self.supply.epoch
+        return None if epoch == mine else f"it publishes under epoch {epoch}, and was given {mine}"
+
+    def _of_checkpoint(self, message: CheckpointSaved) -> str | None:
+        record = message.record
+        if record.file != f"iteration_{record.train_iter}.pth.tar":
+            return f"its checkpoint of iteration {record.train_iter} is called {record.file}"
+        if record.env_step > self.experience.env_step or record.episode > self.experience.episode:
+            return f"its checkpoint is of env_step {record.env_step}, and {self.experience.env_step} were collected"
+        if record.policy.epoch > self.supply.epoch:
+            return f"its checkpoint is of epoch {record.policy.epoch}, and it was given {self.supply.epoch}"
+        return None

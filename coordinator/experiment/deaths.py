@@ -1,0 +1,120 @@
+"""Deaths of an experiment's workers under its leases: which of them count, and when the experiment is given up.
+
+A process that dies says nothing: what it died of may be the environment or a library that the run uses. Chunks that it
+handed in before are no proof of the contrary, since the next life dies at the same place. A lease that works for a
+while is: so a run that loses a worker now and then is never given up, however long it goes on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+
+from remuda.coordinator.experiment.failures import FAILURES_IN_A_ROW, Streak
+from remuda.coordinator.snapshot import DeathsMemory
+from remuda.wire.messages import Role, shortened
+
+GOOD_LEASE_S = 30.0
+"""A lease whose worker still hands in work so long after it was ready shows that the role can do its work: deaths
+before it are forgotten, and its own counts for nothing."""
+
+
+@dataclass
+class _Served:
+    """What is known of an open lease."""
+
+    counts: bool
+    """It began under this coordinator: what became of one that was taken up is not known well enough."""
+    since_s: float | None = None
+    """Since when it works; None while it is prepared."""
+    good: bool = False
+
+
+@dataclass
+class _OfRole:
+    streak: Streak = field(default_factory=Streak)
+    newest: deque[tuple[str, str]] = field(default_factory=lambda: deque[tuple[str, str]](maxlen=FAILURES_IN_A_ROW))
+    """Workers (by UUID) and how they ended."""
+
+
+class Deaths:
+    """Counts the deaths of one experiment's workers, each role by itself."""
+
+    def __init__(self) -> None:
+        self._served: dict[int, _Served] = {}
+        self._roles: dict[Role, _OfRole] = {}
+
+    # --- leases ---
+
+    def begun(self, lease: int) -> None:
+        """A worker was drawn from the herd."""
+        self._served[lease] = _Served(counts=True)
+
+    def taken_up(self, lease: int, now_s: float) -> None:
+        """It was open when a former coordinator ended."""
+        self._served[lease] = _Served(counts=False, since_s=now_s)
+
+    def ready(self, lease: int, now_s: float) -> None:
+        """Its work can start."""
+        if lease in self._served:
+            self._served[lease].since_s = now_s
+
+    def worked(self, lease: int, role: Role, now_s: float) -> None:
+        """It has handed in some work."""
+        served = self._served.get(lease)
+        if served is not None and served.since_s is not None and now_s - served.since_s >= GOOD_LEASE_S:
+            served.good = True
+            self._roles.pop(role, None)
+
+    def ended(self, lease: int) -> None:
+        """It is over in some other way than by a death."""
+        self._served.pop(lease, None)
+
+    def died(self, lease: int, role: Role, worker: str, how: str, now_s: float) -> None:
+        """Its worker's process is gone, without a word."""
+        served = self._served.pop(lease, None)
+        if served is None or not served.counts or served.good:
+            return
+        of_role = self._roles.setdefault(role, _OfRole())
+        of_role.streak.add(now_s)
+        of_role.newest.append((worker, how))
+
+    def explained(self, worker: str, how: str) -> None:
+        """It is known by now how a worker that was lost has ended."""
+        for of_role in self._roles.values():
+            known = [(uuid, how if uuid == worker and was.startswith("lost") else was) for uuid, was in of_role.newest]
+            of_role.newest.clear()
+            of_role.newest.extend(known)
+
+    # --- what follows ---
+
+    def hopeless(self, now_s: float) -> str | None:
+        """Why the experiment is to be given up, if it is."""
+        for role, of_role in self._roles.items():
+            if of_role.streak.hopeless(now_s):
+                often = Counter(how for _, how in of_role.newest)
+                hows = ", ".join(f"{how} ({times} times)" if times > 1 else how for how, times in often.items())
+                return shortened(
+                    f"{of_role.streak.count} deaths of {role}s in a row, none of which had worked for "
+                    f"{GOOD_LEASE_S:g} s; the last: {hows}; what they wrote to standard error may say why"
+                )
+        return None
+
+    def rest_s(self, now_s: float) -> float:
+        """How much longer the experiment takes nobody at all."""
+        return max((of_role.streak.rest_s(now_s) for of_role in self._roles.values()), default=0.0)
+
+    # --- over a restart ---
+
+    def memory(self, now_s: float) -> list[DeathsMemory]:
+        """What a restarted coordinator has to know; times as seconds from now."""
+        return [
+            DeathsMemory(role, of_role.streak.count, now_s - of_role.streak.first_s, list(of_role.newest))
+            for role, of_role in self._roles.items()
+        ]
+
+    def remember(self, memory: list[DeathsMemory], now_s: float) -> None:
+        """Go on from there."""
+        for each in memory:
+            newest = deque(each.newest, maxlen=FAILURES_IN_A_ROW)
+            self._roles[each.role] = _OfRole(Streak(each.in_a_row, now_s - each.elapsed_s), newest)

@@ -1,0 +1,87 @@
+"""How many workers an experiment lacks, and which it could spare: what the scheduler goes by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.experiment.failures import Failures
+from remuda.coordinator.experiment.identity import Identity
+from remuda.coordinator.experiment.overtaking import may_be_overtaken
+from remuda.coordinator.leases import LeaseBook
+from remuda.coordinator.scheduler import ROLES, Demand, Holding
+from remuda.wire.messages import Role
+
+PATIENCE_S = 3.0
+"""How long an experiment waits for workers that come by themselves before others have to give some back: long enough
+for a herd to assemble, or for a nanny to start a worker anew."""
+
+
+class Staffing:
+    """Looks at what an experiment holds, and keeps since when it waits."""
+
+    def __init__(
+        self, identity: Identity, config: ExperimentConfig, leases: LeaseBook, failures: Failures, now_s: float
+    ) -> None:
+        self._identity = identity
+        self._leases = leases
+        self._failures = failures
+        evaluator, collector = config.evaluator, config.collector
+        judges = evaluator.episodes > 0
+        self._wanted: dict[Role, int] = {
+            "learner": 1,
+            "collector": collector.count,
+            "evaluator": evaluator.count if judges else 0,
+        }
+        self._minimum: dict[Role, int] = {"learner": 1, "collector": collector.minimum, "evaluator": int(judges)}
+        """Without these nothing goes on."""
+        self._waiting_for: str | None = None
+        self._waits_since_s = now_s
+
+    def demand(self, now_s: float, *, started: bool = True, roles: Sequence[Role] = ROLES) -> Demand | None:
+        """Workers it still needs, if it still needs such; None when it needs none."""
+        missing: dict[Role, int] = {role: max(self._wanted[role] - self._leases.count(role), 0) for role in roles}
+        if not any(missing.values()):
+            return None
+        at_work = {role: self._leases.count_staying(role) for role in roles}
+        lacking: dict[Role, int] = {
+            role: min(max(self._minimum[role] - at_work[role], 0), missing[role]) for role in roles
+        }
+        return Demand(
+            self._identity.id,
+            self._identity.priority,
+            self._identity.submitted,
+            lacking,
+            missing,
+            started=started,
+            patient=self._waiting_for is None or now_s - self._waits_since_s < PATIENCE_S,
+            yields=self._waiting_for is None or may_be_overtaken(now_s - self._waits_since_s),
+            resting=self._failures.resting(now_s),
+        )
+
+    def holding(self, *, keeps: bool) -> Holding:
+        """Workers that it could spare, unless it `keeps` all, and how many it is giving back."""
+        surplus: dict[Role, int] = {
+            role: 0 if keeps else max(self._leases.count_staying(role) - self._minimum[role], 0) for role in ROLES
+        }
+        leaving: dict[Role, int] = {role: self._leases.count(role) - self._leases.count_staying(role) for role in ROLES}
+        identity = self._identity
+        return Holding(identity.id, identity.name, identity.priority, identity.submitted, surplus, leaving)
+
+    def wait(self, reason: str | None, now_s: float) -> bool:
+        """What the scheduler says it waits for, None for nothing; True where it waited for nothing before."""
+        news = reason is not None and self._waiting_for is None
+        if news:
+            self._waits_since_s = now_s
+        self._waiting_for = reason
+        return news
+
+    def explain(self, now_s: float, *, running: bool) -> str | None:
+        """What it waits for; or that it goes on with fewer workers than it asked for, or takes none for a while."""
+        if self._waiting_for is not None:
+            return self._waiting_for
+        rest_s = self._failures.rest_s(now_s)
+        if rest_s:
+            return f"takes no workers for {rest_s:.0f} s: {self._failures.in_a_row} failures in a row"
+        held, wanted = self._leases.count_staying("collector"), self._wanted["collector"]
+        return f"runs with {held} of {wanted} collectors" if running and held < wanted else None

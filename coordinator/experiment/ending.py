@@ -1,0 +1,157 @@
+"""How a run ends, stage by stage, each in bounded time.
+
+Draining: the collectors hand in what they have and let go, and the learner stops updating. Settling: the last
+checkpoint is saved, and judged if it is to be; an evaluator that dies meanwhile is replaced. Releasing: everybody else
+lets go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from remuda.coordinator.commander.decisions import End
+from remuda.coordinator.commander.dispatch import Judging
+from remuda.coordinator.commander.stopping import longer_s
+from remuda.coordinator.effects import Say, Step
+from remuda.coordinator.experiment.workers import Team
+from remuda.coordinator.leases import LeaseBook
+from remuda.coordinator.scheduler import ROLES
+from remuda.coordinator.snapshot import Stage
+from remuda.wire.messages import Counters
+
+LONGEST_S: dict[Stage, float] = {"draining": 60.0, "settling": 600.0, "releasing": 60.0}
+"""Who has not done what a stage waits for after so long is not waited for any more. Settling is so long once the last
+checkpoint is saved; before that, saving has the time that the config gives it besides."""
+STOPPED_S = 10.0
+"""So long the last evaluation of a run is waited for that somebody has asked to end."""
+REPLACEMENT_S = 30.0
+"""How long it waits for another evaluator when the last one is gone: a nanny starts one anew within that."""
+
+
+@dataclass(kw_only=True)
+class Ending:
+    """Keeps which stage the end has come to; `working` while nothing has ended the run."""
+
+    experiment: str
+    leases: LeaseBook
+    team: Team
+    judging: Judging
+    save_s: float
+    """How long the learner may take to save a checkpoint."""
+    stage: Stage = "working"
+    nobody_comes: bool = False
+    """The coordinator itself ends: nobody joins its herd any more, and who is there may be leaving as well."""
+    _deadline_s: float = field(default=0.0, init=False)
+    _saved: bool = field(default=False, init=False)
+    """The last checkpoint is; there is a new deadline for what comes after it."""
+    _awaited: str | None = field(default=None, init=False)
+    """The evaluation that was waited for when it was last looked, and since when."""
+    _awaited_since_s: float = field(default=0.0, init=False)
+    _alone_since_s: float | None = field(default=None, init=False)
+    """Since when an evaluator is lacking; None while there is one or none is needed."""
+
+    @property
+    def complete(self) -> bool:
+        """Everybody has let go."""
+        return self.stage == "releasing" and not len(self.leases)
+
+    @property
+    def lacks_evaluator(self) -> bool:
+        """The last checkpoint is to be played, and nobody is there to play it."""
+        return self.stage == "settling" and self.judging.lacks_evaluator
+
+    @property
+    def awaits_evaluation(self) -> str | None:
+        """The checkpoint, by file name, whose evaluation alone keeps the run from being over."""
+        commander = self.judging.commander
+        if self.stage != "settling" or not commander.final_saved or commander.settled or commander.evaluating is None:
+            return None
+        return commander.evaluating.file
+
+    def begin(self, end: End, now_s: float) -> list[Step]:
+        """Something has ended the run."""
+        self.enter("draining", now_s)
+        said = Say(self.experiment, f"the run ends: {end.explanation}")
+        return [said, *self.team.drain("collector", end.reason), *self.team.stop_training()]
+
+    def advance(self, counters: Counters, now_s: float) -> list[Step]:
+        """Go on through every stage that has come to its end."""
+        steps: list[Step] = []
+        if self.stage == "draining" and (not self.leases.count("collector") or self._is_late(now_s)):
+            steps += self._settle(counters, now_s)
+        if self.stage == "settling":
+            steps += self._make_do(counters, now_s)
+            if self.judging.commander.final_saved and not self._saved:
+                self._saved, self._deadline_s = True, min(self._deadline_s, now_s + LONGEST_S["settling"])
+            steps += self._say_what_is_awaited(now_s)
+            too_late = self._is_late(now_s) or self._time_is_over(counters, now_s)
+            if self.judging.commander.settled or too_late or self._is_alone(now_s):
+                steps += self._release(counters, now_s)
+        if self.stage == "releasing" and self._is_late(now_s):
+            for role in ROLES:
+                steps += self.team.dismiss(role)
+        return steps
+
+    def enter(self, stage: Stage, now_s: float) -> None:
+        """The stage begins, or begins anew under a coordinator that was started again."""
+        saving_s = self.save_s if stage == "settling" else 0.0
+        self.stage, self._deadline_s = stage, now_s + LONGEST_S.get(stage, 0.0) + saving_s
+        self._saved = False
+
+    def _is_late(self, now_s: float) -> bool:
+        return now_s > self._deadline_s
+
+    def _time_is_over(self, counters: Counters, now_s: float) -> bool:
+        """stop.max_wall_s bounds the last evaluation too; it is not there to pay for what held up its beginning."""
+        commander, awaited = self.judging.commander, self.awaits_evaluation
+        bound_s, waited_s = commander.config.stop.max_wall_s, now_s - self._awaited_since_s
+        if awaited is None or awaited != self._awaited or commander.ending is None:
+            return False
+        if commander.ending.reason == "stopped" and waited_s >= STOPPED_S:
+            return True
+        return bound_s is not None and min(counters.wall_s - bound_s, waited_s) >= longer_s(bound_s)
+
+    def _say_what_is_awaited(self, now_s: float) -> list[Step]:
+        """Once for each evaluation."""
+        awaited = self.awaits_evaluation
+        if awaited is None or awaited == self._awaited:
+            return []
+        self._awaited, self._awaited_since_s = awaited, now_s
+        return [Say(self.experiment, f"waits for the evaluation of {awaited}")]
+
+    def _make_do(self, counters: Counters, now_s: float) -> list[Step]:
+        """Who begins anew begins at the newest checkpoint: nothing is gained by waiting for another learner."""
+        if self.judging.commander.final_saved or self.leases.learner is not None:
+            return []
+        return self.judging.make_do(counters, now_s)
+
+    def _is_alone(self, now_s: float) -> bool:
+        if not self.lacks_evaluator:
+            self._alone_since_s = None
+            return False
+        if self._alone_since_s is None:
+            self._alone_since_s = now_s
+        return self.nobody_comes or now_s >= self._alone_since_s + REPLACEMENT_S
+
+    def _settle(self, counters: Counters, now_s: float) -> list[Step]:
+        dismissed = self.team.dismiss("collector")
+        self.enter("settling", now_s)
+        decisions = self.judging.commander.save_final()
+        return dismissed + self.judging.carry_out(decisions, counters, now_s)
+
+    def _release(self, counters: Counters, now_s: float) -> list[Step]:
+        steps: list[Step] = []
+        commander = self.judging.commander
+        if self._time_is_over(counters, now_s):
+            end = commander.ending
+            why = "somebody waits" if end is not None and end.reason == "stopped" else "stop.max_wall_s is over"
+            text = f"the evaluation of {self.awaits_evaluation} is given up: {why}"
+            steps.append(Say(self.experiment, text, "warning"))
+        elif not commander.settled:
+            text = "the last checkpoint or its evaluation could not be had"
+            steps.append(Say(self.experiment, text, "warning"))
+        elif commander.evaluating is not None:
+            steps.append(Say(self.experiment, f"the evaluation of {commander.evaluating.file} is given up"))
+        self.enter("releasing", now_s)
+        over = "the run is over"
+        return [*steps, *self.team.drain("learner", over), *self.team.drain("evaluator", over)]

@@ -1,0 +1,437 @@
+"""One experiment in the coordinator, from queue to end: what it is made of, and what is due when something happens.
+
+Pure: every method takes what happened and a clock reading and returns steps to be taken (see effects.py).
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import Concatenate, ParamSpec
+
+from msgspec.structs import replace
+
+from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.commander.commander import Commander
+from remuda.coordinator.commander.decisions import End
+from remuda.coordinator.commander.dispatch import Judging
+from remuda.coordinator.commander.progress_rows import ProgressRows
+from remuda.coordinator.effects import (
+    Broken,
+    CloseRun,
+    DeleteChunks,
+    Emit,
+    Say,
+    Step,
+    WriteProgress,
+    WriteTimers,
+)
+from remuda.coordinator.experiment.claims import Claims, Speaker
+from remuda.coordinator.experiment.deaths import Deaths
+from remuda.coordinator.experiment.demand import Staffing
+from remuda.coordinator.experiment.ending import Ending
+from remuda.coordinator.experiment.failures import Failures
+from remuda.coordinator.experiment.identity import Identity
+from remuda.coordinator.experiment.messages import Reception
+from remuda.coordinator.experiment.status import Standing
+from remuda.coordinator.experiment.vitals import COORDINATOR, Vitals
+from remuda.coordinator.experiment.workers import Team
+from remuda.coordinator.leases import LeaseBook
+from remuda.coordinator.replay.accounting import Experience
+from remuda.coordinator.replay.flow_control import Supply
+from remuda.coordinator.resumed import Resumed
+from remuda.coordinator.scheduler import Demand, Holding
+from remuda.coordinator.snapshot import Changes, ExperimentMemory, HolderMemory, NewEpisodes, Rows
+from remuda.wire.messages import (
+    AnyMessage,
+    BatchRequest,
+    ChunkMeta,
+    Counters,
+    ExperimentState,
+    ExperimentStatus,
+    IndexedChunk,
+    Phase,
+    Role,
+    WorkerVitals,
+)
+
+LIVES_PER_RUN = 1_000
+"""Seeds of replacements: those of a resumed run begin beyond what any run before it can have used."""
+
+
+P = ParamSpec("P")
+
+
+def _bulkhead(
+    method: Callable[Concatenate[Experiment, P], list[Step]],
+) -> Callable[Concatenate[Experiment, P], list[Step]]:
+    """What goes wrong inside an experiment ends that experiment, and no other and not the coordinator."""
+
+    @wraps(method)
+    def contained(self: Experiment, /, *arguments: P.args, **named: P.kwargs) -> list[Step]:
+        try:
+            return method(self, *arguments, **named)
+        except Exception as error:
+            return [Broken(self.identity.id, f"{type(error).__name__}: {error}", traceback.format_exc())]
+
+    return contained
+
+
+class Experiment:
+    """Holds what the coordinator knows of one experiment and decides its next steps."""
+
+    def __init__(
+        self, identity: Identity, config: ExperimentConfig, now_s: float, resumed: Resumed | None = None
+    ) -> None:
+        self.identity = identity
+        self.config_json = config.model_dump_json()
+        """The config as submitted and resolved."""
+        self.experience = Experience(config, now_s, resumed=resumed, journaled=True)
+        """What was counted and can be sampled."""
+        self.held_up: str | None = None
+        """Why its disk takes nothing at the moment; None while it does."""
+        self._rows_are_journaled = False
+        self._left_over: tuple[str, ...] = ()
+        self._limits = config.limits
+        self._failures = Failures()
+        self._deaths = Deaths()
+        self._progress = ProgressRows(config, resumed)
+        self._commander = Commander(config, resumed)
+        self._vitals = Vitals(config.log.buffer_interval_s, now_s, lambda lease: self._leases.find(lease) is not None)
+        self._supply = Supply(identity.id, config, self.experience, resumed)
+        self._leases = LeaseBook(
+            0 if resumed is None else resumed.life * LIVES_PER_RUN, on_forget=self._supply.forget_lease
+        )
+        self._judging = Judging(identity.id, identity.run_dir, self._commander, self._leases, self._progress)
+        self._staffing = Staffing(identity, config, self._leases, self._failures, now_s)
+        self._standing = Standing(
+            identity=identity,
+            experience=self.experience,
+            supply=self._supply,
+            commander=self._commander,
+            before_s=0.0 if resumed is None else resumed.counters.wall_s,
+        )
+        self._team = Team(
+            identity=identity,
+            config_json=self.config_json,
+            leases=self._leases,
+            experience=self.experience,
+            supply=self._supply,
+            judging=self._judging,
+        )
+        self._ending = Ending(
+            experiment=identity.id,
+            leases=self._leases,
+            team=self._team,
+            judging=self._judging,
+            save_s=config.limits.save_s,
+        )
+        self._claims = Claims(config=config, leases=self._leases, experience=self.experience, supply=self._supply)
+        self._reception = Reception(
+            standing=self._standing,
+            claims=self._claims,
+            leases=self._leases,
+            team=self._team,
+            experience=self.experience,
+            supply=self._supply,
+            judging=self._judging,
+            progress=self._progress,
+            failures=self._failures,
+            deaths=self._deaths,
+            vitals=self._vitals,
+        )
+
+    # --- how it stands ---
+
+    @property
+    def state(self) -> ExperimentState:
+        """As `remuda status` shows it."""
+        return self._standing.state
+
+    @property
+    def over(self) -> bool:
+        """Nothing more will happen."""
+        return self._standing.over
+
+    def status(self, now_s: float) -> ExperimentStatus:
+        """As `remuda status` shows it."""
+        explained = None if self.over else self._staffing.explain(now_s, running=self.state == "running")
+        if self.held_up is not None and not self.over:
+            explained = f"held up: {self.held_up}"
+        if explained is None and not self.over and (awaited := self._ending.awaits_evaluation) is not None:
+            explained = f"waits for the evaluation of {awaited}"
+        return self._standing.status(explained, now_s)
+
+    def work_share(self, worker: str) -> float | None:
+        """Share of the last seconds in which this worker did not wait; None until it has said so."""
+        return self._vitals.work_share(worker)
+
+    def drains(self, number: int) -> bool:
+        """Whether the worker with this lease is about to let go."""
+        lease = self._leases.find(number)
+        return lease is not None and lease.draining
+
+    def weighed(self, coordinator: WorkerVitals) -> None:
+        """The coordinator's own process says how its time was spent."""
+        self._vitals.told(COORDINATOR, COORDINATOR, coordinator)
+
+    # --- its workers ---
+
+    @property
+    def longest_s(self) -> Mapping[Phase, float]:
+        """How long its workers may prepare and save without any progress."""
+        return {"preparing": self._limits.prepare_s, "saving": self._limits.save_s}
+
+    def demand(self, now_s: float) -> Demand | None:
+        """Workers it still needs; None when it wants none. A run that ends needs somebody to judge it, no more."""
+        if self._failures.rest_s(now_s) or self._deaths.rest_s(now_s):
+            return None
+        if self._commander.ending is None:
+            return self._staffing.demand(now_s, started=self.state != "queued")
+        return self._staffing.demand(now_s, roles=("evaluator",)) if self._ending.lacks_evaluator else None
+
+    def holding(self) -> Holding:
+        """Workers that it could spare, and those it is giving back."""
+        return self._staffing.holding(keeps=self._commander.ending is not None)
+
+    @_bulkhead
+    def wait(self, reason: str | None, now_s: float) -> list[Step]:
+        """What the scheduler says it lacks; None for nothing."""
+        news = self._staffing.wait(reason, now_s)
+        return [Say(self.identity.id, reason)] if news and reason else []
+
+    @_bulkhead
+    def assign(self, holder: HolderMemory, now_s: float) -> list[Step]:
+        """A worker was drawn from the herd for it."""
+        if self.state == "queued":
+            self._standing.start(now_s)
+            self.experience.start(now_s)
+            self._vitals.start(now_s)
+        self._deaths.begun(holder.lease)
+        return self._team.join(holder)
+
+    @_bulkhead
+    def lend(self, role: Role, count: int, to: str) -> list[Step]:
+        """Give workers back for another experiment that lacks them."""
+        return self._team.lend(role, count, to)
+
+    def takes(self, role: Role) -> bool:
+        """Whether a worker that was meant for it is still welcome: one that ends has use for somebody to judge it."""
+        if self.over or self._commander.ending is None:
+            return not self.over
+        return role == "evaluator" and self._ending.lacks_evaluator
+
+    @_bulkhead
+    def back(self, number: int, now_s: float) -> list[Step]:
+        """The worker of this lease has outlived the coordinator: say again what may have been lost."""
+        return self._team.back(number, self._standing.counters(now_s))
+
+    @property
+    def lease_numbers(self) -> list[int]:
+        """Of its open leases."""
+        return [lease.number for lease in self._leases]
+
+    @property
+    def holders(self) -> list[HolderMemory]:
+        """Who holds them."""
+        return [lease.holder for lease in self._leases]
+
+    @property
+    def known_leases(self) -> list[int]:
+        """Its open leases, and the newest that are over."""
+        return self._leases.numbers
+
+    # --- what happens ---
+
+    def disbelief(self, message: AnyMessage, speaker: Speaker) -> str | None:
+        """Why what this worker says of one of its leases cannot be true; None where it can."""
+        return self._claims.disbelief(message, speaker)
+
+    @_bulkhead
+    def receive(self, message: AnyMessage, speaker: Speaker, now_s: float) -> list[Step]:
+        """A message about one of its leases, open or over, that may be believed."""
+        return self._reception.receive(message, speaker, now_s) + self._go_on(now_s)
+
+    @_bulkhead
+    def worker_gone(self, number: int, why: str, now_s: float, *, handed_in: bool, died: str = "") -> list[Step]:
+        """A worker was lost, left, or started a new life: its lease is over. `handed_in`: nothing is lost with it.
+        `died`: how its process ended, where it is dead or seems so."""
+        lease = self._leases.find(number)
+        if lease is not None and died:
+            self._deaths.died(number, lease.role, lease.worker, died, now_s)
+            hopeless = self._deaths.hopeless(now_s)
+            if hopeless is not None:
+                self._commander.end(End(hopeless, hopeless), skip_final_evaluation=True)
+        self._deaths.ended(number)
+        return self._team.gone(number, why, handed_in=handed_in) + self._go_on(now_s)
+
+    def explain_death(self, worker: str, how: str) -> None:
+        """It is known by now how a worker (by UUID) that was lost has ended."""
+        self._deaths.explained(worker, how)
+
+    @_bulkhead
+    def stop(self, *, now: bool, explanation: str, now_s: float, nobody_comes: bool = False) -> list[Step]:
+        """Somebody asked for it. `nobody_comes`: no worker that is lost will be replaced."""
+        if self.over:
+            return []
+        self._ending.nobody_comes = self._ending.nobody_comes or nobody_comes
+        self._commander.end(End("stopped", explanation), skip_final_evaluation=now)
+        return self._go_on(now_s)
+
+    def break_off(self, reason: str, now_s: float) -> None:
+        """It has failed, and nothing more is written of it."""
+        self._standing.finish(End(reason, reason), now_s)
+
+    @_bulkhead
+    def tick(self, now_s: float) -> list[Step]:
+        """Time has passed."""
+        if self.over or self.state == "queued":
+            return []  # the run folder is closed; its time stands still
+        self._supply.note_rates(now_s)
+        reports = self._buffer_reports(now_s) + self._vital_signs(now_s)
+        return reports + self._supply.extend_credit() + self._go_on(now_s)
+
+    def _go_on(self, now_s: float) -> list[Step]:
+        """What is due now: a row of progress.txt, a save; the end, and its next stage."""
+        if self.over:
+            return []
+        counters = self._standing.counters(now_s)
+        steps = self._progress_rows(counters) if self._ending.stage in ("working", "draining") else []
+        if self._supply.is_open:
+            steps += self._judging.carry_out(self._commander.progressed(counters), counters, now_s)
+        end = self._commander.ending
+        return steps if end is None else steps + self._end(end, counters, now_s)
+
+    def _end(self, end: End, counters: Counters, now_s: float) -> list[Step]:
+        if self.state == "queued":
+            return self._finish(end, now_s)
+        steps: list[Step] = []
+        if self._ending.stage == "working":
+            self._standing.state = "stopping"
+            self._supply.close()
+            steps += self._ending.begin(end, now_s)
+        steps += self._ending.advance(counters, now_s)
+        return steps + self._finish(end, now_s) if self._ending.complete else steps
+
+    def _finish(self, end: End, now_s: float) -> list[Step]:
+        self._standing.finish(end, now_s)
+        counters, dropped, id = self._standing.counters(now_s), self.experience.dropped_rows, self.identity.id
+        return [
+            *self._progress_rows(counters, last=True),
+            *self._buffer_reports(now_s, last=True),
+            *self._vital_signs(now_s, last=True),
+            *([Say(id, f"{dropped} rows were dropped: too old for the policy")] if dropped else []),
+            Say(id, f"the run is over after {counters.wall_s:.1f} s: {end.reason}; {end.explanation}"),
+            CloseRun(id, keep=self.experience.live_files()),
+        ]
+
+    def _progress_rows(self, counters: Counters, *, last: bool = False) -> list[Step]:
+        row = self._progress.due(counters, last=last)
+        return [] if row is None else [WriteProgress(self.identity.id, row)]
+
+    def _buffer_reports(self, now_s: float, *, last: bool = False) -> list[Step]:
+        counters = self._standing.counters(now_s)
+        if not counters.wall_s:
+            return []  # its time has not begun
+        reports = self.experience.reports(counters, now_s, last=last)
+        return [Emit(self.identity.id, report) for report in reports]
+
+    def _vital_signs(self, now_s: float, *, last: bool = False) -> list[Step]:
+        report = self._vitals.due(self._standing.counters(now_s), now_s, last=last)
+        if report is None:
+            return []
+        id = self.identity.id
+        return [Emit(id, report), WriteTimers(id, self._vitals.document(report.wall_s))]
+
+    # --- what is remembered of it ---
+
+    def memory(self, now_s: float) -> ExperimentMemory:
+        """What a restarted coordinator has to know, besides its rows."""
+        return ExperimentMemory(
+            state=self.state,
+            reason=self._standing.reason,
+            stage=self._ending.stage,
+            failures=self._failures.in_a_row,
+            wall_s=self._standing.wall_s(now_s),
+            experience=self.experience.memory(),
+            supply=self._supply.memory(),
+            leases=self._leases.memory(),
+            judging=self._judging.memory(now_s),
+            progress=self._progress.memory(),
+            workers_failures=self._failures.memory(now_s),
+            deaths=self._deaths.memory(now_s),
+        )
+
+    def changes(self, now_s: float) -> Changes:
+        """Rows that have changed since the last call. At the first one: all, unless it goes on from a journal that has
+        them."""
+        if not self._rows_are_journaled:
+            self._rows_are_journaled = True
+            self._changes(now_s)
+            return self.rows(now_s)
+        return self._changes(now_s)
+
+    def _changes(self, now_s: float) -> Changes:
+        return Changes(
+            lease=self._leases.changes(),
+            place=self._leases.changed_places(),
+            account=self._supply.changes(),
+            counted=self.experience.changes(),
+            rest=self._failures.changes(now_s),
+        )
+
+    def rows(self, now_s: float) -> Changes:
+        """All rows."""
+        return Changes(
+            lease=Rows(self._leases.rows()),
+            place=Rows(self._leases.rows_of_places()),
+            account=Rows(self._supply.rows()),
+            counted=Rows(self.experience.rows_of_leases()),
+            rest=Rows(self._failures.rows(now_s)),
+            whole=True,
+        )
+
+    def new_episodes(self) -> NewEpisodes | None:
+        """Training episodes that progress.txt has still to show, as far as they have come since the last call."""
+        return self._progress.news()
+
+    def is_soft(self, message: AnyMessage) -> bool:
+        """Whether what this message changed may be forgotten for a moment: rows drawn with replacement are."""
+        return isinstance(message, BatchRequest) and not self.experience.plan.on_policy
+
+    def remember(self, memory: ExperimentMemory, chunks: Sequence[IndexedChunk], now_s: float) -> None:
+        """Go on from there, with these chunks still in data/. Leases stay open: their workers may come back."""
+        self._standing.remember(memory.state, memory.reason, memory.wall_s, now_s)
+        self._ending.enter(memory.stage, now_s)
+        self._failures.remember(memory.workers_failures, memory.failures, now_s)
+        self.experience.remember(memory.experience, chunks, now_s)
+        self._supply.remember(memory.supply)
+        self._leases.remember(memory.leases)
+        self._deaths.remember(memory.deaths, now_s)
+        for lease in self._leases:
+            self._deaths.taken_up(lease.number, now_s)
+        self._judging.remember(memory.judging, now_s)
+        self._progress.remember(memory.progress)
+        self._rows_are_journaled = True
+
+    def resume(
+        self, memory: ExperimentMemory, chunks: Sequence[IndexedChunk], late: Sequence[ChunkMeta], now_s: float
+    ) -> None:
+        """Go on with all the experience of a former life, its learner at the checkpoint that this life begins with.
+        Chunks that come `late` were written and never announced, or announced and not counted any more."""
+        deletable = [*self.experience.resume(memory.experience, chunks, now_s)]
+        self._progress.remember(memory.progress)
+        self._supply.resume(memory.supply)
+        self._leases.remember(replace(memory.leases, leases=[]))
+        for meta in late:
+            accepted = self.experience.count_late(meta)
+            deletable += accepted.deletable
+            if accepted.fresh:
+                self._progress.chunk(meta)
+        self._left_over = tuple(deletable)
+
+    def left_over(self) -> list[Step]:
+        """Payload files of a former life may go; said once."""
+        files, self._left_over = self._left_over, ()
+        return [DeleteChunks(self.identity.id, files)] if files else []

@@ -1,0 +1,55 @@
+"""A run that is over, or that cannot be taken up: what is shown of it, and what its late workers hear."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from remuda.coordinator.effects import Answer, Say, Step
+from remuda.coordinator.experiment.identity import Identity
+from remuda.coordinator.snapshot import PastMemory
+from remuda.wire.messages import AnyMessage, ChunkAccepted, ChunkReady, ExperimentState, ExperimentStatus, WorkerFailed
+
+
+@dataclass(frozen=True)
+class PastRun:
+    """Takes the place of an experiment that is over and journaled, and of its replay index above all."""
+
+    identity: Identity
+    last: ExperimentStatus
+    lost: bool = False
+    """A coordinator before this one had it in hand, and it cannot be taken up: it can be resumed at best."""
+    over = True
+
+    @property
+    def state(self) -> ExperimentState:
+        """How it ended."""
+        return self.last.state
+
+    def status(self, now_s: float) -> ExperimentStatus:
+        """As `remuda status` shows it."""
+        return self.last
+
+    def memory(self) -> PastMemory:
+        """What is kept of it in the list of runs. Its config stands in its folder."""
+        return PastMemory(self.identity.memory(config_json=""), self.last, self.lost)
+
+    @staticmethod
+    def of(memory: PastMemory) -> PastRun:
+        """The one that is kept so."""
+        return PastRun(Identity.of(memory.identity), memory.last, memory.lost)
+
+    def receive(self, message: AnyMessage) -> list[Step]:
+        """A late chunk is refused; the stacks of a worker that did not let go are shown."""
+        match message:
+            case ChunkReady():
+                return [refused(message, f"the experiment is over ({self.state})")]
+            case WorkerFailed():
+                text = f"lease {message.lease}: {message.error}\n{message.traceback}"
+                return [Say(self.identity.id, text, "error")]
+            case _:
+                return []
+
+
+def refused(message: ChunkReady, why: str) -> Answer:
+    """A chunk that nothing comes of."""
+    return Answer(ChunkAccepted(message.meta.chunk, 0, message.meta.policy, {}, rejected=why))

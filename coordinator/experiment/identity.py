@@ -1,0 +1,31 @@
+"""What an experiment is called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from remuda.coordinator.snapshot import IdentityMemory
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What an experiment is called and where it lives."""
+
+    id: str
+    name: str
+    run_dir: str
+    policy_file: str
+    priority: int
+    submitted: int
+    """Its place among all, in the order they were submitted in."""
+
+    def memory(self, config_json: str) -> IdentityMemory:
+        """What a restarted coordinator has to know, with the config that it was submitted with."""
+        return IdentityMemory(
+            self.id, self.name, self.run_dir, self.policy_file, self.priority, self.submitted, config_json
+        )
+
+    @staticmethod
+    def of(memory: IdentityMemory) -> Identity:
+        """The one that is remembered so."""
+        return Identity(memory.id, memory.name, memory.run_dir, memory.policy_file, memory.priority, memory.submitted)

@@ -1,0 +1,204 @@
+"""What an experiment's workers say, and what each message leads to at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from remuda.coordinator.commander.decisions import End
+from remuda.coordinator.commander.dispatch import Judging
+from remuda.coordinator.commander.progress_rows import ProgressRows
+from remuda.coordinator.commander.reports import collector_report
+from remuda.coordinator.effects import Emit, Say, Step
+from remuda.coordinator.experiment.claims import Claims, Speaker
+from remuda.coordinator.experiment.deaths import Deaths
+from remuda.coordinator.experiment.failures import Failures
+from remuda.coordinator.experiment.finished import refused
+from remuda.coordinator.experiment.status import Standing
+from remuda.coordinator.experiment.vitals import Vitals
+from remuda.coordinator.experiment.workers import Team
+from remuda.coordinator.leases import Lease, LeaseBook
+from remuda.coordinator.replay.accounting import Experience
+from remuda.coordinator.replay.flow_control import Supply
+from remuda.wire.messages import (
+    AnyMessage,
+    BatchRequest,
+    CheckpointSaved,
+    ChunkReady,
+    ChunkUnreadable,
+    CollectorReport,
+    Drained,
+    EvaluationDone,
+    LearnerReport,
+    PolicyPublished,
+    Ready,
+    WorkerFailed,
+    WorkerVitals,
+)
+
+
+@dataclass(kw_only=True)
+class Reception:
+    """Passes on what is said to those it concerns."""
+
+    standing: Standing
+    claims: Claims
+    leases: LeaseBook
+    team: Team
+    experience: Experience
+    supply: Supply
+    judging: Judging
+    progress: ProgressRows
+    failures: Failures
+    deaths: Deaths
+    vitals: Vitals
+
+    def receive(self, message: AnyMessage, speaker: Speaker, now_s: float) -> list[Step]:
+        """A message about one of its leases, open or over, that may be believed (see Claims.disbelief)."""
+        lease = self.leases.find(getattr(message, "lease", 0))
+        if lease is None:
+            return self._late(message, speaker, now_s)
+        match message:
+            case ChunkReady():
+                return self._chunk(message, now_s)
+            case Ready():
+                return [] if lease.ready or lease.draining else self._ready(lease, now_s)
+            case Drained():
+                self.deaths.ended(lease.number)
+                return self.team.drained(lease)
+            case WorkerFailed():
+                return self._failed(lease, message, now_s)
+            case WorkerVitals():
+                self.vitals.told(lease.role, lease.worker, message)
+                return []
+            case CollectorReport():
+                return [self._emit(message, lease)]
+            case EvaluationDone():
+                self._worked(lease, now_s)
+                return self.judging.played(message, lease.worker, self.standing.counters(now_s), now_s)
+            case _:
+                return self._from_learner(lease, message, now_s)
+
+    def _late(self, message: AnyMessage, speaker: Speaker, now_s: float) -> list[Step]:
+        """News of a lease that is over: of the worker that had it, and of nobody else."""
+        its_own = self.claims.is_late_word_of(speaker, getattr(message, "lease", 0))
+        match message:
+            case ChunkReady() if its_own:
+                why = self.claims.of_chunk(message, speaker)
+                return self._chunk(message, now_s) if why is None else [refused(message, why)]
+            case ChunkReady():
+                return [refused(message, "it is not a chunk of the worker that had this lease")]
+            case WorkerFailed() if its_own:
+                return self._hung(message, now_s)
+            case _:
+                return []
+
+    def _from_learner(self, lease: Lease, message: AnyMessage, now_s: float) -> list[Step]:
+        match message:
+            case BatchRequest():
+                return self.supply.requested(message)
+            case ChunkUnreadable():
+                return self.supply.unreadable(message)
+            case PolicyPublished():
+                collectors = [ready.number for ready in self.leases.ready("collector")]
+                return self.supply.published(message, collectors)
+            case LearnerReport():
+                self._learned(lease, message, now_s)
+                return []
+            case CheckpointSaved():
+                self.deaths.worked(lease.number, lease.role, now_s)
+                self.supply.trained(message.record.train_iter)
+                return self.judging.saved(message, self.standing.counters(now_s), now_s)
+            case _:
+                return []
+
+    # --- work begins ---
+
+    def _ready(self, lease: Lease, now_s: float) -> list[Step]:
+        self.leases.set_ready(lease)
+        self.deaths.ready(lease.number, now_s)
+        match lease.role:
+            case "collector":
+                return self.supply.collector_ready(lease.number)
+            case "evaluator":
+                return self.judging.deal()
+            case "learner":
+                return self._learner_ready(now_s)
+
+    def _learner_ready(self, now_s: float) -> list[Step]:
+        commander, first = self.judging.commander, self.standing.state == "starting"
+        if first:
+            self.standing.state = "running"
+        decisions = commander.started() if first else commander.retry_save()
+        steps = self.judging.carry_out(decisions, self.standing.counters(now_s), now_s)
+        if commander.ending is not None:
+            return steps
+        return steps + self.supply.open(lease.number for lease in self.leases.ready("collector"))
+
+    # --- work is done ---
+
+    def _chunk(self, message: ChunkReady, now_s: float) -> list[Step]:
+        if self.standing.over:
+            return [self.supply.answer(message, rejected=f"the experiment is over ({self.standing.state})")]
+        accepted, steps = self.supply.chunk(message)
+        if accepted.fresh:
+            self.failures.worked(message.meta.chunk.worker)
+            self.deaths.worked(message.lease, "collector", now_s)
+            self.failures.moved()
+            self.progress.chunk(message.meta)
+        if accepted.rejected is not None:
+            self.failures.counted(now_s)
+            self._give_up_if_hopeless(f"chunks are refused: {accepted.rejected}", now_s, passing=False)
+        return steps
+
+    def _worked(self, lease: Lease, now_s: float) -> None:
+        """A worker has done what it is for."""
+        self.failures.worked(lease.worker)
+        self.deaths.worked(lease.number, lease.role, now_s)
+
+    def _learned(self, lease: Lease, message: LearnerReport, now_s: float) -> None:
+        """What the algorithm monitors; progress.txt shows some of it. Without metrics: the learner has run dry."""
+        if message.metrics:
+            self._worked(lease, now_s)
+            self.failures.moved()
+            self.progress.learned(message.metrics)
+        self.supply.trained(message.train_iter)
+
+    def _emit(self, message: CollectorReport, lease: Lease) -> Emit:
+        report = collector_report(message, lease.worker, self.experience.env_step)
+        return Emit(self.standing.identity.id, report)
+
+    # --- work fails ---
+
+    def _failed(self, lease: Lease, message: WorkerFailed, now_s: float) -> list[Step]:
+        """An exception has ended its work. Said again it is no other failure."""
+        if lease.failed:
+            return []
+        lease.failed = True
+        which = f"{_ordinal(self.failures.failed(lease.worker, now_s))} failure of {lease.role} {lease.worker}"
+        if message.hopeless:
+            self.judging.commander.fail(End(message.error, message.error))
+        self._give_up_if_hopeless(f"workers fail: {message.error}", now_s)
+        return [self._tell_of(which, message), *self.team.failed(lease)]
+
+    def _hung(self, message: WorkerFailed, now_s: float) -> list[Step]:
+        """A worker that was given up says where it hangs; or one that was replaced says that it failed."""
+        first = self.leases.last_word(message.lease)
+        if first and message.hung and not self.standing.over:
+            self.failures.counted(now_s)
+            self._give_up_if_hopeless(f"workers hang: {message.error}", now_s)
+        return [self._tell_of(f"lease {message.lease}", message)]
+
+    def _give_up_if_hopeless(self, what: str, now_s: float, *, passing: bool = True) -> None:
+        """It fails again and again, without anything counted or learned in between."""
+        if self.failures.hopeless(now_s, passing=passing):
+            reason = f"{self.failures.in_a_row} failures in a row; {what}"
+            self.judging.commander.end(End(reason, reason), skip_final_evaluation=True)
+
+    def _tell_of(self, which: str, failure: WorkerFailed) -> Say:
+        return Say(self.standing.identity.id, f"{which}: {failure.error}\n{failure.traceback}", "error")
+
+
+def _ordinal(count: int) -> str:
+    """1st, 2nd, 3rd, 4th …"""
+    teen = 10 < count % 100 < 14
+    return f"{count}{'th' if teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(count % 10, 'th')}"

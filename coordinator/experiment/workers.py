@@ -1,0 +1,146 @@
+"""The workers of one experiment: they join, are lost, come back, are asked to let go, and go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from remuda.coordinator.commander.dispatch import Judging
+from remuda.coordinator.effects import Level, Release, RewindCurves, Say, Step, Tell
+from remuda.coordinator.experiment.identity import Identity
+from remuda.coordinator.leases import Lease, LeaseBook
+from remuda.coordinator.replay.accounting import Experience
+from remuda.coordinator.replay.flow_control import Supply
+from remuda.coordinator.snapshot import HolderMemory
+from remuda.wire.messages import Assign, Counters, Drain, IndexedChunk, Role, StopTraining, shortened
+
+LOST = "the steps that it had taken and not announced are lost, at most two chunks: how many is not known"
+"""With a collector that was killed: of the chunk it was filling, and of one that was on its way."""
+
+
+@dataclass(kw_only=True)
+class Team:
+    """Opens and closes leases, and tells those who count on a worker."""
+
+    identity: Identity
+    config_json: str
+    leases: LeaseBook
+    experience: Experience
+    supply: Supply
+    judging: Judging
+
+    def join(self, holder: HolderMemory) -> list[Step]:
+        """A worker was drawn from the herd."""
+        lease = self.leases.open(holder)
+        number, role = lease.number, lease.role
+        if role == "collector":
+            self.experience.open_lease(number, holder.worker, holder.incarnation)
+        checkpoint, replay, steps = self._start(role)
+        message = Assign(
+            lease=number,
+            experiment=self.identity.id,
+            name=self.identity.name,
+            run_dir=self.identity.run_dir,
+            config_json=self.config_json,
+            index=lease.index,
+            life=lease.life,
+            policy_file=self.identity.policy_file,
+            epoch=self.supply.epoch,
+            checkpoint=checkpoint,
+            exploration=self.supply.exploration(),
+            replay=replay,
+        )
+        return [*steps, Tell(number, message), self._say(f"{role} {lease.worker} joins as {role} {lease.index}")]
+
+    def lend(self, role: Role, count: int, to: str) -> list[Step]:
+        """Ask so many workers to let go, for another experiment that lacks them; the last ones go first."""
+        steps: list[Step] = []
+        reason = f"{to} waits for {'an' if role == 'evaluator' else 'a'} {role}"
+        for lease in self.leases.last_staying(role, count):
+            told = self._tell_to_drain(lease, reason)
+            steps += [self._say(f"{role} {lease.worker} goes back to the herd: {reason}"), told]
+        return steps
+
+    def drain(self, role: Role, reason: str) -> list[Step]:
+        """Ask all of a role to let go."""
+        return [self._tell_to_drain(lease, reason) for lease in self.leases.of(role)]
+
+    def drained(self, lease: Lease) -> list[Step]:
+        """A worker has let go."""
+        self.leases.close(lease.number)
+        return [*self._do_without(lease), Release(lease.number)]
+
+    def dismiss(self, role: Role) -> list[Step]:
+        """End the leases of those of a role that did not let go in time."""
+        steps: list[Step] = []
+        for lease in self.leases.of(role):
+            self.leases.close(lease.number)
+            steps += self._do_without(lease)
+            steps.append(self._say(f"{lease.role} {lease.worker} did not let go in time and is dismissed", "warning"))
+            steps.append(Release(lease.number, dismiss=True))
+        return steps
+
+    def failed(self, lease: Lease) -> list[Step]:
+        """An exception has ended its work. It says next that it has let go, or leaves the herd."""
+        self.leases.set_draining(lease, ready=False)
+        return self._do_without(lease)
+
+    def gone(self, number: int, why: str, *, handed_in: bool) -> list[Step]:
+        """A worker was lost, left, or started a new life."""
+        lease = self.leases.close(number)
+        if lease is None:
+            return []
+        text = f"{lease.role} {lease.worker} is gone: {why}"
+        if lease.role == "collector" and lease.ready and not handed_in:
+            text += f"; {LOST}"
+        return [self._say(text, "warning"), *self._do_without(lease)]
+
+    def back(self, number: int, counters: Counters) -> list[Step]:
+        """A worker had lost touch with the coordinator, or has outlived the one before: say again what may be lost."""
+        lease = self.leases.find(number)
+        if lease is None:
+            return []
+        steps: list[Step] = [self._say(f"{lease.role} {lease.worker} is back")]
+        if lease.role == "learner":
+            self.supply.learner_back()
+        if lease.draining:
+            return [*steps, Tell(number, Drain(number, "as it was told before"))]
+        if not lease.ready:
+            return steps
+        if lease.role == "collector":
+            return [*steps, *self.supply.repeat(number)]
+        if lease.role == "learner" and self.judging.commander.ending is not None:
+            steps += self.stop_training()
+        return [*steps, *self.judging.repeat(lease, counters)]
+
+    def stop_training(self) -> list[Step]:
+        """The learner, if there is one, does no further update, and still saves what it is asked to save."""
+        learner = self.leases.learner
+        return [] if learner is None else [Tell(learner.number, StopTraining(learner.number))]
+
+    def _start(self, role: Role) -> tuple[str | None, list[IndexedChunk], list[Step]]:
+        """What a worker begins with: a learner with the newest checkpoint and all live replay, others with nothing."""
+        if role != "learner":
+            return None, [], []
+        record, id = self.judging.commander.last_record, self.identity.id
+        if record is None:
+            return None, *self.supply.new_learner(0)
+        replay, steps = self.supply.new_learner(record.train_iter)
+        return f"{self.identity.run_dir}/ckpt/{record.file}", replay, [*steps, RewindCurves(id, record.train_iter)]
+
+    def _do_without(self, lease: Lease) -> list[Step]:
+        """This worker does no more for the experiment."""
+        match lease.role:
+            case "collector":
+                return self.supply.collector_gone(lease.number)
+            case "evaluator":
+                return self.judging.evaluator_gone(lease.number)
+            case "learner":
+                self.supply.close()
+                return []
+
+    def _tell_to_drain(self, lease: Lease, reason: str) -> Tell:
+        self.leases.set_draining(lease, ready=lease.ready)
+        return Tell(lease.number, Drain(lease.number, shortened(reason)))
+
+    def _say(self, text: str, level: Level = "info") -> Say:
+        return Say(self.identity.id, text, level)

@@ -1,0 +1,133 @@
+"""Which experiments have something new that a restarted coordinator must know, what that is, and how it is taken up."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+
+from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.effects import Broken, DeleteChunks, Emit, Remember, Step, Tell
+from remuda.coordinator.events import PreparedRun, Recovered, TakenUp
+from remuda.coordinator.experiment.catalog import Experiments
+from remuda.coordinator.experiment.experiment import Experiment
+from remuda.coordinator.experiment.finished import PastRun
+from remuda.coordinator.experiment.identity import Identity
+from remuda.coordinator.snapshot import FORMAT, RunMemory
+from remuda.wire.messages import AnyMessage, Batches, CollectorReport, LearnerReport, WorkerVitals
+
+SOFT_S = 1.0
+"""What may be forgotten for so long: updates done, rows sampled, the wall clock."""
+PRIORITIES_S = 30.0
+"""Between two snapshots of all priorities."""
+_SOFT = (CollectorReport, LearnerReport, WorkerVitals)
+
+
+class Recollection:
+    """Gathers, per turn of the coordinator's loop, what must be in the journal before anybody is answered."""
+
+    def __init__(self, experiments: Experiments, boot: str) -> None:
+        """`boot` tells this start of this machine from any other."""
+        self._experiments = experiments
+        self._boot = boot
+        self._touched: set[str] = set()
+        self._soft_due_s = 0.0
+        self._priorities_due_s: dict[str, float] = {}
+        self.broken: list[Broken] = []
+        """Experiments of which `take` could not say what to write; to be broken off."""
+
+    def is_whole(self, memory: RunMemory) -> bool:
+        """Whether nothing can have been journaled after it that is lost: a machine that loses power takes the last
+        moments along, a process that is killed does not."""
+        return memory.boot in ("", self._boot)
+
+    def touch(self, experiment: str) -> None:
+        """Something happened to this experiment."""
+        self._touched.add(experiment)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether anything was touched since the last `take`."""
+        return bool(self._touched)
+
+    def heard(self, experiment: Experiment, message: AnyMessage, steps: Sequence[Step]) -> None:
+        """A worker's message was handled; some change nothing that would be missed, or nothing that does not keep,
+        unless they led to something: credit, a save, a row of progress, the end."""
+        soft = isinstance(message, _SOFT) or experiment.is_soft(message)
+        if not (soft and all(_leaves_no_trace(step) for step in steps)):
+            self.touch(experiment.identity.id)
+
+    def ticked(self, experiment: Experiment, steps: Sequence[Step]) -> None:
+        """Time has passed for this experiment, which changes something only where it led to more than reports."""
+        if any(not isinstance(step, Emit) for step in steps):
+            self.touch(experiment.identity.id)
+
+    def tick(self, now_s: float) -> None:
+        """Time has passed: what keeps for a while is due now and then."""
+        if now_s >= self._soft_due_s:
+            self._soft_due_s = now_s + SOFT_S
+            moving = (each for each in self._experiments.going_on if each.state != "queued" and each.held_up is None)
+            self._touched |= {experiment.identity.id for experiment in moving}
+
+    def forget(self, experiment: str) -> None:
+        """Nothing more is journaled of this experiment."""
+        self._touched.discard(experiment)
+        self._priorities_due_s.pop(experiment, None)
+
+    def take(self, newest_lease: int, now_s: float) -> list[Remember]:
+        """What to write now. `newest_lease` is the highest number given out."""
+        touched, self._touched = self._touched, set()
+        remembered: list[Remember] = []
+        for id in sorted(touched):
+            experiment = self._experiments.in_hand(id)
+            if experiment is None:
+                continue  # it was broken off meanwhile
+            try:
+                remembered.append(self._remember(experiment, newest_lease, now_s))
+            except Exception as error:
+                self.broken.append(Broken(id, f"{type(error).__name__}: {error}", traceback.format_exc()))
+        return remembered
+
+    def _remember(self, experiment: Experiment, newest_lease: int, now_s: float) -> Remember:
+        id = experiment.identity.id
+        added, gone = experiment.experience.news()
+        due = experiment.over or now_s >= self._priorities_due_s.setdefault(id, now_s + PRIORITIES_S)
+        if due:
+            self._priorities_due_s[id] = now_s + PRIORITIES_S
+        if experiment.over:
+            del self._priorities_due_s[id]
+        identity = experiment.identity.memory(experiment.config_json)
+        memory = RunMemory(FORMAT, identity, experiment.memory(now_s), newest_lease, self._boot)
+        priorities = experiment.experience.priorities() if due else None
+        last = PastRun(experiment.identity, experiment.status(now_s)).memory() if experiment.over else None
+        return Remember(id, memory, experiment.changes(now_s), added, gone, priorities, experiment.new_episodes(), last)
+
+
+def recollected(run: Recovered, now_s: float) -> TakenUp:
+    """The experiment that is remembered so."""
+    memory = run.memory
+    config = ExperimentConfig.model_validate_json(memory.identity.config_json)
+    experiment = Experiment(Identity.of(memory.identity), config, now_s)
+    experiment.remember(memory.experiment, run.chunks, now_s)
+    if run.priorities is not None:
+        experiment.experience.remember_priorities(run.priorities)
+    return TakenUp(experiment, memory)
+
+
+def prepared_experiment(prepared: PreparedRun, now_s: float) -> Experiment:
+    """The experiment that begins, or goes on, in a run folder that is ready."""
+    request = prepared.request
+    submit = request.submit
+    identity = Identity(
+        request.experiment, submit.name, prepared.run_dir, prepared.policy_file, submit.priority, request.place
+    )
+    experiment = Experiment(identity, prepared.config, now_s, prepared.resumed)
+    recovered = prepared.recovered
+    if recovered is not None:
+        experiment.resume(recovered.memory.experiment, recovered.chunks, prepared.uncounted, now_s)
+        if recovered.priorities is not None:
+            experiment.experience.remember_priorities(recovered.priorities)
+    return experiment
+
+
+def _leaves_no_trace(step: Step) -> bool:
+    return isinstance(step, Emit | DeleteChunks) or (isinstance(step, Tell) and isinstance(step.message, Batches))

@@ -1,0 +1,194 @@
+"""The herd: who joins it and comes back to it, who leaves, and who is given up because he is lost or stuck."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from remuda.coordinator.assignments import Assignments
+from remuda.coordinator.effects import Answer, HangUp, Level, Post, Release, Say, Step
+from remuda.coordinator.experiment.experiment import Experiment
+from remuda.coordinator.registry import Registry, Worker
+from remuda.wire.messages import (
+    PROTOCOL_VERSION,
+    Beat,
+    BeatHeard,
+    Leave,
+    Phase,
+    Register,
+    Registered,
+    Rejected,
+    WorkerStatus,
+)
+
+LOOK_INTERVAL_S = 0.25
+"""Between two looks through the whole herd for those that are lost or stuck."""
+LOST_KEPT = 1_000
+"""Workers that were lost and may come back in another life."""
+_LIMITS: Mapping[Phase, str] = {"preparing": "prepare_s", "saving": "save_s"}
+"""The settings by which a run says how long its workers may do so."""
+AWAY_S = 3.0
+"""A look that comes so much later than it was due shows that this process stood still: it was stopped, say, or its disk
+hung. What was said meanwhile it has yet to hear."""
+
+
+class Herd:
+    """Workers come and go: whoever comes is put to work where one is needed, whoever goes leaves no lease behind."""
+
+    def __init__(self, coordinator: str, registry: Registry, assignments: Assignments) -> None:
+        """`coordinator` is the id that workers are told."""
+        self._coordinator = coordinator
+        self._registry = registry
+        self._assignments = assignments
+        self._look_due_s: float | None = None
+        self._lost: dict[str, int] = {}
+        """The lease that each worker (by UUID) had which was lost with it."""
+
+    # --- they come ---
+
+    def register(self, message: Register, peer: bytes, now_s: float) -> list[Step]:
+        """A worker wants to join; or it is back over a new connection."""
+        refusal = _refusal(message, peer)
+        if refusal is not None:
+            return [Answer(refusal)]
+        admission = self._registry.admit(message, peer, now_s)
+        worker = admission.worker
+        if worker is None:
+            return [Answer(Rejected("superseded", admission.refusal or "refused"))]
+        if admission.back:
+            return [*_hang_up(admission.former_peer, peer), *self._welcome_back(worker, message, now_s)]
+        steps: list[Step] = [self._registered(message.lease)]
+        if admission.superseded is not None:
+            former = admission.superseded
+            how = message.former_exit or "it was started again"
+            why = f"it ended with {how} and was started again" if message.former_exit else how
+            steps += self._assignments.end(former, why, now_s, died=how)
+            steps.append(Post(former.peer, Leave(f"incarnation {message.incarnation} has taken over")))
+        elif message.former_exit:
+            steps += self._explain(worker, message.former_exit)
+        text = f"{message.role} {message.worker} incarnation {message.incarnation} joins the herd"
+        steps.append(Say(None, f"{text} (pid {message.pid} on {message.host})"))
+        return steps + self._assignments.schedule(now_s)
+
+    def _welcome_back(self, worker: Worker, message: Register, now_s: float) -> list[Step]:
+        """It has lost touch with this coordinator, or with the one before. It goes on with its lease if both sides say
+        it has it; what was on its way to it is said again."""
+        experiment = self._assignments.experiment_of(worker)
+        if experiment is not None and worker.lease == message.lease:
+            return [self._registered(message.lease, goes_on=True), *experiment.back(worker.lease, now_s)]
+        ended = self._assignments.end(worker, "it does not hold its lease any more", now_s)
+        return [self._registered(message.lease), *ended, *self._assignments.schedule(now_s)]
+
+    def _explain(self, worker: Worker, exit: str) -> list[Step]:
+        """A worker that was lost is there in its next life, and its nanny has seen how the one before ended."""
+        experiment = self._assignments.find(self._lost.pop(worker.uuid, 0))
+        if not isinstance(experiment, Experiment):
+            return []
+        experiment.explain_death(worker.uuid, exit)
+        return [Say(experiment.identity.id, f"{worker.role} {worker.uuid} was lost as it ended with {exit}")]
+
+    def _registered(self, lease: int, *, goes_on: bool = False) -> Answer:
+        interval_s = self._registry.beat_interval_s
+        return Answer(Registered(self._coordinator, interval_s, lease, goes_on))
+
+    # --- they are there ---
+
+    def beat(self, worker: Worker, message: Beat, now_s: float) -> list[Step]:
+        """It is alive, and says whether it moves."""
+        steps: list[Step] = []
+        if self._registry.beat(worker, message, now_s):
+            steps.append(self._say_of(worker, f"{worker.role} {worker.uuid} moves again"))
+        return [Answer(BeatHeard(self._registry.beat_interval_s)), *steps]
+
+    def release(self, release: Release, now_s: float) -> list[Step]:
+        """An experiment lets go of a worker."""
+        worker = self._registry.holder(release.lease)
+        if worker is None:
+            return []
+        self._registry.take_back(worker)
+        return self.dismiss(worker, "it did not let go when its experiment ended", now_s) if release.dismiss else []
+
+    def status(self, now_s: float) -> list[WorkerStatus]:
+        """Everybody, as `remuda status` shows them."""
+        return [self._status(worker, now_s) for worker in self._registry]
+
+    def _status(self, worker: Worker, now_s: float) -> WorkerStatus:
+        experiment = self._assignments.experiment_of(worker)
+        if experiment is None:
+            return worker.status(now_s)
+        draining, work_share = experiment.drains(worker.lease), experiment.work_share(worker.uuid)
+        return worker.status(now_s, experiment=experiment.identity.id, draining=draining, work_share=work_share)
+
+    # --- they go ---
+
+    def goodbye(self, worker: Worker, reason: str, now_s: float) -> list[Step]:
+        """It leaves of its own accord."""
+        steps = self._assignments.end(worker, f"it left ({reason})", now_s, handed_in=True)
+        self._registry.remove(worker)
+        steps.append(Say(None, f"{worker.role} {worker.uuid} leaves the herd: {reason}"))
+        return steps + self._assignments.schedule(now_s)
+
+    def tick(self, now_s: float) -> list[Step]:
+        """Now and then: who is lost, and who does not move."""
+        due_s = now_s if self._look_due_s is None else self._look_due_s
+        if now_s < due_s:
+            return []
+        self._look_due_s = now_s + LOOK_INTERVAL_S
+        if now_s - due_s > AWAY_S:
+            self._registry.forgive(now_s - due_s, now_s)
+        steps: list[Step] = []
+        for worker in self._registry.lost(now_s):
+            silence = f"silent for {now_s - worker.heard_s:.1f} s"
+            steps.append(Say(None, f"{worker.role} {worker.uuid} is lost: {silence}"))
+            if worker.lease:
+                self._note_lost(worker)
+            steps += self._assignments.end(worker, f"lost, {silence}", now_s, died=f"lost, {silence}")
+            self._registry.remove(worker)
+        for worker in self._registry.newly_stuck(now_s):
+            text = f"{worker.role} {worker.uuid} is stuck: beats, but no progress while {worker.activity}"
+            steps.append(self._say_of(worker, text, "warning"))
+        for worker, limit_s in self._registry.overdue(now_s):
+            took = f"{worker.activity} for {now_s - worker.progressed_s:.0f} s without progress"
+            allowed = f"limits.{_LIMITS[worker.phase]} of its run allows {limit_s:g} s"
+            steps += self.dismiss(worker, f"{took}, and {allowed}", now_s)
+        for worker in self._registry.hopeless(now_s):
+            steps += self.dismiss(worker, f"stuck, no progress for {now_s - worker.progressed_s:.0f} s", now_s)
+        return steps
+
+    def _note_lost(self, worker: Worker) -> None:
+        self._lost.pop(worker.uuid, None)
+        self._lost[worker.uuid] = worker.lease
+        if len(self._lost) > LOST_KEPT:
+            del self._lost[next(iter(self._lost))]
+
+    def disbelieve(self, worker: Worker, why: str, now_s: float) -> list[Step]:
+        """A worker has said what cannot be: it does no more for anybody."""
+        text = f"{worker.role} {worker.uuid} on {worker.host} is not believed: {why}"
+        return [self._say_of(worker, text, "error"), *self.dismiss(worker, f"it is not believed: {why}", now_s)]
+
+    def dismiss(self, worker: Worker, why: str, now_s: float) -> list[Step]:
+        """Take a worker out that is of no use any more. Its process ends, and its nanny starts it again."""
+        steps = self._assignments.end(worker, why, now_s)
+        self._registry.remove(worker)
+        return [*steps, Post(worker.peer, Rejected("dismissed", why))]
+
+    def _say_of(self, worker: Worker, text: str, level: Level = "info") -> Say:
+        """In the log of the experiment that it works for."""
+        experiment = self._assignments.experiment_of(worker)
+        return Say(None if experiment is None else experiment.identity.id, text, level)
+
+
+def _refusal(message: Register, peer: bytes) -> Rejected | None:
+    """Who is not even looked at."""
+    if message.protocol != PROTOCOL_VERSION:
+        return Rejected(
+            "protocol",
+            f"this coordinator speaks protocol {PROTOCOL_VERSION}, the worker {message.worker} "
+            f"(Remuda {message.version}) speaks {message.protocol}; install the same version on both",
+        )
+    if not peer.startswith(f"{message.worker}:{message.incarnation}:".encode()):
+        return Rejected("malformed", "the socket's identity is not that of the registered worker")
+    return None
+
+
+def _hang_up(former: bytes, peer: bytes) -> list[Step]:
+    return [HangUp(former)] if former != peer else []

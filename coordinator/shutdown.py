@@ -1,0 +1,67 @@
+"""How a coordinator ends: every run is stopped, then the workers are sent home, and when they have gone it exits."""
+
+from __future__ import annotations
+
+from remuda.coordinator.effects import Answer, Exit, Post, Say, Step
+from remuda.coordinator.experiment.catalog import Experiments
+from remuda.coordinator.experiment.experiment import Experiment
+from remuda.coordinator.journaling import Recollection
+from remuda.coordinator.registry import Registry
+from remuda.wire.messages import Leave, Register, Rejected, shortened
+
+HELD_UP_S = 10.0
+"""How long a coordinator that shuts down waits for a run whose disk takes nothing. The next one takes that run up."""
+FAREWELL_S = 5.0
+"""How long a coordinator that shuts down waits for its workers to say goodbye."""
+
+
+class Closing:
+    """Open until somebody asks for the end."""
+
+    def __init__(self, experiments: Experiments, registry: Registry, recollection: Recollection) -> None:
+        self._experiments = experiments
+        self._registry = registry
+        self._recollection = recollection
+        self._reason: str | None = None
+        self._begun_s = 0.0
+        self._farewell_s: float | None = None
+
+    def refusal(self, worker: Register | None = None) -> list[Step]:
+        """What whoever comes too late is answered; nothing while it is open, and nothing to a worker that is back with
+        an open lease: what it has in hand still counts."""
+        if self._reason is None or (worker is not None and self._holds_lease(worker)):
+            return []
+        return [Answer(Rejected("closing", f"the coordinator is shutting down: {self._reason}"))]
+
+    def _holds_lease(self, worker: Register) -> bool:
+        """Whether the lease that it names is open, and held by this very process."""
+        holder = self._registry.holder(worker.lease)
+        return holder is not None and holder.uuid == worker.worker and holder.is_process(worker)
+
+    def begin(self, reason: str, now_s: float) -> list[Step]:
+        """Stop every run; at once where it is asked for the second time."""
+        hurry = self._reason is not None
+        if not hurry:
+            self._begun_s = now_s
+        self._reason = self._reason or reason
+        steps: list[Step] = [Say(None, f"shutting down: {reason}")]
+        explained = f"the coordinator is shutting down: {reason}"
+        for experiment in self._experiments.going_on:
+            self._recollection.touch(experiment.identity.id)
+            steps += experiment.stop(now=hurry, explanation=explained, now_s=now_s, nobody_comes=True)
+        return steps
+
+    def tick(self, now_s: float) -> list[Step]:
+        """Once every experiment is over, send the workers home and end when they have gone."""
+        if self._reason is None or any(self._is_waited_for(each, now_s) for each in self._experiments.going_on):
+            return []
+        if self._farewell_s is None:
+            self._farewell_s = now_s
+            farewell = Leave(shortened(f"the coordinator ends: {self._reason}"))
+            return [Post(worker.peer, farewell) for worker in self._registry]
+        if len(self._registry) == 0 or now_s - self._farewell_s > FAREWELL_S:
+            return [Exit()]
+        return []
+
+    def _is_waited_for(self, experiment: Experiment, now_s: float) -> bool:
+        return experiment.held_up is None or now_s - self._begun_s <= HELD_UP_S

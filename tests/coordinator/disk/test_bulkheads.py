@@ -1,0 +1,127 @@
+"""What goes wrong with one run, its disk or a message ends or holds up that run, and no other."""
+
+from __future__ import annotations
+
+import pytest
+
+from remuda.coordinator.effects import Abandon
+from remuda.coordinator.events import HeldUp, RunBroken, ShutdownRequested, Tick
+from remuda.coordinator.experiment.experiment import Experiment
+from remuda.coordinator.replay.accounting import Experience
+from remuda.tests.coordinator.configs import config
+from remuda.tests.coordinator.simulation import World
+from remuda.wire.messages import Done, StopExperiment
+
+
+def two_runs() -> World:
+    """Two experiments under way, each with workers of its own."""
+    world = World(config(stop={"max_env_steps": 1_200}))
+    world.herd(collectors=4, evaluators=2, learners=2)
+    world.submit("sick")
+    world.submit("well")
+    while [experiment.state for experiment in world.coordinator.experiments] != ["running", "running"]:
+        world.step()
+    return world
+
+
+def sick_of(world: World) -> Experiment:
+    found = next(iter(world.coordinator.experiments))
+    assert isinstance(found, Experiment)
+    return found
+
+
+def the_other_is_exact(world: World, said: str) -> None:
+    """It ends by itself, and its workers and those of the sick one are free for others."""
+    world.run()
+    sick, well = world.status().experiments
+    assert (sick.state, well.state) == ("failed", "finished")
+    assert sick.reason is not None
+    assert said in sick.reason
+    assert well.env_step == world.unique_env_steps(well.id) >= 1_200
+    assert all(worker.state == "idle" for worker in world.status().workers)
+
+
+@pytest.mark.parametrize("method", ["accept", "reports", "memory"])
+def test_an_error_inside_one_experiment_ends_it_alone(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a message, in a tick, and while it says what is to be journaled."""
+    world = two_runs()
+    abandoned: list[Abandon] = []
+    world.noted = lambda effect: abandoned.append(effect) if isinstance(effect, Abandon) else None
+    sick = sick_of(world).experience
+    real = getattr(Experience, method)
+
+    def fail(self: Experience, *given: object, **named: object) -> object:
+        if self is sick:
+            raise OverflowError("a number beyond all bounds")
+        return real(self, *given, **named)
+
+    monkeypatch.setattr(Experience, method, fail)
+    the_other_is_exact(world, "OverflowError: a number beyond all bounds")
+    assert [each.last.last.state for each in abandoned] == ["failed"]
+    assert any("Traceback" in text for _, text in world.said)
+
+
+def test_a_run_that_cannot_be_written_fails_alone() -> None:
+    world = two_runs()
+    world.apply(world.coordinator.handle(RunBroken(sick_of(world).identity.id, "its disk refuses: EIO"), world.now_s))
+    the_other_is_exact(world, "its disk refuses: EIO")
+    assert any("has failed: its disk refuses: EIO" in text for _, text in world.said)
+
+
+def held_up(world: World, id: str, why: str | None) -> None:
+    world.apply(world.coordinator.handle(HeldUp(id, why), world.now_s))
+
+
+def test_a_run_that_is_held_up_waits_with_its_workers_while_the_other_ends_and_then_goes_on() -> None:
+    world = two_runs()
+    sick = sick_of(world)
+    held_up(world, sick.identity.id, "its disk refuses: full")
+    before = sick.experience.env_step
+    while world.experiment(1).state != "finished":
+        world.step()
+    assert sick.experience.env_step == before, "nothing was heard"
+    status = world.experiment(0)
+    assert (status.state, status.waiting_for) == ("running", "held up: its disk refuses: full")
+    assert len(world.status().workers) == 8, "nobody was lost"
+    held_up(world, sick.identity.id, None)
+    world.run()
+    for status in world.status().experiments:
+        assert status.state == "finished"
+        assert status.env_step == world.unique_env_steps(status.id)
+
+
+def test_what_waits_for_a_disk_does_not_grow_with_the_time() -> None:
+    """Sixteen workers made 2.6 million effects in an hour."""
+    world = two_runs()
+    sick = sick_of(world)
+    held_up(world, sick.identity.id, "its disk does not answer")
+    written: list[object] = []
+    world.noted = lambda effect: written.append(effect) if effect.experiment == sick.identity.id else None
+    for _ in range(600):
+        world.step()
+        assert not [each for each in world.coordinator.remember(world.now_s) if each.experiment == sick.identity.id]
+    assert len(written) < 40, written
+
+
+def test_a_run_that_is_held_up_can_be_given_up_by_a_client() -> None:
+    world = two_runs()
+    held_up(world, sick_of(world).identity.id, "its disk does not answer")
+    world.ask(StopExperiment("sick", now=True))
+    while not any(isinstance(reply, Done) for reply in world.replies):
+        world.step()
+    the_other_is_exact(world, "a client asked to stop at once while it was held up")
+    assert any("has failed: a client asked to stop at once" in text for _, text in world.said)
+
+
+def test_a_coordinator_that_ends_does_not_wait_for_a_disk_that_takes_nothing() -> None:
+    world = two_runs()
+    sick = sick_of(world)
+    held_up(world, sick.identity.id, "its disk does not answer")
+    world.apply(world.coordinator.handle(ShutdownRequested("SIGTERM"), world.now_s))
+    end_s = world.now_s + 120.0
+    while not world.exited and world.now_s < end_s:
+        world.step()
+    assert world.exited
+    assert not sick.over, "the next coordinator takes it up"
+    assert world.status().experiments[1].state == "stopped"
+    world.apply(world.coordinator.handle(Tick(), world.now_s))

@@ -1,0 +1,266 @@
+"""All that the coordinator does on disks: one run's disk holds up that run, is said, and in the end fails it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from remuda.coordinator.disk.disk import HELD_UP_S, PATIENCE_S, SLOW_S, Disk, Found
+from remuda.coordinator.disk.run_folders import RunBooks
+from remuda.coordinator.disk.runs_folder import HerdFolder
+from remuda.coordinator.disk.waker import Waker
+from remuda.coordinator.effects import Abandon, Asked, PrepareRun, Remember, Say
+from remuda.coordinator.events import HeldUp, RunBroken, RunPrepared, RunRefused
+from remuda.coordinator.experiment.finished import PastRun
+from remuda.coordinator.snapshot import FORMAT, HolderMemory, RunMemory
+from remuda.logbook.lines import TextLog
+from remuda.storage.run_folder import RunFolder
+from remuda.tests.coordinator.disk.test_lane import Clock
+from remuda.tests.patience import HANG_S, until
+from remuda.tests.worker.leases import EXPERIMENT, small_config
+from remuda.wire.messages import Submit
+from remuda.worker import descriptors
+
+OTHER = "eeeeeeee-0000-4000-8000-000000000002"
+SUBMIT = Submit("small", small_config().model_dump_json(), "mine")
+
+
+class Scene:
+    """A Disk with a clock of its own."""
+
+    def __init__(self, runs: Path) -> None:
+        self.clock, self.waker = Clock(), Waker()
+        self.books, self.herd = RunBooks(runs), HerdFolder(runs)
+        self.disk = Disk(self.books, self.herd, self.waker.wake, self.clock)
+
+    def found(self) -> Found:
+        """The next thing that the state machine is told."""
+        while True:
+            self.disk.journaled()
+            if found := self.disk.found():
+                [event] = found
+                return event
+            self.waker.wait(HANG_S)
+
+    def prepare(self, experiment: str = EXPERIMENT, run_dir: str = "mine") -> RunFolder:
+        self.disk.prepare(PrepareRun(Asked(b"client", 7), experiment, replace(SUBMIT, run_dir=run_dir)))
+        prepared = self.found()
+        assert isinstance(prepared, RunPrepared), prepared
+        return RunFolder(Path(prepared.experiment.identity.run_dir))
+
+    def say(self, experiment: str, text: str = "a line") -> None:
+        """Have something written of this run."""
+        self.disk.write([], [Say(experiment, text)])
+
+    def close(self) -> list[str]:
+        late = self.disk.close()
+        self.books.close()
+        self.herd.close()
+        self.waker.close()
+        return late
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Generator[Scene]:
+    scene = Scene(tmp_path)
+    yield scene
+    scene.close()
+
+
+@contextmanager
+def stuck(monkeypatch: pytest.MonkeyPatch, run: RunFolder, error: OSError | None = None) -> Generator[threading.Event]:
+    """The disk of one run refuses, or does not answer, while the body runs; yields what is set once it is asked."""
+    gate, asked = threading.Event(), threading.Event()
+
+    def log(path: Path) -> TextLog:
+        if path == run.commander_log and not gate.is_set():
+            asked.set()
+            if error is not None:
+                raise error
+            assert gate.wait(HANG_S)
+        return TextLog(path)
+
+    monkeypatch.setattr("remuda.coordinator.disk.run_folder.TextLog", log)
+    try:
+        yield asked
+    finally:
+        gate.set()
+
+
+def test_one_run_s_disk_that_does_not_answer_holds_up_that_run_alone(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, other = scene.prepare(), scene.prepare(OTHER, "other")
+    with stuck(monkeypatch, mine) as asked:
+        scene.say(EXPERIMENT)
+        assert asked.wait(HANG_S)
+        scene.say(OTHER, "goes on")
+        rests = f"lane of {OTHER}"
+        until(lambda: rests not in {thread.name for thread in threading.enumerate()}, "the other one is written")
+        assert "goes on" in other.commander_log.read_text()
+        scene.clock.now_s += HELD_UP_S + 0.1
+        assert scene.disk.look() == [HeldUp(EXPERIMENT, "its disk does not answer")]
+        assert scene.disk.look() == [], "said once"
+        scene.prepare("eeeeeeee-0000-4000-8000-000000000003", "third")  # a submission is served meanwhile
+    until(lambda: scene.disk.look() == [HeldUp(EXPERIMENT, None)], "it goes on")
+
+
+def test_a_disk_that_refuses_for_too_long_fails_its_run_with_the_reason(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = scene.prepare()
+    with stuck(monkeypatch, mine, OSError(30, "Read-only file system")) as asked:
+        scene.say(EXPERIMENT)
+        assert asked.wait(HANG_S)
+        refuses = HeldUp(EXPERIMENT, "its disk refuses: [Errno 30] Read-only file system")
+        scene.clock.now_s += HELD_UP_S + 0.1
+        until(lambda: refuses in scene.disk.look(), "it is held up, and says why")
+        [broken] = _later(scene, PATIENCE_S)
+        assert isinstance(broken, RunBroken)
+        assert broken.reason.startswith("its disk refuses: [Errno 30] Read-only file system; `remuda submit --resume`")
+
+
+def _later(scene: Scene, seconds: float) -> list[HeldUp | RunBroken]:
+    scene.clock.now_s += seconds
+    return scene.disk.look()
+
+
+def test_a_run_that_is_abandoned_is_listed_as_over_and_its_folder_is_free(scene: Scene, tmp_path: Path) -> None:
+    scene.disk.prepare(PrepareRun(Asked(b"client", 7), EXPERIMENT, SUBMIT))
+    prepared = scene.found()
+    assert isinstance(prepared, RunPrepared)
+    experiment = prepared.experiment
+    experiment.break_off("its disk refuses", 0.0)
+    past = PastRun(experiment.identity, experiment.status(0.0))
+    scene.disk.write([], [Say(EXPERIMENT, "has failed", "error"), Abandon(EXPERIMENT, past.memory())])
+    assert scene.close() == []
+    assert "[ERROR] has failed" in RunFolder(tmp_path / "mine").commander_log.read_text()
+    herd = HerdFolder(tmp_path)
+    [listed] = herd.past()
+    assert (listed.identity.id, listed.state, listed.last.reason) == (EXPERIMENT, "failed", "its disk refuses")
+    herd.close()
+    again = Scene(tmp_path)
+    again.disk.prepare(PrepareRun(Asked(b"client", 7), OTHER, replace(SUBMIT, on_exists="force")))
+    assert isinstance(again.found(), RunPrepared)
+    again.close()
+
+
+def test_a_submission_that_meets_an_error_is_refused_and_says_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing that a run's folder, config or journal may hold ends the coordinator."""
+
+    def fail(*given: object) -> None:
+        raise MemoryError("cannot allocate")
+
+    monkeypatch.setattr("remuda.coordinator.disk.disk.prepared_experiment", fail)
+    scene.disk.prepare(PrepareRun(Asked(b"client", 7), EXPERIMENT, SUBMIT))
+    refused = scene.found()
+    assert isinstance(refused, RunRefused)
+    assert "MemoryError while the run was prepared: cannot allocate" in refused.rejection.reason
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_coordinator_that_ends_names_the_runs_whose_disks_do_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("remuda.coordinator.disk.disk.END_S", 0.0)
+    scene = Scene(tmp_path)
+    mine = scene.prepare()
+    with stuck(monkeypatch, mine) as asked:
+        scene.say(EXPERIMENT)
+        assert asked.wait(HANG_S)
+        assert scene.disk.close() == [EXPERIMENT]
+    scene.close()
+
+
+def test_what_was_said_of_the_herd_while_a_run_waited_stands_in_its_log_once(scene: Scene) -> None:
+    scene.disk.write([], [Say(None, "before it was submitted")])
+    scene.disk.prepare(PrepareRun(Asked(b"client", 7), EXPERIMENT, SUBMIT))
+    prepared = scene.found()
+    assert isinstance(prepared, RunPrepared)
+    scene.disk.write([], [Say(None, "while it waited")])
+    experiment = prepared.experiment
+    experiment.assign(HolderMemory(1, OTHER, 1, "learner", "here", 1), 0.0)
+    for text in ("as it began", "later"):
+        identity = experiment.identity.memory(experiment.config_json)
+        memory = RunMemory(FORMAT, identity, experiment.memory(0.0), 1)
+        scene.disk.write([Remember(EXPERIMENT, memory, experiment.changes(0.0))], [Say(None, text)])
+    assert scene.disk.close() == []
+    log = RunFolder(Path(experiment.identity.run_dir)).coordinator_log.read_text()
+    assert [line.partition("] ")[2] for line in log.splitlines()] == ["while it waited", "as it began", "later"]
+
+
+def _running(scene: Scene) -> Remember:
+    """What a turn of a run that goes on has to be journaled."""
+    scene.disk.prepare(PrepareRun(Asked(b"client", 7), EXPERIMENT, SUBMIT))
+    prepared = scene.found()
+    assert isinstance(prepared, RunPrepared)
+    experiment = prepared.experiment
+    experiment.assign(HolderMemory(1, OTHER, 1, "learner", "here", 1), 0.0)
+    identity = experiment.identity.memory(experiment.config_json)
+    return Remember(EXPERIMENT, RunMemory(FORMAT, identity, experiment.memory(0.0), 1), experiment.changes(0.0))
+
+
+def test_a_turn_waits_for_a_quick_disk_so_that_everybody_is_answered_in_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("remuda.coordinator.disk.disk.QUICK_S", HANG_S)
+    remember = _running(scene)
+    scene.disk.write([remember], [])
+    [journaled] = scene.disk.journaled()
+    assert journaled.experiment == EXPERIMENT
+    assert scene.disk.waits_for(EXPERIMENT) == 0
+
+
+def test_a_turn_waits_once_for_a_slow_disk_and_not_again_for_a_while(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remember, gate = _running(scene), threading.Event()
+    monkeypatch.setattr("remuda.coordinator.disk.disk.RunWriter.journal", lambda writer, turns: gate.wait(HANG_S))
+    monkeypatch.setattr("remuda.coordinator.disk.disk.QUICK_S", 0.001)
+    scene.disk.write([remember], [])
+    assert scene.disk.waits_for(EXPERIMENT) == 1
+    monkeypatch.setattr("remuda.coordinator.disk.disk.QUICK_S", 10 * HANG_S)
+    scene.disk.write([remember], [])
+    assert scene.disk.waits_for(EXPERIMENT) == 2, "it is busy: nobody waits"
+    gate.set()
+    until(lambda: scene.disk.journaled() and not scene.disk.waits_for(EXPERIMENT), "the disk answers")
+    gate.clear()
+    scene.disk.write([remember], [])
+    assert scene.disk.waits_for(EXPERIMENT) == 3, "it was slow a moment ago: nobody waits"
+    gate.set()
+    until(lambda: scene.disk.journaled() and not scene.disk.waits_for(EXPERIMENT), "the disk answers again")
+    scene.clock.now_s += SLOW_S + 0.1
+    scene.disk.write([remember], [])
+    assert [each.number for each in scene.disk.journaled()] == [4], "this turn has waited"
+
+
+def test_a_turn_does_not_wait_for_a_journal_that_is_broken(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(writer: object, turns: object) -> None:
+        raise ValueError("not to be written")
+
+    remember = _running(scene)
+    monkeypatch.setattr("remuda.coordinator.disk.disk.RunWriter.journal", fail)
+    monkeypatch.setattr("remuda.coordinator.disk.disk.QUICK_S", 10 * HANG_S)
+    scene.disk.write([remember], [])
+    [broken] = scene.disk.found()
+    assert isinstance(broken, RunBroken)
+    assert (broken.experiment, broken.reason) == (EXPERIMENT, "ValueError: not to be written")
+
+
+def test_queued_runs_hold_no_thread_and_no_file(scene: Scene) -> None:
+    before, open_before = {thread.name for thread in threading.enumerate()}, descriptors.open_now()
+    for number in range(20):
+        id = f"eeeeeeee-0000-4000-8000-{number:012d}"
+        run = scene.prepare(id, f"run{number}")
+        scene.say(id)
+        with pytest.raises(FileNotFoundError):
+            RunFolder(run.root).owner.stat()
+    until(lambda: not {thread.name for thread in threading.enumerate()} - before, "their threads are gone")
+    assert descriptors.open_now() <= open_before

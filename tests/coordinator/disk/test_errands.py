@@ -1,0 +1,47 @@
+"""Work in the background: in order where it belongs together, side by side where it does not, and bounded."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from remuda.coordinator.disk.errands import WAITING_AT_MOST, BusyError, Errands
+from remuda.tests.patience import HANG_S, until
+
+
+def test_calls_of_one_key_run_in_order_and_those_of_another_do_not_wait_for_them() -> None:
+    errands, gate, other = Errands(), threading.Event(), threading.Event()
+    done: list[int] = []
+    errands.put("slow", lambda: done.append(0 if gate.wait(HANG_S) else -1))
+    for number in (1, 2, 3):
+        errands.put("slow", lambda number=number: done.append(number))  # type: ignore[misc]
+    errands.put("quick", other.set)
+    assert other.wait(HANG_S)
+    assert done == []
+    gate.set()
+    until(lambda: len(done) == 4, "the slow ones")
+    assert done == [0, 1, 2, 3]
+
+
+def test_what_waits_is_bounded_and_refused_beyond_that() -> None:
+    errands, gate = Errands(), threading.Event()
+    done: list[int] = []
+    errands.put("slow", lambda: done.append(0 if gate.wait(HANG_S) else -1))
+    until(lambda: not errands.waiting("slow"), "the first one is under way")
+    for number in range(WAITING_AT_MOST):
+        errands.put("slow", lambda number=number: done.append(number))  # type: ignore[misc]
+    with pytest.raises(BusyError, match=f"{WAITING_AT_MOST} requests wait already"):
+        errands.put("slow", lambda: done.append(-1))
+    gate.set()
+    until(lambda: len(done) > WAITING_AT_MOST, "those that were taken")
+
+
+def test_a_key_has_a_thread_only_while_something_of_it_waits() -> None:
+    errands = Errands()
+    before = threading.active_count()
+    for _ in range(20):
+        ran = threading.Event()
+        errands.put("now and then", ran.set)
+        assert ran.wait(HANG_S)
+    until(lambda: threading.active_count() <= before, "the threads are gone")

@@ -1,0 +1,205 @@
+"""One run's writing: in order, journal first, tried again while a disk refuses, and nobody waits for it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import pytest
+
+from remuda.coordinator.disk.lane import HerdSay, Journaled, Lane, LaneBroken, Turn
+from remuda.coordinator.disk.run_folder import RunEffect
+from remuda.coordinator.effects import DeleteChunks, Remember, RewindCurves, Say
+from remuda.tests.patience import HANG_S
+
+ID = "eeeeeeee-0000-4000-8000-000000000001"
+
+
+def remember(number: int) -> Remember:
+    """The lane looks at nothing in it."""
+    return cast(Remember, number)
+
+
+@dataclass
+class Writer:
+    """Writes down what it is asked for; a gate that is shut is a disk that does not answer."""
+
+    done: list[object] = field(default_factory=list[object])
+    gate: threading.Event = field(default_factory=threading.Event)
+    error: Exception | None = None
+    called: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+
+    def journal(self, turns: Sequence[Remember]) -> None:
+        self._do(tuple(turns))
+
+    def carry_out(self, effect: RunEffect | HerdSay) -> None:
+        self._do(effect)
+
+    def confirm(self) -> None:
+        self._do("confirm")
+
+    def close(self) -> None:
+        self.done.append("close")
+
+    def _do(self, what: object) -> None:
+        self.called.release()
+        assert self.gate.wait(HANG_S)
+        if self.error is not None:
+            raise self.error
+        self.done.append(what)
+
+
+class Told:
+    """What a lane has told."""
+
+    def __init__(self) -> None:
+        self.all: list[Journaled | LaneBroken] = []
+        self._came = threading.Condition()
+
+    def __call__(self, told: Journaled | LaneBroken) -> None:
+        with self._came:
+            self.all.append(told)
+            self._came.notify_all()
+
+    def wait(self, count: int = 1) -> None:
+        with self._came:
+            assert self._came.wait_for(lambda: len(self.all) >= count, HANG_S)
+
+
+class Clock:
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@dataclass
+class Scene:
+    writer: Writer
+    told: Told
+    clock: Clock
+    lane: Lane
+
+    def rest(self) -> None:
+        self.lane.rest()
+        assert self.lane.join(self.clock.now_s + HANG_S)
+
+
+@pytest.fixture
+def scene() -> Generator[Scene]:
+    writer, told, clock = Writer(), Told(), Clock()
+    scene = Scene(writer, told, clock, Lane(ID, writer, told, clock))
+    yield scene
+    scene.lane.give_up()
+    writer.gate.set()
+    assert scene.lane.join(clock.now_s + HANG_S), "its thread is gone"
+
+
+DELETION, LINE = DeleteChunks(ID, ("a",)), Say(ID, "text")
+
+
+def test_a_turn_is_journaled_then_what_it_deletes_is_deleted_then_it_is_told_then_comes_the_rest(scene: Scene) -> None:
+    scene.writer.gate.set()
+    scene.lane.put(Turn(1, remember(1), [LINE, DELETION]))
+    scene.told.wait()
+    scene.rest()
+    assert scene.writer.done == [(1,), DELETION, LINE, "close"]
+    assert scene.told.all == [Journaled(ID, 1)]
+
+
+def test_curves_are_rewound_after_all_that_was_shown_before_and_before_the_learner_is_told_to_begin() -> None:
+    writer, clock = Writer(), Clock()
+    writer.gate.set()
+    lane = Lane(ID, writer, writer.done.append, clock)
+    rewound, after = RewindCurves(ID, 500), Say(ID, "after")
+    lane.put(Turn(1, remember(1), [LINE, rewound, after, DELETION]))
+    lane.rest()
+    assert lane.join(clock.now_s + HANG_S)
+    assert writer.done == [(1,), LINE, rewound, DELETION, Journaled(ID, 1), after, "close"]
+
+
+def test_turns_that_come_while_the_disk_is_busy_share_a_commit(scene: Scene) -> None:
+    scene.lane.put(Turn(1, remember(1), []))
+    assert scene.writer.called.acquire(timeout=HANG_S)
+    for number in (2, 3, 4):
+        scene.lane.put(Turn(number, remember(number), []))
+    scene.writer.gate.set()
+    scene.told.wait(2)
+    assert scene.writer.done == [(1,), (2, 3, 4)]
+    assert scene.told.all == [Journaled(ID, 1), Journaled(ID, 4)]
+
+
+def test_who_hands_over_waits_for_no_disk_and_sees_for_how_long_nothing_was_written(scene: Scene) -> None:
+    scene.lane.put(Turn(1, remember(1), []))
+    assert scene.writer.called.acquire(timeout=HANG_S)
+    scene.clock.now_s += 3.0
+    assert scene.lane.waits_for == 1
+    assert scene.lane.held_up_s(scene.clock.now_s) == 3.0
+    assert scene.lane.refusal is None, "a disk that does not answer says nothing"
+    scene.writer.gate.set()
+    scene.told.wait()
+    scene.lane.noted(1)
+    assert scene.lane.waits_for == 0
+
+
+def test_what_a_disk_refuses_is_tried_again_and_goes_on_where_it_was(scene: Scene) -> None:
+    scene.writer.error = OSError(28, "No space left on device")
+    scene.writer.gate.set()
+    scene.lane.put(Turn(1, remember(1), [LINE]))
+    for _ in range(3):
+        assert scene.writer.called.acquire(timeout=HANG_S)
+    assert scene.lane.refusal == "[Errno 28] No space left on device"
+    assert scene.told.all == []
+    scene.writer.error = None
+    scene.told.wait()
+    scene.rest()
+    assert scene.writer.done == [(1,), LINE, "close"]
+    assert scene.lane.refusal is None
+
+
+def test_what_is_no_refusal_breaks_the_lane_and_closes_the_files(scene: Scene) -> None:
+    scene.writer.error = OverflowError("int too large")
+    scene.writer.gate.set()
+    scene.lane.put(Turn(1, remember(1), []))
+    scene.told.wait()
+    [told] = scene.told.all
+    assert isinstance(told, LaneBroken)
+    assert told.reason == "OverflowError: int too large"
+    assert "Traceback" in told.traceback
+    assert scene.lane.join(scene.clock.now_s + HANG_S)
+    assert scene.writer.done == ["close"]
+
+
+def test_a_lane_that_rests_has_no_thread_and_goes_on_when_more_comes(scene: Scene) -> None:
+    scene.writer.gate.set()
+    for number in (1, 2):
+        scene.lane.put(Turn(number, remember(number), []))
+        scene.told.wait(number)
+        scene.rest()
+        assert scene.lane.rests
+    assert scene.writer.done == [(1,), "close", (2,), "close"]
+
+
+def test_what_is_given_up_is_left_undone_and_its_files_are_closed(scene: Scene) -> None:
+    scene.writer.error = OSError("no")
+    scene.writer.gate.set()
+    scene.lane.put(Turn(1, remember(1), [LINE]))
+    assert scene.writer.called.acquire(timeout=HANG_S)
+    scene.lane.give_up()
+    assert scene.lane.join(scene.clock.now_s + HANG_S)
+    assert scene.writer.done == ["close"]
+    assert scene.told.all == []
+
+
+def test_other_hosts_are_shown_now_and_then_that_the_run_is_in_hand(scene: Scene) -> None:
+    scene.writer.gate.set()
+    for number in (1, 2):
+        scene.lane.put(Turn(number, remember(number), []))
+        scene.told.wait(number)
+        scene.clock.now_s += 11.0
+    scene.lane.put(Turn(3, remember(3), []))
+    scene.told.wait(3)
+    scene.rest()
+    assert "confirm" in scene.writer.done

@@ -1,0 +1,101 @@
+"""What may be said only once a journal has it waits for that; everything else goes at once."""
+
+from __future__ import annotations
+
+import random
+
+from remuda.coordinator.disk.outbox import Outbox
+from remuda.coordinator.effects import Send
+from remuda.wire.envelope import Envelope
+from remuda.wire.messages import Ack
+
+
+class Scene:
+    """An outbox, what it has let go, and the turn that each run's journal has yet to take."""
+
+    def __init__(self) -> None:
+        self.sent: list[Send] = []
+        self.waiting: dict[str, int] = {}
+        self.outbox = Outbox(self.sent.append, lambda experiment: self.waiting.get(experiment, 0))
+
+    def put(self, number: int, after: str = "", *, peer: bytes = b"peer", again: bool = False) -> Send:
+        send = Send(peer, Envelope(number, 0, 1, Ack()), after, again)
+        self.outbox.put(send)
+        return send
+
+
+def test_what_no_journal_has_to_have_goes_at_once() -> None:
+    scene = Scene()
+    scene.waiting["a"] = 7
+    first, second = scene.put(1), scene.put(2, after="b")
+    assert scene.sent == [first, second]
+
+
+def test_what_a_journal_has_to_have_first_waits_for_that_turn_alone() -> None:
+    scene = Scene()
+    scene.waiting["a"] = 7
+    first = scene.put(1, after="a")
+    scene.waiting["a"] = 8
+    second = scene.put(2, after="a")
+    assert scene.sent == []
+    scene.outbox.journaled("a", 7)
+    assert scene.sent == [first]
+    scene.outbox.journaled("a", 8)
+    assert scene.sent == [first, second]
+    assert len(scene.outbox) == 0
+
+
+def test_one_run_s_journal_holds_up_no_other_run_s_messages() -> None:
+    scene = Scene()
+    scene.waiting |= {"a": 7, "b": 7}
+    scene.put(1, after="a")
+    second = scene.put(2, after="b")
+    scene.outbox.journaled("b", 7)
+    assert scene.sent == [second]
+
+
+def test_a_repetition_is_not_needed_while_anything_waits_for_the_same_peer() -> None:
+    """So what waits does not grow however often a peer repeats itself, and nothing gets around a journal."""
+    scene = Scene()
+    scene.waiting["a"] = 7
+    first = scene.put(1, after="a")
+    for _ in range(1_000):
+        scene.put(1, again=True)
+    other = scene.put(3, peer=b"another", again=True)
+    assert (scene.sent, len(scene.outbox)) == ([other], 1)
+    scene.outbox.journaled("a", 7)
+    again = scene.put(1, again=True)
+    assert scene.sent == [other, first, again]
+
+
+def test_what_waits_for_a_journal_that_is_given_up_is_never_said() -> None:
+    scene = Scene()
+    scene.waiting["a"] = 7
+    scene.put(1, after="a")
+    scene.outbox.drop("a")
+    scene.outbox.journaled("a", 7)
+    assert (scene.sent, len(scene.outbox)) == ([], 0)
+
+
+def test_whatever_the_order_nothing_is_said_before_its_journal_has_it_and_all_is_said_once() -> None:
+    draw = random.Random(5)
+    for _ in range(200):
+        scene = Scene()
+        journaled = dict.fromkeys("abc", 0)
+        waits: dict[int, tuple[str, int]] = {}
+        for turn in range(1, 30):
+            run = draw.choice("abc")
+            scene.waiting[run] = turn
+            scene.put(turn, after=run, peer=draw.choice([b"x", b"y"]))
+            waits[turn] = run, turn
+            if draw.random() < 0.5:
+                other = draw.choice("abc")
+                journaled[other] = max(journaled[other], scene.waiting.get(other, 0))
+                scene.waiting[other] = 0
+                scene.outbox.journaled(other, journaled[other])
+            for sent in scene.sent:
+                of, needs = waits[sent.envelope.id]
+                assert journaled[of] >= needs
+        for run in "abc":
+            scene.outbox.journaled(run, 30)
+        assert sorted(sent.envelope.id for sent in scene.sent) == list(range(1, 30))

@@ -1,0 +1,475 @@
+"""A lasting coordinator owns its runs folder and finds what the one before it had in hand."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from contextlib import closing
+from dataclasses import replace as altered
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from remuda.coordinator.disk import runs_folder
+from remuda.coordinator.disk.journal import JournalDamagedError, RunJournal
+from remuda.coordinator.disk.run_folders import RunBooks
+from remuda.coordinator.disk.runs_folder import HerdFolder
+from remuda.coordinator.effects import Asked, CloseRun, Emit, PrepareRun, Remember
+from remuda.coordinator.events import PreparedRun, TakenUp
+from remuda.coordinator.events import Recovered as BareRun
+from remuda.coordinator.experiment.experiment import Experiment
+from remuda.coordinator.experiment.finished import PastRun
+from remuda.coordinator.experiment.identity import Identity
+from remuda.coordinator.journaling import recollected
+from remuda.coordinator.snapshot import FORMAT, Changes, HolderMemory, LeaseMemory, ResultMemory, Rows, RunMemory
+from remuda.logbook.progress import ProgressRow
+from remuda.logbook.training_reports import BufferSampleReport
+from remuda.storage.checkpoint_index import CheckpointIndex
+from remuda.storage.existing_folder import OnExists
+from remuda.storage.ownership import FolderOwnedError
+from remuda.storage.run_folder import RunFolder
+from remuda.tests.buffer.chunks import WORKER
+from remuda.tests.coordinator.disk.writing import carry_out, journal
+from remuda.tests.logbook.event_reader import curves
+from remuda.tests.worker.leases import small_config
+from remuda.wire.messages import OVER, CheckpointRecord, ExperimentState, Submit
+
+FIRST, SECOND, OTHER = (f"eeeeeeee-0000-4000-8000-00000000000{number}" for number in (1, 2, 3))
+
+
+def submitted(books: RunBooks, experiment: str, name: str, on_exists: OnExists = "error") -> Remember:
+    """Make the run, as the service does, and return what it would journal."""
+    config = small_config()
+    submit = Submit(name, config.model_dump_json(), name, on_exists)
+    prepared = books.prepare(PrepareRun(Asked(b"client", 7), experiment, submit))
+    assert isinstance(prepared, PreparedRun)
+    identity = Identity(experiment, name, prepared.run_dir, prepared.policy_file, 0, 0)
+    memory = Experiment(identity, config, 0.0).memory(0.0)
+    return Remember(experiment, RunMemory(FORMAT, identity.memory(submit.config_json), memory, leases=7))
+
+
+def save(run: RunFolder) -> None:
+    """A checkpoint to resume from."""
+    path = run.checkpoint(0)
+    path.touch()
+    CheckpointIndex(run.ckpt).add(CheckpointRecord(0, 0, 0.0, None, path.name, "0" * 64, "2026-01-01T00:00:00+00:00"))
+
+
+def in_state(turn: Remember, state: ExperimentState) -> Remember:
+    turn = altered(turn, memory=replace(turn.memory, experiment=replace(turn.memory.experiment, state=state)))
+    if state not in OVER:
+        return turn
+    experiment = recollected(BareRun(turn.memory, (), None), 0.0).experiment
+    return altered(turn, last=PastRun(experiment.identity, experiment.status(0.0)).memory())
+
+
+def recover(runs: Path) -> list[TakenUp]:
+    """What the next coordinator takes up."""
+    return [found for found in all_found(runs) if isinstance(found, TakenUp)]
+
+
+def all_found(runs: Path) -> list[TakenUp | PastRun]:
+    """And what is over, or cannot be taken up."""
+    herd, books = HerdFolder(runs), RunBooks(runs)
+    found = everything(herd, books)
+    books.close()
+    herd.close()
+    return found
+
+
+def everything(herd: HerdFolder, books: RunBooks) -> list[TakenUp | PastRun]:
+    past, taken_up = herd.past(), [herd.take_up(run, books, 0.0) for run in herd.in_hand()]
+    return [*past, *(found for found in taken_up if found is not None)]
+
+
+def test_runs_are_found_again_in_order_with_their_journals(tmp_path: Path) -> None:
+    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
+    turns = [submitted(books, FIRST, "one"), submitted(books, SECOND, "two")]
+    for turn in turns:
+        herd.note(turn)
+        journal(books, turn)
+    books.close()
+    herd.close()
+    for _ in range(2):  # looking changes nothing
+        assert [run.memory for run in recover(tmp_path)] == [turn.memory for turn in turns]
+
+
+def drawn(train_iter: int) -> BufferSampleReport:
+    return BufferSampleReport(
+        train_iter=train_iter,
+        env_step=0,
+        sample_count=1,
+        use_avg=1.0,
+        use_max=1.0,
+        priority_avg=1.0,
+        priority_max=1.0,
+        priority_min=1.0,
+        staleness_avg=1.0,
+        staleness_max=1.0,
+    )
+
+
+@pytest.mark.parametrize("ready", [False, True])
+def test_curves_are_rewound_for_a_learner_that_begins_though_the_coordinator_died_before_it_did_so(
+    tmp_path: Path, ready: bool
+) -> None:
+    """They had come to update 900 when it was lost; another begins at 500. Once that is ready, it was done, and the
+    newest points are its own."""
+    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
+    turn = in_state(submitted(books, FIRST, "one"), "running")
+    known = turn.memory.experiment
+    holder = HolderMemory(7, WORKER, 1, "learner", "here", 1)
+    leases = replace(known.leases, leases=[LeaseMemory(holder, 0, 1, ready, draining=False, over=False)])
+    known = replace(known, leases=leases, supply=replace(known.supply, train_iter=500))
+    turn = altered(turn, memory=replace(turn.memory, experiment=known))
+    herd.note(turn)
+    journal(books, altered(turn, changes=Changes(lease=Rows(tuple(leases.leases)), whole=True)))
+    for train_iter in (400, 500, 600, 900):
+        carry_out(books, Emit(FIRST, drawn(train_iter)))
+    books.close()
+    herd.close()
+    [taken_up] = recover(tmp_path)
+    assert taken_up.memory.experiment.leases.leases == leases.leases
+    steps = [step for step, _ in curves(RunFolder(tmp_path / "one").buffer_tb)["buffer_iter/use_avg"]]
+    assert steps == ([400, 500, 600, 900] if ready else [400, 500])
+
+
+def test_a_run_that_is_over_costs_one_row_and_its_folder_is_not_looked_at(tmp_path: Path) -> None:
+    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
+    turn = in_state(submitted(books, FIRST, "one"), "running")
+    herd.note(turn)
+    journal(books, turn)
+    herd.note(in_state(turn, "finished"))
+    carry_out(books, CloseRun(FIRST, frozenset()))
+    books.close()
+    herd.close()
+    assert not (tmp_path / "one" / ".owner").exists(), "nobody has it in hand"
+    shutil.rmtree(tmp_path / "one")
+    for _ in range(2):
+        [found] = all_found(tmp_path)
+        assert isinstance(found, PastRun)
+        assert (found.identity.id, found.identity.run_dir) == (FIRST, str(tmp_path / "one"))
+        assert found.state == "finished"
+
+
+def test_the_runs_that_ended_last_are_shown_whenever_they_were_submitted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs_folder, "FINISHED_SHOWN", 1)
+    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
+    first, second = submitted(books, FIRST, "one"), submitted(books, SECOND, "two")
+    for turn in (first, second, in_state(second, "finished"), in_state(first, "finished")):
+        herd.note(turn)
+    assert [run.identity.id for run in herd.past()] == [FIRST]
+    books.close()
+    herd.close()
+
+
+def test_to_note_a_run_costs_as_much_after_a_year_as_in_the_beginning(tmp_path: Path) -> None:
+    """Each of them looked through the whole list for others in the same folder."""
+    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
+    turn = submitted(books, FIRST, "one")
+
+    def cost() -> int:
+        """In steps of SQLite's machine."""
+        steps: list[None] = []
+        herd._db.set_progress_handler(lambda: steps.append(None), 1)  # pyright: ignore[reportPrivateUsage]
+        herd.note(turn)
+        herd.note(in_state(turn, "finished"))
+        herd._db.set_progress_handler(None, 1)  # pyright: ignore[reportPrivateUsage]
+        return len(steps)
+
+    at_first = cost()
+    rows = [(f"{number}", f"/runs/{number}", 1, b"0" * 600) for number in range(2_000)]
+    herd._db.executemany("insert into run values (?, ?, ?, ?)", rows)  # pyright: ignore[reportPrivateUsage]
+    assert cost() < 2 * at_first
+    books.close()
+    herd.close()
+
+
+def test_a_run_whose_coordinator_died_between_its_journal_and_the_list_is_listed_as_over(tmp_path: Path) -> None:
+    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
+    turn = submitted(books, FIRST, "one")
+    herd.note(turn)
+    journal(books, in_state(turn, "finished"))
+    books.close()
+    herd.close()
+    for _ in range(2):
+        [found] = all_found(tmp_path)
+        assert isinstance(found, PastRun)
+        assert found.state == "finished"
+    herd = HerdFolder(tmp_path)
+    assert herd.in_hand() == []
+    herd.close()
+
+
+def test_a_list_of_an_older_version_is_gone_on_with(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "coordinator.sqlite")) as db:
+        db.execute("create table run (experiment text primary key, run_dir text, is_over integer not null default 0)")
+        db.execute("insert into run values ('old', '/old', 1)")
+        db.commit()
+    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
+    assert herd.past() == []
+    herd.note(submitted(books, FIRST, "one"))
+    herd.note(in_state(submitted(books, SECOND, "two"), "finished"))
+    assert [run.experiment for run in herd.in_hand()] == [FIRST]
+    assert [run.identity.id for run in herd.past()] == [SECOND]
+    books.close()
+    herd.close()
+
+
+def test_a_folder_that_was_resumed_is_taken_up_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By its newest life: the journal in it is that one's."""
+    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
+    first = in_state(submitted(books, FIRST, "one"), "finished")
+    herd.note(first)
+    journal(books, first)
+    other = submitted(books, OTHER, "other")
+    herd.note(other)
+    journal(books, other)
+    save(RunFolder(tmp_path / "one"))
+    carry_out(books, CloseRun(FIRST, frozenset()))
+    second = submitted(books, SECOND, "one", on_exists="resume")
+    herd.note(second)
+    journal(books, second)
+    books.close()
+    herd.close()
+    assert [run.memory.identity.id for run in recover(tmp_path)] == [OTHER, SECOND]
+    assert capsys.readouterr().err == ""
+    herd = HerdFolder(tmp_path)
+    herd.note(in_state(second, "finished"))
+    assert [run.experiment for run in herd.in_hand()] == [OTHER]
+    assert [run.identity.id for run in herd.past()] == [SECOND]
+    herd.close()
+
+
+def test_one_damaged_run_does_not_keep_the_others_away(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
+    for experiment, name in (FIRST, "one"), (SECOND, "two"):
+        turn = submitted(books, experiment, name)
+        herd.note(turn)
+        journal(books, turn)
+    books.close()
+    herd.close()
+    (tmp_path / "one" / "journal.sqlite").write_bytes(b"no database at all" * 100)
+    assert [run.memory.identity.name for run in recover(tmp_path)] == ["two"]
+    assert "one cannot be taken up: " in capsys.readouterr().err
+
+
+def test_what_was_journaled_in_the_last_moment_is_shown_once(tmp_path: Path) -> None:
+    """A row of progress.txt and an evaluation, whether or not they got there before the coordinator was killed; of one
+    that was not the best, too, index.json has what it gave."""
+    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
+    turn = submitted(books, FIRST, "one")
+    row = ProgressRow(epoch=0, env_step=0, test_returns=[3.0, 5.0], test_lengths=[3, 5], losses={}, wall_s=1.0)
+    run = RunFolder(tmp_path / "one")
+    save(run)
+    record = CheckpointIndex(run.ckpt).last
+    assert record is not None
+    experiment = turn.memory.experiment
+    judging = experiment.judging
+    commander = replace(judging.commander, last=ResultMemory(record, [3.0, 5.0], [3, 5], 0.5), last_record=record)
+    memory = replace(
+        experiment,
+        judging=replace(judging, commander=commander),
+        progress=replace(experiment.progress, epoch=1, given=[row]),
+    )
+    turn = in_state(altered(turn, memory=replace(turn.memory, experiment=memory)), "running")
+    herd.note(turn)
+    journal(books, turn)
+    books.close()  # killed: neither row nor point was written
+    herd.close()
+    for _ in range(3):
+        recover(tmp_path)
+        assert len(run.progress.read_text().splitlines()) == 2
+        assert curves(run.commander_tb)["evaluator_iter/reward_mean"] == [(0, 4.0)]
+        assert run.commander_log.read_text().count("=== Evaluation") == 1
+        assert [(each.train_iter, each.reward) for each in CheckpointIndex(run.ckpt).records] == [(0, 4.0)]
+        assert not run.best.exists()
+
+
+@pytest.mark.parametrize("on_exists", [None, "resume"])
+def test_the_checkpoint_that_an_interrupted_run_ends_with_is_listed_and_linked_all_the_same(
+    tmp_path: Path, on_exists: OnExists | None
+) -> None:
+    """Also where the coordinator was killed between its journal and index.json; whether it is started again, or the run
+    resumed."""
+    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
+    turn = submitted(books, FIRST, "one")
+    run = RunFolder(tmp_path / "one")
+    save(run)
+    run.checkpoint(5).touch()
+    record = CheckpointRecord(5, 9, 1.0, None, "iteration_5.pth.tar", "0" * 64, "2026-01-01T00:00:00+00:00")
+    experiment = turn.memory.experiment
+    judging = experiment.judging
+    commander = replace(judging.commander, last_record=record, end=("stopped", "asked to"), final_saved=True)
+    memory = replace(experiment, state="stopping", judging=replace(judging, commander=commander))
+    turn = altered(turn, memory=replace(turn.memory, experiment=memory))
+    herd.note(turn)
+    journal(books, turn)
+    books.close()
+    herd.close()
+    if on_exists is None:
+        recover(tmp_path)
+    else:
+        books = RunBooks(tmp_path)
+        submitted(books, SECOND, "one", on_exists)
+        books.close()
+    assert CheckpointIndex(run.ckpt).last == record
+    assert run.interrupt.samefile(run.checkpoint(5))
+
+
+def test_where_training_episodes_judge_no_evaluation_is_shown_that_there_never_was(tmp_path: Path) -> None:
+    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
+    turn = submitted(books, FIRST, "one")
+    run = RunFolder(tmp_path / "one")
+    save(run)
+    record = CheckpointIndex(run.ckpt).last
+    assert record is not None
+    experiment, config = turn.memory.experiment, small_config()
+    commander = replace(experiment.judging.commander, last=ResultMemory(record, [3.0], [3], 0.0), last_record=record)
+    config = config.model_copy(update={"evaluator": config.evaluator.model_copy(update={"episodes": 0})})
+    memory = replace(
+        turn.memory,
+        identity=replace(turn.memory.identity, config_json=config.model_dump_json()),
+        experiment=replace(experiment, judging=replace(experiment.judging, commander=commander)),
+    )
+    turn = in_state(altered(turn, memory=memory), "running")
+    herd.note(turn)
+    journal(books, turn)
+    books.close()
+    herd.close()
+    recover(tmp_path)
+    assert "=== Evaluation" not in run.commander_log.read_text()
+
+
+LOSSES = {
+    "the journal": "journal.sqlite is gone",
+    "what was in it": "journal.sqlite is empty",
+    "its first page": "journal.sqlite is damaged: file is not a database",
+    "its middle": "journal.sqlite is damaged: ",
+    "index.json": "index.json is damaged",
+    "the folder": "one is gone",
+}
+
+
+@pytest.mark.parametrize(("loss", "reason"), LOSSES.items())
+def test_a_run_whose_journal_is_lost_is_said_to_have_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], loss: str, reason: str
+) -> None:
+    """With the counters of its last checkpoint, and what to do; nobody has it in hand, and looking changes nothing."""
+    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
+    turn = in_state(submitted(books, FIRST, "one"), "running")
+    herd.note(turn)
+    journal(books, turn)
+    run = RunFolder(tmp_path / "one")
+    save(run)
+    books.close()
+    herd.close()
+    run.owner.write_text("process 1 on another\n")  # as a killed coordinator leaves it
+    os.utime(run.owner, (0, 0))
+    lose(run, loss)
+    for _ in range(2):
+        [lost] = all_found(tmp_path)
+        assert isinstance(lost, PastRun)
+        status = lost.status(0.0)
+        assert (status.id, status.state) == (FIRST, "failed")
+        assert status.name == ("one" if loss == "the folder" else "small")
+        assert status.reason is not None
+        assert reason in status.reason
+        assert status.reason in capsys.readouterr().err
+        resumable = loss not in ("index.json", "the folder")
+        assert ("`remuda submit --resume` goes on from iteration_0.pth.tar" in status.reason) == resumable
+        assert not run.owner.exists()
+    assert run.root.exists() == (loss != "the folder")
+
+
+def lose(run: RunFolder, loss: str) -> None:
+    match loss:
+        case "the journal":
+            run.journal.unlink()
+        case "what was in it":
+            run.journal.write_bytes(b"")
+        case "its first page":
+            run.journal.write_bytes(b"no database at all" * 1_000)
+        case "its middle":
+            content = run.journal.read_bytes()
+            run.journal.write_bytes(content[:4_096] + b"\xff" * (len(content) - 4_096))
+        case "index.json":
+            run.index.write_text("{")
+        case _:
+            shutil.rmtree(run.root)
+
+
+def test_each_start_has_a_higher_epoch_and_knows_where_the_last_one_listened(tmp_path: Path) -> None:
+    epochs: list[int] = []
+    for port in range(3):
+        herd = HerdFolder(tmp_path)
+        assert herd.last_address == (f"tcp://127.0.0.1:{port - 1}" if port else None)
+        epochs.append(herd.begin(f"tcp://127.0.0.1:{port}"))
+        herd.close()
+    assert epochs == [1, 2, 3]
+
+
+def test_a_damaged_list_is_said_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "coordinator.sqlite").write_bytes(b"no database at all" * 1_000)
+    for _ in range(2):
+        with pytest.raises(JournalDamagedError, match=r"coordinator\.sqlite is damaged: .*; move it away, and go on"):
+            HerdFolder(tmp_path)
+    assert not (tmp_path / ".coordinator").exists(), "the folder is free"
+    (tmp_path / "coordinator.sqlite").unlink()
+    HerdFolder(tmp_path).close()
+
+
+@pytest.mark.parametrize("page", ["of the addresses", "of the runs"])
+def test_damage_within_the_list_is_said_as_well(tmp_path: Path, page: str) -> None:
+    """Opening it does not read all of it."""
+    herd = HerdFolder(tmp_path)
+    herd.begin("tcp://127.0.0.1:1")
+    herd.close()
+    path = tmp_path / "coordinator.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        [(root,)] = db.execute(
+            "select rootpage from sqlite_master where name = ?", ("start" if page == "of the addresses" else "run",)
+        )
+    content = bytearray(path.read_bytes())
+    content[(root - 1) * 4_096 : root * 4_096] = b"\xff" * 4_096
+    path.write_bytes(content)
+    with pytest.raises(JournalDamagedError, match=r"coordinator\.sqlite is damaged: .*; move it away, and go on"):
+        HerdFolder(tmp_path)
+    assert not (tmp_path / ".coordinator").exists(), "the folder is free"
+
+
+def test_two_coordinators_cannot_own_one_runs_folder(tmp_path: Path) -> None:
+    first = HerdFolder(tmp_path)
+    with pytest.raises(FolderOwnedError, match=rf"{tmp_path} belongs to process \d+ on"):
+        HerdFolder(tmp_path)
+    first.close()
+    HerdFolder(tmp_path).close()
+
+
+def test_a_run_in_another_coordinators_hands_is_not_taken_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
+    turn = in_state(submitted(books, FIRST, "one"), "running")
+    herd.note(turn)
+    journal(books, turn)
+    herd.close()  # the folder is free, the run is not
+    assert all_found(tmp_path) == []
+    assert "which is alive" in capsys.readouterr().err
+    books.close()
+
+
+def test_a_run_that_was_journaled_and_not_listed_yet_is_begun_again_by_its_submission(tmp_path: Path) -> None:
+    dying = RunBooks(tmp_path)
+    journal(dying, submitted(dying, FIRST, "one"))
+    dying.close()
+    books = RunBooks(tmp_path)
+    submitted(books, FIRST, "one")
+    books.close()
+    begun = RunJournal(RunFolder(tmp_path / "one").journal)
+    assert begun.read() is None, "nobody was told of it"
+    begun.close()

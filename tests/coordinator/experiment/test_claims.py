@@ -1,0 +1,275 @@
+"""What a worker says is believed of its own lease alone, and only where it can be true."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from remuda.buffer.chunk import chunk_name
+from remuda.coordinator import effects as fx
+from remuda.coordinator.events import Received
+from remuda.coordinator.experiment.claims import NOBODY, Speaker, speaker_at
+from remuda.coordinator.experiment.experiment import Experiment
+from remuda.coordinator.replay.credit import ANNOUNCED_AHEAD
+from remuda.tests.coordinator.configs import config, short_config
+from remuda.tests.coordinator.simulation import Worker, World
+from remuda.wire.channel import Channel
+from remuda.wire.messages import (
+    AnyMessage,
+    BatchRequest,
+    CheckpointRecord,
+    CheckpointSaved,
+    ChunkAccepted,
+    ChunkId,
+    ChunkMeta,
+    ChunkReady,
+    ChunkUnreadable,
+    Drained,
+    EvaluationDone,
+    LearnerReport,
+    PolicyPublished,
+    PolicyRef,
+    Role,
+    WorkerFailed,
+)
+from remuda.wire.sockets import worker_identity
+
+STRANGER = "99999999-9999-4999-8999-999999999999"
+CONNECTIONS = count(1)
+
+
+def busy_world() -> World:
+    """In the middle of its work: two collectors, a learner and an evaluator."""
+    world = World(config(collector={"count": 2, "chunk_env_steps": 64}, stop={"max_env_steps": 1_000_000}))
+    world.herd(collectors=2)
+    world.submit()
+    while world.experiment().train_iter < 100 if world.status().experiments else True:
+        world.step()
+    return world
+
+
+def of(world: World, role: Role, position: int = 0) -> Worker:
+    return [worker for worker in world.workers.values() if worker.role == role][position]
+
+
+def say(world: World, peer: bytes, message: AnyMessage) -> list[AnyMessage]:
+    """Says it over a connection that has said nothing before; returns what the coordinator answers."""
+    effects = world.coordinator.handle(Received(peer, Channel().post(message, world.now_s)), world.now_s)
+    world.apply([effect for effect in effects if not isinstance(effect, fx.Send)])
+    return [effect.envelope.message for effect in effects if isinstance(effect, fx.Send) and effect.peer == peer]
+
+
+def said_by(world: World, worker: Worker, message: AnyMessage) -> None:
+    """The worker itself says it, in the middle of all else."""
+    worker.say(message)
+    for _ in range(3):
+        world.step()
+
+
+def unknown_peer(uuid: str = STRANGER, incarnation: int = 1) -> bytes:
+    return worker_identity(uuid, incarnation, "x", next(CONNECTIONS))
+
+
+def chunk_of(uuid: str, incarnation: int = 1, sequence: int = 500, **changes: object) -> ChunkMeta:
+    chunk = ChunkId(uuid, incarnation, sequence)
+    meta = ChunkMeta(chunk, chunk_name(chunk), 8, 8, 800, 0, PolicyRef(), 0.1, [], [])
+    return replace(meta, **changes)
+
+
+def test_who_speaks_is_read_off_the_identity_of_the_connection() -> None:
+    assert speaker_at(worker_identity(STRANGER, 7, "p", 0)) == Speaker(STRANGER, 7)
+    for peer in (b"", b"client:" + STRANGER.encode(), b"x" * 36 + b":no:p:0", b"\xff" * 36 + b":1:p:0", b"a:1"):
+        assert speaker_at(peer) == NOBODY
+
+
+# --- whose lease ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("registered", [False, True])
+def test_a_chunk_of_somebody_else_counts_for_nothing_and_ends_nobody(registered: bool) -> None:
+    """A stranger announced 2^53 steps under a lease that it knew, and the run was over."""
+    world = busy_world()
+    stranger = world.add("collector", 77) if registered else None
+    world.step()
+    peer = unknown_peer() if stranger is None else stranger.peer
+    lease, before = of(world, "collector").lease, world.experiment()
+    meta = chunk_of(STRANGER if stranger is None else stranger.uuid, env_steps=2**53, rows=1)
+    if stranger is None:
+        [answer, *_] = say(world, peer, ChunkReady(lease, meta))
+        assert isinstance(answer, ChunkAccepted)
+        assert answer.rejected is not None
+    else:
+        said_by(world, stranger, ChunkReady(lease, meta))
+        assert stranger.refused == "dismissed"
+    assert world.experiment().state == "running"
+    assert world.experiment().env_step <= before.env_step + 1_000
+    assert of(world, "collector").lease == lease, "who has the lease keeps it"
+
+
+def test_no_chunk_may_name_the_file_of_another() -> None:
+    """A chunk that was refused had its file deleted, whoever's that was."""
+    world = busy_world()
+    own, other = of(world, "collector", 0), of(world, "collector", 1)
+    victim = world.write_chunk(other, PolicyRef()).file
+    said_by(world, own, ChunkReady(own.lease, chunk_of(own.uuid, own.incarnation, file=victim, rows=10**9)))
+    assert victim in world.disk
+    assert own.refused == "dismissed"
+    assert other.alive
+    assert world.experiment().state == "running"
+
+
+def test_a_late_chunk_counts_only_for_the_worker_that_had_the_lease() -> None:
+    world = busy_world()
+    lost = of(world, "collector")
+    lease, meta = lost.lease, world.write_chunk(lost, PolicyRef())
+    world.kill(lost)
+    while any(worker.uuid == lost.uuid for worker in world.coordinator.registry):
+        world.step()
+    for peer in (unknown_peer(), unknown_peer(lost.uuid, lost.incarnation + 1)):
+        [answer, *_] = say(world, peer, ChunkReady(lease, meta))
+        assert isinstance(answer, ChunkAccepted)
+        assert answer.rejected == "it is not a chunk of the worker that had this lease"
+    huge = chunk_of(lost.uuid, lost.incarnation, 900, env_steps=2**31)
+    [answer, *_] = say(world, unknown_peer(lost.uuid, lost.incarnation), ChunkReady(lease, huge))
+    assert isinstance(answer, ChunkAccepted)
+    assert answer.rejected is not None
+    before = world.experiment().env_step
+    [answer, *_] = say(world, unknown_peer(lost.uuid, lost.incarnation), ChunkReady(lease, meta))
+    assert isinstance(answer, ChunkAccepted)
+    assert answer.rejected is None
+    assert world.experiment().env_step == before + meta.env_steps
+
+
+def test_a_worker_whose_lease_is_over_counts_no_more_than_it_was_granted() -> None:
+    """It could announce chunk after chunk, until the run's budget was used up."""
+    world = busy_world()
+    lost = of(world, "collector")
+    lease = lost.lease
+    world.kill(lost)
+    while any(worker.uuid == lost.uuid for worker in world.coordinator.registry):
+        world.step()
+    answers: list[str | None] = []
+    for number in range(2 * ANNOUNCED_AHEAD):
+        meta = chunk_of(lost.uuid, lost.incarnation, 900 + number, rows=64, env_steps=64)
+        [answer, *_] = say(world, unknown_peer(lost.uuid, lost.incarnation), ChunkReady(lease, meta))
+        assert isinstance(answer, ChunkAccepted)
+        answers.append(answer.rejected)
+    counted = answers.count(None)
+    assert 0 < counted < 2 * ANNOUNCED_AHEAD
+    assert all(why is not None and "far beyond its credit" in why for why in answers[counted:])
+
+
+def test_nobody_fails_in_the_name_of_another() -> None:
+    """Five such words ended a run."""
+    world = busy_world()
+    lease = of(world, "learner").lease
+    for _ in range(20):
+        assert len(say(world, unknown_peer(), WorkerFailed(lease, "dismissed: no", "nowhere"))) == 1  # an Ack
+    assert of(world, "learner").lease == lease
+    assert world.experiment().state == "running"
+
+
+@pytest.mark.parametrize("hung", [True, False])
+def test_a_worker_that_was_given_up_counts_as_a_failure_where_it_hung_whatever_its_text(hung: bool) -> None:
+    world = busy_world()
+    lost = of(world, "collector")
+    lease = lost.lease
+    world.kill(lost)
+    while any(worker.uuid == lost.uuid for worker in world.coordinator.registry):
+        world.step()
+    failed = WorkerFailed(lease, "dismissed: no", "in env.step", hung=hung)
+    say(world, unknown_peer(lost.uuid, lost.incarnation), failed)
+    [experiment] = world.coordinator.experiments
+    assert isinstance(experiment, Experiment)
+    assert experiment.memory(world.now_s).failures == int(hung)
+
+
+def test_a_failure_that_is_said_again_is_one_failure() -> None:
+    world = busy_world()
+    collector = of(world, "collector")
+    lease = collector.lease
+    for _ in range(20):
+        collector.say(WorkerFailed(lease, "no", "nowhere"))
+    for _ in range(200):
+        world.step()
+    assert sum("failure of collector" in text for _, text in world.said) == 1
+    assert world.experiment().state == "running"
+
+
+# --- what cannot be ---------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Lie:
+    role: Role
+    of: Callable[[World, Worker], AnyMessage]
+
+
+def request(world: World, worker: Worker, **changes: object) -> BatchRequest:
+    plan = world.plan
+    rows, errors = np.empty(0, np.int64), np.empty(0, np.float32)
+    said = BatchRequest(worker.lease, 1, 1, plan.batches_per_request, plan.rows_per_update, 0, 0, rows, errors)
+    return replace(said, **changes)
+
+
+def saved(worker: Worker, **changes: object) -> CheckpointSaved:
+    record = CheckpointRecord(7, 0, 1.0, None, "iteration_7.pth.tar", "0" * 64, "now")
+    return CheckpointSaved(worker.lease, 1, "final", replace(record, **changes))
+
+
+LIES = {
+    "rows never told of": Lie("learner", lambda w, me: request(w, me, loaded_row=2**53)),
+    "a request far ahead": Lie("learner", lambda w, me: request(w, me, request=2**50, oldest=2**50)),
+    "all batches in the world": Lie("learner", lambda w, me: request(w, me, batches=4_096, batch_size=1_000_000)),
+    "another epoch": Lie("learner", lambda w, me: PolicyPublished(me.lease, PolicyRef(2**53, 1, 1))),
+    "another's checkpoint": Lie("learner", lambda w, me: saved(me, file="iteration_0.pth.tar")),
+    "a checkpoint of steps to come": Lie("learner", lambda w, me: saved(me, env_step=2**53)),
+    "a learner's word from a collector": Lie("collector", lambda w, me: LearnerReport(me.lease, 2**53, {})),
+    "loaded rows from a collector": Lie("collector", lambda w, me: request(w, me, loaded_row=2**53)),
+    "an unreadable file from an evaluator": Lie("evaluator", lambda w, me: ChunkUnreadable(me.lease, "x", "no")),
+    "an evaluation by a learner": Lie("learner", lambda w, me: EvaluationDone(me.lease, 1, 0, [1e9], [1], 0.1)),
+    "steps beyond a chunk": Lie(
+        "collector", lambda w, me: ChunkReady(me.lease, chunk_of(me.uuid, me.incarnation, env_steps=2**53))
+    ),
+    "the end of the run": Lie("collector", lambda w, me: WorkerFailed(me.lease, "no", "nowhere", hopeless=True)),
+    "the learner's lease": Lie("collector", lambda w, me: request(w, of(w, "learner"), loaded_row=2**53)),
+    "an end of the learner's lease": Lie("collector", lambda w, me: Drained(of(w, "learner").lease)),
+}
+
+
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
+def test_who_says_what_cannot_be_loses_its_lease_and_nobody_else_does(lie: Lie) -> None:
+    world = busy_world()
+    liar = of(world, lie.role)
+    others = {worker.uuid: worker.lease for worker in world.workers.values() if worker is not liar}
+    said_by(world, liar, lie.of(world, liar))
+    assert liar.refused == "dismissed"
+    assert {worker.uuid: worker.lease for worker in world.workers.values() if worker is not liar} == others
+    assert world.experiment().state == "running"
+    assert any("is not believed" in text for _, text in world.said)
+    world.restart(liar)
+    before = world.experiment().env_step
+    for _ in range(60):
+        world.step()
+    assert world.experiment().env_step > before, "another takes its place, and the run goes on"
+
+
+def test_a_collector_cannot_run_far_ahead_of_its_credit() -> None:
+    world = World(short_config(buffer={"samples_per_insert": 1.0, "min_rows": 32}, stop={"max_env_steps": 1_000_000}))
+    world.updates_per_step = 0
+    world.herd(collectors=1)
+    world.submit()
+    for _ in range(100):
+        world.step()
+    liar = of(world, "collector")
+    for _ in range(200):
+        liar.say(ChunkReady(liar.lease, world.write_chunk(liar, PolicyRef())))
+    for _ in range(5):
+        world.step()
+    assert liar.refused == "dismissed"
+    assert world.experiment().state == "running"

@@ -1,0 +1,139 @@
+"""Deaths under a lease: a run that kills its workers fails, and one that loses a worker now and then does not."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from remuda.coordinator.experiment.deaths import GOOD_LEASE_S, Deaths
+from remuda.coordinator.experiment.failures import FAILURES_IN_A_ROW, LEAST_S
+from remuda.tests.coordinator.configs import config
+from remuda.tests.coordinator.simulation import CollectorWork, Worker, World
+
+ABORTED = "signal 6 (SIGABRT)"
+
+
+class Leases:
+    """Leases of one role, one after the other."""
+
+    def __init__(self) -> None:
+        self.deaths, self.now_s, self.number = Deaths(), 0.0, 0
+
+    def live(self, seconds: float, *, how: str = ABORTED, worker: str = "w") -> str | None:
+        """A lease whose worker hands in work every second and then dies; whether that is the end."""
+        self.number += 1
+        self.deaths.begun(self.number)
+        self.deaths.ready(self.number, self.now_s)
+        for _ in range(int(seconds)):
+            self.now_s += 1.0
+            self.deaths.worked(self.number, "collector", self.now_s)
+        self.now_s += 1.0
+        self.deaths.died(self.number, "collector", worker, how, self.now_s)
+        self.now_s += 1.0
+        return self.deaths.hopeless(self.now_s)
+
+
+def test_work_of_short_lives_does_not_excuse_their_deaths() -> None:
+    leases = Leases()
+    ends = [leases.live(5.0) for _ in range(FAILURES_IN_A_ROW)]
+    assert ends[:-1] == [None] * (FAILURES_IN_A_ROW - 1)
+    assert ends[-1] is not None
+    assert (
+        f"5 deaths of collectors in a row, none of which had worked for 30 s; the last: {ABORTED} (5 times)" in ends[-1]
+    )
+
+
+def test_a_week_in_which_a_worker_is_lost_every_few_minutes_is_no_failure() -> None:
+    leases, chance = Leases(), random.Random(1)
+    while leases.now_s < 7 * 24 * 3_600:
+        assert leases.live(chance.uniform(0.0, 600.0)) is None
+
+
+def test_deaths_on_one_bad_machine_do_not_count_while_others_of_the_role_work() -> None:
+    leases = Leases()
+    leases.deaths.begun(999)
+    leases.deaths.ready(999, -GOOD_LEASE_S)
+    for _ in range(3 * FAILURES_IN_A_ROW):
+        assert leases.live(2.0) is None
+        leases.deaths.worked(999, "collector", leases.now_s)
+
+
+def test_many_that_die_at_the_same_moment_may_have_one_passing_cause() -> None:
+    deaths = Deaths()
+    for lease in range(64):
+        deaths.begun(lease)
+        deaths.died(lease, "collector", f"w{lease}", ABORTED, 100.0)
+    assert deaths.hopeless(100.0) is None
+    assert deaths.rest_s(100.0) == LEAST_S
+    deaths.begun(64)
+    deaths.died(64, "collector", "w64", ABORTED, 100.0 + LEAST_S)
+    assert deaths.hopeless(100.0 + LEAST_S) is not None
+
+
+def test_a_worker_that_was_lost_may_say_later_how_it_ended() -> None:
+    leases = Leases()
+    for number in range(FAILURES_IN_A_ROW - 1):
+        leases.live(1.0, how="lost, silent for 10.1 s", worker=f"w{number}")
+        leases.deaths.explained(f"w{number}", ABORTED)
+    end = leases.live(1.0, how="lost, silent for 10.2 s")
+    assert end is not None
+    assert f"{ABORTED} (4 times), lost, silent for 10.2 s" in end
+
+
+def test_it_comes_back_over_a_restart() -> None:
+    leases, after = Leases(), Deaths()
+    for _ in range(FAILURES_IN_A_ROW - 1):
+        leases.live(1.0)
+    after.remember(leases.deaths.memory(leases.now_s), 0.0)
+    after.begun(77)
+    after.died(77, "collector", "w", ABORTED, 1.0)
+    assert after.hopeless(1.0) is not None
+
+
+def test_a_lease_that_was_taken_up_and_whose_worker_died_with_the_coordinator_does_not_count() -> None:
+    deaths = Deaths()
+    for lease in range(FAILURES_IN_A_ROW):
+        deaths.taken_up(lease, 0.0)
+    for lease in range(FAILURES_IN_A_ROW):
+        deaths.died(lease, "collector", "w", "lost", 10.0 + lease)
+    assert deaths.hopeless(20.0) is None
+
+
+def collector_of(world: World) -> Worker:
+    return next(worker for worker in world.workers.values() if worker.role == "collector")
+
+
+def let_it_abort(world: World, pause_s: float) -> None:
+    """The collector dies again and again, each time with chunks handed in; its nanny sees how and starts it again."""
+    dead_until_s: float | None = None
+    for _ in range(4_000):
+        world.step()
+        worker = collector_of(world)
+        if dead_until_s is not None and world.now_s >= dead_until_s:
+            world.restart(worker, former_exit=ABORTED)
+            dead_until_s = None
+        elif worker.alive and isinstance(worker.work, CollectorWork) and worker.work.taken > 300:
+            world.kill(worker)
+            dead_until_s = world.now_s + pause_s
+        if world.experiment().state == "failed":
+            return
+
+
+@pytest.mark.parametrize("pause_s", [1.0, 15.0], ids=["started again at once", "lost first"])
+def test_a_run_whose_environment_aborts_fails_and_the_next_one_is_served(pause_s: float) -> None:
+    """It hands in chunks in each of its lives, and is learned from."""
+    world = World(config(collector={"count": 1}, stop={"max_env_steps": 10**9}))
+    world.herd(collectors=1)
+    world.submit("bad")
+    let_it_abort(world, pause_s)
+    status = world.experiment()
+    assert status.state == "failed", status
+    assert f"{ABORTED} (" in (status.reason or "")
+    assert status.env_step > 1_000
+    assert status.train_iter > 0
+    world.config = config(collector={"count": 1}, stop={"max_env_steps": 1_200})
+    world.submit("good")
+    world.restart(collector_of(world))
+    world.run()
+    assert world.experiment(1).state == "finished"

@@ -1,0 +1,232 @@
+"""How a run ends: stage by stage, each with time of its own, whoever does not answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from remuda.coordinator.experiment.ending import LONGEST_S, REPLACEMENT_S, STOPPED_S
+from remuda.coordinator.experiment.failures import FAILURES_IN_A_ROW
+from remuda.tests.coordinator.configs import config
+from remuda.tests.coordinator.experiment.test_failures import fail
+from remuda.tests.coordinator.simulation import STEP_S, WORK, EvaluatorWork, Worker, World
+from remuda.wire.messages import AnyMessage, Evaluate, ExperimentStatus, Role, Shutdown, StopExperiment
+
+SAVE_S = 100.0
+"""What saving may take."""
+
+
+def at_its_end(role: Role, *, deaf: bool, **sections: object) -> tuple[World, Worker]:
+    """A run that has just been ended, and a worker of it that is deaf, or plays its last evaluation for ever."""
+    stop = {"max_env_steps": 1_500} if role == "evaluator" else {"max_wall_s": 5.0}
+    world = World(config(**{"stop": stop, "limits": {"save_s": SAVE_S}, **sections}))
+    world.herd(collectors=2)
+    world.submit()
+    world.step()
+    while world.experiment().env_step < 1_000:
+        world.step()
+    worker = next(worker for worker in world.workers.values() if worker.role == role)
+    while world.experiment().state != "stopping":
+        world.step()
+        worker.deaf = deaf
+    if isinstance(worker.work, EvaluatorWork):
+        worker.work.plays_on = True
+    return world, worker
+
+
+def ended(world: World) -> tuple[ExperimentStatus, float]:
+    """How it came out, and how long that took from now."""
+    began_s = world.now_s
+    world.run(2 * sum(LONGEST_S.values()) + SAVE_S)
+    return world.experiment(), world.now_s - began_s
+
+
+def told(world: World, part: str) -> list[str]:
+    return [text for _, text in world.said if part in text]
+
+
+def test_a_collector_that_does_not_let_go_costs_its_minute_and_nothing_else() -> None:
+    world, deaf = at_its_end("collector", deaf=True)
+    status, took_s = ended(world)
+    assert status.state == "finished"
+    assert took_s == pytest.approx(LONGEST_S["draining"], abs=20 * STEP_S)
+    [dismissed] = told(world, "is dismissed")
+    assert deaf.uuid in dismissed
+    assert max(world.records) == status.train_iter, "the last checkpoint is of the last update"
+    assert status.train_iter in world.rewards, "and it is judged"
+    assert told(world, "could not be had") == []
+    assert status.env_step == world.unique_env_steps()
+
+
+def test_a_learner_that_does_not_save_is_waited_for_as_long_as_saving_may_take_and_then_dismissed() -> None:
+    world, deaf = at_its_end("learner", deaf=True)
+    status, took_s = ended(world)
+    assert status.state == "finished"
+    assert took_s == pytest.approx(LONGEST_S["settling"] + SAVE_S + LONGEST_S["releasing"], abs=20 * STEP_S)
+    assert len(told(world, "the last checkpoint or its evaluation could not be had")) == 1
+    [dismissed] = told(world, "is dismissed")
+    assert deaf.uuid in dismissed
+
+
+def test_an_evaluator_that_plays_for_ever_is_waited_for_as_long_and_lets_go_when_asked_to() -> None:
+    world, _ = at_its_end("evaluator", deaf=False)
+    status, took_s = ended(world)
+    assert status.state == "finished"
+    assert took_s == pytest.approx(LONGEST_S["settling"], abs=20 * STEP_S)
+    assert max(world.records) == status.train_iter
+    assert status.train_iter not in world.rewards
+    assert len(told(world, "the last checkpoint or its evaluation could not be had")) == 1
+    assert told(world, "is dismissed") == []
+
+
+def until_nobody_plays(world: World) -> None:
+    while world.experiment().waiting_for != "waits for 1 evaluator (0 free)":
+        world.step()
+
+
+@pytest.mark.parametrize(("max_wall_s", "longer_s"), [(5.0, 5.0), (80.0, 8.0)])
+def test_the_last_evaluation_takes_little_longer_than_the_run_may(max_wall_s: float, longer_s: float) -> None:
+    world, _ = at_its_end("evaluator", deaf=False, stop={"max_wall_s": max_wall_s})
+    status, took_s = ended(world)
+    assert (status.state, status.reason) == ("finished", "max_wall_s")
+    assert took_s == pytest.approx(longer_s, abs=20 * STEP_S)
+    assert max(world.records) == status.train_iter
+    file = f"iteration_{status.train_iter}.pth.tar"
+    assert told(world, f"waits for the evaluation of {file}")
+    assert len(told(world, f"the evaluation of {file} is given up: stop.max_wall_s is over")) == 1
+    assert all(not worker.lease for worker in world.workers.values())
+
+
+def test_who_asks_a_run_to_end_waits_little_for_its_last_evaluation() -> None:
+    world = World(config(stop={"max_env_steps": 10**6}))
+    world.herd(collectors=2)
+    world.submit()
+    world.step()
+    while world.experiment().env_step < 1_000:
+        world.step()
+    [worker] = [worker for worker in world.workers.values() if worker.role == "evaluator"]
+    assert isinstance(worker.work, EvaluatorWork)
+    worker.work.plays_on = True
+    while world.experiment().env_step < 2_000:
+        world.step()
+    world.ask(StopExperiment(world.experiment().id))
+    status, took_s = ended(world)
+    assert status.state == "stopped"
+    assert took_s < STOPPED_S + 40 * STEP_S
+    assert len(told(world, "is given up: somebody waits")) == 1
+
+
+def test_it_says_that_it_waits_for_the_last_evaluation() -> None:
+    world, _ = at_its_end("evaluator", deaf=False)
+    for _ in range(100):
+        world.step()
+    last = max(world.records)
+    assert world.experiment().waiting_for == f"waits for the evaluation of iteration_{last}.pth.tar"
+
+
+@pytest.mark.parametrize("coordinator_dies", [False, True])
+def test_an_evaluator_that_dies_in_the_last_evaluation_is_replaced(coordinator_dies: bool) -> None:
+    world, dead = at_its_end("evaluator", deaf=False)
+    world.kill(dead)
+    until_nobody_plays(world)
+    began_s = world.now_s
+    if coordinator_dies:
+        world.crash()
+        until_nobody_plays(world)
+    assert world.experiment().state == "stopping"
+    world.add("evaluator", 7)
+    status, _ = ended(world)
+    assert status.state == "finished"
+    assert status.train_iter in world.rewards
+    assert told(world, "could not be had") == []
+    assert world.now_s - began_s < REPLACEMENT_S
+    assert all(not worker.lease for worker in world.workers.values() if worker.alive)
+
+
+def test_one_that_always_fails_is_tried_again_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, failing = at_its_end("evaluator", deaf=False)
+    failures: list[Worker] = []
+
+    class Fails(EvaluatorWork):
+        def handle(self, message: AnyMessage) -> None:
+            if isinstance(message, Evaluate):
+                failures.append(self.worker)
+                fail(self.worker)
+
+    monkeypatch.setitem(WORK, "evaluator", Fails)
+    world.restart(failing)
+    status, _ = ended(world)
+    assert status.state == "finished"
+    assert len(failures) == FAILURES_IN_A_ROW
+    assert max(world.records) == status.train_iter
+
+
+def test_another_evaluator_is_waited_for_so_long_and_no_longer() -> None:
+    world, dead = at_its_end("evaluator", deaf=False)
+    world.kill(dead)
+    status, took_s = ended(world)
+    assert status.state == "finished"
+    assert took_s == pytest.approx(REPLACEMENT_S + world.limits.lost_after_s, abs=20 * STEP_S)
+    assert max(world.records) == status.train_iter
+    assert status.train_iter not in world.rewards
+    assert len(told(world, "the last checkpoint or its evaluation could not be had")) == 1
+
+
+@pytest.mark.parametrize("waits_already", [False, True])
+def test_nobody_is_waited_for_when_the_coordinator_ends_as_well(waits_already: bool) -> None:
+    world, dead = at_its_end("evaluator", deaf=False)
+    if waits_already:
+        world.kill(dead)
+        until_nobody_plays(world)
+    else:
+        dead.leave()
+    world.ask(Shutdown("enough"))
+    began_s = world.now_s
+    world.run(REPLACEMENT_S)
+    assert world.now_s - began_s < 20 * STEP_S
+    assert len(told(world, "the last checkpoint or its evaluation could not be had")) == 1
+
+
+def test_only_who_judges_is_replaced_at_the_end() -> None:
+    world, dead = at_its_end("collector", deaf=True)
+    world.kill(dead)
+    for role in ("collector", "learner", "evaluator"):
+        world.add(role, 7)
+    joined = len(told(world, "joins as"))
+    assert ended(world)[0].state == "finished"
+    assert len(told(world, "joins as")) == joined
+
+
+def test_where_the_learner_dies_before_it_saves_the_newest_checkpoint_is_the_last_and_judged() -> None:
+    rarely = {"count": 1, "episodes": 4, "interval_env_steps": 10**6}
+    world, dead = at_its_end("learner", deaf=True, evaluator=rarely)
+    world.kill(dead)
+    world.add("learner", 7)
+    newest = max(world.records)
+    assert newest not in world.rewards
+    status, took_s = ended(world)
+    assert status.state == "finished"
+    assert took_s < 2 * world.limits.lost_after_s
+    assert max(world.records) == newest
+    assert newest in world.rewards
+    [said] = told(world, "before it could save once more")
+    assert said.endswith(f"the last checkpoint is iteration_{newest}.pth.tar")
+    assert told(world, "could not be had") == []
+
+
+def test_time_runs_from_the_first_worker_to_the_end_over_a_restart_too() -> None:
+    world = World(config(stop={"max_wall_s": 5.0}))
+    world.submit()
+    for _ in range(100):
+        world.step()
+    assert (world.experiment().state, world.experiment().wall_s) == ("queued", 0.0)
+    world.herd(collectors=2)
+    while world.experiment().wall_s < 3.0:
+        world.step()
+    world.crash()
+    assert 2.0 <= world.experiment().wall_s <= 3.1, "journaled once a second"
+    world.run()
+    ended_s = world.experiment().wall_s
+    assert 5.0 <= ended_s < 6.0
+    for _ in range(100):
+        world.step()
+    assert world.experiment().wall_s == ended_s

@@ -1,0 +1,146 @@
+"""What is over is still shown and answered for, and holds nothing any more."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from dataclasses import replace
+
+import pytest
+
+from remuda.coordinator import effects as fx
+from remuda.coordinator.events import Received
+from remuda.coordinator.experiment.catalog import PAST_KEPT, Experiments
+from remuda.coordinator.experiment.experiment import Experiment
+from remuda.coordinator.experiment.finished import PastRun
+from remuda.tests.coordinator.configs import short_config
+from remuda.tests.coordinator.simulation import World
+from remuda.wire.channel import Channel
+from remuda.wire.messages import (
+    AnyMessage,
+    ChunkAccepted,
+    ChunkId,
+    ChunkMeta,
+    ChunkReady,
+    Done,
+    LogRequest,
+    LogText,
+    PolicyRef,
+    StopExperiment,
+    Submit,
+    Submitted,
+    WorkerFailed,
+)
+
+
+def over(world: World) -> World:
+    """With a run from its submission to its end."""
+    world.herd(collectors=2)
+    world.submit()
+    world.run()
+    return world
+
+
+def said_to_the_client(world: World, question: AnyMessage) -> AnyMessage:
+    before = len(world.replies)
+    world.ask(question)
+    while len(world.replies) == before:
+        world.step()
+    return world.replies[-1]
+
+
+def test_the_newest_runs_are_kept_and_lost_ones_besides() -> None:
+    """All runs of a year were kept in memory, and went out with each answer to `remuda status`."""
+    world = over(World(short_config()))
+    [past] = world.coordinator.experiments
+    assert isinstance(past, PastRun)
+    experiments = Experiments()
+    experiments.add_past(replace(past, identity=replace(past.identity, id="lost"), lost=True))
+    for number in range(PAST_KEPT + 20):
+        experiments.add_past(replace(past, identity=replace(past.identity, id=f"{number}")))
+    assert [each.identity.id for each in experiments] == ["lost", *map(str, range(20, PAST_KEPT + 20))]
+    assert experiments.get("19") is None
+
+
+def test_a_run_that_ends_is_shown_however_long_ago_it_was_submitted() -> None:
+    """It was forgotten the moment it ended, where a hundred that were submitted after it had ended before."""
+    world = World(short_config())
+    world.herd(collectors=2)
+    world.submit()
+    world.step()
+    [experiment] = world.coordinator.experiments
+    assert isinstance(experiment, Experiment)
+    late = PastRun(experiment.identity, experiment.status(world.now_s))
+    for number in range(PAST_KEPT):
+        world.coordinator.experiments.add_past(replace(late, identity=replace(late.identity, id=f"{number}")))
+    while not experiment.over:
+        world.step()
+    assert world.coordinator.experiments.get(experiment.identity.id) is not None
+    assert world.coordinator.experiments.get("0") is None
+
+
+def test_its_replay_is_let_go_and_status_stays() -> None:
+    world = World(short_config())
+    world.herd(collectors=2)
+    world.submit()
+    world.step()
+    [experiment] = world.coordinator.experiments
+    assert isinstance(experiment, Experiment)
+    gone = weakref.ref(experiment), weakref.ref(experiment.experience)
+    del experiment
+    world.run()
+    gc.collect()
+    assert [ref() for ref in gone] == [None, None]
+    [past] = world.coordinator.experiments
+    assert isinstance(past, PastRun)
+    assert past.state == "finished"
+    status = world.experiment()
+    assert (status.reason, status.env_step) == ("max_env_steps", world.unique_env_steps())
+    for _ in range(200):
+        world.step()
+    assert world.experiment() == status
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_clients_are_answered_as_before(restarted: bool) -> None:
+    world = over(World(short_config()))
+    if restarted:
+        world.crash()
+    shown = world.experiment()
+    log = said_to_the_client(world, LogRequest("x", "commander"))
+    assert isinstance(log, LogText)
+    assert log.over, "following it ends"
+    assert isinstance(said_to_the_client(world, StopExperiment("x")), Done)
+    assert world.experiment() == shown
+    again = Submit("x", world.config.model_dump_json(), "/runs/x", experiment=shown.id)
+    assert said_to_the_client(world, again) == Submitted(shown.id, "/runs/x")
+    assert len(world.status().experiments) == 1
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_late_chunks_are_refused_and_count_for_nothing(restarted: bool) -> None:
+    world = over(World(short_config()))
+    if restarted:
+        world.crash()
+    collector = next(worker for worker in world.workers.values() if worker.role == "collector")
+    meta = ChunkMeta(ChunkId(collector.uuid, 1, 999), "late", 8, 8, 1, 0, PolicyRef(), 0.1, [], [])
+    [send] = said_by_somebody(world, ChunkReady(collector.assignments[0], meta))
+    assert isinstance(send, fx.Send)
+    answer = send.envelope.message
+    assert isinstance(answer, ChunkAccepted)
+    assert answer.rejected == "the experiment is over (finished)"
+    assert world.experiment().env_step == world.unique_env_steps()
+
+
+def test_what_a_worker_did_that_did_not_let_go_is_shown() -> None:
+    world = over(World(short_config()))
+    collector = next(worker for worker in world.workers.values() if worker.role == "collector")
+    lease = collector.assignments[0]
+    said, _ = said_by_somebody(world, WorkerFailed(lease, "dismissed: it did not let go", "in env.step"))
+    assert said == fx.Say(world.experiment().id, f"lease {lease}: dismissed: it did not let go\nin env.step", "error")
+
+
+def said_by_somebody(world: World, message: AnyMessage) -> list[fx.Effect]:
+    """What a worker's message leads to that is not registered any more."""
+    event = Received(b"somebody:1:sim", Channel().post(message, world.now_s))
+    return world.coordinator.handle(event, world.now_s)

@@ -1,0 +1,116 @@
+"""Who rests after a failure, for how long, and when an experiment is hopeless."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.coordinator.experiment.failures import FAILURES_IN_A_ROW, LEAST_S, LONGEST_REST_S, Failures
+from remuda.coordinator.snapshot import FailuresMemory
+
+A, B = "a", "b"
+
+
+def test_rests_double_up_to_a_limit_and_work_wipes_the_record() -> None:
+    failures, now_s, rests = Failures(), 100.0, list[float]()
+    for _ in range(8):
+        failures.failed(A, now_s)
+        woken_s = now_s
+        while A in failures.resting(woken_s):
+            woken_s += 0.5
+        rests.append(woken_s - now_s)
+        now_s = woken_s
+    assert rests == [1, 2, 4, 8, 16, 32, 32, 32]
+    assert LONGEST_REST_S == 32
+    failures.worked(A)
+    failures.failed(A, now_s)
+    assert A in failures.resting(now_s + 0.5)
+    assert A not in failures.resting(now_s + 1.0)
+
+
+def test_one_that_works_wipes_its_own_record_only() -> None:
+    failures = Failures()
+    assert [failures.failed(A, 0.0), failures.failed(B, 0.0), failures.failed(A, 1.0)] == [1, 1, 2]
+    failures.worked(B)
+    failures.failed(B, 10.0)
+    failures.failed(A, 10.0)
+    assert failures.resting(11.0) == {A}
+    assert failures.in_a_row == 5, "of the experiment: nobody has moved it"
+    failures.moved()
+    assert failures.in_a_row == 0
+    assert failures.resting(11.0) == {A}, "others' work does not mend it"
+
+
+def test_hopeless_takes_both_number_and_time() -> None:
+    failures = Failures()
+    for number in range(FAILURES_IN_A_ROW):
+        assert failures.rest_s(0.0) == 0.0
+        failures.failed(f"{number}", 0.0)
+    assert not failures.hopeless(0.0)
+    assert failures.hopeless(0.0, passing=False)
+    assert failures.rest_s(2.0) == LEAST_S - 2.0
+    assert failures.rest_s(LEAST_S) == 0.0
+    failures.failed(A, LEAST_S)
+    assert failures.hopeless(LEAST_S)
+
+
+def test_few_failures_are_never_hopeless() -> None:
+    failures = Failures()
+    for number in range(FAILURES_IN_A_ROW - 1):
+        failures.failed(A, 1_000.0 * number)
+    assert not failures.hopeless(1e9)
+    failures.counted(1e9)  # one that nobody rests for counts as well
+    assert failures.hopeless(1e9)
+
+
+EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("failed"), st.sampled_from("abc"), st.floats(0, 20)),
+        st.tuples(st.just("worked"), st.sampled_from("abc"), st.floats(0, 20)),
+        st.tuples(st.sampled_from(["moved", "counted"]), st.just(""), st.floats(0, 20)),
+    ),
+    max_size=30,
+)
+
+
+@given(before=EVENTS, after=EVENTS, down_s=st.floats(-500, 500))
+def test_over_a_restart_everything_stays_as_it_was(
+    before: list[tuple[str, str, float]], after: list[tuple[str, str, float]], down_s: float
+) -> None:
+    """Even where the clock of the next process begins elsewhere."""
+    one, now_s = Failures(), 50.0
+    for event in before:
+        now_s = happen(one, event, now_s)
+    memory = msgspec.msgpack.decode(msgspec.msgpack.encode(one.memory(now_s)), type=FailuresMemory)
+    two, shift_s = Failures(), down_s
+    two.remember(memory, one.in_a_row, now_s + shift_s)
+    for event in after:
+        later_s = happen(one, event, now_s)
+        happen(two, event, now_s + shift_s)
+        now_s = later_s
+        assert two.in_a_row == one.in_a_row
+        for look_s in (now_s + 0.01, now_s + 3.3, now_s + 17.7):
+            assert abs(two.rest_s(look_s + shift_s) - one.rest_s(look_s)) < 1e-6
+
+
+def happen(failures: Failures, event: tuple[str, str, float], now_s: float) -> float:
+    what, worker, pause_s = event
+    now_s += pause_s
+    match what:
+        case "failed":
+            failures.failed(worker, now_s)
+        case "worked":
+            failures.worked(worker)
+        case "moved":
+            failures.moved()
+        case _:
+            failures.counted(now_s)
+    return now_s
+
+
+def test_an_older_journal_knows_of_no_rests() -> None:
+    failures = Failures()
+    failures.remember(FailuresMemory(), 3, 10.0)
+    assert failures.in_a_row == 3
+    assert failures.resting(10.0) == frozenset()

@@ -1,0 +1,316 @@
+"""Sharing a herd over time: who runs lends what it can spare to who waits, and it comes to rest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remuda.coordinator.experiment.overtaking import may_be_overtaken
+from remuda.coordinator.scheduler import ROLES, Demand, Holding, Plan, Return, plan
+from remuda.tests.coordinator.configs import config
+from remuda.tests.coordinator.simulation import CollectorWork, World
+from remuda.wire.messages import Role
+
+
+@dataclass
+class Job:
+    """An experiment that is nothing but what it holds."""
+
+    name: str
+    priority: int
+    order: int
+    minimum: dict[Role, int]
+    wanted: dict[Role, int]
+    started: bool = False
+    held: dict[int, Role] = field(default_factory=dict[int, Role])
+    leaving: set[int] = field(default_factory=set[int])
+
+    def staying(self, role: Role) -> list[int]:
+        return [lease for lease, held in self.held.items() if held == role and lease not in self.leaving]
+
+    def demand(self) -> Demand | None:
+        held = Counter(self.held.values())
+        missing: dict[Role, int] = {role: self.wanted[role] - held[role] for role in ROLES}
+        lacking: dict[Role, int] = {
+            role: min(max(self.minimum[role] - len(self.staying(role)), 0), missing[role]) for role in ROLES
+        }
+        if not any(missing.values()):
+            return None
+        return Demand(self.name, self.priority, self.order, lacking, missing, started=self.started)
+
+    def holding(self) -> Holding:
+        surplus: dict[Role, int] = {role: max(len(self.staying(role)) - self.minimum[role], 0) for role in ROLES}
+        leaving: Counter[Role] = Counter(self.held[lease] for lease in self.leaving)
+        return Holding(self.name, self.name, self.priority, self.order, surplus, leaving)
+
+
+class Herd:
+    """Applies plans; a worker is the number of its lease, or free."""
+
+    def __init__(self, counts: dict[Role, int]) -> None:
+        self.counts = counts
+        self.free: dict[Role, list[str]] = {
+            role: [f"{role}{n}" for n in range(count)] for role, count in counts.items()
+        }
+        self.jobs: list[Job] = []
+        self.leases = 0
+        self.returns = 0
+        self.workers: dict[int, str] = {}
+
+    def round(self) -> Plan:
+        demands = [demand for job in self.jobs if (demand := job.demand()) is not None]
+        decided = plan(demands, self.free, [job.holding() for job in self.jobs if job.started], self.counts)
+        before = {job.name: Counter(job.held.values()) for job in self.jobs}
+        jobs = {job.name: job for job in self.jobs}
+        for grant in decided.grants:
+            self.free[grant.role].remove(grant.worker)  # raises where it was dealt twice
+            self.leases += 1
+            self.workers[self.leases] = grant.worker
+            jobs[grant.experiment].held[self.leases] = grant.role
+        for job in self.jobs:
+            got = Counter(job.held.values()) - before[job.name]
+            if not job.started and got:
+                assert all(got[role] >= job.minimum[role] for role in ROLES), "less than the minimum"
+                job.started = True
+            assert job.started or job.name in decided.waiting, "nobody says why it waits"
+            assert all(Counter(job.held.values())[role] <= job.wanted[role] for role in ROLES)
+        for lent in decided.returns:
+            holder, waiting = jobs[lent.holder], jobs[lent.waiting]
+            assert holder.priority <= waiting.priority
+            holder.leaving.update(holder.staying(lent.role)[-lent.count :])
+            assert all(len(holder.staying(role)) >= holder.minimum[role] for role in ROLES), "lends of its minimum"
+            self.returns += lent.count
+        return decided
+
+    def let_go(self, job: Job, lease: int) -> None:
+        self.free[job.held.pop(lease)].append(self.workers.pop(lease))
+        job.leaving.discard(lease)
+
+    def drain(self, *, at_most: int = 10**9) -> None:
+        for job in self.jobs:
+            for lease in sorted(job.leaving)[:at_most]:
+                self.let_go(job, lease)
+
+    def end(self, job: Job) -> None:
+        for lease in list(job.held):
+            self.let_go(job, lease)
+        self.jobs.remove(job)
+
+    def settle(self) -> int:
+        """Until nothing more is decided; returns how many rounds that took."""
+        for rounds in range(50):
+            decided = self.round()
+            if not decided.grants and not decided.returns and not any(job.leaving for job in self.jobs):
+                return rounds
+            self.drain(at_most=1)
+        raise AssertionError("it never comes to rest")
+
+
+JOBS = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 4), st.integers(0, 2), st.integers(-1, 1)), max_size=7)
+HERDS = st.tuples(st.integers(0, 4), st.integers(0, 10), st.integers(0, 5))
+
+
+def jobs_of(wishes: list[tuple[int, int, int, int]]) -> list[Job]:
+    return [
+        Job(
+            f"x{order}",
+            priority,
+            order,
+            {"learner": 1, "collector": least, "evaluator": 1},
+            {"learner": 1, "collector": least + more, "evaluator": 1 + judges},
+        )
+        for order, (least, more, judges, priority) in enumerate(wishes)
+    ]
+
+
+def herd_of(counts: tuple[int, int, int]) -> Herd:
+    return Herd(dict(zip(ROLES, counts, strict=True)))
+
+
+@given(wishes=JOBS, counts=HERDS)
+def test_it_comes_to_rest_and_nobody_gives_back_more_than_is_needed(
+    wishes: list[tuple[int, int, int, int]], counts: tuple[int, int, int]
+) -> None:
+    herd = herd_of(counts)
+    for job in jobs_of(wishes):
+        herd.jobs.append(job)
+        herd.settle()
+        waiting = [job for job in herd.jobs if not job.started]
+        # at rest, whoever waits could not be helped by all that others of no higher priority could spare
+        for first in sorted(waiting, key=lambda j: (-j.priority, j.order))[:1]:
+            lenders = [job for job in herd.jobs if job.started and job.priority <= first.priority]
+            spare = {
+                role: len(herd.free[role]) + sum(len(job.staying(role)) - job.minimum[role] for job in lenders)
+                for role in ROLES
+            }
+            assert any(spare[role] < first.minimum[role] for role in ROLES), f"{first} need not wait"
+    assert herd.returns <= sum(sum(job.minimum.values()) for job in herd.jobs)
+
+
+@given(wishes=JOBS, counts=HERDS, data=st.data())
+@settings(max_examples=60)
+def test_nobody_starves(
+    wishes: list[tuple[int, int, int, int]], counts: tuple[int, int, int], data: st.DataObject
+) -> None:
+    """Small ones keep coming; whoever fits in the herd and was there before them starts all the same."""
+    herd = herd_of(counts)
+    herd.jobs = jobs_of(wishes)
+    patient = [job for job in herd.jobs if all(job.minimum[role] <= herd.counts[role] for role in ROLES)]
+    for turn in range(40):
+        herd.settle()
+        if all(job.started for job in patient):
+            return
+        running = [job for job in herd.jobs if job.started]
+        assert running, "somebody waits, and nobody runs"
+        herd.end(data.draw(st.sampled_from(sorted(running, key=lambda job: job.order))))
+        one: dict[Role, int] = {"learner": 1, "collector": 1, "evaluator": 1}
+        herd.jobs.append(Job(f"late{turn}", -1, 100 + turn, one, one))
+    raise AssertionError(f"starved: {[job for job in patient if not job.started]}")
+
+
+def demand(name: str, order: int, collectors: int = 1, **changes: object) -> Demand:
+    minimum: dict[Role, int] = {"learner": 1, "collector": collectors, "evaluator": 1}
+    return Demand(name, 0, order, minimum, minimum, **changes)  # type: ignore[arg-type]
+
+
+def test_the_one_that_has_most_to_spare_lends_and_the_waiting_one_says_so() -> None:
+    free: dict[Role, list[str]] = {"learner": ["l"], "collector": [], "evaluator": ["e"]}
+    little = Holding("a", "little", 0, 0, {"collector": 1})
+    much = Holding("b", "much", 0, 1, {"collector": 3})
+    decided = plan([demand("c", 2)], free, [little, much], {"learner": 3, "collector": 6, "evaluator": 3})
+    assert decided.returns == (Return("b", "collector", 1, "c"),)
+    assert decided.waiting == {"c": "waits for 1 collector (0 free, 1 coming back from much)"}
+
+
+def test_nobody_lends_to_one_of_lower_priority_or_where_it_would_not_help() -> None:
+    herd: dict[Role, int] = {"learner": 3, "collector": 6, "evaluator": 3}
+    free: dict[Role, list[str]] = {"learner": ["l"], "collector": [], "evaluator": ["e"]}
+    important = Holding("a", "important", 1, 0, {"collector": 1})
+    assert plan([demand("c", 2)], free, [important], herd).returns == ()
+    equal = Holding("a", "equal", 0, 0, {"collector": 1})
+    assert plan([demand("c", 2)], {**free, "learner": []}, [equal], herd).returns == ()
+
+
+def test_what_is_free_is_kept_while_the_rest_of_a_minimum_is_on_its_way() -> None:
+    free: dict[Role, list[str]] = {"learner": ["l"], "collector": ["c1"], "evaluator": ["e"]}
+    lender = Holding("a", "lender", 0, 0, {}, {"collector": 1})
+    running = Demand("a", 0, 0, {}, {"collector": 1}, started=True)
+    herd: dict[Role, int] = {"learner": 2, "collector": 4, "evaluator": 2}
+    decided = plan([running, demand("b", 1, collectors=2)], free, [lender], herd)
+    assert (decided.grants, decided.returns) == ((), ())
+
+
+def test_one_that_waits_lets_nobody_overtake_it_but_says_so() -> None:
+    free: dict[Role, list[str]] = {"learner": ["l1", "l2"], "collector": ["c"], "evaluator": ["e1", "e2"]}
+    herd: dict[Role, int] = {"learner": 3, "collector": 4, "evaluator": 3}
+    decided = plan([demand("big", 0, collectors=3), demand("small", 1)], free, [], herd)
+    assert decided.grants == ()
+    assert decided.waiting["small"] == "waits for 1 collector (1 free, kept for those before it)"
+
+
+def test_what_is_not_enough_for_one_that_waits_goes_to_one_that_can_begin() -> None:
+    """It was kept for the first one for as long as that waited, which may be days."""
+    free: dict[Role, list[str]] = {"learner": ["l1", "l2"], "collector": list("abcde"), "evaluator": ["e1", "e2"]}
+    herd: dict[Role, int] = {"learner": 3, "collector": 10, "evaluator": 3}
+    decided = plan([demand("big", 0, collectors=10, yields=True), demand("small", 1)], free, [], herd)
+    assert {grant.experiment for grant in decided.grants} == {"small"}
+    assert decided.waiting == {"big": "waits for 10 collectors (5 free)"}
+
+
+def test_one_that_waits_is_not_overtaken_while_the_rest_of_its_minimum_is_on_its_way() -> None:
+    free: dict[Role, list[str]] = {"learner": ["l1", "l2"], "collector": ["c"], "evaluator": ["e1", "e2"]}
+    lender = Holding("a", "lender", 0, 0, {"collector": 1})
+    herd: dict[Role, int] = {"learner": 3, "collector": 4, "evaluator": 3}
+    waiting = [demand("big", 1, collectors=2, yields=True), demand("small", 2)]
+    decided = plan(waiting, free, [lender], herd)
+    assert decided.grants == ()
+    assert decided.returns == (Return("a", "collector", 1, "big"),)
+
+
+@given(wishes=JOBS, counts=HERDS)
+def test_no_worker_is_idle_that_somebody_could_begin_with(
+    wishes: list[tuple[int, int, int, int]], counts: tuple[int, int, int]
+) -> None:
+    herd = herd_of(counts)
+    demands = [replace(wanted, yields=True) for job in jobs_of(wishes) if (wanted := job.demand()) is not None]
+    decided = plan(demands, herd.free, herd={role: 100 for role in ROLES})
+    dealt = Counter(grant.role for grant in decided.grants)
+    for waiting in (demand for demand in demands if demand.experiment in decided.waiting):
+        assert any(len(herd.free[role]) - dealt[role] < waiting.minimum[role] for role in ROLES)
+
+
+@given(runs_s=st.integers(10, 900), collectors=st.integers(2, 6), free_at_first=st.integers(0, 3))
+@settings(max_examples=20)
+def test_one_that_needs_many_begins_though_small_ones_keep_coming(
+    runs_s: int, collectors: int, free_at_first: int
+) -> None:
+    """Each of them takes so many seconds; there are always more of them waiting."""
+    ends_s = [10 * number % runs_s for number in range(collectors - min(free_at_first, collectors))]
+    idle_s, step_s = 0, 5
+    for now_s in range(0, 8 * max(runs_s, 60) + 180, step_s):
+        ends_s = [end_s for end_s in ends_s if end_s > now_s]
+        free = {"collector": [f"c{number}" for number in range(collectors - len(ends_s))]}
+        big = Demand("big", 0, 0, {"collector": collectors}, {"collector": collectors}, yields=may_be_overtaken(now_s))
+        small = [Demand(f"s{n}", 0, 1 + n, {"collector": 1}, {"collector": 1}) for n in range(collectors)]
+        decided = plan([big, *small], free, herd={"collector": collectors})  # type: ignore[arg-type]
+        if any(grant.experiment == "big" for grant in decided.grants):
+            assert idle_s <= max(now_s / 2, step_s)
+            return
+        ends_s += [now_s + runs_s] * len(decided.grants)
+        idle_s += step_s if len(ends_s) < collectors else 0
+    raise AssertionError("it is overtaken for ever")
+
+
+def test_a_learner_that_was_started_anew_goes_to_the_run_that_lost_it() -> None:
+    lost = Demand("a", 0, 1, {"learner": 1}, {"learner": 1}, started=True)
+    free: dict[Role, list[str]] = {"learner": ["l"], "collector": ["c"], "evaluator": ["e"]}
+    decided = plan([demand("queued", 0), lost], free)
+    assert [(grant.experiment, grant.role) for grant in decided.grants] == [("a", "learner")]
+
+
+def collectors_of(world: World, position: int) -> int:
+    id = world.experiment(position).id
+    return sum(worker.experiment == id and worker.role == "collector" for worker in world.status().workers)
+
+
+def test_a_running_experiment_lends_a_collector_and_gets_it_back_without_losing_a_step() -> None:
+    world = World(config(collector={"count": 3, "chunk_env_steps": 64}, stop={"max_env_steps": 3_000}))
+    world.herd(collectors=3, evaluators=2, learners=2)
+    world.submit("first")
+    while world.unique_env_steps() < 500:
+        world.step()
+    assert collectors_of(world, 0) == 3
+    world.submit("second")
+    while world.experiment(1).state != "running" if len(world.status().experiments) > 1 else True:
+        world.step()
+    assert (collectors_of(world, 0), collectors_of(world, 1)) == (2, 1)
+    assert world.experiment(0).waiting_for == "runs with 2 of 3 collectors"
+    lent = [text for _, text in world.said if "goes back to the herd: second waits for a collector" in text]
+    waited = [text for _, text in world.said if text.startswith("waits for 1 collector (0 free")]
+    assert len(lent) == len(waited) == 1
+    world.run(3_000)
+    for position in range(2):
+        status = world.experiment(position)
+        assert (status.state, status.env_step) == ("finished", world.unique_env_steps(status.id))
+
+
+def test_a_worker_that_is_taken_out_for_maintenance_hands_in_all_it_has() -> None:
+    """SIGTERM to `remuda worker`: it finishes its chunk, says goodbye, and the run goes on with the others."""
+    world = World(config(collector={"count": 3, "chunk_env_steps": 64}, stop={"max_env_steps": 3_000}))
+    world.herd(collectors=3)
+    world.submit()
+    while world.unique_env_steps() < 1_000:
+        world.step()
+    leaver = next(worker for worker in world.workers.values() if worker.role == "collector")
+    assert isinstance(leaver.work, CollectorWork)
+    leaver.leave()
+    world.run(3_000)
+    status = world.experiment()
+    assert (status.state, status.env_step) == ("finished", world.unique_env_steps())
+    written = {chunk for chunk in world.written if chunk.worker == leaver.uuid}
+    assert written
+    assert written <= world.accepted, "something that it had collected is lost"
+    assert any("leaves the herd" in text for _, text in world.said)

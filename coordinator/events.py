@@ -11,8 +11,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import Asked, PrepareRun
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.finished import PastRun
-from remuda.coordinator.resumed import Resumed
-from remuda.coordinator.snapshot import RunMemory
+from remuda.coordinator.snapshot import Resumed, RunMemory
 from remuda.wire.envelope import Envelope
 from remuda.wire.messages import ChunkMeta, CoordinatorLoad, IndexedChunk, LogText, Rejected, WorkerVitals
 

@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from remuda.coordinator.commander.decisions import Decision, End, JudgeByTraining, Save, StartEvaluation, Verdict
+from remuda.coordinator.commander.commander import (
+    Decision,
+    End,
+    JudgeByTraining,
+    Save,
+    StartEvaluation,
+    Verdict,
+    longer_s,
+)
 from remuda.coordinator.commander.evaluation import EvaluationResult
 from remuda.coordinator.commander.progress_rows import ProgressRows
 from remuda.coordinator.commander.reports import evaluation_report, training_verdict_line, verdict_line
-from remuda.coordinator.commander.stopping import longer_s
 from remuda.evaluator.evaluate import Episode, merged_info
 from remuda.evaluator.player import cut_warning, episode_report
 from remuda.policy.algorithms import make_policy

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from remuda.buffer.ring import ColumnRing
 from remuda.collector.summary import CollectSummary
-from remuda.coordinator.commander.commander import Commander
-from remuda.coordinator.commander.decisions import End
+from remuda.coordinator.commander.commander import Commander, End
 from remuda.coordinator.commander.evaluation import Judged
 from remuda.coordinator.commander.progress_rows import ProgressRows
 from remuda.coordinator.events import Recovered
 from remuda.coordinator.replay.accounting import Experience
-from remuda.coordinator.resumed import Resumed
+from remuda.coordinator.snapshot import Resumed
 from remuda.learner.diverged import DivergedError
 from remuda.learner.loop import LearnerLoop
 from remuda.logbook.episode_reports import CollectReport

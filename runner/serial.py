@@ -17,7 +17,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.commander.evaluation import Judged
 from remuda.coordinator.disk.journal import open_or_begin
 from remuda.coordinator.events import Recovered
-from remuda.coordinator.resumed import Resumed
+from remuda.coordinator.snapshot import Resumed
 from remuda.environments.exits import NoExit
 from remuda.environments.record import record_environment
 from remuda.environments.vectors import Vector, make_vector, single_spaces

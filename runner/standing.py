@@ -9,7 +9,7 @@ from pathlib import Path
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.commander.commander import Commander
 from remuda.coordinator.replay.accounting import Experience
-from remuda.coordinator.replay.rate import Rate
+from remuda.coordinator.replay.flow_control import Rate
 from remuda.learner.checkpoint import Progress
 from remuda.learner.loop import LearnerLoop
 from remuda.policy.algorithms import exploration

@@ -7,15 +7,59 @@ decisions.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
-from remuda.config.schema import ExperimentConfig
+from remuda.config.schema import ExperimentConfig, StopConfig
 from remuda.coordinator.commander.cadence import Cadence
-from remuda.coordinator.commander.decisions import Decision, End, JudgeByTraining, Save, StartEvaluation, Verdict
 from remuda.coordinator.commander.evaluation import EvaluationResult, Judged
-from remuda.coordinator.commander.stopping import solved, used_up
-from remuda.coordinator.resumed import Resumed
-from remuda.coordinator.snapshot import CommanderMemory
+from remuda.coordinator.snapshot import CommanderMemory, Resumed
 from remuda.wire.messages import CheckpointReason, CheckpointRecord, Counters
+
+LONGER, LEAST_LONGER_S, MOST_LONGER_S = 0.1, 5.0, 600.0
+"""A share of stop.max_wall_s, and its bounds in seconds: how much longer an evaluation may take."""
+
+
+@dataclass(frozen=True)
+class Save:
+    """The learner shall save a checkpoint."""
+
+    reason: CheckpointReason
+
+
+@dataclass(frozen=True)
+class StartEvaluation:
+    """The evaluators shall play exactly this checkpoint."""
+
+    record: CheckpointRecord
+
+
+@dataclass(frozen=True)
+class JudgeByTraining:
+    """Nothing is played: the newest training episodes shall stand for how good this checkpoint is."""
+
+    record: CheckpointRecord
+
+
+@dataclass(frozen=True)
+class End:
+    """The run shall end."""
+
+    reason: str
+    """stop_value, max_env_steps, max_train_iters, max_wall_s, stopped; or a sentence naming what failed."""
+    explanation: str
+    """For people: which condition, its value and its bound."""
+
+
+Decision = Save | StartEvaluation | JudgeByTraining | End
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What an evaluation means."""
+
+    best: bool
+    """Its checkpoint is the best so far."""
+    decisions: tuple[Decision, ...]
 
 
 class Commander:
@@ -242,3 +286,31 @@ class Commander:
         if self._skip_final_evaluation or self._end is None or self._end.reason == "stop_value":
             return False
         return record.train_iter != self._evaluated_train_iter
+
+
+def used_up(stop: StopConfig, counters: Counters) -> End | None:
+    """The end where a budget has been reached."""
+    if counters.env_step >= stop.max_env_steps:
+        return _reached("max_env_steps", stop.max_env_steps, "env_step", counters.env_step)
+    if stop.max_train_iters is not None and counters.train_iter >= stop.max_train_iters:
+        return _reached("max_train_iters", stop.max_train_iters, "train_iter", counters.train_iter)
+    if stop.max_wall_s is not None and counters.wall_s >= stop.max_wall_s:
+        return _reached("max_wall_s", stop.max_wall_s, "wall_s", counters.wall_s)
+    return None
+
+
+def longer_s(max_wall_s: float) -> float:
+    """How many seconds beyond stop.max_wall_s an evaluation is waited for."""
+    return min(max(LONGER * max_wall_s, LEAST_LONGER_S), MOST_LONGER_S)
+
+
+def solved(stop: StopConfig, record: CheckpointRecord, reward: float) -> End | None:
+    """The end where the mean evaluation return of this checkpoint has reached the stop value."""
+    if stop.stop_value is not None and reward >= stop.stop_value:  # false for nan
+        text = f"mean evaluation return {reward:.6g} of {record.file} has reached stop_value {stop.stop_value:.6g}"
+        return End("stop_value", text)
+    return None
+
+
+def _reached(reason: str, bound: float, counter: str, value: float) -> End:
+    return End(reason, f"{counter} {value:.10g} has reached {reason} {bound:.10g}")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from remuda.coordinator.commander.commander import Commander
-from remuda.coordinator.commander.decisions import Decision, End, JudgeByTraining, Save, StartEvaluation
+from remuda.coordinator.commander.commander import Commander, Decision, End, JudgeByTraining, Save, StartEvaluation
 from remuda.coordinator.commander.evaluation import Evaluation, Share
 from remuda.coordinator.commander.progress_rows import ProgressRows
 from remuda.coordinator.commander.reports import (

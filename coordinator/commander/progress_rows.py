@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.commander.cadence import next_boundary
 from remuda.coordinator.commander.evaluation import EvaluationResult
-from remuda.coordinator.resumed import Resumed
-from remuda.coordinator.snapshot import EpisodesMemory, NewEpisodes, ProgressMemory
+from remuda.coordinator.snapshot import EpisodesMemory, NewEpisodes, ProgressMemory, Resumed
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.rounds import Rounds
 from remuda.logbook.spread import merged

@@ -16,8 +16,7 @@ from remuda.coordinator.commander.evaluation import EvaluationResult
 from remuda.coordinator.commander.reports import evaluation_report
 from remuda.coordinator.events import Recovered
 from remuda.coordinator.replay.ledger import Ledger
-from remuda.coordinator.resumed import Resumed
-from remuda.coordinator.snapshot import RunMemory
+from remuda.coordinator.snapshot import Resumed, RunMemory
 from remuda.logbook.book import Logbook
 from remuda.policy.policy_file import PolicyFileError, read_ref
 from remuda.storage.checkpoint_index import CheckpointIndex

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.experiment.failures import Failures
 from remuda.coordinator.experiment.identity import Identity
-from remuda.coordinator.experiment.overtaking import may_be_overtaken
 from remuda.coordinator.leases import LeaseBook
 from remuda.coordinator.scheduler import ROLES, Demand, Holding
 from remuda.wire.messages import Role
@@ -15,6 +14,9 @@ from remuda.wire.messages import Role
 PATIENCE_S = 3.0
 """How long an experiment waits for workers that come by themselves before others have to give some back: long enough
 for a herd to assemble, or for a nanny to start a worker anew."""
+OVERTAKEN_FIRST_S = 60.0
+"""How long others may overtake an experiment at first. Then what is free is kept for it for as long, and so on in turn;
+each time twice as long as the time before."""
 
 
 class Staffing:
@@ -85,3 +87,17 @@ class Staffing:
             return f"takes no workers for {rest_s:.0f} s: {self._failures.in_a_row} failures in a row"
         held, wanted = self._leases.count_staying("collector"), self._wanted["collector"]
         return f"runs with {held} of {wanted} collectors" if running and held < wanted else None
+
+
+def may_be_overtaken(waited_s: float) -> bool:
+    """Whether an experiment that has waited for so long lets others have the free workers, too few for itself.
+
+    So at most half of the time something is kept idle for it, and its wait ends: when what is free is kept
+    for longer than the others' runs take, all that they hold comes free, and it begins. Where no run takes longer than
+    D seconds, that is so before 8 D seconds have passed (or three minutes, where that is longer).
+    """
+    length_s = OVERTAKEN_FIRST_S
+    while waited_s >= 2 * length_s:
+        waited_s -= 2 * length_s
+        length_s *= 2
+    return waited_s < length_s

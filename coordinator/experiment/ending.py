@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from remuda.coordinator.commander.decisions import End
+from remuda.coordinator.commander.commander import End, longer_s
 from remuda.coordinator.commander.dispatch import Judging
-from remuda.coordinator.commander.stopping import longer_s
 from remuda.coordinator.effects import Say, Step
 from remuda.coordinator.experiment.workers import Team
 from remuda.coordinator.leases import LeaseBook

@@ -13,8 +13,7 @@ from typing import Concatenate, ParamSpec
 from msgspec.structs import replace
 
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.commander.commander import Commander
-from remuda.coordinator.commander.decisions import End
+from remuda.coordinator.commander.commander import Commander, End
 from remuda.coordinator.commander.dispatch import Judging
 from remuda.coordinator.commander.progress_rows import ProgressRows
 from remuda.coordinator.effects import (
@@ -40,9 +39,8 @@ from remuda.coordinator.experiment.workers import Team
 from remuda.coordinator.leases import LeaseBook
 from remuda.coordinator.replay.accounting import Experience
 from remuda.coordinator.replay.flow_control import Supply
-from remuda.coordinator.resumed import Resumed
 from remuda.coordinator.scheduler import Demand, Holding
-from remuda.coordinator.snapshot import Changes, ExperimentMemory, HolderMemory, NewEpisodes, Rows
+from remuda.coordinator.snapshot import Changes, ExperimentMemory, HolderMemory, NewEpisodes, Resumed, Rows
 from remuda.wire.messages import (
     AnyMessage,
     BatchRequest,

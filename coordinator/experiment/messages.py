@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from remuda.coordinator.commander.decisions import End
+from remuda.coordinator.commander.commander import End
 from remuda.coordinator.commander.dispatch import Judging
 from remuda.coordinator.commander.progress_rows import ProgressRows
 from remuda.coordinator.commander.reports import collector_report

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from remuda.coordinator.commander.commander import Commander
-from remuda.coordinator.commander.decisions import End
+from remuda.coordinator.commander.commander import Commander, End
 from remuda.coordinator.experiment.identity import Identity
 from remuda.coordinator.replay.accounting import Experience
 from remuda.coordinator.replay.flow_control import Supply

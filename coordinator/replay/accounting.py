@@ -16,19 +16,17 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from remuda.buffer.index import ChunkTooLargeError, Prioritized, ReplayIndex, Sampled
+from remuda.buffer.limiter import OnPolicyLimiter, SamplesPerInsertLimiter
 from remuda.buffer.monitor import BufferMonitor
-from remuda.buffer.samplers import FifoSampler
-from remuda.config.schema import ExperimentConfig
+from remuda.buffer.samplers import FifoSampler, PrioritizedSampler, Sampler, UniformSampler
+from remuda.config.schema import BufferConfig, ExperimentConfig
 from remuda.coordinator.replay.buffer_reports import sample_report, throughput_report
 from remuda.coordinator.replay.credit import CHUNKS_AHEAD
-from remuda.coordinator.replay.flow import on_policy_limiter, replay_limiter, sampler_of
-from remuda.coordinator.replay.ledger import Ledger, UnknownLeaseError
-from remuda.coordinator.replay.sequence import TooManyGapsError
-from remuda.coordinator.resumed import Resumed
-from remuda.coordinator.snapshot import CountedMemory, ExperienceMemory, IndexMemory, Rows
+from remuda.coordinator.replay.ledger import Ledger, TooManyGapsError, UnknownLeaseError
+from remuda.coordinator.snapshot import CountedMemory, ExperienceMemory, IndexMemory, Resumed, Rows
 from remuda.environments.seeding import generator
 from remuda.logbook.reports import Report
-from remuda.policy.row_plan import row_plan
+from remuda.policy.row_plan import UNBOUNDED_LAG, RowPlan, row_plan
 from remuda.policy.schedules import importance_beta
 from remuda.wire.messages import ChunkMeta, Counters, IndexedChunk, PolicyRef
 
@@ -347,3 +345,36 @@ class Experience:
             )
         reports, self._reports = self._reports, []
         return reports
+
+
+REQUESTS_IN_FLIGHT = 3
+"""Most requests' worth of batches that were sampled and are not trained on yet: one in use, two ahead."""
+
+
+def on_policy_limiter(config: ExperimentConfig, plan: RowPlan) -> OnPolicyLimiter | None:
+    """How far collectors may run ahead of an on-policy learner; None for one that learns from replay, or does not."""
+    if not plan.on_policy or config.learner.inference:
+        return None
+    lag = config.buffer.max_policy_lag
+    return OnPolicyLimiter(plan.rows_per_update, updates_ahead=UNBOUNDED_LAG if lag is None else lag)
+
+
+def replay_limiter(
+    config: ExperimentConfig, plan: RowPlan, collectors: int | None, batches_in_flight: int | None
+) -> SamplesPerInsertLimiter:
+    """How far collectors and a learner from replay may be apart; see Experience for the last two."""
+    batches = batches_in_flight or REQUESTS_IN_FLIGHT * plan.batches_per_request
+    chunk_rows = plan.chunk_slots + config.env.num_envs
+    return SamplesPerInsertLimiter(
+        None if config.learner.inference else config.buffer.samples_per_insert,
+        config.buffer.min_rows,
+        request_rows=batches * plan.rows_per_update,
+        chunk_rows=chunk_rows * (config.collector.count if collectors is None else collectors),
+    )
+
+
+def sampler_of(buffer: BufferConfig) -> Sampler:
+    """How rows of a replay are drawn."""
+    if buffer.prioritized:
+        return PrioritizedSampler(buffer.capacity, buffer.priority_exponent)
+    return UniformSampler(buffer.capacity)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import Answer, DeleteChunks, Say, Step, Tell
 from remuda.coordinator.replay.accounting import Accepted, Experience
 from remuda.coordinator.replay.credit import CreditBook
-from remuda.coordinator.replay.rate import Rate
-from remuda.coordinator.replay.requests import RequestQueue
-from remuda.coordinator.resumed import Resumed
-from remuda.coordinator.snapshot import AccountMemory, Rows, SupplyMemory
+from remuda.coordinator.snapshot import AccountMemory, Resumed, Rows, SupplyMemory
 from remuda.policy.algorithms import exploration
 from remuda.wire.messages import (
     Batches,
@@ -31,6 +29,8 @@ SERVED_KEPT = 15
 """Answers remembered besides the newest: more than a learner ever waits for at a time."""
 MOST_REQUESTS_AHEAD = 16
 """Requests of a learner that may be there before the oldest of them is answered: more than it ever has."""
+RATE_WINDOW_S = 10.0
+"""Rates are those of so many last seconds."""
 
 
 class Supply:
@@ -283,3 +283,56 @@ class Supply:
 
     def _delete(self, files: Sequence[str]) -> list[Step]:
         return [DeleteChunks(self._experiment, tuple(files))] if files else []
+
+
+class RequestQueue:
+    """Requests of one learner's lease. Their answers hand out new chunks, so they must not overtake each other."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, BatchRequest] = {}
+        self._next = 1
+
+    def rewind(self, oldest: int) -> None:
+        """The learner has lost touch and is back: it repeats what it waits for, `oldest` being the first."""
+        self._waiting, self._next = {}, oldest
+
+    def add(self, request: BatchRequest) -> None:
+        """A request has come; one that was answered already is dropped."""
+        if request.request >= self._next:
+            self._waiting[request.request] = request
+
+    @property
+    def expected(self) -> int:
+        """The number of the request that is to be answered next."""
+        return self._next
+
+    @property
+    def next(self) -> BatchRequest | None:
+        """The one to be answered next, if it has come."""
+        return self._waiting.get(self._next)
+
+    def answered(self) -> None:
+        """`next` is answered."""
+        del self._waiting[self._next]
+        self._next += 1
+
+
+class Rate:
+    """Growth of a counter per second over a sliding window. One sample at most every half second is kept."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, int]] = deque()
+
+    def note(self, value: int, now_s: float) -> None:
+        """The counter has this value now."""
+        if not self._samples or now_s - self._samples[-1][0] >= 0.5:
+            self._samples.append((now_s, value))
+        while len(self._samples) > 2 and now_s - self._samples[0][0] > RATE_WINDOW_S:
+            self._samples.popleft()
+
+    def per_s(self) -> float:
+        """Growth per second; 0 before there are two samples."""
+        if len(self._samples) < 2:
+            return 0.0
+        (first_s, first), (last_s, last) = self._samples[0], self._samples[-1]
+        return (last - first) / (last_s - first_s)

@@ -12,7 +12,7 @@ from remuda.tests.test_house import ROOT, imported, relative, tree
 COORDINATOR = ROOT / "coordinator"
 ORDER = (
     {"snapshot"},
-    {"changed_rows", "effects", "reachable", "registry", "resumed", "scheduler", "turn_watch"},
+    {"changed_rows", "effects", "reachable", "registry", "scheduler", "turn_watch"},
     {"connections", "leases"},
     {"commander", "replay"},
     {"experiment"},

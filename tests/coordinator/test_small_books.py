@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from remuda.coordinator.leases import LeaseBook
-from remuda.coordinator.replay.rate import WINDOW_S, Rate
-from remuda.coordinator.replay.requests import RequestQueue
+from remuda.coordinator.replay.flow_control import RATE_WINDOW_S, Rate, RequestQueue
 from remuda.tests.coordinator.holders import holder
 from remuda.wire.messages import BatchRequest
 
@@ -110,7 +109,7 @@ def test_what_is_long_ago_is_forgotten() -> None:
     for second in range(1, 40):
         rate.note(1_000 if second < 20 else 1_000 + 10 * (second - 19), float(second))
     assert rate.per_s() == pytest.approx(10.0)  # the burst of the first second is out of the window
-    assert WINDOW_S < 19
+    assert RATE_WINDOW_S < 19
 
 
 def test_a_counter_that_stands_still_comes_to_zero() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from remuda.buffer.chunk import parse_name, read_meta
 from remuda.config.load import load_config
-from remuda.coordinator.replay.flow import replay_limiter
+from remuda.coordinator.replay.accounting import replay_limiter
 from remuda.policy.policy_file import read_ref
 from remuda.policy.row_plan import row_plan
 from remuda.tests.logbook.event_reader import curves

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.commander.commander import Commander
-from remuda.coordinator.commander.decisions import End, JudgeByTraining, Save
+from remuda.coordinator.commander.commander import Commander, End, JudgeByTraining, Save
 from remuda.coordinator.commander.progress_rows import ProgressRows
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.wire.messages import CheckpointRecord, Counters

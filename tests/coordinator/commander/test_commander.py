@@ -6,8 +6,7 @@ import pytest
 
 from remuda.config.schema import CheckpointConfig, EnvConfig, EvaluatorConfig, ExperimentConfig, StopConfig
 from remuda.coordinator.commander.cadence import next_boundary
-from remuda.coordinator.commander.commander import Commander
-from remuda.coordinator.commander.decisions import Decision, End, Save, StartEvaluation, Verdict
+from remuda.coordinator.commander.commander import Commander, Decision, End, Save, StartEvaluation, Verdict
 from remuda.coordinator.commander.evaluation import EvaluationResult, Judged
 from remuda.wire.messages import CheckpointRecord, Counters
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from remuda.coordinator.commander.commander import Commander
-from remuda.coordinator.commander.decisions import Save
+from remuda.coordinator.commander.commander import Commander, Save
 from remuda.coordinator.commander.dispatch import Judging
 from remuda.coordinator.commander.progress_rows import ProgressRows
 from remuda.coordinator.effects import RecordCheckpoint, Step

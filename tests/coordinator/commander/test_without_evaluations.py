@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.commander.commander import Commander
-from remuda.coordinator.commander.decisions import JudgeByTraining, Save
+from remuda.coordinator.commander.commander import Commander, JudgeByTraining, Save
 from remuda.coordinator.commander.progress_rows import ProgressRows
-from remuda.coordinator.resumed import Resumed
+from remuda.coordinator.snapshot import Resumed
 from remuda.logbook.episode_reports import EvaluationReport
 from remuda.tests.coordinator import configs
 from remuda.tests.coordinator.simulation import World

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from remuda.coordinator.replay.sequence import SequenceSet, TooManyGapsError
+from remuda.coordinator.replay.ledger import SequenceSet, TooManyGapsError
 
 MAX_GAPS = 4
 

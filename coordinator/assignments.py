@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Collection, Sequence
 
 from remuda.coordinator.effects import Step
-from remuda.coordinator.experiment.catalog import Experiments
+from remuda.coordinator.experiment.catalog import Catalog
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.coordinator.experiment.finished import PastRun
-from remuda.coordinator.journaling import Recollection
+from remuda.coordinator.experiment.finished import FinishedRun
+from remuda.coordinator.journaling import Journaling
 from remuda.coordinator.registry import Registry, Worker
 from remuda.coordinator.scheduler import ROLES, Demand, Grant, Plan, Return, plan
 from remuda.coordinator.snapshot import RunMemory
@@ -29,13 +29,11 @@ class Assignments:
     """The leases of all experiments. Which worker holds one, the registry knows; what it does under it, the experiment
     knows."""
 
-    def __init__(
-        self, registry: Registry, experiments: Experiments, recollection: Recollection, *, newest_lease: int
-    ) -> None:
+    def __init__(self, registry: Registry, catalog: Catalog, journaling: Journaling, *, newest_lease: int) -> None:
         """`newest_lease` is the highest number that may have been given out before."""
         self._registry = registry
-        self._experiments = experiments
-        self._recollection = recollection
+        self._catalog = catalog
+        self._journaling = journaling
         self._experiments_of: dict[int, str] = {}
         """Ids by lease, open or over: late chunks still find their ledger."""
         self._forget_at = 2 * LEASES_KEPT
@@ -47,9 +45,9 @@ class Assignments:
         self.newest_lease = newest_lease
         """The highest number given out so far."""
 
-    def find(self, lease: int) -> Experiment | PastRun | None:
+    def find(self, lease: int) -> Experiment | FinishedRun | None:
         """For whom the worker with this lease works, or worked."""
-        return self._experiments.get(self._experiments_of.get(lease, ""))
+        return self._catalog.get(self._experiments_of.get(lease, ""))
 
     def experiment_of(self, worker: Worker) -> Experiment | None:
         """For whom this worker works."""
@@ -68,7 +66,7 @@ class Assignments:
         """Give workers to those who lack them, as far as there are any."""
         if self._dealt:
             return []
-        going_on = self._experiments.going_on
+        going_on = self._catalog.going_on
         demands = [demand for experiment in going_on if (demand := experiment.demand(now_s)) is not None]
         decided = self._plan(demands, going_on) if demands else _NOTHING_TO_DO
         steps: list[Step] = []
@@ -86,17 +84,17 @@ class Assignments:
         self._registry.take_back(worker)
         if experiment is None:
             return []
-        self._recollection.touch(experiment.identity.id)
+        self._journaling.touch(experiment.identity.id)
         return experiment.worker_gone(lease, why, now_s, handed_in=handed_in, died=died)
 
-    def remember(self, experiment: Experiment, memory: RunMemory, now_s: float, *, late: bool = False) -> None:
+    def restore(self, experiment: Experiment, memory: RunMemory, now_s: float, *, late: bool = False) -> None:
         """Go on from there: its leases stay open, their workers may come back. Where the last moments of its journal
         may be lost they have seen more than is known here, and where it is taken up `late` they were sent away: then
         its leases end."""
         self.newest_lease = max(self.newest_lease, memory.leases)
         self._experiments_of |= dict.fromkeys(experiment.known_leases, experiment.identity.id)
         self._forget_old()
-        if late or not self._recollection.is_whole(memory):
+        if late or not self._journaling.is_whole(memory):
             self._torn.add(experiment.identity.id)
             return
         for holder in experiment.holders:
@@ -106,10 +104,10 @@ class Assignments:
         """Once all runs are taken up: of one whose journal may lack something, all leases. Of any other that of a
         worker that had just gone from it to another, whose journal alone says so."""
         steps: list[Step] = []
-        for experiment in self._experiments.going_on:
+        for experiment in self._catalog.going_on:
             for lease in experiment.lease_numbers:
                 if self._registry.holder(lease) is None:
-                    self._recollection.touch(experiment.identity.id)
+                    self._journaling.touch(experiment.identity.id)
                     torn = experiment.identity.id in self._torn
                     why = "the coordinator does not know all it did" if torn else "it had gone on to another run"
                     steps += experiment.worker_gone(lease, why, now_s, handed_in=not torn)
@@ -128,14 +126,14 @@ class Assignments:
 
     def _assign(self, grant: Grant, now_s: float) -> list[Step]:
         """Nothing is assigned where the worker has gone since it was decided, or the experiment ends."""
-        worker, experiment = self._registry.find(grant.worker), self._experiments.get(grant.experiment)
+        worker, experiment = self._registry.find(grant.worker), self._catalog.get(grant.experiment)
         if worker is None or worker.lease or not isinstance(experiment, Experiment) or not experiment.takes(grant.role):
             return []
         self.newest_lease += 1
         self._registry.give(worker, self.newest_lease, experiment.longest_s, now_s)
         self._experiments_of[self.newest_lease] = grant.experiment
         self._forget_old()
-        self._recollection.touch(grant.experiment)
+        self._journaling.touch(grant.experiment)
         return experiment.assign(worker.holder, now_s)
 
     def _forget_old(self) -> None:
@@ -143,12 +141,12 @@ class Assignments:
         if len(self._experiments_of) < self._forget_at:
             return
         kept = {lease: self._experiments_of[lease] for lease in sorted(self._experiments_of)[-LEASES_KEPT:]}
-        for experiment in self._experiments.going_on:
+        for experiment in self._catalog.going_on:
             kept |= dict.fromkeys(experiment.known_leases, experiment.identity.id)
         self._experiments_of = kept
         self._forget_at = len(kept) + LEASES_KEPT
 
     def _ask_back(self, lent: Return) -> list[Step]:
         """Somebody gives a worker back for the sake of another."""
-        self._recollection.touch(lent.holder)
-        return self._experiments[lent.holder].lend(lent.role, lent.count, self._experiments[lent.waiting].identity.name)
+        self._journaling.touch(lent.holder)
+        return self._catalog[lent.holder].lend(lent.role, lent.count, self._catalog[lent.waiting].identity.name)

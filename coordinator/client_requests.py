@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from remuda.coordinator.effects import Answer, Asked, Broken, KnowRun, PrepareRun, ReadLog, Say, Step
 from remuda.coordinator.events import RunPrepared, RunRefused
-from remuda.coordinator.experiment.catalog import Experiments
-from remuda.coordinator.experiment.finished import PastRun
-from remuda.coordinator.journaling import Recollection
-from remuda.coordinator.membership import Herd
-from remuda.coordinator.shutdown import Closing
+from remuda.coordinator.experiment.catalog import Catalog
+from remuda.coordinator.experiment.finished import FinishedRun
+from remuda.coordinator.journaling import Journaling
+from remuda.coordinator.membership import Membership
+from remuda.coordinator.shutdown import CoordinatorShutdown
 from remuda.wire.messages import (
     PROTOCOL_VERSION,
     ClientMessage,
@@ -46,24 +46,24 @@ class About:
         return CoordinatorStatus(self.id, self.address, self.pid, now_s - self.started_s, PROTOCOL_VERSION, load)
 
 
-class Clients:
+class ClientRequests:
     """Answers clients, and carries out what they ask for."""
 
     def __init__(
         self,
         about: About,
         *,
-        experiments: Experiments,
-        herd: Herd,
-        closing: Closing,
-        recollection: Recollection,
+        catalog: Catalog,
+        membership: Membership,
+        shutdown: CoordinatorShutdown,
+        journaling: Journaling,
         new_id: Callable[[], str],
     ) -> None:
         self._about = about
-        self._experiments = experiments
-        self._herd = herd
-        self._closing = closing
-        self._recollection = recollection
+        self._catalog = catalog
+        self._membership = membership
+        self._shutdown = shutdown
+        self._journaling = journaling
         self._new_id = new_id
         self._preparing: set[str] = set()
         """Experiments whose run folders are being prepared."""
@@ -74,7 +74,7 @@ class Clients:
         """What a client wants. The answers to Submit and LogRequest wait for the disk."""
         match message:
             case Submit():
-                return self._closing.refusal() or self._submit(message, asked)
+                return self._shutdown.refusal() or self._submit(message, asked)
             case StatusRequest():
                 return [Answer(self.status(message.experiment, now_s))]
             case StopExperiment():
@@ -82,26 +82,26 @@ class Clients:
             case LogRequest():
                 return self._read_log(message, asked)
             case Shutdown():
-                return [Answer(Done()), *self._closing.begin(message.reason, now_s)]
+                return [Answer(Done()), *self._shutdown.begin(message.reason, now_s)]
 
     def status(self, query: str | None, now_s: float) -> Status | Rejected:
         """The whole picture, or that of one experiment."""
-        shown = [*self._experiments]
+        shown = [*self._catalog]
         if query is not None:
-            found = self._experiments.find(query)
+            found = self._catalog.find(query)
             if isinstance(found, Rejected):
                 return found
             shown = [found]
         about = self._about.status(self.load, now_s)
-        return Status(about, self._herd.status(now_s), [each.status(now_s) for each in shown])
+        return Status(about, self._membership.status(now_s), [each.status(now_s) for each in shown])
 
     def prepared(self, event: RunPrepared) -> list[Step]:
         """The run folder of a submission is ready: its experiment is queued."""
         experiment, submit = event.experiment, event.request.submit
         id, run_dir = experiment.identity.id, experiment.identity.run_dir
         self._preparing.discard(id)
-        self._experiments.add(experiment)
-        self._recollection.touch(id)
+        self._catalog.add(experiment)
+        self._journaling.touch(id)
         text = f"experiment {id} ({submit.name}) submitted; run folder {run_dir}"
         return [KnowRun(id), *experiment.left_over(), Say(id, text), Answer(Submitted(id, run_dir), after=id)]
 
@@ -111,7 +111,7 @@ class Clients:
         return [Answer(event.rejection)]
 
     def _submit(self, message: Submit, asked: Asked) -> list[Step]:
-        known = self._experiments.get(message.experiment or "")
+        known = self._catalog.get(message.experiment or "")
         if known is not None:
             return [Answer(Submitted(known.identity.id, known.identity.run_dir), after=known.identity.id)]
         if message.experiment in self._preparing:
@@ -121,23 +121,23 @@ class Clients:
             return [Answer(Rejected("busy", text))]
         id = message.experiment or self._new_id()
         self._preparing.add(id)
-        return [PrepareRun(asked, id, message, self._experiments.next_place())]
+        return [PrepareRun(asked, id, message, self._catalog.next_place())]
 
     def _stop(self, message: StopExperiment, now_s: float) -> list[Step]:
-        found = self._experiments.find(message.experiment)
+        found = self._catalog.find(message.experiment)
         if isinstance(found, Rejected):
             return [Answer(found)]
-        if isinstance(found, PastRun):
+        if isinstance(found, FinishedRun):
             return [Answer(Done())]
         id, held_up = found.identity.id, found.held_up
         if held_up is not None and message.now:
             return [Answer(Done()), Broken(id, f"a client asked to stop at once while it was held up: {held_up}", "")]
-        self._recollection.touch(id)
+        self._journaling.touch(id)
         answer = Answer(Done(), after="" if held_up else id)
         return [answer, *found.stop(now=message.now, explanation="a client asked to stop", now_s=now_s)]
 
     def _read_log(self, message: LogRequest, asked: Asked) -> list[Step]:
-        found = self._experiments.find(message.experiment)
+        found = self._catalog.find(message.experiment)
         if isinstance(found, Rejected):
             return [Answer(found)]
         return [ReadLog(asked, found.identity.run_dir, message, found.over)]

@@ -1,4 +1,4 @@
-"""Conversations with everybody, by socket identity."""
+"""One conversation per socket identity: what was heard, what was answered, and what has to be repeated."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ MOST_KEPT_OF_WORKERS_BYTES = 256 << 20
 
 
 @dataclass
-class _Peer:
+class _Connection:
     channel: Channel
     heard_s: float
 
 
-class Peers:
+class Connections:
     """One Channel per peer; turns messages into envelopes on their way."""
 
     def __init__(self, is_worker: Callable[[bytes], bool] = lambda peer: False) -> None:
         """`is_worker` says whether somebody is of the herd, for whom more is kept."""
         self._is_worker = is_worker
         self._deaf: set[bytes] = set()
-        self._peers: dict[bytes, _Peer] = {}
+        self._peers: dict[bytes, _Connection] = {}
         self._pending: dict[bytes, Channel] = {}
         """Those that have something to acknowledge: few of many, since nobody is told much while he only beats."""
         self._expiry_due_s = 0.0
@@ -53,7 +53,7 @@ class Peers:
         if known is None:
             if len(self._peers) >= MOST_PEERS:
                 self._make_room()
-            known = self._peers[peer] = _Peer(Channel(), now_s)
+            known = self._peers[peer] = _Connection(Channel(), now_s)
         known.heard_s = now_s
         received = known.channel.receive(envelope, now_s)
         if known.channel.keeps_more_than(MOST_KEPT, MOST_KEPT_BYTES) and self._is_too_much(peer, known.channel):

@@ -10,8 +10,8 @@ from remuda.buffer.index import Prioritized
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import Asked, PrepareRun
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.coordinator.experiment.finished import PastRun
-from remuda.coordinator.snapshot import Resumed, RunMemory
+from remuda.coordinator.experiment.finished import FinishedRun
+from remuda.coordinator.snapshot import ResumePoint, RunMemory
 from remuda.wire.envelope import Envelope
 from remuda.wire.messages import ChunkMeta, CoordinatorLoad, IndexedChunk, LogText, Rejected, WorkerVitals
 
@@ -41,7 +41,7 @@ class PreparedRun:
     config: ExperimentConfig
     run_dir: str
     policy_file: str
-    resumed: Resumed | None = None
+    resumed: ResumePoint | None = None
     """Where a run that is resumed goes on."""
     recovered: Recovered | None = None
     """Its experience, as the journal of its former life has it."""
@@ -70,7 +70,7 @@ class RunRecovered:
     """What became of a run that a coordinator before this one had in hand; None: it is well, in other hands."""
 
     experiment: str
-    run: TakenUp | PastRun | None
+    run: TakenUp | FinishedRun | None
 
 
 @dataclass(frozen=True)

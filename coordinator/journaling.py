@@ -1,4 +1,4 @@
-"""Which experiments have something new that a restarted coordinator must know, what that is, and how it is taken up."""
+"""Says what each run's journal must have after a turn, and rebuilds experiments from what it has."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import Broken, DeleteChunks, Emit, Remember, Step, Tell
 from remuda.coordinator.events import PreparedRun, Recovered, TakenUp
-from remuda.coordinator.experiment.catalog import Experiments
+from remuda.coordinator.experiment.catalog import Catalog
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.coordinator.experiment.finished import PastRun
+from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.coordinator.experiment.identity import Identity
 from remuda.coordinator.snapshot import FORMAT, RunMemory
 from remuda.wire.messages import AnyMessage, Batches, CollectorReport, LearnerReport, WorkerVitals
@@ -22,12 +22,12 @@ PRIORITIES_S = 30.0
 _SOFT = (CollectorReport, LearnerReport, WorkerVitals)
 
 
-class Recollection:
+class Journaling:
     """Gathers, per turn of the coordinator's loop, what must be in the journal before anybody is answered."""
 
-    def __init__(self, experiments: Experiments, boot: str) -> None:
+    def __init__(self, catalog: Catalog, boot: str) -> None:
         """`boot` tells this start of this machine from any other."""
-        self._experiments = experiments
+        self._catalog = catalog
         self._boot = boot
         self._touched: set[str] = set()
         self._soft_due_s = 0.0
@@ -65,7 +65,7 @@ class Recollection:
         """Time has passed: what keeps for a while is due now and then."""
         if now_s >= self._soft_due_s:
             self._soft_due_s = now_s + SOFT_S
-            moving = (each for each in self._experiments.going_on if each.state != "queued" and each.held_up is None)
+            moving = (each for each in self._catalog.going_on if each.state != "queued" and each.held_up is None)
             self._touched |= {experiment.identity.id for experiment in moving}
 
     def forget(self, experiment: str) -> None:
@@ -78,7 +78,7 @@ class Recollection:
         touched, self._touched = self._touched, set()
         remembered: list[Remember] = []
         for id in sorted(touched):
-            experiment = self._experiments.in_hand(id)
+            experiment = self._catalog.in_hand(id)
             if experiment is None:
                 continue  # it was broken off meanwhile
             try:
@@ -98,18 +98,18 @@ class Recollection:
         identity = experiment.identity.memory(experiment.config_json)
         memory = RunMemory(FORMAT, identity, experiment.memory(now_s), newest_lease, self._boot)
         priorities = experiment.experience.priorities() if due else None
-        last = PastRun(experiment.identity, experiment.status(now_s)).memory() if experiment.over else None
+        last = FinishedRun(experiment.identity, experiment.status(now_s)).memory() if experiment.over else None
         return Remember(id, memory, experiment.changes(now_s), added, gone, priorities, experiment.new_episodes(), last)
 
 
-def recollected(run: Recovered, now_s: float) -> TakenUp:
+def recovered_run(run: Recovered, now_s: float) -> TakenUp:
     """The experiment that is remembered so."""
     memory = run.memory
     config = ExperimentConfig.model_validate_json(memory.identity.config_json)
     experiment = Experiment(Identity.of(memory.identity), config, now_s)
-    experiment.remember(memory.experiment, run.chunks, now_s)
+    experiment.restore(memory.experiment, run.chunks, now_s)
     if run.priorities is not None:
-        experiment.experience.remember_priorities(run.priorities)
+        experiment.experience.restore_priorities(run.priorities)
     return TakenUp(experiment, memory)
 
 
@@ -125,7 +125,7 @@ def prepared_experiment(prepared: PreparedRun, now_s: float) -> Experiment:
     if recovered is not None:
         experiment.resume(recovered.memory.experiment, recovered.chunks, prepared.uncounted, now_s)
         if recovered.priorities is not None:
-            experiment.experience.remember_priorities(recovered.priorities)
+            experiment.experience.restore_priorities(recovered.priorities)
     return experiment
 
 

@@ -1,4 +1,4 @@
-"""Which workers an experiment holds, and as which of its role each serves: collector 0, 1 and so on."""
+"""Which workers an experiment holds, and each worker's index within its role: collector 0, 1 and so on."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ class LeaseBook:
         places, self._new_lives = sorted(self._new_lives), set()
         return Rows(tuple(PlaceMemory(*place, self._lives[place]) for place in places))
 
-    def remember(self, memory: LeaseBookMemory) -> None:
+    def restore(self, memory: LeaseBookMemory) -> None:
         """Go on from there; for a book that is empty."""
         for m in sorted(memory.leases, key=lambda row: row.holder.lease):
             lease = Lease(m.holder, m.index, m.life, m.ready, m.draining, m.over)

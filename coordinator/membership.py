@@ -1,4 +1,4 @@
-"""The herd: who joins it and comes back to it, who leaves, and who is given up because he is lost or stuck."""
+"""The herd: workers join, come back and leave, and are dropped when they are lost or stuck."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ AWAY_S = 3.0
 hung. What was said meanwhile it has yet to hear."""
 
 
-class Herd:
+class Membership:
     """Workers come and go: whoever comes is put to work where one is needed, whoever goes leaves no lease behind."""
 
     def __init__(self, coordinator: str, registry: Registry, assignments: Assignments) -> None:

@@ -17,8 +17,8 @@ import zmq
 
 from remuda.coordinator.disk.disk import Disk, Found
 from remuda.coordinator.disk.outbox import Outbox
-from remuda.coordinator.disk.run_folders import RunBooks
-from remuda.coordinator.disk.runs_folder import HerdFolder
+from remuda.coordinator.disk.run_folders import RunFolders
+from remuda.coordinator.disk.runs_folder import RunsFolder
 from remuda.coordinator.disk.waker import Waker
 from remuda.coordinator.effects import DiskEffect, Effect, Exit, PrepareRun, ReadLog, Remember, Say, Send
 from remuda.coordinator.events import (
@@ -31,7 +31,7 @@ from remuda.coordinator.events import (
     Tick,
     Weighed,
 )
-from remuda.coordinator.experiment.finished import PastRun
+from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.coordinator.reachable import reachable
 from remuda.coordinator.registry import Limits
 from remuda.coordinator.state import UNKNOWN, Coordinator
@@ -101,14 +101,14 @@ class Service:
         self._life = life
         self._id = str(uuid4())
         asked_for = None if settings.address is None else _listen(settings.address)
-        self._herd = HerdFolder(settings.runs_dir) if settings.lasting else None
-        self._socket = asked_for or _listen_again(None if self._herd is None else self._herd.last_address)
+        self._runs_folder = RunsFolder(settings.runs_dir) if settings.lasting else None
+        self._socket = asked_for or _listen_again(None if self._runs_folder is None else self._runs_folder.last_address)
         self._address = reachable(self._socket.address)
-        self._epoch = 1 if self._herd is None else self._herd.begin(self._socket.address)
+        self._epoch = 1 if self._runs_folder is None else self._runs_folder.begin(self._socket.address)
         self._waker = Waker()
         self._socket.watch(self._waker.fileno())
-        self._books = RunBooks(settings.runs_dir)
-        self._disk = Disk(self._books, self._herd, self._waker.wake)
+        self._run_folders = RunFolders(settings.runs_dir)
+        self._disk = Disk(self._run_folders, self._runs_folder, self._waker.wake)
         self._outbox = Outbox(self._send, self._disk.waits_for)
         self._coordinator = Coordinator(
             id=self._id,
@@ -142,11 +142,11 @@ class Service:
     def run(self) -> None:
         """Until told to end, and everything is saved and everybody gone."""
         with contextlib.ExitStack() as end:  # each of these, whatever becomes of the others; the last one first
-            if self._herd is not None:
-                end.callback(self._herd.close)
+            if self._runs_folder is not None:
+                end.callback(self._runs_folder.close)
             end.callback(self._waker.close)
             end.callback(self._socket.close)
-            end.callback(self._books.close)
+            end.callback(self._run_folders.close)
             end.callback(self._close_disk)
             self._recover()
             end.enter_context(collecting_rarely())
@@ -188,10 +188,10 @@ class Service:
 
     def _recover(self) -> None:
         """Take up what a coordinator before this one left. A run whose disk does not answer is taken up later."""
-        if self._herd is None:
+        if self._runs_folder is None:
             return
-        waiting = self._herd.in_hand()
-        runs: dict[str, TakenUp | PastRun | None] = {past.identity.id: past for past in self._herd.past()}
+        waiting = self._runs_folder.in_hand()
+        runs: dict[str, TakenUp | FinishedRun | None] = {past.identity.id: past for past in self._runs_folder.past()}
         self._disk.recover(waiting)
         deadline_s, missing = time.monotonic() + RECOVERY_S, {run.experiment for run in waiting}
         while missing and (left_s := deadline_s - time.monotonic()) > 0:
@@ -400,6 +400,6 @@ def _experiment_of(effect: Effect) -> str | None:
             return effect.experiment
 
 
-def _place(run: TakenUp | PastRun) -> int:
+def _place(run: TakenUp | FinishedRun) -> int:
     """Among all runs, in the order they were submitted in."""
     return (run.experiment if isinstance(run, TakenUp) else run).identity.submitted

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from remuda.coordinator.effects import Answer, Exit, Post, Say, Step
-from remuda.coordinator.experiment.catalog import Experiments
+from remuda.coordinator.experiment.catalog import Catalog
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.coordinator.journaling import Recollection
+from remuda.coordinator.journaling import Journaling
 from remuda.coordinator.registry import Registry
 from remuda.wire.messages import Leave, Register, Rejected, shortened
 
@@ -15,13 +15,13 @@ FAREWELL_S = 5.0
 """How long a coordinator that shuts down waits for its workers to say goodbye."""
 
 
-class Closing:
+class CoordinatorShutdown:
     """Open until somebody asks for the end."""
 
-    def __init__(self, experiments: Experiments, registry: Registry, recollection: Recollection) -> None:
-        self._experiments = experiments
+    def __init__(self, catalog: Catalog, registry: Registry, journaling: Journaling) -> None:
+        self._catalog = catalog
         self._registry = registry
-        self._recollection = recollection
+        self._journaling = journaling
         self._reason: str | None = None
         self._begun_s = 0.0
         self._farewell_s: float | None = None
@@ -46,14 +46,14 @@ class Closing:
         self._reason = self._reason or reason
         steps: list[Step] = [Say(None, f"shutting down: {reason}")]
         explained = f"the coordinator is shutting down: {reason}"
-        for experiment in self._experiments.going_on:
-            self._recollection.touch(experiment.identity.id)
+        for experiment in self._catalog.going_on:
+            self._journaling.touch(experiment.identity.id)
             steps += experiment.stop(now=hurry, explanation=explained, now_s=now_s, nobody_comes=True)
         return steps
 
     def tick(self, now_s: float) -> list[Step]:
         """Once every experiment is over, send the workers home and end when they have gone."""
-        if self._reason is None or any(self._is_waited_for(each, now_s) for each in self._experiments.going_on):
+        if self._reason is None or any(self._is_waited_for(each, now_s) for each in self._catalog.going_on):
             return []
         if self._farewell_s is None:
             self._farewell_s = now_s

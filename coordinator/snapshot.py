@@ -1,6 +1,6 @@
-"""What of an experiment outlives the coordinator's process: plain structs, in the journal before anybody is answered.
+"""Snapshots of an experiment's state: plain structs, in the journal before anybody is answered.
 
-Each object of the state machine that has such a memory gives it out with `memory()` and takes it with `remember()`.
+Each object of the state machine that has such a memory gives it out with `memory()` and takes it back with `restore()`.
 What there is one of for each lease, place or worker is not in `memory()`: these are rows, of which `changes()` gives
 those that have changed since it was asked before. Nothing that was given out is changed afterwards.
 """
@@ -27,7 +27,7 @@ from remuda.wire.messages import (
 )
 
 Stage = Literal["working", "draining", "settling", "releasing"]
-"""How far its end has come; see Ending."""
+"""How far its end has come; see ExperimentShutdown."""
 
 
 class Memory(Struct, frozen=True, array_like=True):
@@ -76,7 +76,7 @@ class IndexMemory(Memory, frozen=True):
 
 
 class ExperienceMemory(Memory, frozen=True):
-    """See Experience."""
+    """See ReplayAccounting."""
 
     ledger: LedgerMemory
     index: IndexMemory
@@ -104,7 +104,7 @@ class AccountMemory(Memory, frozen=True):
 
 
 class SupplyMemory(Memory, frozen=True):
-    """See Supply."""
+    """See FlowControl."""
 
     policy: PolicyRef
     epoch: int
@@ -209,7 +209,7 @@ class EvaluationMemory(Memory, frozen=True):
 
 
 class JudgingMemory(Memory, frozen=True):
-    """See Judging."""
+    """See EvaluationDispatch."""
 
     commander: CommanderMemory
     evaluation: EvaluationMemory | None
@@ -414,7 +414,7 @@ FORMAT = 2
 
 
 @dataclass(frozen=True)
-class Resumed:
+class ResumePoint:
     """What was and stays counted. Random streams that no journal has are those of a new life (`life`)."""
 
     record: CheckpointRecord

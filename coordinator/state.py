@@ -14,8 +14,8 @@ from typing import get_args
 from uuid import uuid4
 
 from remuda.coordinator.assignments import Assignments
-from remuda.coordinator.client_requests import About, Clients
-from remuda.coordinator.connections import Peers
+from remuda.coordinator.client_requests import About, ClientRequests
+from remuda.coordinator.connections import Connections
 from remuda.coordinator.effects import (
     Abandon,
     Answer,
@@ -44,14 +44,14 @@ from remuda.coordinator.events import (
     Tick,
     Weighed,
 )
-from remuda.coordinator.experiment.catalog import Experiments
+from remuda.coordinator.experiment.catalog import Catalog
 from remuda.coordinator.experiment.claims import UNDER_A_LEASE, Speaker, speaker_at
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.coordinator.experiment.finished import PastRun, refused
-from remuda.coordinator.journaling import Recollection
-from remuda.coordinator.membership import Herd
+from remuda.coordinator.experiment.finished import FinishedRun, refused
+from remuda.coordinator.journaling import Journaling
+from remuda.coordinator.membership import Membership
 from remuda.coordinator.registry import Limits, Registry, Worker
-from remuda.coordinator.shutdown import Closing
+from remuda.coordinator.shutdown import CoordinatorShutdown
 from remuda.wire.messages import (
     OVER,
     Ack,
@@ -101,18 +101,18 @@ class Coordinator:
         machine from any other."""
         limits = limits or Limits()
         self._registry = Registry(limits)
-        self._peers = Peers(self._registry.has)
-        self._experiments = Experiments()
-        self._recollection = Recollection(self._experiments, boot)
-        self._assignments = Assignments(self._registry, self._experiments, self._recollection, newest_lease=leases)
-        self._herd = Herd(id, self._registry, self._assignments)
-        self._closing = Closing(self._experiments, self._registry, self._recollection)
-        self._clients = Clients(
+        self._connections = Connections(self._registry.has)
+        self._catalog = Catalog()
+        self._journaling = Journaling(self._catalog, boot)
+        self._assignments = Assignments(self._registry, self._catalog, self._journaling, newest_lease=leases)
+        self._membership = Membership(id, self._registry, self._assignments)
+        self._shutdown = CoordinatorShutdown(self._catalog, self._registry, self._journaling)
+        self._client_requests = ClientRequests(
             About(id, address, pid, now_s),
-            experiments=self._experiments,
-            herd=self._herd,
-            closing=self._closing,
-            recollection=self._recollection,
+            catalog=self._catalog,
+            membership=self._membership,
+            shutdown=self._shutdown,
+            journaling=self._journaling,
             new_id=new_id,
         )
 
@@ -126,10 +126,10 @@ class Coordinator:
             case Tick():
                 return self._tick(now_s)
             case ShutdownRequested():
-                return self._perform(self._closing.begin(event.reason, now_s), now_s)
+                return self._perform(self._shutdown.begin(event.reason, now_s), now_s)
             case Weighed():
-                self._clients.load = event.load
-                for experiment in self._experiments.going_on:
+                self._client_requests.load = event.load
+                for experiment in self._catalog.going_on:
                     experiment.weighed(event.vitals)
                 return []
             case _:
@@ -140,10 +140,10 @@ class Coordinator:
     ) -> list[Effect]:
         match event:
             case RunPrepared():
-                steps = self._clients.prepared(event) + self._assignments.schedule(now_s)
+                steps = self._client_requests.prepared(event) + self._assignments.schedule(now_s)
                 return self._perform(steps, now_s, event.request.asked)
             case RunRefused():
-                return self._perform(self._clients.not_prepared(event), now_s, event.asked)
+                return self._perform(self._client_requests.not_prepared(event), now_s, event.asked)
             case LogRead():
                 return self._perform([Answer(event.answer)], now_s, event.asked)
             case HeldUp():
@@ -153,42 +153,42 @@ class Coordinator:
 
     def remember(self, now_s: float) -> list[Remember]:
         """What has to be in the journals before anything that `handle` has asked for since the last call is done."""
-        remembered = self._recollection.take(self._assignments.newest_lease, now_s)
+        remembered = self._journaling.take(self._assignments.newest_lease, now_s)
         for each in remembered:
             if each.memory.experiment.state in OVER:
-                self._experiments.retire(each.experiment, now_s)
+                self._catalog.retire(each.experiment, now_s)
         return remembered
 
     @property
     def unjournaled(self) -> frozenset[str]:
         """Experiments of which `remember` could not say what to write: nothing of this turn may be done for them, and
         they are broken off at the next tick."""
-        return frozenset(broken.experiment for broken in self._recollection.broken)
+        return frozenset(broken.experiment for broken in self._journaling.broken)
 
     @property
     def has_news(self) -> bool:
         """Whether `remember` has anything to say."""
-        return self._recollection.has_news
+        return self._journaling.has_news
 
-    def recover(self, runs: Iterable[TakenUp | PastRun], now_s: float, *, late: bool = False) -> list[Effect]:
+    def recover(self, runs: Iterable[TakenUp | FinishedRun], now_s: float, *, late: bool = False) -> list[Effect]:
         """Take up what a coordinator before this one left behind, oldest first.
 
         For a coordinator that has heard nothing yet. `late`: it has; then a run's workers were told meanwhile that
         their leases are over, and others take their places."""
         for run in runs:
-            if isinstance(run, PastRun):
-                self._experiments.add_past(run)
+            if isinstance(run, FinishedRun):
+                self._catalog.add_past(run)
                 continue
-            self._experiments.add(run.experiment)
-            self._assignments.remember(run.experiment, run.memory, now_s, late=late)
+            self._catalog.add(run.experiment)
+            self._assignments.restore(run.experiment, run.memory, now_s, late=late)
             if run.experiment.over:
-                self._experiments.retire(run.experiment.identity.id, now_s)
+                self._catalog.retire(run.experiment.identity.id, now_s)
         return self._perform(self._assignments.end_left_over(now_s), now_s)
 
     @property
-    def experiments(self) -> Experiments:
+    def experiments(self) -> Catalog:
         """Every experiment it has known, oldest first."""
-        return self._experiments
+        return self._catalog
 
     @property
     def registry(self) -> Registry:
@@ -197,14 +197,14 @@ class Coordinator:
 
     def status(self, query: str | None, now_s: float) -> Status | Rejected:
         """The whole picture, or that of one experiment."""
-        return self._clients.status(query, now_s)
+        return self._client_requests.status(query, now_s)
 
     # --- messages ---
 
     def _received(self, event: Received, now_s: float) -> list[Effect]:
-        if self._experiments.held_up and self._must_wait(event):
+        if self._catalog.held_up and self._must_wait(event):
             return []
-        received, repeated = self._peers.receive(event.peer, event.envelope, now_s)
+        received, repeated = self._connections.receive(event.peer, event.envelope, now_s)
         message = received.message
         if message is None:
             return [*repeated]
@@ -213,12 +213,12 @@ class Coordinator:
             worker.heard_s = now_s
         elif not isinstance(message, _FROM_ANYBODY):
             # Not acknowledged: a worker that has outlived a coordinator says it again once it is registered.
-            return [*self._peers.say_once(event.peer, UNKNOWN, now_s)]
+            return [*self._connections.say_once(event.peer, UNKNOWN, now_s)]
         asked = Asked(event.peer, received.id)
         after = self._assignments.experiment_id(getattr(message, "lease", 0))
         effects = self._perform(self._dispatch(message, worker, asked, now_s), now_s, asked, after)
         if not isinstance(message, _ANSWER_MAY_WAIT):
-            effects += self._peers.acknowledge(event.peer, received.id, after=after)
+            effects += self._connections.acknowledge(event.peer, received.id, after=after)
         return effects
 
     def _must_wait(self, event: Received) -> bool:
@@ -235,13 +235,13 @@ class Coordinator:
             return self._under_a_lease(message, worker, asked.peer, now_s)
         match message:
             case Beat() if worker is not None:
-                return self._herd.beat(worker, message, now_s)
+                return self._membership.beat(worker, message, now_s)
             case Bye():
-                return [] if worker is None else self._herd.goodbye(worker, message.reason, now_s)
+                return [] if worker is None else self._membership.goodbye(worker, message.reason, now_s)
             case Register():
-                return self._closing.refusal(message) or self._herd.register(message, asked.peer, now_s)
+                return self._shutdown.refusal(message) or self._membership.register(message, asked.peer, now_s)
             case Submit() | StatusRequest() | StopExperiment() | LogRequest() | Shutdown():
-                return self._clients.handle(message, asked, now_s)
+                return self._client_requests.handle(message, asked, now_s)
             case _:
                 return []  # nothing that anybody says to a coordinator
 
@@ -255,9 +255,9 @@ class Coordinator:
                 if why is not None:
                     return self._disbelieve(message, worker, why, now_s)
                 steps = experiment.receive(message, speaker, now_s)
-                self._recollection.heard(experiment, message, steps)
+                self._journaling.heard(experiment, message, steps)
                 return steps
-            case PastRun():
+            case FinishedRun():
                 return experiment.receive(message)
             case None:
                 return [refused(message, "no such lease")] if isinstance(message, ChunkReady) else []
@@ -266,17 +266,17 @@ class Coordinator:
         steps: list[Step] = [refused(message, why)] if isinstance(message, ChunkReady) else []
         if worker is None:
             return steps
-        steps += self._herd.disbelieve(worker, shortened(why), now_s)
+        steps += self._membership.disbelieve(worker, shortened(why), now_s)
         return steps + self._assignments.schedule(now_s)
 
     def drop(self, peer: bytes, now_s: float) -> list[Effect]:
         """End this conversation: what was said in it cannot be handled."""
         worker, why = self._registry.at(peer), "what it said cannot be handled; the coordinator's log says why"
         if worker is None:
-            effects: list[Effect] = [*self._peers.say_once(peer, Rejected("malformed", why), now_s)]
+            effects: list[Effect] = [*self._connections.say_once(peer, Rejected("malformed", why), now_s)]
         else:
-            effects = self._perform(self._herd.dismiss(worker, why, now_s), now_s)
-        self._peers.forget(peer)
+            effects = self._perform(self._membership.dismiss(worker, why, now_s), now_s)
+        self._connections.forget(peer)
         return effects
 
     def _deaf(self, peer: bytes, now_s: float) -> list[Effect]:
@@ -284,29 +284,29 @@ class Coordinator:
         worker = self._registry.at(peer)
         if worker is None:
             return []
-        steps = self._herd.disbelieve(worker, "it does not read what it is told", now_s)
+        steps = self._membership.disbelieve(worker, "it does not read what it is told", now_s)
         effects = self._perform(steps, now_s)
-        self._peers.forget(peer)
+        self._connections.forget(peer)
         return effects
 
     # --- one run's trouble ---
 
     def _held_up(self, event: HeldUp) -> list[Step]:
-        experiment = self._experiments.going_on_as(event.experiment)
+        experiment = self._catalog.going_on_as(event.experiment)
         if experiment is None:
             return []
         before, experiment.held_up = experiment.held_up, event.why
         if event.why is None:
-            self._experiments.held_up.discard(event.experiment)
+            self._catalog.held_up.discard(event.experiment)
             return [Say(event.experiment, f"goes on: its disk takes what is written again (before: {before})")]
-        self._experiments.held_up.add(event.experiment)
+        self._catalog.held_up.add(event.experiment)
         if before is None:
             return [Say(event.experiment, f"is held up, and no other run is: {event.why}", "error")]
         return []
 
     def _break_off(self, broken: Broken, now_s: float) -> list[Step]:
         """End this one run, whatever state it is in: its workers leave by their shortest way."""
-        experiment = self._experiments.going_on_as(broken.experiment)
+        experiment = self._catalog.going_on_as(broken.experiment)
         if experiment is None:
             return []
         holders = [self._registry.holder(lease) for lease in experiment.lease_numbers]
@@ -315,27 +315,27 @@ class Coordinator:
         steps: list[Step] = [Say(broken.experiment, text, "error")]
         for worker in holders:
             if worker is not None:
-                steps += self._herd.dismiss(worker, "its run has failed", now_s)
-        self._recollection.forget(broken.experiment)
-        past = self._experiments.retire(broken.experiment, now_s)
+                steps += self._membership.dismiss(worker, "its run has failed", now_s)
+        self._journaling.forget(broken.experiment)
+        past = self._catalog.retire(broken.experiment, now_s)
         return [*steps, Abandon(broken.experiment, past.memory()), *self._assignments.schedule(now_s)]
 
     # --- time ---
 
     def _tick(self, now_s: float) -> list[Effect]:
-        broken, self._recollection.broken = self._recollection.broken, []
-        steps: list[Step] = [*broken, *self._herd.tick(now_s)]
-        for experiment in self._experiments.going_on:
+        broken, self._journaling.broken = self._journaling.broken, []
+        steps: list[Step] = [*broken, *self._membership.tick(now_s)]
+        for experiment in self._catalog.going_on:
             ticked = experiment.tick(now_s)
-            self._recollection.ticked(experiment, ticked)
+            self._journaling.ticked(experiment, ticked)
             steps += ticked
-        self._recollection.tick(now_s)
+        self._journaling.tick(now_s)
         effects = self._perform(steps + self._assignments.tick(now_s), now_s)
-        effects += self._perform(self._closing.tick(now_s), now_s)
-        for peer in self._peers.take_deaf():
+        effects += self._perform(self._shutdown.tick(now_s), now_s)
+        for peer in self._connections.take_deaf():
             effects += self._deaf(peer, now_s)
-        self._peers.expire(now_s, keep=lambda peer: self._registry.at(peer) is not None)
-        return [*effects, *self._peers.due(now_s)]
+        self._connections.expire(now_s, keep=lambda peer: self._registry.at(peer) is not None)
+        return [*effects, *self._connections.due(now_s)]
 
     # --- steps to effects ---
 
@@ -351,18 +351,20 @@ class Coordinator:
                 case Answer():
                     assert asked is not None, "an answer outside a conversation"
                     known_to = step.after or after
-                    effects += self._peers.answer(asked.peer, step.message, now_s, to=asked.message_id, after=known_to)
+                    effects += self._connections.answer(
+                        asked.peer, step.message, now_s, to=asked.message_id, after=known_to
+                    )
                 case Tell():
                     worker = self._registry.holder(step.lease)
                     if worker is not None:
                         known_to = self._assignments.experiment_id(step.lease)
-                        effects += self._peers.post(worker.peer, step.message, now_s, after=known_to)
+                        effects += self._connections.post(worker.peer, step.message, now_s, after=known_to)
                 case Post():
-                    effects += self._peers.post(step.peer, step.message, now_s)
+                    effects += self._connections.post(step.peer, step.message, now_s)
                 case HangUp():
-                    self._peers.forget(step.peer)
+                    self._connections.forget(step.peer)
                 case Release():
-                    effects += self._perform(self._herd.release(step, now_s), now_s)
+                    effects += self._perform(self._membership.release(step, now_s), now_s)
                 case Broken():
                     effects += self._perform(self._break_off(step, now_s), now_s)
                 case _:

@@ -13,7 +13,7 @@ from remuda.coordinator.commander.progress_rows import ProgressRows
 from remuda.coordinator.disk.journal import RunJournal
 from remuda.coordinator.effects import Remember
 from remuda.coordinator.events import Recovered
-from remuda.coordinator.replay.accounting import Experience
+from remuda.coordinator.replay.accounting import ReplayAccounting
 from remuda.coordinator.snapshot import (
     FORMAT,
     Changes,
@@ -42,7 +42,7 @@ class Keeper:
     folder: RunFolder
     config: ExperimentConfig
     journal: RunJournal
-    experience: Experience
+    experience: ReplayAccounting
     payloads: Payloads
     commander: Commander
     progress_rows: ProgressRows
@@ -98,6 +98,6 @@ def replay_of(found: Recovered | None, progress: Progress) -> Recovered | None:
     return found if known == counters else None
 
 
-def sweep(folder: RunFolder, experience: Experience) -> None:
+def sweep(folder: RunFolder, experience: ReplayAccounting) -> None:
     """Delete the payload files that nobody knows: written for a checkpoint that was never committed."""
     sweep_orphans(folder.data, experience.live_files(), older_than_s=0.0)

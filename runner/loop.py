@@ -8,8 +8,8 @@ from remuda.coordinator.commander.commander import Commander, End
 from remuda.coordinator.commander.evaluation import Judged
 from remuda.coordinator.commander.progress_rows import ProgressRows
 from remuda.coordinator.events import Recovered
-from remuda.coordinator.replay.accounting import Experience
-from remuda.coordinator.snapshot import Resumed
+from remuda.coordinator.replay.accounting import ReplayAccounting
+from remuda.coordinator.snapshot import ResumePoint
 from remuda.learner.diverged import DivergedError
 from remuda.learner.loop import LearnerLoop
 from remuda.logbook.episode_reports import CollectReport
@@ -27,7 +27,9 @@ from remuda.wire.messages import Counters, ExperimentState, PolicyRef
 class SerialLoop:
     """One run. `work` until the commander ends it, then `finish`; after an exception, `fail` instead."""
 
-    def __init__(self, parts: Parts, watch: Watch, resumed: Resumed | None, recovered: Recovered | None = None) -> None:
+    def __init__(
+        self, parts: Parts, watch: Watch, resumed: ResumePoint | None, recovered: Recovered | None = None
+    ) -> None:
         """`recovered` is the replay of a resumed run."""
         config = parts.config
         start = Counters() if resumed is None else resumed.counters
@@ -36,7 +38,9 @@ class SerialLoop:
         self._parts, self._config, self._watch = parts, config, watch
         self._logbook, self._timers = parts.logbook, parts.timers
         self._clocked = Clocked(parts, now_s)
-        self._experience = Experience(config, now_s, collectors=1, batches_in_flight=1, resumed=resumed, journaled=True)
+        self._experience = ReplayAccounting(
+            config, now_s, collectors=1, batches_in_flight=1, resumed=resumed, journaled=True
+        )
         self._plan = self._experience.plan
         payloads = Payloads(parts.folder.data)
         ring = ColumnRing(self._plan.capacity)
@@ -78,9 +82,9 @@ class SerialLoop:
         self._experience.resume(memory.experience, recovered.chunks, now_s)  # what may go is swept
         self._memory.load(self._parts.folder.data, lambda text: self._logbook.say("commander", text, level="warning"))
         if recovered.priorities is not None:
-            self._experience.remember_priorities(recovered.priorities)
+            self._experience.restore_priorities(recovered.priorities)
         if memory.progress.epoch == rows:  # else one was written after the commit, and says all
-            self._progress.remember(memory.progress)
+            self._progress.restore(memory.progress)
         self._logbook.say("commander", f"replay is back: {self._experience.live_rows} rows")
 
     # --- the run ---

@@ -9,7 +9,7 @@ from remuda.buffer.chunk import ChunkError, read_chunk
 from remuda.buffer.index import Sampled
 from remuda.buffer.ring import ColumnRing
 from remuda.collector.rollout import Collected
-from remuda.coordinator.replay.accounting import Experience
+from remuda.coordinator.replay.accounting import ReplayAccounting
 from remuda.learner.loop import Batch, Priorities
 from remuda.runner.payloads import Payloads
 from remuda.wire.messages import ChunkId, ChunkMeta
@@ -22,7 +22,9 @@ class ChunkRefusedError(Exception):
 class Memory:
     """Between the one collector and the one learner; also the learner's source of batches."""
 
-    def __init__(self, experience: Experience, ring: ColumnRing, payloads: Payloads, *, worker: str, life: int) -> None:
+    def __init__(
+        self, experience: ReplayAccounting, ring: ColumnRing, payloads: Payloads, *, worker: str, life: int
+    ) -> None:
         """`worker` and `life` name the chunks."""
         self._experience = experience
         self._ring = ring

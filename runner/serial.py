@@ -17,7 +17,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.commander.evaluation import Judged
 from remuda.coordinator.disk.journal import open_or_begin
 from remuda.coordinator.events import Recovered
-from remuda.coordinator.snapshot import Resumed
+from remuda.coordinator.snapshot import ResumePoint
 from remuda.environments.exits import NoExit
 from remuda.environments.record import record_environment
 from remuda.environments.vectors import Vector, make_vector, single_spaces
@@ -192,11 +192,11 @@ def _open_logbook(config: ExperimentConfig, folder: RunFolder, continued: _Conti
     return logbook
 
 
-def _resumed(checkpoints: CheckpointIndex, continued: _Continued | None, logbook: Logbook) -> Resumed | None:
+def _resumed(checkpoints: CheckpointIndex, continued: _Continued | None, logbook: Logbook) -> ResumePoint | None:
     if continued is None:
         return None
     assert logbook.progress_file is not None, "a serial logbook has one"
-    return Resumed(
+    return ResumePoint(
         record=continued.record,
         counters=continued.state.progress.counters,
         policy=continued.state.progress.policy,

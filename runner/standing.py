@@ -8,7 +8,7 @@ from pathlib import Path
 
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.commander.commander import Commander
-from remuda.coordinator.replay.accounting import Experience
+from remuda.coordinator.replay.accounting import ReplayAccounting
 from remuda.coordinator.replay.flow_control import Rate
 from remuda.learner.checkpoint import Progress
 from remuda.learner.loop import LearnerLoop
@@ -26,7 +26,7 @@ class Standing:
 
     config: ExperimentConfig
     root: Path
-    experience: Experience
+    experience: ReplayAccounting
     learner: LearnerLoop
     commander: Commander
     clock: Callable[[], float]

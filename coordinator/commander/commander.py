@@ -1,4 +1,4 @@
-"""When to evaluate, what is best, when to save and when to stop: the judgement of one experiment.
+"""Decides when to evaluate, which checkpoint is best, when to save and when to stop, for one experiment.
 
 Pure: it is told what happened (chunks counted, updates done, checkpoints saved, evaluations finished) and answers with
 decisions.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from remuda.config.schema import ExperimentConfig, StopConfig
 from remuda.coordinator.commander.cadence import Cadence
 from remuda.coordinator.commander.evaluation import EvaluationResult, Judged
-from remuda.coordinator.snapshot import CommanderMemory, Resumed
+from remuda.coordinator.snapshot import CommanderMemory, ResumePoint
 from remuda.wire.messages import CheckpointReason, CheckpointRecord, Counters
 
 LONGER, LEAST_LONGER_S, MOST_LONGER_S = 0.1, 5.0, 600.0
@@ -65,7 +65,7 @@ class Verdict:
 class Commander:
     """Judges one experiment. At most one save and one evaluation are under way; what is due meanwhile is done once."""
 
-    def __init__(self, config: ExperimentConfig, resumed: Resumed | None = None) -> None:
+    def __init__(self, config: ExperimentConfig, resumed: ResumePoint | None = None) -> None:
         self.config = config
         self._cadence = Cadence(config)
         self._saving: CheckpointReason | None = None
@@ -233,7 +233,7 @@ class Commander:
             last_record=self.last_record,
         )
 
-    def remember(self, memory: CommanderMemory) -> None:
+    def restore(self, memory: CommanderMemory) -> None:
         """Go on from there."""
         self._cadence.next_evaluation = memory.next_evaluation
         self._cadence.next_checkpoint = memory.next_checkpoint
@@ -247,7 +247,7 @@ class Commander:
 
     # --- inside ---
 
-    def _resume(self, resumed: Resumed) -> None:
+    def _resume(self, resumed: ResumePoint) -> None:
         self._cadence.evaluated_at(resumed.counters.env_step)
         self._cadence.saved_at(resumed.counters.env_step)
         self.last_record = resumed.record

@@ -1,4 +1,4 @@
-"""The commander at work in parallel mode: its decisions become messages, the workers' answers reports and records."""
+"""Carries out the commander's decisions in parallel mode: messages to workers, and what comes back of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from remuda.wire.messages import (
 )
 
 
-class Judging:
+class EvaluationDispatch:
     """Asks the learner to save and the evaluators to play, and takes in what comes of it.
 
     The decision to end is not carried out here: it is in `commander.ending`, for the experiment to act upon.
@@ -165,9 +165,9 @@ class Judging:
         evaluation = None if self._evaluation is None else self._evaluation.memory(now_s)
         return JudgingMemory(self.commander.memory(), evaluation, self._evaluations, self._saves)
 
-    def remember(self, memory: JudgingMemory, now_s: float) -> None:
+    def restore(self, memory: JudgingMemory, now_s: float) -> None:
         """Go on from there."""
-        self.commander.remember(memory.commander)
+        self.commander.restore(memory.commander)
         self._evaluation = None if memory.evaluation is None else Evaluation.of(memory.evaluation, now_s)
         self._evaluations, self._saves = memory.evaluations, memory.saves
 

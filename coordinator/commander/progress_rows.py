@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.commander.cadence import next_boundary
 from remuda.coordinator.commander.evaluation import EvaluationResult
-from remuda.coordinator.snapshot import EpisodesMemory, NewEpisodes, ProgressMemory, Resumed
+from remuda.coordinator.snapshot import EpisodesMemory, NewEpisodes, ProgressMemory, ResumePoint
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.rounds import Rounds
 from remuda.logbook.spread import merged
@@ -25,7 +25,7 @@ class ProgressRows:
     """
 
     def __init__(
-        self, config: ExperimentConfig, resumed: Resumed | None = None, *, round_env_steps: int | None = None
+        self, config: ExperimentConfig, resumed: ResumePoint | None = None, *, round_env_steps: int | None = None
     ) -> None:
         """`round_env_steps`: where collecting and learning take turns, the steps of a turn. The interval is rounded
         down to whole turns then, so that rows stand at its multiples."""
@@ -164,7 +164,7 @@ class ProgressRows:
             given=list(self._given),
         )
 
-    def remember(self, memory: ProgressMemory) -> None:
+    def restore(self, memory: ProgressMemory) -> None:
         """Go on from there."""
         self._next_env_step, self._epoch = memory.next_env_step, memory.epoch
         self._shown_env_step = memory.shown_env_step

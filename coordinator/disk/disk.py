@@ -1,4 +1,4 @@
-"""All that the coordinator does on disks, and nothing of it on its own thread: one lane of writing per run.
+"""All disk work of the coordinator, off its own thread: one lane of writing per run.
 
 Here the coordinator's thread hands work over and hears what became of it. It waits a moment for journals on quick
 disks, and for no others. See lane.py for the order in which a run's turn is written, and outbox.py for what waits until
@@ -21,9 +21,9 @@ from remuda.coordinator.disk.journal import JournalError
 from remuda.coordinator.disk.lane import CONFIRM_S, HerdSay, Journaled, Lane, LaneBroken, Turn
 from remuda.coordinator.disk.log_reader import read_log
 from remuda.coordinator.disk.run_folder import RunEffect
-from remuda.coordinator.disk.run_folders import RunBooks
-from remuda.coordinator.disk.runs_folder import HerdFolder, ListedRun
-from remuda.coordinator.disk.unrecoverable import look_at
+from remuda.coordinator.disk.run_folders import RunFolders
+from remuda.coordinator.disk.runs_folder import ListedRun, RunsFolder
+from remuda.coordinator.disk.unrecoverable import unrecoverable_run
 from remuda.coordinator.effects import Abandon, CloseRun, DiskEffect, PrepareRun, ReadLog, Remember, Say
 from remuda.coordinator.events import HeldUp, LogRead, RunBroken, RunPrepared, RunRecovered, RunRefused
 from remuda.coordinator.journaling import prepared_experiment
@@ -53,14 +53,14 @@ class Disk:
 
     def __init__(
         self,
-        books: RunBooks,
-        herd: HerdFolder | None,
+        folders: RunFolders,
+        runs_folder: RunsFolder | None,
         wake: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`wake` is called by other threads when there is something to `collect`."""
-        self._books = books
-        self._herd = herd
+        self._run_folders = folders
+        self._runs_folder = runs_folder
         self._wake = wake
         self._clock = clock
         self._errands = Errands()
@@ -114,7 +114,7 @@ class Disk:
                     abandoned.append(effect)
                 case Say(experiment=None):
                     self._say_of_herd(HerdSay(effect.text, effect.level), parts)
-                case _ if effect.experiment is not None and self._books.book(effect.experiment) is not None:
+                case _ if effect.experiment is not None and self._run_folders.files(effect.experiment) is not None:
                     parts.setdefault(effect.experiment, []).append(effect)
                 case _:
                     pass  # of a run that is over: there is nothing left to be written
@@ -163,10 +163,10 @@ class Disk:
         now_s = self._clock()
         found = [event for id, lane in self._lanes.items() if (event := self._look_at(id, lane, now_s)) is not None]
         self._lanes = {id: lane for id, lane in self._lanes.items() if not self._is_done(id, lane)}
-        if now_s >= self._confirm_due_s and self._herd is not None:
+        if now_s >= self._confirm_due_s and self._runs_folder is not None:
             self._confirm_due_s = now_s + CONFIRM_S
             with contextlib.suppress(BusyError):
-                self._errands.put("herd", self._herd.confirm)
+                self._errands.put("herd", self._runs_folder.confirm)
         return found
 
     def close(self) -> list[str]:
@@ -182,7 +182,7 @@ class Disk:
     def _put(self, experiment: str, remember: Remember | None, part: Sequence[RunEffect | HerdSay]) -> None:
         lane = self._lanes.get(experiment)
         if lane is None:
-            writer = RunWriter(self._books, self._herd, experiment)
+            writer = RunWriter(self._run_folders, self._runs_folder, experiment)
             lane = self._lanes[experiment] = Lane(experiment, writer, self._tell, self._clock)
         lane.put(Turn(self._turn, remember, part))
         if remember is not None:
@@ -206,12 +206,12 @@ class Disk:
         return [line for turn, line in self._herd_lines if turn >= since] if state not in OVER else []
 
     def _abandon(self, effect: Abandon) -> None:
-        lane, herd = self._lanes.pop(effect.experiment, None), self._herd
+        lane, herd = self._lanes.pop(effect.experiment, None), self._runs_folder
         if lane is not None and lane.held_up_s(self._clock()) > HELD_UP_S:
             lane.give_up()
         elif lane is not None:
             lane.rest()  # it says why in the run's log first
-        self._books.forget(effect.experiment)
+        self._run_folders.forget(effect.experiment)
         self._held_up.pop(effect.experiment, None)
         self._going_on.discard(effect.experiment)
         self._submitted.pop(effect.experiment, None)
@@ -272,12 +272,12 @@ class Disk:
     def _prepared(self, effect: PrepareRun) -> RunPrepared | RunRefused:
         """By an errand's thread: a replay index of a million rows takes its time."""
         try:
-            prepared = self._books.prepare(effect)
+            prepared = self._run_folders.prepare(effect)
             if isinstance(prepared, RunRefused):
                 return prepared
             return RunPrepared(effect, prepared_experiment(prepared, self._clock()))
         except Exception as error:
-            self._books.close_run(effect.experiment)
+            self._run_folders.close_run(effect.experiment)
             traceback.print_exc()
             reason = f"{type(error).__name__} while the run was prepared: {error}; its folder stays as it is"
             return RunRefused(effect.experiment, effect.asked, Rejected("invalid", reason))
@@ -287,54 +287,54 @@ class Disk:
 
     def _recovered(self, run: ListedRun) -> RunRecovered:
         """By an errand's thread."""
-        assert self._herd is not None, "who has no list has nothing to recover"
+        assert self._runs_folder is not None, "who has no list has nothing to recover"
         try:
-            return RunRecovered(run.experiment, self._herd.take_up(run, self._books, self._clock()))
+            return RunRecovered(run.experiment, self._runs_folder.take_up(run, self._run_folders, self._clock()))
         except Exception as error:
             traceback.print_exc()
-            self._books.close_run(run.experiment)
-            return RunRecovered(run.experiment, look_at(run.experiment, run.run_dir, error))
+            self._run_folders.close_run(run.experiment)
+            return RunRecovered(run.experiment, unrecoverable_run(run.experiment, run.run_dir, error))
 
 
 class RunWriter:
     """Writes one run's files, and its row in the list of runs."""
 
-    def __init__(self, books: RunBooks, herd: HerdFolder | None, experiment: str) -> None:
-        self._books = books
-        self._herd = herd
-        self._book = books.book(experiment)
+    def __init__(self, folders: RunFolders, runs_folder: RunsFolder | None, experiment: str) -> None:
+        self._run_folders = folders
+        self._runs_folder = runs_folder
+        self._files = folders.files(experiment)
         """Kept, to be closed also once the run is forgotten."""
 
     def journal(self, turns: Sequence[Remember]) -> None:
         """Before it is listed: what is listed has a journal."""
-        if self._book is not None:
-            self._book.journal(turns)
-        if self._herd is not None:
+        if self._files is not None:
+            self._files.journal(turns)
+        if self._runs_folder is not None:
             for turn in turns:
-                self._herd.note(turn)
+                self._runs_folder.note(turn)
 
     def carry_out(self, effect: RunEffect | HerdSay) -> None:
         match effect:
-            case _ if self._book is None:
+            case _ if self._files is None:
                 pass  # the run is over
             case HerdSay():
-                self._book.say_of_herd(effect.text, effect.level)
+                self._files.say_of_herd(effect.text, effect.level)
             case _:
-                self._book.carry_out(effect)
+                self._files.carry_out(effect)
         if isinstance(effect, CloseRun):
-            self._books.close_run(effect.experiment)  # only now: what a disk has refused is tried again
+            self._run_folders.close_run(effect.experiment)  # only now: what a disk has refused is tried again
 
     def confirm(self) -> None:
-        if self._book is not None:
-            self._book.confirm()
+        if self._files is not None:
+            self._files.confirm()
 
     def close(self) -> None:
-        if self._book is not None:
-            self._book.close()
+        if self._files is not None:
+            self._files.close()
 
 
-def _note_over(herd: HerdFolder, last: PastMemory) -> None:
+def _note_over(runs_folder: RunsFolder, last: PastMemory) -> None:
     try:
-        herd.note_over(last)
+        runs_folder.note_over(last)
     except JournalError as error:
         print(f"the next coordinator takes {last.identity.run_dir} up again: {error}", file=sys.stderr)

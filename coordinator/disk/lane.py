@@ -1,4 +1,4 @@
-"""One run's writing, in order, by a thread of its own: whatever its disk does, nobody else waits for it."""
+"""Writes one run's files, in order, in a thread of its own: a slow disk holds up no other run."""
 
 from __future__ import annotations
 

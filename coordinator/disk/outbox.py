@@ -1,4 +1,4 @@
-"""What may be said only once a run's journal has it, and waits for that."""
+"""Holds messages back until a run's journal has what they tell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a run goes on from what its journal, its checkpoints and its payload files say: after a crash, or resumed."""
+"""Recovers a run from its journal, its checkpoints and its payload files: after a crash, or resumed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from remuda.coordinator.commander.evaluation import EvaluationResult
 from remuda.coordinator.commander.reports import evaluation_report
 from remuda.coordinator.events import Recovered
 from remuda.coordinator.replay.ledger import Ledger
-from remuda.coordinator.snapshot import Resumed, RunMemory
+from remuda.coordinator.snapshot import ResumePoint, RunMemory
 from remuda.logbook.book import Logbook
 from remuda.policy.policy_file import PolicyFileError, read_ref
 from remuda.storage.checkpoint_index import CheckpointIndex
@@ -62,7 +62,7 @@ def uncounted_payloads(recovered: Recovered, data: Path) -> tuple[ChunkMeta, ...
     will not announce them again. Those of workers whose leases are forgotten are not among them: nobody knows whether
     they were counted."""
     counted = Ledger()
-    counted.remember(recovered.memory.experiment.experience.ledger)
+    counted.restore(recovered.memory.experiment.experience.ledger)
     live = payload_files(recovered)
     found: list[ChunkMeta] = []
     for name in sorted(os.listdir(data)):
@@ -107,14 +107,14 @@ def show_again(log: Logbook, memory: RunMemory, config: ExperimentConfig) -> Non
 
 def resumed_at(
     checkpoints: CheckpointIndex, log: Logbook, counters: Counters | None, policy_file: Path
-) -> Resumed | None:
+) -> ResumePoint | None:
     """What a run that is resumed goes on with: its newest checkpoint, and these counters."""
     record = checkpoints.last
     if counters is None or record is None:
         return None
     assert log.progress_file is not None, "a commander's logbook has one"
     published = _published(policy_file)  # maybe by a learner that came after the one of the checkpoint
-    return Resumed(record, counters, max(record.policy, published), checkpoints.best, log.progress_file.next_epoch)
+    return ResumePoint(record, counters, max(record.policy, published), checkpoints.best, log.progress_file.next_epoch)
 
 
 def _published(policy_file: Path) -> PolicyRef:

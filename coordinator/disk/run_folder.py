@@ -1,4 +1,4 @@
-"""One run's folder while a coordinator has it in hand: what effects ask for is done there."""
+"""The files of one run that is not over: what effects ask for is done there."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class RunGoneError(Exception):
     """The run folder is not there any more; the text names it."""
 
 
-class RunBook:
+class RunFiles:
     """Owns a run's files. None is open while the run is queued: they are opened with its first worker.
 
     For one thread at a time.

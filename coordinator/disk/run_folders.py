@@ -29,7 +29,7 @@ from remuda.coordinator.disk.recovery import (
     uncounted_payloads,
     with_payloads,
 )
-from remuda.coordinator.disk.run_folder import EVERYTHING, OpenFiles, RunBook, open_logbook
+from remuda.coordinator.disk.run_folder import EVERYTHING, OpenFiles, RunFiles, open_logbook
 from remuda.coordinator.effects import PrepareRun
 from remuda.coordinator.events import PreparedRun, Recovered, RunRefused
 from remuda.logbook.book import SERVICES_END_S, Logbook
@@ -44,12 +44,12 @@ LONGEST_REASON = 10_000
 """Characters of what is wrong with a config: a thousand wrong keys need not all be told."""
 
 
-class RunBooks:
-    """One book per experiment that is not over; its files are open while the experiment goes on."""
+class RunFolders:
+    """The folders of experiments that are not over; the files of one are open while its experiment goes on."""
 
     def __init__(self, runs_dir: Path) -> None:
         self._runs_dir = runs_dir
-        self._books: dict[str, RunBook] = {}
+        self._files: dict[str, RunFiles] = {}
         self._in_use: dict[str, Path] = {}
         """The folders of experiments that are not over, links followed: no other may begin there."""
         self._lock = threading.Lock()
@@ -81,7 +81,7 @@ class RunBooks:
             prepared = _refused(effect, "invalid", f"the run folder cannot be written: {error}")
         if isinstance(prepared, RunRefused):
             self._free(effect.experiment)
-            if made is not None and effect.experiment not in self._books:
+            if made is not None and effect.experiment not in self._files:
                 with suppress(OSError, FolderOwnedError):  # a disk that does not take that either, or another's run
                     discard(made, effect.experiment)
         return prepared
@@ -132,7 +132,7 @@ class RunBooks:
             sweep_orphans(folder.data, live, older_than_s=0.0)  # what is left of a life before this one
             policy_file = policy_file_of(folder, experiment)
             resumed = resumed_at(checkpoints, log, counters, policy_file)
-        self._books[experiment] = RunBook(folder, config, counters)
+        self._files[experiment] = RunFiles(folder, config, counters)
         with self._lock:
             self._in_use[experiment] = folder.root.resolve()
         return PreparedRun(effect, config, str(folder.root), str(policy_file), resumed, recovered, uncounted)
@@ -174,36 +174,36 @@ class RunBooks:
             if files is not None:
                 undo.pop_all()
         experiment = recovered.memory.identity.id
-        self._books[experiment] = RunBook(folder, config, EVERYTHING, files)
+        self._files[experiment] = RunFiles(folder, config, EVERYTHING, files)
         with self._lock:
             self._in_use[experiment] = run_dir.resolve()
         return recovered
 
     # --- a run goes on ---
 
-    def book(self, experiment: str) -> RunBook | None:
-        """That of an experiment that is not over."""
-        return self._books.get(experiment)
+    def files(self, experiment: str) -> RunFiles | None:
+        """Those of an experiment that is not over."""
+        return self._files.get(experiment)
 
     # --- it ends ---
 
     def close_run(self, experiment: str) -> None:
         """Let go of a run's files. May be called again."""
-        book = self._books.pop(experiment, None)
-        if book is not None:
-            book.close()
+        files = self._files.pop(experiment, None)
+        if files is not None:
+            files.close()
             with self._lock:
-                self._ended = [log for log in (*self._ended, book.ended) if log is not None and log.busy]
+                self._ended = [log for log in (*self._ended, files.ended) if log is not None and log.busy]
         self._free(experiment)
 
     def forget(self, experiment: str) -> None:
         """A run is over that could not be written to its end; whoever writes it still closes its files."""
-        self._books.pop(experiment, None)
+        self._files.pop(experiment, None)
         self._free(experiment)
 
     def close(self) -> None:
-        """Close every book that is still open, and see the services to an end that log sinks write to."""
-        for experiment in list(self._books):
+        """Close all files that are still open, and see the services to an end that log sinks write to."""
+        for experiment in list(self._files):
             self.close_run(experiment)
         deadline_s = time.monotonic() + SERVICES_END_S
         for log in self._ended:

@@ -15,12 +15,12 @@ from pathlib import Path
 import msgspec
 
 from remuda.coordinator.disk.journal import JournalDamagedError, JournalError, committing, open_database
-from remuda.coordinator.disk.run_folders import RunBooks
-from remuda.coordinator.disk.unrecoverable import look_at
+from remuda.coordinator.disk.run_folders import RunFolders
+from remuda.coordinator.disk.unrecoverable import unrecoverable_run
 from remuda.coordinator.effects import Remember
 from remuda.coordinator.events import TakenUp
-from remuda.coordinator.experiment.finished import PastRun
-from remuda.coordinator.journaling import recollected
+from remuda.coordinator.experiment.finished import FinishedRun
+from remuda.coordinator.journaling import recovered_run
 from remuda.coordinator.snapshot import PastMemory
 from remuda.storage.checkpoint_index import CheckpointIndexError
 from remuda.storage.existing_folder import make_private
@@ -48,7 +48,7 @@ class ListedRun:
     run_dir: Path
 
 
-class HerdFolder:
+class RunsFolder:
     """Owns the runs folder while it is open; the list is `<runs-dir>/coordinator.sqlite`. For any thread."""
 
     def __init__(self, runs_dir: Path) -> None:
@@ -80,17 +80,17 @@ class HerdFolder:
             self._db.execute("delete from start where epoch <= ?", (int(found[0]) - _STARTS_KEPT,))
         return int(found[0])
 
-    def past(self) -> list[PastRun]:
+    def past(self) -> list[FinishedRun]:
         """The runs that ended last, the last one last, as their rows have them."""
         with self._lock:
             rows = self._db.execute(
                 "select last from run where is_over and last is not null order by rowid desc limit ?",
                 (FINISHED_SHOWN,),
             ).fetchall()
-        found: list[PastRun] = []
+        found: list[FinishedRun] = []
         for (last,) in reversed(rows):
             with contextlib.suppress(msgspec.MsgspecError):  # a row of another version of Remuda: its folder is there
-                found.append(PastRun.of(msgspec.msgpack.decode(last, type=PastMemory)))
+                found.append(FinishedRun.of(msgspec.msgpack.decode(last, type=PastMemory)))
         return found
 
     def in_hand(self) -> list[ListedRun]:
@@ -102,21 +102,21 @@ class HerdFolder:
             ).fetchall()
         return [ListedRun(experiment, Path(run_dir)) for experiment, run_dir in rows]
 
-    def take_up(self, run: ListedRun, books: RunBooks, now_s: float) -> TakenUp | PastRun | None:
+    def take_up(self, run: ListedRun, folders: RunFolders, now_s: float) -> TakenUp | FinishedRun | None:
         """Take up a run that is not over. What cannot be taken up is said, left as it is, and tried again at the next
         start; None: it is well, in other hands."""
         try:
-            found = recollected(books.recover(run.run_dir), now_s)
+            found = recovered_run(folders.recover(run.run_dir), now_s)
         except FolderOwnedError as error:
             print(f"{run.run_dir} is not taken up: {error}", file=sys.stderr, flush=True)
             return None
         except (JournalError, CheckpointIndexError, OSError, ValueError) as error:
-            lost = look_at(run.experiment, run.run_dir, error)
+            lost = unrecoverable_run(run.experiment, run.run_dir, error)
             print(lost.last.reason, file=sys.stderr, flush=True)
             return lost
         if not found.experiment.over:
             return found
-        past = PastRun(found.experiment.identity, found.experiment.status(now_s))
+        past = FinishedRun(found.experiment.identity, found.experiment.status(now_s))
         self.note_over(past.memory())  # its coordinator died between its journal and this list
         return past
 

@@ -1,18 +1,18 @@
-"""A run that a coordinator before this one had in hand and that cannot be taken up: what its folder says of it."""
+"""A previous coordinator's run that cannot be recovered: what its folder says of it."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-from remuda.coordinator.experiment.finished import PastRun
+from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.coordinator.experiment.identity import Identity
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import CheckpointRecord, ExperimentStatus
 
 
-def look_at(experiment: str, run_dir: Path, error: Exception) -> PastRun:
+def unrecoverable_run(experiment: str, run_dir: Path, error: Exception) -> FinishedRun:
     """The run that `error` keeps from being taken up: shown as failed, as far as its last checkpoint."""
     folder = RunFolder(run_dir)
     try:
@@ -23,7 +23,7 @@ def look_at(experiment: str, run_dir: Path, error: Exception) -> PastRun:
     way_out = "" if last is None else f"; `remuda submit --resume` goes on from {last.file}"
     identity = Identity(experiment, _name(folder), str(run_dir), policy_file="", priority=0, submitted=0)
     reason = f"{run_dir} cannot be taken up: {error}{way_out}"
-    return PastRun(identity, _failed(identity, reason, last, best), lost=True)
+    return FinishedRun(identity, _failed(identity, reason, last, best), lost=True)
 
 
 def _failed(

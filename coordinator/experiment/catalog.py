@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.coordinator.experiment.finished import PastRun
+from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.coordinator.experiment.identity import Identity
 from remuda.wire.messages import Rejected
 
@@ -13,11 +13,11 @@ PAST_KEPT = 100
 """Runs that are over and still shown and found: those that ended last."""
 
 
-class Experiments:
+class Catalog:
     """Those in hand, which are queued or under way, and among them, oldest first, those that are past."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Experiment | PastRun] = {}
+        self._known: dict[str, Experiment | FinishedRun] = {}
         self._in_hand: dict[str, Experiment] = {}
         self._past: dict[str, None] = {}
         """Those that are past and not lost, the one that ended first first."""
@@ -25,14 +25,14 @@ class Experiments:
         self.held_up: set[str] = set()
         """Those whose disks take nothing at the moment."""
 
-    def __iter__(self) -> Iterator[Experiment | PastRun]:
+    def __iter__(self) -> Iterator[Experiment | FinishedRun]:
         return iter(self._known.values())
 
     def __getitem__(self, id: str) -> Experiment:
         """The experiment in hand with this id."""
         return self._in_hand[id]
 
-    def get(self, id: str) -> Experiment | PastRun | None:
+    def get(self, id: str) -> Experiment | FinishedRun | None:
         """The one with this id, if there is one."""
         return self._known.get(id)
 
@@ -59,22 +59,24 @@ class Experiments:
     def add(self, experiment: Experiment) -> None:
         """One more. A lost run whose folder it goes on in is not shown any more."""
         run_dir = experiment.identity.run_dir
-        lost = [each for each in self if isinstance(each, PastRun) and each.lost and each.identity.run_dir == run_dir]
+        lost = [
+            each for each in self if isinstance(each, FinishedRun) and each.lost and each.identity.run_dir == run_dir
+        ]
         for each in lost:
             del self._known[each.identity.id]
         self._known[experiment.identity.id] = self._in_hand[experiment.identity.id] = experiment
 
-    def add_past(self, run: PastRun) -> None:
+    def add_past(self, run: FinishedRun) -> None:
         """One more, of which there is no more than this."""
         self._known[run.identity.id] = run
         if not run.lost:  # what is lost stays: somebody has to see to it
             self._note_past(run.identity.id)
 
-    def retire(self, id: str, now_s: float) -> PastRun:
+    def retire(self, id: str, now_s: float) -> FinishedRun:
         """This one is over and journaled: all that it holds, such as a replay index, is let go."""
         experiment = self._in_hand.pop(id)
         self.held_up.discard(id)
-        past = PastRun(experiment.identity, experiment.status(now_s))
+        past = FinishedRun(experiment.identity, experiment.status(now_s))
         self._known[id] = past
         self._note_past(id)
         return past
@@ -85,10 +87,10 @@ class Experiments:
             oldest = next(iter(self._past))
             del self._past[oldest], self._known[oldest]
 
-    def find(self, query: str) -> Experiment | PastRun | Rejected:
+    def find(self, query: str) -> Experiment | FinishedRun | Rejected:
         """The one that is meant; a refusal that names those it may be where it is none or several. An empty query,
         which every id begins with, means none: it is a shell's variable that was not set."""
-        known: list[Experiment | PastRun] = [*self]
+        known: list[Experiment | FinishedRun] = [*self]
         matches = [each for each in known if query and _is_called(each.identity, query)]
         namesakes = [each for each in matches if each.identity.name == query]
         if matches == namesakes:  # lives of one run: the one that goes on, else the newest

@@ -12,8 +12,8 @@ from msgspec import Struct
 from remuda.buffer.chunk import chunk_name
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.leases import LeaseBook
-from remuda.coordinator.replay.accounting import Experience
-from remuda.coordinator.replay.flow_control import Supply
+from remuda.coordinator.replay.accounting import ReplayAccounting
+from remuda.coordinator.replay.flow_control import FlowControl
 from remuda.wire.messages import (
     AnyMessage,
     BatchRequest,
@@ -85,8 +85,8 @@ class Claims:
 
     config: ExperimentConfig
     leases: LeaseBook
-    experience: Experience
-    supply: Supply
+    experience: ReplayAccounting
+    flow: FlowControl
 
     def __post_init__(self) -> None:
         """What is asked for every chunk is worked out once."""
@@ -131,7 +131,7 @@ class Claims:
         if meta.env_steps > self.most_env_steps or len(meta.episode_returns) > meta.env_steps + self.num_envs:
             steps = f"{meta.env_steps} environment steps with {len(meta.episode_returns)} ends of episodes"
             return f"its chunk {meta.file} has {steps}, and {self.most_env_steps} is the most there can be"
-        if self.supply.is_beyond_credit(message.lease, self.experience.plan.slots(meta)):
+        if self.flow.is_beyond_credit(message.lease, self.experience.plan.slots(meta)):
             return f"its chunk {meta.file} was collected far beyond its credit"
         return None
 
@@ -142,15 +142,15 @@ class Claims:
                 f"it asks for {message.batches} batches of {message.batch_size} rows, and its config says "
                 f"{plan.batches_per_request} of {plan.rows_per_update}"
             )
-        if not self.supply.may_be_asked(message):
+        if not self.flow.may_be_asked(message):
             return f"its request {message.request} is far beyond those that were answered"
-        told_row = self.supply.told_row
+        told_row = self.flow.told_row
         if message.loaded_row > told_row:
             return f"it has loaded the rows below {message.loaded_row}, and was told of those below {told_row}"
         return None
 
     def _of_epoch(self, epoch: int) -> str | None:
-        mine = self.supply.epoch
+        mine = self.flow.epoch
         return None if epoch == mine else f"it publishes under epoch {epoch}, and was given {mine}"
 
     def _of_checkpoint(self, message: CheckpointSaved) -> str | None:
@@ -159,6 +159,6 @@ class Claims:
             return f"its checkpoint of iteration {record.train_iter} is called {record.file}"
         if record.env_step > self.experience.env_step or record.episode > self.experience.episode:
             return f"its checkpoint is of env_step {record.env_step}, and {self.experience.env_step} were collected"
-        if record.policy.epoch > self.supply.epoch:
-            return f"its checkpoint is of epoch {record.policy.epoch}, and it was given {self.supply.epoch}"
+        if record.policy.epoch > self.flow.epoch:
+            return f"its checkpoint is of epoch {record.policy.epoch}, and it was given {self.flow.epoch}"
         return None

@@ -113,7 +113,7 @@ class Deaths:
             for role, of_role in self._roles.items()
         ]
 
-    def remember(self, memory: list[DeathsMemory], now_s: float) -> None:
+    def restore(self, memory: list[DeathsMemory], now_s: float) -> None:
         """Go on from there."""
         for each in memory:
             newest = deque(each.newest, maxlen=FAILURES_IN_A_ROW)

@@ -19,7 +19,7 @@ OVERTAKEN_FIRST_S = 60.0
 each time twice as long as the time before."""
 
 
-class Staffing:
+class WorkerDemand:
     """Looks at what an experiment holds, and keeps since when it waits."""
 
     def __init__(

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from remuda.coordinator.commander.commander import End, longer_s
-from remuda.coordinator.commander.dispatch import Judging
+from remuda.coordinator.commander.dispatch import EvaluationDispatch
 from remuda.coordinator.effects import Say, Step
-from remuda.coordinator.experiment.workers import Team
+from remuda.coordinator.experiment.workers import ExperimentWorkers
 from remuda.coordinator.leases import LeaseBook
 from remuda.coordinator.scheduler import ROLES
 from remuda.coordinator.snapshot import Stage
@@ -28,13 +28,13 @@ REPLACEMENT_S = 30.0
 
 
 @dataclass(kw_only=True)
-class Ending:
+class ExperimentShutdown:
     """Keeps which stage the end has come to; `working` while nothing has ended the run."""
 
     experiment: str
     leases: LeaseBook
-    team: Team
-    judging: Judging
+    workers: ExperimentWorkers
+    dispatch: EvaluationDispatch
     save_s: float
     """How long the learner may take to save a checkpoint."""
     stage: Stage = "working"
@@ -57,12 +57,12 @@ class Ending:
     @property
     def lacks_evaluator(self) -> bool:
         """The last checkpoint is to be played, and nobody is there to play it."""
-        return self.stage == "settling" and self.judging.lacks_evaluator
+        return self.stage == "settling" and self.dispatch.lacks_evaluator
 
     @property
     def awaits_evaluation(self) -> str | None:
         """The checkpoint, by file name, whose evaluation alone keeps the run from being over."""
-        commander = self.judging.commander
+        commander = self.dispatch.commander
         if self.stage != "settling" or not commander.final_saved or commander.settled or commander.evaluating is None:
             return None
         return commander.evaluating.file
@@ -71,7 +71,7 @@ class Ending:
         """Something has ended the run."""
         self.enter("draining", now_s)
         said = Say(self.experiment, f"the run ends: {end.explanation}")
-        return [said, *self.team.drain("collector", end.reason), *self.team.stop_training()]
+        return [said, *self.workers.drain("collector", end.reason), *self.workers.stop_training()]
 
     def advance(self, counters: Counters, now_s: float) -> list[Step]:
         """Go on through every stage that has come to its end."""
@@ -80,15 +80,15 @@ class Ending:
             steps += self._settle(counters, now_s)
         if self.stage == "settling":
             steps += self._make_do(counters, now_s)
-            if self.judging.commander.final_saved and not self._saved:
+            if self.dispatch.commander.final_saved and not self._saved:
                 self._saved, self._deadline_s = True, min(self._deadline_s, now_s + LONGEST_S["settling"])
             steps += self._say_what_is_awaited(now_s)
             too_late = self._is_late(now_s) or self._time_is_over(counters, now_s)
-            if self.judging.commander.settled or too_late or self._is_alone(now_s):
+            if self.dispatch.commander.settled or too_late or self._is_alone(now_s):
                 steps += self._release(counters, now_s)
         if self.stage == "releasing" and self._is_late(now_s):
             for role in ROLES:
-                steps += self.team.dismiss(role)
+                steps += self.workers.dismiss(role)
         return steps
 
     def enter(self, stage: Stage, now_s: float) -> None:
@@ -102,7 +102,7 @@ class Ending:
 
     def _time_is_over(self, counters: Counters, now_s: float) -> bool:
         """stop.max_wall_s bounds the last evaluation too; it is not there to pay for what held up its beginning."""
-        commander, awaited = self.judging.commander, self.awaits_evaluation
+        commander, awaited = self.dispatch.commander, self.awaits_evaluation
         bound_s, waited_s = commander.config.stop.max_wall_s, now_s - self._awaited_since_s
         if awaited is None or awaited != self._awaited or commander.ending is None:
             return False
@@ -120,9 +120,9 @@ class Ending:
 
     def _make_do(self, counters: Counters, now_s: float) -> list[Step]:
         """Who begins anew begins at the newest checkpoint: nothing is gained by waiting for another learner."""
-        if self.judging.commander.final_saved or self.leases.learner is not None:
+        if self.dispatch.commander.final_saved or self.leases.learner is not None:
             return []
-        return self.judging.make_do(counters, now_s)
+        return self.dispatch.make_do(counters, now_s)
 
     def _is_alone(self, now_s: float) -> bool:
         if not self.lacks_evaluator:
@@ -133,14 +133,14 @@ class Ending:
         return self.nobody_comes or now_s >= self._alone_since_s + REPLACEMENT_S
 
     def _settle(self, counters: Counters, now_s: float) -> list[Step]:
-        dismissed = self.team.dismiss("collector")
+        dismissed = self.workers.dismiss("collector")
         self.enter("settling", now_s)
-        decisions = self.judging.commander.save_final()
-        return dismissed + self.judging.carry_out(decisions, counters, now_s)
+        decisions = self.dispatch.commander.save_final()
+        return dismissed + self.dispatch.carry_out(decisions, counters, now_s)
 
     def _release(self, counters: Counters, now_s: float) -> list[Step]:
         steps: list[Step] = []
-        commander = self.judging.commander
+        commander = self.dispatch.commander
         if self._time_is_over(counters, now_s):
             end = commander.ending
             why = "somebody waits" if end is not None and end.reason == "stopped" else "stop.max_wall_s is over"
@@ -153,4 +153,4 @@ class Ending:
             steps.append(Say(self.experiment, f"the evaluation of {commander.evaluating.file} is given up"))
         self.enter("releasing", now_s)
         over = "the run is over"
-        return [*steps, *self.team.drain("learner", over), *self.team.drain("evaluator", over)]
+        return [*steps, *self.workers.drain("learner", over), *self.workers.drain("evaluator", over)]

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.commander.commander import Commander, End
-from remuda.coordinator.commander.dispatch import Judging
+from remuda.coordinator.commander.dispatch import EvaluationDispatch
 from remuda.coordinator.commander.progress_rows import ProgressRows
 from remuda.coordinator.effects import (
     Broken,
@@ -28,19 +28,19 @@ from remuda.coordinator.effects import (
 )
 from remuda.coordinator.experiment.claims import Claims, Speaker
 from remuda.coordinator.experiment.deaths import Deaths
-from remuda.coordinator.experiment.demand import Staffing
-from remuda.coordinator.experiment.ending import Ending
+from remuda.coordinator.experiment.demand import WorkerDemand
+from remuda.coordinator.experiment.ending import ExperimentShutdown
 from remuda.coordinator.experiment.failures import Failures
 from remuda.coordinator.experiment.identity import Identity
-from remuda.coordinator.experiment.messages import Reception
-from remuda.coordinator.experiment.status import Standing
+from remuda.coordinator.experiment.messages import MessageHandlers
+from remuda.coordinator.experiment.status import LiveStatus
 from remuda.coordinator.experiment.vitals import COORDINATOR, Vitals
-from remuda.coordinator.experiment.workers import Team
+from remuda.coordinator.experiment.workers import ExperimentWorkers
 from remuda.coordinator.leases import LeaseBook
-from remuda.coordinator.replay.accounting import Experience
-from remuda.coordinator.replay.flow_control import Supply
+from remuda.coordinator.replay.accounting import ReplayAccounting
+from remuda.coordinator.replay.flow_control import FlowControl
 from remuda.coordinator.scheduler import Demand, Holding
-from remuda.coordinator.snapshot import Changes, ExperimentMemory, HolderMemory, NewEpisodes, Resumed, Rows
+from remuda.coordinator.snapshot import Changes, ExperimentMemory, HolderMemory, NewEpisodes, ResumePoint, Rows
 from remuda.wire.messages import (
     AnyMessage,
     BatchRequest,
@@ -80,12 +80,12 @@ class Experiment:
     """Holds what the coordinator knows of one experiment and decides its next steps."""
 
     def __init__(
-        self, identity: Identity, config: ExperimentConfig, now_s: float, resumed: Resumed | None = None
+        self, identity: Identity, config: ExperimentConfig, now_s: float, resumed: ResumePoint | None = None
     ) -> None:
         self.identity = identity
         self.config_json = config.model_dump_json()
         """The config as submitted and resolved."""
-        self.experience = Experience(config, now_s, resumed=resumed, journaled=True)
+        self.experience = ReplayAccounting(config, now_s, resumed=resumed, journaled=True)
         """What was counted and can be sampled."""
         self.held_up: str | None = None
         """Why its disk takes nothing at the moment; None while it does."""
@@ -97,43 +97,45 @@ class Experiment:
         self._progress = ProgressRows(config, resumed)
         self._commander = Commander(config, resumed)
         self._vitals = Vitals(config.log.buffer_interval_s, now_s, lambda lease: self._leases.find(lease) is not None)
-        self._supply = Supply(identity.id, config, self.experience, resumed)
+        self._flow = FlowControl(identity.id, config, self.experience, resumed)
         self._leases = LeaseBook(
-            0 if resumed is None else resumed.life * LIVES_PER_RUN, on_forget=self._supply.forget_lease
+            0 if resumed is None else resumed.life * LIVES_PER_RUN, on_forget=self._flow.forget_lease
         )
-        self._judging = Judging(identity.id, identity.run_dir, self._commander, self._leases, self._progress)
-        self._staffing = Staffing(identity, config, self._leases, self._failures, now_s)
-        self._standing = Standing(
+        self._dispatch = EvaluationDispatch(
+            identity.id, identity.run_dir, self._commander, self._leases, self._progress
+        )
+        self._demand = WorkerDemand(identity, config, self._leases, self._failures, now_s)
+        self._status = LiveStatus(
             identity=identity,
             experience=self.experience,
-            supply=self._supply,
+            flow=self._flow,
             commander=self._commander,
             before_s=0.0 if resumed is None else resumed.counters.wall_s,
         )
-        self._team = Team(
+        self._workers = ExperimentWorkers(
             identity=identity,
             config_json=self.config_json,
             leases=self._leases,
             experience=self.experience,
-            supply=self._supply,
-            judging=self._judging,
+            flow=self._flow,
+            dispatch=self._dispatch,
         )
-        self._ending = Ending(
+        self._ending = ExperimentShutdown(
             experiment=identity.id,
             leases=self._leases,
-            team=self._team,
-            judging=self._judging,
+            workers=self._workers,
+            dispatch=self._dispatch,
             save_s=config.limits.save_s,
         )
-        self._claims = Claims(config=config, leases=self._leases, experience=self.experience, supply=self._supply)
-        self._reception = Reception(
-            standing=self._standing,
+        self._claims = Claims(config=config, leases=self._leases, experience=self.experience, flow=self._flow)
+        self._messages = MessageHandlers(
+            status=self._status,
             claims=self._claims,
             leases=self._leases,
-            team=self._team,
+            workers=self._workers,
             experience=self.experience,
-            supply=self._supply,
-            judging=self._judging,
+            flow=self._flow,
+            dispatch=self._dispatch,
             progress=self._progress,
             failures=self._failures,
             deaths=self._deaths,
@@ -145,21 +147,21 @@ class Experiment:
     @property
     def state(self) -> ExperimentState:
         """As `remuda status` shows it."""
-        return self._standing.state
+        return self._status.state
 
     @property
     def over(self) -> bool:
         """Nothing more will happen."""
-        return self._standing.over
+        return self._status.over
 
     def status(self, now_s: float) -> ExperimentStatus:
         """As `remuda status` shows it."""
-        explained = None if self.over else self._staffing.explain(now_s, running=self.state == "running")
+        explained = None if self.over else self._demand.explain(now_s, running=self.state == "running")
         if self.held_up is not None and not self.over:
             explained = f"held up: {self.held_up}"
         if explained is None and not self.over and (awaited := self._ending.awaits_evaluation) is not None:
             explained = f"waits for the evaluation of {awaited}"
-        return self._standing.status(explained, now_s)
+        return self._status.status(explained, now_s)
 
     def work_share(self, worker: str) -> float | None:
         """Share of the last seconds in which this worker did not wait; None until it has said so."""
@@ -186,33 +188,33 @@ class Experiment:
         if self._failures.rest_s(now_s) or self._deaths.rest_s(now_s):
             return None
         if self._commander.ending is None:
-            return self._staffing.demand(now_s, started=self.state != "queued")
-        return self._staffing.demand(now_s, roles=("evaluator",)) if self._ending.lacks_evaluator else None
+            return self._demand.demand(now_s, started=self.state != "queued")
+        return self._demand.demand(now_s, roles=("evaluator",)) if self._ending.lacks_evaluator else None
 
     def holding(self) -> Holding:
         """Workers that it could spare, and those it is giving back."""
-        return self._staffing.holding(keeps=self._commander.ending is not None)
+        return self._demand.holding(keeps=self._commander.ending is not None)
 
     @_bulkhead
     def wait(self, reason: str | None, now_s: float) -> list[Step]:
         """What the scheduler says it lacks; None for nothing."""
-        news = self._staffing.wait(reason, now_s)
+        news = self._demand.wait(reason, now_s)
         return [Say(self.identity.id, reason)] if news and reason else []
 
     @_bulkhead
     def assign(self, holder: HolderMemory, now_s: float) -> list[Step]:
         """A worker was drawn from the herd for it."""
         if self.state == "queued":
-            self._standing.start(now_s)
+            self._status.start(now_s)
             self.experience.start(now_s)
             self._vitals.start(now_s)
         self._deaths.begun(holder.lease)
-        return self._team.join(holder)
+        return self._workers.join(holder)
 
     @_bulkhead
     def lend(self, role: Role, count: int, to: str) -> list[Step]:
         """Give workers back for another experiment that lacks them."""
-        return self._team.lend(role, count, to)
+        return self._workers.lend(role, count, to)
 
     def takes(self, role: Role) -> bool:
         """Whether a worker that was meant for it is still welcome: one that ends has use for somebody to judge it."""
@@ -223,7 +225,7 @@ class Experiment:
     @_bulkhead
     def back(self, number: int, now_s: float) -> list[Step]:
         """The worker of this lease has outlived the coordinator: say again what may have been lost."""
-        return self._team.back(number, self._standing.counters(now_s))
+        return self._workers.back(number, self._status.counters(now_s))
 
     @property
     def lease_numbers(self) -> list[int]:
@@ -249,7 +251,7 @@ class Experiment:
     @_bulkhead
     def receive(self, message: AnyMessage, speaker: Speaker, now_s: float) -> list[Step]:
         """A message about one of its leases, open or over, that may be believed."""
-        return self._reception.receive(message, speaker, now_s) + self._go_on(now_s)
+        return self._messages.receive(message, speaker, now_s) + self._go_on(now_s)
 
     @_bulkhead
     def worker_gone(self, number: int, why: str, now_s: float, *, handed_in: bool, died: str = "") -> list[Step]:
@@ -262,7 +264,7 @@ class Experiment:
             if hopeless is not None:
                 self._commander.end(End(hopeless, hopeless), skip_final_evaluation=True)
         self._deaths.ended(number)
-        return self._team.gone(number, why, handed_in=handed_in) + self._go_on(now_s)
+        return self._workers.gone(number, why, handed_in=handed_in) + self._go_on(now_s)
 
     def explain_death(self, worker: str, how: str) -> None:
         """It is known by now how a worker (by UUID) that was lost has ended."""
@@ -279,25 +281,25 @@ class Experiment:
 
     def break_off(self, reason: str, now_s: float) -> None:
         """It has failed, and nothing more is written of it."""
-        self._standing.finish(End(reason, reason), now_s)
+        self._status.finish(End(reason, reason), now_s)
 
     @_bulkhead
     def tick(self, now_s: float) -> list[Step]:
         """Time has passed."""
         if self.over or self.state == "queued":
             return []  # the run folder is closed; its time stands still
-        self._supply.note_rates(now_s)
+        self._flow.note_rates(now_s)
         reports = self._buffer_reports(now_s) + self._vital_signs(now_s)
-        return reports + self._supply.extend_credit() + self._go_on(now_s)
+        return reports + self._flow.extend_credit() + self._go_on(now_s)
 
     def _go_on(self, now_s: float) -> list[Step]:
         """What is due now: a row of progress.txt, a save; the end, and its next stage."""
         if self.over:
             return []
-        counters = self._standing.counters(now_s)
+        counters = self._status.counters(now_s)
         steps = self._progress_rows(counters) if self._ending.stage in ("working", "draining") else []
-        if self._supply.is_open:
-            steps += self._judging.carry_out(self._commander.progressed(counters), counters, now_s)
+        if self._flow.is_open:
+            steps += self._dispatch.carry_out(self._commander.progressed(counters), counters, now_s)
         end = self._commander.ending
         return steps if end is None else steps + self._end(end, counters, now_s)
 
@@ -306,15 +308,15 @@ class Experiment:
             return self._finish(end, now_s)
         steps: list[Step] = []
         if self._ending.stage == "working":
-            self._standing.state = "stopping"
-            self._supply.close()
+            self._status.state = "stopping"
+            self._flow.close()
             steps += self._ending.begin(end, now_s)
         steps += self._ending.advance(counters, now_s)
         return steps + self._finish(end, now_s) if self._ending.complete else steps
 
     def _finish(self, end: End, now_s: float) -> list[Step]:
-        self._standing.finish(end, now_s)
-        counters, dropped, id = self._standing.counters(now_s), self.experience.dropped_rows, self.identity.id
+        self._status.finish(end, now_s)
+        counters, dropped, id = self._status.counters(now_s), self.experience.dropped_rows, self.identity.id
         return [
             *self._progress_rows(counters, last=True),
             *self._buffer_reports(now_s, last=True),
@@ -329,14 +331,14 @@ class Experiment:
         return [] if row is None else [WriteProgress(self.identity.id, row)]
 
     def _buffer_reports(self, now_s: float, *, last: bool = False) -> list[Step]:
-        counters = self._standing.counters(now_s)
+        counters = self._status.counters(now_s)
         if not counters.wall_s:
             return []  # its time has not begun
         reports = self.experience.reports(counters, now_s, last=last)
         return [Emit(self.identity.id, report) for report in reports]
 
     def _vital_signs(self, now_s: float, *, last: bool = False) -> list[Step]:
-        report = self._vitals.due(self._standing.counters(now_s), now_s, last=last)
+        report = self._vitals.due(self._status.counters(now_s), now_s, last=last)
         if report is None:
             return []
         id = self.identity.id
@@ -348,14 +350,14 @@ class Experiment:
         """What a restarted coordinator has to know, besides its rows."""
         return ExperimentMemory(
             state=self.state,
-            reason=self._standing.reason,
+            reason=self._status.reason,
             stage=self._ending.stage,
             failures=self._failures.in_a_row,
-            wall_s=self._standing.wall_s(now_s),
+            wall_s=self._status.wall_s(now_s),
             experience=self.experience.memory(),
-            supply=self._supply.memory(),
+            supply=self._flow.memory(),
             leases=self._leases.memory(),
-            judging=self._judging.memory(now_s),
+            judging=self._dispatch.memory(now_s),
             progress=self._progress.memory(),
             workers_failures=self._failures.memory(now_s),
             deaths=self._deaths.memory(now_s),
@@ -374,7 +376,7 @@ class Experiment:
         return Changes(
             lease=self._leases.changes(),
             place=self._leases.changed_places(),
-            account=self._supply.changes(),
+            account=self._flow.changes(),
             counted=self.experience.changes(),
             rest=self._failures.changes(now_s),
         )
@@ -384,7 +386,7 @@ class Experiment:
         return Changes(
             lease=Rows(self._leases.rows()),
             place=Rows(self._leases.rows_of_places()),
-            account=Rows(self._supply.rows()),
+            account=Rows(self._flow.rows()),
             counted=Rows(self.experience.rows_of_leases()),
             rest=Rows(self._failures.rows(now_s)),
             whole=True,
@@ -398,19 +400,19 @@ class Experiment:
         """Whether what this message changed may be forgotten for a moment: rows drawn with replacement are."""
         return isinstance(message, BatchRequest) and not self.experience.plan.on_policy
 
-    def remember(self, memory: ExperimentMemory, chunks: Sequence[IndexedChunk], now_s: float) -> None:
+    def restore(self, memory: ExperimentMemory, chunks: Sequence[IndexedChunk], now_s: float) -> None:
         """Go on from there, with these chunks still in data/. Leases stay open: their workers may come back."""
-        self._standing.remember(memory.state, memory.reason, memory.wall_s, now_s)
+        self._status.restore(memory.state, memory.reason, memory.wall_s, now_s)
         self._ending.enter(memory.stage, now_s)
-        self._failures.remember(memory.workers_failures, memory.failures, now_s)
-        self.experience.remember(memory.experience, chunks, now_s)
-        self._supply.remember(memory.supply)
-        self._leases.remember(memory.leases)
-        self._deaths.remember(memory.deaths, now_s)
+        self._failures.restore(memory.workers_failures, memory.failures, now_s)
+        self.experience.restore(memory.experience, chunks, now_s)
+        self._flow.restore(memory.supply)
+        self._leases.restore(memory.leases)
+        self._deaths.restore(memory.deaths, now_s)
         for lease in self._leases:
             self._deaths.taken_up(lease.number, now_s)
-        self._judging.remember(memory.judging, now_s)
-        self._progress.remember(memory.progress)
+        self._dispatch.restore(memory.judging, now_s)
+        self._progress.restore(memory.progress)
         self._rows_are_journaled = True
 
     def resume(
@@ -419,9 +421,9 @@ class Experiment:
         """Go on with all the experience of a former life, its learner at the checkpoint that this life begins with.
         Chunks that come `late` were written and never announced, or announced and not counted any more."""
         deletable = [*self.experience.resume(memory.experience, chunks, now_s)]
-        self._progress.remember(memory.progress)
-        self._supply.resume(memory.supply)
-        self._leases.remember(replace(memory.leases, leases=[]))
+        self._progress.restore(memory.progress)
+        self._flow.resume(memory.supply)
+        self._leases.restore(replace(memory.leases, leases=[]))
         for meta in late:
             accepted = self.experience.count_late(meta)
             deletable += accepted.deletable

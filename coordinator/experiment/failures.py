@@ -130,7 +130,7 @@ class Failures:
         record = self._workers[worker]
         return RestMemory(worker, record.in_all, record.in_a_row, max(0.0, record.until_s - now_s))
 
-    def remember(self, memory: FailuresMemory, in_a_row: int, now_s: float) -> None:
+    def restore(self, memory: FailuresMemory, in_a_row: int, now_s: float) -> None:
         """Go on from there."""
         self._streak = Streak(in_a_row, now_s - memory.elapsed_s)
         self._workers = {m.worker: _Record(m.in_all, m.in_a_row, now_s + m.rest_s) for m in memory.workers}

@@ -1,4 +1,4 @@
-"""A run that is over, or that cannot be taken up: what is shown of it, and what its late workers hear."""
+"""A run that is over, or that cannot be recovered: what is shown of it, and what its late workers hear."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from remuda.wire.messages import AnyMessage, ChunkAccepted, ChunkReady, Experime
 
 
 @dataclass(frozen=True)
-class PastRun:
+class FinishedRun:
     """Takes the place of an experiment that is over and journaled, and of its replay index above all."""
 
     identity: Identity
@@ -34,9 +34,9 @@ class PastRun:
         return PastMemory(self.identity.memory(config_json=""), self.last, self.lost)
 
     @staticmethod
-    def of(memory: PastMemory) -> PastRun:
+    def of(memory: PastMemory) -> FinishedRun:
         """The one that is kept so."""
-        return PastRun(Identity.of(memory.identity), memory.last, memory.lost)
+        return FinishedRun(Identity.of(memory.identity), memory.last, memory.lost)
 
     def receive(self, message: AnyMessage) -> list[Step]:
         """A late chunk is refused; the stacks of a worker that did not let go are shown."""

@@ -1,11 +1,11 @@
-"""What an experiment's workers say, and what each message leads to at once."""
+"""Handles what the workers of an experiment say."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from remuda.coordinator.commander.commander import End
-from remuda.coordinator.commander.dispatch import Judging
+from remuda.coordinator.commander.dispatch import EvaluationDispatch
 from remuda.coordinator.commander.progress_rows import ProgressRows
 from remuda.coordinator.commander.reports import collector_report
 from remuda.coordinator.effects import Emit, Say, Step
@@ -13,12 +13,12 @@ from remuda.coordinator.experiment.claims import Claims, Speaker
 from remuda.coordinator.experiment.deaths import Deaths
 from remuda.coordinator.experiment.failures import Failures
 from remuda.coordinator.experiment.finished import refused
-from remuda.coordinator.experiment.status import Standing
+from remuda.coordinator.experiment.status import LiveStatus
 from remuda.coordinator.experiment.vitals import Vitals
-from remuda.coordinator.experiment.workers import Team
+from remuda.coordinator.experiment.workers import ExperimentWorkers
 from remuda.coordinator.leases import Lease, LeaseBook
-from remuda.coordinator.replay.accounting import Experience
-from remuda.coordinator.replay.flow_control import Supply
+from remuda.coordinator.replay.accounting import ReplayAccounting
+from remuda.coordinator.replay.flow_control import FlowControl
 from remuda.wire.messages import (
     AnyMessage,
     BatchRequest,
@@ -37,16 +37,16 @@ from remuda.wire.messages import (
 
 
 @dataclass(kw_only=True)
-class Reception:
+class MessageHandlers:
     """Passes on what is said to those it concerns."""
 
-    standing: Standing
+    status: LiveStatus
     claims: Claims
     leases: LeaseBook
-    team: Team
-    experience: Experience
-    supply: Supply
-    judging: Judging
+    workers: ExperimentWorkers
+    experience: ReplayAccounting
+    flow: FlowControl
+    dispatch: EvaluationDispatch
     progress: ProgressRows
     failures: Failures
     deaths: Deaths
@@ -64,7 +64,7 @@ class Reception:
                 return [] if lease.ready or lease.draining else self._ready(lease, now_s)
             case Drained():
                 self.deaths.ended(lease.number)
-                return self.team.drained(lease)
+                return self.workers.drained(lease)
             case WorkerFailed():
                 return self._failed(lease, message, now_s)
             case WorkerVitals():
@@ -74,7 +74,7 @@ class Reception:
                 return [self._emit(message, lease)]
             case EvaluationDone():
                 self._worked(lease, now_s)
-                return self.judging.played(message, lease.worker, self.standing.counters(now_s), now_s)
+                return self.dispatch.played(message, lease.worker, self.status.counters(now_s), now_s)
             case _:
                 return self._from_learner(lease, message, now_s)
 
@@ -95,19 +95,19 @@ class Reception:
     def _from_learner(self, lease: Lease, message: AnyMessage, now_s: float) -> list[Step]:
         match message:
             case BatchRequest():
-                return self.supply.requested(message)
+                return self.flow.requested(message)
             case ChunkUnreadable():
-                return self.supply.unreadable(message)
+                return self.flow.unreadable(message)
             case PolicyPublished():
                 collectors = [ready.number for ready in self.leases.ready("collector")]
-                return self.supply.published(message, collectors)
+                return self.flow.published(message, collectors)
             case LearnerReport():
                 self._learned(lease, message, now_s)
                 return []
             case CheckpointSaved():
                 self.deaths.worked(lease.number, lease.role, now_s)
-                self.supply.trained(message.record.train_iter)
-                return self.judging.saved(message, self.standing.counters(now_s), now_s)
+                self.flow.trained(message.record.train_iter)
+                return self.dispatch.saved(message, self.status.counters(now_s), now_s)
             case _:
                 return []
 
@@ -118,28 +118,28 @@ class Reception:
         self.deaths.ready(lease.number, now_s)
         match lease.role:
             case "collector":
-                return self.supply.collector_ready(lease.number)
+                return self.flow.collector_ready(lease.number)
             case "evaluator":
-                return self.judging.deal()
+                return self.dispatch.deal()
             case "learner":
                 return self._learner_ready(now_s)
 
     def _learner_ready(self, now_s: float) -> list[Step]:
-        commander, first = self.judging.commander, self.standing.state == "starting"
+        commander, first = self.dispatch.commander, self.status.state == "starting"
         if first:
-            self.standing.state = "running"
+            self.status.state = "running"
         decisions = commander.started() if first else commander.retry_save()
-        steps = self.judging.carry_out(decisions, self.standing.counters(now_s), now_s)
+        steps = self.dispatch.carry_out(decisions, self.status.counters(now_s), now_s)
         if commander.ending is not None:
             return steps
-        return steps + self.supply.open(lease.number for lease in self.leases.ready("collector"))
+        return steps + self.flow.open(lease.number for lease in self.leases.ready("collector"))
 
     # --- work is done ---
 
     def _chunk(self, message: ChunkReady, now_s: float) -> list[Step]:
-        if self.standing.over:
-            return [self.supply.answer(message, rejected=f"the experiment is over ({self.standing.state})")]
-        accepted, steps = self.supply.chunk(message)
+        if self.status.over:
+            return [self.flow.answer(message, rejected=f"the experiment is over ({self.status.state})")]
+        accepted, steps = self.flow.chunk(message)
         if accepted.fresh:
             self.failures.worked(message.meta.chunk.worker)
             self.deaths.worked(message.lease, "collector", now_s)
@@ -161,11 +161,11 @@ class Reception:
             self._worked(lease, now_s)
             self.failures.moved()
             self.progress.learned(message.metrics)
-        self.supply.trained(message.train_iter)
+        self.flow.trained(message.train_iter)
 
     def _emit(self, message: CollectorReport, lease: Lease) -> Emit:
         report = collector_report(message, lease.worker, self.experience.env_step)
-        return Emit(self.standing.identity.id, report)
+        return Emit(self.status.identity.id, report)
 
     # --- work fails ---
 
@@ -176,14 +176,14 @@ class Reception:
         lease.failed = True
         which = f"{_ordinal(self.failures.failed(lease.worker, now_s))} failure of {lease.role} {lease.worker}"
         if message.hopeless:
-            self.judging.commander.fail(End(message.error, message.error))
+            self.dispatch.commander.fail(End(message.error, message.error))
         self._give_up_if_hopeless(f"workers fail: {message.error}", now_s)
-        return [self._tell_of(which, message), *self.team.failed(lease)]
+        return [self._tell_of(which, message), *self.workers.failed(lease)]
 
     def _hung(self, message: WorkerFailed, now_s: float) -> list[Step]:
         """A worker that was given up says where it hangs; or one that was replaced says that it failed."""
         first = self.leases.last_word(message.lease)
-        if first and message.hung and not self.standing.over:
+        if first and message.hung and not self.status.over:
             self.failures.counted(now_s)
             self._give_up_if_hopeless(f"workers hang: {message.error}", now_s)
         return [self._tell_of(f"lease {message.lease}", message)]
@@ -192,10 +192,10 @@ class Reception:
         """It fails again and again, without anything counted or learned in between."""
         if self.failures.hopeless(now_s, passing=passing):
             reason = f"{self.failures.in_a_row} failures in a row; {what}"
-            self.judging.commander.end(End(reason, reason), skip_final_evaluation=True)
+            self.dispatch.commander.end(End(reason, reason), skip_final_evaluation=True)
 
     def _tell_of(self, which: str, failure: WorkerFailed) -> Say:
-        return Say(self.standing.identity.id, f"{which}: {failure.error}\n{failure.traceback}", "error")
+        return Say(self.status.identity.id, f"{which}: {failure.error}\n{failure.traceback}", "error")
 
 
 def _ordinal(count: int) -> str:

@@ -6,20 +6,20 @@ from dataclasses import dataclass, field
 
 from remuda.coordinator.commander.commander import Commander, End
 from remuda.coordinator.experiment.identity import Identity
-from remuda.coordinator.replay.accounting import Experience
-from remuda.coordinator.replay.flow_control import Supply
+from remuda.coordinator.replay.accounting import ReplayAccounting
+from remuda.coordinator.replay.flow_control import FlowControl
 from remuda.wire.messages import OVER, Counters, ExperimentState, ExperimentStatus
 
 NATURAL_ENDS = ("stop_value", "max_env_steps", "max_train_iters", "max_wall_s")
 
 
 @dataclass(kw_only=True)
-class Standing:
+class LiveStatus:
     """Reads counters off those who count; itself it keeps the state and the time."""
 
     identity: Identity
-    experience: Experience
-    supply: Supply
+    experience: ReplayAccounting
+    flow: FlowControl
     commander: Commander
     before_s: float
     """How long the run had gone on before this life of it."""
@@ -44,7 +44,7 @@ class Standing:
         self.reason = end.reason
         self.state = "finished" if end.reason in NATURAL_ENDS else "stopped" if end.reason == "stopped" else "failed"
 
-    def remember(self, state: ExperimentState, reason: str | None, wall_s: float, now_s: float) -> None:
+    def restore(self, state: ExperimentState, reason: str | None, wall_s: float, now_s: float) -> None:
         """Go on from there."""
         self.state, self.reason, self.before_s = state, reason, wall_s
         self._since_s = None if state == "queued" or self.over else now_s
@@ -57,9 +57,9 @@ class Standing:
         """The one set of counters, as of now."""
         return Counters(
             env_step=self.experience.env_step,
-            train_iter=self.supply.train_iter,
+            train_iter=self.flow.train_iter,
             episode=self.experience.episode,
-            policy_version=self.supply.policy.version,
+            policy_version=self.flow.policy.version,
             wall_s=self.wall_s(now_s),
         )
 
@@ -79,9 +79,9 @@ class Standing:
             wall_s=counters.wall_s,
             last_return=None if last is None else last.reward_mean,
             best_return=None if best is None else best.reward_mean,
-            env_steps_per_s=self.supply.env_rate.per_s(),
-            train_iters_per_s=self.supply.train_rate.per_s(),
-            policy_lag=self.experience.policy_lag(self.supply.policy),
+            env_steps_per_s=self.flow.env_rate.per_s(),
+            train_iters_per_s=self.flow.train_rate.per_s(),
+            policy_lag=self.experience.policy_lag(self.flow.policy),
             samples_per_insert=self.experience.samples_per_insert,
             waiting_for=waiting_for,
         )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from remuda.coordinator.commander.dispatch import Judging
+from remuda.coordinator.commander.dispatch import EvaluationDispatch
 from remuda.coordinator.effects import Level, Release, RewindCurves, Say, Step, Tell
 from remuda.coordinator.experiment.identity import Identity
 from remuda.coordinator.leases import Lease, LeaseBook
-from remuda.coordinator.replay.accounting import Experience
-from remuda.coordinator.replay.flow_control import Supply
+from remuda.coordinator.replay.accounting import ReplayAccounting
+from remuda.coordinator.replay.flow_control import FlowControl
 from remuda.coordinator.snapshot import HolderMemory
 from remuda.wire.messages import Assign, Counters, Drain, IndexedChunk, Role, StopTraining, shortened
 
@@ -18,15 +18,15 @@ LOST = "the steps that it had taken and not announced are lost, at most two chun
 
 
 @dataclass(kw_only=True)
-class Team:
+class ExperimentWorkers:
     """Opens and closes leases, and tells those who count on a worker."""
 
     identity: Identity
     config_json: str
     leases: LeaseBook
-    experience: Experience
-    supply: Supply
-    judging: Judging
+    experience: ReplayAccounting
+    flow: FlowControl
+    dispatch: EvaluationDispatch
 
     def join(self, holder: HolderMemory) -> list[Step]:
         """A worker was drawn from the herd."""
@@ -44,9 +44,9 @@ class Team:
             index=lease.index,
             life=lease.life,
             policy_file=self.identity.policy_file,
-            epoch=self.supply.epoch,
+            epoch=self.flow.epoch,
             checkpoint=checkpoint,
-            exploration=self.supply.exploration(),
+            exploration=self.flow.exploration(),
             replay=replay,
         )
         return [*steps, Tell(number, message), self._say(f"{role} {lease.worker} joins as {role} {lease.index}")]
@@ -101,16 +101,16 @@ class Team:
             return []
         steps: list[Step] = [self._say(f"{lease.role} {lease.worker} is back")]
         if lease.role == "learner":
-            self.supply.learner_back()
+            self.flow.learner_back()
         if lease.draining:
             return [*steps, Tell(number, Drain(number, "as it was told before"))]
         if not lease.ready:
             return steps
         if lease.role == "collector":
-            return [*steps, *self.supply.repeat(number)]
-        if lease.role == "learner" and self.judging.commander.ending is not None:
+            return [*steps, *self.flow.repeat(number)]
+        if lease.role == "learner" and self.dispatch.commander.ending is not None:
             steps += self.stop_training()
-        return [*steps, *self.judging.repeat(lease, counters)]
+        return [*steps, *self.dispatch.repeat(lease, counters)]
 
     def stop_training(self) -> list[Step]:
         """The learner, if there is one, does no further update, and still saves what it is asked to save."""
@@ -121,21 +121,21 @@ class Team:
         """What a worker begins with: a learner with the newest checkpoint and all live replay, others with nothing."""
         if role != "learner":
             return None, [], []
-        record, id = self.judging.commander.last_record, self.identity.id
+        record, id = self.dispatch.commander.last_record, self.identity.id
         if record is None:
-            return None, *self.supply.new_learner(0)
-        replay, steps = self.supply.new_learner(record.train_iter)
+            return None, *self.flow.new_learner(0)
+        replay, steps = self.flow.new_learner(record.train_iter)
         return f"{self.identity.run_dir}/ckpt/{record.file}", replay, [*steps, RewindCurves(id, record.train_iter)]
 
     def _do_without(self, lease: Lease) -> list[Step]:
         """This worker does no more for the experiment."""
         match lease.role:
             case "collector":
-                return self.supply.collector_gone(lease.number)
+                return self.flow.collector_gone(lease.number)
             case "evaluator":
-                return self.judging.evaluator_gone(lease.number)
+                return self.dispatch.evaluator_gone(lease.number)
             case "learner":
-                self.supply.close()
+                self.flow.close()
                 return []
 
     def _tell_to_drain(self, lease: Lease, reason: str) -> Tell:

@@ -23,7 +23,7 @@ from remuda.config.schema import BufferConfig, ExperimentConfig
 from remuda.coordinator.replay.buffer_reports import sample_report, throughput_report
 from remuda.coordinator.replay.credit import CHUNKS_AHEAD
 from remuda.coordinator.replay.ledger import Ledger, TooManyGapsError, UnknownLeaseError
-from remuda.coordinator.snapshot import CountedMemory, ExperienceMemory, IndexMemory, Resumed, Rows
+from remuda.coordinator.snapshot import CountedMemory, ExperienceMemory, IndexMemory, ResumePoint, Rows
 from remuda.environments.seeding import generator
 from remuda.logbook.reports import Report
 from remuda.policy.row_plan import UNBOUNDED_LAG, RowPlan, row_plan
@@ -42,7 +42,7 @@ class Accepted(Struct, frozen=True):
     """Why it is not counted; None also for one that was counted before."""
 
 
-class Experience:
+class ReplayAccounting:
     """Counts chunks, samples rows, and knows which payload files must stay. Opens no file and knows no clock."""
 
     def __init__(
@@ -52,7 +52,7 @@ class Experience:
         *,
         collectors: int | None = None,
         batches_in_flight: int | None = None,
-        resumed: Resumed | None = None,
+        resumed: ResumePoint | None = None,
         journaled: bool = False,
     ) -> None:
         """`collectors` and `batches_in_flight` are how far both sides may be apart (default: as the parallel mode of
@@ -242,10 +242,10 @@ class Experience:
         """Rows that have changed since the last call."""
         return self._ledger.changes()
 
-    def remember(self, memory: ExperienceMemory, chunks: Sequence[IndexedChunk], now_s: float) -> tuple[str, ...]:
+    def restore(self, memory: ExperienceMemory, chunks: Sequence[IndexedChunk], now_s: float) -> tuple[str, ...]:
         """Go on from there, with these `chunks` still in data/, in row order. Returns payload files that may go: those
         for which this buffer has no room, where it is smaller than the one that was remembered."""
-        self._ledger.remember(memory.ledger)
+        self._ledger.restore(memory.ledger)
         deletable = self._index.restore(
             chunks, next_row=memory.index.next_row, first_live_row=memory.index.first_live_row
         )
@@ -265,14 +265,14 @@ class Experience:
         """The same for another life of the run, perhaps with less room: nothing more comes under the leases of the one
         before, and no learner reads what it was told of."""
         ledger = replace(memory.ledger, counted=[], has_forgotten=True)
-        deletable = self.remember(replace(memory, ledger=ledger), chunks, now_s)
+        deletable = self.restore(replace(memory, ledger=ledger), chunks, now_s)
         return (*deletable, *self._index.make_room())
 
     def priorities(self) -> Prioritized:
         """The newest priority of every live row."""
         return self._index.priorities()
 
-    def remember_priorities(self, known: Prioritized) -> None:
+    def restore_priorities(self, known: Prioritized) -> None:
         """Take the priorities of a snapshot; rows that came after it get the largest of them, as new rows do."""
         live = np.flatnonzero(np.isfinite(known.priorities))
         if not len(live):
@@ -362,7 +362,7 @@ def on_policy_limiter(config: ExperimentConfig, plan: RowPlan) -> OnPolicyLimite
 def replay_limiter(
     config: ExperimentConfig, plan: RowPlan, collectors: int | None, batches_in_flight: int | None
 ) -> SamplesPerInsertLimiter:
-    """How far collectors and a learner from replay may be apart; see Experience for the last two."""
+    """How far collectors and a learner from replay may be apart; see ReplayAccounting for the last two."""
     batches = batches_in_flight or REQUESTS_IN_FLIGHT * plan.batches_per_request
     chunk_rows = plan.chunk_slots + config.env.num_envs
     return SamplesPerInsertLimiter(

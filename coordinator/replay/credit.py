@@ -140,7 +140,7 @@ class CreditBook:
         """Rows that have changed since the last call."""
         return self._changed.take(self._row)
 
-    def remember(self, rows: Sequence[AccountMemory]) -> None:
+    def restore(self, rows: Sequence[AccountMemory]) -> None:
         """Go on from there; for a book that is empty."""
         for known in rows:
             self.open(known.lease)

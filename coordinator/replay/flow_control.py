@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import Answer, DeleteChunks, Say, Step, Tell
-from remuda.coordinator.replay.accounting import Accepted, Experience
+from remuda.coordinator.replay.accounting import Accepted, ReplayAccounting
 from remuda.coordinator.replay.credit import CreditBook
-from remuda.coordinator.snapshot import AccountMemory, Resumed, Rows, SupplyMemory
+from remuda.coordinator.snapshot import AccountMemory, ResumePoint, Rows, SupplyMemory
 from remuda.policy.algorithms import exploration
 from remuda.wire.messages import (
     Batches,
@@ -33,7 +33,7 @@ RATE_WINDOW_S = 10.0
 """Rates are those of so many last seconds."""
 
 
-class Supply:
+class FlowControl:
     """Keeps collectors and learner going, each as far ahead of the other as `samples_per_insert` allows.
 
     Closed until a learner is ready and again once the run ends: then chunks still count, but nobody gets more credit
@@ -41,7 +41,11 @@ class Supply:
     """
 
     def __init__(
-        self, experiment: str, config: ExperimentConfig, experience: Experience, resumed: Resumed | None = None
+        self,
+        experiment: str,
+        config: ExperimentConfig,
+        experience: ReplayAccounting,
+        resumed: ResumePoint | None = None,
     ) -> None:
         self._experiment = experiment
         self._config = config
@@ -207,11 +211,11 @@ class Supply:
         """Rows that have changed since the last call."""
         return self._credit.changes()
 
-    def remember(self, memory: SupplyMemory) -> None:
+    def restore(self, memory: SupplyMemory) -> None:
         """Go on from there."""
         self.policy, self.epoch, self.train_iter = memory.policy, memory.epoch, memory.train_iter
         self._served_iters, self._served, self._open = memory.served_iters, list(memory.served), memory.open
-        self._credit.remember(memory.accounts)
+        self._credit.restore(memory.accounts)
 
     def resume(self, memory: SupplyMemory) -> None:
         """Go on from a former life of the run: its policies stay older than those of this one's learner."""

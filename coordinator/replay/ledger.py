@@ -211,7 +211,7 @@ class Ledger:
         """Rows that have changed since the last call."""
         return self._changed.take(self._row)
 
-    def remember(self, memory: LedgerMemory) -> None:
+    def restore(self, memory: LedgerMemory) -> None:
         """Go on from there."""
         self._env_steps, self._rows = memory.env_steps, memory.rows
         self._episodes, self._chunks = memory.episodes, memory.chunks

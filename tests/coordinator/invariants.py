@@ -9,7 +9,7 @@ import msgspec
 
 from remuda.coordinator import effects as fx
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.coordinator.experiment.finished import PastRun
+from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.coordinator.snapshot import ExperimentMemory
 from remuda.tests.coordinator.simulation import CollectorWork, World
 from remuda.wire.messages import OVER, ExperimentState, IndexedChunk, PolicyRef
@@ -92,7 +92,7 @@ class Invariants:
                 self._check_journaled(experiment)
         assert not held, f"leases {held} belong to no experiment"
 
-    def _check_journaled(self, experiment: Experiment | PastRun) -> None:
+    def _check_journaled(self, experiment: Experiment | FinishedRun) -> None:
         """What the journal has yet to take nobody was told of: of a run whose disk lags behind, nothing is promised."""
         id, seen = experiment.identity.id, self._seen[experiment.identity.id]
         memory = self._memory(experiment, seen)
@@ -157,14 +157,14 @@ class Invariants:
         rows = {chunk for chunk in files - journaled if self._is_live(experiment, chunk)}
         assert not rows, f"the journal lacks {rows}"
 
-    def _shows_how_it_ended(self, run: PastRun, memory: ExperimentMemory) -> None:
+    def _shows_how_it_ended(self, run: FinishedRun, memory: ExperimentMemory) -> None:
         """Of what is over, status alone is left, and that is what the journal says."""
         shown, ledger = run.status(self._world.now_s), memory.experience.ledger
         assert (shown.state, shown.reason) == (memory.state, memory.reason)
         assert (shown.env_step, shown.episode) == (ledger.env_steps, ledger.episodes)
         assert shown.state in OVER
 
-    def _memory(self, experiment: Experiment | PastRun, seen: Seen) -> ExperimentMemory:
+    def _memory(self, experiment: Experiment | FinishedRun, seen: Seen) -> ExperimentMemory:
         if isinstance(experiment, Experiment):
             now_s = self._world.now_s
             return experiment.memory(now_s).with_rows(experiment.rows(now_s))
@@ -172,7 +172,7 @@ class Invariants:
             seen.last = self._world.journal[experiment.identity.id].recovered().memory.experiment
         return seen.last
 
-    def _live_files(self, experiment: Experiment | PastRun, seen: Seen) -> frozenset[str]:
+    def _live_files(self, experiment: Experiment | FinishedRun, seen: Seen) -> frozenset[str]:
         if isinstance(experiment, Experiment):
             return experiment.experience.live_files()
         journal = self._world.journal[experiment.identity.id]
@@ -188,7 +188,7 @@ class Invariants:
             seen.chunk_files[encoded] = msgspec.msgpack.decode(encoded, type=IndexedChunk).meta.file
         return seen.chunk_files[encoded]
 
-    def _experiment(self, id: str) -> Experiment | PastRun:
+    def _experiment(self, id: str) -> Experiment | FinishedRun:
         return next(e for e in self._world.coordinator.experiments if e.identity.id == id)
 
     # --- at the end ---
@@ -197,7 +197,7 @@ class Invariants:
         """Every experiment is over: all of it is accounted for, and everybody is free."""
         self.check()
         for experiment in self._world.coordinator.experiments:
-            assert isinstance(experiment, PastRun), "what is over holds nothing any more"
+            assert isinstance(experiment, FinishedRun), "what is over holds nothing any more"
             assert experiment.last.env_step == self._world.unique_env_steps(experiment.identity.id)
             self._check_judged(self._memory(experiment, self._seen[experiment.identity.id]))
         assert all(not worker.lease for worker in self._world.coordinator.registry)

@@ -27,8 +27,8 @@ from remuda.coordinator.commander.evaluation import EvaluationResult
 from remuda.coordinator.commander.reports import evaluation_report
 from remuda.coordinator.disk.outbox import Outbox
 from remuda.coordinator.events import Event, LogRead, PreparedRun, Received, Recovered, RunPrepared, TakenUp, Tick
-from remuda.coordinator.experiment.finished import PastRun
-from remuda.coordinator.journaling import prepared_experiment, recollected
+from remuda.coordinator.experiment.finished import FinishedRun
+from remuda.coordinator.journaling import prepared_experiment, recovered_run
 from remuda.coordinator.registry import Limits
 from remuda.coordinator.service import LEASES_PER_START
 from remuda.coordinator.snapshot import (
@@ -593,9 +593,9 @@ class World:
         except CrashError:
             self.crash()
 
-    def left_behind(self) -> Sequence[TakenUp | PastRun]:
+    def left_behind(self) -> Sequence[TakenUp | FinishedRun]:
         """The runs that the next coordinator takes up."""
-        return [recollected(journaled.recovered(), self.now_s) for journaled in self.journal.values()]
+        return [recovered_run(journaled.recovered(), self.now_s) for journaled in self.journal.values()]
 
     def lose_power(self, journal: dict[str, Journaled]) -> None:
         """The coordinator's machine does, and what is left is a `journal` of some moments before; its workers are on

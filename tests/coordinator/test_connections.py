@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from remuda.coordinator import connections as connections_module
-from remuda.coordinator.connections import MOST_KEPT, MOST_KEPT_OF_WORKERS_BYTES, Peers
+from remuda.coordinator.connections import MOST_KEPT, MOST_KEPT_OF_WORKERS_BYTES, Connections
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import World
 from remuda.wire.channel import Channel
@@ -31,7 +31,7 @@ LARGE = LogText([LogPiece(LogPlace("x"), "x", "y" * 100_000)], over=False)
 
 def test_answers_that_may_be_asked_for_anew_are_not_kept() -> None:
     """Three hundred questions of 71 bytes kept 290 MB of answers."""
-    peers = Peers()
+    peers = Connections()
     for id in range(1, 200):
         received, _ = peers.receive(PEER, Envelope(id, 0, 1, LogRequest("x")), 0.0)
         assert received.id == id
@@ -45,7 +45,7 @@ def test_answers_that_may_be_asked_for_anew_are_not_kept() -> None:
 
 
 def test_an_answer_to_what_changes_something_is_repeated_and_nothing_is_done_twice() -> None:
-    peers = Peers()
+    peers = Connections()
     stop = Envelope(1, 0, 1, StopExperiment("x"))
     received, _ = peers.receive(PEER, stop, 0.0)
     peers.answer(PEER, Done(), 0.0, to=received.id)
@@ -55,7 +55,7 @@ def test_an_answer_to_what_changes_something_is_repeated_and_nothing_is_done_twi
 
 
 def test_who_confirms_nothing_is_forgotten_and_told_nothing_more() -> None:
-    peers = Peers()
+    peers = Connections()
     told = 0
     for id in range(1, 10 * MOST_KEPT):
         received, _ = peers.receive(PEER, Envelope(id, 0, 1, StopExperiment("x")), 0.0)
@@ -65,14 +65,14 @@ def test_who_confirms_nothing_is_forgotten_and_told_nothing_more() -> None:
 
 
 def test_questions_whose_answers_wait_for_the_disk_are_bounded() -> None:
-    peers = Peers()
+    peers = Connections()
     heard = [peers.receive(PEER, Envelope(id, 0, 1, LogRequest("x")), 0.0)[0].id for id in range(1, 10 * MOST_KEPT)]
     assert sum(id > 0 for id in heard) <= MOST_KEPT + 1
     assert peers.answer(PEER, LARGE, 0.0, to=1) == []
 
 
 def test_who_confirms_may_ask_for_ever() -> None:
-    peers, client = Peers(), Channel()
+    peers, client = Connections(), Channel()
     for _ in range(4 * MOST_KEPT):
         asked = client.post(StopExperiment("x"), 0.0)
         received, _ = peers.receive(PEER, asked, 0.0)
@@ -81,7 +81,7 @@ def test_who_confirms_may_ask_for_ever() -> None:
 
 
 def test_a_worker_that_does_not_read_is_named() -> None:
-    peers = Peers(lambda peer: peer == b"worker")
+    peers = Connections(lambda peer: peer == b"worker")
     rows = np.zeros((100, 100_000), np.int64)
     batches = Batches(1, 1, rows, np.zeros((1, 1), np.float32), [], 0, Counters())
     peers.receive(b"worker", Envelope(0, 0, 1, Beat(0, "")), 0.0)
@@ -98,7 +98,7 @@ def test_a_worker_that_does_not_read_is_named() -> None:
 def test_the_number_of_conversations_is_bounded_and_workers_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections_module, "MOST_PEERS", 100)
     monkeypatch.setattr(connections_module, "MADE_ROOM", 10)
-    peers = Peers(lambda peer: peer.startswith(b"worker"))
+    peers = Connections(lambda peer: peer.startswith(b"worker"))
     for number in range(20):
         peers.receive(f"worker {number}".encode(), Envelope(0, 0, 1, Beat(0, "")), 0.0)
     for number in range(1_000):
@@ -119,7 +119,7 @@ def test_a_worker_that_confirms_nothing_loses_its_lease_and_its_run_goes_on() ->
     deaf = next(worker for worker in world.workers.values() if worker.role == "evaluator")
     deaf.deaf = True
     for _ in range(connections_module.MOST_KEPT_OF_WORKERS + 10):
-        world.apply([*world.coordinator._peers.post(deaf.peer, Done(), world.now_s)])  # pyright: ignore[reportPrivateUsage]
+        world.apply([*world.coordinator._connections.post(deaf.peer, Done(), world.now_s)])  # pyright: ignore[reportPrivateUsage]
     for _ in range(10):
         world.step()
     assert all(worker.uuid != deaf.uuid for worker in world.coordinator.registry)

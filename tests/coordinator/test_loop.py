@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from remuda.client import Client
-from remuda.coordinator.disk.runs_folder import HerdFolder
+from remuda.coordinator.disk.runs_folder import RunsFolder
 from remuda.coordinator.service import Service, Settings
 from remuda.tests.patience import HANG_S, until
 from remuda.wire import codec, sockets
@@ -57,7 +57,7 @@ def test_a_coordinator_that_cannot_say_where_it_is_lets_go_of_its_folder(tmp_pat
     service = Service(Settings(runs, tmp_path / "nowhere" / "connection.json", lasting=True), Life())
     with pytest.raises(FileNotFoundError):
         service.run()
-    HerdFolder(runs).close()
+    RunsFolder(runs).close()
 
 
 def test_its_turns_are_rarely_held_up_by_a_look_for_garbage_however_it_is_started(tmp_path: Path) -> None:

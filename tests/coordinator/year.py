@@ -19,11 +19,11 @@ from uuid import UUID
 from remuda.buffer.chunk import chunk_name
 from remuda.coordinator import effects as fx
 from remuda.coordinator.disk.journal import RunJournal
-from remuda.coordinator.disk.runs_folder import HerdFolder
+from remuda.coordinator.disk.runs_folder import RunsFolder
 from remuda.coordinator.events import Recovered, TakenUp
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.coordinator.experiment.finished import PastRun
-from remuda.coordinator.journaling import recollected
+from remuda.coordinator.experiment.finished import FinishedRun
+from remuda.coordinator.journaling import recovered_run
 from remuda.coordinator.registry import Limits
 from remuda.coordinator.snapshot import HolderMemory
 from remuda.tests.coordinator.configs import short_config
@@ -113,7 +113,7 @@ class Year(World):
         self.folder = folder
         self.files: dict[str, JournalFile] = {}
         """Journals of runs that are not over."""
-        self.list = HerdFolder(folder)
+        self.list = RunsFolder(folder)
         self.chance = random.Random(seed)
         self.ends: Counter[str] = Counter()
         """How runs have ended."""
@@ -171,11 +171,11 @@ class Year(World):
         for file in self.files.values():
             file.close()
         self.list.close()
-        self.list = HerdFolder(self.folder)
+        self.list = RunsFolder(self.folder)
         super().crash()
 
-    def left_behind(self) -> Sequence[TakenUp | PastRun]:
-        in_hand = [recollected(self.files[run.experiment].recovered(), self.now_s) for run in self.list.in_hand()]
+    def left_behind(self) -> Sequence[TakenUp | FinishedRun]:
+        in_hand = [recovered_run(self.files[run.experiment].recovered(), self.now_s) for run in self.list.in_hand()]
         return [*self.list.past(), *in_hand]
 
     def keep(self, remember: fx.Remember) -> None:
@@ -235,7 +235,7 @@ class Year(World):
         turns = [self._turn_operations() for _ in range(5)]
         objects, of_long_run = size_of(self.coordinator), size_of(self._long_run())
         shown, workers = len([*self.coordinator.experiments]), len(self.coordinator.registry)
-        peers = len(self.coordinator._peers)  # pyright: ignore[reportPrivateUsage]
+        peers = len(self.coordinator._connections)  # pyright: ignore[reportPrivateUsage]
         journal = self.files[self._long_run().identity.id]
         journal.close()
         rows, journal_bytes = _rows_in(journal.path), journal.path.stat().st_size
@@ -261,7 +261,7 @@ class Year(World):
         self.list.close()
         path = self.folder / "coordinator.sqlite"
         rows, size = _rows_in(path), path.stat().st_size
-        self.list = HerdFolder(self.folder)
+        self.list = RunsFolder(self.folder)
         return size / rows
 
     # --- what the simulation forgets ---
@@ -278,7 +278,7 @@ class Year(World):
             self.shown.pop(id, None)
             self.evaluations_shown.pop(id, None)
             run = self.coordinator.experiments.get(id)
-            assert isinstance(run, PastRun)
+            assert isinstance(run, FinishedRun)
             self.ends[run.state] += 1
         old = max(len(self.owner) - CHUNKS_KEPT, 0)
         for chunk in [chunk for place, (chunk, owner) in enumerate(self.owner.items()) if place < old or owner in past]:

@@ -47,9 +47,9 @@ if point := os.environ.get("DIE_AT"):
 """As sitecustomize, in the coordinator alone: the process is killed before or after the n-th call of a name."""
 
 NAMES: dict[str, tuple[int, ...]] = {
-    "remuda.coordinator.disk.runs_folder HerdFolder.begin": (1,),
-    "remuda.coordinator.disk.runs_folder HerdFolder.note": (1,),
-    "remuda.coordinator.disk.run_folders RunBooks.recover": (1,),
+    "remuda.coordinator.disk.runs_folder RunsFolder.begin": (1,),
+    "remuda.coordinator.disk.runs_folder RunsFolder.note": (1,),
+    "remuda.coordinator.disk.run_folders RunFolders.recover": (1,),
     "remuda.coordinator.disk.journal RunJournal.read": (1,),
     "remuda.coordinator.disk.run_folders catch_up": (1,),
     "remuda.coordinator.disk.run_folder commander_logbook": (1,),
@@ -60,8 +60,8 @@ NAMES: dict[str, tuple[int, ...]] = {
     "remuda.coordinator.state Coordinator.remember": (1, 2, 40),
     "remuda.wire.sockets RouterSocket.receive_up_to": (5, 100, 1_000),
     "remuda.wire.sockets RouterSocket.send": (1, 2, 5, 100),
-    "remuda.coordinator.disk.run_folder RunBook.journal": (1, 2, 40),
-    "remuda.coordinator.disk.run_folder RunBook.carry_out": (1, 10, 100),
+    "remuda.coordinator.disk.run_folder RunFiles.journal": (1, 2, 40),
+    "remuda.coordinator.disk.run_folder RunFiles.carry_out": (1, 10, 100),
     "remuda.coordinator.disk.run_folder delete_chunks": (1, 2, 20),
     "remuda.logbook.book Logbook.emit": (1, 3),
     "remuda.logbook.book Logbook.progress": (1, 2),

@@ -12,7 +12,7 @@ import pytest
 from remuda.buffer.ring import ColumnRing
 from remuda.collector.rollout import Collected
 from remuda.config.schema import BufferConfig, CollectorConfig, EnvConfig, ExperimentConfig, LearnerConfig
-from remuda.coordinator.replay.accounting import Experience
+from remuda.coordinator.replay.accounting import ReplayAccounting
 from remuda.learner.loop import Priorities
 from remuda.runner.keeping import SERIAL_WORKER
 from remuda.runner.memory import ChunkRefusedError, Memory
@@ -29,7 +29,7 @@ def collected(first: int, rows: int) -> Collected:
     return Collected(columns, rows + 1, PolicyRef(0, 2, 20), [1.0], [rows], 0.5)
 
 
-def memory(capacity: int = 20, payloads: Payloads | None = None) -> tuple[Memory, Experience]:
+def memory(capacity: int = 20, payloads: Payloads | None = None) -> tuple[Memory, ReplayAccounting]:
     config = ExperimentConfig(
         name="memory",
         env=EnvConfig(id="CartPole-v1"),
@@ -37,7 +37,7 @@ def memory(capacity: int = 20, payloads: Payloads | None = None) -> tuple[Memory
         collector=CollectorConfig(chunk_env_steps=8),
         buffer=BufferConfig(capacity=capacity, min_rows=8, samples_per_insert=None),
     )
-    experience = Experience(config, 0.0, collectors=1, batches_in_flight=1, journaled=True)
+    experience = ReplayAccounting(config, 0.0, collectors=1, batches_in_flight=1, journaled=True)
     experience.open_lease(0, SERIAL_WORKER, 0)  # as the serial run does
     payloads = payloads or Payloads(Path("nothing-is-written-here"))
     return Memory(experience, ColumnRing(capacity), payloads, worker=SERIAL_WORKER, life=0), experience
@@ -99,7 +99,7 @@ def test_what_was_written_is_read_back_and_the_same_rows_are_drawn_next(tmp_path
     added, gone = experience.news()
     live = [IndexedChunk(chunk.first_row, written[chunk.meta.file]) for chunk in added if chunk.first_row not in gone]
     again, remembered = memory(payloads=Payloads(tmp_path))
-    remembered.remember(experience.memory(), live, 0.0)
+    remembered.restore(experience.memory(), live, 0.0)
     damage: list[str] = []
     again.load(tmp_path, damage.append)
     assert damage == []
@@ -122,7 +122,7 @@ def test_a_damaged_payload_is_left_out_and_said(tmp_path: Path) -> None:
     live = [IndexedChunk(chunk.first_row, written[chunk.meta.file]) for chunk in experience.news()[0]]
     (tmp_path / live[0].meta.file).write_bytes(b"torn")
     again, remembered = memory(payloads=Payloads(tmp_path))
-    remembered.remember(experience.memory(), live, 0.0)
+    remembered.restore(experience.memory(), live, 0.0)
     damage: list[str] = []
     again.load(tmp_path, damage.append)
     assert len(damage) == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from remuda.coordinator.commander.commander import Commander, Save
-from remuda.coordinator.commander.dispatch import Judging
+from remuda.coordinator.commander.dispatch import EvaluationDispatch
 from remuda.coordinator.commander.progress_rows import ProgressRows
 from remuda.coordinator.effects import RecordCheckpoint, Step
 from remuda.coordinator.leases import LeaseBook
@@ -14,13 +14,13 @@ from remuda.wire.messages import CheckpointReason, CheckpointSaved, Counters
 LEARNER = 7
 
 
-def judging() -> Judging:
+def judging() -> EvaluationDispatch:
     leases = LeaseBook(0)
     leases.open(holder(LEARNER, "learner", "worker")).ready = True
-    return Judging("experiment", "/runs/x", Commander(config()), leases, ProgressRows(config(), None))
+    return EvaluationDispatch("experiment", "/runs/x", Commander(config()), leases, ProgressRows(config(), None))
 
 
-def saved(judged: Judging, request: int, reason: CheckpointReason, train_iter: int) -> list[int]:
+def saved(judged: EvaluationDispatch, request: int, reason: CheckpointReason, train_iter: int) -> list[int]:
     """Returns what is listed because of it."""
     message = CheckpointSaved(LEARNER, request, reason, record(10 * train_iter))
     steps: list[Step] = judged.saved(message, Counters(), 0.0)

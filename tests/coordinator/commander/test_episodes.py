@@ -65,7 +65,7 @@ class Journaled:
         found = self._journal.read()
         self.rows = ProgressRows(SETTINGS)
         if found is not None:
-            self.rows.remember(found.memory.experiment.progress)
+            self.rows.restore(found.memory.experiment.progress)
 
     def close(self) -> None:
         self._journal.close()

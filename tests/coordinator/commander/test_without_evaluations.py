@@ -9,7 +9,7 @@ import pytest
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.commander.commander import Commander, JudgeByTraining, Save
 from remuda.coordinator.commander.progress_rows import ProgressRows
-from remuda.coordinator.snapshot import Resumed
+from remuda.coordinator.snapshot import ResumePoint
 from remuda.logbook.episode_reports import EvaluationReport
 from remuda.tests.coordinator import configs
 from remuda.tests.coordinator.simulation import World
@@ -46,7 +46,7 @@ def test_the_newest_episodes_judge_once_there_are_enough() -> None:
 def test_the_window_outlives_the_coordinator() -> None:
     rows, again = ProgressRows(config(window=2)), ProgressRows(config(window=2))
     rows.chunk(chunk(0, 1.0, 2.0, 4.0))
-    again.remember(rows.memory())
+    again.restore(rows.memory())
     judged = again.judged_by_training(record(500))
     assert judged is not None
     assert judged.returns == (2.0, 4.0)
@@ -69,7 +69,7 @@ def test_rows_begin_at_the_first_boundary_since_nobody_judges_the_initial_policy
 def test_a_resumed_run_that_had_no_row_yet_begins_with_row_0() -> None:
     policy = PolicyRef(1, 3, 20)
     counters = Counters(env_step=200, train_iter=20)
-    rows = ProgressRows(config(), Resumed(record(200), counters, policy, None, progress_rows=0))
+    rows = ProgressRows(config(), ResumePoint(record(200), counters, policy, None, progress_rows=0))
     row = rows.due(Counters(env_step=300, train_iter=30))
     assert row is not None
     assert (row.epoch, row.env_step) == (0, 300)

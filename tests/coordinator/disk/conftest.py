@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from remuda.coordinator.disk.run_folders import RunBooks
+from remuda.coordinator.disk.run_folders import RunFolders
 
 
 @pytest.fixture
-def books(tmp_path: Path) -> Iterator[RunBooks]:
-    opened = RunBooks(tmp_path / "runs")
+def folders(tmp_path: Path) -> Iterator[RunFolders]:
+    opened = RunFolders(tmp_path / "runs")
     yield opened
     opened.close()

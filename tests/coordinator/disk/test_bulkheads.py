@@ -7,7 +7,7 @@ import pytest
 from remuda.coordinator.effects import Abandon
 from remuda.coordinator.events import HeldUp, RunBroken, ShutdownRequested, Tick
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.coordinator.replay.accounting import Experience
+from remuda.coordinator.replay.accounting import ReplayAccounting
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import World
 from remuda.wire.messages import Done, StopExperiment
@@ -48,14 +48,14 @@ def test_an_error_inside_one_experiment_ends_it_alone(method: str, monkeypatch: 
     abandoned: list[Abandon] = []
     world.noted = lambda effect: abandoned.append(effect) if isinstance(effect, Abandon) else None
     sick = sick_of(world).experience
-    real = getattr(Experience, method)
+    real = getattr(ReplayAccounting, method)
 
-    def fail(self: Experience, *given: object, **named: object) -> object:
+    def fail(self: ReplayAccounting, *given: object, **named: object) -> object:
         if self is sick:
             raise OverflowError("a number beyond all bounds")
         return real(self, *given, **named)
 
-    monkeypatch.setattr(Experience, method, fail)
+    monkeypatch.setattr(ReplayAccounting, method, fail)
     the_other_is_exact(world, "OverflowError: a number beyond all bounds")
     assert [each.last.last.state for each in abandoned] == ["failed"]
     assert any("Traceback" in text for _, text in world.said)

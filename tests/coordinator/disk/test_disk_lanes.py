@@ -11,12 +11,12 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.coordinator.disk.disk import HELD_UP_S, PATIENCE_S, SLOW_S, Disk, Found
-from remuda.coordinator.disk.run_folders import RunBooks
-from remuda.coordinator.disk.runs_folder import HerdFolder
+from remuda.coordinator.disk.run_folders import RunFolders
+from remuda.coordinator.disk.runs_folder import RunsFolder
 from remuda.coordinator.disk.waker import Waker
 from remuda.coordinator.effects import Abandon, Asked, PrepareRun, Remember, Say
 from remuda.coordinator.events import HeldUp, RunBroken, RunPrepared, RunRefused
-from remuda.coordinator.experiment.finished import PastRun
+from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.coordinator.snapshot import FORMAT, HolderMemory, RunMemory
 from remuda.logbook.lines import TextLog
 from remuda.storage.run_folder import RunFolder
@@ -35,8 +35,8 @@ class Scene:
 
     def __init__(self, runs: Path) -> None:
         self.clock, self.waker = Clock(), Waker()
-        self.books, self.herd = RunBooks(runs), HerdFolder(runs)
-        self.disk = Disk(self.books, self.herd, self.waker.wake, self.clock)
+        self.folders, self.herd = RunFolders(runs), RunsFolder(runs)
+        self.disk = Disk(self.folders, self.herd, self.waker.wake, self.clock)
 
     def found(self) -> Found:
         """The next thing that the state machine is told."""
@@ -59,7 +59,7 @@ class Scene:
 
     def close(self) -> list[str]:
         late = self.disk.close()
-        self.books.close()
+        self.folders.close()
         self.herd.close()
         self.waker.close()
         return late
@@ -136,11 +136,11 @@ def test_a_run_that_is_abandoned_is_listed_as_over_and_its_folder_is_free(scene:
     assert isinstance(prepared, RunPrepared)
     experiment = prepared.experiment
     experiment.break_off("its disk refuses", 0.0)
-    past = PastRun(experiment.identity, experiment.status(0.0))
+    past = FinishedRun(experiment.identity, experiment.status(0.0))
     scene.disk.write([], [Say(EXPERIMENT, "has failed", "error"), Abandon(EXPERIMENT, past.memory())])
     assert scene.close() == []
     assert "[ERROR] has failed" in RunFolder(tmp_path / "mine").commander_log.read_text()
-    herd = HerdFolder(tmp_path)
+    herd = RunsFolder(tmp_path)
     [listed] = herd.past()
     assert (listed.identity.id, listed.state, listed.last.reason) == (EXPERIMENT, "failed", "its disk refuses")
     herd.close()

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from remuda.coordinator.disk import run_folder, run_folders
 from remuda.coordinator.disk.disk import RunWriter
 from remuda.coordinator.disk.run_folder import RunEffect, RunGoneError
-from remuda.coordinator.disk.run_folders import RunBooks
+from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.effects import (
     Asked,
     CloseRun,
@@ -32,8 +32,8 @@ OTHER = "eeeeeeee-0000-4000-8000-000000000002"
 SUBMIT = Submit("small", small_config().model_dump_json(), "mine")
 
 
-def begin(books: RunBooks, experiment: str = EXPERIMENT, submit: Submit = SUBMIT) -> RunFolder:
-    prepared = books.prepare(PrepareRun(Asked(b"client", 7), experiment, submit))
+def begin(folders: RunFolders, experiment: str = EXPERIMENT, submit: Submit = SUBMIT) -> RunFolder:
+    prepared = folders.prepare(PrepareRun(Asked(b"client", 7), experiment, submit))
     assert isinstance(prepared, PreparedRun), prepared
     return RunFolder(Path(prepared.run_dir))
 
@@ -45,17 +45,17 @@ def saved(run: RunFolder, train_iter: int = 1) -> RecordCheckpoint:
     return RecordCheckpoint(EXPERIMENT, record, 0, interrupted=False)
 
 
-def test_a_run_whose_folder_is_gone_fails_instead_of_being_tried_again_and_again(books: RunBooks) -> None:
-    run = begin(books)
+def test_a_run_whose_folder_is_gone_fails_instead_of_being_tried_again_and_again(folders: RunFolders) -> None:
+    run = begin(folders)
     shutil.rmtree(run.root)
     with pytest.raises(RunGoneError, match=f"{run.root} is gone"):
-        RunWriter(books, None, EXPERIMENT).confirm()
+        RunWriter(folders, None, EXPERIMENT).confirm()
 
 
 def test_what_is_to_be_done_in_a_folder_that_is_gone_is_said_and_left(
-    books: RunBooks, capsys: pytest.CaptureFixture[str]
+    folders: RunFolders, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = begin(books)
+    run = begin(folders)
     checkpoint = saved(run)
     shutil.rmtree(run.root)
     effects: list[RunEffect] = [
@@ -65,20 +65,20 @@ def test_what_is_to_be_done_in_a_folder_that_is_gone_is_said_and_left(
         CloseRun(EXPERIMENT, frozenset()),
     ]
     for effect in effects:
-        carry_out(books, effect)
+        carry_out(folders, effect)
     said = capsys.readouterr().err
     assert f"RecordCheckpoint of {run.root} is left undone: " in said
     assert not run.root.exists(), "nobody makes it again"
-    begin(books, OTHER)  # and nothing of the run before is in the way
+    begin(folders, OTHER)  # and nothing of the run before is in the way
 
 
 @pytest.mark.parametrize("what", ["the file", "the record"])
-def test_a_checkpoint_that_is_gone_is_said_where_it_is_to_be_the_best(books: RunBooks, what: str) -> None:
-    run = begin(books)
+def test_a_checkpoint_that_is_gone_is_said_where_it_is_to_be_the_best(folders: RunFolders, what: str) -> None:
+    run = begin(folders)
     if what == "the file":
-        carry_out(books, saved(run))
+        carry_out(folders, saved(run))
         run.checkpoint(1).unlink()
-    carry_out(books, RecordReward(EXPERIMENT, 1, 9.0, best=True))
+    carry_out(folders, RecordReward(EXPERIMENT, 1, 9.0, best=True))
     assert f"[ERROR] RecordReward of {run.root} is left undone: " in run.commander_log.read_text()
     assert not run.best.exists()
 
@@ -88,43 +88,43 @@ def refuse(*given: object, **named: object) -> None:
 
 
 def test_what_a_full_disk_refuses_is_for_the_caller_to_try_again(
-    books: RunBooks, monkeypatch: pytest.MonkeyPatch
+    folders: RunFolders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = begin(books)
+    run = begin(folders)
     checkpoint = saved(run)
     with monkeypatch.context() as patch:
         patch.setattr("remuda.storage.checkpoint_index.write_bytes", refuse)
         with pytest.raises(OSError, match="No space left"):
-            carry_out(books, checkpoint)
-    carry_out(books, checkpoint)
+            carry_out(folders, checkpoint)
+    carry_out(folders, checkpoint)
     assert run.index.exists()
 
 
 def test_a_run_that_could_not_be_swept_is_closed_at_the_next_attempt(
-    books: RunBooks, monkeypatch: pytest.MonkeyPatch
+    folders: RunFolders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else it would stay open, and could not be resumed, until the coordinator ends."""
-    run = begin(books)
-    carry_out(books, saved(run))
+    run = begin(folders)
+    carry_out(folders, saved(run))
     closing = CloseRun(EXPERIMENT, frozenset())
     with monkeypatch.context() as patch:
         patch.setattr(run_folder, "sweep_orphans", refuse)
         with pytest.raises(OSError, match="No space left"):
-            carry_out(books, closing)
-    carry_out(books, closing)
+            carry_out(folders, closing)
+    carry_out(folders, closing)
     assert not run.owner.exists()
-    begin(books, OTHER, replace(SUBMIT, on_exists="resume"))
+    begin(folders, OTHER, replace(SUBMIT, on_exists="resume"))
 
 
 @pytest.mark.parametrize("point", ["sweep_orphans", "policy_file_of"])
 def test_a_run_that_could_not_be_begun_is_in_nobody_s_hands(
-    books: RunBooks, monkeypatch: pytest.MonkeyPatch, point: str
+    folders: RunFolders, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    run = begin(books)
-    carry_out(books, saved(run))
-    carry_out(books, CloseRun(EXPERIMENT, frozenset()))
+    run = begin(folders)
+    carry_out(folders, saved(run))
+    carry_out(folders, CloseRun(EXPERIMENT, frozenset()))
     resume = replace(SUBMIT, on_exists="resume")
     with monkeypatch.context() as patch:
         patch.setattr(run_folders, point, refuse)
-        assert isinstance(books.prepare(PrepareRun(Asked(b"client", 7), OTHER, resume)), RunRefused)
-    begin(books, OTHER, resume)
+        assert isinstance(folders.prepare(PrepareRun(Asked(b"client", 7), OTHER, resume)), RunRefused)
+    begin(folders, OTHER, resume)

@@ -18,7 +18,7 @@ from remuda.coordinator.disk import run_folders
 from remuda.coordinator.disk.disk import RunWriter
 from remuda.coordinator.disk.lane import HerdSay
 from remuda.coordinator.disk.run_folder import RunEffect
-from remuda.coordinator.disk.run_folders import LONGEST_REASON, RunBooks
+from remuda.coordinator.disk.run_folders import LONGEST_REASON, RunFolders
 from remuda.coordinator.effects import (
     Asked,
     CloseRun,
@@ -48,14 +48,14 @@ SUBMIT = Submit("small", small_config().model_dump_json(), "mine")
 
 
 @pytest.fixture
-def run(books: RunBooks) -> RunFolder:
-    prepared = books.prepare(PrepareRun(ASKED, EXPERIMENT, SUBMIT))
+def run(folders: RunFolders) -> RunFolder:
+    prepared = folders.prepare(PrepareRun(ASKED, EXPERIMENT, SUBMIT))
     assert isinstance(prepared, PreparedRun)
     return RunFolder(Path(prepared.run_dir))
 
 
-def refused(books: RunBooks, submit: Submit, experiment: str = OTHER) -> Rejected:
-    answer = books.prepare(PrepareRun(ASKED, experiment, submit))
+def refused(folders: RunFolders, submit: Submit, experiment: str = OTHER) -> Rejected:
+    answer = folders.prepare(PrepareRun(ASKED, experiment, submit))
     assert isinstance(answer, RunRefused)
     assert answer.asked == ASKED
     return answer.rejection
@@ -82,14 +82,14 @@ def recorded(run: RunFolder, train_iter: int, *, keep: int = 0, interrupted: boo
 def test_who_died_while_it_began_in_a_folder_of_a_dated_name_goes_on_there(tmp_path: Path) -> None:
     (tmp_path / "runs" / "mine" / "log").mkdir(parents=True)
     renamed = replace(SUBMIT, on_exists="rename")
-    folders = set[str]()
+    made = set[str]()
     for _ in range(2):
-        books = RunBooks(tmp_path / "runs")
-        prepared = books.prepare(PrepareRun(ASKED, EXPERIMENT, renamed))
+        folders = RunFolders(tmp_path / "runs")
+        prepared = folders.prepare(PrepareRun(ASKED, EXPERIMENT, renamed))
         assert isinstance(prepared, PreparedRun)
-        folders.add(prepared.run_dir)
-        books.close()
-    (folder,) = folders
+        made.add(prepared.run_dir)
+        folders.close()
+    (folder,) = made
     assert Path(folder).name.startswith("mine_")
     assert len(list((tmp_path / "runs").iterdir())) == 2, "nothing was left behind"
 
@@ -107,37 +107,37 @@ def test_who_died_while_it_began_goes_on_where_it_was(
     def die(*given: object, **named: object) -> None:
         raise KilledError
 
-    dying = RunBooks(tmp_path / "runs")
+    dying = RunFolders(tmp_path / "runs")
     with monkeypatch.context() as patch, suppress(KilledError):
         if point:
             patch.setattr(run_folders, point, die)
         dying.prepare(PrepareRun(ASKED, EXPERIMENT, SUBMIT))
         assert not point, "it has not died there"
     dying.close()  # as the kernel does: locks are gone, what was written stays
-    books = RunBooks(tmp_path / "runs")
-    assert refused(books, SUBMIT, OTHER).code == "exists"
-    prepared = books.prepare(PrepareRun(ASKED, EXPERIMENT, SUBMIT))
+    folders = RunFolders(tmp_path / "runs")
+    assert refused(folders, SUBMIT, OTHER).code == "exists"
+    prepared = folders.prepare(PrepareRun(ASKED, EXPERIMENT, SUBMIT))
     assert isinstance(prepared, PreparedRun)
     assert (prepared.resumed, prepared.recovered) == (None, None)
     run = RunFolder(tmp_path / "runs" / "mine")
     assert prepared.run_dir == str(run.root)
     assert len(run.progress.read_text().splitlines()) == 1, "a header, once"
-    carry_out(books, KnowRun(EXPERIMENT))
+    carry_out(folders, KnowRun(EXPERIMENT))
     assert not run.beginner(EXPERIMENT).exists()
-    books.close()
+    folders.close()
 
 
-def test_a_folder_in_which_something_has_come_of_it_is_not_begun_again(books: RunBooks, run: RunFolder) -> None:
+def test_a_folder_in_which_something_has_come_of_it_is_not_begun_again(folders: RunFolders, run: RunFolder) -> None:
     assert run.beginner(EXPERIMENT).exists()
-    carry_out(books, recorded(run, 5))
-    carry_out(books, CloseRun(EXPERIMENT, frozenset()))
+    carry_out(folders, recorded(run, 5))
+    carry_out(folders, CloseRun(EXPERIMENT, frozenset()))
     before = tree(run.root)
-    assert refused(books, SUBMIT, EXPERIMENT).code == "exists"
+    assert refused(folders, SUBMIT, EXPERIMENT).code == "exists"
     assert tree(run.root) == before
 
 
-def test_a_run_is_prepared_with_its_configs(books: RunBooks, tmp_path: Path) -> None:
-    prepared = books.prepare(PrepareRun(ASKED, EXPERIMENT, replace(SUBMIT, provenance={"seed": "file"})))
+def test_a_run_is_prepared_with_its_configs(folders: RunFolders, tmp_path: Path) -> None:
+    prepared = folders.prepare(PrepareRun(ASKED, EXPERIMENT, replace(SUBMIT, provenance={"seed": "file"})))
     assert isinstance(prepared, PreparedRun)
     run = RunFolder(tmp_path / "runs" / "mine")
     assert prepared.config == small_config()
@@ -149,8 +149,8 @@ def test_a_run_is_prepared_with_its_configs(books: RunBooks, tmp_path: Path) -> 
     assert run.formatted_total_config.exists()
 
 
-def test_a_path_is_cleaned_before_workers_are_told_of_it(books: RunBooks, tmp_path: Path) -> None:
-    prepared = books.prepare(PrepareRun(ASKED, EXPERIMENT, replace(SUBMIT, run_dir="a/../b/./c")))
+def test_a_path_is_cleaned_before_workers_are_told_of_it(folders: RunFolders, tmp_path: Path) -> None:
+    prepared = folders.prepare(PrepareRun(ASKED, EXPERIMENT, replace(SUBMIT, run_dir="a/../b/./c")))
     assert isinstance(prepared, PreparedRun)
     assert prepared.run_dir == str(tmp_path / "runs" / "b" / "c")
 
@@ -158,22 +158,22 @@ def test_a_path_is_cleaned_before_workers_are_told_of_it(books: RunBooks, tmp_pa
 @pytest.mark.parametrize(
     "config_json", ["", "{", "[]", '{"name": "x"}', SUBMIT.config_json.replace('"seed":7', '"seed":-7')]
 )
-def test_a_config_that_is_not_valid_leaves_nothing(books: RunBooks, tmp_path: Path, config_json: str) -> None:
-    rejection = refused(books, replace(SUBMIT, config_json=config_json))
+def test_a_config_that_is_not_valid_leaves_nothing(folders: RunFolders, tmp_path: Path, config_json: str) -> None:
+    rejection = refused(folders, replace(SUBMIT, config_json=config_json))
     assert rejection.code == "invalid"
     assert rejection.reason.startswith("the config is not valid: ")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_refusal_is_never_too_long_to_be_sent(books: RunBooks) -> None:
+def test_a_refusal_is_never_too_long_to_be_sent(folders: RunFolders) -> None:
     config = {f"wrong_{number}": number for number in range(5_000)}
-    rejection = refused(books, replace(SUBMIT, config_json=json.dumps(config)))
+    rejection = refused(folders, replace(SUBMIT, config_json=json.dumps(config)))
     assert len(rejection.reason) == LONGEST_REASON
 
 
 @pytest.mark.parametrize("on_exists", ["error", "rename", "force"])
 def test_a_refusal_after_the_folder_was_made_leaves_none(
-    books: RunBooks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_exists: Literal["error", "rename", "force"]
+    folders: RunFolders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_exists: Literal["error", "rename", "force"]
 ) -> None:
     def full(*_: object) -> NoReturn:
         raise OSError(errno.EDQUOT, "Disk quota exceeded")
@@ -184,32 +184,32 @@ def test_a_refusal_after_the_folder_was_made_leaves_none(
             (tmp_path / "runs" / "mine" / name).touch()
     before = sorted(path.name for path in tmp_path.rglob("*") if path.is_file())
     monkeypatch.setattr(run_folders, "write_configs", full)
-    rejection = refused(books, replace(SUBMIT, on_exists=on_exists))
+    rejection = refused(folders, replace(SUBMIT, on_exists=on_exists))
     assert "Disk quota exceeded" in rejection.reason
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == before
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == (["mine"] if on_exists != "error" else [])
 
 
 @pytest.mark.parametrize(("run_dir", "code"), [("bad\0name", "invalid"), ("x" * 300, "exists")])
-def test_an_impossible_path_is_refused(books: RunBooks, tmp_path: Path, run_dir: str, code: str) -> None:
-    rejection = refused(books, replace(SUBMIT, run_dir=run_dir))
+def test_an_impossible_path_is_refused(folders: RunFolders, tmp_path: Path, run_dir: str, code: str) -> None:
+    rejection = refused(folders, replace(SUBMIT, run_dir=run_dir))
     assert rejection.code == code
     assert tree(tmp_path) == {}
 
 
 def test_a_runs_folder_whose_name_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     """What lies in it could neither be journaled nor told to workers."""
-    books = RunBooks(tmp_path / os.fsdecode(b"caf\xe9"))
-    rejection = refused(books, SUBMIT)
+    folders = RunFolders(tmp_path / os.fsdecode(b"caf\xe9"))
+    rejection = refused(folders, SUBMIT)
     assert rejection.code == "invalid"
     assert "can't encode character" in rejection.reason
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_taken_folder_is_refused_and_stays_as_it_is(books: RunBooks, tmp_path: Path) -> None:
+def test_a_taken_folder_is_refused_and_stays_as_it_is(folders: RunFolders, tmp_path: Path) -> None:
     (tmp_path / "runs" / "mine").mkdir(parents=True)
     (tmp_path / "runs" / "mine" / "notes.txt").write_text("mine")
-    rejection = refused(books, SUBMIT)
+    rejection = refused(folders, SUBMIT)
     assert rejection.code == "exists"
     assert str(tmp_path / "runs" / "mine") in rejection.reason
     assert tree(tmp_path) == {"runs/mine/notes.txt": b"mine"}
@@ -217,32 +217,32 @@ def test_a_taken_folder_is_refused_and_stays_as_it_is(books: RunBooks, tmp_path:
 
 @pytest.mark.parametrize("on_exists", ["error", "resume", "force"])
 def test_a_run_that_is_not_over_is_not_disturbed(
-    books: RunBooks, run: RunFolder, tmp_path: Path, on_exists: str
+    folders: RunFolders, run: RunFolder, tmp_path: Path, on_exists: str
 ) -> None:
     (tmp_path / "link").symlink_to(run.root)
-    carry_out(books, recorded(run, 5))
+    carry_out(folders, recorded(run, 5))
     before = tree(run.root)
     for run_dir in ("mine", str(run.root), str(tmp_path / "link")):
         again = Submit("small", SUBMIT.config_json, run_dir, on_exists)  # type: ignore[arg-type]
-        rejection = refused(books, again)
+        rejection = refused(folders, again)
         assert rejection.code == "exists"
         assert f"in use by experiment {EXPERIMENT}" in rejection.reason
     assert tree(run.root) == before
 
 
-def test_beside_a_run_that_is_not_over_another_may_be_made(books: RunBooks, run: RunFolder) -> None:
-    prepared = books.prepare(PrepareRun(ASKED, OTHER, replace(SUBMIT, on_exists="rename")))
+def test_beside_a_run_that_is_not_over_another_may_be_made(folders: RunFolders, run: RunFolder) -> None:
+    prepared = folders.prepare(PrepareRun(ASKED, OTHER, replace(SUBMIT, on_exists="rename")))
     assert isinstance(prepared, PreparedRun)
     assert Path(prepared.run_dir) != run.root
     assert Path(prepared.run_dir).name.startswith("mine_")
 
 
-def test_what_is_over_can_be_resumed_from_its_last_checkpoint(books: RunBooks, run: RunFolder) -> None:
+def test_what_is_over_can_be_resumed_from_its_last_checkpoint(folders: RunFolders, run: RunFolder) -> None:
     last = replace(record(run, 7), episode=3, policy=PolicyRef(2, 4, 6))
-    carry_out(books, RecordCheckpoint(EXPERIMENT, last, 0, interrupted=False))
-    carry_out(books, RecordReward(EXPERIMENT, 7, 12.5, best=True))
-    carry_out(books, CloseRun(EXPERIMENT, frozenset()))
-    prepared = books.prepare(PrepareRun(ASKED, OTHER, replace(SUBMIT, on_exists="resume")))
+    carry_out(folders, RecordCheckpoint(EXPERIMENT, last, 0, interrupted=False))
+    carry_out(folders, RecordReward(EXPERIMENT, 7, 12.5, best=True))
+    carry_out(folders, CloseRun(EXPERIMENT, frozenset()))
+    prepared = folders.prepare(PrepareRun(ASKED, OTHER, replace(SUBMIT, on_exists="resume")))
     assert isinstance(prepared, PreparedRun)
     assert prepared.resumed is not None
     counters = prepared.resumed.counters
@@ -253,19 +253,19 @@ def test_what_is_over_can_be_resumed_from_its_last_checkpoint(books: RunBooks, r
 
 @pytest.mark.parametrize("loss", ["gone", "damaged"])
 def test_without_its_journal_a_run_goes_on_from_its_checkpoint_alone(
-    books: RunBooks, run: RunFolder, loss: str
+    folders: RunFolders, run: RunFolder, loss: str
 ) -> None:
     """Without replay, as its log says, and under an epoch that no learner before it can have had."""
     last = replace(record(run, 7), episode=3, policy=PolicyRef(2, 4, 6))
-    carry_out(books, RecordCheckpoint(EXPERIMENT, last, 0, interrupted=False))
+    carry_out(folders, RecordCheckpoint(EXPERIMENT, last, 0, interrupted=False))
     publish(run.policy_file(EXPERIMENT, 0), {"w": np.zeros(1)}, PolicyRef(5, 1, 9), warn=print)
     write_chunks(run, 2)
-    carry_out(books, CloseRun(EXPERIMENT, frozenset(path.name for path in run.data.iterdir())))
+    carry_out(folders, CloseRun(EXPERIMENT, frozenset(path.name for path in run.data.iterdir())))
     if loss == "gone":
         run.journal.unlink()
     else:
         run.journal.write_bytes(b"no database" * 1_000)
-    prepared = books.prepare(PrepareRun(ASKED, OTHER, replace(SUBMIT, on_exists="resume")))
+    prepared = folders.prepare(PrepareRun(ASKED, OTHER, replace(SUBMIT, on_exists="resume")))
     assert isinstance(prepared, PreparedRun)
     assert prepared.recovered is None
     assert prepared.uncounted == ()
@@ -282,10 +282,10 @@ def test_without_its_journal_a_run_goes_on_from_its_checkpoint_alone(
     assert f"journal.sqlite is {loss}" in log
 
 
-def test_what_never_saved_anything_cannot_be_resumed(books: RunBooks, run: RunFolder) -> None:
-    carry_out(books, CloseRun(EXPERIMENT, frozenset()))
+def test_what_never_saved_anything_cannot_be_resumed(folders: RunFolders, run: RunFolder) -> None:
+    carry_out(folders, CloseRun(EXPERIMENT, frozenset()))
     before = tree(run.root)
-    rejection = refused(books, replace(SUBMIT, on_exists="resume"))
+    rejection = refused(folders, replace(SUBMIT, on_exists="resume"))
     assert "no checkpoint yet" in rejection.reason
     assert tree(run.root) == before
 
@@ -294,17 +294,17 @@ def test_what_never_saved_anything_cannot_be_resumed(books: RunBooks, run: RunFo
 
 
 def test_what_is_said_of_a_run_that_waits_stands_in_its_log_and_nothing_stays_open(
-    books: RunBooks, run: RunFolder
+    folders: RunFolders, run: RunFolder
 ) -> None:
     before = descriptors.open_now()
-    carry_out(books, Say(EXPERIMENT, "the run waits", "warning"))
-    RunWriter(books, None, EXPERIMENT).carry_out(HerdSay("a collector joins the herd", "info"))
+    carry_out(folders, Say(EXPERIMENT, "the run waits", "warning"))
+    RunWriter(folders, None, EXPERIMENT).carry_out(HerdSay("a collector joins the herd", "info"))
     assert "[WARNING] the run waits\n" in run.commander_log.read_text()
     assert not run.coordinator_log.exists() or not run.coordinator_log.read_text()
     assert descriptors.open_now() == before
 
 
-def test_reports_and_rows_are_written(books: RunBooks, run: RunFolder) -> None:
+def test_reports_and_rows_are_written(folders: RunFolders, run: RunFolder) -> None:
     report = WorkerReport(
         train_iter=3,
         env_step=40,
@@ -316,28 +316,28 @@ def test_reports_and_rows_are_written(books: RunBooks, run: RunFolder) -> None:
         reward_mean=20.0,
         reward_std=1.0,
     )
-    carry_out(books, Emit(EXPERIMENT, report))
-    carry_out(books, WriteProgress(EXPERIMENT, ProgressRow(epoch=0, env_step=40, losses={}, wall_s=1.0)))
+    carry_out(folders, Emit(EXPERIMENT, report))
+    carry_out(folders, WriteProgress(EXPERIMENT, ProgressRow(epoch=0, env_step=40, losses={}, wall_s=1.0)))
     assert WORKER in run.commander_collector_log.read_text()
     assert len(run.progress.read_text().splitlines()) == 2  # a header and a row
 
 
-def test_rows_go_to_the_sinks_of_the_config_too(books: RunBooks, tmp_path: Path) -> None:
+def test_rows_go_to_the_sinks_of_the_config_too(folders: RunFolders, tmp_path: Path) -> None:
     config = small_config()
     log = config.log.model_copy(update={"sinks": ("csv", "jsonl")})
     submit = replace(SUBMIT, config_json=config.model_copy(update={"log": log}).model_dump_json())
-    assert isinstance(books.prepare(PrepareRun(ASKED, EXPERIMENT, submit)), PreparedRun)
-    carry_out(books, WriteProgress(EXPERIMENT, ProgressRow(epoch=0, env_step=40, losses={}, wall_s=1.0)))
+    assert isinstance(folders.prepare(PrepareRun(ASKED, EXPERIMENT, submit)), PreparedRun)
+    carry_out(folders, WriteProgress(EXPERIMENT, ProgressRow(epoch=0, env_step=40, losses={}, wall_s=1.0)))
     run = RunFolder(tmp_path / "runs" / "mine")
     assert run.progress_csv.read_text().splitlines()[1].startswith("40,0,0,1.0,")
     assert json.loads(run.progress_jsonl.read_text())["env_step"] == 40
-    carry_out(books, CloseRun(EXPERIMENT, frozenset()))
+    carry_out(folders, CloseRun(EXPERIMENT, frozenset()))
 
 
-def test_chunks_are_deleted_by_name(books: RunBooks, run: RunFolder) -> None:
+def test_chunks_are_deleted_by_name(folders: RunFolders, run: RunFolder) -> None:
     names = write_chunks(run, 3)
-    carry_out(books, DeleteChunks(EXPERIMENT, (names[0], names[2])))
-    carry_out(books, DeleteChunks(EXPERIMENT, (names[0],)))  # again: nothing happens
+    carry_out(folders, DeleteChunks(EXPERIMENT, (names[0], names[2])))
+    carry_out(folders, DeleteChunks(EXPERIMENT, (names[0],)))  # again: nothing happens
     assert [path.name for path in run.data.iterdir()] == [names[1]]
 
 
@@ -345,43 +345,43 @@ def write_chunks(run: RunFolder, count: int) -> list[str]:
     return [write_chunk(run.data, meta_of(number, 4), cartpole_columns(4)).file for number in range(count)]
 
 
-def test_checkpoints_are_listed_pruned_and_linked(books: RunBooks, run: RunFolder) -> None:
+def test_checkpoints_are_listed_pruned_and_linked(folders: RunFolders, run: RunFolder) -> None:
     for train_iter in (0, 1, 2):
-        carry_out(books, recorded(run, train_iter))
-    carry_out(books, RecordReward(EXPERIMENT, 1, 99.0, best=True))
-    carry_out(books, RecordReward(EXPERIMENT, 2, 5.0, best=False))
-    carry_out(books, recorded(run, 3, keep=1))  # 0 is the initial one, 1 the best, 3 the last
+        carry_out(folders, recorded(run, train_iter))
+    carry_out(folders, RecordReward(EXPERIMENT, 1, 99.0, best=True))
+    carry_out(folders, RecordReward(EXPERIMENT, 2, 5.0, best=False))
+    carry_out(folders, recorded(run, 3, keep=1))  # 0 is the initial one, 1 the best, 3 the last
     assert sorted(path.name for path in run.ckpt.glob("iteration_*")) == [f"iteration_{n}.pth.tar" for n in (0, 1, 3)]
     assert run.best.samefile(run.checkpoint(1))
     listed = {each["train_iter"]: each["reward"] for each in json.loads(run.index.read_text())["checkpoints"]}
     assert listed == {0: None, 1: 99.0, 3: None}
     assert not run.interrupt.exists()
-    carry_out(books, recorded(run, 4, interrupted=True))
+    carry_out(folders, recorded(run, 4, interrupted=True))
     assert run.interrupt.samefile(run.checkpoint(4))
 
 
-def test_a_checkpoint_that_is_being_played_stays(books: RunBooks, run: RunFolder) -> None:
+def test_a_checkpoint_that_is_being_played_stays(folders: RunFolders, run: RunFolder) -> None:
     for train_iter in (0, 1, 2):
-        carry_out(books, recorded(run, train_iter))
-    carry_out(books, RecordCheckpoint(EXPERIMENT, record(run, 3), 1, interrupted=False, in_use=(1,)))
+        carry_out(folders, recorded(run, train_iter))
+    carry_out(folders, RecordCheckpoint(EXPERIMENT, record(run, 3), 1, interrupted=False, in_use=(1,)))
     assert run.checkpoint(1).exists()
     assert not run.checkpoint(2).exists()
 
 
-def test_closing_sweeps_what_is_not_kept_and_nothing_else(books: RunBooks, run: RunFolder) -> None:
+def test_closing_sweeps_what_is_not_kept_and_nothing_else(folders: RunFolders, run: RunFolder) -> None:
     names = write_chunks(run, 3)
     (run.data / "readme.txt").write_text("not a payload")
     lock = run.policy_lock(EXPERIMENT, 0)
     lock.touch()
     run.policy_file(EXPERIMENT, 0).write_text("weights")
-    carry_out(books, CloseRun(EXPERIMENT, frozenset({names[1]})))
+    carry_out(folders, CloseRun(EXPERIMENT, frozenset({names[1]})))
     assert sorted(path.name for path in run.data.iterdir()) == sorted([names[1], "readme.txt"])
     assert not lock.exists()
     assert run.policy_file(EXPERIMENT, 0).exists()
 
 
 def test_what_comes_after_the_end_changes_nothing(
-    books: RunBooks, run: RunFolder, capsys: pytest.CaptureFixture[str]
+    folders: RunFolders, run: RunFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A learner that was dismissed may still report the checkpoint it was saving."""
     late: list[RunEffect] = [
@@ -391,14 +391,14 @@ def test_what_comes_after_the_end_changes_nothing(
         WriteProgress(EXPERIMENT, ProgressRow(epoch=0, env_step=40, losses={}, wall_s=1.0)),
     ]
     closing = CloseRun(EXPERIMENT, frozenset({name.name for name in run.data.iterdir()}))
-    carry_out(books, closing)
+    carry_out(folders, closing)
     before = tree(run.root)
     for effect in [*late, closing, Say(EXPERIMENT, "late words")]:
-        carry_out(books, effect)
+        carry_out(folders, effect)
     assert tree(run.root) == before
 
 
-def test_closing_everything_twice_is_harmless(books: RunBooks, run: RunFolder) -> None:
-    books.close()
-    books.close()
+def test_closing_everything_twice_is_harmless(folders: RunFolders, run: RunFolder) -> None:
+    folders.close()
+    folders.close()
     assert run.commander_log.exists()

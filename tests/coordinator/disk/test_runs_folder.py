@@ -14,15 +14,15 @@ from msgspec.structs import replace
 
 from remuda.coordinator.disk import runs_folder
 from remuda.coordinator.disk.journal import JournalDamagedError, RunJournal
-from remuda.coordinator.disk.run_folders import RunBooks
-from remuda.coordinator.disk.runs_folder import HerdFolder
+from remuda.coordinator.disk.run_folders import RunFolders
+from remuda.coordinator.disk.runs_folder import RunsFolder
 from remuda.coordinator.effects import Asked, CloseRun, Emit, PrepareRun, Remember
 from remuda.coordinator.events import PreparedRun, TakenUp
 from remuda.coordinator.events import Recovered as BareRun
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.coordinator.experiment.finished import PastRun
+from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.coordinator.experiment.identity import Identity
-from remuda.coordinator.journaling import recollected
+from remuda.coordinator.journaling import recovered_run
 from remuda.coordinator.snapshot import FORMAT, Changes, HolderMemory, LeaseMemory, ResultMemory, Rows, RunMemory
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.training_reports import BufferSampleReport
@@ -39,11 +39,11 @@ from remuda.wire.messages import OVER, CheckpointRecord, ExperimentState, Submit
 FIRST, SECOND, OTHER = (f"eeeeeeee-0000-4000-8000-00000000000{number}" for number in (1, 2, 3))
 
 
-def submitted(books: RunBooks, experiment: str, name: str, on_exists: OnExists = "error") -> Remember:
+def submitted(folders: RunFolders, experiment: str, name: str, on_exists: OnExists = "error") -> Remember:
     """Make the run, as the service does, and return what it would journal."""
     config = small_config()
     submit = Submit(name, config.model_dump_json(), name, on_exists)
-    prepared = books.prepare(PrepareRun(Asked(b"client", 7), experiment, submit))
+    prepared = folders.prepare(PrepareRun(Asked(b"client", 7), experiment, submit))
     assert isinstance(prepared, PreparedRun)
     identity = Identity(experiment, name, prepared.run_dir, prepared.policy_file, 0, 0)
     memory = Experiment(identity, config, 0.0).memory(0.0)
@@ -61,8 +61,8 @@ def in_state(turn: Remember, state: ExperimentState) -> Remember:
     turn = altered(turn, memory=replace(turn.memory, experiment=replace(turn.memory.experiment, state=state)))
     if state not in OVER:
         return turn
-    experiment = recollected(BareRun(turn.memory, (), None), 0.0).experiment
-    return altered(turn, last=PastRun(experiment.identity, experiment.status(0.0)).memory())
+    experiment = recovered_run(BareRun(turn.memory, (), None), 0.0).experiment
+    return altered(turn, last=FinishedRun(experiment.identity, experiment.status(0.0)).memory())
 
 
 def recover(runs: Path) -> list[TakenUp]:
@@ -70,27 +70,27 @@ def recover(runs: Path) -> list[TakenUp]:
     return [found for found in all_found(runs) if isinstance(found, TakenUp)]
 
 
-def all_found(runs: Path) -> list[TakenUp | PastRun]:
+def all_found(runs: Path) -> list[TakenUp | FinishedRun]:
     """And what is over, or cannot be taken up."""
-    herd, books = HerdFolder(runs), RunBooks(runs)
-    found = everything(herd, books)
-    books.close()
+    herd, folders = RunsFolder(runs), RunFolders(runs)
+    found = everything(herd, folders)
+    folders.close()
     herd.close()
     return found
 
 
-def everything(herd: HerdFolder, books: RunBooks) -> list[TakenUp | PastRun]:
-    past, taken_up = herd.past(), [herd.take_up(run, books, 0.0) for run in herd.in_hand()]
+def everything(herd: RunsFolder, folders: RunFolders) -> list[TakenUp | FinishedRun]:
+    past, taken_up = herd.past(), [herd.take_up(run, folders, 0.0) for run in herd.in_hand()]
     return [*past, *(found for found in taken_up if found is not None)]
 
 
 def test_runs_are_found_again_in_order_with_their_journals(tmp_path: Path) -> None:
-    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
-    turns = [submitted(books, FIRST, "one"), submitted(books, SECOND, "two")]
+    herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
+    turns = [submitted(folders, FIRST, "one"), submitted(folders, SECOND, "two")]
     for turn in turns:
         herd.note(turn)
-        journal(books, turn)
-    books.close()
+        journal(folders, turn)
+    folders.close()
     herd.close()
     for _ in range(2):  # looking changes nothing
         assert [run.memory for run in recover(tmp_path)] == [turn.memory for turn in turns]
@@ -117,18 +117,18 @@ def test_curves_are_rewound_for_a_learner_that_begins_though_the_coordinator_die
 ) -> None:
     """They had come to update 900 when it was lost; another begins at 500. Once that is ready, it was done, and the
     newest points are its own."""
-    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
-    turn = in_state(submitted(books, FIRST, "one"), "running")
+    herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
+    turn = in_state(submitted(folders, FIRST, "one"), "running")
     known = turn.memory.experiment
     holder = HolderMemory(7, WORKER, 1, "learner", "here", 1)
     leases = replace(known.leases, leases=[LeaseMemory(holder, 0, 1, ready, draining=False, over=False)])
     known = replace(known, leases=leases, supply=replace(known.supply, train_iter=500))
     turn = altered(turn, memory=replace(turn.memory, experiment=known))
     herd.note(turn)
-    journal(books, altered(turn, changes=Changes(lease=Rows(tuple(leases.leases)), whole=True)))
+    journal(folders, altered(turn, changes=Changes(lease=Rows(tuple(leases.leases)), whole=True)))
     for train_iter in (400, 500, 600, 900):
-        carry_out(books, Emit(FIRST, drawn(train_iter)))
-    books.close()
+        carry_out(folders, Emit(FIRST, drawn(train_iter)))
+    folders.close()
     herd.close()
     [taken_up] = recover(tmp_path)
     assert taken_up.memory.experiment.leases.leases == leases.leases
@@ -137,19 +137,19 @@ def test_curves_are_rewound_for_a_learner_that_begins_though_the_coordinator_die
 
 
 def test_a_run_that_is_over_costs_one_row_and_its_folder_is_not_looked_at(tmp_path: Path) -> None:
-    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
-    turn = in_state(submitted(books, FIRST, "one"), "running")
+    herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
+    turn = in_state(submitted(folders, FIRST, "one"), "running")
     herd.note(turn)
-    journal(books, turn)
+    journal(folders, turn)
     herd.note(in_state(turn, "finished"))
-    carry_out(books, CloseRun(FIRST, frozenset()))
-    books.close()
+    carry_out(folders, CloseRun(FIRST, frozenset()))
+    folders.close()
     herd.close()
     assert not (tmp_path / "one" / ".owner").exists(), "nobody has it in hand"
     shutil.rmtree(tmp_path / "one")
     for _ in range(2):
         [found] = all_found(tmp_path)
-        assert isinstance(found, PastRun)
+        assert isinstance(found, FinishedRun)
         assert (found.identity.id, found.identity.run_dir) == (FIRST, str(tmp_path / "one"))
         assert found.state == "finished"
 
@@ -158,19 +158,19 @@ def test_the_runs_that_ended_last_are_shown_whenever_they_were_submitted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runs_folder, "FINISHED_SHOWN", 1)
-    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
-    first, second = submitted(books, FIRST, "one"), submitted(books, SECOND, "two")
+    herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
+    first, second = submitted(folders, FIRST, "one"), submitted(folders, SECOND, "two")
     for turn in (first, second, in_state(second, "finished"), in_state(first, "finished")):
         herd.note(turn)
     assert [run.identity.id for run in herd.past()] == [FIRST]
-    books.close()
+    folders.close()
     herd.close()
 
 
 def test_to_note_a_run_costs_as_much_after_a_year_as_in_the_beginning(tmp_path: Path) -> None:
     """Each of them looked through the whole list for others in the same folder."""
-    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
-    turn = submitted(books, FIRST, "one")
+    herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
+    turn = submitted(folders, FIRST, "one")
 
     def cost() -> int:
         """In steps of SQLite's machine."""
@@ -185,22 +185,22 @@ def test_to_note_a_run_costs_as_much_after_a_year_as_in_the_beginning(tmp_path: 
     rows = [(f"{number}", f"/runs/{number}", 1, b"0" * 600) for number in range(2_000)]
     herd._db.executemany("insert into run values (?, ?, ?, ?)", rows)  # pyright: ignore[reportPrivateUsage]
     assert cost() < 2 * at_first
-    books.close()
+    folders.close()
     herd.close()
 
 
 def test_a_run_whose_coordinator_died_between_its_journal_and_the_list_is_listed_as_over(tmp_path: Path) -> None:
-    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
-    turn = submitted(books, FIRST, "one")
+    herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
+    turn = submitted(folders, FIRST, "one")
     herd.note(turn)
-    journal(books, in_state(turn, "finished"))
-    books.close()
+    journal(folders, in_state(turn, "finished"))
+    folders.close()
     herd.close()
     for _ in range(2):
         [found] = all_found(tmp_path)
-        assert isinstance(found, PastRun)
+        assert isinstance(found, FinishedRun)
         assert found.state == "finished"
-    herd = HerdFolder(tmp_path)
+    herd = RunsFolder(tmp_path)
     assert herd.in_hand() == []
     herd.close()
 
@@ -210,35 +210,35 @@ def test_a_list_of_an_older_version_is_gone_on_with(tmp_path: Path) -> None:
         db.execute("create table run (experiment text primary key, run_dir text, is_over integer not null default 0)")
         db.execute("insert into run values ('old', '/old', 1)")
         db.commit()
-    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
+    herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
     assert herd.past() == []
-    herd.note(submitted(books, FIRST, "one"))
-    herd.note(in_state(submitted(books, SECOND, "two"), "finished"))
+    herd.note(submitted(folders, FIRST, "one"))
+    herd.note(in_state(submitted(folders, SECOND, "two"), "finished"))
     assert [run.experiment for run in herd.in_hand()] == [FIRST]
     assert [run.identity.id for run in herd.past()] == [SECOND]
-    books.close()
+    folders.close()
     herd.close()
 
 
 def test_a_folder_that_was_resumed_is_taken_up_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """By its newest life: the journal in it is that one's."""
-    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
-    first = in_state(submitted(books, FIRST, "one"), "finished")
+    herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
+    first = in_state(submitted(folders, FIRST, "one"), "finished")
     herd.note(first)
-    journal(books, first)
-    other = submitted(books, OTHER, "other")
+    journal(folders, first)
+    other = submitted(folders, OTHER, "other")
     herd.note(other)
-    journal(books, other)
+    journal(folders, other)
     save(RunFolder(tmp_path / "one"))
-    carry_out(books, CloseRun(FIRST, frozenset()))
-    second = submitted(books, SECOND, "one", on_exists="resume")
+    carry_out(folders, CloseRun(FIRST, frozenset()))
+    second = submitted(folders, SECOND, "one", on_exists="resume")
     herd.note(second)
-    journal(books, second)
-    books.close()
+    journal(folders, second)
+    folders.close()
     herd.close()
     assert [run.memory.identity.id for run in recover(tmp_path)] == [OTHER, SECOND]
     assert capsys.readouterr().err == ""
-    herd = HerdFolder(tmp_path)
+    herd = RunsFolder(tmp_path)
     herd.note(in_state(second, "finished"))
     assert [run.experiment for run in herd.in_hand()] == [OTHER]
     assert [run.identity.id for run in herd.past()] == [SECOND]
@@ -246,12 +246,12 @@ def test_a_folder_that_was_resumed_is_taken_up_once(tmp_path: Path, capsys: pyte
 
 
 def test_one_damaged_run_does_not_keep_the_others_away(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
+    herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
     for experiment, name in (FIRST, "one"), (SECOND, "two"):
-        turn = submitted(books, experiment, name)
+        turn = submitted(folders, experiment, name)
         herd.note(turn)
-        journal(books, turn)
-    books.close()
+        journal(folders, turn)
+    folders.close()
     herd.close()
     (tmp_path / "one" / "journal.sqlite").write_bytes(b"no database at all" * 100)
     assert [run.memory.identity.name for run in recover(tmp_path)] == ["two"]
@@ -261,8 +261,8 @@ def test_one_damaged_run_does_not_keep_the_others_away(tmp_path: Path, capsys: p
 def test_what_was_journaled_in_the_last_moment_is_shown_once(tmp_path: Path) -> None:
     """A row of progress.txt and an evaluation, whether or not they got there before the coordinator was killed; of one
     that was not the best, too, index.json has what it gave."""
-    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
-    turn = submitted(books, FIRST, "one")
+    herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
+    turn = submitted(folders, FIRST, "one")
     row = ProgressRow(epoch=0, env_step=0, test_returns=[3.0, 5.0], test_lengths=[3, 5], losses={}, wall_s=1.0)
     run = RunFolder(tmp_path / "one")
     save(run)
@@ -278,8 +278,8 @@ def test_what_was_journaled_in_the_last_moment_is_shown_once(tmp_path: Path) -> 
     )
     turn = in_state(altered(turn, memory=replace(turn.memory, experiment=memory)), "running")
     herd.note(turn)
-    journal(books, turn)
-    books.close()  # killed: neither row nor point was written
+    journal(folders, turn)
+    folders.close()  # killed: neither row nor point was written
     herd.close()
     for _ in range(3):
         recover(tmp_path)
@@ -296,8 +296,8 @@ def test_the_checkpoint_that_an_interrupted_run_ends_with_is_listed_and_linked_a
 ) -> None:
     """Also where the coordinator was killed between its journal and index.json; whether it is started again, or the run
     resumed."""
-    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
-    turn = submitted(books, FIRST, "one")
+    herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
+    turn = submitted(folders, FIRST, "one")
     run = RunFolder(tmp_path / "one")
     save(run)
     run.checkpoint(5).touch()
@@ -308,22 +308,22 @@ def test_the_checkpoint_that_an_interrupted_run_ends_with_is_listed_and_linked_a
     memory = replace(experiment, state="stopping", judging=replace(judging, commander=commander))
     turn = altered(turn, memory=replace(turn.memory, experiment=memory))
     herd.note(turn)
-    journal(books, turn)
-    books.close()
+    journal(folders, turn)
+    folders.close()
     herd.close()
     if on_exists is None:
         recover(tmp_path)
     else:
-        books = RunBooks(tmp_path)
-        submitted(books, SECOND, "one", on_exists)
-        books.close()
+        folders = RunFolders(tmp_path)
+        submitted(folders, SECOND, "one", on_exists)
+        folders.close()
     assert CheckpointIndex(run.ckpt).last == record
     assert run.interrupt.samefile(run.checkpoint(5))
 
 
 def test_where_training_episodes_judge_no_evaluation_is_shown_that_there_never_was(tmp_path: Path) -> None:
-    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
-    turn = submitted(books, FIRST, "one")
+    herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
+    turn = submitted(folders, FIRST, "one")
     run = RunFolder(tmp_path / "one")
     save(run)
     record = CheckpointIndex(run.ckpt).last
@@ -338,8 +338,8 @@ def test_where_training_episodes_judge_no_evaluation_is_shown_that_there_never_w
     )
     turn = in_state(altered(turn, memory=memory), "running")
     herd.note(turn)
-    journal(books, turn)
-    books.close()
+    journal(folders, turn)
+    folders.close()
     herd.close()
     recover(tmp_path)
     assert "=== Evaluation" not in run.commander_log.read_text()
@@ -360,20 +360,20 @@ def test_a_run_whose_journal_is_lost_is_said_to_have_failed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], loss: str, reason: str
 ) -> None:
     """With the counters of its last checkpoint, and what to do; nobody has it in hand, and looking changes nothing."""
-    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
-    turn = in_state(submitted(books, FIRST, "one"), "running")
+    herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
+    turn = in_state(submitted(folders, FIRST, "one"), "running")
     herd.note(turn)
-    journal(books, turn)
+    journal(folders, turn)
     run = RunFolder(tmp_path / "one")
     save(run)
-    books.close()
+    folders.close()
     herd.close()
     run.owner.write_text("process 1 on another\n")  # as a killed coordinator leaves it
     os.utime(run.owner, (0, 0))
     lose(run, loss)
     for _ in range(2):
         [lost] = all_found(tmp_path)
-        assert isinstance(lost, PastRun)
+        assert isinstance(lost, FinishedRun)
         status = lost.status(0.0)
         assert (status.id, status.state) == (FIRST, "failed")
         assert status.name == ("one" if loss == "the folder" else "small")
@@ -406,7 +406,7 @@ def lose(run: RunFolder, loss: str) -> None:
 def test_each_start_has_a_higher_epoch_and_knows_where_the_last_one_listened(tmp_path: Path) -> None:
     epochs: list[int] = []
     for port in range(3):
-        herd = HerdFolder(tmp_path)
+        herd = RunsFolder(tmp_path)
         assert herd.last_address == (f"tcp://127.0.0.1:{port - 1}" if port else None)
         epochs.append(herd.begin(f"tcp://127.0.0.1:{port}"))
         herd.close()
@@ -417,16 +417,16 @@ def test_a_damaged_list_is_said_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "coordinator.sqlite").write_bytes(b"no database at all" * 1_000)
     for _ in range(2):
         with pytest.raises(JournalDamagedError, match=r"coordinator\.sqlite is damaged: .*; move it away, and go on"):
-            HerdFolder(tmp_path)
+            RunsFolder(tmp_path)
     assert not (tmp_path / ".coordinator").exists(), "the folder is free"
     (tmp_path / "coordinator.sqlite").unlink()
-    HerdFolder(tmp_path).close()
+    RunsFolder(tmp_path).close()
 
 
 @pytest.mark.parametrize("page", ["of the addresses", "of the runs"])
 def test_damage_within_the_list_is_said_as_well(tmp_path: Path, page: str) -> None:
     """Opening it does not read all of it."""
-    herd = HerdFolder(tmp_path)
+    herd = RunsFolder(tmp_path)
     herd.begin("tcp://127.0.0.1:1")
     herd.close()
     path = tmp_path / "coordinator.sqlite"
@@ -438,38 +438,38 @@ def test_damage_within_the_list_is_said_as_well(tmp_path: Path, page: str) -> No
     content[(root - 1) * 4_096 : root * 4_096] = b"\xff" * 4_096
     path.write_bytes(content)
     with pytest.raises(JournalDamagedError, match=r"coordinator\.sqlite is damaged: .*; move it away, and go on"):
-        HerdFolder(tmp_path)
+        RunsFolder(tmp_path)
     assert not (tmp_path / ".coordinator").exists(), "the folder is free"
 
 
 def test_two_coordinators_cannot_own_one_runs_folder(tmp_path: Path) -> None:
-    first = HerdFolder(tmp_path)
+    first = RunsFolder(tmp_path)
     with pytest.raises(FolderOwnedError, match=rf"{tmp_path} belongs to process \d+ on"):
-        HerdFolder(tmp_path)
+        RunsFolder(tmp_path)
     first.close()
-    HerdFolder(tmp_path).close()
+    RunsFolder(tmp_path).close()
 
 
 def test_a_run_in_another_coordinators_hands_is_not_taken_up(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    herd, books = HerdFolder(tmp_path), RunBooks(tmp_path)
-    turn = in_state(submitted(books, FIRST, "one"), "running")
+    herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
+    turn = in_state(submitted(folders, FIRST, "one"), "running")
     herd.note(turn)
-    journal(books, turn)
+    journal(folders, turn)
     herd.close()  # the folder is free, the run is not
     assert all_found(tmp_path) == []
     assert "which is alive" in capsys.readouterr().err
-    books.close()
+    folders.close()
 
 
 def test_a_run_that_was_journaled_and_not_listed_yet_is_begun_again_by_its_submission(tmp_path: Path) -> None:
-    dying = RunBooks(tmp_path)
+    dying = RunFolders(tmp_path)
     journal(dying, submitted(dying, FIRST, "one"))
     dying.close()
-    books = RunBooks(tmp_path)
-    submitted(books, FIRST, "one")
-    books.close()
+    folders = RunFolders(tmp_path)
+    submitted(folders, FIRST, "one")
+    folders.close()
     begun = RunJournal(RunFolder(tmp_path / "one").journal)
     assert begun.read() is None, "nobody was told of it"
     begun.close()

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from remuda.coordinator.disk.journal import JournalDamagedError
-from remuda.coordinator.disk.unrecoverable import look_at
+from remuda.coordinator.disk.unrecoverable import unrecoverable_run
 from remuda.coordinator.service import LEASES_PER_START
 from remuda.coordinator.state import Coordinator
 from remuda.storage.checkpoint_index import CheckpointIndex
@@ -31,7 +31,7 @@ from remuda.wire.messages import (
 )
 
 ID = "eeeeeeee-0000-4000-8000-000000000001"
-LOST = look_at(ID, Path("/runs/x"), JournalDamagedError("it is gone"))
+LOST = unrecoverable_run(ID, Path("/runs/x"), JournalDamagedError("it is gone"))
 
 
 def world_with_a_lost_run() -> World:
@@ -124,7 +124,7 @@ def test_what_is_left_of_a_run_folder_tells_name_counters_and_where_to_resume(tm
     record = CheckpointRecord(7, 700, 9.5, None, "iteration_7.pth.tar", "0" * 64, "now", 3, PolicyRef(1, 4, 6))
     checkpoints.add(record)
     checkpoints.set_reward(7, 12.5, best=True)
-    lost = look_at(ID, tmp_path, JournalDamagedError("the journal is gone"))
+    lost = unrecoverable_run(ID, tmp_path, JournalDamagedError("the journal is gone"))
     status = lost.status(0.0)
     assert (status.name, status.env_step, status.train_iter, status.episode) == ("pole", 700, 7, 3)
     assert (status.policy_version, status.last_return, status.best_return) == (4, 12.5, 12.5)
@@ -138,4 +138,4 @@ def test_without_a_config_the_folder_s_name_is_its_name(tmp_path: Path, config_j
     run = RunFolder(tmp_path / "pole")
     run.root.mkdir()
     run.config_json.write_text(config_json)
-    assert look_at(ID, run.root, OSError("no")).identity.name == "pole"
+    assert unrecoverable_run(ID, run.root, OSError("no")).identity.name == "pole"

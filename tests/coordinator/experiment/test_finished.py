@@ -10,9 +10,9 @@ import pytest
 
 from remuda.coordinator import effects as fx
 from remuda.coordinator.events import Received
-from remuda.coordinator.experiment.catalog import PAST_KEPT, Experiments
+from remuda.coordinator.experiment.catalog import PAST_KEPT, Catalog
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.coordinator.experiment.finished import PastRun
+from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.tests.coordinator.configs import short_config
 from remuda.tests.coordinator.simulation import World
 from remuda.wire.channel import Channel
@@ -53,8 +53,8 @@ def test_the_newest_runs_are_kept_and_lost_ones_besides() -> None:
     """All runs of a year were kept in memory, and went out with each answer to `remuda status`."""
     world = over(World(short_config()))
     [past] = world.coordinator.experiments
-    assert isinstance(past, PastRun)
-    experiments = Experiments()
+    assert isinstance(past, FinishedRun)
+    experiments = Catalog()
     experiments.add_past(replace(past, identity=replace(past.identity, id="lost"), lost=True))
     for number in range(PAST_KEPT + 20):
         experiments.add_past(replace(past, identity=replace(past.identity, id=f"{number}")))
@@ -70,7 +70,7 @@ def test_a_run_that_ends_is_shown_however_long_ago_it_was_submitted() -> None:
     world.step()
     [experiment] = world.coordinator.experiments
     assert isinstance(experiment, Experiment)
-    late = PastRun(experiment.identity, experiment.status(world.now_s))
+    late = FinishedRun(experiment.identity, experiment.status(world.now_s))
     for number in range(PAST_KEPT):
         world.coordinator.experiments.add_past(replace(late, identity=replace(late.identity, id=f"{number}")))
     while not experiment.over:
@@ -92,7 +92,7 @@ def test_its_replay_is_let_go_and_status_stays() -> None:
     gc.collect()
     assert [ref() for ref in gone] == [None, None]
     [past] = world.coordinator.experiments
-    assert isinstance(past, PastRun)
+    assert isinstance(past, FinishedRun)
     assert past.state == "finished"
     status = world.experiment()
     assert (status.reason, status.env_step) == ("max_env_steps", world.unique_env_steps())

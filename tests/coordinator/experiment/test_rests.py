@@ -84,7 +84,7 @@ def test_over_a_restart_everything_stays_as_it_was(
         now_s = happen(one, event, now_s)
     memory = msgspec.msgpack.decode(msgspec.msgpack.encode(one.memory(now_s)), type=FailuresMemory)
     two, shift_s = Failures(), down_s
-    two.remember(memory, one.in_a_row, now_s + shift_s)
+    two.restore(memory, one.in_a_row, now_s + shift_s)
     for event in after:
         later_s = happen(one, event, now_s)
         happen(two, event, now_s + shift_s)
@@ -111,6 +111,6 @@ def happen(failures: Failures, event: tuple[str, str, float], now_s: float) -> f
 
 def test_an_older_journal_knows_of_no_rests() -> None:
     failures = Failures()
-    failures.remember(FailuresMemory(), 3, 10.0)
+    failures.restore(FailuresMemory(), 3, 10.0)
     assert failures.in_a_row == 3
     assert failures.resting(10.0) == frozenset()

@@ -11,8 +11,8 @@ from remuda.config.schema import EnvConfig, EvaluatorConfig, ExperimentConfig, L
 from remuda.coordinator.commander.commander import Commander, End, Save, StartEvaluation
 from remuda.coordinator.commander.evaluation import EvaluationResult
 from remuda.coordinator.commander.progress_rows import ProgressRows
-from remuda.coordinator.replay.accounting import Experience
-from remuda.coordinator.snapshot import Resumed
+from remuda.coordinator.replay.accounting import ReplayAccounting
+from remuda.coordinator.snapshot import ResumePoint
 from remuda.wire.messages import CheckpointRecord, ChunkId, ChunkMeta, Counters, PolicyRef
 
 BEST = CheckpointRecord(100, 1_000, 5.0, 80.0, "iteration_100.pth.tar", "0" * 64, "now")
@@ -20,11 +20,11 @@ LAST = CheckpointRecord(250, 2_500, 12.0, 50.0, "iteration_250.pth.tar", "0" * 6
 COUNTERS = Counters(env_step=2_500, train_iter=250, episode=30, policy_version=25, wall_s=12.0)
 
 
-def resumed(**changes: Any) -> Resumed:
+def resumed(**changes: Any) -> ResumePoint:
     given: dict[str, Any] = {
         "record": LAST, "counters": COUNTERS, "policy": PolicyRef(3, 25, 250), "best": BEST, "progress_rows": 6,
     }  # fmt: skip
-    return Resumed(**(given | changes))
+    return ResumePoint(**(given | changes))
 
 
 def config(**stop: Any) -> ExperimentConfig:
@@ -43,7 +43,7 @@ def chunk(env_steps: int) -> ChunkMeta:
 
 
 def test_counters_go_on() -> None:
-    experience = Experience(config(), 0.0, resumed=resumed())
+    experience = ReplayAccounting(config(), 0.0, resumed=resumed())
     assert (experience.env_step, experience.episode) == (2_500, 30)
     experience.open_lease(1, chunk(64).chunk.worker, 4)
     experience.accept(chunk(64), 1)
@@ -55,7 +55,7 @@ def test_the_next_life_has_a_higher_epoch() -> None:
 
 
 def test_replay_starts_empty() -> None:
-    experience = Experience(config(), 0.0, resumed=resumed())
+    experience = ReplayAccounting(config(), 0.0, resumed=resumed())
     assert experience.sampleable_batches(1) == 0
     assert experience.replay_for_new_learner() == ([], [])
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from remuda.coordinator.replay.accounting import Accepted, Experience
+from remuda.coordinator.replay.accounting import Accepted, ReplayAccounting
 from remuda.logbook.training_reports import BufferSampleReport
 from remuda.tests.buffer.chunks import WORKER, meta_of
 from remuda.tests.worker.leases import small_config
@@ -18,17 +18,17 @@ ROWS = 20
 LEASE = 3
 
 
-def experience(*, capacity: int = 100, min_rows: int = 40, samples_per_insert: float | None = None) -> Experience:
+def experience(*, capacity: int = 100, min_rows: int = 40, samples_per_insert: float | None = None) -> ReplayAccounting:
     buffer = {"capacity": capacity, "min_rows": min_rows, "samples_per_insert": samples_per_insert}
-    return opened(Experience(small_config(buffer=buffer), 0.0))
+    return opened(ReplayAccounting(small_config(buffer=buffer), 0.0))
 
 
-def opened(held: Experience) -> Experience:
+def opened(held: ReplayAccounting) -> ReplayAccounting:
     held.open_lease(LEASE, WORKER, 1)
     return held
 
 
-def totals(held: Experience) -> tuple[int, int, int, frozenset[str]]:
+def totals(held: ReplayAccounting) -> tuple[int, int, int, frozenset[str]]:
     return held.env_step, held.rows, held.episode, held.live_files()
 
 
@@ -138,7 +138,7 @@ def test_batches_are_counted_from_the_begin_of_the_run_over_a_restart() -> None:
     held.accept(meta_of(0, 50), LEASE)
     size = held.plan.rows_per_update
     held.sample(150, size, train_iter=3)
-    again.remember(held.memory(), [], 5.0)
+    again.restore(held.memory(), [], 5.0)
     opened(again).accept(meta_of(1, 50), LEASE)
     again.sample(60, size, train_iter=4)
     (report,) = again.reports(Counters(train_iter=4), 6.0)
@@ -164,14 +164,14 @@ def test_its_tables_are_handed_over_once() -> None:
 @pytest.mark.parametrize("less", [{"capacity": 40}, {"quota_bytes": 250}])
 def test_a_smaller_buffer_lets_go_of_files_for_which_it_has_no_room(less: dict[str, int]) -> None:
     """They stayed in data/ for ever, and were in no quota."""
-    held = Experience(small_config(buffer={"capacity": 100, "min_rows": 40}), 0.0, journaled=True)
+    held = ReplayAccounting(small_config(buffer={"capacity": 100, "min_rows": 40}), 0.0, journaled=True)
     opened(held)
     metas = [meta_of(sequence, ROWS) for sequence in range(5)]
     for meta in metas:
         assert held.accept(meta, LEASE).fresh
     chunks, _ = held.news()
     buffer = {"capacity": 100, "min_rows": 40, **less}
-    smaller = Experience(small_config(collector={"count": 1}, buffer=buffer), 0.0, journaled=True, collectors=1)
+    smaller = ReplayAccounting(small_config(collector={"count": 1}, buffer=buffer), 0.0, journaled=True, collectors=1)
     deletable = smaller.resume(held.memory(), chunks, 5.0)
     assert deletable == tuple(meta.file for meta in metas[:3])
     assert smaller.news() == ((), (0, ROWS, 2 * ROWS))

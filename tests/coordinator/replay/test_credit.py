@@ -65,7 +65,7 @@ def test_what_comes_under_a_closed_lease_stays_bounded_by_what_it_was_granted() 
     assert late == CHUNKS_AHEAD + ANNOUNCED_AHEAD
     assert (book.outstanding, book.granted(1), book.extend(10**9)) == (0, 0, [])
     again = CreditBook(CHUNK)
-    again.remember(book.rows())
+    again.restore(book.rows())
     assert again.is_beyond(1, CHUNK)
     assert (again.outstanding, again.granted(1), again.extend(10**9)) == (0, 0, [])
     book.forget(1)

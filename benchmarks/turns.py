@@ -27,7 +27,7 @@ from remuda.benchmarks.figure import Figure, Goal, main
 from remuda.benchmarks.herd import ROOT, until
 from remuda.benchmarks.served_herd import ServedHerd, served_herd
 from remuda.config.load import load_config
-from remuda.coordinator.snapshot import PastMemory
+from remuda.coordinator.snapshot import FinishedRunSnapshot
 from remuda.coordinator.turn_watch import LONG_TURN_S
 from remuda.logbook.curve_file import CurveFile
 from remuda.logbook.event_file import scalar_event
@@ -100,7 +100,7 @@ def _multiply_past(listed: Path) -> None:
     """A hundred rows of the one run that is over, as if each were of its own."""
     with closing(sqlite3.connect(listed)) as db, db:
         (body,) = db.execute("select last from run where is_over and last is not null").fetchone()
-        last = msgspec.msgpack.decode(body, type=PastMemory)
+        last = msgspec.msgpack.decode(body, type=FinishedRunSnapshot)
         for number in range(PAST_RUNS - 1):
             id, run_dir = str(uuid4()), f"{last.identity.run_dir}_{number}"
             copy = msgspec.structs.replace(

@@ -12,7 +12,7 @@ from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.coordinator.journaling import Journaling
 from remuda.coordinator.registry import Registry, Worker
 from remuda.coordinator.scheduler import ROLES, Demand, Grant, Plan, Return, plan
-from remuda.coordinator.snapshot import RunMemory
+from remuda.coordinator.snapshot import RunSnapshot
 from remuda.wire.messages import Role
 
 LEASES_KEPT = 10_000
@@ -87,14 +87,14 @@ class Assignments:
         self._journaling.touch(experiment.identity.id)
         return experiment.worker_gone(lease, why, now_s, handed_in=handed_in, died=died)
 
-    def restore(self, experiment: Experiment, memory: RunMemory, now_s: float, *, late: bool = False) -> None:
+    def restore(self, experiment: Experiment, snapshot: RunSnapshot, now_s: float, *, late: bool = False) -> None:
         """Go on from there: its leases stay open, their workers may come back. Where the last moments of its journal
         may be lost they have seen more than is known here, and where it is taken up `late` they were sent away: then
         its leases end."""
-        self.newest_lease = max(self.newest_lease, memory.leases)
+        self.newest_lease = max(self.newest_lease, snapshot.leases)
         self._experiments_of |= dict.fromkeys(experiment.known_leases, experiment.identity.id)
         self._forget_old()
-        if late or not self._journaling.is_whole(memory):
+        if late or not self._journaling.is_whole(snapshot):
             self._torn.add(experiment.identity.id)
             return
         for holder in experiment.holders:

@@ -12,7 +12,7 @@ from typing import Literal
 from msgspec import Struct
 
 from remuda.buffer.index import Prioritized
-from remuda.coordinator.snapshot import Changes, NewEpisodes, PastMemory, RunMemory
+from remuda.coordinator.snapshot import Changes, FinishedRunSnapshot, NewEpisodes, RunSnapshot
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.reports import Report
 from remuda.wire.envelope import Envelope
@@ -154,7 +154,7 @@ class Abandon:
     """The experiment has failed in a way that its journal may not know of: list it as over, and let go of its files."""
 
     experiment: str
-    last: PastMemory
+    last: FinishedRunSnapshot
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class Remember:
     may be written by another thread."""
 
     experiment: str
-    memory: RunMemory
+    snapshot: RunSnapshot
     """Without rows."""
     changes: Changes = field(default_factory=Changes)
     """Rows that are new, different or gone."""
@@ -174,7 +174,7 @@ class Remember:
     priorities: Prioritized | None = None
     """A new snapshot of all priorities, when one is due."""
     episodes: NewEpisodes | None = None
-    last: PastMemory | None = None
+    last: FinishedRunSnapshot | None = None
     """What is kept of it in the list of runs; set once it is over."""
 
 

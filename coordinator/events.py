@@ -11,7 +11,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import Asked, PrepareRun
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.finished import FinishedRun
-from remuda.coordinator.snapshot import ResumePoint, RunMemory
+from remuda.coordinator.snapshot import ResumePoint, RunSnapshot
 from remuda.wire.envelope import Envelope
 from remuda.wire.messages import ChunkMeta, CoordinatorLoad, IndexedChunk, LogText, Rejected, WorkerVitals
 
@@ -20,7 +20,7 @@ from remuda.wire.messages import ChunkMeta, CoordinatorLoad, IndexedChunk, LogTe
 class Recovered:
     """A run as the journal has it, in the hands of a coordinator that was started again, or is to resume it."""
 
-    memory: RunMemory
+    snapshot: RunSnapshot
     chunks: tuple[IndexedChunk, ...]
     """Live chunks whose payload is still there, in row order."""
     priorities: Prioritized | None
@@ -62,7 +62,7 @@ class TakenUp:
     """A run that a coordinator before this one had in hand, put together from its journal."""
 
     experiment: Experiment
-    memory: RunMemory
+    snapshot: RunSnapshot
 
 
 @dataclass(frozen=True)

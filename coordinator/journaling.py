@@ -12,7 +12,7 @@ from remuda.coordinator.experiment.catalog import Catalog
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.coordinator.experiment.identity import Identity
-from remuda.coordinator.snapshot import FORMAT, RunMemory
+from remuda.coordinator.snapshot import FORMAT, RunSnapshot
 from remuda.wire.messages import AnyMessage, Batches, CollectorReport, LearnerReport, WorkerVitals
 
 SOFT_S = 1.0
@@ -35,10 +35,10 @@ class Journaling:
         self.broken: list[Broken] = []
         """Experiments of which `take` could not say what to write; to be broken off."""
 
-    def is_whole(self, memory: RunMemory) -> bool:
+    def is_whole(self, snapshot: RunSnapshot) -> bool:
         """Whether nothing can have been journaled after it that is lost: a machine that loses power takes the last
         moments along, a process that is killed does not."""
-        return memory.boot in ("", self._boot)
+        return snapshot.boot in ("", self._boot)
 
     def touch(self, experiment: str) -> None:
         """Something happened to this experiment."""
@@ -95,22 +95,24 @@ class Journaling:
             self._priorities_due_s[id] = now_s + PRIORITIES_S
         if experiment.over:
             del self._priorities_due_s[id]
-        identity = experiment.identity.memory(experiment.config_json)
-        memory = RunMemory(FORMAT, identity, experiment.memory(now_s), newest_lease, self._boot)
+        identity = experiment.identity.snapshot(experiment.config_json)
+        snapshot = RunSnapshot(FORMAT, identity, experiment.snapshot(now_s), newest_lease, self._boot)
         priorities = experiment.experience.priorities() if due else None
-        last = FinishedRun(experiment.identity, experiment.status(now_s)).memory() if experiment.over else None
-        return Remember(id, memory, experiment.changes(now_s), added, gone, priorities, experiment.new_episodes(), last)
+        last = FinishedRun(experiment.identity, experiment.status(now_s)).snapshot() if experiment.over else None
+        return Remember(
+            id, snapshot, experiment.changes(now_s), added, gone, priorities, experiment.new_episodes(), last
+        )
 
 
 def recovered_run(run: Recovered, now_s: float) -> TakenUp:
     """The experiment that is remembered so."""
-    memory = run.memory
-    config = ExperimentConfig.model_validate_json(memory.identity.config_json)
-    experiment = Experiment(Identity.of(memory.identity), config, now_s)
-    experiment.restore(memory.experiment, run.chunks, now_s)
+    snapshot = run.snapshot
+    config = ExperimentConfig.model_validate_json(snapshot.identity.config_json)
+    experiment = Experiment(Identity.of(snapshot.identity), config, now_s)
+    experiment.restore(snapshot.experiment, run.chunks, now_s)
     if run.priorities is not None:
         experiment.experience.restore_priorities(run.priorities)
-    return TakenUp(experiment, memory)
+    return TakenUp(experiment, snapshot)
 
 
 def prepared_experiment(prepared: PreparedRun, now_s: float) -> Experiment:
@@ -123,7 +125,7 @@ def prepared_experiment(prepared: PreparedRun, now_s: float) -> Experiment:
     experiment = Experiment(identity, prepared.config, now_s, prepared.resumed)
     recovered = prepared.recovered
     if recovered is not None:
-        experiment.resume(recovered.memory.experiment, recovered.chunks, prepared.uncounted, now_s)
+        experiment.resume(recovered.snapshot.experiment, recovered.chunks, prepared.uncounted, now_s)
         if recovered.priorities is not None:
             experiment.experience.restore_priorities(recovered.priorities)
     return experiment

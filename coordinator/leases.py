@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, nlargest
 
 from remuda.coordinator.changed_rows import ChangedRows
-from remuda.coordinator.snapshot import HolderMemory, LeaseBookMemory, LeaseMemory, PlaceMemory, Rows
+from remuda.coordinator.snapshot import LeaseBookSnapshot, LeaseHolder, LeaseSnapshot, PlaceSnapshot, Rows
 from remuda.wire.messages import Role
 
 NUMBERS_KEPT = 1_000
@@ -20,7 +20,7 @@ and have something to say all the same."""
 class Lease:
     """One worker at work for one experiment. What changes is changed by the LeaseBook alone."""
 
-    holder: HolderMemory
+    holder: LeaseHolder
     index: int
     life: int = 0
     """Higher than that of any worker before it in this place: a replacement does not repeat the random numbers of the
@@ -87,7 +87,7 @@ class LeaseBook:
 
     # --- what happens ---
 
-    def open(self, holder: HolderMemory) -> Lease:
+    def open(self, holder: LeaseHolder) -> Lease:
         """A worker was drawn from the herd."""
         role = holder.role
         vacant = self._vacant[role]
@@ -182,38 +182,38 @@ class LeaseBook:
 
     # --- over a restart ---
 
-    def memory(self) -> LeaseBookMemory:
+    def snapshot(self) -> LeaseBookSnapshot:
         """What a restarted coordinator has to know, besides its rows."""
-        return LeaseBookMemory(self._first_life)
+        return LeaseBookSnapshot(self._first_life)
 
-    def rows(self) -> tuple[LeaseMemory, ...]:
+    def rows(self) -> tuple[LeaseSnapshot, ...]:
         """All rows of leases."""
         return tuple(self._row(number) for number in self.numbers)
 
-    def rows_of_places(self) -> tuple[PlaceMemory, ...]:
+    def rows_of_places(self) -> tuple[PlaceSnapshot, ...]:
         """All rows of places."""
-        return tuple(PlaceMemory(role, index, life) for (role, index), life in self._lives.items())
+        return tuple(PlaceSnapshot(role, index, life) for (role, index), life in self._lives.items())
 
-    def changes(self) -> Rows[LeaseMemory]:
+    def changes(self) -> Rows[LeaseSnapshot]:
         """Rows of leases that have changed since the last call."""
         return self._changed.take(self._row)
 
-    def changed_places(self) -> Rows[PlaceMemory]:
+    def changed_places(self) -> Rows[PlaceSnapshot]:
         """Rows of places that have changed since the last call."""
         places, self._new_lives = sorted(self._new_lives), set()
-        return Rows(tuple(PlaceMemory(*place, self._lives[place]) for place in places))
+        return Rows(tuple(PlaceSnapshot(*place, self._lives[place]) for place in places))
 
-    def restore(self, memory: LeaseBookMemory) -> None:
+    def restore(self, snapshot: LeaseBookSnapshot) -> None:
         """Go on from there; for a book that is empty."""
-        for m in sorted(memory.leases, key=lambda row: row.holder.lease):
+        for m in sorted(snapshot.leases, key=lambda row: row.holder.lease):
             lease = Lease(m.holder, m.index, m.life, m.ready, m.draining, m.over)
             if m.over:
                 self._over[lease.number] = lease
             else:
                 self._add(lease)
                 self._draining[lease.role] += m.draining
-        self._first_life = memory.first_life
-        self._lives = {(place.role, place.index): place.life for place in memory.places}
+        self._first_life = snapshot.first_life
+        self._lives = {(place.role, place.index): place.life for place in snapshot.places}
         for role, places in self._places.items():
             self._vacant[role] = [index for index in range(max(places, default=-1) + 1) if index not in places]
             heapify(self._vacant[role])
@@ -222,6 +222,6 @@ class LeaseBook:
         self._leases[lease.number] = lease
         self._places[lease.role][lease.index] = lease
 
-    def _row(self, number: int) -> LeaseMemory:
+    def _row(self, number: int) -> LeaseSnapshot:
         lease = self._leases.get(number) or self._over[number]
-        return LeaseMemory(lease.holder, lease.index, lease.life, lease.ready, lease.draining, lease.over)
+        return LeaseSnapshot(lease.holder, lease.index, lease.life, lease.ready, lease.draining, lease.over)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from heapq import heappop, heappush
 from typing import TypeAlias
 
-from remuda.coordinator.snapshot import HolderMemory
+from remuda.coordinator.snapshot import LeaseHolder
 from remuda.wire.messages import Beat, Phase, Register, Role, WorkerState, WorkerStatus
 
 SHORTEST_RATE_S = 0.5
@@ -107,9 +107,9 @@ class Worker:
         return (self.incarnation, self.host, self.pid) == (message.incarnation, message.host, message.pid)
 
     @property
-    def holder(self) -> HolderMemory:
+    def holder(self) -> LeaseHolder:
         """As it is remembered with the lease that it holds."""
-        return HolderMemory(self.lease, self.uuid, self.incarnation, self.role, self.host, self.pid)
+        return LeaseHolder(self.lease, self.uuid, self.incarnation, self.role, self.host, self.pid)
 
     @property
     def state(self) -> WorkerState:
@@ -281,7 +281,7 @@ class Registry:
         self._put(worker)
         return Admission(worker=worker, superseded=known)
 
-    def expect(self, holder: HolderMemory, longest_s: LongestWithoutProgress, now_s: float) -> None:
+    def expect(self, holder: LeaseHolder, longest_s: LongestWithoutProgress, now_s: float) -> None:
         """A worker that held a lease when the coordinator's process ended: it has the usual time to be heard of. Where
         two journals name it, it had gone from one run to the other, and the newer lease holds."""
         known = self._workers.get(holder.worker)

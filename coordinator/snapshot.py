@@ -1,7 +1,7 @@
 """Snapshots of an experiment's state: plain structs, in the journal before anybody is answered.
 
-Each object of the state machine that has such a memory gives it out with `memory()` and takes it back with `restore()`.
-What there is one of for each lease, place or worker is not in `memory()`: these are rows, of which `changes()` gives
+Each object of the state machine that outlives a process gives out its `snapshot()` and takes it back with `restore()`.
+What there is one of for each lease, place or worker is not in `snapshot()`: these are rows, of which `changes()` gives
 those that have changed since it was asked before. Nothing that was given out is changed afterwards.
 """
 
@@ -30,14 +30,14 @@ Stage = Literal["working", "draining", "settling", "releasing"]
 """How far its end has come; see ExperimentShutdown."""
 
 
-class Memory(Struct, frozen=True, array_like=True):
+class Snapshot(Struct, frozen=True, array_like=True):
     """A part of what is remembered. Stored by position: a new field goes to the end, with a default."""
 
 
 Key = int | str
 
 
-class CountedMemory(Memory, frozen=True):
+class CountedSnapshot(Snapshot, frozen=True):
     """A row: which chunks were counted that came under one lease; see Ledger."""
 
     lease: int
@@ -54,7 +54,7 @@ class CountedMemory(Memory, frozen=True):
         return self.lease
 
 
-class LedgerMemory(Memory, frozen=True):
+class LedgerSnapshot(Snapshot, frozen=True):
     """See Ledger."""
 
     env_steps: int
@@ -63,10 +63,10 @@ class LedgerMemory(Memory, frozen=True):
     chunks: int
     has_forgotten: bool = False
     """Leases, so that of some chunks it is not known any more whether they were counted."""
-    counted: list[CountedMemory] = []
+    counted: list[CountedSnapshot] = []
 
 
-class IndexMemory(Memory, frozen=True):
+class IndexSnapshot(Snapshot, frozen=True):
     """See ReplayIndex; the live chunks are journaled one by one."""
 
     next_row: int
@@ -75,11 +75,11 @@ class IndexMemory(Memory, frozen=True):
     removed_rows: int
 
 
-class ExperienceMemory(Memory, frozen=True):
+class ReplaySnapshot(Snapshot, frozen=True):
     """See ReplayAccounting."""
 
-    ledger: LedgerMemory
-    index: IndexMemory
+    ledger: LedgerSnapshot
+    index: IndexSnapshot
     newest_chunk_policy: PolicyRef
     dropped_rows: int
     settled_rows: int
@@ -88,7 +88,7 @@ class ExperienceMemory(Memory, frozen=True):
     """Of the generator that draws rows, as JSON: its numbers have 128 bits."""
 
 
-class AccountMemory(Memory, frozen=True):
+class AccountSnapshot(Snapshot, frozen=True):
     """A row: how far one collector may go; see CreditBook."""
 
     lease: int
@@ -103,7 +103,7 @@ class AccountMemory(Memory, frozen=True):
         return self.lease
 
 
-class SupplyMemory(Memory, frozen=True):
+class FlowSnapshot(Snapshot, frozen=True):
     """See FlowControl."""
 
     policy: PolicyRef
@@ -112,10 +112,10 @@ class SupplyMemory(Memory, frozen=True):
     served_iters: int
     served: list[tuple[int, int]]
     open: bool
-    accounts: list[AccountMemory] = []
+    accounts: list[AccountSnapshot] = []
 
 
-class HolderMemory(Memory, frozen=True):
+class LeaseHolder(Snapshot, frozen=True):
     """The worker that holds a lease, or held it."""
 
     lease: int
@@ -126,10 +126,10 @@ class HolderMemory(Memory, frozen=True):
     pid: int
 
 
-class LeaseMemory(Memory, frozen=True):
+class LeaseSnapshot(Snapshot, frozen=True):
     """A row; see Lease."""
 
-    holder: HolderMemory
+    holder: LeaseHolder
     index: int
     life: int
     ready: bool
@@ -143,7 +143,7 @@ class LeaseMemory(Memory, frozen=True):
         return self.holder.lease
 
 
-class PlaceMemory(Memory, frozen=True):
+class PlaceSnapshot(Snapshot, frozen=True):
     """A row: where an experiment's workers of a role have served."""
 
     role: Role
@@ -157,16 +157,16 @@ class PlaceMemory(Memory, frozen=True):
         return f"{self.role}/{self.index}"
 
 
-class LeaseBookMemory(Memory, frozen=True):
+class LeaseBookSnapshot(Snapshot, frozen=True):
     """See LeaseBook."""
 
     first_life: int = 0
     """Of a place's first worker."""
-    leases: list[LeaseMemory] = []
-    places: list[PlaceMemory] = []
+    leases: list[LeaseSnapshot] = []
+    places: list[PlaceSnapshot] = []
 
 
-class ResultMemory(Memory, frozen=True):
+class ResultSnapshot(Snapshot, frozen=True):
     """See EvaluationResult."""
 
     record: CheckpointRecord
@@ -176,7 +176,7 @@ class ResultMemory(Memory, frozen=True):
     info: dict[str, list[float]] = {}
 
 
-class CommanderMemory(Memory, frozen=True):
+class CommanderSnapshot(Snapshot, frozen=True):
     """See Commander."""
 
     next_evaluation: int
@@ -188,12 +188,12 @@ class CommanderMemory(Memory, frozen=True):
     final_saved: bool
     skip_final_evaluation: bool
     evaluated_train_iter: int
-    last: ResultMemory | None
+    last: ResultSnapshot | None
     best: tuple[CheckpointRecord, float] | None
     last_record: CheckpointRecord | None
 
 
-class EvaluationMemory(Memory, frozen=True):
+class EvaluationSnapshot(Snapshot, frozen=True):
     """See Evaluation; shares are (first_episode, episodes)."""
 
     number: int
@@ -208,16 +208,16 @@ class EvaluationMemory(Memory, frozen=True):
     info: dict[str, list[float]] = {}
 
 
-class JudgingMemory(Memory, frozen=True):
+class DispatchSnapshot(Snapshot, frozen=True):
     """See EvaluationDispatch."""
 
-    commander: CommanderMemory
-    evaluation: EvaluationMemory | None
+    commander: CommanderSnapshot
+    evaluation: EvaluationSnapshot | None
     evaluations: int
     saves: int
 
 
-class EpisodesMemory(Memory, frozen=True):
+class EpisodesSnapshot(Snapshot, frozen=True):
     """Training episodes that ended in one chunk."""
 
     returns: list[float]
@@ -225,16 +225,16 @@ class EpisodesMemory(Memory, frozen=True):
     info: dict[str, list[float]] = {}
 
 
-class NewEpisodes(Memory, frozen=True):
+class NewEpisodes(Snapshot, frozen=True):
     """Those of the chunks that came since the last turn. There may be thousands between two rows of progress.txt: the
     journal takes them turn by turn, and does not write all of them again with every chunk."""
 
     first: int
     """How many chunks before them wait for the row; what was journaled of chunks from this one on is void."""
-    chunks: list[EpisodesMemory]
+    chunks: list[EpisodesSnapshot]
 
 
-class ProgressMemory(Memory, frozen=True):
+class ProgressSnapshot(Snapshot, frozen=True):
     """See ProgressRows. The training episodes since the last row are empty where they are journaled as NewEpisodes."""
 
     next_env_step: int
@@ -242,7 +242,7 @@ class ProgressMemory(Memory, frozen=True):
     shown_env_step: int
     returns: list[float]
     lengths: list[int]
-    test: ResultMemory | None
+    test: ResultSnapshot | None
     metrics: dict[str, float]
     newest: list[tuple[float, int]] = []
     """Returns and lengths of the newest training episodes, where they judge checkpoints."""
@@ -251,7 +251,7 @@ class ProgressMemory(Memory, frozen=True):
     """Rows of the newest turn: whether they got into progress.txt only that file can tell."""
 
 
-class RestMemory(Memory, frozen=True):
+class RestSnapshot(Snapshot, frozen=True):
     """A row: one worker's failures; see Failures."""
 
     worker: str
@@ -266,15 +266,15 @@ class RestMemory(Memory, frozen=True):
         return self.worker
 
 
-class FailuresMemory(Memory, frozen=True):
+class FailuresSnapshot(Snapshot, frozen=True):
     """See Failures."""
 
     elapsed_s: float = 0.0
     """Since the first failure of the row that lasts."""
-    workers: list[RestMemory] = []
+    workers: list[RestSnapshot] = []
 
 
-class DeathsMemory(Memory, frozen=True):
+class DeathsSnapshot(Snapshot, frozen=True):
     """See Deaths."""
 
     role: Role
@@ -285,7 +285,7 @@ class DeathsMemory(Memory, frozen=True):
     """Workers and how they ended."""
 
 
-RowT = TypeVar("RowT", CountedMemory, AccountMemory, LeaseMemory, PlaceMemory, RestMemory)
+RowT = TypeVar("RowT", CountedSnapshot, AccountSnapshot, LeaseSnapshot, PlaceSnapshot, RestSnapshot)
 
 
 class Rows(Struct, Generic[RowT], frozen=True):
@@ -298,16 +298,16 @@ class Rows(Struct, Generic[RowT], frozen=True):
 class Changes(Struct, frozen=True):
     """What has changed of an experiment's rows."""
 
-    lease: Rows[LeaseMemory] = Rows()
-    place: Rows[PlaceMemory] = Rows()
-    account: Rows[AccountMemory] = Rows()
-    counted: Rows[CountedMemory] = Rows()
-    rest: Rows[RestMemory] = Rows()
+    lease: Rows[LeaseSnapshot] = Rows()
+    place: Rows[PlaceSnapshot] = Rows()
+    account: Rows[AccountSnapshot] = Rows()
+    counted: Rows[CountedSnapshot] = Rows()
+    rest: Rows[RestSnapshot] = Rows()
     whole: bool = False
     """These are all of them: what was journaled before, for a former life of the run, is void."""
 
 
-class ExperimentMemory(Memory, frozen=True):
+class ExperimentSnapshot(Snapshot, frozen=True):
     """See Experiment."""
 
     state: ExperimentState
@@ -315,15 +315,15 @@ class ExperimentMemory(Memory, frozen=True):
     stage: Stage
     failures: int  # in a row
     wall_s: float
-    experience: ExperienceMemory
-    supply: SupplyMemory
-    leases: LeaseBookMemory
-    judging: JudgingMemory
-    progress: ProgressMemory
-    workers_failures: FailuresMemory = FailuresMemory()
-    deaths: list[DeathsMemory] = []
+    experience: ReplaySnapshot
+    supply: FlowSnapshot
+    leases: LeaseBookSnapshot
+    judging: DispatchSnapshot
+    progress: ProgressSnapshot
+    workers_failures: FailuresSnapshot = FailuresSnapshot()
+    deaths: list[DeathsSnapshot] = []
 
-    def with_rows(self, rows: Changes) -> ExperimentMemory:
+    def with_rows(self, rows: Changes) -> ExperimentSnapshot:
         """This, with these rows."""
         experience, supply = self.experience, self.supply
         ledger = replace(experience.ledger, counted=[*rows.counted.put])
@@ -336,7 +336,7 @@ class ExperimentMemory(Memory, frozen=True):
         )
 
 
-class IdentityMemory(Memory, frozen=True):
+class IdentitySnapshot(Snapshot, frozen=True):
     """See Identity."""
 
     id: str
@@ -348,7 +348,7 @@ class IdentityMemory(Memory, frozen=True):
     config_json: str
 
 
-class HeadMemory(Memory, frozen=True):
+class HeadSnapshot(Snapshot, frozen=True):
     """What of a run changes with nearly every turn, and what tells whether the rest can be read."""
 
     format: int
@@ -362,22 +362,22 @@ class HeadMemory(Memory, frozen=True):
     wall_s: float
 
 
-class RunMemory(Memory, frozen=True):
+class RunSnapshot(Snapshot, frozen=True):
     """All that is remembered of a run but its chunks; without its rows where those come as Changes."""
 
     format: int
-    identity: IdentityMemory
-    experiment: ExperimentMemory
+    identity: IdentitySnapshot
+    experiment: ExperimentSnapshot
     leases: int
     """The highest lease number given out by this coordinator so far."""
     boot: str = ""
     """Which start of which machine this was written under; empty where that is not known."""
 
-    def with_rows(self, rows: Changes) -> RunMemory:
+    def with_rows(self, rows: Changes) -> RunSnapshot:
         """This, with these rows."""
         return replace(self, experiment=self.experiment.with_rows(rows))
 
-    def with_episodes(self, journaled: Iterable[NewEpisodes]) -> RunMemory:
+    def with_episodes(self, journaled: Iterable[NewEpisodes]) -> RunSnapshot:
         """This, with all training episodes since the last row of progress.txt."""
         progress, chunks = self.experiment.progress, [chunk for new in journaled for chunk in new.chunks]
         progress = replace(
@@ -401,10 +401,10 @@ class RunMemory(Memory, frozen=True):
         )
 
 
-class PastMemory(Memory, frozen=True):
+class FinishedRunSnapshot(Snapshot, frozen=True):
     """All that is kept of a run that is over, outside of its own folder: one row in the list of runs."""
 
-    identity: IdentityMemory
+    identity: IdentitySnapshot
     last: ExperimentStatus
     lost: bool = False
 

@@ -155,7 +155,7 @@ class Coordinator:
         """What has to be in the journals before anything that `handle` has asked for since the last call is done."""
         remembered = self._journaling.take(self._assignments.newest_lease, now_s)
         for each in remembered:
-            if each.memory.experiment.state in OVER:
+            if each.snapshot.experiment.state in OVER:
                 self._catalog.retire(each.experiment, now_s)
         return remembered
 
@@ -180,7 +180,7 @@ class Coordinator:
                 self._catalog.add_past(run)
                 continue
             self._catalog.add(run.experiment)
-            self._assignments.restore(run.experiment, run.memory, now_s, late=late)
+            self._assignments.restore(run.experiment, run.snapshot, now_s, late=late)
             if run.experiment.over:
                 self._catalog.retire(run.experiment.identity.id, now_s)
         return self._perform(self._assignments.end_left_over(now_s), now_s)
@@ -318,7 +318,7 @@ class Coordinator:
                 steps += self._membership.dismiss(worker, "its run has failed", now_s)
         self._journaling.forget(broken.experiment)
         past = self._catalog.retire(broken.experiment, now_s)
-        return [*steps, Abandon(broken.experiment, past.memory()), *self._assignments.schedule(now_s)]
+        return [*steps, Abandon(broken.experiment, past.snapshot()), *self._assignments.schedule(now_s)]
 
     # --- time ---
 

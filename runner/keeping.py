@@ -17,13 +17,13 @@ from remuda.coordinator.replay.accounting import ReplayAccounting
 from remuda.coordinator.snapshot import (
     FORMAT,
     Changes,
-    ExperimentMemory,
-    IdentityMemory,
-    JudgingMemory,
-    LeaseBookMemory,
+    DispatchSnapshot,
+    ExperimentSnapshot,
+    FlowSnapshot,
+    IdentitySnapshot,
+    LeaseBookSnapshot,
     Rows,
-    RunMemory,
-    SupplyMemory,
+    RunSnapshot,
 )
 from remuda.learner.checkpoint import Progress
 from remuda.runner.payloads import Payloads
@@ -53,22 +53,22 @@ class Keeper:
         added, gone = self.experience.news()
         end = self.commander.ending
         counters = progress.counters
-        memory = ExperimentMemory(
+        snapshot = ExperimentSnapshot(
             state=state,
             reason=None if end is None else end.reason,
             stage="working",
             failures=0,
             wall_s=counters.wall_s,
-            experience=self.experience.memory(),
-            supply=SupplyMemory(progress.policy, progress.policy.epoch, counters.train_iter, 0, [], False),
-            leases=LeaseBookMemory(),
-            judging=JudgingMemory(self.commander.memory(), None, 0, 0),
-            progress=self.progress_rows.memory(),
+            experience=self.experience.snapshot(),
+            supply=FlowSnapshot(progress.policy, progress.policy.epoch, counters.train_iter, 0, [], False),
+            leases=LeaseBookSnapshot(),
+            judging=DispatchSnapshot(self.commander.snapshot(), None, 0, 0),
+            progress=self.progress_rows.snapshot(),
         )
         self.journal.write(
             Remember(
                 SERIAL_WORKER,
-                RunMemory(FORMAT, self._identity(), memory, 0),
+                RunSnapshot(FORMAT, self._identity(), snapshot, 0),
                 Changes(counted=Rows(self.experience.rows_of_leases()), whole=True),
                 tuple(IndexedChunk(c.first_row, written[c.meta.file]) for c in added if c.meta.file in written),
                 gone,
@@ -77,14 +77,14 @@ class Keeper:
         )
         self.payloads.sweep()
 
-    def _identity(self) -> IdentityMemory:
+    def _identity(self) -> IdentitySnapshot:
         config = self.config
-        return IdentityMemory(SERIAL_WORKER, config.name, str(self.folder.root), "", 0, 0, config.model_dump_json())
+        return IdentitySnapshot(SERIAL_WORKER, config.name, str(self.folder.root), "", 0, 0, config.model_dump_json())
 
 
 def catch_up(found: Recovered | None, checkpoints: CheckpointIndex) -> None:
     """Enter the checkpoint that was committed in the last moment and did not get into index.json any more."""
-    record = None if found is None else found.memory.experiment.judging.commander.last_record
+    record = None if found is None else found.snapshot.experiment.judging.commander.last_record
     if record is not None and (checkpoints.last is None or checkpoints.last.train_iter < record.train_iter):
         checkpoints.add(record)
 
@@ -94,7 +94,7 @@ def replay_of(found: Recovered | None, progress: Progress) -> Recovered | None:
     if found is None:
         return None
     counters = progress.counters
-    known = replace(found.memory.counters, policy_version=counters.policy_version, wall_s=counters.wall_s)
+    known = replace(found.snapshot.counters, policy_version=counters.policy_version, wall_s=counters.wall_s)
     return found if known == counters else None
 
 

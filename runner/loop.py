@@ -78,13 +78,13 @@ class SerialLoop:
 
     def _recover(self, recovered: Recovered, now_s: float, *, rows: int) -> None:
         """Go on with the replay of the checkpoint that the run goes on from; progress.txt has so many `rows`."""
-        memory = recovered.memory.experiment
-        self._experience.resume(memory.experience, recovered.chunks, now_s)  # what may go is swept
+        snapshot = recovered.snapshot.experiment
+        self._experience.resume(snapshot.experience, recovered.chunks, now_s)  # what may go is swept
         self._memory.load(self._parts.folder.data, lambda text: self._logbook.say("commander", text, level="warning"))
         if recovered.priorities is not None:
             self._experience.restore_priorities(recovered.priorities)
-        if memory.progress.epoch == rows:  # else one was written after the commit, and says all
-            self._progress.restore(memory.progress)
+        if snapshot.progress.epoch == rows:  # else one was written after the commit, and says all
+            self._progress.restore(snapshot.progress)
         self._logbook.say("commander", f"replay is back: {self._experience.live_rows} rows")
 
     # --- the run ---

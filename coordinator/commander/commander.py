@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from remuda.config.schema import ExperimentConfig, StopConfig
 from remuda.coordinator.commander.cadence import Cadence
 from remuda.coordinator.commander.evaluation import EvaluationResult, Judged
-from remuda.coordinator.snapshot import CommanderMemory, ResumePoint
+from remuda.coordinator.snapshot import CommanderSnapshot, ResumePoint
 from remuda.wire.messages import CheckpointReason, CheckpointRecord, Counters
 
 LONGER, LEAST_LONGER_S, MOST_LONGER_S = 0.1, 5.0, 600.0
@@ -216,9 +216,9 @@ class Commander:
 
     # --- over a restart ---
 
-    def memory(self) -> CommanderMemory:
+    def snapshot(self) -> CommanderSnapshot:
         """What a restarted coordinator has to know."""
-        return CommanderMemory(
+        return CommanderSnapshot(
             next_evaluation=self._cadence.next_evaluation,
             next_checkpoint=self._cadence.next_checkpoint,
             saving=self._saving,
@@ -228,22 +228,22 @@ class Commander:
             final_saved=self._final_saved,
             skip_final_evaluation=self._skip_final_evaluation,
             evaluated_train_iter=self._evaluated_train_iter,
-            last=None if self.last is None else self.last.memory(),
+            last=None if self.last is None else self.last.snapshot(),
             best=None if self.best is None else (self.best.record, self.best.reward_mean),
             last_record=self.last_record,
         )
 
-    def restore(self, memory: CommanderMemory) -> None:
+    def restore(self, snapshot: CommanderSnapshot) -> None:
         """Go on from there."""
-        self._cadence.next_evaluation = memory.next_evaluation
-        self._cadence.next_checkpoint = memory.next_checkpoint
-        self._saving, self._evaluating, self._to_evaluate = memory.saving, memory.evaluating, memory.to_evaluate
-        self._end = None if memory.end is None else End(*memory.end)
-        self._final_saved, self._skip_final_evaluation = memory.final_saved, memory.skip_final_evaluation
-        self._evaluated_train_iter = memory.evaluated_train_iter
-        self.last = None if memory.last is None else EvaluationResult.of(memory.last)
-        self.best = None if memory.best is None else Judged(*memory.best)
-        self.last_record = memory.last_record
+        self._cadence.next_evaluation = snapshot.next_evaluation
+        self._cadence.next_checkpoint = snapshot.next_checkpoint
+        self._saving, self._evaluating, self._to_evaluate = snapshot.saving, snapshot.evaluating, snapshot.to_evaluate
+        self._end = None if snapshot.end is None else End(*snapshot.end)
+        self._final_saved, self._skip_final_evaluation = snapshot.final_saved, snapshot.skip_final_evaluation
+        self._evaluated_train_iter = snapshot.evaluated_train_iter
+        self.last = None if snapshot.last is None else EvaluationResult.of(snapshot.last)
+        self.best = None if snapshot.best is None else Judged(*snapshot.best)
+        self.last_record = snapshot.last_record
 
     # --- inside ---
 

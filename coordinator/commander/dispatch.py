@@ -15,7 +15,7 @@ from remuda.coordinator.commander.reports import (
 )
 from remuda.coordinator.effects import Emit, RecordCheckpoint, RecordReward, Say, Step, Tell, WriteProgress
 from remuda.coordinator.leases import Lease, LeaseBook
-from remuda.coordinator.snapshot import JudgingMemory
+from remuda.coordinator.snapshot import DispatchSnapshot
 from remuda.wire.messages import (
     CheckpointReason,
     CheckpointRecord,
@@ -160,16 +160,16 @@ class EvaluationDispatch:
             return []
         return [self._tell_to_play(self._evaluation, lease.number, share)]
 
-    def memory(self, now_s: float) -> JudgingMemory:
+    def snapshot(self, now_s: float) -> DispatchSnapshot:
         """What a restarted coordinator has to know."""
-        evaluation = None if self._evaluation is None else self._evaluation.memory(now_s)
-        return JudgingMemory(self.commander.memory(), evaluation, self._evaluations, self._saves)
+        evaluation = None if self._evaluation is None else self._evaluation.snapshot(now_s)
+        return DispatchSnapshot(self.commander.snapshot(), evaluation, self._evaluations, self._saves)
 
-    def restore(self, memory: JudgingMemory, now_s: float) -> None:
+    def restore(self, snapshot: DispatchSnapshot, now_s: float) -> None:
         """Go on from there."""
-        self.commander.restore(memory.commander)
-        self._evaluation = None if memory.evaluation is None else Evaluation.of(memory.evaluation, now_s)
-        self._evaluations, self._saves = memory.evaluations, memory.saves
+        self.commander.restore(snapshot.commander)
+        self._evaluation = None if snapshot.evaluation is None else Evaluation.of(snapshot.evaluation, now_s)
+        self._evaluations, self._saves = snapshot.evaluations, snapshot.saves
 
     def _tell_to_play(self, evaluation: Evaluation, lease: int, share: Share) -> Tell:
         return Tell(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from remuda.coordinator.snapshot import EvaluationMemory, ResultMemory
+from remuda.coordinator.snapshot import EvaluationSnapshot, ResultSnapshot
 from remuda.logbook.spread import merged
 from remuda.wire.messages import CheckpointRecord
 
@@ -42,15 +42,17 @@ class EvaluationResult:
         """How many episodes are so long that they were cut."""
         return sum(length >= max_episode_steps for length in self.lengths)
 
-    def memory(self) -> ResultMemory:
+    def snapshot(self) -> ResultSnapshot:
         """What a restarted coordinator has to know."""
         info = merged([self.info])
-        return ResultMemory(self.record, list(self.returns), list(self.lengths), self.duration_s, info)
+        return ResultSnapshot(self.record, list(self.returns), list(self.lengths), self.duration_s, info)
 
     @classmethod
-    def of(cls, memory: ResultMemory) -> EvaluationResult:
+    def of(cls, snapshot: ResultSnapshot) -> EvaluationResult:
         """The result that was remembered so."""
-        return cls(memory.record, tuple(memory.returns), tuple(memory.lengths), memory.duration_s, memory.info)
+        return cls(
+            snapshot.record, tuple(snapshot.returns), tuple(snapshot.lengths), snapshot.duration_s, snapshot.info
+        )
 
 
 @dataclass(frozen=True)
@@ -148,9 +150,9 @@ class Evaluation:
         """What this evaluator is playing, if anything."""
         return self._dealt.get(lease)
 
-    def memory(self, now_s: float) -> EvaluationMemory:
+    def snapshot(self, now_s: float) -> EvaluationSnapshot:
         """What a restarted coordinator has to know."""
-        return EvaluationMemory(
+        return EvaluationSnapshot(
             number=self.number,
             record=self.record,
             episodes=self.episodes,
@@ -162,12 +164,12 @@ class Evaluation:
         )
 
     @classmethod
-    def of(cls, memory: EvaluationMemory, now_s: float) -> Evaluation:
+    def of(cls, snapshot: EvaluationSnapshot, now_s: float) -> Evaluation:
         """The evaluation that was remembered so."""
-        restored = cls(memory.number, memory.record, memory.episodes, now_s - memory.elapsed_s)
-        restored._undealt = [Share(*share) for share in memory.undealt]
-        restored._dealt = {lease: Share(first, episodes) for lease, first, episodes in memory.dealt}
-        restored._returns = {episode: return_ for episode, return_, _ in memory.played}
-        restored._lengths = {episode: length for episode, _, length in memory.played}
-        restored._info = merged([memory.info])
+        restored = cls(snapshot.number, snapshot.record, snapshot.episodes, now_s - snapshot.elapsed_s)
+        restored._undealt = [Share(*share) for share in snapshot.undealt]
+        restored._dealt = {lease: Share(first, episodes) for lease, first, episodes in snapshot.dealt}
+        restored._returns = {episode: return_ for episode, return_, _ in snapshot.played}
+        restored._lengths = {episode: length for episode, _, length in snapshot.played}
+        restored._info = merged([snapshot.info])
         return restored

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.commander.cadence import next_boundary
 from remuda.coordinator.commander.evaluation import EvaluationResult
-from remuda.coordinator.snapshot import EpisodesMemory, NewEpisodes, ProgressMemory, ResumePoint
+from remuda.coordinator.snapshot import EpisodesSnapshot, NewEpisodes, ProgressSnapshot, ResumePoint
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.rounds import Rounds
 from remuda.logbook.spread import merged
@@ -37,7 +37,7 @@ class ProgressRows:
         self._next_env_step = 0 if self._evaluates else self._interval
         self._epoch = 0
         self._shown_env_step = -1
-        self._ended: list[EpisodesMemory] = []
+        self._ended: list[EpisodesSnapshot] = []
         """Since the last row, by chunk."""
         self._told: int | None = None
         """How many of these `news` has told of; None where what it told before is void."""
@@ -53,7 +53,7 @@ class ProgressRows:
     def chunk(self, meta: ChunkMeta) -> None:
         """Episodes that ended in a counted chunk."""
         if meta.episode_returns:
-            self._ended.append(EpisodesMemory(meta.episode_returns, meta.episode_lengths, meta.episode_info))
+            self._ended.append(EpisodesSnapshot(meta.episode_returns, meta.episode_lengths, meta.episode_info))
         if not self._evaluates:
             self._newest.extend(zip(meta.episode_returns, meta.episode_lengths, strict=True))
 
@@ -149,29 +149,29 @@ class ProgressRows:
         told, self._told = self._told, len(self._ended)
         return None if told == self._told else NewEpisodes(told or 0, self._ended[told or 0 :])
 
-    def memory(self) -> ProgressMemory:
+    def snapshot(self) -> ProgressSnapshot:
         """What a restarted coordinator has to know besides the training episodes, of which there are `news`; with the
         rows that were given since then."""
-        return ProgressMemory(
+        return ProgressSnapshot(
             next_env_step=self._next_env_step,
             epoch=self._epoch,
             shown_env_step=self._shown_env_step,
             returns=[],
             lengths=[],
-            test=None if self._test is None else self._test.memory(),
+            test=None if self._test is None else self._test.snapshot(),
             metrics=dict(self._metrics),
             newest=list(self._newest),
             given=list(self._given),
         )
 
-    def restore(self, memory: ProgressMemory) -> None:
+    def restore(self, snapshot: ProgressSnapshot) -> None:
         """Go on from there."""
-        self._next_env_step, self._epoch = memory.next_env_step, memory.epoch
-        self._shown_env_step = memory.shown_env_step
-        self._ended, self._told = [EpisodesMemory(memory.returns, memory.lengths, memory.info)], None
-        self._test = None if memory.test is None else EvaluationResult.of(memory.test)
-        self._metrics = memory.metrics
-        self._newest.extend(memory.newest)
+        self._next_env_step, self._epoch = snapshot.next_env_step, snapshot.epoch
+        self._shown_env_step = snapshot.shown_env_step
+        self._ended, self._told = [EpisodesSnapshot(snapshot.returns, snapshot.lengths, snapshot.info)], None
+        self._test = None if snapshot.test is None else EvaluationResult.of(snapshot.test)
+        self._metrics = snapshot.metrics
+        self._newest.extend(snapshot.newest)
 
 
 def _interval_env_steps(config: ExperimentConfig, round_env_steps: int | None) -> int:

@@ -27,7 +27,7 @@ from remuda.coordinator.disk.unrecoverable import unrecoverable_run
 from remuda.coordinator.effects import Abandon, CloseRun, DiskEffect, PrepareRun, ReadLog, Remember, Say
 from remuda.coordinator.events import HeldUp, LogRead, RunBroken, RunPrepared, RunRecovered, RunRefused
 from remuda.coordinator.journaling import prepared_experiment
-from remuda.coordinator.snapshot import PastMemory
+from remuda.coordinator.snapshot import FinishedRunSnapshot
 from remuda.wire.messages import OVER, Rejected
 
 HELD_UP_S = 2.0
@@ -186,7 +186,7 @@ class Disk:
             lane = self._lanes[experiment] = Lane(experiment, writer, self._tell, self._clock)
         lane.put(Turn(self._turn, remember, part))
         if remember is not None:
-            state = remember.memory.experiment.state
+            state = remember.snapshot.experiment.state
             (self._going_on.discard if state == "queued" or state in OVER else self._going_on.add)(experiment)
         if experiment not in self._going_on:
             lane.rest()
@@ -199,7 +199,7 @@ class Disk:
 
     def _lines_before(self, remember: Remember) -> list[HerdSay]:
         """What was said of the herd since this run was submitted, or the coordinator started; once, as it begins."""
-        id, state = remember.experiment, remember.memory.experiment.state
+        id, state = remember.experiment, remember.snapshot.experiment.state
         if id in self._going_on or state == "queued":
             return []
         since = self._submitted.pop(id, 0)
@@ -333,7 +333,7 @@ class RunWriter:
             self._files.close()
 
 
-def _note_over(runs_folder: RunsFolder, last: PastMemory) -> None:
+def _note_over(runs_folder: RunsFolder, last: FinishedRunSnapshot) -> None:
     try:
         runs_folder.note_over(last)
     except JournalError as error:

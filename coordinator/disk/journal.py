@@ -24,27 +24,27 @@ from remuda.coordinator.effects import Remember
 from remuda.coordinator.events import Recovered
 from remuda.coordinator.snapshot import (
     FORMAT,
-    AccountMemory,
+    AccountSnapshot,
     Changes,
-    CountedMemory,
-    DeathsMemory,
-    ExperienceMemory,
-    ExperimentMemory,
-    FailuresMemory,
-    HeadMemory,
-    IdentityMemory,
-    JudgingMemory,
-    LeaseBookMemory,
-    LeaseMemory,
-    Memory,
+    CountedSnapshot,
+    DeathsSnapshot,
+    DispatchSnapshot,
+    ExperimentSnapshot,
+    FailuresSnapshot,
+    FlowSnapshot,
+    HeadSnapshot,
+    IdentitySnapshot,
+    LeaseBookSnapshot,
+    LeaseSnapshot,
     NewEpisodes,
-    PlaceMemory,
-    ProgressMemory,
-    RestMemory,
+    PlaceSnapshot,
+    ProgressSnapshot,
+    ReplaySnapshot,
+    RestSnapshot,
     Rows,
     RowT,
-    RunMemory,
-    SupplyMemory,
+    RunSnapshot,
+    Snapshot,
 )
 from remuda.wire.messages import IndexedChunk
 
@@ -61,7 +61,7 @@ _SQLITE_SHARED_FIRST, _SQLITE_SHARED_BYTES = 0x40000002, 510
 
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
-PartT = TypeVar("PartT", bound=Memory)
+PartT = TypeVar("PartT", bound=Snapshot)
 
 _ROWS = ("lease", "place", "account", "counted", "rest")
 """Tables with what there is one of for each lease, place or worker, named as in Changes."""
@@ -177,13 +177,13 @@ class RunJournal:
         self._chunks = msgspec.msgpack.Decoder(IndexedChunk)
         self._episodes = msgspec.msgpack.Decoder(NewEpisodes)
         self._written: dict[str, bytes] = {}
-        """The parts of the memory that were committed last."""
+        """The parts of the snapshot that were committed last."""
         self._db = open_database(path, _TABLES)
 
     def write(self, *turns: Remember) -> None:
         """Commit the news of one turn or several, in order, as one. Raises JournalError and changes nothing when the
         disk does not take it."""
-        encode, db, newest = msgspec.msgpack.encode, self._db, turns[-1].memory
+        encode, db, newest = msgspec.msgpack.encode, self._db, turns[-1].snapshot
         parts = {name: encode(part) for name, part in _parts_of(newest).items()}
         new = [(name, body) for name, body in parts.items() if self._written.get(name) != body]
         with committing(db, self._path):
@@ -242,7 +242,7 @@ class RunJournal:
             if head is None:
                 return None
             return Recovered(
-                memory=self._memory(head[0]).with_episodes(self._episodes.decode(body) for (body,) in episodes),
+                snapshot=self._memory(head[0]).with_episodes(self._episodes.decode(body) for (body,) in episodes),
                 chunks=tuple(self._chunks.decode(body) for (body,) in chunks),
                 priorities=None if priorities is None else _prioritized(*priorities),
             )
@@ -260,48 +260,48 @@ class RunJournal:
         """Let go of the file; nothing but the one file is left. May be called again."""
         self._db.close()
 
-    def _memory(self, head: bytes) -> RunMemory:
+    def _memory(self, head: bytes) -> RunSnapshot:
         format = msgspec.msgpack.decode(head)[0]
         if format != FORMAT:
             raise JournalError(
                 f"{self._path} has format {format} and this version of Remuda reads {FORMAT}: "
                 "resume with the version that wrote it"
             )
-        known = msgspec.msgpack.decode(head, type=HeadMemory)
-        experiment = ExperimentMemory(
+        known = msgspec.msgpack.decode(head, type=HeadSnapshot)
+        experiment = ExperimentSnapshot(
             state=known.state,
             reason=known.reason,
             stage=known.stage,
             failures=known.failures,
             wall_s=known.wall_s,
-            experience=self._part("experience", ExperienceMemory),
-            supply=self._part("supply", SupplyMemory),
-            leases=self._part("leases", LeaseBookMemory),
-            judging=self._part("judging", JudgingMemory),
-            progress=self._part("progress", ProgressMemory),
-            workers_failures=self._part("workers_failures", FailuresMemory),
+            experience=self._part("experience", ReplaySnapshot),
+            supply=self._part("supply", FlowSnapshot),
+            leases=self._part("leases", LeaseBookSnapshot),
+            judging=self._part("judging", DispatchSnapshot),
+            progress=self._part("progress", ProgressSnapshot),
+            workers_failures=self._part("workers_failures", FailuresSnapshot),
             deaths=self._deaths(),
         )
-        identity = self._part("identity", IdentityMemory)
-        memory = RunMemory(known.format, identity, experiment, known.leases, known.boot)
-        return memory.with_rows(self._rows())
+        identity = self._part("identity", IdentitySnapshot)
+        snapshot = RunSnapshot(known.format, identity, experiment, known.leases, known.boot)
+        return snapshot.with_rows(self._rows())
 
     def _part(self, name: str, type: type[PartT]) -> PartT:
         found = self._db.execute("select body from part where name = ?", (name,)).fetchone()
         return msgspec.msgpack.decode(found[0], type=type)
 
-    def _deaths(self) -> list[DeathsMemory]:
+    def _deaths(self) -> list[DeathsSnapshot]:
         """Earlier versions of Remuda did not write them."""
         found = self._db.execute("select body from part where name = 'deaths'").fetchone()
-        return [] if found is None else msgspec.msgpack.decode(found[0], type=list[DeathsMemory])
+        return [] if found is None else msgspec.msgpack.decode(found[0], type=list[DeathsSnapshot])
 
     def _rows(self) -> Changes:
         return Changes(
-            lease=self._read_rows("lease", LeaseMemory),
-            place=self._read_rows("place", PlaceMemory),
-            account=self._read_rows("account", AccountMemory),
-            counted=self._read_rows("counted", CountedMemory),
-            rest=self._read_rows("rest", RestMemory),
+            lease=self._read_rows("lease", LeaseSnapshot),
+            place=self._read_rows("place", PlaceSnapshot),
+            account=self._read_rows("account", AccountSnapshot),
+            counted=self._read_rows("counted", CountedSnapshot),
+            rest=self._read_rows("rest", RestSnapshot),
             whole=True,
         )
 
@@ -311,17 +311,24 @@ class RunJournal:
         return Rows(tuple(decoder.decode(body) for (body,) in found))
 
 
-def _head_of(memory: RunMemory) -> HeadMemory:
-    known = memory.experiment
-    return HeadMemory(
-        memory.format, memory.leases, memory.boot, known.state, known.reason, known.stage, known.failures, known.wall_s
+def _head_of(snapshot: RunSnapshot) -> HeadSnapshot:
+    known = snapshot.experiment
+    return HeadSnapshot(
+        snapshot.format,
+        snapshot.leases,
+        snapshot.boot,
+        known.state,
+        known.reason,
+        known.stage,
+        known.failures,
+        known.wall_s,
     )
 
 
-def _parts_of(memory: RunMemory) -> dict[str, Memory | list[DeathsMemory]]:
-    known = memory.experiment
+def _parts_of(snapshot: RunSnapshot) -> dict[str, Snapshot | list[DeathsSnapshot]]:
+    known = snapshot.experiment
     return {
-        "identity": memory.identity,
+        "identity": snapshot.identity,
         "experience": known.experience,
         "supply": known.supply,
         "leases": known.leases,

@@ -16,7 +16,7 @@ from remuda.coordinator.commander.evaluation import EvaluationResult
 from remuda.coordinator.commander.reports import evaluation_report
 from remuda.coordinator.events import Recovered
 from remuda.coordinator.replay.ledger import Ledger
-from remuda.coordinator.snapshot import ResumePoint, RunMemory
+from remuda.coordinator.snapshot import ResumePoint, RunSnapshot
 from remuda.logbook.book import Logbook
 from remuda.policy.policy_file import PolicyFileError, read_ref
 from remuda.storage.checkpoint_index import CheckpointIndex
@@ -30,19 +30,19 @@ def counters_after(record: CheckpointRecord | None, recovered: Recovered | None)
         return None
     if recovered is None:
         return Counters(record.env_step, record.train_iter, record.episode, record.policy.version, record.wall_s)
-    known = recovered.memory.counters
+    known = recovered.snapshot.counters
     return Counters(known.env_step, record.train_iter, known.episode, known.policy_version, known.wall_s)
 
 
-def curves_hold_until(memory: RunMemory) -> Counters:
+def curves_hold_until(snapshot: RunSnapshot) -> Counters:
     """Up to where the curves of a run hold that a coordinator which died had in hand.
 
     How far a learner has come that works is journaled once a second: its curves are not cut. One that is not ready has
     shown nothing, and what was shown beyond its beginning may be there still: the coordinator may have died before it
     rewound the curves for it."""
-    leases = memory.experiment.leases.leases
+    leases = snapshot.experiment.leases.leases
     begins = any(lease.holder.role == "learner" and not lease.over and not lease.ready for lease in leases)
-    known = memory.counters
+    known = snapshot.counters
     return known if begins else structs.replace(known, train_iter=sys.maxsize)
 
 
@@ -62,7 +62,7 @@ def uncounted_payloads(recovered: Recovered, data: Path) -> tuple[ChunkMeta, ...
     will not announce them again. Those of workers whose leases are forgotten are not among them: nobody knows whether
     they were counted."""
     counted = Ledger()
-    counted.restore(recovered.memory.experiment.experience.ledger)
+    counted.restore(recovered.snapshot.experiment.experience.ledger)
     live = payload_files(recovered)
     found: list[ChunkMeta] = []
     for name in sorted(os.listdir(data)):
@@ -72,10 +72,10 @@ def uncounted_payloads(recovered: Recovered, data: Path) -> tuple[ChunkMeta, ...
     return tuple(sorted(found, key=lambda meta: meta.chunk))
 
 
-def catch_up(checkpoints: CheckpointIndex, memory: RunMemory) -> None:
+def catch_up(checkpoints: CheckpointIndex, snapshot: RunSnapshot) -> None:
     """Enter what was journaled in the last moment and did not get into index.json any more: a checkpoint, what an
     evaluation gave, and which one an interrupted run ends with."""
-    commander = memory.experiment.judging.commander
+    commander = snapshot.experiment.judging.commander
     newest = commander.last_record
     if newest is not None and (checkpoints.last is None or checkpoints.last.train_iter < newest.train_iter):
         checkpoints.add(newest)
@@ -93,12 +93,12 @@ def catch_up(checkpoints: CheckpointIndex, memory: RunMemory) -> None:
             checkpoints.set_reward(judged, EvaluationResult.of(commander.last).reward_mean)
 
 
-def show_again(log: Logbook, memory: RunMemory, config: ExperimentConfig) -> None:
+def show_again(log: Logbook, snapshot: RunSnapshot, config: ExperimentConfig) -> None:
     """What was journaled in the last moment, and may not have got into progress.txt and the curves any more."""
-    for row in memory.experiment.progress.given:
+    for row in snapshot.experiment.progress.given:
         if log.progress_file is not None and log.progress_file.next_epoch <= row.epoch:
             log.progress(row)
-    last = memory.experiment.judging.commander.last
+    last = snapshot.experiment.judging.commander.last
     if last is None or config.evaluator.episodes == 0:  # without evaluations training episodes have judged
         return
     if not log.shows_evaluation(last.record.train_iter):

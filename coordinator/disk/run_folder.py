@@ -98,7 +98,7 @@ class RunFiles:
         where the folder was taken away, and FolderOwnedError when another process has taken that of a queued run."""
         if self._files is None:
             _refuse_gone(self.folder)
-        state = turns[-1].memory.experiment.state
+        state = turns[-1].snapshot.experiment.state
         if self._files is None and state != "queued" and state not in OVER:
             self._files = self._open()
         if self._files is not None:

@@ -118,14 +118,14 @@ class RunFolders:
             files.callback(journal.close)
             recovered = None if found is None else with_payloads(found, folder.data)
             if recovered is not None:
-                catch_up(checkpoints, recovered.memory)
+                catch_up(checkpoints, recovered.snapshot)
             counters = counters_after(checkpoints.last, recovered) if resume else None
             changed = write_configs(folder.root, config, submit.provenance)
             # Services that sinks write to begin with the run, unless there is something that they may have missed.
             log = open_logbook(folder, config, counters, sinks=recovered is not None)
             files.callback(log.close)
             if recovered is not None:
-                show_again(log, recovered.memory, config)
+                show_again(log, recovered.snapshot, config)
             _warn(log, folder, submit, loss, changed)
             uncounted = () if recovered is None else uncounted_payloads(recovered, folder.data)
             live = payload_files(recovered) | {meta.file for meta in uncounted}
@@ -157,23 +157,23 @@ class RunFolders:
             recovered = journal.read()
             if recovered is None:
                 raise JournalDamagedError(f"{folder.journal} is empty")
-            config = ExperimentConfig.model_validate_json(recovered.memory.identity.config_json)
-            state = recovered.memory.experiment.state
+            config = ExperimentConfig.model_validate_json(recovered.snapshot.identity.config_json)
+            state = recovered.snapshot.experiment.state
             if state in OVER:
                 return recovered
             files: OpenFiles | None = None
             if state != "queued":
                 checkpoints = CheckpointIndex(folder.ckpt)
-                catch_up(checkpoints, recovered.memory)
-                log = open_logbook(folder, config, curves_hold_until(recovered.memory))
+                catch_up(checkpoints, recovered.snapshot)
+                log = open_logbook(folder, config, curves_hold_until(recovered.snapshot))
                 undo.callback(log.close)
-                show_again(log, recovered.memory, config)
+                show_again(log, recovered.snapshot, config)
                 recovered = with_payloads(recovered, folder.data)
                 files = OpenFiles(log, checkpoints, journal, ownership)
-            folder.beginner(recovered.memory.identity.id).unlink(missing_ok=True)
+            folder.beginner(recovered.snapshot.identity.id).unlink(missing_ok=True)
             if files is not None:
                 undo.pop_all()
-        experiment = recovered.memory.identity.id
+        experiment = recovered.snapshot.identity.id
         self._files[experiment] = RunFiles(folder, config, EVERYTHING, files)
         with self._lock:
             self._in_use[experiment] = run_dir.resolve()

@@ -21,7 +21,7 @@ from remuda.coordinator.effects import Remember
 from remuda.coordinator.events import TakenUp
 from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.coordinator.journaling import recovered_run
-from remuda.coordinator.snapshot import PastMemory
+from remuda.coordinator.snapshot import FinishedRunSnapshot
 from remuda.storage.checkpoint_index import CheckpointIndexError
 from remuda.storage.existing_folder import make_private
 from remuda.storage.ownership import FolderOwnedError, Ownership
@@ -90,7 +90,7 @@ class RunsFolder:
         found: list[FinishedRun] = []
         for (last,) in reversed(rows):
             with contextlib.suppress(msgspec.MsgspecError):  # a row of another version of Remuda: its folder is there
-                found.append(FinishedRun.of(msgspec.msgpack.decode(last, type=PastMemory)))
+                found.append(FinishedRun.of(msgspec.msgpack.decode(last, type=FinishedRunSnapshot)))
         return found
 
     def in_hand(self) -> list[ListedRun]:
@@ -117,23 +117,23 @@ class RunsFolder:
         if not found.experiment.over:
             return found
         past = FinishedRun(found.experiment.identity, found.experiment.status(now_s))
-        self.note_over(past.memory())  # its coordinator died between its journal and this list
+        self.note_over(past.snapshot())  # its coordinator died between its journal and this list
         return past
 
     def note(self, remember: Remember) -> None:
         """A run is new, or over. A folder has one run: one that is resumed takes the place of the life before it.
 
         Raises JournalError when the disk does not take it."""
-        is_over = remember.memory.experiment.state in OVER
+        is_over = remember.snapshot.experiment.state in OVER
         if self._known.get(remember.experiment) != is_over:
-            identity = remember.memory.identity
+            identity = remember.snapshot.identity
             self._note(identity.id, identity.run_dir, remember.last if is_over else None)
 
-    def note_over(self, last: PastMemory) -> None:
+    def note_over(self, last: FinishedRunSnapshot) -> None:
         """A run is over, whatever its journal says. Raises JournalError when the disk does not take it."""
         self._note(last.identity.id, last.identity.run_dir, last)
 
-    def _note(self, experiment: str, run_dir: str, last: PastMemory | None) -> None:
+    def _note(self, experiment: str, run_dir: str, last: FinishedRunSnapshot | None) -> None:
         is_over = last is not None
         values = (experiment, run_dir, is_over, None if last is None else msgspec.msgpack.encode(last))
         with self._lock:

@@ -11,7 +11,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from remuda.coordinator.experiment.failures import FAILURES_IN_A_ROW, Streak
-from remuda.coordinator.snapshot import DeathsMemory
+from remuda.coordinator.snapshot import DeathsSnapshot
 from remuda.wire.messages import Role, shortened
 
 GOOD_LEASE_S = 30.0
@@ -106,15 +106,15 @@ class Deaths:
 
     # --- over a restart ---
 
-    def memory(self, now_s: float) -> list[DeathsMemory]:
+    def snapshot(self, now_s: float) -> list[DeathsSnapshot]:
         """What a restarted coordinator has to know; times as seconds from now."""
         return [
-            DeathsMemory(role, of_role.streak.count, now_s - of_role.streak.first_s, list(of_role.newest))
+            DeathsSnapshot(role, of_role.streak.count, now_s - of_role.streak.first_s, list(of_role.newest))
             for role, of_role in self._roles.items()
         ]
 
-    def restore(self, memory: list[DeathsMemory], now_s: float) -> None:
+    def restore(self, snapshot: list[DeathsSnapshot], now_s: float) -> None:
         """Go on from there."""
-        for each in memory:
+        for each in snapshot:
             newest = deque(each.newest, maxlen=FAILURES_IN_A_ROW)
             self._roles[each.role] = _OfRole(Streak(each.in_a_row, now_s - each.elapsed_s), newest)

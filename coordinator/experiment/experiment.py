@@ -40,7 +40,7 @@ from remuda.coordinator.leases import LeaseBook
 from remuda.coordinator.replay.accounting import ReplayAccounting
 from remuda.coordinator.replay.flow_control import FlowControl
 from remuda.coordinator.scheduler import Demand, Holding
-from remuda.coordinator.snapshot import Changes, ExperimentMemory, HolderMemory, NewEpisodes, ResumePoint, Rows
+from remuda.coordinator.snapshot import Changes, ExperimentSnapshot, LeaseHolder, NewEpisodes, ResumePoint, Rows
 from remuda.wire.messages import (
     AnyMessage,
     BatchRequest,
@@ -202,7 +202,7 @@ class Experiment:
         return [Say(self.identity.id, reason)] if news and reason else []
 
     @_bulkhead
-    def assign(self, holder: HolderMemory, now_s: float) -> list[Step]:
+    def assign(self, holder: LeaseHolder, now_s: float) -> list[Step]:
         """A worker was drawn from the herd for it."""
         if self.state == "queued":
             self._status.start(now_s)
@@ -233,7 +233,7 @@ class Experiment:
         return [lease.number for lease in self._leases]
 
     @property
-    def holders(self) -> list[HolderMemory]:
+    def holders(self) -> list[LeaseHolder]:
         """Who holds them."""
         return [lease.holder for lease in self._leases]
 
@@ -346,21 +346,21 @@ class Experiment:
 
     # --- what is remembered of it ---
 
-    def memory(self, now_s: float) -> ExperimentMemory:
+    def snapshot(self, now_s: float) -> ExperimentSnapshot:
         """What a restarted coordinator has to know, besides its rows."""
-        return ExperimentMemory(
+        return ExperimentSnapshot(
             state=self.state,
             reason=self._status.reason,
             stage=self._ending.stage,
             failures=self._failures.in_a_row,
             wall_s=self._status.wall_s(now_s),
-            experience=self.experience.memory(),
-            supply=self._flow.memory(),
-            leases=self._leases.memory(),
-            judging=self._dispatch.memory(now_s),
-            progress=self._progress.memory(),
-            workers_failures=self._failures.memory(now_s),
-            deaths=self._deaths.memory(now_s),
+            experience=self.experience.snapshot(),
+            supply=self._flow.snapshot(),
+            leases=self._leases.snapshot(),
+            judging=self._dispatch.snapshot(now_s),
+            progress=self._progress.snapshot(),
+            workers_failures=self._failures.snapshot(now_s),
+            deaths=self._deaths.snapshot(now_s),
         )
 
     def changes(self, now_s: float) -> Changes:
@@ -400,30 +400,30 @@ class Experiment:
         """Whether what this message changed may be forgotten for a moment: rows drawn with replacement are."""
         return isinstance(message, BatchRequest) and not self.experience.plan.on_policy
 
-    def restore(self, memory: ExperimentMemory, chunks: Sequence[IndexedChunk], now_s: float) -> None:
+    def restore(self, snapshot: ExperimentSnapshot, chunks: Sequence[IndexedChunk], now_s: float) -> None:
         """Go on from there, with these chunks still in data/. Leases stay open: their workers may come back."""
-        self._status.restore(memory.state, memory.reason, memory.wall_s, now_s)
-        self._ending.enter(memory.stage, now_s)
-        self._failures.restore(memory.workers_failures, memory.failures, now_s)
-        self.experience.restore(memory.experience, chunks, now_s)
-        self._flow.restore(memory.supply)
-        self._leases.restore(memory.leases)
-        self._deaths.restore(memory.deaths, now_s)
+        self._status.restore(snapshot.state, snapshot.reason, snapshot.wall_s, now_s)
+        self._ending.enter(snapshot.stage, now_s)
+        self._failures.restore(snapshot.workers_failures, snapshot.failures, now_s)
+        self.experience.restore(snapshot.experience, chunks, now_s)
+        self._flow.restore(snapshot.supply)
+        self._leases.restore(snapshot.leases)
+        self._deaths.restore(snapshot.deaths, now_s)
         for lease in self._leases:
             self._deaths.taken_up(lease.number, now_s)
-        self._dispatch.restore(memory.judging, now_s)
-        self._progress.restore(memory.progress)
+        self._dispatch.restore(snapshot.judging, now_s)
+        self._progress.restore(snapshot.progress)
         self._rows_are_journaled = True
 
     def resume(
-        self, memory: ExperimentMemory, chunks: Sequence[IndexedChunk], late: Sequence[ChunkMeta], now_s: float
+        self, snapshot: ExperimentSnapshot, chunks: Sequence[IndexedChunk], late: Sequence[ChunkMeta], now_s: float
     ) -> None:
         """Go on with all the experience of a former life, its learner at the checkpoint that this life begins with.
         Chunks that come `late` were written and never announced, or announced and not counted any more."""
-        deletable = [*self.experience.resume(memory.experience, chunks, now_s)]
-        self._progress.restore(memory.progress)
-        self._flow.resume(memory.supply)
-        self._leases.restore(replace(memory.leases, leases=[]))
+        deletable = [*self.experience.resume(snapshot.experience, chunks, now_s)]
+        self._progress.restore(snapshot.progress)
+        self._flow.resume(snapshot.supply)
+        self._leases.restore(replace(snapshot.leases, leases=[]))
         for meta in late:
             accepted = self.experience.count_late(meta)
             deletable += accepted.deletable

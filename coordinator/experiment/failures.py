@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from remuda.coordinator.changed_rows import ChangedRows
-from remuda.coordinator.snapshot import FailuresMemory, RestMemory, Rows
+from remuda.coordinator.snapshot import FailuresSnapshot, RestSnapshot, Rows
 
 FAILURES_IN_A_ROW = 5
 """Failures, whoever's, without any chunk counted or update done in between, after which an experiment is given up."""
@@ -114,24 +114,24 @@ class Failures:
 
     # --- over a restart ---
 
-    def memory(self, now_s: float) -> FailuresMemory:
+    def snapshot(self, now_s: float) -> FailuresSnapshot:
         """What a restarted coordinator has to know, besides its rows; times as seconds from now."""
-        return FailuresMemory(now_s - self._streak.first_s if self._streak.count else 0.0)
+        return FailuresSnapshot(now_s - self._streak.first_s if self._streak.count else 0.0)
 
-    def rows(self, now_s: float) -> tuple[RestMemory, ...]:
+    def rows(self, now_s: float) -> tuple[RestSnapshot, ...]:
         """All rows."""
         return tuple(self._row(worker, now_s) for worker in self._workers)
 
-    def changes(self, now_s: float) -> Rows[RestMemory]:
+    def changes(self, now_s: float) -> Rows[RestSnapshot]:
         """Rows that have changed since the last call."""
         return self._changed.take(lambda worker: self._row(worker, now_s))
 
-    def _row(self, worker: str, now_s: float) -> RestMemory:
+    def _row(self, worker: str, now_s: float) -> RestSnapshot:
         record = self._workers[worker]
-        return RestMemory(worker, record.in_all, record.in_a_row, max(0.0, record.until_s - now_s))
+        return RestSnapshot(worker, record.in_all, record.in_a_row, max(0.0, record.until_s - now_s))
 
-    def restore(self, memory: FailuresMemory, in_a_row: int, now_s: float) -> None:
+    def restore(self, snapshot: FailuresSnapshot, in_a_row: int, now_s: float) -> None:
         """Go on from there."""
-        self._streak = Streak(in_a_row, now_s - memory.elapsed_s)
-        self._workers = {m.worker: _Record(m.in_all, m.in_a_row, now_s + m.rest_s) for m in memory.workers}
+        self._streak = Streak(in_a_row, now_s - snapshot.elapsed_s)
+        self._workers = {m.worker: _Record(m.in_all, m.in_a_row, now_s + m.rest_s) for m in snapshot.workers}
         self._resting = dict(self._workers)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from remuda.coordinator.effects import Answer, Say, Step
 from remuda.coordinator.experiment.identity import Identity
-from remuda.coordinator.snapshot import PastMemory
+from remuda.coordinator.snapshot import FinishedRunSnapshot
 from remuda.wire.messages import AnyMessage, ChunkAccepted, ChunkReady, ExperimentState, ExperimentStatus, WorkerFailed
 
 
@@ -29,14 +29,14 @@ class FinishedRun:
         """As `remuda status` shows it."""
         return self.last
 
-    def memory(self) -> PastMemory:
+    def snapshot(self) -> FinishedRunSnapshot:
         """What is kept of it in the list of runs. Its config stands in its folder."""
-        return PastMemory(self.identity.memory(config_json=""), self.last, self.lost)
+        return FinishedRunSnapshot(self.identity.snapshot(config_json=""), self.last, self.lost)
 
     @staticmethod
-    def of(memory: PastMemory) -> FinishedRun:
+    def of(snapshot: FinishedRunSnapshot) -> FinishedRun:
         """The one that is kept so."""
-        return FinishedRun(Identity.of(memory.identity), memory.last, memory.lost)
+        return FinishedRun(Identity.of(snapshot.identity), snapshot.last, snapshot.lost)
 
     def receive(self, message: AnyMessage) -> list[Step]:
         """A late chunk is refused; the stacks of a worker that did not let go are shown."""

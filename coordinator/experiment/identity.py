@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from remuda.coordinator.snapshot import IdentityMemory
+from remuda.coordinator.snapshot import IdentitySnapshot
 
 
 @dataclass(frozen=True)
@@ -19,13 +19,15 @@ class Identity:
     submitted: int
     """Its place among all, in the order they were submitted in."""
 
-    def memory(self, config_json: str) -> IdentityMemory:
+    def snapshot(self, config_json: str) -> IdentitySnapshot:
         """What a restarted coordinator has to know, with the config that it was submitted with."""
-        return IdentityMemory(
+        return IdentitySnapshot(
             self.id, self.name, self.run_dir, self.policy_file, self.priority, self.submitted, config_json
         )
 
     @staticmethod
-    def of(memory: IdentityMemory) -> Identity:
+    def of(snapshot: IdentitySnapshot) -> Identity:
         """The one that is remembered so."""
-        return Identity(memory.id, memory.name, memory.run_dir, memory.policy_file, memory.priority, memory.submitted)
+        return Identity(
+            snapshot.id, snapshot.name, snapshot.run_dir, snapshot.policy_file, snapshot.priority, snapshot.submitted
+        )

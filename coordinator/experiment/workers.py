@@ -10,7 +10,7 @@ from remuda.coordinator.experiment.identity import Identity
 from remuda.coordinator.leases import Lease, LeaseBook
 from remuda.coordinator.replay.accounting import ReplayAccounting
 from remuda.coordinator.replay.flow_control import FlowControl
-from remuda.coordinator.snapshot import HolderMemory
+from remuda.coordinator.snapshot import LeaseHolder
 from remuda.wire.messages import Assign, Counters, Drain, IndexedChunk, Role, StopTraining, shortened
 
 LOST = "the steps that it had taken and not announced are lost, at most two chunks: how many is not known"
@@ -28,7 +28,7 @@ class ExperimentWorkers:
     flow: FlowControl
     dispatch: EvaluationDispatch
 
-    def join(self, holder: HolderMemory) -> list[Step]:
+    def join(self, holder: LeaseHolder) -> list[Step]:
         """A worker was drawn from the herd."""
         lease = self.leases.open(holder)
         number, role = lease.number, lease.role

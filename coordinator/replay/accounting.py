@@ -23,7 +23,7 @@ from remuda.config.schema import BufferConfig, ExperimentConfig
 from remuda.coordinator.replay.buffer_reports import sample_report, throughput_report
 from remuda.coordinator.replay.credit import CHUNKS_AHEAD
 from remuda.coordinator.replay.ledger import Ledger, TooManyGapsError, UnknownLeaseError
-from remuda.coordinator.snapshot import CountedMemory, ExperienceMemory, IndexMemory, ResumePoint, Rows
+from remuda.coordinator.snapshot import CountedSnapshot, IndexSnapshot, ReplaySnapshot, ResumePoint, Rows
 from remuda.environments.seeding import generator
 from remuda.logbook.reports import Report
 from remuda.policy.row_plan import UNBOUNDED_LAG, RowPlan, row_plan
@@ -221,12 +221,12 @@ class ReplayAccounting:
 
     # --- over a restart ---
 
-    def memory(self) -> ExperienceMemory:
+    def snapshot(self) -> ReplaySnapshot:
         """What a restarted coordinator has to know, besides its rows, the live chunks and their priorities."""
         index, limiter = self._index, self._on_policy
-        return ExperienceMemory(
-            ledger=self._ledger.memory(),
-            index=IndexMemory(index.next_row, index.first_live_row, index.sampled_rows, index.removed_rows),
+        return ReplaySnapshot(
+            ledger=self._ledger.snapshot(),
+            index=IndexSnapshot(index.next_row, index.first_live_row, index.sampled_rows, index.removed_rows),
             newest_chunk_policy=self._newest_chunk_policy,
             dropped_rows=self.dropped_rows,
             settled_rows=0 if limiter is None else limiter.settled_rows,
@@ -234,38 +234,38 @@ class ReplayAccounting:
             random_state=json.dumps(self._rng.bit_generator.state),
         )
 
-    def rows_of_leases(self) -> tuple[CountedMemory, ...]:
+    def rows_of_leases(self) -> tuple[CountedSnapshot, ...]:
         """All rows."""
         return self._ledger.rows_of_leases()
 
-    def changes(self) -> Rows[CountedMemory]:
+    def changes(self) -> Rows[CountedSnapshot]:
         """Rows that have changed since the last call."""
         return self._ledger.changes()
 
-    def restore(self, memory: ExperienceMemory, chunks: Sequence[IndexedChunk], now_s: float) -> tuple[str, ...]:
+    def restore(self, snapshot: ReplaySnapshot, chunks: Sequence[IndexedChunk], now_s: float) -> tuple[str, ...]:
         """Go on from there, with these `chunks` still in data/, in row order. Returns payload files that may go: those
         for which this buffer has no room, where it is smaller than the one that was remembered."""
-        self._ledger.restore(memory.ledger)
+        self._ledger.restore(snapshot.ledger)
         deletable = self._index.restore(
-            chunks, next_row=memory.index.next_row, first_live_row=memory.index.first_live_row
+            chunks, next_row=snapshot.index.next_row, first_live_row=snapshot.index.first_live_row
         )
-        self._index.sampled_rows = memory.index.sampled_rows
-        self._index.removed_rows = memory.index.removed_rows
+        self._index.sampled_rows = snapshot.index.sampled_rows
+        self._index.removed_rows = snapshot.index.removed_rows
         self._monitor = self._new_monitor(now_s)
-        self._newest_chunk_policy = memory.newest_chunk_policy
-        self.dropped_rows = memory.dropped_rows
-        if memory.random_state:
-            self._rng.bit_generator.state = json.loads(memory.random_state)
+        self._newest_chunk_policy = snapshot.newest_chunk_policy
+        self.dropped_rows = snapshot.dropped_rows
+        if snapshot.random_state:
+            self._rng.bit_generator.state = json.loads(snapshot.random_state)
         if self._on_policy is not None:
-            self._on_policy.settle(memory.settled_rows)
-            self._on_policy.drop(memory.limiter_dropped_rows)
+            self._on_policy.settle(snapshot.settled_rows)
+            self._on_policy.drop(snapshot.limiter_dropped_rows)
         return tuple(deletable)
 
-    def resume(self, memory: ExperienceMemory, chunks: Sequence[IndexedChunk], now_s: float) -> tuple[str, ...]:
+    def resume(self, snapshot: ReplaySnapshot, chunks: Sequence[IndexedChunk], now_s: float) -> tuple[str, ...]:
         """The same for another life of the run, perhaps with less room: nothing more comes under the leases of the one
         before, and no learner reads what it was told of."""
-        ledger = replace(memory.ledger, counted=[], has_forgotten=True)
-        deletable = self.restore(replace(memory, ledger=ledger), chunks, now_s)
+        ledger = replace(snapshot.ledger, counted=[], has_forgotten=True)
+        deletable = self.restore(replace(snapshot, ledger=ledger), chunks, now_s)
         return (*deletable, *self._index.make_room())
 
     def priorities(self) -> Prioritized:

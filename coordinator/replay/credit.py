@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 from remuda.coordinator.changed_rows import ChangedRows
-from remuda.coordinator.snapshot import AccountMemory, Rows
+from remuda.coordinator.snapshot import AccountSnapshot, Rows
 
 ANNOUNCED_AHEAD = 64
 """Chunks that a collector may have announced beyond its grants before it is not believed any more. One that keeps to
@@ -132,15 +132,15 @@ class CreditBook:
 
     # --- over a restart ---
 
-    def rows(self) -> tuple[AccountMemory, ...]:
+    def rows(self) -> tuple[AccountSnapshot, ...]:
         """All rows."""
         return tuple(self._row(lease) for lease in self._accounts)
 
-    def changes(self) -> Rows[AccountMemory]:
+    def changes(self) -> Rows[AccountSnapshot]:
         """Rows that have changed since the last call."""
         return self._changed.take(self._row)
 
-    def restore(self, rows: Sequence[AccountMemory]) -> None:
+    def restore(self, rows: Sequence[AccountSnapshot]) -> None:
         """Go on from there; for a book that is empty."""
         for known in rows:
             self.open(known.lease)
@@ -149,9 +149,9 @@ class CreditBook:
                 self.close(known.lease)
         self._changed = ChangedRows[int]()
 
-    def _row(self, lease: int) -> AccountMemory:
+    def _row(self, lease: int) -> AccountSnapshot:
         account = self._accounts[lease]
-        return AccountMemory(lease, account.granted, account.arrived, account.closed)
+        return AccountSnapshot(lease, account.granted, account.arrived, account.closed)
 
     # --- inside ---
 

@@ -9,7 +9,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import Answer, DeleteChunks, Say, Step, Tell
 from remuda.coordinator.replay.accounting import Accepted, ReplayAccounting
 from remuda.coordinator.replay.credit import CreditBook
-from remuda.coordinator.snapshot import AccountMemory, ResumePoint, Rows, SupplyMemory
+from remuda.coordinator.snapshot import AccountSnapshot, FlowSnapshot, ResumePoint, Rows
 from remuda.policy.algorithms import exploration
 from remuda.wire.messages import (
     Batches,
@@ -192,9 +192,9 @@ class FlowControl:
 
     # --- over a restart ---
 
-    def memory(self) -> SupplyMemory:
+    def snapshot(self) -> FlowSnapshot:
         """What a restarted coordinator has to know, besides its rows."""
-        return SupplyMemory(
+        return FlowSnapshot(
             policy=self.policy,
             epoch=self.epoch,
             train_iter=self.train_iter,
@@ -203,24 +203,24 @@ class FlowControl:
             open=self._open,
         )
 
-    def rows(self) -> tuple[AccountMemory, ...]:
+    def rows(self) -> tuple[AccountSnapshot, ...]:
         """All rows."""
         return self._credit.rows()
 
-    def changes(self) -> Rows[AccountMemory]:
+    def changes(self) -> Rows[AccountSnapshot]:
         """Rows that have changed since the last call."""
         return self._credit.changes()
 
-    def restore(self, memory: SupplyMemory) -> None:
+    def restore(self, snapshot: FlowSnapshot) -> None:
         """Go on from there."""
-        self.policy, self.epoch, self.train_iter = memory.policy, memory.epoch, memory.train_iter
-        self._served_iters, self._served, self._open = memory.served_iters, list(memory.served), memory.open
-        self._credit.restore(memory.accounts)
+        self.policy, self.epoch, self.train_iter = snapshot.policy, snapshot.epoch, snapshot.train_iter
+        self._served_iters, self._served, self._open = snapshot.served_iters, list(snapshot.served), snapshot.open
+        self._credit.restore(snapshot.accounts)
 
-    def resume(self, memory: SupplyMemory) -> None:
+    def resume(self, snapshot: FlowSnapshot) -> None:
         """Go on from a former life of the run: its policies stay older than those of this one's learner."""
-        self.policy = max(self.policy, memory.policy)
-        self.epoch = max(self.epoch, memory.epoch)
+        self.policy = max(self.policy, snapshot.policy)
+        self.epoch = max(self.epoch, snapshot.epoch)
 
     def learner_back(self) -> None:
         """The learner has lost touch and is back; it repeats the requests that it waits for."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from remuda.coordinator.changed_rows import ChangedRows
-from remuda.coordinator.snapshot import CountedMemory, LedgerMemory, Rows
+from remuda.coordinator.snapshot import CountedSnapshot, LedgerSnapshot, Rows
 from remuda.wire.messages import ChunkId, ChunkMeta, Counters
 
 
@@ -199,33 +199,33 @@ class Ledger:
 
     # --- over a restart ---
 
-    def memory(self) -> LedgerMemory:
+    def snapshot(self) -> LedgerSnapshot:
         """What a restarted coordinator has to know, besides its rows."""
-        return LedgerMemory(self._env_steps, self._rows, self._episodes, self._chunks, self._has_forgotten)
+        return LedgerSnapshot(self._env_steps, self._rows, self._episodes, self._chunks, self._has_forgotten)
 
-    def rows_of_leases(self) -> tuple[CountedMemory, ...]:
+    def rows_of_leases(self) -> tuple[CountedSnapshot, ...]:
         """All rows."""
         return tuple(self._row(lease) for lease in self._leases)
 
-    def changes(self) -> Rows[CountedMemory]:
+    def changes(self) -> Rows[CountedSnapshot]:
         """Rows that have changed since the last call."""
         return self._changed.take(self._row)
 
-    def restore(self, memory: LedgerMemory) -> None:
+    def restore(self, snapshot: LedgerSnapshot) -> None:
         """Go on from there."""
-        self._env_steps, self._rows = memory.env_steps, memory.rows
-        self._episodes, self._chunks = memory.episodes, memory.chunks
-        self._has_forgotten = memory.has_forgotten
+        self._env_steps, self._rows = snapshot.env_steps, snapshot.rows
+        self._episodes, self._chunks = snapshot.episodes, snapshot.chunks
+        self._has_forgotten = snapshot.has_forgotten
         self._leases, self._of_life = {}, {}
-        for m in sorted(memory.counted, key=lambda row: row.lease):
+        for m in sorted(snapshot.counted, key=lambda row: row.lease):
             seen = SequenceSet.of(m.high_water, [range(*gap) for gap in m.gaps])
             self._leases[m.lease] = _Counted(m.worker, m.incarnation, m.first, seen)
             self._of_life.setdefault((m.worker, m.incarnation), []).append(m.lease)
 
-    def _row(self, lease: int) -> CountedMemory:
+    def _row(self, lease: int) -> CountedSnapshot:
         counted = self._leases[lease]
         gaps = [(gap.start, gap.stop) for gap in counted.seen.missing]
-        return CountedMemory(lease, counted.worker, counted.incarnation, counted.first, counted.seen.high_water, gaps)
+        return CountedSnapshot(lease, counted.worker, counted.incarnation, counted.first, counted.seen.high_water, gaps)
 
     # --- counters ---
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from remuda.coordinator.snapshot import HolderMemory
+from remuda.coordinator.snapshot import LeaseHolder
 from remuda.wire.messages import Role
 
 
-def holder(lease: int, role: Role = "collector", worker: str = "a", incarnation: int = 1) -> HolderMemory:
-    return HolderMemory(lease, worker, incarnation, role, "here", 42)
+def holder(lease: int, role: Role = "collector", worker: str = "a", incarnation: int = 1) -> LeaseHolder:
+    return LeaseHolder(lease, worker, incarnation, role, "here", 42)

@@ -10,7 +10,7 @@ import msgspec
 from remuda.coordinator import effects as fx
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.finished import FinishedRun
-from remuda.coordinator.snapshot import ExperimentMemory
+from remuda.coordinator.snapshot import ExperimentSnapshot
 from remuda.tests.coordinator.simulation import CollectorWork, World
 from remuda.wire.messages import OVER, ExperimentState, IndexedChunk, PolicyRef
 
@@ -36,7 +36,7 @@ class Seen:
     records: set[int] = field(default_factory=set[int])
     chunk_files: dict[bytes, str] = field(default_factory=dict[bytes, str])
     over: fx.CloseRun | None = None
-    last: ExperimentMemory | None = None
+    last: ExperimentSnapshot | None = None
     """What it knew when it was over."""
 
 
@@ -95,15 +95,15 @@ class Invariants:
     def _check_journaled(self, experiment: Experiment | FinishedRun) -> None:
         """What the journal has yet to take nobody was told of: of a run whose disk lags behind, nothing is promised."""
         id, seen = experiment.identity.id, self._seen[experiment.identity.id]
-        memory = self._memory(experiment, seen)
-        self._counts_exactly(id, seen, memory)
-        self._never_goes_back(seen, memory)
-        self._keeps_its_promises(seen, memory)
+        snapshot = self._memory(experiment, seen)
+        self._counts_exactly(id, seen, snapshot)
+        self._never_goes_back(seen, snapshot)
+        self._keeps_its_promises(seen, snapshot)
         if isinstance(experiment, Experiment):
             self._matches_the_journal(experiment, seen)
         else:
-            assert not [lease for lease in memory.leases.leases if not lease.over]
-            self._shows_how_it_ended(experiment, memory)
+            assert not [lease for lease in snapshot.leases.leases if not lease.over]
+            self._shows_how_it_ended(experiment, snapshot)
         seen.crashes = self._world.crashes
 
     def _leases_of_workers(self) -> dict[int, str]:
@@ -114,36 +114,36 @@ class Invariants:
         assert max(claimed.values(), default=1) == 1, "two workers believe they hold one lease"
         return dict(held)
 
-    def _counts_exactly(self, id: str, seen: Seen, memory: ExperimentMemory) -> None:
+    def _counts_exactly(self, id: str, seen: Seen, snapshot: ExperimentSnapshot) -> None:
         """env_step is what was collected, to the step; nothing that was counted is forgotten."""
-        ledger = memory.experience.ledger
+        ledger = snapshot.experience.ledger
         assert ledger.env_steps == self._world.unique_env_steps(id), "env_step is not what was collected"
         counted = (ledger.env_steps, ledger.rows, ledger.episodes, ledger.chunks)
         assert all(now >= before for now, before in zip(counted, seen.counted, strict=True)), "a counter falls"
         seen.counted = counted
 
-    def _never_goes_back(self, seen: Seen, memory: ExperimentMemory) -> None:
-        supply = memory.supply
-        assert ORDER[memory.state] >= ORDER[seen.state], f"{memory.state} after {seen.state}"
-        assert memory.state == seen.state or seen.state not in OVER, f"{memory.state} after {seen.state}"
+    def _never_goes_back(self, seen: Seen, snapshot: ExperimentSnapshot) -> None:
+        supply = snapshot.supply
+        assert ORDER[snapshot.state] >= ORDER[seen.state], f"{snapshot.state} after {seen.state}"
+        assert snapshot.state == seen.state or seen.state not in OVER, f"{snapshot.state} after {seen.state}"
         assert supply.policy >= seen.policy, "the policy goes back"
         assert supply.epoch >= seen.epoch, "the epoch goes back"
         assert supply.policy.epoch <= supply.epoch, "a policy of a learner to come"
         if supply.epoch == seen.epoch and self._world.crashes == seen.crashes:
             assert supply.train_iter >= seen.train_iter, "train_iter falls under one learner"
-        seen.state, seen.policy = memory.state, supply.policy
+        seen.state, seen.policy = snapshot.state, supply.policy
         seen.epoch, seen.train_iter = supply.epoch, supply.train_iter
 
-    def _keeps_its_promises(self, seen: Seen, memory: ExperimentMemory) -> None:
+    def _keeps_its_promises(self, seen: Seen, snapshot: ExperimentSnapshot) -> None:
         """Credit never falls, nobody was told of more than is known here, and the best stays the best."""
-        granted = {account.lease: account.granted for account in memory.supply.accounts}
+        granted = {account.lease: account.granted for account in snapshot.supply.accounts}
         for lease, steps in granted.items():
             assert steps >= seen.granted.get(lease, 0), f"the credit of lease {lease} falls"
         seen.granted = granted
         for worker in self._world.workers.values():
             if isinstance(worker.work, CollectorWork) and worker.lease in granted:
                 assert worker.work.credit <= granted[worker.lease], "a collector was promised more than is known"
-        best = memory.judging.commander.best
+        best = snapshot.judging.commander.best
         assert seen.best is None or (best is not None and best[1] >= seen.best), "the best is forgotten"
         seen.best = None if best is None else best[1]
 
@@ -157,19 +157,19 @@ class Invariants:
         rows = {chunk for chunk in files - journaled if self._is_live(experiment, chunk)}
         assert not rows, f"the journal lacks {rows}"
 
-    def _shows_how_it_ended(self, run: FinishedRun, memory: ExperimentMemory) -> None:
+    def _shows_how_it_ended(self, run: FinishedRun, snapshot: ExperimentSnapshot) -> None:
         """Of what is over, status alone is left, and that is what the journal says."""
-        shown, ledger = run.status(self._world.now_s), memory.experience.ledger
-        assert (shown.state, shown.reason) == (memory.state, memory.reason)
+        shown, ledger = run.status(self._world.now_s), snapshot.experience.ledger
+        assert (shown.state, shown.reason) == (snapshot.state, snapshot.reason)
         assert (shown.env_step, shown.episode) == (ledger.env_steps, ledger.episodes)
         assert shown.state in OVER
 
-    def _memory(self, experiment: Experiment | FinishedRun, seen: Seen) -> ExperimentMemory:
+    def _memory(self, experiment: Experiment | FinishedRun, seen: Seen) -> ExperimentSnapshot:
         if isinstance(experiment, Experiment):
             now_s = self._world.now_s
-            return experiment.memory(now_s).with_rows(experiment.rows(now_s))
+            return experiment.snapshot(now_s).with_rows(experiment.rows(now_s))
         if seen.last is None:
-            seen.last = self._world.journal[experiment.identity.id].recovered().memory.experiment
+            seen.last = self._world.journal[experiment.identity.id].recovered().snapshot.experiment
         return seen.last
 
     def _live_files(self, experiment: Experiment | FinishedRun, seen: Seen) -> frozenset[str]:
@@ -202,10 +202,10 @@ class Invariants:
             self._check_judged(self._memory(experiment, self._seen[experiment.identity.id]))
         assert all(not worker.lease for worker in self._world.coordinator.registry)
 
-    def _check_judged(self, memory: ExperimentMemory) -> None:
+    def _check_judged(self, snapshot: ExperimentSnapshot) -> None:
         """The last checkpoint is, whoever died in the end: others come, or the same one anew."""
-        commander = memory.judging.commander
-        if memory.state == "failed" or commander.last_record is None or commander.skip_final_evaluation:
+        commander = snapshot.judging.commander
+        if snapshot.state == "failed" or commander.last_record is None or commander.skip_final_evaluation:
             return
         assert commander.end is not None
         assert commander.final_saved

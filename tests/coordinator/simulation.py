@@ -32,16 +32,16 @@ from remuda.coordinator.journaling import prepared_experiment, recovered_run
 from remuda.coordinator.registry import Limits
 from remuda.coordinator.service import LEASES_PER_START
 from remuda.coordinator.snapshot import (
-    AccountMemory,
+    AccountSnapshot,
     Changes,
-    CountedMemory,
+    CountedSnapshot,
     Key,
-    LeaseMemory,
+    LeaseSnapshot,
     NewEpisodes,
-    PlaceMemory,
-    RestMemory,
+    PlaceSnapshot,
+    RestSnapshot,
     Rows,
-    RunMemory,
+    RunSnapshot,
 )
 from remuda.coordinator.state import Coordinator
 from remuda.learner.loop import Priorities
@@ -414,7 +414,7 @@ class CrashError(Exception):
 class Journaled:
     """One run's journal, encoded as it is on disk."""
 
-    memory: bytes = b""
+    snapshot: bytes = b""
     rows: dict[str, dict[Key, bytes]] = field(default_factory=dict[str, dict[Key, bytes]])
     """By kind, and by what tells each from others of its kind."""
     chunks: dict[int, bytes] = field(default_factory=dict[int, bytes])
@@ -422,7 +422,7 @@ class Journaled:
     priorities: Prioritized | None = None
 
     def write(self, remember: fx.Remember) -> None:
-        self.memory = msgspec.msgpack.encode(remember.memory)
+        self.snapshot = msgspec.msgpack.encode(remember.snapshot)
         self._write_rows(remember.changes)
         self.chunks |= {chunk.first_row: msgspec.msgpack.encode(chunk) for chunk in remember.added}
         for row in remember.gone:
@@ -440,8 +440,8 @@ class Journaled:
 
     def changes(self) -> Changes:
         """All rows that were written."""
-        kinds = {"lease": LeaseMemory, "place": PlaceMemory, "account": AccountMemory}
-        kinds |= {"counted": CountedMemory, "rest": RestMemory}
+        kinds = {"lease": LeaseSnapshot, "place": PlaceSnapshot, "account": AccountSnapshot}
+        kinds |= {"counted": CountedSnapshot, "rest": RestSnapshot}
         rows: dict[str, Rows[Any]] = {
             kind: Rows(tuple(msgspec.msgpack.decode(body, type=type) for _, body in sorted(self.rows[kind].items())))
             for kind, type in kinds.items()
@@ -457,8 +457,10 @@ class Journaled:
     def recovered(self) -> Recovered:
         chunks = [msgspec.msgpack.decode(self.chunks[row], type=IndexedChunk) for row in sorted(self.chunks)]
         episodes = [msgspec.msgpack.decode(body, type=NewEpisodes) for _, body in sorted(self.episodes.items())]
-        memory = msgspec.msgpack.decode(self.memory, type=RunMemory).with_rows(self.changes()).with_episodes(episodes)
-        return Recovered(memory, tuple(chunks), self.priorities)
+        snapshot = (
+            msgspec.msgpack.decode(self.snapshot, type=RunSnapshot).with_rows(self.changes()).with_episodes(episodes)
+        )
+        return Recovered(snapshot, tuple(chunks), self.priorities)
 
 
 @dataclass
@@ -606,9 +608,9 @@ class World:
 
     def _catch_up(self, journaled: Journaled) -> None:
         """As the books do: index.json, progress.txt and the curves get what was journaled in the last moment."""
-        memory = journaled.recovered().memory
-        id, commander = memory.identity.id, memory.experiment.judging.commander
-        for row in memory.experiment.progress.given:
+        snapshot = journaled.recovered().snapshot
+        id, commander = snapshot.identity.id, snapshot.experiment.judging.commander
+        for row in snapshot.experiment.progress.given:
             if row.epoch > self.shown.get(id, -1):
                 self._note_effect(fx.WriteProgress(id, row))
         if commander.last is not None and commander.last.record.train_iter > self.evaluations_shown.get(id, -1):

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.coordinator.registry import Limits, Registry, Worker
-from remuda.coordinator.snapshot import HolderMemory
+from remuda.coordinator.snapshot import LeaseHolder
 from remuda.wire.messages import PROTOCOL_VERSION, Beat, Phase, Register
 
 UUID = "00000000-0000-4000-8000-000000000001"
@@ -60,7 +60,7 @@ def test_what_a_worker_may_use_is_shown_and_known_again_once_it_is_back_from_a_r
     registry.admit(message, peer, 0.0)
     assert shown(registry) == (3, 2**30)
     restarted = Registry(LIMITS)
-    restarted.expect(HolderMemory(5, UUID, 1, "collector", message.host, message.pid), {}, 0.0)
+    restarted.expect(LeaseHolder(5, UUID, 1, "collector", message.host, message.pid), {}, 0.0)
     assert shown(restarted) == (0, 0)
     assert restarted.admit(message, peer, 1.0).back
     assert shown(restarted) == (3, 2**30)

@@ -60,7 +60,7 @@ def test_lives_of_a_resumed_run_begin_beyond_those_before_it_also_over_a_restart
     book.open(holder(2, "collector", "b"))
     book.close(1)
     restarted = LeaseBook()
-    restarted.restore(replace(book.memory(), leases=[*book.rows()], places=[*book.rows_of_places()]))
+    restarted.restore(replace(book.snapshot(), leases=[*book.rows()], places=[*book.rows_of_places()]))
     lives = [(lease.index, lease.life) for lease in (restarted.open(holder(n, "collector", "c")) for n in (3, 4))]
     assert lives == [(0, 1_001), (2, 1_000)]
 

@@ -25,7 +25,7 @@ from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.coordinator.journaling import recovered_run
 from remuda.coordinator.registry import Limits
-from remuda.coordinator.snapshot import HolderMemory
+from remuda.coordinator.snapshot import LeaseHolder
 from remuda.tests.coordinator.configs import short_config
 from remuda.tests.coordinator.simulation import STEP_S, Journaled, World
 from remuda.tests.coordinator.sizes import size_of
@@ -217,7 +217,7 @@ class Year(World):
             del self.workers[victim.uuid]
             self._newcomer(victim.role)
 
-    def _oldest(self, run: Experiment) -> Iterator[HolderMemory]:
+    def _oldest(self, run: Experiment) -> Iterator[LeaseHolder]:
         """Of each role the one that has served longest: with all of them dying again and again the run would fail."""
         for role in HERD:
             of_role = [holder for holder in run.holders if holder.role == role]

@@ -19,7 +19,7 @@ from remuda.buffer.chunk import read_meta
 from remuda.client.client import Client
 from remuda.config.load import load_config
 from remuda.coordinator.disk.journal import RunJournal
-from remuda.coordinator.snapshot import LedgerMemory, RunMemory
+from remuda.coordinator.snapshot import LedgerSnapshot, RunSnapshot
 from remuda.tests.faults.network import Between
 from remuda.tests.parallel.command import REMUDA
 from remuda.tests.parallel.reading import Joined, index, joined, texts
@@ -244,7 +244,7 @@ def kill(pid: int, number: int = signal.SIGKILL) -> None:
 class Journal:
     """A run's journal, read while no coordinator has it."""
 
-    memory: RunMemory
+    snapshot: RunSnapshot
     chunks: Sequence[IndexedChunk]
 
     @classmethod
@@ -252,7 +252,7 @@ class Journal:
         with contextlib.closing(RunJournal(run / "journal.sqlite")) as journal:
             found = journal.read()
         assert found is not None
-        return cls(found.memory, found.chunks)
+        return cls(found.snapshot, found.chunks)
 
 
 def assert_exact(
@@ -265,7 +265,7 @@ def assert_exact(
     collectors had no other run before, whose chunks they numbered. Once the herd is shut down."""
     env_step = index(run)["checkpoints"][-1]["env_step"]
     journal = Journal.of(run)
-    ledger = journal.memory.experiment.experience.ledger
+    ledger = journal.snapshot.experiment.experience.ledger
     assert ledger.env_steps == env_step
     lives = _numbers_of_lives(ledger)
     assert sum(len(life) for life in lives) == ledger.chunks
@@ -285,7 +285,7 @@ def assert_exact(
     return env_step
 
 
-def _numbers_of_lives(ledger: LedgerMemory) -> list[list[int]]:
+def _numbers_of_lives(ledger: LedgerSnapshot) -> list[list[int]]:
     """Of the chunks that were counted, whatever lease they came under: a late one comes under a lease that is over."""
     lives: dict[tuple[str, int], list[int]] = {}
     for lease in ledger.counted:

@@ -85,7 +85,7 @@ def test_a_herd_that_was_killed_as_a_whole_finds_its_experience_again(tmp_path: 
         started.wait()
     until(lambda: not herd.family(), "everybody is dead")
     journal = Journal.of(run)
-    accepted = journal.memory.experiment.experience.ledger.env_steps
+    accepted = journal.snapshot.experiment.experience.ledger.env_steps
     listed = {chunk.meta.file for chunk in journal.chunks}
     assert sum(read_meta(run / "data" / file).env_steps for file in listed) == accepted
     half = next(iter(listed))
@@ -141,12 +141,12 @@ def _killed_and_started_again(herd: Herd, coordinator: subprocess.Popen[bytes]) 
 def _fill(run: Path) -> list[str]:
     """Write many chunks into a journal and into data/, as a long run does."""
     chunks = [IndexedChunk(ROWS * number, meta_of(number, ROWS)) for number in range(CHUNKS)]
-    memory = Journal.of(run).memory
-    index = replace(memory.experiment.experience.index, next_row=ROWS * CHUNKS)
-    experience = replace(memory.experiment.experience, index=index)
-    memory = replace(memory, experiment=replace(memory.experiment, experience=experience))
+    snapshot = Journal.of(run).snapshot
+    index = replace(snapshot.experiment.experience.index, next_row=ROWS * CHUNKS)
+    experience = replace(snapshot.experiment.experience, index=index)
+    snapshot = replace(snapshot, experiment=replace(snapshot.experiment, experience=experience))
     with contextlib.closing(RunJournal(run / "journal.sqlite")) as journal:
-        journal.write(Remember(memory.identity.id, memory, added=tuple(chunks)))
+        journal.write(Remember(snapshot.identity.id, snapshot, added=tuple(chunks)))
     for chunk in chunks:
         (run / "data" / chunk.meta.file).touch()
     return [chunk.meta.file for chunk in chunks]

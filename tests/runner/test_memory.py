@@ -99,7 +99,7 @@ def test_what_was_written_is_read_back_and_the_same_rows_are_drawn_next(tmp_path
     added, gone = experience.news()
     live = [IndexedChunk(chunk.first_row, written[chunk.meta.file]) for chunk in added if chunk.first_row not in gone]
     again, remembered = memory(payloads=Payloads(tmp_path))
-    remembered.restore(experience.memory(), live, 0.0)
+    remembered.restore(experience.snapshot(), live, 0.0)
     damage: list[str] = []
     again.load(tmp_path, damage.append)
     assert damage == []
@@ -122,7 +122,7 @@ def test_a_damaged_payload_is_left_out_and_said(tmp_path: Path) -> None:
     live = [IndexedChunk(chunk.first_row, written[chunk.meta.file]) for chunk in experience.news()[0]]
     (tmp_path / live[0].meta.file).write_bytes(b"torn")
     again, remembered = memory(payloads=Payloads(tmp_path))
-    remembered.restore(experience.memory(), live, 0.0)
+    remembered.restore(experience.snapshot(), live, 0.0)
     damage: list[str] = []
     again.load(tmp_path, damage.append)
     assert len(damage) == 1

@@ -223,7 +223,7 @@ def test_killed_at_any_moment_of_a_save_a_run_goes_on_without_a_gap(
         journal.close()
         assert found is not None
         assert {chunk.meta.file for chunk in found.chunks} == {file.name for file in folder.data.iterdir()}, at
-        assert found.memory.counters.env_step == result.counters.env_step, at
+        assert found.snapshot.counters.env_step == result.counters.env_step, at
     assert 0 < lost < len(moments) / 2
 
 

@@ -120,9 +120,9 @@ def test_without_intervals_there_are_the_initial_and_the_last_checkpoint_alone()
 def test_the_next_boundary_outlives_the_coordinator() -> None:
     settings = config(checkpoint={"interval_env_steps": None})
     again = Commander(settings)
-    again.restore(begun(settings).memory())
+    again.restore(begun(settings).snapshot())
     assert saves(again, stretches(*[10_000] * 5)) == []
-    assert again.memory().next_checkpoint is None
+    assert again.snapshot().next_checkpoint is None
 
 
 SNAPSHOTS = {

@@ -15,7 +15,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.commander.progress_rows import ProgressRows
 from remuda.coordinator.disk.journal import RunJournal
 from remuda.coordinator.effects import Remember
-from remuda.coordinator.snapshot import EpisodesMemory, NewEpisodes, RunMemory
+from remuda.coordinator.snapshot import EpisodesSnapshot, NewEpisodes, RunSnapshot
 from remuda.tests.buffer.chunks import meta_of
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import World
@@ -34,29 +34,29 @@ def chunk(number: int, *returns: float) -> ChunkMeta:
 
 
 @pytest.fixture(scope="module")
-def memory() -> RunMemory:
+def snapshot() -> RunSnapshot:
     """Of some run; only its progress matters here."""
     world = World(config())
     world.herd(collectors=2)
     world.submit()
     world.step()
-    return next(iter(world.journal.values())).recovered().memory
+    return next(iter(world.journal.values())).recovered().snapshot
 
 
 class Journaled:
     """Rows of progress with a real journal under them."""
 
-    def __init__(self, path: Path, memory: RunMemory) -> None:
-        self._path, self._memory = path, memory
+    def __init__(self, path: Path, snapshot: RunSnapshot) -> None:
+        self._path, self._memory = path, snapshot
         self.rows = ProgressRows(SETTINGS)
         self._journal = RunJournal(path)
 
     def commit(self) -> int:
         """One turn's end. Returns how many bytes are written."""
-        progress = replace(self._memory.experiment, progress=self.rows.memory())
-        memory, new = replace(self._memory, experiment=progress), self.rows.news()
-        self._journal.write(Remember("x", memory, episodes=new))
-        return len(msgspec.msgpack.encode(memory)) + len(msgspec.msgpack.encode(new))
+        progress = replace(self._memory.experiment, progress=self.rows.snapshot())
+        snapshot, new = replace(self._memory, experiment=progress), self.rows.news()
+        self._journal.write(Remember("x", snapshot, episodes=new))
+        return len(msgspec.msgpack.encode(snapshot)) + len(msgspec.msgpack.encode(new))
 
     def crash(self) -> None:
         """What was not committed is gone."""
@@ -65,15 +65,15 @@ class Journaled:
         found = self._journal.read()
         self.rows = ProgressRows(SETTINGS)
         if found is not None:
-            self.rows.restore(found.memory.experiment.progress)
+            self.rows.restore(found.snapshot.experiment.progress)
 
     def close(self) -> None:
         self._journal.close()
 
 
 @pytest.fixture
-def journaled(tmp_path: Path, memory: RunMemory) -> Iterator[Journaled]:
-    with closing(Journaled(tmp_path / "journal.sqlite", memory)) as journaled:
+def journaled(tmp_path: Path, snapshot: RunSnapshot) -> Iterator[Journaled]:
+    with closing(Journaled(tmp_path / "journal.sqlite", snapshot)) as journaled:
         yield journaled
 
 
@@ -120,17 +120,17 @@ def test_no_news_is_none() -> None:
     rows.chunk(chunk(0))
     assert rows.news() is None
     rows.chunk(chunk(1, 5.0))
-    assert rows.news() == NewEpisodes(0, [EpisodesMemory([5.0], [6])])
+    assert rows.news() == NewEpisodes(0, [EpisodesSnapshot([5.0], [6])])
     rows.chunk(chunk(2, 7.0))
-    assert rows.news() == NewEpisodes(1, [EpisodesMemory([7.0], [8])])
+    assert rows.news() == NewEpisodes(1, [EpisodesSnapshot([7.0], [8])])
     assert rows.due(Counters(env_step=1_000)) is not None
     assert rows.news() == NewEpisodes(0, [])
 
 
-def test_a_journal_that_has_them_in_its_memory_is_understood(memory: RunMemory) -> None:
-    progress = replace(memory.experiment.progress, returns=[4.0], lengths=[5], info={"speed": [0.5]})
-    older = replace(memory, experiment=replace(memory.experiment, progress=progress))
-    newer = [NewEpisodes(0, [EpisodesMemory([6.0], [7], {"speed": [0.7], "falls": [1.0]})])]
+def test_a_journal_that_has_them_in_its_snapshot_is_understood(snapshot: RunSnapshot) -> None:
+    progress = replace(snapshot.experiment.progress, returns=[4.0], lengths=[5], info={"speed": [0.5]})
+    older = replace(snapshot, experiment=replace(snapshot.experiment, progress=progress))
+    newer = [NewEpisodes(0, [EpisodesSnapshot([6.0], [7], {"speed": [0.7], "falls": [1.0]})])]
     found = older.with_episodes(newer).experiment.progress
     assert (found.returns, found.lengths) == ([4.0, 6.0], [5, 7])
     assert found.info == {"speed": [0.5, 0.7], "falls": [1.0]}

@@ -81,8 +81,8 @@ def test_what_episodes_reported_is_gathered_over_shares_and_restarts() -> None:
     one = Evaluation(1, RECORD, 4, 0.0)
     one.deal([1, 2])
     assert one.finished(2, 2, [3.0, 4.0], [30, 40], info={"won": [1.0]})
-    again = Evaluation.of(one.memory(5.0), 10.0)
+    again = Evaluation.of(one.snapshot(5.0), 10.0)
     assert again.finished(1, 0, [1.0, 2.0], [10, 20], info={"won": [0.0], "boxes": [7.0]})
     result = again.result(11.0)
     assert result.info == {"won": [1.0, 0.0], "boxes": [7.0]}
-    assert EvaluationResult.of(result.memory()) == result
+    assert EvaluationResult.of(result.snapshot()) == result

@@ -7,7 +7,7 @@ import pytest
 
 from remuda.coordinator.commander.evaluation import EvaluationResult
 from remuda.coordinator.commander.progress_rows import ProgressRows
-from remuda.coordinator.snapshot import ProgressMemory
+from remuda.coordinator.snapshot import ProgressSnapshot
 from remuda.tests.coordinator.configs import config
 from remuda.wire.messages import CheckpointRecord, Counters
 
@@ -38,9 +38,9 @@ def test_rows_begin_with_the_first_evaluation(train_iter: int, env_step: int, sh
 def test_a_row_is_remembered_until_the_turn_after_it() -> None:
     rows = ProgressRows(SETTINGS)
     row = rows.evaluated(judged(0, 0))
-    memory = msgspec.msgpack.decode(msgspec.msgpack.encode(rows.memory()), type=ProgressMemory)
+    snapshot = msgspec.msgpack.decode(msgspec.msgpack.encode(rows.snapshot()), type=ProgressSnapshot)
     assert row is not None
-    assert [(each.epoch, each.env_step, list(each.test_returns)) for each in memory.given] == [(0, 0, [3.0, 5.0])]
-    assert rows.memory().given == rows.memory().given, "looking changes nothing"
+    assert [(each.epoch, each.env_step, list(each.test_returns)) for each in snapshot.given] == [(0, 0, [3.0, 5.0])]
+    assert rows.snapshot().given == rows.snapshot().given, "looking changes nothing"
     rows.news()
-    assert rows.memory().given == []
+    assert rows.snapshot().given == []

@@ -46,7 +46,7 @@ def test_the_newest_episodes_judge_once_there_are_enough() -> None:
 def test_the_window_outlives_the_coordinator() -> None:
     rows, again = ProgressRows(config(window=2)), ProgressRows(config(window=2))
     rows.chunk(chunk(0, 1.0, 2.0, 4.0))
-    again.restore(rows.memory())
+    again.restore(rows.snapshot())
     judged = again.judged_by_training(record(500))
     assert judged is not None
     assert judged.returns == (2.0, 4.0)

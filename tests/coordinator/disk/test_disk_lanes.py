@@ -17,7 +17,7 @@ from remuda.coordinator.disk.waker import Waker
 from remuda.coordinator.effects import Abandon, Asked, PrepareRun, Remember, Say
 from remuda.coordinator.events import HeldUp, RunBroken, RunPrepared, RunRefused
 from remuda.coordinator.experiment.finished import FinishedRun
-from remuda.coordinator.snapshot import FORMAT, HolderMemory, RunMemory
+from remuda.coordinator.snapshot import FORMAT, LeaseHolder, RunSnapshot
 from remuda.logbook.lines import TextLog
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.coordinator.disk.test_lane import Clock
@@ -137,7 +137,7 @@ def test_a_run_that_is_abandoned_is_listed_as_over_and_its_folder_is_free(scene:
     experiment = prepared.experiment
     experiment.break_off("its disk refuses", 0.0)
     past = FinishedRun(experiment.identity, experiment.status(0.0))
-    scene.disk.write([], [Say(EXPERIMENT, "has failed", "error"), Abandon(EXPERIMENT, past.memory())])
+    scene.disk.write([], [Say(EXPERIMENT, "has failed", "error"), Abandon(EXPERIMENT, past.snapshot())])
     assert scene.close() == []
     assert "[ERROR] has failed" in RunFolder(tmp_path / "mine").commander_log.read_text()
     herd = RunsFolder(tmp_path)
@@ -186,11 +186,11 @@ def test_what_was_said_of_the_herd_while_a_run_waited_stands_in_its_log_once(sce
     assert isinstance(prepared, RunPrepared)
     scene.disk.write([], [Say(None, "while it waited")])
     experiment = prepared.experiment
-    experiment.assign(HolderMemory(1, OTHER, 1, "learner", "here", 1), 0.0)
+    experiment.assign(LeaseHolder(1, OTHER, 1, "learner", "here", 1), 0.0)
     for text in ("as it began", "later"):
-        identity = experiment.identity.memory(experiment.config_json)
-        memory = RunMemory(FORMAT, identity, experiment.memory(0.0), 1)
-        scene.disk.write([Remember(EXPERIMENT, memory, experiment.changes(0.0))], [Say(None, text)])
+        identity = experiment.identity.snapshot(experiment.config_json)
+        snapshot = RunSnapshot(FORMAT, identity, experiment.snapshot(0.0), 1)
+        scene.disk.write([Remember(EXPERIMENT, snapshot, experiment.changes(0.0))], [Say(None, text)])
     assert scene.disk.close() == []
     log = RunFolder(Path(experiment.identity.run_dir)).coordinator_log.read_text()
     assert [line.partition("] ")[2] for line in log.splitlines()] == ["while it waited", "as it began", "later"]
@@ -202,9 +202,9 @@ def _running(scene: Scene) -> Remember:
     prepared = scene.found()
     assert isinstance(prepared, RunPrepared)
     experiment = prepared.experiment
-    experiment.assign(HolderMemory(1, OTHER, 1, "learner", "here", 1), 0.0)
-    identity = experiment.identity.memory(experiment.config_json)
-    return Remember(EXPERIMENT, RunMemory(FORMAT, identity, experiment.memory(0.0), 1), experiment.changes(0.0))
+    experiment.assign(LeaseHolder(1, OTHER, 1, "learner", "here", 1), 0.0)
+    identity = experiment.identity.snapshot(experiment.config_json)
+    return Remember(EXPERIMENT, RunSnapshot(FORMAT, identity, experiment.snapshot(0.0), 1), experiment.changes(0.0))
 
 
 def test_a_turn_waits_for_a_quick_disk_so_that_everybody_is_answered_in_it(

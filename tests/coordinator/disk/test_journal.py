@@ -21,7 +21,7 @@ from remuda.coordinator.disk import journal
 from remuda.coordinator.disk.journal import JournalError, RunJournal, is_open, open_or_begin
 from remuda.coordinator.effects import Remember
 from remuda.coordinator.events import Recovered
-from remuda.coordinator.snapshot import DeathsMemory, RunMemory
+from remuda.coordinator.snapshot import DeathsSnapshot, RunSnapshot
 from remuda.tests.buffer.chunks import meta_of
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import Journaled, World
@@ -92,18 +92,18 @@ def test_what_was_written_is_read_by_the_next_one(tmp_path: Path, remembered: li
     second.close()
     assert found is not None
     assert found == expected.recovered()
-    assert len(found.memory.experiment.leases.leases) == 4
+    assert len(found.snapshot.experiment.leases.leases) == 4
 
 
 def test_deaths_of_workers_are_read_by_the_next_one(tmp_path: Path, remembered: list[Remember]) -> None:
     """They were not written: a run whose environment aborts began to count anew with each start of the coordinator."""
-    memory = remembered[-1].memory
-    deaths = [DeathsMemory("collector", 3, 2.5, [("w1", "signal 6 (SIGABRT)")])]
+    snapshot = remembered[-1].snapshot
+    deaths = [DeathsSnapshot("collector", 3, 2.5, [("w1", "signal 6 (SIGABRT)")])]
     with closing(RunJournal(tmp_path / "journal.sqlite")) as book:
-        book.write(Remember("x", replace(memory, experiment=replace(memory.experiment, deaths=deaths))))
+        book.write(Remember("x", replace(snapshot, experiment=replace(snapshot.experiment, deaths=deaths))))
     found = read(tmp_path / "journal.sqlite")
     assert found is not None
-    assert found.memory.experiment.deaths == deaths
+    assert found.snapshot.experiment.deaths == deaths
 
 
 def test_a_journal_from_before_deaths_were_written_is_read(tmp_path: Path, remembered: list[Remember]) -> None:
@@ -114,15 +114,15 @@ def test_a_journal_from_before_deaths_were_written_is_read(tmp_path: Path, remem
         db.commit()
     found = read(tmp_path / "journal.sqlite")
     assert found is not None
-    assert found.memory.experiment.deaths == []
+    assert found.snapshot.experiment.deaths == []
 
 
 def test_priorities_and_gone_chunks(tmp_path: Path, remembered: list[Remember]) -> None:
-    memory = remembered[-1].memory
+    snapshot = remembered[-1].snapshot
     book = RunJournal(tmp_path / "journal.sqlite")
     known = Prioritized(10, np.array([0.5, np.nan, 2.0], np.float32))
-    book.write(Remember("x", memory, added=chunks(0, 10, 20), priorities=known))
-    book.write(Remember("x", memory, added=chunks(30), gone=(0, 20)))
+    book.write(Remember("x", snapshot, added=chunks(0, 10, 20), priorities=known))
+    book.write(Remember("x", snapshot, added=chunks(30), gone=(0, 20)))
     found = book.read()
     book.close()
     assert found is not None
@@ -155,10 +155,10 @@ import msgspec
 from remuda.coordinator.effects import Remember
 from remuda.coordinator.events import Recovered
 from remuda.coordinator.disk.journal import RunJournal
-from remuda.coordinator.snapshot import DeathsMemory, RunMemory
+from remuda.coordinator.snapshot import DeathsSnapshot, RunSnapshot
 from remuda.tests.buffer.chunks import meta_of
 from remuda.wire.messages import IndexedChunk
-memory = msgspec.msgpack.decode(Path(sys.argv[2]).read_bytes(), type=RunMemory)
+memory = msgspec.msgpack.decode(Path(sys.argv[2]).read_bytes(), type=RunSnapshot)
 book = RunJournal(Path(sys.argv[1]))
 row = 0
 while True:
@@ -170,14 +170,14 @@ while True:
 
 @pytest.mark.processes
 def test_what_was_acknowledged_survives_sigkill(tmp_path: Path, remembered: list[Remember]) -> None:
-    memory = tmp_path / "memory"
-    memory.write_bytes(msgspec.msgpack.encode(remembered[-1].memory))
+    snapshot = tmp_path / "memory"
+    snapshot.write_bytes(msgspec.msgpack.encode(remembered[-1].snapshot))
     path = tmp_path / "journal.sqlite"
     typing = Path(__file__).parents[3] / ".typing"
     acknowledged = -10
     for kill_after in (3, 40, 200):
         with subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(path), str(memory)],
+            [sys.executable, "-c", WRITER, str(path), str(snapshot)],
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONPATH": str(typing)},
@@ -198,7 +198,7 @@ def test_what_was_acknowledged_survives_sigkill(tmp_path: Path, remembered: list
 def test_damage_is_said_and_never_read_as_truth(tmp_path: Path, remembered: list[Remember], damage: str) -> None:
     path = tmp_path / "journal.sqlite"
     book = RunJournal(path)
-    book.write(Remember("x", remembered[-1].memory, added=chunks(*range(0, 2_000, 10))))
+    book.write(Remember("x", remembered[-1].snapshot, added=chunks(*range(0, 2_000, 10))))
     book.close()
     content = bytearray(path.read_bytes())
     if damage == "half the file":
@@ -210,8 +210,8 @@ def test_damage_is_said_and_never_read_as_truth(tmp_path: Path, remembered: list
         path.write_bytes(b"# nothing like it\n" * 300)
     else:
         database = sqlite3.connect(path)
-        memory: list[object] = msgspec.msgpack.decode(msgspec.msgpack.encode(remembered[-1].memory))
-        database.execute("update memory set body = ?", (msgspec.msgpack.encode([99, *memory[1:]]),))
+        snapshot: list[object] = msgspec.msgpack.decode(msgspec.msgpack.encode(remembered[-1].snapshot))
+        database.execute("update memory set body = ?", (msgspec.msgpack.encode([99, *snapshot[1:]]),))
         database.commit()
         database.close()
     with pytest.raises(JournalError):
@@ -225,7 +225,7 @@ def test_a_run_that_is_resumed_begins_another_journal_where_the_old_one_is_damag
     path = tmp_path / "journal.sqlite"
     first, found, damage = open_or_begin(path)
     assert (found, damage) == (None, None)
-    first.write(Remember("x", remembered[-1].memory, added=chunks(0, 10)))
+    first.write(Remember("x", remembered[-1].snapshot, added=chunks(0, 10)))
     first.close()
     second, found, damage = open_or_begin(path)
     second.close()
@@ -250,7 +250,7 @@ def test_what_is_not_damaged_is_not_put_aside(
     monkeypatch.setattr(journal, "BUSY_S", 0.05)
     path = tmp_path / "journal.sqlite"
     book = RunJournal(path)
-    book.write(Remember("x", replace(remembered[-1].memory, format=99)))
+    book.write(Remember("x", replace(remembered[-1].snapshot, format=99)))
     with pytest.raises(JournalError, match="locked"):
         open_or_begin(path)
     book.close()
@@ -261,9 +261,9 @@ def test_what_is_not_damaged_is_not_put_aside(
 
 def test_the_memory_of_every_turn_is_small(remembered: list[Remember]) -> None:
     """Besides the rows that have changed."""
-    assert max(len(msgspec.msgpack.encode(turn.memory)) for turn in remembered) < 8_000
-    roundtrip = msgspec.msgpack.decode(msgspec.msgpack.encode(remembered[-1].memory), type=RunMemory)
-    assert roundtrip == remembered[-1].memory
+    assert max(len(msgspec.msgpack.encode(turn.snapshot)) for turn in remembered) < 8_000
+    roundtrip = msgspec.msgpack.decode(msgspec.msgpack.encode(remembered[-1].snapshot), type=RunSnapshot)
+    assert roundtrip == remembered[-1].snapshot
 
 
 def test_a_turn_writes_what_changed_however_many_collectors_there_are(
@@ -325,7 +325,7 @@ def test_what_was_given_out_to_be_written_is_never_changed_later(remembered: lis
 
 def encoded(turn: Remember) -> bytes:
     known = None if turn.priorities is None else turn.priorities.priorities.tobytes()
-    return msgspec.msgpack.encode([turn.memory, turn.changes, turn.added, turn.gone, turn.episodes, known])
+    return msgspec.msgpack.encode([turn.snapshot, turn.changes, turn.added, turn.gone, turn.episodes, known])
 
 
 def test_another_thread_may_write_it_and_read_it(tmp_path: Path, remembered: list[Remember]) -> None:
@@ -335,7 +335,7 @@ def test_another_thread_may_write_it_and_read_it(tmp_path: Path, remembered: lis
         found = book.read()
         assert other.submit(book.read).result(60) == found
     assert found is not None
-    assert found.memory.identity == remembered[-1].memory.identity
+    assert found.snapshot.identity == remembered[-1].snapshot.identity
 
 
 def test_a_part_that_a_disk_refused_is_written_the_next_time(tmp_path: Path, remembered: list[Remember]) -> None:
@@ -349,7 +349,7 @@ def test_a_part_that_a_disk_refused_is_written_the_next_time(tmp_path: Path, rem
         book.write(remembered[-1])
         found = book.read()
     assert found is not None
-    assert found.memory.experiment.supply.policy == remembered[-1].memory.experiment.supply.policy
+    assert found.snapshot.experiment.supply.policy == remembered[-1].snapshot.experiment.supply.policy
 
 
 HOLDER = """

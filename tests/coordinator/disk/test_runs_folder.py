@@ -23,7 +23,7 @@ from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.coordinator.experiment.identity import Identity
 from remuda.coordinator.journaling import recovered_run
-from remuda.coordinator.snapshot import FORMAT, Changes, HolderMemory, LeaseMemory, ResultMemory, Rows, RunMemory
+from remuda.coordinator.snapshot import FORMAT, Changes, LeaseHolder, LeaseSnapshot, ResultSnapshot, Rows, RunSnapshot
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.training_reports import BufferSampleReport
 from remuda.storage.checkpoint_index import CheckpointIndex
@@ -46,8 +46,8 @@ def submitted(folders: RunFolders, experiment: str, name: str, on_exists: OnExis
     prepared = folders.prepare(PrepareRun(Asked(b"client", 7), experiment, submit))
     assert isinstance(prepared, PreparedRun)
     identity = Identity(experiment, name, prepared.run_dir, prepared.policy_file, 0, 0)
-    memory = Experiment(identity, config, 0.0).memory(0.0)
-    return Remember(experiment, RunMemory(FORMAT, identity.memory(submit.config_json), memory, leases=7))
+    snapshot = Experiment(identity, config, 0.0).snapshot(0.0)
+    return Remember(experiment, RunSnapshot(FORMAT, identity.snapshot(submit.config_json), snapshot, leases=7))
 
 
 def save(run: RunFolder) -> None:
@@ -58,11 +58,11 @@ def save(run: RunFolder) -> None:
 
 
 def in_state(turn: Remember, state: ExperimentState) -> Remember:
-    turn = altered(turn, memory=replace(turn.memory, experiment=replace(turn.memory.experiment, state=state)))
+    turn = altered(turn, snapshot=replace(turn.snapshot, experiment=replace(turn.snapshot.experiment, state=state)))
     if state not in OVER:
         return turn
-    experiment = recovered_run(BareRun(turn.memory, (), None), 0.0).experiment
-    return altered(turn, last=FinishedRun(experiment.identity, experiment.status(0.0)).memory())
+    experiment = recovered_run(BareRun(turn.snapshot, (), None), 0.0).experiment
+    return altered(turn, last=FinishedRun(experiment.identity, experiment.status(0.0)).snapshot())
 
 
 def recover(runs: Path) -> list[TakenUp]:
@@ -93,7 +93,7 @@ def test_runs_are_found_again_in_order_with_their_journals(tmp_path: Path) -> No
     folders.close()
     herd.close()
     for _ in range(2):  # looking changes nothing
-        assert [run.memory for run in recover(tmp_path)] == [turn.memory for turn in turns]
+        assert [run.snapshot for run in recover(tmp_path)] == [turn.snapshot for turn in turns]
 
 
 def drawn(train_iter: int) -> BufferSampleReport:
@@ -119,11 +119,11 @@ def test_curves_are_rewound_for_a_learner_that_begins_though_the_coordinator_die
     newest points are its own."""
     herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
     turn = in_state(submitted(folders, FIRST, "one"), "running")
-    known = turn.memory.experiment
-    holder = HolderMemory(7, WORKER, 1, "learner", "here", 1)
-    leases = replace(known.leases, leases=[LeaseMemory(holder, 0, 1, ready, draining=False, over=False)])
+    known = turn.snapshot.experiment
+    holder = LeaseHolder(7, WORKER, 1, "learner", "here", 1)
+    leases = replace(known.leases, leases=[LeaseSnapshot(holder, 0, 1, ready, draining=False, over=False)])
     known = replace(known, leases=leases, supply=replace(known.supply, train_iter=500))
-    turn = altered(turn, memory=replace(turn.memory, experiment=known))
+    turn = altered(turn, snapshot=replace(turn.snapshot, experiment=known))
     herd.note(turn)
     journal(folders, altered(turn, changes=Changes(lease=Rows(tuple(leases.leases)), whole=True)))
     for train_iter in (400, 500, 600, 900):
@@ -131,7 +131,7 @@ def test_curves_are_rewound_for_a_learner_that_begins_though_the_coordinator_die
     folders.close()
     herd.close()
     [taken_up] = recover(tmp_path)
-    assert taken_up.memory.experiment.leases.leases == leases.leases
+    assert taken_up.snapshot.experiment.leases.leases == leases.leases
     steps = [step for step, _ in curves(RunFolder(tmp_path / "one").buffer_tb)["buffer_iter/use_avg"]]
     assert steps == ([400, 500, 600, 900] if ready else [400, 500])
 
@@ -236,7 +236,7 @@ def test_a_folder_that_was_resumed_is_taken_up_once(tmp_path: Path, capsys: pyte
     journal(folders, second)
     folders.close()
     herd.close()
-    assert [run.memory.identity.id for run in recover(tmp_path)] == [OTHER, SECOND]
+    assert [run.snapshot.identity.id for run in recover(tmp_path)] == [OTHER, SECOND]
     assert capsys.readouterr().err == ""
     herd = RunsFolder(tmp_path)
     herd.note(in_state(second, "finished"))
@@ -254,7 +254,7 @@ def test_one_damaged_run_does_not_keep_the_others_away(tmp_path: Path, capsys: p
     folders.close()
     herd.close()
     (tmp_path / "one" / "journal.sqlite").write_bytes(b"no database at all" * 100)
-    assert [run.memory.identity.name for run in recover(tmp_path)] == ["two"]
+    assert [run.snapshot.identity.name for run in recover(tmp_path)] == ["two"]
     assert "one cannot be taken up: " in capsys.readouterr().err
 
 
@@ -268,15 +268,15 @@ def test_what_was_journaled_in_the_last_moment_is_shown_once(tmp_path: Path) -> 
     save(run)
     record = CheckpointIndex(run.ckpt).last
     assert record is not None
-    experiment = turn.memory.experiment
+    experiment = turn.snapshot.experiment
     judging = experiment.judging
-    commander = replace(judging.commander, last=ResultMemory(record, [3.0, 5.0], [3, 5], 0.5), last_record=record)
-    memory = replace(
+    commander = replace(judging.commander, last=ResultSnapshot(record, [3.0, 5.0], [3, 5], 0.5), last_record=record)
+    snapshot = replace(
         experiment,
         judging=replace(judging, commander=commander),
         progress=replace(experiment.progress, epoch=1, given=[row]),
     )
-    turn = in_state(altered(turn, memory=replace(turn.memory, experiment=memory)), "running")
+    turn = in_state(altered(turn, snapshot=replace(turn.snapshot, experiment=snapshot)), "running")
     herd.note(turn)
     journal(folders, turn)
     folders.close()  # killed: neither row nor point was written
@@ -302,11 +302,11 @@ def test_the_checkpoint_that_an_interrupted_run_ends_with_is_listed_and_linked_a
     save(run)
     run.checkpoint(5).touch()
     record = CheckpointRecord(5, 9, 1.0, None, "iteration_5.pth.tar", "0" * 64, "2026-01-01T00:00:00+00:00")
-    experiment = turn.memory.experiment
+    experiment = turn.snapshot.experiment
     judging = experiment.judging
     commander = replace(judging.commander, last_record=record, end=("stopped", "asked to"), final_saved=True)
-    memory = replace(experiment, state="stopping", judging=replace(judging, commander=commander))
-    turn = altered(turn, memory=replace(turn.memory, experiment=memory))
+    snapshot = replace(experiment, state="stopping", judging=replace(judging, commander=commander))
+    turn = altered(turn, snapshot=replace(turn.snapshot, experiment=snapshot))
     herd.note(turn)
     journal(folders, turn)
     folders.close()
@@ -328,15 +328,15 @@ def test_where_training_episodes_judge_no_evaluation_is_shown_that_there_never_w
     save(run)
     record = CheckpointIndex(run.ckpt).last
     assert record is not None
-    experiment, config = turn.memory.experiment, small_config()
-    commander = replace(experiment.judging.commander, last=ResultMemory(record, [3.0], [3], 0.0), last_record=record)
+    experiment, config = turn.snapshot.experiment, small_config()
+    commander = replace(experiment.judging.commander, last=ResultSnapshot(record, [3.0], [3], 0.0), last_record=record)
     config = config.model_copy(update={"evaluator": config.evaluator.model_copy(update={"episodes": 0})})
-    memory = replace(
-        turn.memory,
-        identity=replace(turn.memory.identity, config_json=config.model_dump_json()),
+    snapshot = replace(
+        turn.snapshot,
+        identity=replace(turn.snapshot.identity, config_json=config.model_dump_json()),
         experiment=replace(experiment, judging=replace(experiment.judging, commander=commander)),
     )
-    turn = in_state(altered(turn, memory=memory), "running")
+    turn = in_state(altered(turn, snapshot=snapshot), "running")
     herd.note(turn)
     journal(folders, turn)
     folders.close()

@@ -85,7 +85,7 @@ def test_it_comes_back_over_a_restart() -> None:
     leases, after = Leases(), Deaths()
     for _ in range(FAILURES_IN_A_ROW - 1):
         leases.live(1.0)
-    after.restore(leases.deaths.memory(leases.now_s), 0.0)
+    after.restore(leases.deaths.snapshot(leases.now_s), 0.0)
     after.begun(77)
     after.died(77, "collector", "w", ABORTED, 1.0)
     assert after.hopeless(1.0) is not None

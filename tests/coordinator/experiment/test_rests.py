@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.coordinator.experiment.failures import FAILURES_IN_A_ROW, LEAST_S, LONGEST_REST_S, Failures
-from remuda.coordinator.snapshot import FailuresMemory
+from remuda.coordinator.snapshot import FailuresSnapshot
 
 A, B = "a", "b"
 
@@ -82,9 +82,9 @@ def test_over_a_restart_everything_stays_as_it_was(
     one, now_s = Failures(), 50.0
     for event in before:
         now_s = happen(one, event, now_s)
-    memory = msgspec.msgpack.decode(msgspec.msgpack.encode(one.memory(now_s)), type=FailuresMemory)
+    snapshot = msgspec.msgpack.decode(msgspec.msgpack.encode(one.snapshot(now_s)), type=FailuresSnapshot)
     two, shift_s = Failures(), down_s
-    two.restore(memory, one.in_a_row, now_s + shift_s)
+    two.restore(snapshot, one.in_a_row, now_s + shift_s)
     for event in after:
         later_s = happen(one, event, now_s)
         happen(two, event, now_s + shift_s)
@@ -111,6 +111,6 @@ def happen(failures: Failures, event: tuple[str, str, float], now_s: float) -> f
 
 def test_an_older_journal_knows_of_no_rests() -> None:
     failures = Failures()
-    failures.restore(FailuresMemory(), 3, 10.0)
+    failures.restore(FailuresSnapshot(), 3, 10.0)
     assert failures.in_a_row == 3
     assert failures.resting(10.0) == frozenset()

@@ -138,7 +138,7 @@ def test_batches_are_counted_from_the_begin_of_the_run_over_a_restart() -> None:
     held.accept(meta_of(0, 50), LEASE)
     size = held.plan.rows_per_update
     held.sample(150, size, train_iter=3)
-    again.restore(held.memory(), [], 5.0)
+    again.restore(held.snapshot(), [], 5.0)
     opened(again).accept(meta_of(1, 50), LEASE)
     again.sample(60, size, train_iter=4)
     (report,) = again.reports(Counters(train_iter=4), 6.0)
@@ -172,7 +172,7 @@ def test_a_smaller_buffer_lets_go_of_files_for_which_it_has_no_room(less: dict[s
     chunks, _ = held.news()
     buffer = {"capacity": 100, "min_rows": 40, **less}
     smaller = ReplayAccounting(small_config(collector={"count": 1}, buffer=buffer), 0.0, journaled=True, collectors=1)
-    deletable = smaller.resume(held.memory(), chunks, 5.0)
+    deletable = smaller.resume(held.snapshot(), chunks, 5.0)
     assert deletable == tuple(meta.file for meta in metas[:3])
     assert smaller.news() == ((), (0, ROWS, 2 * ROWS))
     assert smaller.live_files() == {meta.file for meta in metas[3:]}

@@ -122,7 +122,7 @@ def test_what_lies_in_the_data_folder_is_never_counted_twice_and_not_missed_whil
             ledger.forget(each)
             known.remove(each)
     restarted = Ledger()
-    restarted.restore(replace(ledger.memory(), counted=[*ledger.rows_of_leases()]))
+    restarted.restore(replace(ledger.snapshot(), counted=[*ledger.rows_of_leases()]))
     for chunks in written.values():
         for chunk in chunks:
             lacks = restarted.lacks(ChunkId(WORKERS[0], 1, chunk))

@@ -16,8 +16,6 @@ from remuda.cli.options import LimitOption, Profile, ResolvedRun, RunOptions, wi
 from remuda.cli.resuming import tell_changes
 
 if TYPE_CHECKING:
-    from remuda.config.schema import ExperimentConfig
-    from remuda.environments.spaces import Space
     from remuda.wire.messages import ExperimentStatus
 
 Collectors = Annotated[int | None, typer.Option(metavar="N", min=1, help="Short for --set collector.count=N.")]
@@ -55,95 +53,28 @@ def launch(
 
 def _check(resolved: ResolvedRun) -> None:
     """What can be wrong with the input is found before anything is started or written."""
-    from remuda.storage.existing_folder import check
+    from remuda.client.checking import UnusableError, check_launch
 
-    check(resolved.run_dir, resolved.on_exists, mode="parallel")
-    _check_devices(resolved)
-    check_input(resolved)
+    try:
+        check_launch(resolved.loaded, resolved.run_dir, resolved.on_exists)
+    except UnusableError as error:
+        raise InputError(str(error)) from error
     tell_changes(resolved)
 
 
-def _check_devices(resolved: ResolvedRun) -> None:
-    """All workers will run on this machine. Raises InputError for a device that it lacks."""
-    config = resolved.loaded.config
-    devices = {"learner.device": config.learner.device, "collector.device": config.collector.device}
-    others = {setting: device for setting, device in devices.items() if device != "cpu"}
-    if not others:
-        return  # the import of torch takes over a second
-    from remuda.policy.tensors import DeviceError, usable
-
-    try:
-        for setting, device in others.items():
-            usable(device, setting=setting)
-    except DeviceError as error:
-        raise InputError(str(error)) from error
-
-
 def check_input(resolved: ResolvedRun) -> None:
-    """Build the environment once and see that the algorithm can act in it, with the weights that the run is to begin
-    with. Raises InputError."""
-    from remuda.environments.check import check_environment
-    from remuda.environments.errors import EnvironmentBuildError
-    from remuda.policy.algorithms import make_policy
-    from remuda.policy.spaces import ActionSpec, ObservationSpec, UnsupportedSpaceError
-
-    config, path = resolved.loaded.config, resolved.loaded.path
-    try:
-        observation, action = check_environment(config)
-        make_policy(config, ObservationSpec.of(observation), ActionSpec.of(action))
-    except (EnvironmentBuildError, UnsupportedSpaceError) as error:
-        raise InputError(f"{path}: {error}") from error
-    if resolved.on_exists == "resume":
-        _check_resumed(resolved, observation, action)
-    if config.learner.initialize_from is not None:
-        _check_weights(Path(config.learner.initialize_from), resolved, observation, action)
-
-
-def _check_resumed(resolved: ResolvedRun, observation: Space, action: Space) -> None:
-    """Where the network may be another one, look whether the newest checkpoint fits it. Raises InputError."""
-    from remuda.config.changes import changed_settings
-
-    config = resolved.loaded.config
-    if not any(line.startswith(("policy.", "env.")) for line in changed_settings(resolved.run_dir, config)):
-        return  # the import of torch takes over a second
-    from remuda.learner.start import continue_from, new_algorithm
-    from remuda.policy.checkpoint_file import CheckpointError
-    from remuda.policy.loading import find_checkpoint
-    from remuda.storage.checkpoint_index import CheckpointIndexError
+    """See that the environment can be built and the algorithm can act in it. Raises InputError."""
+    from remuda.client.checking import UnusableError, check_experiment
 
     try:
-        continue_from(
-            find_checkpoint(resolved.run_dir, "last"), new_algorithm(_on_cpu(config), observation, action), config
-        )
-    except (CheckpointError, CheckpointIndexError) as error:
+        check_experiment(resolved.loaded, resolved.run_dir, resolved.on_exists)
+    except UnusableError as error:
         raise InputError(str(error)) from error
-
-
-def _on_cpu(config: ExperimentConfig) -> ExperimentConfig:
-    return config.model_copy(update={"learner": config.learner.model_copy(update={"device": "cpu"})})
-
-
-def _check_weights(weights: Path, resolved: ResolvedRun, observation: Space, action: Space) -> None:
-    """In a function of its own, as it takes the import of torch: over a second that other runs need not wait."""
-    from remuda.learner.start import new_algorithm, take_weights
-    from remuda.policy.checkpoint_file import CheckpointError
-
-    config = resolved.loaded.config
-    if resolved.on_exists != "resume":
-        try:
-            take_weights(weights, new_algorithm(_on_cpu(config), observation, action))
-        except CheckpointError as error:
-            raise InputError(f"{resolved.loaded.path}: {error}") from error
-    if resolved.on_exists == "force" and weights.is_relative_to(resolved.run_dir):
-        raise InputError(
-            f"the weights {weights} lie in the folder that --force moves away: copy the file, or choose another run "
-            "folder (--on-exists rename)"
-        )
 
 
 def _run(resolved: ResolvedRun, limits: Sequence[str], profile: Path | None) -> ExperimentStatus:
-    from remuda.cli.progress import open_view
     from remuda.client import running
+    from remuda.client.progress import open_view
     from remuda.deploy.launcher import LaunchError
     from remuda.wire import conversation
 
@@ -168,7 +99,7 @@ def _run(resolved: ResolvedRun, limits: Sequence[str], profile: Path | None) -> 
 
 def _tell(status: ExperimentStatus, config: Path) -> None:
     """How it ended and what to type next."""
-    from remuda.cli.progress import ending
+    from remuda.client.progress import ending
 
     shown = Path(status.run_dir)
     if shown.is_relative_to(Path.cwd()):

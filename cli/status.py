@@ -79,7 +79,7 @@ def picture(status: Status, width: int) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from remuda.cli.progress import duration
+    from remuda.client.progress import duration
 
     known = status.coordinator
     head = Text(f"coordinator {known.id[:8]} at {known.address}, pid {known.pid}, up {duration(known.uptime_s)}")
@@ -100,7 +100,7 @@ def _experiments(experiments: list[ExperimentStatus], *, narrow: bool) -> Render
     from rich.console import Group
     from rich.text import Text
 
-    from remuda.cli.progress import duration, number
+    from remuda.client.progress import duration, number
     from remuda.logbook.lines import one_line
 
     if not experiments:

@@ -78,7 +78,7 @@ def shutdown(runs_dir: RunsDir = DEFAULT_RUNS_DIR, connection_file: ConnectionPa
 
 
 def _follow(client: Client, experiment: str, budget: StopConfig) -> None:
-    from remuda.cli.progress import open_view
+    from remuda.client.progress import open_view
 
     view = open_view(budget)
     try:
@@ -93,7 +93,7 @@ def _follow(client: Client, experiment: str, budget: StopConfig) -> None:
 
 
 def _tell(status: ExperimentStatus) -> None:
-    from remuda.cli.progress import ending
+    from remuda.client.progress import ending
 
     text = ending(status)
     if status.state == "failed":

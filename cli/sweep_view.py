@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from remuda.cli.progress import duration, number
+from remuda.client.progress import duration, number
 from remuda.sweeping.record import RunRecord
 
 PLAIN_INTERVAL_S = 30.0

@@ -63,8 +63,8 @@ def _run(asked: ResolvedRun, lifeline: int | None) -> tuple[RunResult, Experimen
 
     with lasting():
         import_module("remuda.runner.serial")  # which `running.train` is going to import
-        from remuda.cli.progress import open_view
         from remuda.client import running
+        from remuda.client.progress import open_view
         from remuda.coordinator.disk.journal import JournalError
         from remuda.environments.errors import EnvironmentBuildError
         from remuda.policy.checkpoint_file import CheckpointError

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 from pydantic import JsonValue, ValidationError
 
@@ -22,12 +22,15 @@ from remuda.config.secrets import masks_in
 from remuda.config.suggest import all_keys
 from remuda.config.yaml_source import read_yaml
 
-__all__ = ["ConfigError", "LoadedConfig", "Origin", "load_config"]
+__all__ = ["ConfigError", "LoadedConfig", "Origin", "load_config", "load_settings"]
 
 Origin = Literal["file", "command line", "default"]
 
 EXP_NAME = "exp_name"
 """Key of a run folder's config.json, no setting: what Spinning Up's tools call `name`, written there beside it."""
+
+SETTINGS = "config"
+"""What settings that are in no file are called in messages."""
 
 _READERS: dict[str, Callable[[str], Document]] = {
     ".yaml": read_yaml,
@@ -43,6 +46,7 @@ class LoadedConfig:
 
     config: ExperimentConfig
     path: Path
+    """Of settings that are in no file: SETTINGS in the folder that they are meant from."""
     provenance: Mapping[str, Origin]
 
 
@@ -55,16 +59,46 @@ def load_config(
     becomes the file's absolute folder unless the file names one. A copy in which secrets are masked cannot be run, and
     is refused unless `masks` may stand in it. Raises ConfigError with every problem of the file.
     """
-    path = shown = Path(path)
-    document = read_document(path)
+    shown = Path(path)
+    document = read_document(shown)
     given = [one if isinstance(one, Override) else parse_override(one) for one in overrides]
     if seed is not None:
         given.append(Override(("seed",), seed, f"--seed {seed}"))
+    return _judged(document, given, path=shown.parent.resolve() / shown.name, shown=shown, masks=masks)
+
+
+def load_settings(
+    settings: ExperimentConfig | Mapping[str, object], *, overrides: Sequence[Override] = (), folder: Path
+) -> LoadedConfig:
+    """Take settings as a program holds them: a config, or a mapping that is to become one.
+
+    `overrides` beat them. `folder` is where relative paths in them begin, and `source_dir` unless they name one. Raises
+    ConfigError with every problem.
+    """
+    if isinstance(settings, ExperimentConfig):
+        values: dict[str, object] = settings.model_dump(mode="json")
+    else:
+        values = {str(key): value for key, value in settings.items()}
+    if "name" in values:
+        values.pop(EXP_NAME, None)
+    document = Document(cast("dict[str, JsonValue]", values), {})  # the schema looks at what they are
+    loaded = _judged(document, overrides, path=folder.resolve() / SETTINGS, shown=Path(SETTINGS))
+    program: list[Override] = []
+    if not isinstance(settings, ExperimentConfig):  # which does not tell what was set
+        program = [Override((key,), value, SETTINGS) for key, value in document.values.items()]
+    origins = _provenance(loaded.config, document, [*program, *overrides])
+    no_file: Origin = "command line" if values.get("source_dir") else "default"
+    return replace(loaded, provenance={**origins, "source_dir": no_file})
+
+
+def _judged(
+    document: Document, given: Sequence[Override], *, path: Path, shown: Path, masks: bool = False
+) -> LoadedConfig:
+    """The config that a document and what beats it make together. `path` is absolute, `shown` is for messages."""
     values = apply_overrides(document.values, given)
     if not masks and (hidden := masks_in(values)):
         advice = "is masked in this copy: take config.json, or give it by --set"
         raise ConfigError([f"{shown}: {key}: {advice}" for key in hidden])
-    path = path.parent.resolve() / path.name
     if isinstance(stored := values.get("source_dir") or "", str):
         values = values | {"source_dir": str(path.parent / stored)}
     values = _with_absolute_weights(values, path.parent, given)

@@ -29,7 +29,7 @@ LAYERS = (
     {"collector", "evaluator", "learner", "coordinator"},
     {"deploy", "runner"},
     {"client"},
-    {"sweeping"},
+    {"api", "sweeping"},
     {"cli"},
 )
 """From the ground up. A package imports itself and the layers below it; those of the ground may also import each other
@@ -43,6 +43,7 @@ MAY_PICKLE = {"storage/env_files.py"}
 """vars.pkl of the run folder, which is written for people, and read only where a user says --trust-code."""
 
 WITHOUT_TORCH = [
+    "remuda.api.runs",
     "remuda.cli.app",
     "remuda.client.running",
     "remuda.coordinator.service",
@@ -79,8 +80,8 @@ def arrows(module: ast.Module, package: str) -> Iterator[tuple[int, str]]:
     """Line and target of each import of another package of ours."""
     for line, name in imported(module):
         parts = name.split(".")
-        if parts[0] == "remuda" and len(parts) > 1 and parts[1] != package:
-            yield line, parts[1]
+        if parts[0] == "remuda" and parts[1:2] != [package]:
+            yield line, parts[1] if len(parts) > 1 else "remuda"
 
 
 def allowed(source: str, target: str) -> bool:
@@ -141,6 +142,8 @@ def test_a_client_of_a_coordinator_knows_nothing_of_it_but_messages() -> None:
         ("collector", "learner", False),
         ("client", "runner", True),
         ("runner", "client", False),
+        ("api", "client", True),
+        ("client", "api", False),
         ("sweeping", "client", True),
         ("policy", "buffer", False),
         ("policy", "environments", True),
@@ -159,8 +162,9 @@ def test_the_rule_itself(source: str, target: str, may: bool) -> None:
 def test_the_reader_of_imports_sees_every_kind() -> None:
     code = (
         "import remuda.a\nfrom remuda.b.c import d\nfrom remuda import e\ndef f():\n    import remuda.g as h\nimport os"
+        "\nimport remuda"
     )
-    assert list(arrows(ast.parse(code), "b")) == [(1, "a"), (3, "e"), (5, "g")]
+    assert sorted(arrows(ast.parse(code), "b")) == [(1, "a"), (3, "e"), (5, "g"), (7, "remuda")]
 
 
 @cache
@@ -170,12 +174,14 @@ def pyproject() -> dict[str, Any]:
 
 def test_listed_packages_are_the_folders() -> None:
     folders = {relative(path.parent) for package in LAYER_OF for path in (ROOT / package).rglob("__init__.py")}
-    listed: list[str] = pyproject()["tool"]["setuptools"]["packages"]
+    root, *listed = pyproject()["tool"]["setuptools"]["packages"]
+    assert root == "remuda"
     assert listed == sorted(listed)
     assert {name.removeprefix("remuda.").replace(".", "/") for name in listed} == folders
     others = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"benchmarks", "tests"}
     assert others <= set(LAYER_OF), "a new package needs a layer"
-    assert not (ROOT / "__init__.py").exists(), "the root is a namespace, whatever the clone is called"
+    at_root = {path.name for path in ROOT.glob("*.py")}
+    assert at_root == {"__init__.py", "setup.py"}, "a module at the root would be installed as one of remuda"
 
 
 def test_every_checker_looks_at_every_package() -> None:
@@ -187,7 +193,7 @@ def test_every_checker_looks_at_every_package() -> None:
 
 
 def test_every_package_is_typed_for_its_users() -> None:
-    missing = [name for name in sorted(LAYER_OF) if not (ROOT / name / "py.typed").is_file()]
+    missing = [name for name in sorted({*LAYER_OF, "."}) if not (ROOT / name / "py.typed").is_file()]
     assert missing == []
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from remuda.cli.errors import RunFailedError
 from remuda.cli.launch import _tell  # pyright: ignore[reportPrivateUsage]  # what a whole run prints, without running it
-from remuda.tests.cli.statuses import status
 from remuda.tests.cli.terminal import Terminal
+from remuda.tests.client.statuses import status
 from remuda.tests.imports import imported_by
 
 GOOD = "name: mine\nenv: {id: CartPole-v1}\nstop: {max_env_steps: 1000}\n"

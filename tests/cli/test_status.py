@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from remuda.cli.status import picture
-from remuda.tests.cli.statuses import status
+from remuda.tests.client.statuses import status
 from remuda.wire.messages import CoordinatorStatus, ExperimentStatus, Status, WorkerStatus
 
 COORDINATOR = CoordinatorStatus("cccccccc-0000-4000-8000-000000000001", "tcp://127.0.0.1:5555", 7, 63.0, 1)

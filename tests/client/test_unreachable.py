@@ -8,7 +8,7 @@ import pytest
 
 from remuda.client import Client
 from remuda.client import client as client_module
-from remuda.tests.cli.statuses import status
+from remuda.tests.client.statuses import status
 from remuda.tests.worker.fake_coordinator import UUID, FakeCoordinator
 from remuda.wire import connection_file
 from remuda.wire.connection_file import ConnectionFileError

@@ -1,11 +1,13 @@
-"""Progress of a run, for people: a live view on a terminal, a plain line now and then elsewhere."""
+"""Progress of a run, for people: a live view on a terminal or in a notebook, a plain line now and then elsewhere."""
 
 from __future__ import annotations
 
+import io
 import math
 import sys
 from dataclasses import dataclass
-from typing import IO, Protocol
+from importlib import import_module
+from typing import IO, Protocol, cast
 
 from rich.console import Console
 from rich.live import Live
@@ -21,6 +23,9 @@ PLAIN_INTERVAL_S = 10.0
 """A log file is not to be flooded."""
 PLAIN_NEWS_INTERVAL_S = 2.0
 """Evaluations may come many times a second."""
+NOTEBOOK_INTERVAL_S = 0.5
+"""Each picture is a message to the browser."""
+NOTEBOOK_COLUMNS = 100
 
 
 @dataclass(frozen=True)
@@ -130,36 +135,95 @@ class LiveView:
 
     def update(self, status: ExperimentStatus, now_s: float) -> None:
         """Redraw."""
-        self._live.update(self.picture(status))
-
-    def picture(self, status: ExperimentStatus) -> Table:
-        """The table as it stands."""
-        expected = outlook(status, self._stop)
-        goal = "" if self._stop.stop_value is None else f"   stop at {self._stop.stop_value:g}"
-        table = Table.grid(padding=(0, 2))
-        table.add_column(style="bold cyan", no_wrap=True)
-        table.add_column(no_wrap=True)
-        table.add_row(Text(one_line(status.name)), Text(one_line(f"{status.state}   {status.run_dir}")))
-        table.add_row("env_step", f"{status.env_step:>9,}   {status.env_steps_per_s:>8,.0f}/s")
-        table.add_row("train_iter", f"{status.train_iter:>9,}   {status.train_iters_per_s:>8,.0f}/s")
-        table.add_row(
-            "episode", f"{status.episode:>9,}   policy version {status.policy_version} (lag {status.policy_lag})"
-        )
-        table.add_row("return", f"last {number(status.last_return)}   best {number(status.best_return)}{goal}")
-        table.add_row("time", f"{duration(status.wall_s)} gone, at most {duration(expected.left_s)} left")
-        if status.waiting_for is not None:
-            table.add_row("", Text(one_line(status.waiting_for)))
-        table.add_row("budget", ProgressBar(total=1.0, completed=expected.done, width=40))
-        return table
+        self._live.update(picture(status, self._stop))
 
     def close(self) -> None:
         """Keep the last picture on the screen."""
         self._live.stop()
 
 
+class Displayed(Protocol):
+    """What a notebook's cell shows; see IPython.display.DisplayHandle."""
+
+    def update(self, obj: object, *, raw: bool) -> None:
+        """Show this instead."""
+        ...
+
+
+class Display(Protocol):
+    """Shows something below a notebook's cell; see IPython.display.display."""
+
+    def __call__(self, obj: object, *, raw: bool, display_id: bool) -> Displayed: ...
+
+
+class NotebookView:
+    """The same table as on a terminal, redrawn in place below a notebook's cell."""
+
+    def __init__(self, stop: StopConfig, display: Display) -> None:
+        self._stop = stop
+        self._display = display
+        self._displayed: Displayed | None = None
+        self._shown_s = -math.inf
+        self._waiting: ExperimentStatus | None = None
+        """What is newer than the picture."""
+
+    def update(self, status: ExperimentStatus, now_s: float) -> None:
+        """Redraw if it is time to."""
+        self._waiting = status
+        if now_s - self._shown_s >= NOTEBOOK_INTERVAL_S:
+            self._shown_s = now_s
+            self._show(status)
+
+    def close(self) -> None:
+        """Leave the last picture."""
+        if self._waiting is not None:
+            self._show(self._waiting)
+
+    def _show(self, status: ExperimentStatus) -> None:
+        console = Console(file=io.StringIO(), width=NOTEBOOK_COLUMNS, color_system=None, force_jupyter=False)
+        with console.capture() as captured:
+            console.print(picture(status, self._stop))
+        shown = {"text/plain": captured.get().rstrip()}
+        if self._displayed is None:
+            self._displayed = self._display(shown, raw=True, display_id=True)
+        else:
+            self._displayed.update(shown, raw=True)
+        self._waiting = None
+
+
+def picture(status: ExperimentStatus, stop: StopConfig) -> Table:
+    """A run as a small table."""
+    expected = outlook(status, stop)
+    goal = "" if stop.stop_value is None else f"   stop at {stop.stop_value:g}"
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold cyan", no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_row(Text(one_line(status.name)), Text(one_line(f"{status.state}   {status.run_dir}")))
+    table.add_row("env_step", f"{status.env_step:>9,}   {status.env_steps_per_s:>8,.0f}/s")
+    table.add_row("train_iter", f"{status.train_iter:>9,}   {status.train_iters_per_s:>8,.0f}/s")
+    table.add_row("episode", f"{status.episode:>9,}   policy version {status.policy_version} (lag {status.policy_lag})")
+    table.add_row("return", f"last {number(status.last_return)}   best {number(status.best_return)}{goal}")
+    table.add_row("time", f"{duration(status.wall_s)} gone, at most {duration(expected.left_s)} left")
+    if status.waiting_for is not None:
+        table.add_row("", Text(one_line(status.waiting_for)))
+    table.add_row("budget", ProgressBar(total=1.0, completed=expected.done, width=40))
+    return table
+
+
 def open_view(stop: StopConfig, output: IO[str] | None = None) -> ProgressView:
-    """A live view where `output` (default: standard error) is a terminal, plain lines elsewhere."""
+    """A live view in a notebook and where `output` (default: standard error) is a terminal, plain lines elsewhere."""
+    if output is None and (display := _notebook_display()) is not None:
+        return NotebookView(stop, display)
     stream = sys.stderr if output is None else output
     if stream.isatty():
         return LiveView(stop, Console(file=stream))
     return PlainView(stop, stream)
+
+
+def _notebook_display() -> Display | None:
+    """How to show something below the cell that runs; None outside of notebooks. IPython is not imported for it."""
+    ipython = sys.modules.get("IPython")
+    shell: object = None if ipython is None else ipython.get_ipython()
+    if getattr(shell, "kernel", None) is None:  # nobody's, or that of a terminal
+        return None
+    return cast(Display, import_module("IPython.display").display)

@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import io
+import sys
+from dataclasses import dataclass, field
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from remuda.cli.progress import LiveView, Outlook, PlainView, duration, ending, number, open_view, outlook, plain_line
+from remuda.client.progress import (
+    Displayed,
+    LiveView,
+    NotebookView,
+    Outlook,
+    PlainView,
+    duration,
+    ending,
+    number,
+    open_view,
+    outlook,
+    picture,
+    plain_line,
+)
 from remuda.config.schema import StopConfig
-from remuda.tests.cli.statuses import status
+from remuda.tests.client.statuses import status
 
 STOP = StopConfig(max_env_steps=10_000, stop_value=475)
 
@@ -87,10 +103,8 @@ WAITS = "waits for 1 learner (0 free)"
 def test_why_a_run_waits_is_told() -> None:
     assert plain_line(status(state="queued", waiting_for=WAITS), STOP).endswith(f"left | {WAITS}")
     console = Console(file=io.StringIO(), width=100, color_system=None, force_terminal=False)
-    view = LiveView(STOP, console)
-    view.close()
     with console.capture() as captured:
-        console.print(view.picture(status(state="queued", waiting_for=WAITS)))
+        console.print(picture(status(state="queued", waiting_for=WAITS), STOP))
     assert captured.get().splitlines()[6].strip() == WAITS
 
 
@@ -115,10 +129,8 @@ def test_plain_lines_come_with_a_new_state_and_else_now_and_then() -> None:
 
 def test_the_live_picture() -> None:
     console = Console(file=io.StringIO(), width=100, color_system=None, force_terminal=False)
-    view = LiveView(STOP, console)
-    view.close()
     with console.capture() as captured:
-        console.print(view.picture(status()))
+        console.print(picture(status(), STOP))
     lines = [line.split() for line in captured.get().splitlines()]
     assert lines[:6] == [
         ["mine", "running", "/runs/mine"],
@@ -141,3 +153,55 @@ def test_a_terminal_gets_the_live_view_and_a_file_gets_lines() -> None:
     assert isinstance(view, LiveView)
     view.update(status(), 0.0)
     view.close()
+
+
+@dataclass
+class Cell:
+    """The output of a notebook's cell: what stands in it after each message to the browser."""
+
+    pictures: list[str] = field(default_factory=list[str])
+    displays: int = 0
+
+    def display(self, obj: object, *, raw: bool, display_id: bool) -> Displayed:
+        assert display_id, "without an id it cannot be redrawn"
+        self.displays += 1
+        self.update(obj, raw=raw)
+        return self
+
+    def update(self, obj: object, *, raw: bool) -> None:
+        assert raw
+        assert isinstance(obj, dict)
+        self.pictures.append(obj["text/plain"])
+
+
+def test_a_notebook_redraws_one_picture_now_and_then_and_keeps_the_last() -> None:
+    cell = Cell()
+    view = NotebookView(STOP, cell.display)
+    view.update(status(), 0.0)
+    assert cell.pictures[0].splitlines()[1].split() == ["env_step", "2,500", "250/s"]
+    view.update(status(env_step=2_600), 0.4)  # too soon
+    assert len(cell.pictures) == 1
+    view.update(status(env_step=2_700), 0.5)
+    view.update(status(env_step=2_800, state="finished"), 0.6)
+    view.close()
+    view.close()
+    steps = [picture.splitlines()[1].split()[1] for picture in cell.pictures]
+    assert (steps, cell.displays) == (["2,500", "2,700", "2,800"], 1)
+    assert "finished" in cell.pictures[-1]
+
+
+def test_a_notebook_is_known_by_its_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """IPython is no dependency; this has the two functions of it that are asked."""
+    cell = Cell()
+    ipython, display = ModuleType("IPython"), ModuleType("IPython.display")
+    ipython.__dict__["get_ipython"] = lambda: SimpleNamespace(kernel=object())
+    display.__dict__["display"] = cell.display
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    view = open_view(STOP)
+    assert isinstance(view, NotebookView)
+    view.update(status(), 0.0)
+    assert "mine" in cell.pictures[0]
+    for shell in (None, SimpleNamespace(), SimpleNamespace(kernel=None)):  # plain Python, and a terminal's IPython
+        ipython.__dict__["get_ipython"] = lambda shell=shell: shell
+        assert not isinstance(open_view(STOP), NotebookView)

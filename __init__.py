@@ -1,0 +1,61 @@
+"""Remuda, a training service for reinforcement learning: what scripts and notebooks need, loaded when first used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from remuda.api.runs import TrainingFailedError, TrainingResult, launch, train
+    from remuda.client.checking import UnusableError
+    from remuda.client.client import Client
+    from remuda.config.errors import ConfigError
+    from remuda.config.schema import ExperimentConfig
+    from remuda.policy.functions import load_policy, load_value
+    from remuda.runner.own_loop import run_context
+
+    __version__: str
+
+__all__ = [
+    "Client",
+    "ConfigError",
+    "ExperimentConfig",
+    "TrainingFailedError",
+    "TrainingResult",
+    "UnusableError",
+    "__version__",
+    "launch",
+    "load_policy",
+    "load_value",
+    "run_context",
+    "train",
+]
+
+if not TYPE_CHECKING:  # type checkers read the names above, and then know which names there are not
+    _MODULES = {
+        "Client": "client.client",
+        "ConfigError": "config.errors",
+        "ExperimentConfig": "config.schema",
+        "TrainingFailedError": "api.runs",
+        "TrainingResult": "api.runs",
+        "UnusableError": "client.checking",
+        "launch": "api.runs",
+        "load_policy": "policy.functions",
+        "load_value": "policy.functions",
+        "run_context": "runner.own_loop",
+        "train": "api.runs",
+    }
+
+    def __getattr__(name: str) -> object:
+        """Import a name of `__all__` when it is first used: torch, numpy and zmq take seconds together."""
+        if name == "__version__":
+            value = import_module("importlib.metadata").version("remuda")
+        elif name in _MODULES:
+            value = getattr(import_module(f"remuda.{_MODULES[name]}"), name)
+        else:
+            raise AttributeError(f"module 'remuda' has no attribute {name!r}")
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -1,0 +1,1 @@
+"""Runs from scripts and notebooks; `import remuda` has the names."""

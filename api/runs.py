@@ -1,0 +1,212 @@
+"""`remuda.train` and `remuda.launch`: from a config in any form to a finished run folder."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, cast
+
+from pydantic import JsonValue
+
+from remuda.client import running
+from remuda.client.checking import check_launch
+from remuda.client.progress import open_view
+from remuda.config.load import LoadedConfig, load_config, load_settings
+from remuda.config.override import Override
+from remuda.config.schema import ExperimentConfig
+from remuda.storage.existing_folder import OnExists
+from remuda.wire.messages import ExperimentStatus
+
+Config = ExperimentConfig | Mapping[str, object] | str | os.PathLike[str]
+"""A config, its settings as nested dicts, or the file that has them."""
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """How a run ended."""
+
+    run_dir: Path
+    """The run folder, absolute."""
+    state: Literal["finished", "stopped"]
+    """`stopped` where Ctrl-C, SIGTERM or a client ended it before a stop condition did."""
+    reason: str
+    """The stop condition: stop_value, max_env_steps, max_train_iters or max_wall_s; or stopped."""
+    env_step: int
+    """Environment steps in all, those before a resume included; so are the other counters."""
+    train_iter: int
+    """Gradient updates."""
+    episode: int
+    """Training episodes that ended."""
+    wall_s: float
+    """Seconds of training."""
+    last_return: float | None
+    """Mean return of the last evaluation; None where there was none."""
+    best_return: float | None
+    """Mean return of the best evaluation, whose checkpoint is `ckpt/ckpt_best.pth.tar`; None where there was none."""
+
+
+class TrainingFailedError(Exception):
+    """The run began and failed, say because its environment did; what was learned until then is in `run_dir`."""
+
+    def __init__(self, reason: str, run_dir: Path, log: Path) -> None:
+        super().__init__(f"the run failed: {reason}\nthe traceback is in {log}")
+        self.reason = reason
+        self.run_dir = run_dir
+
+
+def train(
+    config: Config,
+    *,
+    run_dir: str | os.PathLike[str] | None = None,
+    on_exists: OnExists = "error",
+    progress: bool = True,
+    **overrides: object,
+) -> TrainingResult:
+    """Train in this process until a stop condition of the config is reached; what the command `remuda train` does.
+
+    Ctrl-C (in a notebook: interrupt) saves a checkpoint and returns with the state `stopped`; a second one ends the
+    process at once. Numerical libraries keep to one thread afterwards, unless OMP_NUM_THREADS says otherwise.
+
+    Args:
+        config: a file (YAML, JSON, or a config of a run folder), a dict of settings, or an ExperimentConfig. Relative
+            paths, and the module of `env.make`, are looked up in the file's folder, else in the working directory.
+        run_dir: the run folder; else the config's name inside of `runs`, or of $REMUDA_RUNS_DIR.
+        on_exists: what to do with a run folder that is already there: `error`, `resume` (go on with the run), `force`
+            (move it away) or `rename` (take another name).
+        progress: show it, in a notebook below the cell, else on standard error.
+        overrides: settings that beat those of `config`, as in `seed=1`. A section is given as a dict, and its other
+            settings stay as they are: `stop={"max_env_steps": 5000}`. A dotted name sets one setting, whatever it is:
+            `**{"env.kwargs": {"size": 8}}`.
+
+    Raises:
+        ConfigError: a setting is wrong; the text says which, and what was meant.
+        EnvironmentBuildError, UnsupportedSpaceError, DeviceError, CheckpointError, CheckpointIndexError, JournalError,
+            RunFolderError, FolderOwnedError: it cannot be run here; nothing was written.
+        TrainingFailedError: it failed on the way.
+        RuntimeError: this is not the main thread.
+    """
+    _require_main_thread("train")
+    loaded = _loaded(config, overrides)
+    with _shown(loaded.config, progress=progress) as seen:
+        running.train(loaded, run_dir=_run_dir(run_dir, loaded), on_exists=on_exists, on_progress=seen)
+    return _result(seen.last, log="evaluator/evaluator_logger.txt")
+
+
+def launch(
+    config: Config,
+    *,
+    run_dir: str | os.PathLike[str] | None = None,
+    on_exists: OnExists = "error",
+    progress: bool = True,
+    **overrides: object,
+) -> TrainingResult:
+    """Train with a coordinator and a herd of worker processes of its own; what the command `remuda launch` does.
+
+    Returns when the run is over and no process is left. Ctrl-C has the last checkpoint saved and judged, and the state
+    is `stopped` then; a second one ends everything at once, this process included. Arguments are those of `train`.
+
+    Raises:
+        ConfigError: a setting is wrong; the text says which, and what was meant.
+        UnusableError, RunFolderError: it cannot be run here; nothing was started.
+        RefusedError: another process has the run folder, say.
+        LaunchError, UnreachableError: the coordinator or its workers could not be started, or died.
+        TrainingFailedError: the run failed on the way.
+        RuntimeError: this is not the main thread.
+    """
+    _require_main_thread("launch")
+    loaded = _loaded(config, overrides)
+    folder = _run_dir(run_dir, loaded)
+    check_launch(loaded, folder, on_exists)
+    with _shown(loaded.config, progress=progress) as seen:
+        running.launch(loaded, run_dir=folder, on_exists=on_exists, on_progress=seen, on_silence=_warn)
+    return _result(seen.last, log="commander/commander_logger.txt")
+
+
+class _Seen:
+    """Passes a run's states on and keeps the last one."""
+
+    def __init__(self, show: Callable[[ExperimentStatus], None]) -> None:
+        self._show = show
+        self._last: ExperimentStatus | None = None
+
+    @property
+    def last(self) -> ExperimentStatus:
+        assert self._last is not None, "a run that is over has told its end"
+        return self._last
+
+    def __call__(self, status: ExperimentStatus) -> None:
+        self._last = status
+        self._show(status)
+
+
+@contextmanager
+def _shown(config: ExperimentConfig, *, progress: bool) -> Generator[_Seen]:
+    if not progress:
+        yield _Seen(lambda status: None)
+        return
+    view = open_view(config.stop)
+    try:
+        yield _Seen(lambda status: view.update(status, time.monotonic()))
+    finally:
+        view.close()
+
+
+def _result(status: ExperimentStatus, *, log: str) -> TrainingResult:
+    run_dir = Path(status.run_dir)
+    if status.state not in ("finished", "stopped"):
+        raise TrainingFailedError(status.reason or status.state, run_dir, run_dir / "log" / log)
+    return TrainingResult(
+        run_dir=run_dir,
+        state=status.state,
+        reason=status.reason or status.state,
+        env_step=status.env_step,
+        train_iter=status.train_iter,
+        episode=status.episode,
+        wall_s=status.wall_s,
+        last_return=status.last_return,
+        best_return=status.best_return,
+    )
+
+
+def _loaded(config: Config, overrides: Mapping[str, object]) -> LoadedConfig:
+    settings = [one for key, value in overrides.items() for one in _overrides(key, value)]
+    if isinstance(config, ExperimentConfig | Mapping):
+        return load_settings(config, overrides=settings, folder=Path.cwd())
+    return load_config(Path(config), overrides=settings)
+
+
+def _overrides(key: str, value: object) -> list[Override]:
+    """One for each setting of a section that is given as a dict."""
+    if "." in key or not isinstance(value, Mapping):
+        return [_override(tuple(key.split(".")), value)]
+    inside = cast("Mapping[object, object]", value)
+    return [_override((key, str(name)), one) for name, one in inside.items()]
+
+
+def _override(loc: tuple[str, ...], value: object) -> Override:
+    return Override(loc, cast(JsonValue, value), "override")  # the schema looks at what it is
+
+
+def _run_dir(run_dir: str | os.PathLike[str] | None, loaded: LoadedConfig) -> Path:
+    """As an absolute path; the default is that of the commands."""
+    runs_dir = os.environ.get("REMUDA_RUNS_DIR") or running.RUNS_DIR
+    return Path(os.path.abspath(run_dir if run_dir is not None else Path(runs_dir) / loaded.config.name))
+
+
+def _warn(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _require_main_thread(verb: str) -> None:
+    """Only there can Ctrl-C be heard."""
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError(
+            f"remuda.{verb} was called in the thread {threading.current_thread().name!r}: call it in the main thread, "
+            f"or start a process with the command `remuda {verb}`"
+        )

@@ -1,0 +1,97 @@
+"""What can be wrong with an experiment beyond its config is found before anything is started or written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from remuda.config.changes import changed_settings
+from remuda.config.load import LoadedConfig
+from remuda.config.schema import ExperimentConfig
+from remuda.storage.existing_folder import OnExists, check
+
+if TYPE_CHECKING:
+    from remuda.environments.spaces import Space
+
+
+class UnusableError(Exception):
+    """The config is valid, but cannot be run here: its environment, device or weights; the message says why."""
+
+
+def check_launch(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> None:
+    """Check everything, for a run whose workers are all on this machine. Raises UnusableError, RunFolderError."""
+    check(run_dir, on_exists, mode="parallel")
+    _check_devices(loaded.config)
+    check_experiment(loaded, run_dir, on_exists)
+
+
+def check_experiment(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> None:
+    """Build the environment once and see that the algorithm can act in it, with the weights that the run is to begin
+    with. Raises UnusableError."""
+    from remuda.environments.check import check_environment
+    from remuda.environments.errors import EnvironmentBuildError
+    from remuda.policy.algorithms import make_policy
+    from remuda.policy.spaces import ActionSpec, ObservationSpec, UnsupportedSpaceError
+
+    config, path = loaded.config, loaded.path
+    try:
+        observation, action = check_environment(config)
+        make_policy(config, ObservationSpec.of(observation), ActionSpec.of(action))
+    except (EnvironmentBuildError, UnsupportedSpaceError) as error:
+        raise UnusableError(f"{path}: {error}") from error
+    if on_exists == "resume":
+        _check_resumed(config, run_dir, observation, action)
+    if config.learner.initialize_from is not None:
+        _check_weights(loaded, run_dir, on_exists, observation, action)
+
+
+def _check_devices(config: ExperimentConfig) -> None:
+    devices = {"learner.device": config.learner.device, "collector.device": config.collector.device}
+    others = {setting: device for setting, device in devices.items() if device != "cpu"}
+    if not others:
+        return  # the import of torch takes over a second
+    from remuda.policy.tensors import DeviceError, usable
+
+    try:
+        for setting, device in others.items():
+            usable(device, setting=setting)
+    except DeviceError as error:
+        raise UnusableError(str(error)) from error
+
+
+def _check_resumed(config: ExperimentConfig, run_dir: Path, observation: Space, action: Space) -> None:
+    """Where the network may be another one, look whether the newest checkpoint fits it."""
+    if not any(line.startswith(("policy.", "env.")) for line in changed_settings(run_dir, config)):
+        return  # the import of torch takes over a second
+    from remuda.learner.start import continue_from, new_algorithm
+    from remuda.policy.checkpoint_file import CheckpointError
+    from remuda.policy.loading import find_checkpoint
+    from remuda.storage.checkpoint_index import CheckpointIndexError
+
+    try:
+        continue_from(find_checkpoint(run_dir, "last"), new_algorithm(_on_cpu(config), observation, action), config)
+    except (CheckpointError, CheckpointIndexError) as error:
+        raise UnusableError(str(error)) from error
+
+
+def _check_weights(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists, observation: Space, action: Space) -> None:
+    """In a function of its own, as it takes the import of torch: over a second that other runs need not wait."""
+    from remuda.learner.start import new_algorithm, take_weights
+    from remuda.policy.checkpoint_file import CheckpointError
+
+    config = loaded.config
+    weights = Path(config.learner.initialize_from or "")
+    if on_exists != "resume":
+        try:
+            take_weights(weights, new_algorithm(_on_cpu(config), observation, action))
+        except CheckpointError as error:
+            raise UnusableError(f"{loaded.path}: {error}") from error
+    if on_exists == "force" and weights.is_relative_to(run_dir):
+        raise UnusableError(
+            f"the weights {weights} lie in the folder that --force moves away: copy the file, or choose another run "
+            "folder (--on-exists rename)"
+        )
+
+
+def _on_cpu(config: ExperimentConfig) -> ExperimentConfig:
+    return config.model_copy(update={"learner": config.learner.model_copy(update={"device": "cpu"})})

@@ -41,7 +41,7 @@ class Connections:
         self._deaf: set[bytes] = set()
         self._peers: dict[bytes, _Connection] = {}
         self._pending: dict[bytes, Channel] = {}
-        """Those that have something to acknowledge: few of many, since nobody is told much while he only beats."""
+        """Those that have something to acknowledge: few of many, as heartbeats need no ack."""
         self._expiry_due_s = 0.0
 
     def __len__(self) -> int:
@@ -61,7 +61,7 @@ class Connections:
         return received, [Send(peer, answer, again=True) for answer in received.answers]
 
     def post(self, peer: bytes, message: AnyMessage, now_s: float, *, after: str = "") -> list[Send]:
-        """Say something to a peer; to one that is not known (any more) nothing is said. `after`: see Send."""
+        """Say something to a peer; to one that is not known (any more) nothing is sent. `after`: see Send."""
         return self._post(peer, message, now_s, after=after)
 
     def answer(self, peer: bytes, message: AnyMessage, now_s: float, *, to: int, after: str = "") -> list[Send]:

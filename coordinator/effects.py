@@ -125,7 +125,7 @@ class RewindCurves:
 
 @dataclass(frozen=True)
 class WriteTimers:
-    """Write timers.json anew."""
+    """Write timers.json again."""
 
     experiment: str
     document: Mapping[str, object]

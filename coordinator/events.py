@@ -59,7 +59,7 @@ class RunPrepared:
 
 @dataclass(frozen=True)
 class TakenUp:
-    """A run that a coordinator before this one had in hand, put together from its journal."""
+    """A run of a previous coordinator, rebuilt from its journal."""
 
     experiment: Experiment
     snapshot: RunSnapshot
@@ -67,7 +67,7 @@ class TakenUp:
 
 @dataclass(frozen=True)
 class RunRecovered:
-    """What became of a run that a coordinator before this one had in hand; None: it is well, in other hands."""
+    """What became of a run of a previous coordinator; None: another coordinator has it, and it is well."""
 
     experiment: str
     run: TakenUp | FinishedRun | None

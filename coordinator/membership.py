@@ -71,7 +71,7 @@ class Membership:
 
     def _welcome_back(self, worker: Worker, message: Register, now_s: float) -> list[Step]:
         """It has lost touch with this coordinator, or with the one before. It goes on with its lease if both sides say
-        it has it; what was on its way to it is said again."""
+        it has it; what was on its way to it is sent again."""
         experiment = self._assignments.experiment_of(worker)
         if experiment is not None and worker.lease == message.lease:
             return [self._registered(message.lease, goes_on=True), *experiment.back(worker.lease, now_s)]

@@ -28,7 +28,7 @@ class Limits:
     """Beats, but no progress for so long while it has work: an environment or a device hangs, and status says so."""
     hopeless_after_s: float = 120.0
     """Stuck for so long that its lease is taken away; the worker's own process then ends, with its stacks printed, and
-    its nanny starts it anew."""
+    its nanny restarts it."""
 
     @classmethod
     def of(cls, settings: Iterable[str]) -> Limits:

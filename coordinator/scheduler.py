@@ -4,7 +4,7 @@ Promised: an experiment that waits gets its minimum all at once; what a running 
 one of the same or a higher priority that lacks its minimum, and what it has within its minimum is never taken away; so
 nobody gives a worker back twice for the same need. What is free, and not enough for one that waits, goes to others that
 can begin with it, for a while; then it is kept for a while (see overtaking.py): so no worker is idle for long while
-somebody could use it, and one whose minimum the herd has is not overtaken for ever by others that need less.
+somebody could use it, and one whose minimum the herd has is not overtaken without end by others that need less.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 RECOVERY_S = 60.0
 """How long a start waits for the disks of the runs that it takes up."""
 DESCRIPTORS_SHARE = 0.8
-"""Of the files and connections that may be open: beyond that it is said."""
+"""Of the files and connections that may be open: beyond that a warning is logged."""
 
 
 class CannotListenError(Exception):
@@ -177,7 +177,7 @@ class Service:
             self._watch.end()
 
     def _contained(self, part: Callable[[], None]) -> None:
-        """What goes wrong in a part of a turn is said, and the coordinator goes on: it serves other runs, too."""
+        """An error in a part of a turn is logged, and the coordinator goes on: it serves other runs, too."""
         try:
             with self._timers("decide"):
                 part()
@@ -382,7 +382,7 @@ def _listen(address: str) -> RouterSocket:
 
 def _listen_again(before: str | None) -> RouterSocket:
     """Workers of the coordinator before this one look for it where that one was. What it was told to open to others is
-    not open to them again unless this one is told so, too."""
+    not open to them again unless this one is given the same address."""
     if before is not None and before.startswith(LOOPBACK):
         with contextlib.suppress(CannotListenError):
             return _listen(before)

@@ -28,7 +28,7 @@ class CoordinatorShutdown:
 
     def refusal(self, worker: Register | None = None) -> list[Step]:
         """What whoever comes too late is answered; nothing while it is open, and nothing to a worker that is back with
-        an open lease: what it has in hand still counts."""
+        an open lease: its unfinished work still counts."""
         if self._reason is None or (worker is not None and self._holds_lease(worker)):
             return []
         return [Answer(Rejected("closing", f"the coordinator is shutting down: {self._reason}"))]

@@ -423,7 +423,7 @@ class ResumePoint:
     """What was learned after that checkpoint did not happen. What was counted after it stays counted where a journal
     has it; else these are the checkpoint's own."""
     policy: PolicyRef
-    """The newest that was published, be it after that checkpoint."""
+    """The newest that was published, even after that checkpoint."""
     best: CheckpointRecord | None
     """The best of the checkpoints so far, with its reward."""
     progress_rows: int

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 LONG_TURN_S = 0.05
-"""A turn that takes longer is said, with what took it."""
+"""A turn that takes longer is logged, with what took it."""
 WINDOW_S = 60.0
 """`status` shows the longest turn of so long."""
 SAY_INTERVAL_S = 5.0

@@ -90,6 +90,24 @@ def allowed(source: str, target: str) -> bool:
     return LAYER_OF[target] < LAYER_OF[source] or (source in GROUND and target in GROUND)
 
 
+OLD_WORDS = re.compile(
+    r"\b(lest|anew|in hand|in vain|to be had|for ever|at hand|in the midst|\w*-?manieth|is said|be it|his|him)\b",
+    re.IGNORECASE,
+)
+"""Readers whose second language is English have to look these up, or stumble over them. And a process is no "he"."""
+
+
+def test_pages_and_comments_are_written_in_today_s_english() -> None:
+    wrong = [
+        f"{relative(path)}:{number}: {line.strip()}"
+        for path in committed_files()
+        if path.suffix in {".py", ".md", ".c", ".yaml", ".toml"} and path.name != "test_house.py"
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if OLD_WORDS.search(line)
+    ]
+    assert wrong == []
+
+
 def test_imports_point_down() -> None:
     wrong = [
         f"{relative(path)}:{line}: {package} must not import {target}"

@@ -70,7 +70,7 @@ class Writer(Protocol):
         ...
 
     def confirm(self) -> None:
-        """Show other hosts that the run is in hand."""
+        """Show other hosts that the run has a living owner."""
         ...
 
     def close(self) -> None:
@@ -145,7 +145,7 @@ class Lane:
 
     @property
     def refusal(self) -> str | None:
-        """What the disk says; None where it says nothing, be it that it does not answer."""
+        """The disk's last error; None where there is none, also when it does not answer."""
         return self._refusal
 
     def rest(self) -> None:

@@ -35,7 +35,7 @@ def counters_after(record: CheckpointRecord | None, recovered: Recovered | None)
 
 
 def curves_hold_until(snapshot: RunSnapshot) -> Counters:
-    """Up to where the curves of a run hold that a coordinator which died had in hand.
+    """Up to where the curves of a run of a coordinator that died are valid.
 
     How far a learner has come that works is journaled once a second: its curves are not cut. One that is not ready has
     shown nothing, and what was shown beyond its beginning may be there still: the coordinator may have died before it

@@ -108,8 +108,8 @@ class RunFiles:
             journal.write(*turns)
 
     def carry_out(self, effect: RunEffect) -> None:
-        """Do what the effect asks for. What cannot be done because somebody has taken the run's files away is said and
-        left undone. Raises OSError where the disk refuses, for another attempt."""
+        """Do what the effect asks for. What cannot be done because somebody has taken the run's files away is logged
+        and left undone. Raises OSError where the disk refuses, for another attempt."""
         try:
             self._do(effect)
         except (FileNotFoundError, NotADirectoryError, CheckpointIndexError, ChunkError) as error:
@@ -124,7 +124,7 @@ class RunFiles:
             self._files.log.say("coordinator", text, level=level)
 
     def confirm(self) -> None:
-        """Show other hosts that the run is in hand. Raises RunGoneError where its folder was taken away."""
+        """Show other hosts that the run has a living owner. Raises RunGoneError where its folder was taken away."""
         _refuse_gone(self.folder)
         if self._files is not None:
             self._files.ownership.confirm()

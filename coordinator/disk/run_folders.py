@@ -140,7 +140,7 @@ class RunFolders:
     # --- a coordinator begins ---
 
     def recover(self, run_dir: Path) -> Recovered:
-        """Take a run up that a coordinator before this one had in hand.
+        """Take up a run of a previous coordinator.
 
         Raises JournalError, FolderOwnedError, CheckpointIndexError, ValueError or OSError where that cannot be; nothing
         is changed then."""

@@ -42,7 +42,7 @@ _STARTS_KEPT = 100
 
 @dataclass(frozen=True)
 class ListedRun:
-    """A run that a coordinator had in hand and that is not over."""
+    """A run of this runs folder that is not over."""
 
     experiment: str
     run_dir: Path
@@ -103,7 +103,7 @@ class RunsFolder:
         return [ListedRun(experiment, Path(run_dir)) for experiment, run_dir in rows]
 
     def take_up(self, run: ListedRun, folders: RunFolders, now_s: float) -> TakenUp | FinishedRun | None:
-        """Take up a run that is not over. What cannot be taken up is said, left as it is, and tried again at the next
+        """Take up a run that is not over. What cannot be taken up is logged, left as it is, and tried again at the next
         start; None: it is well, in other hands."""
         try:
             found = recovered_run(folders.recover(run.run_dir), now_s)
@@ -145,7 +145,7 @@ class RunsFolder:
                 del self._known[experiment]
 
     def confirm(self) -> None:
-        """Show other hosts that the folder is in hand."""
+        """Show other hosts that the folder has a living owner."""
         self._ownership.confirm()
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ PAST_KEPT = 100
 
 
 class Catalog:
-    """Those in hand, which are queued or under way, and among them, oldest first, those that are past."""
+    """Those that are queued or running, and among them, oldest first, those that are over."""
 
     def __init__(self) -> None:
         self._known: dict[str, Experiment | FinishedRun] = {}
@@ -29,7 +29,7 @@ class Catalog:
         return iter(self._known.values())
 
     def __getitem__(self, id: str) -> Experiment:
-        """The experiment in hand with this id."""
+        """The experiment with this id that is not over."""
         return self._in_hand[id]
 
     def get(self, id: str) -> Experiment | FinishedRun | None:

@@ -95,7 +95,7 @@ class Claims:
         """Of one chunk: a chunk ends with a whole step of the vector, and may end a good deal later than it should."""
 
     def disbelief(self, message: AnyMessage, speaker: Speaker) -> str | None:
-        """Why this cannot be true; None where it can. Of a lease that is over nothing is said here."""
+        """Why this cannot be true; None where it can. Leases that are over are not judged here."""
         lease = self.leases.find(getattr(message, "lease", 0))
         if lease is None:
             return None

@@ -13,7 +13,7 @@ from remuda.wire.messages import Role
 
 PATIENCE_S = 3.0
 """How long an experiment waits for workers that come by themselves before others have to give some back: long enough
-for a herd to assemble, or for a nanny to start a worker anew."""
+for a herd to assemble, or for a nanny to restart a worker."""
 OVERTAKEN_FIRST_S = 60.0
 """How long others may overtake an experiment at first. Then what is free is kept for it for as long, and so on in turn;
 each time twice as long as the time before."""

@@ -24,7 +24,7 @@ checkpoint is saved; before that, saving has the time that the config gives it b
 STOPPED_S = 10.0
 """So long the last evaluation of a run is waited for that somebody has asked to end."""
 REPLACEMENT_S = 30.0
-"""How long it waits for another evaluator when the last one is gone: a nanny starts one anew within that."""
+"""How long it waits for another evaluator when the last one is gone: a nanny restarts one within that time."""
 
 
 @dataclass(kw_only=True)
@@ -92,7 +92,7 @@ class ExperimentShutdown:
         return steps
 
     def enter(self, stage: Stage, now_s: float) -> None:
-        """The stage begins, or begins anew under a coordinator that was started again."""
+        """The stage begins, or begins again under a restarted coordinator."""
         saving_s = self.save_s if stage == "settling" else 0.0
         self.stage, self._deadline_s = stage, now_s + LONGEST_S.get(stage, 0.0) + saving_s
         self._saved = False
@@ -119,7 +119,7 @@ class ExperimentShutdown:
         return [Say(self.experiment, f"waits for the evaluation of {awaited}")]
 
     def _make_do(self, counters: Counters, now_s: float) -> list[Step]:
-        """Who begins anew begins at the newest checkpoint: nothing is gained by waiting for another learner."""
+        """A restarted learner begins at the newest checkpoint: nothing is gained by waiting for another one."""
         if self.dispatch.commander.final_saved or self.leases.learner is not None:
             return []
         return self.dispatch.make_do(counters, now_s)

@@ -17,7 +17,7 @@ class FinishedRun:
     identity: Identity
     last: ExperimentStatus
     lost: bool = False
-    """A coordinator before this one had it in hand, and it cannot be taken up: it can be resumed at best."""
+    """A previous coordinator's run that cannot be taken up: at best it can be resumed."""
     over = True
 
     @property

@@ -38,7 +38,7 @@ from remuda.wire.messages import (
 
 @dataclass(kw_only=True)
 class MessageHandlers:
-    """Passes on what is said to those it concerns."""
+    """Passes each message on to those it concerns."""
 
     status: LiveStatus
     claims: Claims

@@ -52,7 +52,7 @@ class Invariants:
     # --- what is done to disk and logs ---
 
     def note(self, effect: fx.DiskEffect) -> None:
-        """Progress goes on row by row, the best is the best, and nothing is said of a run that is over."""
+        """Progress goes on row by row, the best is the best, and a run that is over is not told of."""
         if isinstance(effect, fx.Say):
             return
         seen = self._seen[effect.experiment]
@@ -203,7 +203,7 @@ class Invariants:
         assert all(not worker.lease for worker in self._world.coordinator.registry)
 
     def _check_judged(self, snapshot: ExperimentSnapshot) -> None:
-        """The last checkpoint is, whoever died in the end: others come, or the same one anew."""
+        """The last checkpoint is, whoever died in the end: others come, or the same one again."""
         commander = snapshot.judging.commander
         if snapshot.state == "failed" or commander.last_record is None or commander.skip_final_evaluation:
             return

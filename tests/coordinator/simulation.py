@@ -225,7 +225,7 @@ class Worker:
             self.world.to_coordinator(self.peer, envelope)
 
     def leave(self) -> None:
-        """As after SIGTERM: what is in hand is announced already, and its payload stays; then it says goodbye."""
+        """As after SIGTERM: what it has is announced already, and its payload stays; then it says goodbye."""
         self.say(Bye("asked to end"))
         self.work = None
 
@@ -631,7 +631,7 @@ class World:
             self.crash()
 
     def _journal_and_apply(self, effects: list[fx.Effect]) -> None:
-        """As the service: each run's part of a turn goes to the run's lane, and what is said waits for its journal."""
+        """As the service: each run's part of a turn goes to the run's lane, and messages wait for its journal."""
         self._turns += 1
         parts: dict[str, LaneTurn] = {}
         for remember in self.coordinator.remember(self.now_s):

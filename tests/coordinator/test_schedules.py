@@ -48,7 +48,7 @@ class Plan:
     crash_points: frozenset[int] = frozenset()
     crash_chance: float = 0.0
     killed: tuple[tuple[int, str, float], ...] = ()
-    """Turn, role, and after how long its nanny starts it anew (at infinity: a fresh worker comes in its place)."""
+    """Turn, role, and after how long its nanny restarts it (at infinity: a fresh worker comes in its place)."""
     kill_chance: float = 0.0
     lag_chance: float = 0.0
     """That a run's disk does not take a turn yet, for each of them at each look."""
@@ -57,7 +57,7 @@ class Plan:
 
 
 def plan_of(number: int) -> Plan:
-    """Every kind of trouble in turn; within each, the number moves on through its points (and then begins anew, with
+    """Every kind of trouble in turn; within each, the number moves on through its points (and then starts over, with
     other sizes of chunks)."""
     chance = random.Random(number)
     kind, place = number % 8, number // 8

@@ -1,4 +1,4 @@
-"""A coordinator that ends takes what its workers still have in hand, and nobody new."""
+"""A coordinator that ends takes the unfinished work of its workers, and nobody new."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All that the coordinator does on disks: one run's disk holds up that run, is said, and in the end fails it."""
+"""All that the coordinator does on disks: one run's disk holds up that run, is reported, and in the end fails it."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_what_was_written_is_read_by_the_next_one(tmp_path: Path, remembered: li
 
 
 def test_deaths_of_workers_are_read_by_the_next_one(tmp_path: Path, remembered: list[Remember]) -> None:
-    """They were not written: a run whose environment aborts began to count anew with each start of the coordinator."""
+    """They were not written: a run whose environment aborts counted from 0 again with each start of the coordinator."""
     snapshot = remembered[-1].snapshot
     deaths = [DeathsSnapshot("collector", 3, 2.5, [("w1", "signal 6 (SIGABRT)")])]
     with closing(RunJournal(tmp_path / "journal.sqlite")) as book:

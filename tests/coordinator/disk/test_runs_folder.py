@@ -1,4 +1,4 @@
-"""A lasting coordinator owns its runs folder and finds what the one before it had in hand."""
+"""A lasting coordinator owns its runs folder and finds the runs of the one before it."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_a_run_that_is_over_costs_one_row_and_its_folder_is_not_looked_at(tmp_pa
     carry_out(folders, CloseRun(FIRST, frozenset()))
     folders.close()
     herd.close()
-    assert not (tmp_path / "one" / ".owner").exists(), "nobody has it in hand"
+    assert not (tmp_path / "one" / ".owner").exists(), "nobody has it open"
     shutil.rmtree(tmp_path / "one")
     for _ in range(2):
         [found] = all_found(tmp_path)
@@ -359,7 +359,7 @@ LOSSES = {
 def test_a_run_whose_journal_is_lost_is_said_to_have_failed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], loss: str, reason: str
 ) -> None:
-    """With the counters of its last checkpoint, and what to do; nobody has it in hand, and looking changes nothing."""
+    """With the counters of its last checkpoint, and what to do; nobody has it open, and looking changes nothing."""
     herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
     turn = in_state(submitted(folders, FIRST, "one"), "running")
     herd.note(turn)

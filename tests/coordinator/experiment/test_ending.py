@@ -16,7 +16,7 @@ SAVE_S = 100.0
 
 
 def at_its_end(role: Role, *, deaf: bool, **sections: object) -> tuple[World, Worker]:
-    """A run that has just been ended, and a worker of it that is deaf, or plays its last evaluation for ever."""
+    """A run that has just been ended, and a worker of it that is deaf, or never ends its last evaluation."""
     stop = {"max_env_steps": 1_500} if role == "evaluator" else {"max_wall_s": 5.0}
     world = World(config(**{"stop": stop, "limits": {"save_s": SAVE_S}, **sections}))
     world.herd(collectors=2)

@@ -1,4 +1,4 @@
-"""Whose run a late message is about is known for long, and not for ever: leases are given out without end."""
+"""Whose run a late message is about is known for long, and not without end: leases are given out without end."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def collector(world: World) -> Worker:
     return next(worker for worker in world.workers.values() if worker.role == "collector")
 
 
-def anew(world: World) -> int:
+def lease_again(world: World) -> int:
     """The collector dies and is started again; gives its new lease."""
     fresh = world.restart(collector(world))
     end_s = world.now_s + 60.0
@@ -87,7 +87,7 @@ def test_of_a_run_that_goes_on_all_are_known_that_its_journal_has(restarted: boo
     over: list[tuple[int, Worker]] = []
     for _ in range(4 * KEPT):
         over.append((collector(world).lease, collector(world)))
-        newest = anew(world)
+        newest = lease_again(world)
     if restarted:
         world.crash()
     assert all(is_known(world, lease, worker) for lease, worker in over)
@@ -99,7 +99,7 @@ def test_the_oldest_lease_goes_on_over_a_restart_however_many_came_and_went(monk
     monkeypatch.setattr(leases, "NUMBERS_KEPT", 3)
     world = busy_world()
     for _ in range(2 * KEPT + 3):
-        anew(world)
+        lease_again(world)
     learner = next(worker for worker in world.workers.values() if worker.role == "learner")
     first = learner.lease
     world.crash()
@@ -114,7 +114,7 @@ def test_a_chunk_counts_that_comes_after_many_leases() -> None:
     who = collector(world)
     first, meta = who.lease, world.write_chunk(who, PolicyRef())
     for _ in range(4 * KEPT):
-        anew(world)
+        lease_again(world)
     counted = world.experiment().env_step
     [answer, *_] = [e for e in said_by_somebody(world, ChunkReady(first, meta), who) if isinstance(e, fx.Send)]
     assert isinstance(answer.envelope.message, ChunkAccepted)

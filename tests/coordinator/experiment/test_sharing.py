@@ -261,7 +261,7 @@ def test_one_that_needs_many_begins_though_small_ones_keep_coming(
             return
         ends_s += [now_s + runs_s] * len(decided.grants)
         idle_s += step_s if len(ends_s) < collectors else 0
-    raise AssertionError("it is overtaken for ever")
+    raise AssertionError("it is overtaken again and again")
 
 
 def test_a_learner_that_was_started_anew_goes_to_the_run_that_lost_it() -> None:

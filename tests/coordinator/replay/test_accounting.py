@@ -163,7 +163,7 @@ def test_its_tables_are_handed_over_once() -> None:
 
 @pytest.mark.parametrize("less", [{"capacity": 40}, {"quota_bytes": 250}])
 def test_a_smaller_buffer_lets_go_of_files_for_which_it_has_no_room(less: dict[str, int]) -> None:
-    """They stayed in data/ for ever, and were in no quota."""
+    """They stayed in data/ for good, and were in no quota."""
     held = ReplayAccounting(small_config(buffer={"capacity": 100, "min_rows": 40}), 0.0, journaled=True)
     opened(held)
     metas = [meta_of(sequence, ROWS) for sequence in range(5)]

@@ -30,7 +30,14 @@ NARROW_WITHOUT = ("/s", "cores", "heard", "memory")
 PLAIN_WIDTH = 160
 """Characters per line where there is no terminal that says how many it has."""
 
-Which = Annotated[str | None, typer.Argument(metavar="EXPERIMENT", help="Id, beginning of an id, or name.")]
+Which = Annotated[
+    str | None,
+    typer.Argument(metavar="EXPERIMENT", help="Id, beginning of an id, or name; with --history a run folder too."),
+]
+History = Annotated[
+    bool,
+    typer.Option("--history", help="How this run did over time, as its folder tells; EXPERIMENT may be that folder."),
+]
 Watch = Annotated[bool, typer.Option("--watch", help="Show it again every second, until Ctrl-C.")]
 
 
@@ -38,12 +45,20 @@ def status(
     experiment: Which = None,
     as_json: AsJson = False,
     watch: Watch = False,
+    history: History = False,
     runs_dir: RunsDir = DEFAULT_RUNS_DIR,
     connection_file: ConnectionPath = None,
 ) -> None:
     """Show the coordinator, its workers and its experiments, and why something waits."""
     if as_json and watch:
         raise InputError("give one of --json and --watch; for a program that watches, call --json again and again")
+    if history and watch:
+        raise InputError("give one of --history and --watch")
+    if history:
+        from remuda.cli.history import show_history
+
+        show_history(experiment, runs_dir, connection_file, as_json=as_json)
+        return
     with connected(connection_file, runs_dir) as client:
         if watch:
             _watch(client, experiment)
@@ -123,7 +138,7 @@ def _experiments(experiments: list[ExperimentStatus], *, narrow: bool) -> Render
     ]
     whys = ((e, e.waiting_for or e.reason) for e in experiments)
     said = [f"{e.name} {e.state}: {why}" for e, why in whys if why and why != e.state]
-    return Group(_table(columns, rows, narrow=narrow), *(Text(one_line(line)) for line in said))
+    return Group(table(columns, rows, narrow=narrow), *(Text(one_line(line)) for line in said))
 
 
 def _workers(workers: list[WorkerStatus], experiments: list[ExperimentStatus], *, narrow: bool) -> RenderableType:
@@ -151,7 +166,7 @@ def _workers(workers: list[WorkerStatus], experiments: list[ExperimentStatus], *
         )
         for w in sorted(workers, key=lambda w: (w.role, w.uuid))
     ]
-    return Group(_table(columns, rows, narrow=narrow), *(Text(one_line(line)) for line in _hosts(workers)))
+    return Group(table(columns, rows, narrow=narrow), *(Text(one_line(line)) for line in _hosts(workers)))
 
 
 def _hosts(workers: list[WorkerStatus]) -> list[str]:
@@ -164,19 +179,20 @@ def _hosts(workers: list[WorkerStatus]) -> list[str]:
     return lines
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, narrow: bool) -> Table:
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, narrow: bool) -> Table:
+    """For a terminal; `narrow` ones do without some columns."""
     from rich.table import Table
     from rich.text import Text
 
     from remuda.logbook.lines import one_line
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     shown = [not (narrow and column in NARROW_WITHOUT) for column in columns]
     for column in compress(columns, shown):
-        table.add_column(column, no_wrap=column not in MAY_WRAP, overflow="ellipsis")
+        made.add_column(column, no_wrap=column not in MAY_WRAP, overflow="ellipsis")
     for row in rows:  # as texts: what others are called is neither markup nor a terminal's command
-        table.add_row(*(Text(one_line(cell)) for cell in compress(row, shown)))
-    return table
+        made.add_row(*(Text(one_line(cell)) for cell in compress(row, shown)))
+    return made
 
 
 def _json(status: Status) -> str:

@@ -15,8 +15,9 @@ from remuda.buffer.index import Prioritized
 from remuda.coordinator.snapshot import Changes, FinishedRunSnapshot, NewEpisodes, RunSnapshot
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.reports import Report
+from remuda.logbook.series import EventKind
 from remuda.wire.envelope import Envelope
-from remuda.wire.messages import AnyMessage, CheckpointRecord, IndexedChunk, LogRequest, Submit
+from remuda.wire.messages import AnyMessage, CheckpointRecord, IndexedChunk, LogRequest, Role, Submit
 
 Level = Literal["info", "warning", "error"]
 
@@ -224,6 +225,19 @@ class Post:
 
 
 @dataclass(frozen=True)
+class Happened:
+    """An event for the run's time series; the state machine turns it into an Emit with the counters of the moment."""
+
+    experiment: str
+    kind: EventKind
+    text: str
+    role: Role | None = None
+    """Of the worker that it is about."""
+    worker: str | None = None
+    """Its UUID."""
+
+
+@dataclass(frozen=True)
 class Broken:
     """Something went wrong inside this experiment that is no failure of its workers: it ends, and nothing else does."""
 
@@ -247,4 +261,4 @@ class Release:
     dismiss: bool = False
 
 
-Step = Effect | Tell | Answer | Post | HangUp | Release | Broken
+Step = Effect | Tell | Answer | Post | HangUp | Release | Broken | Happened

@@ -23,7 +23,9 @@ from remuda.coordinator.effects import (
     Broken,
     DeleteChunks,
     Effect,
+    Emit,
     HangUp,
+    Happened,
     Post,
     Release,
     Remember,
@@ -298,10 +300,12 @@ class Coordinator:
         before, experiment.held_up = experiment.held_up, event.why
         if event.why is None:
             self._catalog.held_up.discard(event.experiment)
-            return [Say(event.experiment, f"goes on: its disk takes what is written again (before: {before})")]
+            text = f"goes on: its disk takes what is written again (before: {before})"
+            return [Say(event.experiment, text), Happened(event.experiment, "goes_on", text)]
         self._catalog.held_up.add(event.experiment)
         if before is None:
-            return [Say(event.experiment, f"is held up, and no other run is: {event.why}", "error")]
+            text = f"is held up, and no other run is: {event.why}"
+            return [Say(event.experiment, text, "error"), Happened(event.experiment, "held_up", text)]
         return []
 
     def _break_off(self, broken: Broken, now_s: float) -> list[Step]:
@@ -365,8 +369,14 @@ class Coordinator:
                     self._connections.forget(step.peer)
                 case Release():
                     effects += self._perform(self._membership.release(step, now_s), now_s)
-                case Broken():
-                    effects += self._perform(self._break_off(step, now_s), now_s)
+                case Broken() | Happened():
+                    effects += self._perform_of_run(step, now_s)
                 case _:
                     effects.append(step)
         return effects
+
+    def _perform_of_run(self, step: Broken | Happened, now_s: float) -> list[Effect]:
+        if isinstance(step, Broken):
+            return self._perform(self._break_off(step, now_s), now_s)
+        experiment = self._catalog.get(step.experiment)
+        return [Emit(step.experiment, experiment.event(step, now_s))] if isinstance(experiment, Experiment) else []

@@ -18,6 +18,8 @@ from remuda.logbook.lines import TextLog
 from remuda.logbook.outages import Outages, Written
 from remuda.logbook.progress import ProgressFile, ProgressRow
 from remuda.logbook.reports import Report, Topic
+from remuda.logbook.series_file import SeriesFile
+from remuda.logbook.series_view import SeriesView
 from remuda.logbook.sinks import CurveView, TextView, View
 from remuda.logbook.tensorboard import EventWriter
 from remuda.logbook.timers import write_timers
@@ -77,6 +79,7 @@ class Logbook:
     writers: Sequence[EventWriter] = ()
     progress_file: ProgressFile | None = None
     timers_file: Path | None = None
+    series: SeriesFile | None = None
     sinks: list[RowSink] = field(default_factory=list["RowSink"])
     """Where the rows of progress.txt go besides; see attach_sinks."""
     clock: Callable[[], float] = time.monotonic
@@ -121,8 +124,8 @@ class Logbook:
 
     def close(self) -> None:
         """Close every file, and say which lack what came last. May be called again."""
-        progress = () if self.progress_file is None else (self.progress_file,)
-        for file in (*self.sinks, *self.logs.values(), *self.writers, *progress):
+        others = (file for file in (self.progress_file, self.series) if file is not None)
+        for file in (*self.sinks, *self.logs.values(), *self.writers, *others):
             self._tell(self._outages.end(file))
             try:
                 file.close()
@@ -180,7 +183,8 @@ def serial_logbook(
     """
     buffer, collector = TextLog(run.buffer_log), TextLog(run.serial_collector_log)
     evaluator, learner = TextLog(run.serial_evaluator_log), TextLog(run.learner_log)
-    curves = EventWriter(run.serial_tb, resumed=resumed)
+    curves, file = EventWriter(run.serial_tb, resumed=resumed), SeriesFile(run.series, resumed=resumed)
+    series = SeriesView(file)
     return Logbook(
         logs={
             "buffer": buffer,
@@ -191,16 +195,18 @@ def serial_logbook(
         },
         views={
             "buffer_sample": (TextView(buffer), CurveView(curves, "buffer")),
-            "buffer_throughput": (TextView(buffer), CurveView(curves, "buffer")),
-            "collect": (TextView(collector), CurveView(curves, "collector")),
+            "buffer_throughput": (TextView(buffer), CurveView(curves, "buffer"), series),
+            "collect": (TextView(collector), CurveView(curves, "collector"), series),
             "episode": (TextView(evaluator),),
-            "evaluation": (TextView(evaluator), CurveView(curves, "evaluator")),
+            "evaluation": (TextView(evaluator), CurveView(curves, "evaluator"), series),
+            "event": (series,),
             "learn": (TextView(learner), CurveView(curves, "learner")),
-            "vitals": (TextView(evaluator), CurveView(curves, "vitals")),
+            "vitals": (TextView(evaluator), CurveView(curves, "vitals"), series),
         },
         writers=(curves,),
         progress_file=_progress(run, loss_columns, episode_info, resumed),
         timers_file=run.timers,
+        series=file,
     )
 
 
@@ -237,7 +243,8 @@ def commander_logbook(
     buffer, commander = TextLog(run.buffer_log), TextLog(run.commander_log)
     collectors, evaluators = TextLog(run.commander_collector_log), TextLog(run.commander_evaluator_log)
     curves = EventWriter(run.commander_tb, resumed=resumed)
-    buffer_curves = EventWriter(run.buffer_tb, resumed=resumed)
+    buffer_curves, file = EventWriter(run.buffer_tb, resumed=resumed), SeriesFile(run.series, resumed=resumed)
+    series = SeriesView(file)
     return Logbook(
         logs={
             "coordinator": TextLog(run.coordinator_log),
@@ -248,15 +255,17 @@ def commander_logbook(
         },
         views={
             "buffer_sample": (TextView(buffer), CurveView(buffer_curves, "buffer")),
-            "buffer_throughput": (TextView(buffer), CurveView(buffer_curves, "buffer")),
-            "collector_worker": (TextView(collectors), CurveView(curves, "collector")),
+            "buffer_throughput": (TextView(buffer), CurveView(buffer_curves, "buffer"), series),
+            "collector_worker": (TextView(collectors), CurveView(curves, "collector"), series),
             "evaluator_worker": (TextView(evaluators),),
-            "evaluation": (TextView(commander), CurveView(curves, "evaluator")),
-            "vitals": (TextView(commander), CurveView(curves, "vitals")),
+            "evaluation": (TextView(commander), CurveView(curves, "evaluator"), series),
+            "event": (series,),
+            "vitals": (TextView(commander), CurveView(curves, "vitals"), series),
         },
         writers=(curves, buffer_curves),
         progress_file=_progress(run, loss_columns, episode_info, resumed),
         timers_file=run.timers,
+        series=file,
     )
 
 

@@ -124,6 +124,10 @@ class EvaluationReport(Report):
     """What the episodes reported besides, by name."""
     cut: int = 0
     """How many of them were cut before they had ended."""
+    wall_s: float = 0.0
+    """When the checkpoint was saved, in seconds since the run began."""
+    best: bool = False
+    """It is the best so far."""
 
     @property
     def topic(self) -> Topic:

@@ -18,6 +18,7 @@ Topic = Literal[
     "collector_worker",
     "evaluator_worker",
     "vitals",
+    "event",
 ]
 """What a report is about; a logbook has a list of views for each."""
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 
 from tabulate import tabulate
 
@@ -45,6 +45,10 @@ class VitalsReport(Report):
     past_s: float
     """Seconds it covers."""
     roles: Sequence[RoleVitals]
+    workers: Mapping[str, RoleVitals] = field(default_factory=dict[str, RoleVitals])
+    """The same of each worker by its UUID, of a bounded number of them; in the time series alone."""
+    episode: int = 0
+    policy_version: int = 0
 
     @property
     def topic(self) -> Topic:
@@ -53,12 +57,12 @@ class VitalsReport(Report):
     def fields(self) -> dict[str, Value]:
         found: dict[str, Value] = {}
         for vitals in self.roles:
-            for field in fields(vitals)[1:]:
-                found[f"{vitals.role}_{field.name}"] = getattr(vitals, field.name)
+            for each in fields(vitals)[1:]:
+                found[f"{vitals.role}_{each.name}"] = getattr(vitals, each.name)
         return found
 
     def text(self) -> str:
-        names = [field.name for field in fields(RoleVitals)]
+        names = [each.name for each in fields(RoleVitals)]
         heads, *rows = [[name, *(_cell(name, getattr(vitals, name)) for vitals in self.roles)] for name in names]
         table = tabulate(rows, headers=heads, tablefmt="grid", disable_numparse=True)
         return f"Where the past {round(self.past_s, 1):g} seconds went:\n{table}"

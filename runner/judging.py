@@ -19,6 +19,8 @@ from remuda.coordinator.commander.progress_rows import ProgressRows
 from remuda.coordinator.commander.reports import evaluation_report, training_verdict_line, verdict_line
 from remuda.evaluator.evaluate import Episode, merged_info
 from remuda.evaluator.player import cut_warning, episode_report
+from remuda.logbook.run_events import EventReport
+from remuda.logbook.series import EventKind
 from remuda.policy.algorithms import make_policy
 from remuda.policy.base import Policy
 from remuda.runner.keeping import Keeper
@@ -80,7 +82,7 @@ class Judging:
                     self._judge_by_training(decision.record)
                 case End():
                     self.standing.state = "stopping"
-                    self._say(f"the run ends: {decision.explanation}")
+                    self._tell_of_event("run_ends", f"the run ends: {decision.explanation}")
 
     def _save(self, save: Save) -> None:
         parts, commander = self.parts, self.standing.commander
@@ -127,7 +129,7 @@ class Judging:
         if row is not None:
             self.parts.logbook.progress(row)
         cut = sum(episode.cut for episode in episodes)
-        self.parts.logbook.emit(evaluation_report(result, cut=cut))
+        self.parts.logbook.emit(evaluation_report(result, best=verdict.best, cut=cut))
         self._keep_verdict(result, verdict, verdict_line(result, is_best=verdict.best, best=commander.best, cut=cut))
 
     def _judge_by_training(self, record: CheckpointRecord) -> None:
@@ -137,12 +139,18 @@ class Judging:
             commander.not_judged()
             return
         verdict = commander.evaluated(result)
-        self._keep_verdict(result, verdict, training_verdict_line(result, is_best=verdict.best, best=commander.best))
+        line = training_verdict_line(result, is_best=verdict.best, best=commander.best)
+        self._keep_verdict(result, verdict, line, event="judged")
 
-    def _keep_verdict(self, result: EvaluationResult, verdict: Verdict, line: str) -> None:
+    def _keep_verdict(
+        self, result: EvaluationResult, verdict: Verdict, line: str, *, event: EventKind | None = None
+    ) -> None:
         self.parts.checkpoints.set_reward(result.record.train_iter, result.reward_mean, best=verdict.best)
         self._commit(self.standing.counters())
-        self._say(line)
+        if event is None:
+            self._say(line)
+        else:
+            self._tell_of_event(event, line)
         self.carry_out(verdict.decisions)
 
     def _commit(self, counters: Counters) -> None:
@@ -172,6 +180,20 @@ class Judging:
             self._under_way.over = count
         report = episode_report(episode, count, train_iter=record.train_iter, env_step=record.env_step)
         self.parts.logbook.emit(report)
+
+    def _tell_of_event(self, kind: EventKind, text: str) -> None:
+        """In the log and in the time series."""
+        self._say(text)
+        counters = self.standing.counters()
+        self.parts.logbook.emit(
+            EventReport(
+                train_iter=counters.train_iter,
+                env_step=counters.env_step,
+                wall_s=counters.wall_s,
+                kind=kind,
+                what=text,
+            )
+        )
 
     def _say(self, text: str) -> None:
         self.parts.logbook.say("commander", text)

@@ -20,6 +20,7 @@ from remuda.logbook.book import Logbook, serial_logbook
 from remuda.logbook.episode_reports import CollectReport, CollectTotals, CollectWindow, EvaluationReport
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.row_sinks import SinkContext, attach_sinks
+from remuda.logbook.spread import Spread
 from remuda.logbook.training_reports import LearnReport
 from remuda.runner.own_checkpoint import read_state, write_state
 from remuda.storage.checkpoint_index import CheckpointIndex
@@ -120,6 +121,9 @@ class Run:
 
         It stands in the evaluator's log, its curves, index.json, and the next row of progress.txt.
         """
+        best = self._checkpoints.best
+        mean = Spread.of(returns).mean
+        is_best = math.isfinite(mean) and (best is None or best.reward is None or mean > best.reward)
         report = EvaluationReport(
             train_iter=record.train_iter,
             env_step=record.env_step,
@@ -128,11 +132,11 @@ class Run:
             lengths=lengths,
             duration_s=duration_s,
             info=info or {},
+            wall_s=record.wall_s,
+            best=is_best,
         )
         self._book.emit(report)
         self._test = returns, lengths, info or {}, record.env_step
-        mean, best = report.statistics()["reward_mean"], self._checkpoints.best
-        is_best = math.isfinite(mean) and (best is None or best.reward is None or mean > best.reward)
         self._checkpoints.set_reward(record.train_iter, mean, best=is_best)
         return is_best
 

@@ -149,6 +149,11 @@ class RunFolder:
         return self.log / "timers.json"
 
     @property
+    def series(self) -> Path:
+        """How the run did over time, as MessagePack records."""
+        return self.log / "series.msgpack"
+
+    @property
     def buffer_log(self) -> Path:
         """Both modes."""
         return self.log / "buffer" / "buffer_logger.txt"

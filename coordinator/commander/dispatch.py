@@ -13,7 +13,7 @@ from remuda.coordinator.commander.reports import (
     training_verdict_line,
     verdict_line,
 )
-from remuda.coordinator.effects import Emit, RecordCheckpoint, RecordReward, Say, Step, Tell, WriteProgress
+from remuda.coordinator.effects import Emit, Happened, RecordCheckpoint, RecordReward, Say, Step, Tell, WriteProgress
 from remuda.coordinator.leases import Lease, LeaseBook
 from remuda.coordinator.snapshot import DispatchSnapshot
 from remuda.wire.messages import (
@@ -100,7 +100,7 @@ class EvaluationDispatch:
         result = evaluation.result(now_s)
         verdict = self.commander.evaluated(result)
         cut = result.cut(self.commander.config.evaluator.max_episode_steps)
-        steps.append(Emit(self._experiment, evaluation_report(result, cut=cut)))
+        steps.append(Emit(self._experiment, evaluation_report(result, best=verdict.best, cut=cut)))
         steps.append(RecordReward(self._experiment, result.record.train_iter, result.reward_mean, verdict.best))
         line = verdict_line(result, is_best=verdict.best, best=self.commander.best, cut=cut)
         steps.append(Say(self._experiment, line, "warning" if cut else "info"))
@@ -119,6 +119,7 @@ class EvaluationDispatch:
         return [
             RecordReward(self._experiment, record.train_iter, result.reward_mean, verdict.best),
             Say(self._experiment, line),
+            Happened(self._experiment, "judged", line),
             *self.carry_out(verdict.decisions, counters, now_s),
         ]
 

@@ -8,8 +8,8 @@ from remuda.logbook.spread import episode_statistics
 from remuda.wire.messages import CheckpointRecord, CollectorReport, EvaluationDone
 
 
-def evaluation_report(result: EvaluationResult, *, cut: int = 0) -> EvaluationReport:
-    """The table of an evaluation; `cut` is how many of its episodes were cut."""
+def evaluation_report(result: EvaluationResult, *, best: bool, cut: int = 0) -> EvaluationReport:
+    """The table of an evaluation; `cut` is how many of its episodes were cut, `best` whether it is the best so far."""
     return EvaluationReport(
         train_iter=result.record.train_iter,
         env_step=result.record.env_step,
@@ -19,6 +19,8 @@ def evaluation_report(result: EvaluationResult, *, cut: int = 0) -> EvaluationRe
         duration_s=result.duration_s,
         info=result.info,
         cut=cut,
+        wall_s=result.record.wall_s,
+        best=best,
     )
 
 

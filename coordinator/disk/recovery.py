@@ -98,11 +98,13 @@ def show_again(log: Logbook, snapshot: RunSnapshot, config: ExperimentConfig) ->
     for row in snapshot.experiment.progress.given:
         if log.progress_file is not None and log.progress_file.next_epoch <= row.epoch:
             log.progress(row)
-    last = snapshot.experiment.judging.commander.last
+    commander = snapshot.experiment.judging.commander
+    last = commander.last
     if last is None or config.evaluator.episodes == 0:  # without evaluations training episodes have judged
         return
     if not log.shows_evaluation(last.record.train_iter):
-        log.emit(evaluation_report(EvaluationResult.of(last)))
+        best = commander.best is not None and commander.best[0].train_iter == last.record.train_iter
+        log.emit(evaluation_report(EvaluationResult.of(last), best=best))
 
 
 def resumed_at(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from remuda.coordinator.commander.commander import End, longer_s
 from remuda.coordinator.commander.dispatch import EvaluationDispatch
-from remuda.coordinator.effects import Say, Step
+from remuda.coordinator.effects import Happened, Say, Step
 from remuda.coordinator.experiment.workers import ExperimentWorkers
 from remuda.coordinator.leases import LeaseBook
 from remuda.coordinator.scheduler import ROLES
@@ -70,8 +70,9 @@ class ExperimentShutdown:
     def begin(self, end: End, now_s: float) -> list[Step]:
         """Something has ended the run."""
         self.enter("draining", now_s)
-        said = Say(self.experiment, f"the run ends: {end.explanation}")
-        return [said, *self.workers.drain("collector", end.reason), *self.workers.stop_training()]
+        text = f"the run ends: {end.explanation}"
+        said: list[Step] = [Say(self.experiment, text), Happened(self.experiment, "run_ends", text)]
+        return [*said, *self.workers.drain("collector", end.reason), *self.workers.stop_training()]
 
     def advance(self, counters: Counters, now_s: float) -> list[Step]:
         """Go on through every stage that has come to its end."""

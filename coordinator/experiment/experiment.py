@@ -21,6 +21,7 @@ from remuda.coordinator.effects import (
     CloseRun,
     DeleteChunks,
     Emit,
+    Happened,
     Say,
     Step,
     WriteProgress,
@@ -41,6 +42,7 @@ from remuda.coordinator.replay.accounting import ReplayAccounting
 from remuda.coordinator.replay.flow_control import FlowControl
 from remuda.coordinator.scheduler import Demand, Holding
 from remuda.coordinator.snapshot import Changes, ExperimentSnapshot, LeaseHolder, NewEpisodes, ResumePoint, Rows
+from remuda.logbook.run_events import EventReport
 from remuda.wire.messages import (
     AnyMessage,
     BatchRequest,
@@ -163,6 +165,19 @@ class Experiment:
             explained = f"waits for the evaluation of {awaited}"
         return self._status.status(explained, now_s)
 
+    def event(self, happened: Happened, now_s: float) -> EventReport:
+        """What the time series shows of it."""
+        counters = self._status.counters(now_s)
+        return EventReport(
+            train_iter=counters.train_iter,
+            env_step=counters.env_step,
+            wall_s=counters.wall_s,
+            kind=happened.kind,
+            what=happened.text,
+            role=happened.role,
+            worker=happened.worker,
+        )
+
     def work_share(self, worker: str) -> float | None:
         """Share of the last seconds in which this worker did not wait; None until it has said so."""
         return self._vitals.work_share(worker)
@@ -264,7 +279,7 @@ class Experiment:
             if hopeless is not None:
                 self._commander.end(End(hopeless, hopeless), skip_final_evaluation=True)
         self._deaths.ended(number)
-        return self._workers.gone(number, why, handed_in=handed_in) + self._go_on(now_s)
+        return self._workers.gone(number, why, handed_in=handed_in, died=bool(died)) + self._go_on(now_s)
 
     def explain_death(self, worker: str, how: str) -> None:
         """It is known by now how a worker (by UUID) that was lost has ended."""

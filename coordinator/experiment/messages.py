@@ -178,7 +178,7 @@ class MessageHandlers:
         if message.hopeless:
             self.dispatch.commander.fail(End(message.error, message.error))
         self._give_up_if_hopeless(f"workers fail: {message.error}", now_s)
-        return [self._tell_of(which, message), *self.workers.failed(lease)]
+        return [self._tell_of(which, message), *self.workers.failed(lease, message.error)]
 
     def _hung(self, message: WorkerFailed, now_s: float) -> list[Step]:
         """A worker that was given up says where it hangs; or one that was replaced says that it failed."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import get_args
 
 from remuda.logbook.timers import SEPARATOR, Flat, add, tree
 from remuda.logbook.vitals import RoleVitals, VitalsReport
-from remuda.wire.messages import Counters, WorkerVitals
+from remuda.wire.messages import Counters, Role, WorkerVitals
 
 MOST_LIVES = 200
 """Lives whose timers are told apart in timers.json; those that ended first are added up beyond that."""
+WORKERS_TOLD = 100
+"""Workers of which a report tells one by one; the roles tell of all."""
 OTHERS = "others"
 COORDINATOR = "coordinator"
 ROLES = (COORDINATOR, "learner", "collector", "evaluator", "serial")
@@ -44,6 +48,8 @@ class _Since:
 
     elapsed_s: float = 0.0
     cpu_s: float = 0.0
+    kinds_s: dict[str, float] = field(default_factory=dict[str, float])
+    """Seconds by what they were spent on."""
 
 
 @dataclass
@@ -103,6 +109,7 @@ class Vitals:
         since.cpu_s += vitals.cpu_s - (0.0 if known is None else known.cpu_s)
         for kind, seconds in _by_kind(spent):
             all_.kinds_s[kind] = all_.kinds_s.get(kind, 0.0) + seconds
+            since.kinds_s[kind] = since.kinds_s.get(kind, 0.0) + seconds
         if len(all_.lives) > all_.fold_at:
             self._fold(all_)
 
@@ -125,6 +132,7 @@ class Vitals:
             return None
         self._reported_s = now_s
         roles = [_report(name, role) for name, role in self._roles.items()]
+        workers = dict(islice(self._workers(), WORKERS_TOLD))
         for role in self._roles.values():
             role.since, role.kinds_s = {}, {}
         heard = [role for role in roles if role is not None]
@@ -136,7 +144,17 @@ class Vitals:
             wall_s=counters.wall_s,
             past_s=past_s,
             roles=heard,
+            workers=workers,
+            episode=counters.episode,
+            policy_version=counters.policy_version,
         )
+
+    def _workers(self) -> Iterable[tuple[str, RoleVitals]]:
+        for name, role in self._roles.items():
+            if name in get_args(Role):
+                for worker, since in role.since.items():
+                    if since.elapsed_s > 0:
+                        yield worker, _usage(name, {worker: since}, role.lives, since.kinds_s)
 
     def document(self, wall_s: float) -> dict[str, object]:
         """What timers.json holds: for each role and process its tree of blocks, in seconds."""
@@ -147,13 +165,17 @@ class Vitals:
 def _report(name: str, role: _Role) -> RoleVitals | None:
     """None where nothing was heard since the last report."""
     heard = {process: since for process, since in role.since.items() if since.elapsed_s > 0}
-    if not heard:
-        return None
+    return _usage(name, heard, role.lives, role.kinds_s) if heard else None
+
+
+def _usage(
+    name: str, heard: Mapping[str, _Since], lives: Mapping[str, _Life], kinds_s: Mapping[str, float]
+) -> RoleVitals:
     elapsed_s = sum(since.elapsed_s for since in heard.values())
     cores = sum(since.cpu_s / since.elapsed_s for since in heard.values())
-    rss_bytes = sum(last.rss_bytes for process in heard if (last := role.lives[process].last) is not None)
+    rss_bytes = sum(last.rss_bytes for process in heard if (last := lives[process].last) is not None)
     kinds = ("env", "wait_data", "wait_policy", "wait_credit", "wait_other")
-    shares = {kind: role.kinds_s.get(kind, 0.0) / elapsed_s for kind in kinds}
+    shares = {kind: kinds_s.get(kind, 0.0) / elapsed_s for kind in kinds}
     return RoleVitals(name, len(heard), cores, rss_bytes / 2**20, work=max(0.0, 1.0 - sum(shares.values())), **shares)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from remuda.coordinator.commander.dispatch import EvaluationDispatch
-from remuda.coordinator.effects import Level, Release, RewindCurves, Say, Step, Tell
+from remuda.coordinator.effects import Happened, Level, Release, RewindCurves, Say, Step, Tell
 from remuda.coordinator.experiment.identity import Identity
 from remuda.coordinator.leases import Lease, LeaseBook
 from remuda.coordinator.replay.accounting import ReplayAccounting
 from remuda.coordinator.replay.flow_control import FlowControl
 from remuda.coordinator.snapshot import LeaseHolder
+from remuda.logbook.series import EventKind
 from remuda.wire.messages import Assign, Counters, Drain, IndexedChunk, Role, StopTraining, shortened
 
 LOST = "the steps that it had taken and not announced are lost, at most two chunks: how many is not known"
@@ -49,7 +50,8 @@ class ExperimentWorkers:
             exploration=self.flow.exploration(),
             replay=replay,
         )
-        return [*steps, Tell(number, message), self._say(f"{role} {lease.worker} joins as {role} {lease.index}")]
+        text = f"{role} {lease.worker} joins as {role} {lease.index}"
+        return [*steps, Tell(number, message), self._say(text), self._happened("worker_joined", lease, text)]
 
     def lend(self, role: Role, count: int, to: str) -> list[Step]:
         """Ask so many workers to let go, for another experiment that lacks them; the last ones go first."""
@@ -67,7 +69,8 @@ class ExperimentWorkers:
     def drained(self, lease: Lease) -> list[Step]:
         """A worker has let go."""
         self.leases.close(lease.number)
-        return [*self._do_without(lease), Release(lease.number)]
+        left = self._happened("worker_left", lease, f"{lease.role} {lease.worker} has let go")
+        return [*self._do_without(lease), Release(lease.number), left]
 
     def dismiss(self, role: Role) -> list[Step]:
         """End the leases of those of a role that did not let go in time."""
@@ -75,16 +78,17 @@ class ExperimentWorkers:
         for lease in self.leases.of(role):
             self.leases.close(lease.number)
             steps += self._do_without(lease)
-            steps.append(self._say(f"{lease.role} {lease.worker} did not let go in time and is dismissed", "warning"))
+            text = f"{lease.role} {lease.worker} did not let go in time and is dismissed"
+            steps += [self._say(text, "warning"), self._happened("worker_left", lease, text)]
             steps.append(Release(lease.number, dismiss=True))
         return steps
 
-    def failed(self, lease: Lease) -> list[Step]:
+    def failed(self, lease: Lease, error: str) -> list[Step]:
         """An exception has ended its work. It says next that it has let go, or leaves the herd."""
         self.leases.set_draining(lease, ready=False)
-        return self._do_without(lease)
+        return [self._happened("worker_failed", lease, error), *self._do_without(lease)]
 
-    def gone(self, number: int, why: str, *, handed_in: bool) -> list[Step]:
+    def gone(self, number: int, why: str, *, handed_in: bool, died: bool = False) -> list[Step]:
         """A worker was lost, left, or started a new life."""
         lease = self.leases.close(number)
         if lease is None:
@@ -92,14 +96,16 @@ class ExperimentWorkers:
         text = f"{lease.role} {lease.worker} is gone: {why}"
         if lease.role == "collector" and lease.ready and not handed_in:
             text += f"; {LOST}"
-        return [self._say(text, "warning"), *self._do_without(lease)]
+        event = self._happened("worker_died" if died else "worker_left", lease, text)
+        return [self._say(text, "warning"), event, *self._do_without(lease)]
 
     def back(self, number: int, counters: Counters) -> list[Step]:
         """A worker had lost touch with the coordinator, or has outlived the one before: say again what may be lost."""
         lease = self.leases.find(number)
         if lease is None:
             return []
-        steps: list[Step] = [self._say(f"{lease.role} {lease.worker} is back")]
+        text = f"{lease.role} {lease.worker} is back"
+        steps: list[Step] = [self._say(text), self._happened("worker_back", lease, text)]
         if lease.role == "learner":
             self.flow.learner_back()
         if lease.draining:
@@ -144,3 +150,6 @@ class ExperimentWorkers:
 
     def _say(self, text: str, level: Level = "info") -> Say:
         return Say(self.identity.id, text, level)
+
+    def _happened(self, kind: EventKind, lease: Lease, text: str) -> Happened:
+        return Happened(self.identity.id, kind, text, lease.role, lease.worker)

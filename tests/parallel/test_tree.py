@@ -26,7 +26,7 @@ journal.sqlite progress.txt vars.pkl env_spec.json model/model.pt model/model_in
 ckpt/ckpt_best.pth.tar ckpt/index.json ckpt/iteration_0.pth.tar
 log/coordinator_logger.txt log/buffer/buffer_logger.txt log/learner/learner_logger.txt
 log/commander/commander_logger.txt log/commander/commander_collector_logger.txt
-log/commander/commander_evaluator_logger.txt log/timers.json
+log/commander/commander_evaluator_logger.txt log/timers.json log/series.msgpack
 """
 EVENTS = ("log/buffer/buffer_tb_logger", "log/learner/learner_tb_logger", "log/commander/commander_tb_logger")
 

@@ -54,7 +54,7 @@ def test_the_folder_is_that_of_a_serial_run(tmp_path: Path) -> None:
         "config.json", "total_config.py", "formatted_total_config.py", "progress.txt", "progress.csv", "progress.jsonl",
         "ckpt/index.json", "ckpt/ckpt_best.pth.tar", *(f"ckpt/iteration_{n}.pth.tar" for n in (1, 2, 3)),
         "log/buffer/buffer_logger.txt", "log/collector/collector_logger.txt", "log/evaluator/evaluator_logger.txt",
-        "log/learner/learner_logger.txt", "log/serial/events.out.tfevents",
+        "log/learner/learner_logger.txt", "log/serial/events.out.tfevents", "log/series.msgpack",
     }  # fmt: skip
 
 

@@ -27,6 +27,7 @@ PROMISED = {
     "model/model.pt", "model/model_info.json", "ckpt/index.json", "ckpt/ckpt_best.pth.tar",
     "log/buffer/buffer_logger.txt", "log/collector/collector_logger.txt", "log/evaluator/evaluator_logger.txt",
     "log/learner/learner_logger.txt", "log/serial/events.out.tfevents", "journal.sqlite", "log/timers.json",
+    "log/series.msgpack",
 }  # fmt: skip
 WHERE_THERE_IS_GIT = {"git_log.txt", "git_diff.txt"}
 

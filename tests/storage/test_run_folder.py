@@ -40,6 +40,7 @@ def test_every_promised_path() -> None:
         f"policy/policy_{UUID}_000007.lock": run.policy_lock(UUID, 7),
         "log": run.log,
         "log/timers.json": run.timers,
+        "log/series.msgpack": run.series,
         "log/buffer/buffer_logger.txt": run.buffer_log,
         "log/buffer/buffer_tb_logger": run.buffer_tb,
         "log/collector/collector_logger.txt": run.serial_collector_log,

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from remuda.coordinator.experiment.vitals import MOST_LIVES, OTHERS, Vitals
+from remuda.coordinator.experiment.vitals import MOST_LIVES, OTHERS, WORKERS_TOLD, Vitals
 from remuda.logbook.timers import Flat
 from remuda.logbook.vitals import RoleVitals, VitalsReport
 from remuda.tests.coordinator.sizes import size_of
@@ -81,6 +81,22 @@ def test_two_workers_of_a_role() -> None:
     vitals.told("collector", "b", said(2, 10.0, {"waiting for credit": (1, 10.0)}, cpu_s=0.0))
     seen = role(vitals.due(COUNTERS, 60.0), "collector")
     assert (seen.processes, seen.cpu_cores, seen.wait_credit, seen.rss_mib) == (2, 1.0, 0.5, 2.0)
+
+
+def test_workers_one_by_one_and_no_more_than_fit_in_a_record() -> None:
+    vitals = Vitals(60.0, now_s=0.0)
+    vitals.told("learner", "l", said(1, 10.0, {}, rss_mib=9))
+    for number in range(WORKERS_TOLD):
+        vitals.told("collector", f"c{number}", said(2 + number, 10.0, {"waiting for credit": (1, 0.1 * number)}))
+    report = vitals.due(COUNTERS, 60.0)
+    assert report is not None
+    assert (report.episode, report.policy_version) == (3, 2)
+    assert (role(report, "collector").processes, len(report.workers)) == (WORKERS_TOLD, WORKERS_TOLD)
+    assert (report.workers["l"].role, report.workers["l"].rss_mib) == ("learner", 9.0)
+    seen = report.workers["c10"]
+    assert (seen.role, seen.processes) == ("collector", 1)
+    assert seen.wait_credit == pytest.approx(0.1)
+    assert seen.work == pytest.approx(0.9)
 
 
 def test_who_says_nothing_any_more_is_in_no_table_but_stays_in_the_file() -> None:

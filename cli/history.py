@@ -1,0 +1,208 @@
+"""`remuda status --history`: how a run did over time, as its folder tells, while it goes on and after."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from remuda.cli.connecting import connected
+from remuda.cli.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from remuda.logbook.series import Evaluation, Event, Interval, Moment, Usage
+
+MOST_ROWS = 40
+"""Of the table: a longer run has several intervals in one row."""
+MOST_EVENTS = 20
+"""Below the table: the last ones."""
+_WAITS = ("data", "policy", "credit", "other")
+
+
+def show_history(which: str | None, runs_dir: Path, connection_file: Path | None, *, as_json: bool) -> None:
+    """Print it. Raises InputError for what is no run, or one that has written nothing yet."""
+    from remuda.logbook.series import SeriesError, read_series
+    from remuda.storage.run_folder import RunFolder
+
+    if which is None:
+        raise InputError("say of which run: remuda status --history RUN, by its folder, its id or its name")
+    path = RunFolder(_folder(which, runs_dir, connection_file)).series
+    try:
+        moments = read_series(path)
+        if as_json:
+            _print_json(moments)
+        else:
+            _print_table(list(moments))
+    except FileNotFoundError:
+        raise InputError(f"{path} is not there (yet): the first interval of this run is not over") from None
+    except SeriesError as error:
+        raise InputError(str(error)) from None
+
+
+def _folder(which: str, runs_dir: Path, connection_file: Path | None) -> Path:
+    """A folder, a name below the runs folder, or what the coordinator knows under this id or name."""
+    from remuda.storage.run_folder import RunFolder
+
+    for root in (Path(which), runs_dir / which):
+        if RunFolder(root).config_json.is_file():
+            return root
+    if Path(which).is_dir() or os.sep in which:
+        raise InputError(f"{which} is no run folder: there is no config.json in it")
+    with connected(connection_file, runs_dir) as client:
+        run_dir = Path(client.status(which).experiments[0].run_dir)
+    if not run_dir.is_dir():
+        raise InputError(f"the run folder of {which}, {run_dir}, cannot be seen from this machine")
+    return run_dir
+
+
+def _print_json(moments: Iterable[Moment]) -> None:
+    """A list with one record per line, also of a run of any length."""
+    import msgspec
+
+    separator = "["
+    for moment in moments:
+        print(f"{separator}{msgspec.json.encode(moment).decode()}", end="")
+        separator = ",\n"
+    print("]" if separator != "[" else "[]")
+
+
+def _print_table(moments: Sequence[Moment]) -> None:
+    from rich.console import Console
+
+    from remuda.cli.status import PLAIN_WIDTH
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = PLAIN_WIDTH
+    console.print(history(moments))
+
+
+@dataclass
+class _Row:
+    """Some intervals that follow each other."""
+
+    intervals: Sequence[Interval]
+    evaluated: float | None = None
+    """The newest mean return of an evaluation of a checkpoint that was saved within."""
+    waits: dict[str, str] = field(default_factory=dict[str, str])
+    """By role."""
+
+    @property
+    def end_s(self) -> float:
+        return self.intervals[-1].wall_s
+
+    @property
+    def return_mean(self) -> float | None:
+        """Of all training episodes that were reported within."""
+        told = [(each.episodes, each.return_mean) for each in self.intervals if each.return_mean is not None]
+        episodes = sum(count for count, _ in told)
+        return sum(count * mean for count, mean in told) / episodes if episodes else None
+
+
+def history(moments: Sequence[Moment]) -> RenderableType:
+    """The table over time, and what happened, for a terminal."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from remuda.cli.status import table
+    from remuda.client.progress import duration
+    from remuda.logbook.lines import one_line
+    from remuda.logbook.series import Evaluation, Interval
+
+    intervals = [moment for moment in moments if isinstance(moment, Interval)]
+    evaluations = [moment for moment in moments if isinstance(moment, Evaluation)]
+    rows = _rows(intervals, evaluations)
+    roles = sorted({usage.role for interval in intervals for usage in interval.roles}, key=_place)
+    columns = (
+        "time",
+        "env_step",
+        "/s",
+        "train_iter",
+        "/s",
+        "return",
+        "evaluated",
+        *(f"{role} waits" for role in roles),
+    )
+    shown = table(columns, [_cells(row, roles) for row in rows], narrow=False)
+    events = [
+        f"{duration(moment.wall_s):>8}  {_words(moment)}" for moment in moments if not isinstance(moment, Interval)
+    ]
+    left_out = len(events) - MOST_EVENTS
+    head = [f"({left_out} events before these: --json has all)"] if left_out > 0 else []
+    lines = [Text(one_line(line)) for line in (*head, *events[-MOST_EVENTS:])]
+    return Group(shown if rows else "no interval is over yet", *([""] if lines else []), *lines)
+
+
+def _rows(intervals: Sequence[Interval], evaluations: Sequence[Evaluation]) -> list[_Row]:
+    size = -(-len(intervals) // MOST_ROWS) or 1
+    rows = [_Row(intervals[begin : begin + size]) for begin in range(0, len(intervals), size)]
+    begin_s = -1.0
+    for row in rows:
+        within = [each.return_mean for each in evaluations if begin_s < each.wall_s <= row.end_s]
+        row.evaluated, begin_s = (within[-1] if within else None), row.end_s
+        for role in {usage.role for interval in row.intervals for usage in interval.roles}:
+            row.waits[role] = _waits(row.intervals, role)
+    return rows
+
+
+def _waits(intervals: Sequence[Interval], role: str) -> str:
+    """The share of the time that a role waited, and what for in most of it."""
+    seconds: dict[str, float] = dict.fromkeys(_WAITS, 0.0)
+    total_s = 0.0
+    for interval in intervals:
+        for usage in interval.roles:
+            if usage.role == role:
+                total_s += interval.past_s * usage.processes
+                for kind, share in _shares(usage).items():
+                    seconds[kind] += share * interval.past_s * usage.processes
+    waited = sum(seconds.values()) / total_s if total_s > 0 else 0.0
+    most = max(seconds, key=seconds.__getitem__)
+    return f"{100 * waited:.0f} % {most}" if round(100 * waited) else "0 %"
+
+
+def _shares(usage: Usage) -> dict[str, float]:
+    shares = (usage.wait_data, usage.wait_policy, usage.wait_credit, usage.wait_other)
+    return dict(zip(_WAITS, shares, strict=True))
+
+
+def _cells(row: _Row, roles: Sequence[str]) -> list[str]:
+    from remuda.client.progress import duration, number
+
+    last = row.intervals[-1]
+    return [
+        duration(last.wall_s),
+        f"{last.env_step}",
+        f"{_rate(row.intervals, [each.env_steps_per_s for each in row.intervals]):.0f}",
+        f"{last.train_iter}",
+        f"{_rate(row.intervals, [each.train_iters_per_s for each in row.intervals]):.0f}",
+        number(row.return_mean),
+        number(row.evaluated),
+        *(row.waits.get(role, "-") for role in roles),
+    ]
+
+
+def _rate(intervals: Sequence[Interval], rates: Sequence[float]) -> float:
+    """Averaged over time."""
+    total_s = sum(interval.past_s for interval in intervals)
+    weighted = sum(rate * interval.past_s for rate, interval in zip(rates, intervals, strict=True))
+    return weighted / total_s if total_s > 0 else 0.0
+
+
+def _words(moment: Evaluation | Event) -> str:
+    from remuda.client.progress import number
+    from remuda.logbook.series import Event
+
+    if isinstance(moment, Event):
+        return moment.text
+    best = " (the best so far)" if moment.best else ""
+    return f"{moment.checkpoint}: mean return {number(moment.return_mean)} over {moment.episodes} episodes{best}"
+
+
+def _place(role: str) -> tuple[int, str]:
+    """Roles in the order in which experience goes through them."""
+    order = ("collector", "learner", "evaluator", "coordinator")
+    return (order.index(role) if role in order else len(order), role)

@@ -1,0 +1,190 @@
+"""The run's time series, log/series.msgpack: what its records are, and how anybody reads them while the run goes on.
+
+A record is a map; its `kind` says which of the types below it is. Later versions may add kinds and keys: readers pass
+over what they do not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, get_args
+
+import msgspec
+from msgspec import Struct
+
+from remuda.storage.record_file import read_records
+
+FORMAT = 1
+"""Raised when a reader of the format before would misread the file."""
+_KIND: Final = "kind"
+
+EventKind = Literal[
+    "worker_joined",
+    "worker_back",
+    "worker_left",
+    "worker_died",
+    "worker_failed",
+    "judged",
+    "held_up",
+    "goes_on",
+    "run_ends",
+]
+"""What an event tells of; `judged`: a checkpoint was, by training episodes. Evaluations are records of their own."""
+
+
+class SeriesError(Exception):
+    """The file cannot be read by this version; the text says why."""
+
+
+class Usage(Struct, frozen=True, kw_only=True):
+    """What processes used over an interval, and the shares of their time, which add up to 1."""
+
+    role: str
+    """collector, evaluator, learner or coordinator; serial where all are one process."""
+    processes: int
+    cpu_cores: float
+    """Processor seconds of all of them per second."""
+    rss_mib: float
+    work: float
+    """Neither waiting nor in the environment."""
+    env: float
+    wait_data: float
+    wait_policy: float
+    wait_credit: float
+    wait_other: float
+
+    @property
+    def wait(self) -> float:
+        """The share of all waits."""
+        return self.wait_data + self.wait_policy + self.wait_credit + self.wait_other
+
+
+class WorkerUsage(Usage, frozen=True, kw_only=True):
+    """The same of one worker."""
+
+    worker: str
+    """Its UUID."""
+    env_steps: int | None = None
+    """That a collector has reported within the interval; None of other roles."""
+
+
+class Begin(Struct, frozen=True, kw_only=True, tag_field=_KIND, tag="begin"):
+    """The first record of a file."""
+
+    format: int
+    time_s: float
+    """When it was written: seconds since 1970, here and below."""
+
+
+class Interval(Struct, frozen=True, kw_only=True, tag_field=_KIND, tag="interval"):
+    """How the run did since the record of this kind before, every `log.buffer_interval_s` seconds and at the end."""
+
+    time_s: float
+    wall_s: float
+    """Seconds since the run began, at the end of the interval; so are the counters."""
+    past_s: float
+    """Seconds that the usages cover."""
+    env_step: int
+    train_iter: int
+    episode: int
+    policy_version: int
+    env_steps_per_s: float
+    train_iters_per_s: float
+    """Gradient updates."""
+    episodes: int
+    """Training episodes that were reported within the interval."""
+    return_mean: float | None
+    """Of these; None where there are none."""
+    buffer_rows: int | None
+    """In the replay index; None where nobody has said."""
+    events_left_out: int
+    """Beyond the most that one interval keeps."""
+    roles: list[Usage]
+    workers: list[WorkerUsage]
+    """At most 100, while there are more the roles alone tell of all."""
+
+
+class Evaluation(Struct, frozen=True, kw_only=True, tag_field=_KIND, tag="evaluation"):
+    """How a checkpoint did."""
+
+    time_s: float
+    wall_s: float
+    """When the checkpoint was saved, in seconds since the run began; so are the counters."""
+    env_step: int
+    train_iter: int
+    checkpoint: str
+    """Name of its file."""
+    episodes: int
+    return_mean: float | None
+    return_std: float | None
+    duration_s: float
+    best: bool
+    """It is the best so far."""
+
+
+class Event(Struct, frozen=True, kw_only=True, tag_field=_KIND, tag="event"):
+    """Something that happened once."""
+
+    time_s: float
+    wall_s: float
+    env_step: int
+    train_iter: int
+    event: str
+    """One of EventKind."""
+    role: str | None
+    """Of the worker that it is about, None where it is about none; so is the next."""
+    worker: str | None
+    text: str
+
+
+Moment = Interval | Evaluation | Event
+_ANY = Begin | Moment
+_KINDS = frozenset(str(type_.__struct_config__.tag) for type_ in get_args(_ANY))
+
+
+def read_series(path: Path) -> Iterator[Moment]:
+    """Yield the records in the order they were written in; evaluations come later than their `wall_s`.
+
+    What is torn or damaged ends the reading. Raises SeriesError for a newer format, OSError where there is no file.
+    """
+    for whole in read_whole(path):
+        record = whole.record
+        if isinstance(record, Begin):
+            if record.format > FORMAT:
+                raise SeriesError(
+                    f"{path} has format {record.format}, this version of Remuda reads {FORMAT}: update it"
+                )
+        elif record is not None:
+            yield record
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A record, and the bytes of the file that hold it: from `begin` up to `end`."""
+
+    record: Begin | Moment | None
+    """None: it is of a kind that this version does not know."""
+    wall_s: float
+    """0 where it has none."""
+    begin: int
+    end: int
+
+
+def read_whole(path: Path) -> Iterator[Whole]:
+    """Yield the records and where they are, up to the first that is none. Raises OSError."""
+    for found in read_records(path):
+        try:
+            place = msgspec.convert(found.value, _Place)
+            record = msgspec.convert(found.value, _ANY) if place.kind in _KINDS else None
+        except msgspec.ValidationError:
+            return
+        yield Whole(record, place.wall_s, found.begin, found.end)
+
+
+class _Place(Struct, frozen=True):
+    """What every record has."""
+
+    kind: str
+    wall_s: float = 0.0

@@ -1,0 +1,158 @@
+"""The view that turns reports into records of the run's time series; what comes often is summed up per interval."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+
+from msgspec import structs
+
+from remuda.logbook.episode_reports import CollectReport, EvaluationReport, WorkerReport
+from remuda.logbook.outages import Written
+from remuda.logbook.reports import Report
+from remuda.logbook.run_events import EventReport
+from remuda.logbook.series import Evaluation, Event, Interval, Usage, WorkerUsage
+from remuda.logbook.series_file import SeriesFile
+from remuda.logbook.training_reports import BufferThroughputReport
+from remuda.logbook.vitals import RoleVitals, VitalsReport
+
+EVENTS_PER_INTERVAL = 100
+"""Events and evaluations that one interval keeps; more are only counted, so that the file grows slowly."""
+LONGEST_TEXT = 300
+"""Characters of an event's text: the first line of it; the commander's log has the rest."""
+
+
+@dataclass
+class _Sums:
+    """Since the last interval."""
+
+    episodes: int = 0
+    returns: float = 0.0
+    """Their sum."""
+    env_steps: Counter[str] = field(default_factory=Counter[str])
+    """By worker."""
+    events: int = 0
+
+    def add(self, episodes: int, return_mean: float) -> None:
+        if episodes and math.isfinite(return_mean):
+            self.episodes += episodes
+            self.returns += episodes * return_mean
+
+
+class SeriesView:
+    """Shows reports of several topics in one file."""
+
+    def __init__(self, series: SeriesFile) -> None:
+        self._series = series
+        self._sums = _Sums()
+        self._buffer_rows: int | None = None
+
+    @property
+    def file(self) -> Written:
+        """Which file."""
+        return self._series
+
+    def show(self, report: Report) -> None:
+        """Append a record, or keep in mind what the next interval tells of. Raises OSError."""
+        match report:
+            case CollectReport():
+                self._sums.add(len(report.window.episode_returns), report.window.statistics()["reward_mean"])
+            case WorkerReport():
+                self._sums.add(report.episode_count, report.reward_mean)
+                self._sums.env_steps[report.worker] += report.step_count
+            case BufferThroughputReport():
+                self._buffer_rows = report.current_have
+            case VitalsReport():
+                self._interval(report)
+            case EvaluationReport():
+                self._once(self._evaluation(report))
+            case EventReport():
+                self._once(self._event(report))
+            case _:
+                pass
+
+    def _once(self, record: Evaluation | Event) -> None:
+        self._sums.events += 1
+        if self._sums.events <= EVENTS_PER_INTERVAL:
+            self._series.append(record)
+
+    def _interval(self, report: VitalsReport) -> None:
+        sums, before = self._sums, self._series.newest
+        wall_s = report.wall_s - (0.0 if before is None else before.wall_s)
+        env_steps = report.env_step - (0 if before is None else before.env_step)
+        train_iters = report.train_iter - (0 if before is None else before.train_iter)
+        self._series.append(
+            Interval(
+                time_s=self._series.now_s(),
+                wall_s=report.wall_s,
+                past_s=report.past_s,
+                env_step=report.env_step,
+                train_iter=report.train_iter,
+                episode=report.episode,
+                policy_version=report.policy_version,
+                env_steps_per_s=_per_s(env_steps, wall_s),
+                train_iters_per_s=_per_s(train_iters, wall_s),
+                episodes=sums.episodes,
+                return_mean=sums.returns / sums.episodes if sums.episodes else None,
+                buffer_rows=self._buffer_rows,
+                events_left_out=max(sums.events - EVENTS_PER_INTERVAL, 0),
+                roles=[_usage(vitals) for vitals in report.roles],
+                workers=[self._worker_usage(name, vitals) for name, vitals in report.workers.items()],
+            )
+        )
+        self._sums = _Sums()
+
+    def _worker_usage(self, name: str, vitals: RoleVitals) -> WorkerUsage:
+        env_steps = self._sums.env_steps[name] if vitals.role == "collector" else None
+        return WorkerUsage(worker=name, env_steps=env_steps, **structs.asdict(_usage(vitals)))
+
+    def _evaluation(self, report: EvaluationReport) -> Evaluation:
+        statistics = report.statistics()
+        return Evaluation(
+            time_s=self._series.now_s(),
+            wall_s=report.wall_s,
+            env_step=report.env_step,
+            train_iter=report.train_iter,
+            checkpoint=report.ckpt_name,
+            episodes=len(report.returns),
+            return_mean=_finite(statistics["reward_mean"]),
+            return_std=_finite(statistics["reward_std"]),
+            duration_s=report.duration_s,
+            best=report.best,
+        )
+
+    def _event(self, report: EventReport) -> Event:
+        return Event(
+            time_s=self._series.now_s(),
+            wall_s=report.wall_s,
+            env_step=report.env_step,
+            train_iter=report.train_iter,
+            event=report.kind,
+            role=report.role,
+            worker=report.worker,
+            text=report.what.partition("\n")[0][:LONGEST_TEXT],
+        )
+
+
+def _usage(vitals: RoleVitals) -> Usage:
+    return Usage(
+        role=vitals.role,
+        processes=vitals.processes,
+        cpu_cores=vitals.cpu_cores,
+        rss_mib=vitals.rss_mib,
+        work=vitals.work,
+        env=vitals.env,
+        wait_data=vitals.wait_data,
+        wait_policy=vitals.wait_policy,
+        wait_credit=vitals.wait_credit,
+        wait_other=vitals.wait_other,
+    )
+
+
+def _per_s(count: int, seconds: float) -> float:
+    return max(count, 0) / seconds if seconds > 0 else 0.0
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

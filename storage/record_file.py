@@ -1,0 +1,73 @@
+"""A file of MessagePack records, one after another: a torn or damaged one ends the reading, and costs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+# msgpack has neither stubs nor a py.typed marker.
+import msgpack as untyped  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
+
+LONGEST_BYTES = 1 << 20
+"""Of one text in a record, and what is read ahead: a damaged length allocates no more."""
+_BLOCK_BYTES = 64 << 10
+_MOST_ITEMS = 4_096
+"""Of one list or map in a record."""
+
+
+class _Unpacker(Protocol):
+    """What is used of msgpack.Unpacker."""
+
+    def feed(self, data: bytes) -> None: ...
+
+    def tell(self) -> int: ...
+
+    def __iter__(self) -> Iterator[object]: ...
+
+
+_msgpack = cast("Any", untyped)
+_pack: Callable[[object], bytes] = _msgpack.packb
+_UnpackError: type[Exception] = _msgpack.UnpackException
+
+
+def _unpacker() -> _Unpacker:
+    return cast(
+        "_Unpacker",
+        _msgpack.Unpacker(
+            max_buffer_size=LONGEST_BYTES, max_array_len=_MOST_ITEMS, max_map_len=_MOST_ITEMS, strict_map_key=True
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record, and the bytes of the file that hold it: from `begin` up to `end`."""
+
+    value: object
+    begin: int
+    end: int
+
+
+def packed(value: object) -> bytes:
+    """The bytes of one record: maps with text keys, lists, text, numbers, booleans, None."""
+    return _pack(value)
+
+
+def read_records(path: Path) -> Iterator[Record]:
+    """Yield the whole records from the beginning, also while somebody appends. Raises OSError.
+
+    Ends at the first one that is torn or is no MessagePack. The memory it takes does not grow with the file.
+    """
+    unpacker, begin = _unpacker(), 0
+    with open(path, "rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            try:
+                unpacker.feed(block)
+                for value in unpacker:
+                    end = unpacker.tell()
+                    yield Record(value, begin, end)
+                    begin = end
+            except (_UnpackError, ValueError, TypeError, OverflowError):
+                return

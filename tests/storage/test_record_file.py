@@ -1,0 +1,81 @@
+"""A file of records is read up to what is torn or damaged, in bounded memory, and never raises for what is in it."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.storage.record_file import LONGEST_BYTES, packed, read_records
+
+RECORDS: list[object] = [
+    {"kind": "a", "x": 1.5, "list": [1, None, True]},
+    {"kind": "b", "text": "é" * 40},
+    {"kind": "c"},
+]
+
+
+def values(path: Path) -> list[object]:
+    return [record.value for record in read_records(path)]
+
+
+def test_records_come_back_with_their_places(tmp_path: Path) -> None:
+    path = tmp_path / "records"
+    pieces = [packed(value) for value in RECORDS]
+    path.write_bytes(b"".join(pieces))
+    found = list(read_records(path))
+    assert [record.value for record in found] == RECORDS
+    data = path.read_bytes()
+    assert [data[record.begin : record.end] for record in found] == pieces
+
+
+def test_torn_at_any_byte_what_is_whole_before_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "records"
+    pieces = [packed(value) for value in RECORDS]
+    data, ends = b"".join(pieces), [len(b"".join(pieces[: n + 1])) for n in range(len(pieces))]
+    for size in range(len(data) + 1):
+        path.write_bytes(data[:size])
+        assert values(path) == RECORDS[: sum(end <= size for end in ends)], size
+
+
+@given(damage=st.binary(min_size=1, max_size=200))
+def test_nothing_that_may_stand_in_a_file_raises(tmp_path_factory: pytest.TempPathFactory, damage: bytes) -> None:
+    path = tmp_path_factory.mktemp("records") / "records"
+    path.write_bytes(packed(RECORDS[0]) + damage)
+    assert values(path)[0] == RECORDS[0]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [b"\xdb\xff\xff\xff\xff", b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\xdd\x00\x10\x00\x00" * 500],
+    ids=["text", "list", "map", "lists in lists"],
+)
+def test_a_damaged_length_takes_no_memory(tmp_path: Path, damage: bytes) -> None:
+    path = tmp_path / "records"
+    path.write_bytes(packed(RECORDS[0]) + damage + bytes(1000))
+    tracemalloc.start()
+    try:
+        assert values(path) == RECORDS[:1]
+        assert tracemalloc.get_traced_memory()[1] < 8 * LONGEST_BYTES
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_long_file_is_read_in_pieces(tmp_path: Path) -> None:
+    path = tmp_path / "records"
+    one: dict[str, object] = {"kind": "a", "text": "x" * 500}
+    path.write_bytes(packed(one) * 10_000)
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in read_records(path)) == 10_000
+        assert tracemalloc.get_traced_memory()[1] < 2 * LONGEST_BYTES < path.stat().st_size
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        values(tmp_path / "records")

@@ -1,10 +1,22 @@
-"""The two parts that are compiled; everything else about the package is in pyproject.toml."""
+"""The two parts that are compiled, and what is not installed; all else about the package is in pyproject.toml."""
 
 from __future__ import annotations
 
 from setuptools import Extension, setup
+from setuptools.command.build_py import build_py
+
+
+class BuildModules(build_py):
+    """Takes this file for no module of remuda, though it lies in the folder of that package."""
+
+    def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
+        """Package, name and path of each module."""
+        found: list[tuple[str, str, str]] = super().find_package_modules(package, package_dir)
+        return [module for module in found if module[:2] != ("remuda", "setup")]
+
 
 setup(
+    cmdclass={"build_py": BuildModules},
     ext_modules=[
         Extension(
             f"remuda.buffer.{name}",
@@ -13,5 +25,5 @@ setup(
             optional=True,  # without a C compiler the installation goes on: numpy does the same then
         )
         for name in ("_gather", "_sum_tree")
-    ]
+    ],
 )

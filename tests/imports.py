@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 from remuda.tests.patience import HANG_S
+
+THIS_CHECKOUT = {"PYTHONPATH": str(Path(__file__).parents[1] / ".typing")}
+"""Lets a process of its own import Remuda from here, whatever is installed."""
 
 
 def imported_by(program: str, *, cwd: Path | None = None) -> set[str]:
@@ -15,6 +19,7 @@ def imported_by(program: str, *, cwd: Path | None = None) -> set[str]:
     done = subprocess.run(
         [sys.executable, "-c", f"{program}\n{tail}"],
         cwd=cwd,
+        env={**os.environ, **THIS_CHECKOUT},
         stdout=subprocess.PIPE,
         text=True,
         timeout=HANG_S,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from functools import cache
@@ -200,6 +201,17 @@ def test_listed_packages_are_the_folders() -> None:
     assert others <= set(LAYER_OF), "a new package needs a layer"
     at_root = {path.name for path in ROOT.glob("*.py")}
     assert at_root == {"__init__.py", "setup.py"}, "a module at the root would be installed as one of remuda"
+
+
+@pytest.mark.processes
+def test_what_is_built_is_the_listed_packages_alone(tmp_path: Path) -> None:
+    pytest.importorskip("setuptools")
+    build = f"['build', '--quiet', 'build_py', '--build-lib', {str(tmp_path)!r}]"  # pip does not call it setup.py
+    program = f"import sys; sys.argv = {build}; exec(open('setup.py').read())"
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, timeout=HANG_S, check=True)
+    built = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
+    assert {name for name in built if name.count("/") < 2} == {"remuda/__init__.py", "remuda/py.typed"}
+    assert {name.split("/")[1] for name in built if name.count("/") > 1} == set(LAYER_OF)
 
 
 def test_every_checker_looks_at_every_package() -> None:

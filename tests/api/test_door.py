@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from importlib import metadata
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import remuda
-from remuda.tests.imports import imported_by
+from remuda.tests.imports import THIS_CHECKOUT, imported_by
 from remuda.tests.patience import HANG_S
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,7 +28,14 @@ def test_the_import_alone_loads_nothing() -> None:
 @pytest.mark.processes
 def test_no_package_of_ours_is_loaded_either() -> None:
     program = "import remuda, sys; print([name for name in sys.modules if name.startswith('remuda.')])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=HANG_S, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **THIS_CHECKOUT},
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=True,
+    )
     assert done.stdout == "[]\n"
 
 

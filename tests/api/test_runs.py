@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 
 import remuda
 from remuda.storage.existing_folder import RunFolderError
+from remuda.tests.imports import THIS_CHECKOUT
 from remuda.tests.parallel.user_folder import UserFolder
 from remuda.tests.patience import HANG_S, until
 from remuda.tests.runner.runs import TINY, write_user_folder
@@ -174,7 +176,11 @@ def test_ctrl_c_saves_and_the_script_goes_on(config: Path, tmp_path: Path) -> No
         "print(result.state, result.reason, result.run_dir.name)"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", program, str(config)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", program, str(config)],
+        env={**os.environ, **THIS_CHECKOUT},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     best = tmp_path / "run" / "ckpt" / "ckpt_best.pth.tar"
     until(lambda: process.poll() is not None or best.exists(), "it has evaluated its first checkpoint")
@@ -202,6 +208,7 @@ def test_a_users_script(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(script), "pole.json", "run"],
         cwd=tmp_path,
+        env={**os.environ, **THIS_CHECKOUT},
         capture_output=True,
         text=True,
         timeout=HANG_S,

@@ -148,6 +148,8 @@ class CloseRun:
     experiment: str
     keep: frozenset[str]
     """Payload files the replay index still refers to."""
+    results: Mapping[str, float] = field(default_factory=dict[str, float])
+    """How it ended, in numbers; see remuda.logbook.pages.results_of."""
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Protocol
 
+from pydantic import JsonValue
+
 from remuda.logbook.background import BackgroundSink
 from remuda.logbook.lines import TextLog
 from remuda.logbook.outages import Outages, Written
+from remuda.logbook.pages import as_markdown, hyperparameters
 from remuda.logbook.progress import ProgressFile, ProgressRow
 from remuda.logbook.reports import Report, Topic
 from remuda.logbook.series_file import SeriesFile
@@ -116,6 +119,17 @@ class Logbook:
     def shows_evaluation(self, train_iter: int) -> bool:
         """Whether the curves have the evaluation after this update."""
         return any(writer.newest_step("evaluator_iter") >= train_iter for writer in self.writers)
+
+    def describe(self, settings: Mapping[str, JsonValue], *, train_iter: int) -> None:
+        """Show the settings that the run begins with, or goes on with from this update, beside the curves."""
+        for writer in self.writers[:1]:
+            self._attempt(writer, partial(writer.config, as_markdown(settings), train_iter=train_iter))
+
+    def conclude(self, settings: Mapping[str, JsonValue], results: Mapping[str, float]) -> None:
+        """Show how the run ended (see results_of) beside its settings. May be called again."""
+        compared, train_iter = hyperparameters(settings), int(results.get("train_iter", 0))
+        for writer in self.writers[:1]:
+            self._attempt(writer, partial(writer.results, compared, results, train_iter=train_iter))
 
     def timers(self, document: Mapping[str, object]) -> None:
         """Write timers.json again, where this role writes it."""

@@ -33,9 +33,14 @@ class SinkContext:
     """Where a resumed run goes on; rows beyond are cut off where a sink can."""
 
 
+def settings_of(config: ExperimentConfig) -> dict[str, JsonValue]:
+    """The config without its secrets, as trackers and TensorBoard show it."""
+    return cast("dict[str, JsonValue]", masked(config.model_dump(mode="json")))
+
+
 def attach_configured(book: Logbook, config: ExperimentConfig, run: RunFolder, resumed: Counters | None) -> None:
     """Attach what `log.sinks` names."""
-    settings = cast("dict[str, JsonValue]", masked(config.model_dump(mode="json")))
+    settings = settings_of(config)
     step = None if resumed is None else resumed.env_step
     attach_sinks(book, config.log.sinks, SinkContext(run, config.name, settings, step))
 

@@ -6,7 +6,7 @@ import math
 import os
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any, cast
 from pydantic import JsonValue
 
 from remuda.logbook.background import Service
+from remuda.logbook.pages import flat
 from remuda.storage.atomic import write_text
 
 PROJECT = "remuda"
@@ -99,20 +100,9 @@ class _Mlflow:
 
 def _log_parameters(client: Any, id: str, settings: Mapping[str, JsonValue]) -> None:
     parameter: Any = import_module("mlflow.entities").Param
-    all_ = [parameter(name, str(value)[:_LONGEST_PARAMETER]) for name, value in _flat(settings)]
+    all_ = [parameter(name, str(value)[:_LONGEST_PARAMETER]) for name, value in flat(settings)]
     for first in range(0, len(all_), _PARAMETERS_AT_ONCE):
         client.log_batch(id, params=all_[first : first + _PARAMETERS_AT_ONCE])
-
-
-def _flat(settings: Mapping[str, JsonValue], prefix: str = "") -> Sequence[tuple[str, JsonValue]]:
-    """Dotted names and values."""
-    flat: list[tuple[str, JsonValue]] = []
-    for name, value in settings.items():
-        if isinstance(value, dict) and value:
-            flat += _flat(value, f"{prefix}{name}.")
-        else:
-            flat.append((f"{prefix}{name}", value))
-    return flat
 
 
 def _finite(record: Mapping[str, float]) -> dict[str, float]:

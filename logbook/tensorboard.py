@@ -14,11 +14,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from remuda.logbook.curve_file import CurveFile
-from remuda.logbook.event_file import scalar_event
+from remuda.logbook.event_file import scalar_event, summary_event
+from remuda.logbook.event_messages import Summaries, event_messages
 from remuda.logbook.tables import Value
 from remuda.wire.messages import Counters
 
 _FLOAT32_MAX = 3.4028234e38
+_CONFIG, _RESULTS, _HPARAMS = "config", "results", "_hparams_"
+"""Groups of tags that are no curves; the page of hyperparameters asks for the last name."""
 
 
 class EventWriter:
@@ -36,7 +39,17 @@ class EventWriter:
         self._last_steps: Mapping[str, float] = {}
         """Axis to the step beyond which a disk that refuses still holds what is to go."""
         if resumed is not None:
-            self._cut({"iter": resumed.train_iter, "step": resumed.env_step, "sec": resumed.wall_s})
+            before = resumed.train_iter - 1  # the run ended there: it goes on, and will say how it ends
+            self._cut(
+                {
+                    "iter": resumed.train_iter,
+                    "step": resumed.env_step,
+                    "sec": resumed.wall_s,
+                    _CONFIG: resumed.train_iter,
+                    _RESULTS: before,
+                    _HPARAMS: before,
+                }
+            )
         self._found = dict(self._file.newest)
         """What the file held when it was opened: the newest step of each group."""
         self._seconds: dict[str, int] = {}
@@ -69,6 +82,22 @@ class EventWriter:
         self._seconds |= {f"{group}/{key}": second for key in new}
         self._write(new, {group: second})
 
+    def config(self, markdown: str, *, train_iter: int) -> None:
+        """Show the settings on the page of texts, unless those from this update on are there."""
+        if self.newest_step(_CONFIG) < train_iter:
+            self._summaries({_CONFIG: train_iter}, event_messages().text(_CONFIG, markdown))
+
+    def results(self, settings: Mapping[str, object], results: Mapping[str, float], *, train_iter: int) -> None:
+        """Show finite results beside the settings on the page of hyperparameters, unless they are there."""
+        if self.newest_step(_HPARAMS) >= train_iter:
+            return
+        finite = {f"{_RESULTS}/{key}": value for key, value in results.items() if abs(value) <= _FLOAT32_MAX}
+        self._summaries(
+            {_RESULTS: train_iter, _HPARAMS: train_iter},
+            *event_messages().hparams(settings, finite),
+            before=scalar_event(self._now_s(), train_iter, finite),
+        )
+
     def close(self) -> None:
         """Close the file. May be called again."""
         self._file.close()
@@ -80,8 +109,15 @@ class EventWriter:
     def _cut_what_is_due(self) -> None:
         last_steps = self._last_steps
         if last_steps:
-            self._file.cut(lambda group: last_steps.get(group.rpartition("_")[2], math.inf))
+            self._file.cut(lambda group: last_steps.get(group, last_steps.get(group.rpartition("_")[2], math.inf)))
             self._last_steps = {}
+
+    def _summaries(self, steps: Mapping[str, int], *summaries: Summaries, before: bytes = b"") -> None:
+        """Write what is shown at one step of other pages than the curves'; of several groups all have the same one."""
+        self._cut_what_is_due()
+        step = max(steps.values())
+        events = (summary_event(self._now_s(), step, summary) for summary in summaries)
+        self._file.append(before + b"".join(events), steps)
 
     def _write(self, values: Mapping[str, Value], steps: Mapping[str, int]) -> None:
         self._cut_what_is_due()

@@ -13,7 +13,9 @@ from remuda.coordinator.snapshot import ResumePoint
 from remuda.learner.diverged import DivergedError
 from remuda.learner.loop import LearnerLoop
 from remuda.logbook.episode_reports import CollectReport
+from remuda.logbook.pages import results_of
 from remuda.logbook.progress import ProgressRow
+from remuda.logbook.row_sinks import settings_of
 from remuda.runner.clocked import Clocked
 from remuda.runner.judging import Judging
 from remuda.runner.keeping import SERIAL_WORKER, Keeper, sweep
@@ -136,7 +138,9 @@ class SerialLoop:
         self._clocked.report(self.counters(), now_s, last=True)
         wall_s = self.counters().wall_s
         self._logbook.say("commander", f"the run is over after {wall_s:.1f} s: {end.reason}; {end.explanation}")
-        self._watch.on_progress(self._standing.status())
+        status = self._standing.status()
+        self._logbook.conclude(settings_of(self._config), results_of(status))
+        self._watch.on_progress(status)
 
     @property
     def best(self) -> Judged | None:

@@ -219,6 +219,7 @@ def run_context(
         book = stack.enter_context(serial_logbook(folder, None, resumed=resumed))
         settings = masked(plain(config))
         assert isinstance(settings, dict), "a mapping stays one"
+        book.describe(settings, train_iter=0 if resumed is None else resumed.train_iter)
         step = None if resumed is None else resumed.env_step
         attach_sinks(book, sinks, SinkContext(folder, name, settings, step))
         warning = record_git(folder.root, Path.cwd())

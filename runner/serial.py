@@ -26,7 +26,7 @@ from remuda.learner.checkpoint import CheckpointError, CheckpointState, restore_
 from remuda.learner.outputs import LearnerOutputs
 from remuda.learner.start import continue_from, new_algorithm, take_weights
 from remuda.logbook.book import Logbook, serial_logbook
-from remuda.logbook.row_sinks import attach_configured
+from remuda.logbook.row_sinks import attach_configured, settings_of
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import declaration, make_policy
 from remuda.policy.base import Algorithm, Policy
@@ -189,6 +189,7 @@ def _open_logbook(config: ExperimentConfig, folder: RunFolder, continued: _Conti
     losses, info = tuple(declaration(config).loss_columns), config.env.episode_info
     logbook = serial_logbook(folder, losses, episode_info=info, resumed=resumed)
     attach_configured(logbook, config, folder, resumed)
+    logbook.describe(settings_of(config), train_iter=0 if resumed is None else resumed.train_iter)
     return logbook
 
 

@@ -27,7 +27,7 @@ from remuda.coordinator.effects import (
 )
 from remuda.logbook.book import Logbook, commander_logbook
 from remuda.logbook.lines import TextLog
-from remuda.logbook.row_sinks import attach_configured
+from remuda.logbook.row_sinks import attach_configured, settings_of
 from remuda.policy.algorithms import declaration
 from remuda.storage.atomic import sweep_temporaries
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
@@ -144,6 +144,8 @@ class RunFiles:
             case Say():
                 self._say(effect.text, effect.level)
             case CloseRun():
+                if self._files is not None:
+                    self._files.log.conclude(settings_of(self._config), effect.results)
                 self._sweep(effect.keep)
             case _:
                 with self._opened() as files:

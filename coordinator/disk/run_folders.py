@@ -33,6 +33,7 @@ from remuda.coordinator.disk.run_folder import EVERYTHING, OpenFiles, RunFiles, 
 from remuda.coordinator.effects import PrepareRun
 from remuda.coordinator.events import PreparedRun, Recovered, RunRefused
 from remuda.logbook.book import SERVICES_END_S, Logbook
+from remuda.logbook.row_sinks import settings_of
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.storage.existing_folder import RunFolderError, discard, prepare, submitted_folder
 from remuda.storage.git import write_git
@@ -124,6 +125,7 @@ class RunFolders:
             # Services that sinks write to begin with the run, unless there is something that they may have missed.
             log = open_logbook(folder, config, counters, sinks=recovered is not None)
             files.callback(log.close)
+            log.describe(settings_of(config), train_iter=0 if counters is None else counters.train_iter)
             if recovered is not None:
                 show_again(log, recovered.snapshot, config)
             _warn(log, folder, submit, loss, changed)

@@ -42,6 +42,7 @@ from remuda.coordinator.replay.accounting import ReplayAccounting
 from remuda.coordinator.replay.flow_control import FlowControl
 from remuda.coordinator.scheduler import Demand, Holding
 from remuda.coordinator.snapshot import Changes, ExperimentSnapshot, LeaseHolder, NewEpisodes, ResumePoint, Rows
+from remuda.logbook.pages import results_of
 from remuda.logbook.run_events import EventReport
 from remuda.wire.messages import (
     AnyMessage,
@@ -338,7 +339,7 @@ class Experiment:
             *self._vital_signs(now_s, last=True),
             *([Say(id, f"{dropped} rows were dropped: too old for the policy")] if dropped else []),
             Say(id, f"the run is over after {counters.wall_s:.1f} s: {end.reason}; {end.explanation}"),
-            CloseRun(id, keep=self.experience.live_files()),
+            CloseRun(id, self.experience.live_files(), results_of(self._status.status(None, now_s))),
         ]
 
     def _progress_rows(self, counters: Counters, *, last: bool = False) -> list[Step]:

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 # TensorBoard has neither stubs nor a py.typed marker.
 import tensorboard.backend.event_processing.event_accumulator as untyped  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
+import tensorboard.plugins.hparams.plugin_data_pb2 as untyped_hparams  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
 
 
 def curves(path: Path) -> dict[str, list[tuple[int, float]]]:
@@ -17,3 +18,31 @@ def curves(path: Path) -> dict[str, list[tuple[int, float]]]:
         tag: [(int(event.step), float(event.value)) for event in reader.Scalars(tag)]
         for tag in reader.Tags()["scalars"]
     }
+
+
+def texts(path: Path) -> dict[str, list[tuple[int, str]]]:
+    """What the page of texts shows: tag to (step, Markdown)."""
+    reader = cast("Any", untyped).EventAccumulator(str(path), size_guidance={"tensors": 0})
+    reader.Reload()
+    return {
+        tag: [(event.step, event.tensor_proto.string_val[0].decode()) for event in reader.Tensors(tag)]
+        for tag in reader.PluginTagToContent("text")
+    }
+
+
+def hyperparameters(path: Path) -> dict[str, object]:
+    """What the page of hyperparameters knows of a run: values by name, and as `metrics` the tags of its results."""
+    reader = cast("Any", untyped).EventAccumulator(str(path))
+    reader.Reload()
+    if "scalars" not in reader.Tags() or "_hparams_/experiment" not in reader.summary_metadata:
+        return {}
+    parsed = cast("Any", untyped_hparams).HParamsPluginData.FromString
+    found = {tag: parsed(content) for tag, content in reader.PluginTagToContent("hparams").items()}
+    experiment, start = (
+        found["_hparams_/experiment"].experiment,
+        found["_hparams_/session_start_info"].session_start_info,
+    )
+    values = {name: getattr(value, value.WhichOneof("kind")) for name, value in start.hparams.items()}
+    assert {info.name for info in experiment.hparam_infos} == set(values)
+    assert found["_hparams_/session_end_info"].session_end_info.status == 1, "a success"
+    return values | {"metrics": sorted(info.name.tag for info in experiment.metric_infos)}

@@ -13,7 +13,7 @@ from remuda.logbook.event_file import read_frames, scalar_event, version_event
 from remuda.logbook.tables import Value
 from remuda.logbook.tensorboard import EventWriter
 from remuda.tests.imports import imported_by
-from remuda.tests.logbook.event_reader import curves
+from remuda.tests.logbook.event_reader import curves, hyperparameters, texts
 from remuda.wire.messages import Counters
 
 
@@ -191,6 +191,34 @@ def test_what_is_framed_is_read_back_and_damage_ends_the_reading(
     assert sum(frame.intact for frame in read_frames(bytes(damaged), checked=True)) <= 1
 
 
+def test_settings_stand_on_the_page_of_texts_from_the_update_they_hold_from(tmp_path: Path) -> None:
+    first = EventWriter(tmp_path)
+    first.config("    seed: 1\n", train_iter=0)
+    first.config("    seed: 2\n", train_iter=0)  # a run that is begun again by the next coordinator
+    run_updates(first, 10, 20)
+    first.close()
+    for seed in (3, 4):
+        writer = EventWriter(tmp_path, resumed=Counters(train_iter=10, env_step=80, wall_s=5.0))
+        writer.config(f"    seed: {seed}\n", train_iter=10)
+        writer.close()
+    assert texts(tmp_path) == {"config/text_summary": [(0, "    seed: 1\n"), (10, "    seed: 3\n")]}
+    assert curves(tmp_path)["learner_iter/total_loss_avg"] == [(10, 2.5)]
+
+
+def test_how_it_ended_stands_beside_its_settings_once_also_after_a_resume(tmp_path: Path) -> None:
+    settings = {"policy.type": "dqn", "learner.learning_rate": 0.5, "buffer.prioritized": True, "policy.hidden": "[8]"}
+    for end in (20, 20, 30):
+        resumed = None if end == 20 else Counters(train_iter=20, env_step=160, wall_s=10.0)
+        writer = EventWriter(tmp_path, resumed=resumed)
+        if resumed is not None:
+            assert hyperparameters(tmp_path) == {}, "it goes on"
+        run_updates(writer, end)
+        writer.results(settings, {"best_return": 7.0 * end, "last_return": float("nan")}, train_iter=end)
+        writer.close()
+        assert hyperparameters(tmp_path) == settings | {"metrics": ["results/best_return"]}
+    assert curves(tmp_path)["results/best_return"] == [(30, 210.0)]
+
+
 @pytest.mark.processes
 def test_writing_events_does_not_load_torch(tmp_path: Path) -> None:
     """The coordinator writes events and must start fast."""
@@ -200,4 +228,5 @@ def test_writing_events_does_not_load_torch(tmp_path: Path) -> None:
         f"EventWriter(pathlib.Path({str(tmp_path)!r})).close()"
     )
     assert len(list(tmp_path.iterdir())) == 1
-    assert brought & {"torch", "tensorboardX", "matplotlib"} == set()
+    assert brought & {"torch", "matplotlib"} == set()
+    assert "tensorboardX" in brought

@@ -42,7 +42,8 @@ def test_buffer(finished: Finished) -> None:
 def test_commander(finished: Finished) -> None:
     found = curves(finished.run / "log" / "commander" / "commander_tb_logger")
     vitals = {tag for tag in found if tag.startswith("vitals_sec/")}
-    assert set(found) - vitals == tags("collector", WORKER) | tags("evaluator", numeric(EVALUATION))
+    results = {f"results/{name}" for name in ("best_return", "last_return", "env_step", "train_iter", "wall_s")}
+    assert set(found) - vitals == tags("collector", WORKER) | tags("evaluator", numeric(EVALUATION)) | results
     assert vitals >= {f"vitals_sec/{role}_{name}" for role in ROLES for name in VITALS}
 
 

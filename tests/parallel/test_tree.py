@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 from remuda.config.load import load_config
+from remuda.logbook.series import Evaluation, Event, Interval, read_series
 from remuda.policy import load_value
+from remuda.tests.logbook.event_reader import curves, hyperparameters, texts
 from remuda.tests.parallel.conftest import Finished
 from remuda.tests.parallel.reading import UUID, index, joined, progress
 from remuda.tests.patience import HANG_S
@@ -54,6 +56,28 @@ def test_the_tree_holds_what_is_promised_and_nothing_else(finished: Finished) ->
     assert {
         name for name in left if not re.fullmatch(rf"data/({collectors})_000001_\d{{9}}\.safetensors", name)
     } == set()
+
+
+def test_tensorboard_shows_settings_and_how_it_ended(finished: Finished) -> None:
+    folder = finished.run / "log" / "commander" / "commander_tb_logger"
+    assert [step for step, _ in texts(folder)["config/text_summary"]] == [0]
+    assert hyperparameters(folder)["policy.type"] == "dqn"
+    last = index(finished.run)["checkpoints"][-1]
+    assert curves(folder)["results/env_step"] == [(last["train_iter"], last["env_step"])]
+
+
+def test_the_time_series_tells_of_every_worker_and_every_evaluation(finished: Finished) -> None:
+    moments = list(read_series(finished.run / "log" / "series.msgpack"))
+    lives = joined(finished.run / "log" / "coordinator_logger.txt")
+    came = {moment.worker for moment in moments if isinstance(moment, Event) and moment.event == "worker_joined"}
+    assert came == {life.uuid for life in lives}
+    judged = {moment.train_iter: moment.return_mean for moment in moments if isinstance(moment, Evaluation)}
+    rewards = {record["train_iter"]: record["reward"] for record in index(finished.run)["checkpoints"]}
+    kept = {train_iter: mean for train_iter, mean in judged.items() if train_iter in rewards}  # others were pruned
+    assert kept == {train_iter: reward for train_iter, reward in rewards.items() if reward is not None}
+    last = [moment for moment in moments if isinstance(moment, Interval)][-1]
+    assert last.env_step == index(finished.run)["checkpoints"][-1]["env_step"]
+    assert {usage.role for usage in last.roles} >= {"learner", "collector"}
 
 
 def test_timers_say_where_each_process_spent_its_time(finished: Finished) -> None:

@@ -16,7 +16,7 @@ from remuda.config.load import load_config
 from remuda.learner.checkpoint import load
 from remuda.policy import load_policy, load_value
 from remuda.storage.checkpoint_index import CheckpointIndex
-from remuda.tests.logbook.event_reader import curves
+from remuda.tests.logbook.event_reader import curves, hyperparameters, texts
 from remuda.tests.runner.conftest import Finished
 from remuda.wire.messages import CheckpointRecord
 
@@ -48,6 +48,19 @@ def test_the_tree_is_the_promised_one(finished: Finished) -> None:
     assert found - WHERE_THERE_IS_GIT == (PROMISED | checkpoints) - {"vars.pkl"} | (found & {"vars.pkl"})
     folders = {path.name for path in finished.folder.root.iterdir() if path.is_dir()}
     assert folders == {"ckpt", "data", "log", "model"}
+
+
+def test_tensorboard_shows_settings_and_how_it_ended(finished: Finished) -> None:
+    [(step, markdown)] = texts(finished.folder.serial_tb)["config/text_summary"]
+    assert step == 0
+    assert "    policy:\n      type: dqn\n" in markdown
+    found = hyperparameters(finished.folder.serial_tb)
+    assert found["policy.type"] == "dqn"
+    last = CheckpointIndex(finished.folder.ckpt).last
+    assert last is not None
+    results = curves(finished.folder.serial_tb)
+    assert results["results/env_step"] == [(last.train_iter, last.env_step)]
+    assert "results/best_return" in results
 
 
 def test_an_environment_that_cannot_be_pickled_is_warned_of_and_described_all_the_same(finished: Finished) -> None:

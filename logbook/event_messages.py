@@ -1,0 +1,108 @@
+"""What is used of tensorboardX, typed, and loaded without torch: at the first use, as few processes write curves.
+
+Importing tensorboardX imports torch where it can, which takes seconds and much memory: nothing for the coordinator.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Protocol, cast
+
+
+class _Value(Protocol):
+    @property
+    def tag(self) -> str: ...
+
+
+class Summaries(Protocol):
+    """A Summary message: what is shown at one step."""
+
+    @property
+    def value(self) -> Sequence[_Value]: ...
+
+
+class _LogMessage(Protocol):
+    @property
+    def message(self) -> str: ...
+
+
+class EventMessage(Protocol):
+    """An Event message."""
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def summary(self) -> Summaries: ...
+
+    @property
+    def log_message(self) -> _LogMessage: ...
+
+    def SerializeToString(self) -> bytes: ...  # noqa: N802 - protobuf's name
+
+
+@dataclass(frozen=True)
+class EventMessages:
+    """Makes and reads Event messages, and what TensorBoard's pages show."""
+
+    event: Callable[..., EventMessage]
+    """Takes the fields by name."""
+    session_start: object
+    """The session_log of an event that begins a session."""
+    checksum: Callable[[bytes], int]
+    """Of a record's header or content, as record files have it."""
+    text: Callable[[str, str], Summaries]
+    """Of a tag and Markdown."""
+    hparams: Callable[[Mapping[str, object], Mapping[str, float]], tuple[Summaries, Summaries, Summaries]]
+    """Of hyperparameters and results by tag: the experiment, the session's beginning, its end."""
+    parse: Callable[[bytes], EventMessage]
+    malformed: type[Exception]
+
+    def parsed(self, content: bytes) -> EventMessage | None:
+        """The message with this content; None where it is none."""
+        try:
+            return self.parse(content)
+        except self.malformed:
+            return None
+
+
+_loading = threading.Lock()
+
+
+@functools.cache
+def event_messages() -> EventMessages:
+    """Load tensorboardX, once. Raises ImportError."""
+    with _loading, _WithoutTorch():
+        events: Any = import_module("tensorboardX.proto.event_pb2")
+        records: Any = import_module("tensorboardX.record_writer")
+        summaries: Any = import_module("tensorboardX.summary")
+        protobuf: Any = import_module("google.protobuf.message")
+    log = events.SessionLog
+    return EventMessages(
+        event=events.Event,
+        session_start=log(status=log.START),
+        checksum=records.masked_crc32c,
+        text=summaries.text,
+        hparams=summaries.hparams,
+        parse=events.Event.FromString,
+        malformed=protobuf.DecodeError,
+    )
+
+
+class _WithoutTorch:
+    """While the body runs torch cannot be imported, unless it is loaded already."""
+
+    def __enter__(self) -> None:
+        self._hidden = "torch" not in sys.modules
+        if self._hidden:
+            sys.modules["torch"] = cast("ModuleType", None)  # an import of it fails at once
+
+    def __exit__(self, *_: object) -> None:
+        if self._hidden:
+            del sys.modules["torch"]

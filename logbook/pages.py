@@ -1,0 +1,49 @@
+"""What TensorBoard shows of a run besides curves: its settings, and how it ended beside what it was started with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import yaml
+from pydantic import JsonValue
+
+from remuda.wire.messages import ExperimentStatus
+
+_NOT_COMPARED = ("name", "exp_name", "log", "limits", "checkpoint", "source_dir", "affinity")
+"""Settings that say nothing about how well a run can learn."""
+
+
+def as_markdown(settings: Mapping[str, JsonValue]) -> str:
+    """The settings as a block of YAML."""
+    text = yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True)
+    return "".join(f"    {line}\n" for line in text.splitlines())
+
+
+def hyperparameters(settings: Mapping[str, JsonValue]) -> dict[str, object]:
+    """Dotted names and values of what runs are compared by: numbers, booleans and text."""
+    compared = {name: value for name, value in settings.items() if name not in _NOT_COMPARED}
+    return {name: value for name, value in flat(compared) if value is not None}
+
+
+def flat(settings: Mapping[str, JsonValue], prefix: str = "") -> list[tuple[str, JsonValue]]:
+    """Dotted names and values; lists as text."""
+    found: list[tuple[str, JsonValue]] = []
+    for name, value in settings.items():
+        if isinstance(value, dict) and value:
+            found += flat(value, f"{prefix}{name}.")
+        else:
+            found.append((f"{prefix}{name}", str(value) if isinstance(value, list | dict) else value))
+    return found
+
+
+def results_of(status: ExperimentStatus) -> dict[str, float]:
+    """How a run ended, in numbers."""
+    results = {
+        "best_return": status.best_return,
+        "last_return": status.last_return,
+        "env_step": status.env_step,
+        "train_iter": status.train_iter,
+        "wall_s": status.wall_s,
+    }
+    return {name: float(value) for name, value in results.items() if value is not None and math.isfinite(value)}

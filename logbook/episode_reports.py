@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -171,26 +172,32 @@ class WorkerReport(Report):
     worker: str
     """Its UUID."""
     episode_count: int
+    """Episodes that ended."""
     step_count: int
+    """Environment steps taken, also those of episodes that are not over."""
     duration_s: float
     reward_mean: float
     """nan where no episode ended; as the next."""
     reward_std: float
     statistics: Mapping[str, float] = field(default_factory=dict[str, float])
-    """More of returns, lengths and what episodes reported; nan likewise."""
+    """More of returns, lengths and what episodes reported; nan likewise. The averages per episode go by its
+    `length_mean`."""
 
     @property
     def topic(self) -> Topic:
         return "collector_worker" if self.role == "collector" else "evaluator_worker"
 
     def fields(self) -> dict[str, Value]:
+        # Some steps belong to episodes that are not over: only the lengths of those that are say how long one takes.
+        step_s = ratio(self.duration_s, self.step_count)
+        episode_steps = self.statistics.get("length_mean", math.nan)
         return {
             "train_iter": self.train_iter,
             "episode_count": self.episode_count,
             "step_count": self.step_count,
-            "avg_step_per_episode": ratio(self.step_count, self.episode_count),
-            "avg_time_per_step": ratio(self.duration_s, self.step_count),
-            "avg_time_per_episode": ratio(self.duration_s, self.episode_count),
+            "avg_step_per_episode": episode_steps,
+            "avg_time_per_step": step_s,
+            "avg_time_per_episode": step_s * episode_steps,
             "reward_mean": self.reward_mean,
             "reward_std": self.reward_std,
             **self.statistics,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import pytest
+
 from remuda.logbook.episode_reports import (
     CollectReport,
     CollectTotals,
@@ -154,21 +156,40 @@ def test_a_workers_report_is_named_and_its_times_are_not_swapped() -> None:
         duration_s=10.0,
         reward_mean=9.0,
         reward_std=0.5,
-        statistics={"reward_median": 8.5, "won_mean": 0.25},
+        statistics={"reward_median": 8.5, "length_mean": 40.0, "won_mean": 0.25},
     )
     assert report.text() == (
         f"[COLLECTOR] worker {UUID}:\n"
         "train_iter: 12\n"
         "episode_count: 4\n"
         "step_count: 200\n"
-        "avg_step_per_episode: 50.000000\n"
+        "avg_step_per_episode: 40.000000\n"
         "avg_time_per_step: 0.050000\n"
-        "avg_time_per_episode: 2.500000\n"
+        "avg_time_per_episode: 2.000000\n"
         "reward_mean: 9.000000\n"
         "reward_std: 0.500000\n"
         "reward_median: 8.500000\n"
+        "length_mean: 40.000000\n"
         "won_mean: 0.250000"
     )
+
+
+def test_steps_of_an_episode_that_is_not_over_are_no_part_of_the_averages_per_episode() -> None:
+    """Seen: one episode of 142 steps ended among 903 steps, and 903 was given as its length."""
+    report = WorkerReport(
+        train_iter=0,
+        env_step=903,
+        role="collector",
+        worker=UUID,
+        episode_count=1,
+        step_count=903,
+        duration_s=9.03,
+        reward_mean=142.0,
+        reward_std=0.0,
+        statistics={"length_mean": 142.0},
+    )
+    assert report.fields()["avg_step_per_episode"] == 142.0
+    assert report.fields()["avg_time_per_episode"] == pytest.approx(1.42)
 
 
 def test_a_workers_name_cannot_forge_a_line() -> None:

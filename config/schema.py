@@ -443,8 +443,8 @@ class LogConfig(Section):
     """Gradient updates between tables of the learner's log, and at most between reports of a collector (with
     `learner.inference`, where there are none, its environment steps count by `progress_interval_env_steps`)."""
     progress_interval_env_steps: Positive = 1_000
-    """Environment steps between rows of progress.txt; in serial mode rounded down to whole chunks, at least one, so
-    that rows stand at its multiples."""
+    """Environment steps between rows of progress.txt, which stand at its multiples. A row waits for the evaluation that
+    is due there."""
     sinks: tuple[SinkName, ...] = ()
     """Where each row of progress.txt goes besides, with medians and all that the algorithm monitors: `csv` and `jsonl`
     are files beside it; `wandb` (Weights & Biases) and `mlflow` are packages of their own, which stay offline unless

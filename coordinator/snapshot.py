@@ -7,7 +7,7 @@ those that have changed since it was asked before. Nothing that was given out is
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
@@ -15,7 +15,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from remuda.logbook.progress import ProgressRow
-from remuda.logbook.spread import merged
 from remuda.wire.messages import (
     CheckpointReason,
     CheckpointRecord,
@@ -191,6 +190,7 @@ class CommanderSnapshot(Snapshot, frozen=True):
     last: ResultSnapshot | None
     best: tuple[CheckpointRecord, float] | None
     last_record: CheckpointRecord | None
+    asked_env_step: int = 0
 
 
 class EvaluationSnapshot(Snapshot, frozen=True):
@@ -217,12 +217,23 @@ class DispatchSnapshot(Snapshot, frozen=True):
     saves: int
 
 
+class RowSnapshot(Snapshot, frozen=True):
+    """A row of progress.txt that waits for an evaluation."""
+
+    env_step: int
+    """Where it stands."""
+    counters: Counters
+    """When that was reached; as the next."""
+    metrics: Mapping[str, float]
+
+
 class EpisodesSnapshot(Snapshot, frozen=True):
-    """Training episodes that ended in one chunk."""
+    """Training episodes that ended in one chunk; or none, and a row that shows those before it."""
 
     returns: list[float]
     lengths: list[int]
     info: dict[str, list[float]] = {}
+    row: RowSnapshot | None = None
 
 
 class NewEpisodes(Snapshot, frozen=True):
@@ -249,6 +260,9 @@ class ProgressSnapshot(Snapshot, frozen=True):
     info: dict[str, list[float]] = {}
     given: list[ProgressRow] = []
     """Rows of the newest turn: whether they got into progress.txt only that file can tell."""
+    ended: list[EpisodesSnapshot] = []
+    """Training episodes and waiting rows, journaled as NewEpisodes. Older journals have the episodes in `returns`,
+    `lengths` and `info`."""
 
 
 class RestSnapshot(Snapshot, frozen=True):
@@ -378,14 +392,9 @@ class RunSnapshot(Snapshot, frozen=True):
         return replace(self, experiment=self.experiment.with_rows(rows))
 
     def with_episodes(self, journaled: Iterable[NewEpisodes]) -> RunSnapshot:
-        """This, with all training episodes since the last row of progress.txt."""
-        progress, chunks = self.experiment.progress, [chunk for new in journaled for chunk in new.chunks]
-        progress = replace(
-            progress,
-            returns=[*progress.returns, *(value for chunk in chunks for value in chunk.returns)],
-            lengths=[*progress.lengths, *(value for chunk in chunks for value in chunk.lengths)],
-            info=merged([progress.info, *(chunk.info for chunk in chunks)]),
-        )
+        """This, with all training episodes since the last row of progress.txt, and the rows that wait."""
+        progress = self.experiment.progress
+        progress = replace(progress, ended=[*progress.ended, *(chunk for new in journaled for chunk in new.chunks)])
         return replace(self, experiment=replace(self.experiment, progress=progress))
 
     @property

@@ -125,9 +125,7 @@ class Judging:
         lengths = tuple(episode.length for episode in episodes)
         result = EvaluationResult(record, returns, lengths, self.watch.clock() - started_s, merged_info(episodes))
         verdict = commander.evaluated(result)
-        row = self.progress.evaluated(result)
-        if row is not None:
-            self.parts.logbook.progress(row)
+        self.progress.evaluated(result)
         cut = sum(episode.cut for episode in episodes)
         self.parts.logbook.emit(evaluation_report(result, best=verdict.best, cut=cut))
         self._keep_verdict(result, verdict, verdict_line(result, is_best=verdict.best, best=commander.best, cut=cut))

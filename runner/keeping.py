@@ -73,6 +73,7 @@ class Keeper:
                 tuple(IndexedChunk(c.first_row, written[c.meta.file]) for c in added if c.meta.file in written),
                 gone,
                 self.experience.priorities(),
+                self.progress_rows.news(),
             )
         )
         self.payloads.sweep()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from remuda.buffer.ring import ColumnRing
 from remuda.collector.summary import CollectSummary
 from remuda.coordinator.commander.commander import Commander, End
@@ -56,7 +58,7 @@ class SerialLoop:
             timers=parts.timers,
         )
         self._commander = Commander(config, resumed)
-        self._progress = ProgressRows(config, resumed, round_env_steps=self._plan.chunk_slots)
+        self._progress = ProgressRows(config, resumed)
         self._summary = CollectSummary.of(config, before=start)
         self._untrained_chunk = False
         self._standing = Standing(
@@ -132,7 +134,7 @@ class SerialLoop:
         self._emit_collected(
             self._summary.last(train_iter=self._standing.policy.train_iter, env_step=self._experience.env_step)
         )
-        self._write_row(self._progress.due(self.counters(), last=True))
+        self._write_rows(self._progress.last(self.counters()))
         now_s = self._watch.clock()
         self._emit_buffer(now_s, last=True)
         self._clocked.report(self.counters(), now_s, last=True)
@@ -215,7 +217,8 @@ class SerialLoop:
         now_s = self._watch.clock()
         self._emit_buffer(now_s)
         if self._commander.ending is None:  # the last row waits for the evaluation of the last checkpoint
-            self._write_row(self._progress.due(self.counters()))
+            counters = self.counters()
+            self._write_rows(self._progress.due(counters, self._commander.awaited(counters)))
         self._clocked.report(self.counters(), now_s)
         status = self._standing.news(now_s)
         if status is not None:
@@ -229,6 +232,6 @@ class SerialLoop:
         for report in self._experience.reports(self.counters(), now_s, last=last):
             self._logbook.emit(report)
 
-    def _write_row(self, row: ProgressRow | None) -> None:
-        if row is not None:
+    def _write_rows(self, rows: Sequence[ProgressRow]) -> None:
+        for row in rows:
             self._logbook.progress(row)

@@ -11,6 +11,11 @@ def next_boundary(step: int, interval: int) -> int:
     return step + interval - step % interval
 
 
+def boundary_at(step: int, interval: int) -> int:
+    """The last multiple of `interval` up to `step`, itself included."""
+    return step - step % interval
+
+
 class Cadence:
     """Keeps the next boundary of each kind. The first evaluation is due at once."""
 

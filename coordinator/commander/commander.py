@@ -10,8 +10,8 @@ import math
 from dataclasses import dataclass
 
 from remuda.config.schema import ExperimentConfig, StopConfig
-from remuda.coordinator.commander.cadence import Cadence
-from remuda.coordinator.commander.evaluation import EvaluationResult, Judged
+from remuda.coordinator.commander.cadence import Cadence, boundary_at
+from remuda.coordinator.commander.evaluation import Awaited, EvaluationResult, Judged, due_env_step
 from remuda.coordinator.snapshot import CommanderSnapshot, ResumePoint
 from remuda.wire.messages import CheckpointReason, CheckpointRecord, Counters
 
@@ -69,6 +69,8 @@ class Commander:
         self.config = config
         self._cadence = Cadence(config)
         self._saving: CheckpointReason | None = None
+        self._asked_env_step = 0
+        """When it was asked to."""
         self._evaluating: CheckpointRecord | None = None
         self._to_evaluate: CheckpointRecord | None = None
         self._end: End | None = None
@@ -106,9 +108,9 @@ class Commander:
         if self._saving is not None or self._is_saved(counters.train_iter):
             return []
         if self._cadence.evaluation_is_due(counters) and not self._busy_evaluating:
-            return self._save("evaluation")
+            return self._save("evaluation", counters.env_step)
         if self._cadence.checkpoint_is_due(counters, self.last_record):
-            return self._save("interval")
+            return self._save("interval", counters.env_step)
         return []
 
     def saved(self, reason: CheckpointReason, record: CheckpointRecord) -> list[Decision]:
@@ -197,6 +199,20 @@ class Commander:
         """The checkpoint being played."""
         return self._evaluating
 
+    def awaited(self, counters: Counters) -> Awaited | None:
+        """The first evaluation that is still to come; None where none is under way or due."""
+        interval, record = self.config.evaluator.interval_env_steps, self._evaluating or self._to_evaluate
+        if record is not None:
+            return Awaited(due_env_step(record.env_step, record.train_iter, interval), begun=True)
+        if self._end is not None or not self.config.evaluator.episodes:
+            return None
+        if self._saving == "initial":
+            return Awaited(0, begun=True)
+        if self._saving == "evaluation":
+            return Awaited(boundary_at(self._asked_env_step, interval), begun=True)
+        is_due = self._cadence.evaluation_is_due(counters) and not self.config.learner.inference
+        return Awaited(boundary_at(counters.env_step, interval), begun=False) if is_due else None
+
     @property
     def in_use(self) -> tuple[int, ...]:
         """Checkpoints, by train_iter, whose files an evaluation needs."""
@@ -231,6 +247,7 @@ class Commander:
             last=None if self.last is None else self.last.snapshot(),
             best=None if self.best is None else (self.best.record, self.best.reward_mean),
             last_record=self.last_record,
+            asked_env_step=self._asked_env_step,
         )
 
     def restore(self, snapshot: CommanderSnapshot) -> None:
@@ -244,6 +261,7 @@ class Commander:
         self.last = None if snapshot.last is None else EvaluationResult.of(snapshot.last)
         self.best = None if snapshot.best is None else Judged(*snapshot.best)
         self.last_record = snapshot.last_record
+        self._asked_env_step = snapshot.asked_env_step
 
     # --- inside ---
 
@@ -270,8 +288,8 @@ class Commander:
     def _busy_evaluating(self) -> bool:
         return self._evaluating is not None or self._to_evaluate is not None
 
-    def _save(self, reason: CheckpointReason) -> list[Decision]:
-        self._saving = reason
+    def _save(self, reason: CheckpointReason, env_step: int = 0) -> list[Decision]:
+        self._saving, self._asked_env_step = reason, env_step
         return [Save(reason)]
 
     def _evaluate(self, record: CheckpointRecord) -> list[Decision]:

@@ -13,7 +13,7 @@ from remuda.coordinator.commander.reports import (
     training_verdict_line,
     verdict_line,
 )
-from remuda.coordinator.effects import Emit, Happened, RecordCheckpoint, RecordReward, Say, Step, Tell, WriteProgress
+from remuda.coordinator.effects import Emit, Happened, RecordCheckpoint, RecordReward, Say, Step, Tell
 from remuda.coordinator.leases import Lease, LeaseBook
 from remuda.coordinator.snapshot import DispatchSnapshot
 from remuda.wire.messages import (
@@ -104,9 +104,7 @@ class EvaluationDispatch:
         steps.append(RecordReward(self._experiment, result.record.train_iter, result.reward_mean, verdict.best))
         line = verdict_line(result, is_best=verdict.best, best=self.commander.best, cut=cut)
         steps.append(Say(self._experiment, line, "warning" if cut else "info"))
-        row = self._progress.evaluated(result)
-        if row is not None:
-            steps.append(WriteProgress(self._experiment, row))
+        self._progress.evaluated(result)
         return steps + self.carry_out(verdict.decisions, counters, now_s)
 
     def _judge_by_training(self, record: CheckpointRecord, counters: Counters, now_s: float) -> list[Step]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from remuda.coordinator.commander.cadence import boundary_at
 from remuda.coordinator.snapshot import EvaluationSnapshot, ResultSnapshot
 from remuda.logbook.spread import merged
 from remuda.wire.messages import CheckpointRecord
@@ -53,6 +54,21 @@ class EvaluationResult:
         return cls(
             snapshot.record, tuple(snapshot.returns), tuple(snapshot.lengths), snapshot.duration_s, snapshot.info
         )
+
+
+def due_env_step(env_step: int, train_iter: int, interval_env_steps: int) -> int:
+    """The boundary that the evaluation of a checkpoint saved there is for: of the initial policy 0, however late."""
+    return boundary_at(env_step, interval_env_steps) if train_iter else 0
+
+
+@dataclass(frozen=True)
+class Awaited:
+    """An evaluation that is still to come."""
+
+    due_env_step: int
+    """The boundary that it is for."""
+    begun: bool
+    """Its checkpoint is being saved or played. Else it is only due, and may be put off until something was learned."""
 
 
 @dataclass(frozen=True)

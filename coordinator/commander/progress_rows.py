@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.commander.cadence import next_boundary
-from remuda.coordinator.commander.evaluation import EvaluationResult
-from remuda.coordinator.snapshot import EpisodesSnapshot, NewEpisodes, ProgressSnapshot, ResumePoint
+from remuda.coordinator.commander.cadence import boundary_at, next_boundary
+from remuda.coordinator.commander.evaluation import Awaited, EvaluationResult, due_env_step
+from remuda.coordinator.snapshot import EpisodesSnapshot, NewEpisodes, ProgressSnapshot, ResumePoint, RowSnapshot
 from remuda.logbook.progress import ProgressRow
-from remuda.logbook.rounds import Rounds
 from remuda.logbook.spread import merged
 from remuda.policy.algorithms import declaration
 from remuda.wire.messages import CheckpointRecord, ChunkMeta, Counters
@@ -19,36 +18,41 @@ from remuda.wire.messages import CheckpointRecord, ChunkMeta, Counters
 class ProgressRows:
     """Gathers episodes, evaluations and losses between two rows.
 
-    Row 0 shows the first evaluation, that of the initial policy at env_step 0 whenever it was judged; then one row per
-    multiple of `progress_interval_env_steps`, and one for a stretch that crosses several. Without evaluations there is
-    no row 0.
+    A row stands at a multiple of `progress_interval_env_steps`: at the last one where a chunk crosses several. It shows
+    what was counted when that was reached, and the newest evaluation that was due by then. It waits for that one, and
+    the rows after it wait for the row; but one that cannot begin, as nothing was learned, is waited for until the next
+    multiple at most. Row 0 shows the initial policy. Without evaluations there is no row 0.
     """
 
-    def __init__(
-        self, config: ExperimentConfig, resumed: ResumePoint | None = None, *, round_env_steps: int | None = None
-    ) -> None:
-        """`round_env_steps`: where collecting and learning take turns, the steps of a turn. The interval is rounded
-        down to whole turns then, so that rows stand at its multiples."""
-        self._interval = _interval_env_steps(config, round_env_steps)
+    def __init__(self, config: ExperimentConfig, resumed: ResumePoint | None = None) -> None:
+        self._interval = config.log.progress_interval_env_steps
         self._budget_env_steps = config.stop.max_env_steps
         self._columns = declaration(config).loss_columns
         self._evaluates = config.evaluator.episodes > 0
+        self._evaluation_interval = config.evaluator.interval_env_steps
         self._newest: deque[tuple[float, int]] = deque(maxlen=config.evaluator.window_episodes)
-        self._next_env_step = 0 if self._evaluates else self._interval
+        self._next_env_step = self._interval
         self._epoch = 0
-        self._shown_env_step = -1
+        """Of the next row that is given."""
+        self._reached_env_step = -1
+        """What was counted when the newest row was reached, given or not."""
         self._ended: list[EpisodesSnapshot] = []
-        """Since the last row, by chunk."""
+        """Since the row that was given last, by chunk, with the rows that wait among them."""
+        self._waiting: list[int] = []
+        """Positions of these rows in `_ended`."""
         self._told: int | None = None
         """How many of these `news` has told of; None where what it told before is void."""
         self._test: EvaluationResult | None = None
+        """The newest evaluation, as long as no row shows it."""
         self._metrics: Mapping[str, float] = {}
         self._given: list[ProgressRow] = []
         """Rows since `news` was last asked for."""
         if resumed is not None and (resumed.counters.env_step > 0 or resumed.progress_rows > 0):
             self._epoch = max(resumed.progress_rows, int(self._evaluates))
-            self._shown_env_step = resumed.counters.env_step
+            self._reached_env_step = resumed.counters.env_step
             self._next_env_step = next_boundary(resumed.counters.env_step, self._interval)
+        elif self._evaluates:
+            self._reach(0, Counters() if resumed is None else resumed.counters)
 
     def chunk(self, meta: ChunkMeta) -> None:
         """Episodes that ended in a counted chunk."""
@@ -64,98 +68,108 @@ class ProgressRows:
         returns, lengths = zip(*self._newest, strict=True)
         return EvaluationResult(record, returns, lengths, duration_s=0.0)
 
-    def evaluated(self, result: EvaluationResult) -> ProgressRow | None:
-        """The newest evaluation; shown in the next row. That of the initial policy is a row of its own, the first."""
-        if self._epoch == 0:
-            return self._initial(result)
+    def evaluated(self, result: EvaluationResult) -> None:
+        """The newest evaluation; shown in the row of its checkpoint, or in the first one after that."""
         self._test = result
-        return None
 
     def learned(self, metrics: Mapping[str, float]) -> None:
         """The newest averages of what the algorithm monitors; shown until there are newer ones."""
         self._metrics = dict(metrics)
 
-    @property
-    def _losses(self) -> dict[str, float]:
-        metrics = self._metrics
-        return {column: metrics[metric] for column, metric in self._columns.items() if metric in metrics}
+    def due(self, counters: Counters, awaited: Awaited | None = None) -> list[ProgressRow]:
+        """The rows that are complete now. `awaited` is the first evaluation that is still to come."""
+        if self._next_env_step <= counters.env_step < self._budget_env_steps:
+            self._reach(boundary_at(counters.env_step, self._interval), counters)
+        rows: list[ProgressRow] = []
+        while self._waiting and not self._waits(self._first().env_step, counters, awaited):
+            rows.append(self._give(counters, self._test_due(self._first().env_step)))
+        return rows
 
-    def _initial(self, result: EvaluationResult) -> ProgressRow:
-        """Row 0: how the policy did before training; what was collected meanwhile waits for the row after it."""
-        env_step = 0 if result.record.train_iter == 0 else result.record.env_step
-        self._epoch += 1
-        self._shown_env_step = env_step
-        self._next_env_step = next_boundary(env_step, self._interval)
-        return self._give(
-            ProgressRow(
-                epoch=0,
-                env_step=env_step,
-                test_returns=result.returns,
-                test_lengths=result.lengths,
-                test_info=result.info,
-                test_env_step=result.record.env_step,
-                episode=result.record.episode,
-                losses={},
-                wall_s=result.record.wall_s,
-            )
-        )
+    def last(self, counters: Counters) -> list[ProgressRow]:
+        """The rows that are left when the run is over; the last one where it has ended, unless a row shows that.
 
-    def _give(self, row: ProgressRow) -> ProgressRow:
-        self._given.append(row)
+        Where the budget is used up that one stands at the budget, and shows how the last checkpoint was judged."""
+        rows: list[ProgressRow] = []
+        while self._waiting:
+            test, reached = self._test, self._first().counters.env_step
+            rows.append(self._give(counters, None if test is None or test.record.env_step > reached else test))
+        if counters.env_step > self._reached_env_step or self._test is not None:
+            self._reach(min(counters.env_step, self._budget_env_steps), counters)
+            rows.append(self._give(counters, self._test))
+        return rows
+
+    def _reach(self, env_step: int, counters: Counters) -> None:
+        """A row stands there, and shows what was counted until now."""
+        self._waiting.append(len(self._ended))
+        self._ended.append(EpisodesSnapshot([], [], row=RowSnapshot(env_step, counters, self._metrics)))
+        self._reached_env_step = counters.env_step
+        self._next_env_step = next_boundary(counters.env_step, self._interval)
+
+    def _waits(self, env_step: int, counters: Counters, awaited: Awaited | None) -> bool:
+        """Whether the row that stands there waits for an evaluation."""
+        if awaited is None or awaited.due_env_step > env_step:
+            return False
+        return awaited.begun or counters.env_step < env_step + self._interval
+
+    def _test_due(self, env_step: int) -> EvaluationResult | None:
+        """The newest evaluation, if it was due by then and no row shows it."""
+        test = self._test
+        if test is None:
+            return None
+        record = test.record
+        return test if due_env_step(record.env_step, record.train_iter, self._evaluation_interval) <= env_step else None
+
+    def _first(self) -> RowSnapshot:
+        row = self._ended[self._waiting[0]].row
+        assert row is not None, "a position among those that wait is one of a row"
         return row
 
-    def due(self, counters: Counters, *, last: bool = False) -> ProgressRow | None:
-        """The row that is due now, if any. The `last` row is due wherever the run ends, unless it stands already."""
-        if not (self._has_news(counters.env_step) if last else self._is_due(counters.env_step)):
-            return None
-        test = self._test
-        row = ProgressRow(
+    def _give(self, counters: Counters, test: EvaluationResult | None) -> ProgressRow:
+        """The first row that waits, with this evaluation."""
+        row, position = self._first(), self._waiting[0]
+        if row.counters.env_step == counters.env_step:  # nothing was collected since: what was learned belongs to it
+            row = RowSnapshot(row.env_step, counters, self._metrics)
+        ended, self._ended, self._told = self._ended[:position], self._ended[position + 1 :], None
+        self._waiting = [later - position - 1 for later in self._waiting[1:]]
+        self._test = None if test is self._test else self._test
+        shown = self._row(row, ended, test)
+        self._epoch += 1
+        self._given.append(shown)
+        return shown
+
+    def _row(self, row: RowSnapshot, ended: Sequence[EpisodesSnapshot], test: EvaluationResult | None) -> ProgressRow:
+        metrics = row.metrics
+        return ProgressRow(
             epoch=self._epoch,
-            env_step=counters.env_step,
-            returns=[value for chunk in self._ended for value in chunk.returns],
-            lengths=[value for chunk in self._ended for value in chunk.lengths],
-            info=merged(chunk.info for chunk in self._ended),
+            env_step=row.env_step,
+            returns=[value for chunk in ended for value in chunk.returns],
+            lengths=[value for chunk in ended for value in chunk.lengths],
+            info=merged(chunk.info for chunk in ended),
             test_returns=() if test is None else test.returns,
             test_lengths=() if test is None else test.lengths,
             test_info={} if test is None else test.info,
             test_env_step=None if test is None else test.record.env_step,
-            train_iter=counters.train_iter,
-            episode=counters.episode,
-            losses=self._losses,
-            metrics=self._metrics,
-            wall_s=counters.wall_s,
+            train_iter=row.counters.train_iter,
+            episode=row.counters.episode,
+            losses={column: metrics[metric] for column, metric in self._columns.items() if metric in metrics},
+            metrics=metrics,
+            wall_s=row.counters.wall_s,
         )
-        self._epoch += 1
-        self._shown_env_step = counters.env_step
-        self._next_env_step = next_boundary(counters.env_step, self._interval)
-        self._ended, self._told, self._test = [], None, None
-        return self._give(row)
-
-    def _is_due(self, env_step: int) -> bool:
-        """A boundary is crossed. But row 0 comes first; and where the budget is used up the last row stands, and shows
-        how the last checkpoint was judged."""
-        if env_step < self._next_env_step or env_step >= self._budget_env_steps:
-            return False
-        return self._epoch > 0 or not self._evaluates
-
-    def _has_news(self, env_step: int) -> bool:
-        """Something is not shown yet."""
-        return env_step > self._shown_env_step or self._test is not None
 
     def news(self) -> NewEpisodes | None:
-        """The training episodes that have come since the last call; None where nothing has changed. The rows given
-        before are no news any more either."""
+        """The training episodes that have come since the last call, and the rows among them that wait; None where
+        nothing has changed. The rows given before are no news any more either."""
         self._given = []
         told, self._told = self._told, len(self._ended)
         return None if told == self._told else NewEpisodes(told or 0, self._ended[told or 0 :])
 
     def snapshot(self) -> ProgressSnapshot:
-        """What a restarted coordinator has to know besides the training episodes, of which there are `news`; with the
-        rows that were given since then."""
+        """What a restarted coordinator has to know besides the training episodes and the rows that wait, of which there
+        are `news`; with the rows that were given since then."""
         return ProgressSnapshot(
             next_env_step=self._next_env_step,
             epoch=self._epoch,
-            shown_env_step=self._shown_env_step,
+            shown_env_step=self._reached_env_step,
             returns=[],
             lengths=[],
             test=None if self._test is None else self._test.snapshot(),
@@ -166,21 +180,11 @@ class ProgressRows:
 
     def restore(self, snapshot: ProgressSnapshot) -> None:
         """Go on from there."""
-        self._next_env_step, self._epoch = snapshot.next_env_step, snapshot.epoch
-        self._shown_env_step = snapshot.shown_env_step
-        self._ended, self._told = [EpisodesSnapshot(snapshot.returns, snapshot.lengths, snapshot.info)], None
+        self._next_env_step, self._epoch = max(snapshot.next_env_step, self._interval), snapshot.epoch
+        self._reached_env_step = snapshot.shown_env_step
+        self._ended = [EpisodesSnapshot(snapshot.returns, snapshot.lengths, snapshot.info), *snapshot.ended]
+        self._waiting = [position for position, chunk in enumerate(self._ended) if chunk.row is not None]
+        self._told = None
         self._test = None if snapshot.test is None else EvaluationResult.of(snapshot.test)
         self._metrics = snapshot.metrics
         self._newest.extend(snapshot.newest)
-
-
-def _interval_env_steps(config: ExperimentConfig, round_env_steps: int | None) -> int:
-    interval_env_steps = config.log.progress_interval_env_steps
-    if round_env_steps is None:
-        return interval_env_steps
-    rounds = Rounds.of(
-        budget_env_steps=config.stop.max_env_steps,
-        interval_env_steps=interval_env_steps,
-        round_env_steps=round_env_steps,
-    )
-    return rounds.interval_env_steps

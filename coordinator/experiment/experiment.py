@@ -343,8 +343,9 @@ class Experiment:
         ]
 
     def _progress_rows(self, counters: Counters, *, last: bool = False) -> list[Step]:
-        row = self._progress.due(counters, last=last)
-        return [] if row is None else [WriteProgress(self.identity.id, row)]
+        awaited = self._commander.awaited(counters)
+        rows = self._progress.last(counters) if last else self._progress.due(counters, awaited)
+        return [WriteProgress(self.identity.id, row) for row in rows]
 
     def _buffer_reports(self, now_s: float, *, last: bool = False) -> list[Step]:
         counters = self._status.counters(now_s)

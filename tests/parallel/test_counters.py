@@ -57,7 +57,8 @@ def test_every_view_agrees(finished: Finished) -> None:
     assert decided is not None
     assert 3000 <= int(decided[1]) <= env_step(finished), "chunks on their way when the end was decided count as well"
     assert f"evaluation of {last['file']} at env_step {env_step(finished)}: " in said
-    assert int(progress(finished.run)[-1]["TotalEnvInteracts"]) == env_step(finished)
+    assert int(progress(finished.run)[-1]["TotalEnvInteracts"]) == 3000, "the boundary"
+    assert int(progress(finished.run)[-1]["TestEnvInteracts"]) == env_step(finished)
     shown = curves(finished.run / "log" / "commander" / "commander_tb_logger")
     assert shown["evaluator_step/reward_mean"][-1][0] == env_step(finished)
     assert shown["evaluator_iter/reward_mean"][-1][0] == last["train_iter"]

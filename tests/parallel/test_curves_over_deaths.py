@@ -27,11 +27,7 @@ def assert_shown_once(run: Path, *, end: int) -> None:
     """Every row and every point, on each of its axes."""
     rows = [(int(row["Epoch"]), int(row["TotalEnvInteracts"])) for row in progress(run)]
     assert [epoch for epoch, _ in rows] == list(range(len(rows)))
-    at = [env_step for _, env_step in rows]
-    assert at == sorted(set(at))
-    assert at[0] == 0, "how the initial policy was judged"
-    assert {env_step // 250 for env_step in at} >= set(range(at[1] // 250, end // 250)), "a row for each stretch"
-    assert at[1] < 4_000, "the first ones wait for row 0, and the environments for that"
+    assert [env_step for _, env_step in rows] == list(range(0, end + 1, 250))
     for folder in sorted(run.rglob("*_tb_logger")):
         for tag, points in curves(folder).items():
             steps = [step for step, _ in points]

@@ -101,7 +101,7 @@ def test_the_counters_are_exact(survived: Survived) -> None:
     metas = [read_meta(path) for path in (survived.run / "data").iterdir()]
     assert max(Counter(meta.chunk for meta in metas).values()) == 1
     assert sum(meta.env_steps for meta in metas) == survived.env_step
-    assert int(progress(survived.run)[-1]["TotalEnvInteracts"]) == survived.env_step
+    assert int(progress(survived.run)[-1]["TestEnvInteracts"]) == survived.env_step
     assert f"env_step {survived.env_step}, " in survived.ended.out
 
 

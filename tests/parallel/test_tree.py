@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 import subprocess
@@ -151,9 +150,7 @@ def test_progress_has_one_header_and_a_row_per_interval(finished: Finished) -> N
     rows = progress(finished.run)
     steps = [int(row["TotalEnvInteracts"]) for row in rows]
     assert [int(row["Epoch"]) for row in rows] == list(range(len(rows)))
-    assert steps[0] == 0
-    assert all(step // 500 > before // 500 for before, step in itertools.pairwise(steps[:-1]))
-    assert len(rows) >= 4
+    assert steps == list(range(0, 3001, 500)), "none is lost, however long the first evaluation took"
     assert rows[0]["AverageTestEpRet"] != "nan"
 
 

@@ -92,12 +92,25 @@ def test_spinning_ups_plotting_finds_runs_seeds_and_performance(tmp_path: Path) 
     assert first["Performance"].notna().all()
 
 
-def test_where_both_intervals_agree_every_row_has_a_performance(tmp_path: Path) -> None:
+@pytest.mark.parametrize("algorithm", ["dqn", "ppo"])
+def test_where_both_intervals_agree_every_row_has_its_own_performance(algorithm: str, tmp_path: Path) -> None:
     """What tools want that draw lines through neighbours only, as Spinning Up's with its old seaborn."""
-    intervals = ("log.progress_interval_env_steps=96", "evaluator.interval_env_steps=96")  # of whole chunks
+    if algorithm == "ppo":
+        policy = {"type": "ppo", "hidden": [8], "horizon_steps": 16}
+        write_user_folder(tmp_path / "user", policy=policy, collector={})
+    intervals = ("log.progress_interval_env_steps=100", "evaluator.interval_env_steps=100")  # of no whole chunks
     config = tiny_config(tmp_path / "user", *intervals, "stop.max_env_steps=350")
     run = run_tiny(config, Start(tmp_path / "run")).run_dir
-    assert spinning_up(run)["Performance"].notna().all()
+    read = spinning_up(run)
+    assert list(read["TotalEnvInteracts"]) == [0, 100, 200, 300, 350]
+    if algorithm == "ppo":  # it has learned nothing since the evaluation before the end
+        read = read[:-1]
+    assert read["Performance"].notna().all()
+    late = read["TestEnvInteracts"] - read["TotalEnvInteracts"]
+    assert ((late >= 0) & (late < 100)).all(), "no row shows what was due at the one before"
+    checkpoints = json.loads((run / "ckpt" / "index.json").read_text())["checkpoints"]
+    judged = [each["reward"] for each in checkpoints if each["reward"] is not None]
+    assert all(np.isclose(read["Performance"], reward).any() for reward in judged)
 
 
 def test_tensorboards_reader_finds_what_the_table_says(finished: Finished) -> None:
@@ -107,4 +120,4 @@ def test_tensorboards_reader_finds_what_the_table_says(finished: Finished) -> No
     assert len(judged) >= 3
     for value in judged["AverageTestEpRet"]:
         assert any(np.isclose(value, point, rtol=1e-6) for point in seen.values())
-    assert list(seen)[-1] == read["TotalEnvInteracts"].iloc[-1]
+    assert list(seen)[-1] == read["TestEnvInteracts"].iloc[-1]

@@ -217,7 +217,7 @@ def test_killed_at_any_moment_of_a_save_a_run_goes_on_without_a_gap(
         assert [row["Epoch"] for row in shown] == list(range(len(shown))), at
         steps = [int(row["TotalEnvInteracts"]) for row in shown]
         assert steps == sorted(set(steps)), at
-        assert steps[-1] == result.counters.env_step, at
+        assert steps[-1] == 300, at
         journal = RunJournal(folder.journal)
         found = journal.read()
         journal.close()

@@ -61,14 +61,12 @@ def test_five_stretches_of_ten_steps_save_at_10_20_30_and_40_and_have_rows_at_20
     )
     commander, rows = begun(settings), ProgressRows(settings)
     moments = stretches(*[10] * 5)
-    written = [row.env_step for counters in moments if (row := rows.due(counters)) is not None]
+    written = [row.env_step for counters in moments for row in rows.due(counters)]
     assert [counters.env_step for counters in saves(commander, moments)] == [10, 20, 30, 40]
     assert written == [20, 40]
     assert isinstance(commander.ending, End), "at 50 the budget is used up: what is saved and written there is the end"
     assert commander.save_final() == [Save("final")]
-    last = rows.due(moments[-1], last=True)
-    assert last is not None
-    assert last.env_step == 50
+    assert [row.env_step for row in rows.last(moments[-1])] == [50]
 
 
 @pytest.mark.parametrize(

@@ -87,8 +87,7 @@ def test_rows_show_every_episode_once_whenever_the_process_dies(journaled: Journ
         uncommitted += returns
         if rng.random() < 0.1:
             env_step += 1_000
-            row = journaled.rows.due(Counters(env_step=env_step))
-            assert row is not None
+            (row,) = journaled.rows.due(Counters(env_step=env_step))
             assert list(row.returns) == expected + uncommitted
             assert list(row.lengths) == [int(value) + 1 for value in row.returns]
             expected, uncommitted = [], []
@@ -108,8 +107,7 @@ def test_a_turn_writes_its_own_episodes_however_many_wait(journaled: Journaled) 
         written.append(journaled.commit())
     assert max(written[-10:]) <= written[10] + 8, "a longer number, and nothing else"
     journaled.crash()
-    row = journaled.rows.due(Counters(env_step=1_000))
-    assert row is not None
+    (row,) = journaled.rows.due(Counters(env_step=1_000))
     assert list(row.returns) == [1.0, 2.0, 3.0] * 2_000
 
 
@@ -123,14 +121,16 @@ def test_no_news_is_none() -> None:
     assert rows.news() == NewEpisodes(0, [EpisodesSnapshot([5.0], [6])])
     rows.chunk(chunk(2, 7.0))
     assert rows.news() == NewEpisodes(1, [EpisodesSnapshot([7.0], [8])])
-    assert rows.due(Counters(env_step=1_000)) is not None
+    assert len(rows.due(Counters(env_step=1_000))) == 1
     assert rows.news() == NewEpisodes(0, [])
 
 
 def test_a_journal_that_has_them_in_its_snapshot_is_understood(snapshot: RunSnapshot) -> None:
-    progress = replace(snapshot.experiment.progress, returns=[4.0], lengths=[5], info={"speed": [0.5]})
+    progress = replace(snapshot.experiment.progress, returns=[4.0], lengths=[5], info={"speed": [0.5]}, ended=[])
     older = replace(snapshot, experiment=replace(snapshot.experiment, progress=progress))
     newer = [NewEpisodes(0, [EpisodesSnapshot([6.0], [7], {"speed": [0.7], "falls": [1.0]})])]
-    found = older.with_episodes(newer).experiment.progress
-    assert (found.returns, found.lengths) == ([4.0, 6.0], [5, 7])
-    assert found.info == {"speed": [0.5, 0.7], "falls": [1.0]}
+    rows = ProgressRows(SETTINGS)
+    rows.restore(older.with_episodes(newer).experiment.progress)
+    (row,) = rows.due(Counters(env_step=1_000))
+    assert (row.returns, row.lengths) == ([4.0, 6.0], [5, 7])
+    assert row.info == {"speed": [0.5, 0.7], "falls": [1.0]}

@@ -108,15 +108,12 @@ def test_the_final_evaluation_is_not_played_twice() -> None:
 
 def test_rows_of_progress_go_on_with_the_next_number_and_boundary() -> None:
     rows = ProgressRows(config(), resumed())
-    assert rows.due(COUNTERS) is None
-    assert rows.due(COUNTERS, last=True) is None
-    assert rows.due(structs.replace(COUNTERS, env_step=2_999)) is None
-    row = rows.due(structs.replace(COUNTERS, env_step=3_001))
-    assert row is not None
-    assert (row.epoch, row.env_step) == (6, 3_001)
+    assert rows.due(COUNTERS) == rows.last(COUNTERS) == []
+    assert rows.due(structs.replace(COUNTERS, env_step=2_999)) == []
+    (row,) = rows.due(structs.replace(COUNTERS, env_step=3_001))
+    assert (row.epoch, row.env_step) == (6, 3_000)
 
 
 def test_a_progress_file_that_is_gone_is_begun_without_row_0() -> None:
-    row = ProgressRows(config(), resumed(progress_rows=0)).due(structs.replace(COUNTERS, env_step=3_000))
-    assert row is not None
+    (row,) = ProgressRows(config(), resumed(progress_rows=0)).due(structs.replace(COUNTERS, env_step=3_000))
     assert row.epoch == 1

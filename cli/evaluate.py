@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from remuda.cli.asked_output import asked_output
 from remuda.cli.errors import InputError
 from remuda.cli.options import AsJson
 
@@ -93,7 +94,7 @@ def evaluate(
         as_json=as_json,
         follows=follow,
     )
-    with Player(asked) as player:
+    with asked_output(alone=as_json) as output, Player(asked, output) as player:
         if chosen is not None:
             player.play(*chosen)
         else:

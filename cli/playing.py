@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import TextIO
 
 from remuda.cli.errors import InputError, RunFailedError
 from remuda.environments.errors import EnvironmentBuildError
@@ -46,8 +47,10 @@ class Asked:
 class Player:
     """Plays the episodes asked for in environments that are built once."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: Asked, output: TextIO) -> None:
+        """`output` takes what is asked for."""
         self._asked = asked
+        self._output = output
         self._envs: list[SingleEnv] = []
         self._film: FilmedEnv | None = None
 
@@ -67,7 +70,7 @@ class Player:
 
     def say(self, text: str) -> None:
         """Tell people; standard output is theirs unless JSON was asked for."""
-        print(text, file=sys.stderr if self._asked.as_json else sys.stdout, flush=True)
+        print(text, file=sys.stderr if self._asked.as_json else self._output, flush=True)
 
     def play(self, playable: Playable, record: CheckpointRecord | None = None) -> None:
         """Play one policy and print what came out; `record` is what index.json says of it. Raises CommandError."""
@@ -81,7 +84,7 @@ class Player:
         videos = [] if self._film is None else self._film.written[recorded:]
         if self._asked.as_json:
             content = _content(playable, played, videos, deterministic=self._asked.deterministic)
-            print(json.dumps(content, indent=None if self._asked.follows else 2), flush=True)
+            print(json.dumps(content, indent=None if self._asked.follows else 2), file=self._output, flush=True)
             return
         self.say(f"\n{grid(outcome(played))}")
         for video in videos:

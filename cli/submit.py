@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from remuda.cli.asked_output import asked_output
 from remuda.cli.connecting import ConnectionPath, connected
 from remuda.cli.errors import RunFailedError
 from remuda.cli.options import DEFAULT_RUNS_DIR, RunOptions, RunsDir, with_run_options
@@ -47,7 +48,8 @@ def submit(
     from remuda.cli.launch import check_input
 
     resolved = run.resolved(*([] if name is None else [f"name={name}"]))
-    check_input(resolved)
+    with asked_output():  # the environment is built
+        check_input(resolved)
     loaded = resolved.loaded
     with connected(connection_file, run.runs_dir, wait_s=WAIT_S) as client:
         submitted = client.submit(

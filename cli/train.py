@@ -6,10 +6,11 @@ import sys
 import time
 from importlib import import_module
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
+from remuda.cli.asked_output import asked_output
 from remuda.cli.errors import InputError, RunFailedError
 from remuda.cli.options import AsJson, Profile, ResolvedRun, RunOptions, with_run_options
 from remuda.cli.resuming import tell_changes
@@ -48,12 +49,13 @@ def train(
     bound_threads(1)
     asked = run.resolved()
     tell_changes(asked)
-    with kept_profiles(profile) as keeping:
-        with profiled(keeping.folder, "serial"):
-            result, status = _run(asked, lifeline)
-        keeping.keep_in(result.run_dir, sys.stderr if as_json else None)
-    if as_json:
-        _print_json(result, status)
+    with asked_output(alone=as_json) as output:
+        with kept_profiles(profile) as keeping:
+            with profiled(keeping.folder, "serial"):
+                result, status = _run(asked, lifeline)
+            keeping.keep_in(result.run_dir, sys.stderr if as_json else None)
+        if as_json:
+            _print_json(result, status, output)
     _tell(result, asked, quiet=as_json)
 
 
@@ -94,12 +96,12 @@ def _run(asked: ResolvedRun, lifeline: int | None) -> tuple[RunResult, Experimen
         view.close()
 
 
-def _print_json(result: RunResult, status: ExperimentStatus) -> None:
+def _print_json(result: RunResult, status: ExperimentStatus, output: TextIO) -> None:
     """As `remuda status --json` shows an experiment that is over."""
     import msgspec
 
     told: dict[str, object] = {**msgspec.to_builtins(status), "explanation": result.explanation}
-    print(msgspec.json.encode(told).decode())
+    print(msgspec.json.encode(told).decode(), file=output, flush=True)
 
 
 def _tell(result: RunResult, asked: ResolvedRun, *, quiet: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from functools import partial
 from pathlib import Path
 
 from remuda.buffer.chunk import write_chunk
@@ -14,6 +15,7 @@ from remuda.environments.record import record_environment
 from remuda.environments.vectors import make_vector, single_spaces
 from remuda.logbook.book import collector_logbook
 from remuda.logbook.episode_reports import CollectReport
+from remuda.logbook.printed import end_printed, log_printed
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import make_policy
 from remuda.policy.policy_file import load
@@ -54,6 +56,7 @@ class CollectorWork:
         folder = RunFolder(Path(assign.run_dir))
         self._data = folder.data
         self._log = collector_logbook(folder, identity.uuid, identity.incarnation)
+        log_printed(partial(self._log.say, "collector"))
         self._summary = CollectSummary.of(config)
         self._log.say("collector", settle(config, "collector", assign.index))  # before a vector starts processes
         said: list[str] = []
@@ -156,6 +159,7 @@ class CollectorWork:
         try:
             self._env.close()
         finally:
+            end_printed()
             self._log.close()
 
     def _describe_environment(self, folder: RunFolder, config: ExperimentConfig) -> None:

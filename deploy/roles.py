@@ -18,6 +18,7 @@ from remuda.deploy.supervision import EXIT_DONE, EXIT_FAILED, EXIT_ORPHANED, EXI
 from remuda.environments.vectorizing import usable_cores
 from remuda.evaluator.service import EvaluatorWork
 from remuda.learner.service import LearnerWork
+from remuda.logbook.printed import printed
 from remuda.wire.connection_file import ConnectionFile, ConnectionFileError, read, wait_for
 from remuda.wire.conversation import RefusedError, UnreachableError
 from remuda.wire.messages import PROTOCOL_VERSION, Assign, Register, Role
@@ -54,7 +55,7 @@ def run_worker(
     bound_threads(1)
     again = identity.incarnation > 1
     name = f"{role}_{identity.uuid}_{identity.incarnation:06d}"
-    with Life(lifeline=lifeline, grace_s=GRACE_S) as life, profiled(profile, name):
+    with printed(), Life(lifeline=lifeline, grace_s=GRACE_S) as life, profiled(profile, name):
         try:
             link = Link(
                 wait_for(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import io
 import mmap
 import os
 import select
@@ -19,7 +21,16 @@ from remuda.config.schema import EnvConfig
 from remuda.environments.episode_info import as_columns
 from remuda.environments.exits import NoExit
 from remuda.environments.make import make_single
-from remuda.environments.processes import DONE, RESET, ProcessStart, failure, receive_body
+from remuda.environments.processes import (
+    DONE,
+    PRINTED,
+    RESET,
+    WARNED,
+    ProcessStart,
+    failure,
+    printing,
+    receive_body,
+)
 from remuda.environments.shared_step import SharedStep
 from remuda.environments.vectors import Vector, reset_vector
 
@@ -27,9 +38,56 @@ GRACE_S = 1.0
 """How long a step under way may take once the owner is gone."""
 
 
+class Owner:
+    """Who started this process, as it is told things; by any thread."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.receive = connection.recv
+        self._connection = connection
+        self._lock = threading.Lock()
+
+    def tell(self, message: bytes) -> None:
+        """One message, whole."""
+        with self._lock:
+            self._connection.sendall(message)
+
+
+class Printing(io.TextIOBase):
+    """Standard output or standard error of this process: the owner prints it."""
+
+    def __init__(self, owner: Owner, kind: bytes) -> None:
+        self._owner = owner
+        self._kind = kind
+        self._begun = ""
+
+    def write(self, text: str) -> int:
+        """Whole lines; what has no end waits for it, or for `flush`."""
+        lines, newline, rest = text.rpartition("\n")
+        if newline:
+            self._say(self._begun + lines + newline)
+            self._begun = ""
+        self._begun += rest
+        return len(text)
+
+    def flush(self) -> None:
+        """Send what was begun."""
+        begun, self._begun = self._begun, ""
+        if begun:
+            self._say(begun)
+
+    def writable(self) -> bool:
+        """Always."""
+        return True
+
+    def _say(self, text: str) -> None:
+        with contextlib.suppress(OSError):  # the owner is gone, and so will this process be
+            self._owner.tell(printing(self._kind, text))
+
+
 def main(connection: int, shared_memory: int) -> None:
     """Do as told until the owner is gone."""
-    owner = socket.socket(fileno=connection)
+    owner = Owner(socket.socket(fileno=connection))
+    sys.stdout, sys.stderr = Printing(owner, PRINTED), Printing(owner, WARNED)
     threading.Thread(target=_end_with_the_owner, args=(connection,), daemon=True).start()
     try:
         with NoExit():
@@ -37,11 +95,11 @@ def main(connection: int, shared_memory: int) -> None:
     except (EOFError, ConnectionError):
         return  # the owner has closed the vector, or died
     except Exception:  # whatever an environment raises
-        owner.sendall(failure(traceback.format_exc()))
+        owner.tell(failure(traceback.format_exc()))
 
 
-def _serve(owner: socket.socket, shared_memory: int) -> None:
-    start = msgspec.json.decode(receive_body(owner.recv), type=ProcessStart)
+def _serve(owner: Owner, shared_memory: int) -> None:
+    start = msgspec.json.decode(receive_body(owner.receive), type=ProcessStart)
     env = EnvConfig.model_validate_json(start.env_json)
     build = functools.partial(make_single, env, source_dir=start.source_dir)
     part = slice(start.first, start.first + start.count)
@@ -49,10 +107,10 @@ def _serve(owner: socket.socket, shared_memory: int) -> None:
     os.close(shared_memory)
     vector: Vector = SyncVectorEnv([build] * start.count, copy=False, autoreset_mode=AutoresetMode.NEXT_STEP)
     try:
-        owner.sendall(DONE)
-        while command := owner.recv(1):
+        owner.tell(DONE)
+        while command := owner.receive(1):
             if command == RESET:
-                seeds = msgspec.json.decode(receive_body(owner.recv), type=list[int] | None)
+                seeds = msgspec.json.decode(receive_body(owner.receive), type=list[int] | None)
                 shared.observations[part] = reset_vector(vector, seeds)
             else:
                 observations, reward, terminated, truncated, info = vector.step(shared.actions[part])
@@ -60,7 +118,7 @@ def _serve(owner: socket.socket, shared_memory: int) -> None:
                 shared.terminated[part], shared.truncated[part] = terminated, truncated
                 if env.episode_info:
                     shared.episode_info[part] = as_columns(info, env.episode_info, start.count)
-            owner.sendall(DONE)
+            owner.tell(DONE)
     finally:
         vector.close()
 

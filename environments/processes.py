@@ -1,12 +1,13 @@
 """Environments in processes of their own: each steps a slice of the vector, in memory that all of them share.
 
 Told to step, a process reads its actions and leaves its results where the vector reads them: a byte each way. Its slice
-is gymnasium's SyncVectorEnv, so that it does what objects in one process would do. It ends when the socket to the
-process that started it does, however that one died.
+is gymnasium's SyncVectorEnv, so that it does what objects in one process would do: what its Python code prints is
+printed here. It ends when the socket to the process that started it does, however that one died.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import mmap
 import os
@@ -27,6 +28,8 @@ from remuda.environments.shared_step import SharedStep, StepLayout
 from remuda.environments.spaces import Array, Space
 
 STEP, RESET, DONE, FAILED = b"s", b"r", b"d", b"f"
+PRINTED, WARNED = b"o", b"e"
+"""Before an answer: what was printed to standard output and to standard error."""
 _LENGTH_BYTES = 4
 _STOP_S = 2.0
 """How long a process may take to end by itself before it is killed."""
@@ -151,7 +154,8 @@ class _Peer:
     def wait(self) -> None:
         """Wait until it has done what it was told; how long a step takes is the environment's affair."""
         try:
-            answer = self._socket.recv(1)
+            while (answer := self._socket.recv(1)) in (PRINTED, WARNED):
+                _print(answer, receive_body(self._socket.recv))
             if answer == DONE:
                 return
             if answer == FAILED:
@@ -186,6 +190,11 @@ class _Peer:
         )
 
 
+def printing(kind: bytes, text: str) -> bytes:
+    """The message of a process in which something was printed; `kind` is PRINTED or WARNED."""
+    return kind + _with_length(text.encode(errors="replace"))
+
+
 def failure(text: str) -> bytes:
     """The message of a process that an environment has brought down."""
     return FAILED + _with_length(text.encode(errors="replace"))
@@ -195,6 +204,11 @@ def receive_body(receive: Callable[[int], bytes]) -> bytes:
     """Read what has its length in front. Raises EOFError."""
     length = int.from_bytes(_exactly(receive, _LENGTH_BYTES), "little")
     return _exactly(receive, length)
+
+
+def _print(kind: bytes, text: bytes) -> None:
+    with contextlib.suppress(OSError, ValueError):  # nobody reads it
+        print(text.decode(errors="replace"), end="", file=sys.stdout if kind == PRINTED else sys.stderr, flush=True)
 
 
 def _with_length(body: bytes) -> bytes:

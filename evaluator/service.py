@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 
 from remuda.config.schema import ExperimentConfig
@@ -10,6 +11,7 @@ from remuda.evaluator.evaluate import Episode, merged_info
 from remuda.evaluator.player import CheckpointPlayer, cut_warning, episode_report
 from remuda.logbook.book import evaluator_logbook
 from remuda.logbook.episode_reports import EvaluationReport
+from remuda.logbook.printed import end_printed, log_printed
 from remuda.logbook.timers import Timers
 from remuda.policy.loading import load_checkpoint_policy
 from remuda.storage.run_folder import RunFolder
@@ -33,8 +35,14 @@ class EvaluatorWork:
         self._life = life
         share = -(-config.evaluator.episodes // config.evaluator.count)
         num_envs = min(config.env.num_envs, share)
-        self._player = CheckpointPlayer(config, num_envs=num_envs)
         self._log = evaluator_logbook(RunFolder(Path(assign.run_dir)), identity.uuid, identity.incarnation)
+        log_printed(partial(self._log.say, "evaluator"))
+        try:
+            self._player = CheckpointPlayer(config, num_envs=num_envs)
+        except BaseException:
+            end_printed()
+            self._log.close()
+            raise
         self._newest = (0, 0)
         """Evaluation and first episode of the newest share; after a break the coordinator repeats itself."""
         self._draining = False
@@ -68,6 +76,7 @@ class EvaluatorWork:
     def close(self) -> None:
         """Close environments and logs."""
         self._player.close()
+        end_printed()
         self._log.close()
 
     def _evaluate(self, message: Evaluate) -> None:

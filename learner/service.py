@@ -21,6 +21,7 @@ from remuda.learner.prefetch import Prefetch
 from remuda.learner.publisher import Publisher, taken_over
 from remuda.learner.start import continue_from, new_algorithm, take_weights
 from remuda.logbook.book import learner_logbook
+from remuda.logbook.printed import end_printed, log_printed
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import exploration
 from remuda.policy.policy_file import publish
@@ -178,6 +179,7 @@ class LearnerWork:
         """End the publishing thread and close the log."""
         self._publisher.close()
         self._pass_warnings_on()
+        end_printed()
         self._log.close()
 
     def _begin(self) -> int:
@@ -192,6 +194,7 @@ class LearnerWork:
         for left in unlisted(self._folder.ckpt, beyond=-1 if state is None else state.progress.counters.train_iter):
             self._fence.remove(left)
         self._log = learner_logbook(self._folder, resumed=None if state is None else state.progress.counters)
+        log_printed(partial(self._log.say, "learner"))
         self._outputs = LearnerOutputs(self._folder, self._config, self._log, replace=self._fence.replacing)
         self._outputs.begin(self._algorithm)
         if path is None or state is None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from remuda.environments.exits import NoExit
+from remuda.logbook.printed import end_printed, keep_printed
 from remuda.logbook.timers import Timers
 from remuda.wire.conversation import RefusedError
 from remuda.wire.messages import AnyMessage, Assign, Drain, Leave, Ready, Registered, WorkerFailed, shortened
@@ -131,8 +132,11 @@ class _Desk:
     def close(self) -> None:
         """Let go of the work."""
         work, self._work, self._vitals = self._work, None, None
-        if work is not None:
-            work.close()
+        try:
+            if work is not None:
+                work.close()
+        finally:
+            end_printed()
 
     def _turn(self) -> str | None:
         busy = self._work is not None and self._work.step()
@@ -212,6 +216,7 @@ class _Desk:
         self._lease = assign.lease
         self._link.begin_lease(assign.lease)
         self._link.activity("preparing", "preparing to work")
+        keep_printed()
         self._work = self._begin(assign)
         if self._link.doing.phase == "preparing":
             self._link.activity("waiting", "waiting to begin")

@@ -51,6 +51,21 @@ def test_the_end_as_json_for_programs(terminal: Terminal, config: Path, tmp_path
     assert told["explanation"] == "env_step 60 has reached max_env_steps 60"
 
 
+def test_what_an_environment_prints_is_no_part_of_the_json(terminal: Terminal, config: Path, tmp_path: Path) -> None:
+    walk = config.with_name("walk.py")
+    walk.write_text(
+        walk.read_text().replace("        self.steps += 1\n", "        self.steps += 1\n        print('a step')\n")
+    )
+    ended = terminal.remuda("train", config, "--run-dir", tmp_path / "run", *SHORT, "--json")
+    assert ended.code == 0, ended.err
+    assert json.loads(ended.out)["state"] == "finished"
+    assert ended.err.count("a step\n") > 60
+    played = terminal.remuda("evaluate", tmp_path / "run", "-n", "1", "-nr", "--json")
+    assert played.code == 0, played.err
+    assert len(json.loads(played.out)["each"]) == 1
+    assert "a step\n" in played.err
+
+
 def test_a_failed_end_as_json_is_told_and_is_exit_code_1(terminal: Terminal, config: Path, tmp_path: Path) -> None:
     fails = ("--set", "env.kwargs={fails_at: 30}", "--json")
     ended = terminal.remuda("train", config, "--run-dir", tmp_path / "run", *fails)

@@ -24,7 +24,7 @@ from remuda.tests.patience import HANG_S
 pytestmark = pytest.mark.processes
 
 MODULE = """
-    import os, time
+    import os, sys, time
     import numpy as np
     from remuda.tests.environments.scripted import ScriptedEnv
 
@@ -38,6 +38,9 @@ MODULE = """
                 raise RuntimeError("the simulator broke")
             if action == 2 and self.trouble == "die":
                 os._exit(7)
+            if self.trouble == "print":
+                print("a step", "in two lines", sep="\\n")
+                print("a warning", file=sys.stderr)
             if action == 2 and self.trouble == "hang":
                 time.sleep(1000)
             return super().step(action)
@@ -71,6 +74,16 @@ def children() -> list[psutil.Process]:
     return [
         child for child in psutil.Process().children(recursive=True) if "remuda.environments.process" in child.cmdline()
     ]
+
+
+def test_what_they_print_is_printed_here(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    vector = vector_of(folder, 3, 2, "print")
+    try:
+        vector.reset(seed=[1, 2, 3])
+        vector.step(np.zeros(3, np.int64))
+        assert capsys.readouterr() == ("a step\nin two lines\n" * 3, "a warning\n" * 3)
+    finally:
+        vector.close()
 
 
 def test_slices_of_any_size_are_what_objects_in_one_process_are(folder: Path) -> None:

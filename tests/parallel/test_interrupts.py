@@ -24,7 +24,8 @@ def in_the_midst_of_it(command: Command, run: Path) -> None:
 
 
 def test_a_signal_ends_it_cleanly(tmp_path: Path, launched: Launcher) -> None:
-    user, run = UserFolder.make(tmp_path / "user", ENDLESS), tmp_path / "run"
+    env = {**ENDLESS["env"], "kwargs": {"pause_s": 0.001, "says": "a horse is here"}}
+    user, run = UserFolder.make(tmp_path / "user", {**ENDLESS, "env": env}), tmp_path / "run"
     command = launched(user.root, "launch", user.config, "--run-dir", run)
     in_the_midst_of_it(command, run)
     command.process.terminate()
@@ -43,6 +44,8 @@ def test_a_signal_ends_it_cleanly(tmp_path: Path, launched: Launcher) -> None:
     assert command.family() == []
     assert command.leftovers() == []
     assert not (run / "git_log.txt").exists()
+    for log in (run / "log").glob("*or/*_*_logger.txt"):
+        assert texts(log, "a horse is here"), f"what its environment has printed is in {log}"
 
 
 def test_a_second_signal_ends_it_at_once(tmp_path: Path, launched: Launcher) -> None:

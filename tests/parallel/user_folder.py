@@ -36,7 +36,9 @@ class Horse(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(-1.0, 1.0, (3,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
 
-    def __init__(self, hold_after, fail_after, pause_s):
+    def __init__(self, hold_after, fail_after, pause_s, says):
+        if says:
+            print(says)
         self.hold_after, self.fail_after, self.pause_s = hold_after, fail_after, pause_s
 
     def reset(self, *, seed=None, options=None):
@@ -60,8 +62,8 @@ class Horse(gymnasium.Env):
         return self.seen
 
 
-def make_env(hold_after=None, fail_after=None, pause_s=0.0):
-    return Horse(hold_after, fail_after, pause_s)
+def make_env(hold_after=None, fail_after=None, pause_s=0.0, says=""):
+    return Horse(hold_after, fail_after, pause_s, says)
 '''
 
 CONFIG: dict[str, dict[str, object]] = {

@@ -1,0 +1,137 @@
+"""What a worker's process prints while it works for a run stands in its log of that run too."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import TextIO
+
+KEPT_AT_MOST = 1_000
+"""Lines that wait for a log, or for the thread that writes it; the oldest go first."""
+LONGEST = 10_000
+"""Characters of a line; a longer one becomes several."""
+
+
+class PrintedStream(io.TextIOBase):
+    """Passes text on to a stream, and keeps whole lines of it for a log.
+
+    A log belongs to one thread: what others print waits until that one prints, or ends it.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._lock = threading.RLock()
+        self._begun = ""
+        """A line that has no end yet."""
+        self._lines: deque[str] | None = None
+        """None while no log is going to be told."""
+        self._say: Callable[[str], None] | None = None
+        self._thread = 0
+        self._telling = False
+
+    def write(self, text: str) -> int:
+        """Fails for nobody who prints, whether or not the stream is read."""
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write(text)
+        with self._lock:
+            if self._lines is not None:
+                *whole, self._begun = (self._begun + text).split("\n")
+                if len(self._begun) > LONGEST:
+                    whole, self._begun = [*whole, self._begun], ""
+                self._lines.extend(whole)
+        self._tell()
+        return len(text)
+
+    def begin(self) -> None:
+        """Keep what is printed from now on."""
+        with self._lock:
+            self._lines, self._begun, self._say = deque(maxlen=KEPT_AT_MOST), "", None
+
+    def into(self, say: Callable[[str], None]) -> None:
+        """Tell this log, of this thread, what was kept and what is printed from now on."""
+        with self._lock:
+            self._say, self._thread = say, threading.get_ident()
+        self._tell()
+
+    def end(self) -> None:
+        """Tell the log what is left, and nothing after that."""
+        with self._lock:
+            if self._lines is not None and self._begun:
+                self._lines.append(self._begun)
+        self._tell()
+        with self._lock:
+            self._lines, self._say = None, None
+
+    def _tell(self) -> None:
+        """What goes wrong in there may be printed in turn: then that is not told again."""
+        with self._lock:
+            if self._telling or self._say is None or not self._lines or self._thread != threading.get_ident():
+                return
+            text = "\n".join(self._lines).strip("\n")
+            self._lines.clear()
+            say, self._telling = self._say, True
+        try:
+            if text:
+                say(text)
+        finally:
+            self._telling = False
+
+    def flush(self) -> None:
+        """Of the stream behind it."""
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.flush()
+
+    def writable(self) -> bool:
+        """Always."""
+        return True
+
+    def fileno(self) -> int:
+        """Of the stream behind it."""
+        return self._stream.fileno()
+
+    def isatty(self) -> bool:
+        """As the stream behind it."""
+        return self._stream.isatty()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """As the stream behind it."""
+        return self._stream.encoding
+
+
+@contextlib.contextmanager
+def printed() -> Generator[None]:
+    """Let standard output and standard error be such streams while the body runs."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = PrintedStream(sys.stdout), PrintedStream(sys.stderr)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def keep_printed() -> None:
+    """Work for a run begins: what is printed is for its log, as soon as that is open. Nothing where `printed` is not
+    around."""
+    for stream in _streams():
+        stream.begin()
+
+
+def log_printed(say: Callable[[str], None]) -> None:
+    """The log is open: it is told each line, by this thread."""
+    for stream in _streams():
+        stream.into(say)
+
+
+def end_printed() -> None:
+    """The log is about to be closed."""
+    for stream in _streams():
+        stream.end()
+
+
+def _streams() -> list[PrintedStream]:
+    return [stream for stream in (sys.stdout, sys.stderr) if isinstance(stream, PrintedStream)]

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from remuda.cli.connecting import ConnectionPath, connected
+from remuda.cli.connecting import ConnectionPath, connected, connection_path
+from remuda.cli.errors import InputError
 from remuda.cli.options import DEFAULT_RUNS_DIR, RunsDir
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from remuda.storage.run_folder import RunFolder
     from remuda.wire.messages import LogPiece
 
 EXAMPLE = "remuda logs cartpole_dqn -f"
@@ -41,13 +46,53 @@ def logs(
     runs_dir: RunsDir = DEFAULT_RUNS_DIR,
     connection_file: ConnectionPath = None,
 ) -> None:
-    """Print an experiment's log; a source of several files has each line say whose it is."""
+    """Print an experiment's log; a source of several files has each line say whose it is.
+
+    Where no coordinator is there, after `remuda shutdown` say, the run folders in --runs-dir are read instead."""
     last_lines = FOLLOWED_LINES if follow and lines is None else lines
+    if not connection_path(connection_file, runs_dir).exists() and (run := _stored_run(runs_dir, experiment, follow)):
+        _show_stored(run, source, last_lines)
+        return
     with connected(connection_file, runs_dir) as client:
         try:
             show(client.logs(experiment, source, last_lines=last_lines, follow=follow))
         except (KeyboardInterrupt, BrokenPipeError):
             return  # the reader has had enough
+
+
+def _stored_run(runs_dir: Path, experiment: str, follow: bool) -> RunFolder | None:
+    """The run that is meant; None where it is to be followed and a process still runs it. Raises InputError."""
+    from remuda.client.stored_logs import NoSuchRunError, find_run
+
+    try:
+        run = find_run(runs_dir, experiment)
+    except NoSuchRunError as error:
+        if not runs_dir.is_dir():
+            return None
+        raise InputError(f"no coordinator is there to be asked, and {error}") from error
+    return None if follow and run.owner.exists() else run
+
+
+def _show_stored(run: RunFolder, source: str, last_lines: int | None) -> None:
+    from remuda.client.stored_logs import stored_logs
+    from remuda.logbook.tail import NoSuchSourceError
+
+    print(f"no coordinator is there to be asked: read from {run.root}", file=sys.stderr, flush=True)
+    try:
+        pieces = stored_logs(run, source, last_lines)
+        first = next(pieces, None)
+        if first is None:
+            raise InputError(f"{run.log} has nothing of source {source}{_serial_hint(run)}")
+        show(chain([first], pieces))
+    except (KeyboardInterrupt, BrokenPipeError):
+        return  # the reader has had enough
+    except (NoSuchSourceError, OSError) as error:
+        raise InputError(str(error)) from error
+
+
+def _serial_hint(run: RunFolder) -> str:
+    serial = run.serial_evaluator_log.exists()
+    return ": `remuda train` has no commander apart; what it decided is in --source evaluator" if serial else ""
 
 
 def show(pieces: Iterable[LogPiece]) -> None:

@@ -30,6 +30,7 @@ from remuda.wire.messages import OVER
 FINISHED_SHOWN = 100
 """Runs that are over and still shown by `status` after a restart: those that ended last."""
 
+_LIST = "coordinator.sqlite"
 _TABLES = """
 create table if not exists run
   (experiment text primary key, run_dir text not null, is_over integer not null default 0, last blob);
@@ -48,6 +49,40 @@ class ListedRun:
     run_dir: Path
 
 
+@dataclass(frozen=True)
+class KnownRun:
+    """A run of the list, as it is read from outside."""
+
+    experiment: str
+    """Its id."""
+    name: str
+    """That of its folder where it is not over, as the list has no other."""
+    run_dir: Path
+
+
+def known_runs(runs_dir: Path) -> list[KnownRun]:
+    """The list of a runs folder that no coordinator has, newest first. It is only read: nothing is taken or changed.
+
+    Empty where there is none, or none that can be read."""
+    path = (runs_dir / _LIST).absolute()
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as db:
+            rows = db.execute("select experiment, run_dir, last from run order by rowid desc").fetchall()
+    except sqlite3.Error:
+        return []
+    return [
+        KnownRun(experiment, _name(last) or Path(run_dir).name, Path(run_dir)) for experiment, run_dir, last in rows
+    ]
+
+
+def _name(last: bytes | None) -> str | None:
+    """What a run was called that is over; None for one that is not, and where another version of Remuda wrote it."""
+    try:
+        return None if last is None else msgspec.msgpack.decode(last, type=FinishedRunSnapshot).identity.name
+    except msgspec.MsgspecError:
+        return None
+
+
 class RunsFolder:
     """Owns the runs folder while it is open; the list is `<runs-dir>/coordinator.sqlite`. For any thread."""
 
@@ -56,7 +91,7 @@ class RunsFolder:
         where the list cannot be opened, and OSError."""
         make_private(runs_dir)
         self._ownership = Ownership(runs_dir / ".coordinator")
-        self._path = runs_dir / "coordinator.sqlite"
+        self._path = runs_dir / _LIST
         try:
             self._db = _open_whole(self._path)
         except JournalError:

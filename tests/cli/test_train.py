@@ -53,9 +53,7 @@ def test_the_end_as_json_for_programs(terminal: Terminal, config: Path, tmp_path
 
 def test_what_an_environment_prints_is_no_part_of_the_json(terminal: Terminal, config: Path, tmp_path: Path) -> None:
     walk = config.with_name("walk.py")
-    walk.write_text(
-        walk.read_text().replace("        self.steps += 1\n", "        self.steps += 1\n        print('a step')\n")
-    )
+    walk.write_text(walk.read_text().replace("self.steps += 1\n", "self.steps += 1; print('a step')\n"))
     ended = terminal.remuda("train", config, "--run-dir", tmp_path / "run", *SHORT, "--json")
     assert ended.code == 0, ended.err
     assert json.loads(ended.out)["state"] == "finished"

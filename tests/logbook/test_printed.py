@@ -1,4 +1,4 @@
-"""What is printed while a worker works for a run stands in its log too, whole lines, by the thread that owns the log."""
+"""What is printed while a worker works for a run stands in its log too: whole lines, by the thread that has the log."""
 
 from __future__ import annotations
 

@@ -1,0 +1,48 @@
+"""An experiment's logs read from its run folder, where no coordinator is there to be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from remuda.coordinator.disk.runs_folder import KnownRun, known_runs
+from remuda.logbook import tail
+from remuda.storage.run_folder import RunFolder
+from remuda.wire.messages import LogPiece, LogPlace
+
+
+class NoSuchRunError(Exception):
+    """No run is called so, or several are; the text says which there are."""
+
+
+def find_run(runs_dir: Path, experiment: str) -> RunFolder:
+    """The run that is meant by an id, the beginning of one, a name or the name of its folder; of namesakes the newest.
+
+    Raises NoSuchRunError."""
+    known = known_runs(runs_dir)
+    named = [run.run_dir for run in known if experiment in (run.name, run.run_dir.name)]
+    for run_dir in (*named, runs_dir / experiment):
+        if experiment and RunFolder(run_dir).config_json.is_file():
+            return RunFolder(run_dir)
+    return RunFolder(_by_id(runs_dir, known, experiment))
+
+
+def stored_logs(run: RunFolder, source: str, last_lines: int | None) -> Iterator[LogPiece]:
+    """All that stands in the logs of a source, or the last so many lines of each. Raises NoSuchSourceError, OSError."""
+    for found in tail.find(run.log, source):
+        place = tail.begin(run.log, found.file, last_lines)
+        while (piece := tail.read(run.log, place, to_the_end=True)).text:
+            place = piece.place
+            yield LogPiece(LogPlace(place.file, place.inode, place.offset), tail.label(found.file), piece.text)
+
+
+def _by_id(runs_dir: Path, known: list[KnownRun], experiment: str) -> Path:
+    found = [run for run in known if experiment and run.experiment.startswith(experiment)]
+    if len(found) == 1:
+        return found[0].run_dir
+    if found:
+        ids = ", ".join(run.experiment for run in found)
+        raise NoSuchRunError(f"{experiment!r} fits several experiments: {ids}; give more of the id")
+    folders = {path.parent.name: "" for path in sorted(runs_dir.glob("*/config.json"))}
+    names = ", ".join(folders | {run.run_dir.name: f" ({run.experiment[:8]})" for run in known}) or "none"
+    raise NoSuchRunError(f"{runs_dir} has no run called {experiment!r}; there are: {names}")

@@ -1,0 +1,99 @@
+"""Logs of runs that no coordinator is there to be asked for: found by id, name and folder, and read from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from remuda.client.stored_logs import NoSuchRunError, find_run, stored_logs
+from remuda.coordinator.disk.runs_folder import RunsFolder
+from remuda.coordinator.experiment.finished import FinishedRun
+from remuda.coordinator.experiment.identity import Identity
+from remuda.logbook.tail import NoSuchSourceError
+from remuda.storage.run_folder import RunFolder
+from remuda.tests.cli.terminal import Terminal
+from remuda.tests.client.statuses import status
+
+FIRST, SECOND, THIRD = (f"{digit}6f1c9c3-0d0a-4c5b-8a39-2f6f6f5c1e77" for digit in "678")
+WORKER = "01234567-0d0a-4c5b-8a39-2f6f6f5c1e77"
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """Three runs, the second with a name of its own, the third in the folder of another."""
+    runs = tmp_path / "runs"
+    herd = RunsFolder(runs)
+    for id, name, folder in ((FIRST, "pole", "pole"), (SECOND, "swing", "pole_2"), (THIRD, "pole", "pole_3")):
+        run = RunFolder(runs / folder)
+        (run.log / "commander").mkdir(parents=True)
+        run.config_json.write_text("{}")
+        run.commander_log.write_text(f"it was {id[0]}\nthe run is over\n")
+        identity = Identity(id, name, str(run.root), "policy", 0, 0)
+        herd.note_over(FinishedRun(identity, status(state="finished", id=id, name=name)).snapshot())
+    herd.close()
+    return runs
+
+
+@pytest.mark.parametrize(
+    ("query", "folder"),
+    [(FIRST, "pole"), ("66f", "pole"), ("swing", "pole_2"), ("pole_2", "pole_2"), ("pole", "pole_3")],
+)
+def test_a_run_is_found_by_id_name_and_folder(runs: Path, query: str, folder: str) -> None:
+    assert find_run(runs, query).root == runs / folder
+
+
+def test_who_is_not_found_hears_what_there_is(runs: Path) -> None:
+    with pytest.raises(NoSuchRunError, match=r"has no run called 'pale'; there are: pole, pole_2, pole_3"):
+        find_run(runs, "pale")
+    with pytest.raises(NoSuchRunError, match="has no run called ''"):
+        find_run(runs, "")
+
+
+def test_a_list_that_is_missing_or_damaged_leaves_the_folders(runs: Path) -> None:
+    (runs / "coordinator.sqlite").write_bytes(b"no database at all" * 100)
+    assert find_run(runs, "pole").root == runs / "pole"
+    (runs / "coordinator.sqlite").unlink()
+    assert find_run(runs, "pole").root == runs / "pole"
+
+
+def test_all_lines_or_the_last_of_one_file_or_several(runs: Path) -> None:
+    run = RunFolder(runs / "pole")
+    assert [piece.text for piece in stored_logs(run, "commander", None)] == ["it was 6\nthe run is over\n"]
+    assert [piece.text for piece in stored_logs(run, "commander", 1)] == ["the run is over\n"]
+    run.collector_log(WORKER, 1).parent.mkdir()
+    for incarnation in (1, 2):
+        run.collector_log(WORKER, incarnation).write_text(f"life {incarnation}\n" * 20_000)
+    pieces = list(stored_logs(run, "collector", None))
+    assert "".join(piece.text for piece in pieces) == "life 1\n" * 20_000 + "life 2\n" * 20_000
+    assert {piece.label for piece in pieces} == {"collector 01234567.1", "collector 01234567.2"}
+    with pytest.raises(NoSuchSourceError, match="no log is called 'nobody'"):
+        list(stored_logs(run, "nobody", None))
+
+
+def test_the_verb_reads_them_where_there_is_no_coordinator(terminal: Terminal, runs: Path) -> None:
+    for more in ((), ("-f",)):
+        ended = terminal.remuda("logs", "swing", "--runs-dir", runs, *more)
+        assert (ended.code, ended.out) == (0, "it was 7\nthe run is over\n")
+        assert f"no coordinator is there to be asked: read from {runs / 'pole_2'}" in ended.err
+    assert terminal.remuda("logs", "pole", "--runs-dir", runs, "-n", "1").out == "the run is over\n"
+
+
+def test_the_verb_says_what_it_does_not_find(terminal: Terminal, runs: Path) -> None:
+    for arguments, said in (
+        (("pale",), "has no run called 'pale'; there are: pole"),
+        (("pole", "--source", "learner"), "has nothing of source learner"),
+        (("pole", "--source", "nobody"), "no log is called 'nobody'"),
+    ):
+        ended = terminal.remuda("logs", *arguments, "--runs-dir", runs)
+        assert (ended.code, ended.out) == (2, "")
+        assert said in ended.err
+
+
+def test_of_a_serial_run_the_verb_says_where_the_commander_speaks(terminal: Terminal, tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "alone")
+    run.serial_evaluator_log.parent.mkdir(parents=True)
+    run.config_json.write_text("{}")
+    run.serial_evaluator_log.write_text("decided\n")
+    assert "--source evaluator" in terminal.remuda("logs", "alone", "--runs-dir", tmp_path).err
+    assert terminal.remuda("logs", "alone", "--runs-dir", tmp_path, "--source", "evaluator").out == "decided\n"

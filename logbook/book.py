@@ -188,12 +188,14 @@ def serial_logbook(
     loss_columns: Sequence[str] | None,
     *,
     episode_info: Sequence[str] = (),
+    evaluates: bool = True,
     resumed: Counters | None = None,
 ) -> Logbook:
     """Open all logs of a serial run. What the commander says stands in the evaluator's log.
 
-    `episode_info` names what episodes report besides; it has columns in progress.txt. `resumed` are the counters a
-    resumed run continues from: curves and progress rows beyond them are cut off.
+    `episode_info` names what episodes report besides; it has columns in progress.txt, and so have evaluations where the
+    run `evaluates`. `resumed` are the counters a resumed run continues from: curves and progress rows beyond them are
+    cut off.
     """
     buffer, collector = TextLog(run.buffer_log), TextLog(run.serial_collector_log)
     evaluator, learner = TextLog(run.serial_evaluator_log), TextLog(run.learner_log)
@@ -218,7 +220,7 @@ def serial_logbook(
             "vitals": (TextView(evaluator), CurveView(curves, "vitals"), series),
         },
         writers=(curves,),
-        progress_file=_progress(run, loss_columns, episode_info, resumed),
+        progress_file=_progress(run, loss_columns, episode_info, evaluates, resumed),
         timers_file=run.timers,
         series=file,
     )
@@ -247,6 +249,7 @@ def commander_logbook(
     loss_columns: Sequence[str],
     *,
     episode_info: Sequence[str] = (),
+    evaluates: bool = True,
     resumed: Counters | None = None,
 ) -> Logbook:
     """Open what the coordinator writes for one experiment.
@@ -277,14 +280,20 @@ def commander_logbook(
             "vitals": (TextView(commander), CurveView(curves, "vitals"), series),
         },
         writers=(curves, buffer_curves),
-        progress_file=_progress(run, loss_columns, episode_info, resumed),
+        progress_file=_progress(run, loss_columns, episode_info, evaluates, resumed),
         timers_file=run.timers,
         series=file,
     )
 
 
 def _progress(
-    run: RunFolder, loss_columns: Sequence[str] | None, episode_info: Sequence[str], resumed: Counters | None
+    run: RunFolder,
+    loss_columns: Sequence[str] | None,
+    episode_info: Sequence[str],
+    evaluates: bool,
+    resumed: Counters | None,
 ) -> ProgressFile:
     step = None if resumed is None else resumed.env_step
-    return ProgressFile(run.progress, loss_columns, episode_info=episode_info, resumed_env_step=step)
+    return ProgressFile(
+        run.progress, loss_columns, episode_info=episode_info, evaluates=evaluates, resumed_env_step=step
+    )

@@ -11,6 +11,7 @@ from remuda.logbook.spread import Spread, episode_statistics
 from remuda.logbook.table import Table
 
 _STEP_COLUMN = "TotalEnvInteracts"
+_TEST_RETURNS = ("AverageTestEpRet", "StdTestEpRet", "MaxTestEpRet", "MinTestEpRet")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,30 +44,48 @@ class ProgressRow:
     """All that the algorithm monitors, under its own names."""
     wall_s: float
     """Seconds since the run began, shown as Time."""
+    evaluates: bool = True
+    """The run has evaluations, even if none has ended since the last row; else they have no columns."""
 
     def values(self) -> dict[str, float]:
         """List the columns of progress.txt with their values, but for the losses."""
-        train, test = Spread.of(self.returns), Spread.of(self.test_returns)
+        train, tests = Spread.of(self.returns), self.tests()
         reported = {_camel(name): values for name, values in self.info.items()}
-        reported |= {f"Test{_camel(name)}": values for name, values in self.test_info.items()}
-        return {
+        fixed = {
             "Epoch": self.epoch,
             "AverageEpRet": train.mean,
             "StdEpRet": train.std,
             "MaxEpRet": train.max,
             "MinEpRet": train.min,
-            "AverageTestEpRet": test.mean,
-            "StdTestEpRet": test.std,
-            "MaxTestEpRet": test.max,
-            "MinTestEpRet": test.min,
+            **{name: value for name, value in tests.items() if name in _TEST_RETURNS},
             "EpLen": Spread.of(self.lengths).mean,
-            "TestEpLen": Spread.of(self.test_lengths).mean,
+            **{name: value for name, value in tests.items() if name == "TestEpLen"},
             _STEP_COLUMN: self.env_step,
             "MedianEpRet": train.median,
+        }
+        info = {column: value for name, values in reported.items() for column, value in _columns_of(name, values)}
+        further = {name: value for name, value in tests.items() if name not in fixed}
+        of_run = ("MedianTestEpRet", "TestEnvInteracts")
+        return {
+            **fixed,
+            **{name: value for name, value in further.items() if name in of_run},
+            **info,
+            **{name: value for name, value in further.items() if name not in of_run},
+            "Time": self.wall_s,
+        }
+
+    def tests(self) -> dict[str, float]:
+        """The columns of evaluations among them."""
+        if not self.evaluates:
+            return {}
+        test = Spread.of(self.test_returns)
+        reported = {f"Test{_camel(name)}": values for name, values in self.test_info.items()}
+        return {
+            **dict(zip(_TEST_RETURNS, (test.mean, test.std, test.max, test.min), strict=True)),
+            "TestEpLen": Spread.of(self.test_lengths).mean,
             "MedianTestEpRet": test.median,
             "TestEnvInteracts": self._tested_at,
             **{column: value for name, values in reported.items() for column, value in _columns_of(name, values)},
-            "Time": self.wall_s,
         }
 
     @property
@@ -83,14 +102,17 @@ class ProgressRow:
         }
         by_role: dict[str, Mapping[str, float]] = {
             "collector": episode_statistics(self.returns, self.lengths, self.info),
-            "evaluator": {
-                **episode_statistics(self.test_returns, self.test_lengths, self.test_info),
-                "env_step": self._tested_at,
-            },
+            "evaluator": self._test_record(),
             "learner": self.metrics,
         }
         values = {f"{role}/{name}": value for role, of_role in by_role.items() for name, value in of_role.items()}
         return {**counters, **values}
+
+    def _test_record(self) -> dict[str, float]:
+        if not self.evaluates:
+            return {}
+        statistics = episode_statistics(self.test_returns, self.test_lengths, self.test_info)
+        return {**statistics, "env_step": self._tested_at}
 
 
 class ProgressFile:
@@ -105,12 +127,14 @@ class ProgressFile:
         loss_columns: Sequence[str] | None,
         *,
         episode_info: Sequence[str] = (),
+        evaluates: bool = True,
         resumed_env_step: int | None = None,
     ) -> None:
         """`episode_info` names what episodes report besides; it has columns of its own. Where `loss_columns` is None,
-        every loss and all that episodes report gets a column once it comes up."""
+        every loss and all that episodes report gets a column once it comes up. A run that `evaluates` has columns for
+        that, also where it did not when the file was begun."""
         self._grows = loss_columns is None
-        columns = _columns(loss_columns or (), episode_info)
+        columns = _columns(loss_columns or (), episode_info, evaluates=evaluates)
         self._table = Table(path, columns, separator="\t", step_column=_STEP_COLUMN, resumed_step=resumed_env_step)
         self.path = path
         self.next_epoch = int(float(self._table.last_row.get("Epoch", -1))) + 1
@@ -119,7 +143,9 @@ class ProgressFile:
     def row(self, row: ProgressRow) -> None:
         """Append one row. Raises ValueError for a new name that no column can have."""
         values = {**row.losses, **row.values()}
-        if self._grows and (new := [name for name in values if name not in self._table.columns]):
+        lacks_tests = row.evaluates and _TEST_RETURNS[0] not in self._table.columns
+        wanted = values if self._grows else row.tests() if lacks_tests else {}
+        if new := [name for name in wanted if name not in self._table.columns]:
             self._table.widen(new)
         self._table.append(values)
         self.next_epoch = row.epoch + 1
@@ -129,10 +155,11 @@ class ProgressFile:
         self._table.close()
 
 
-def _columns(loss_columns: Sequence[str], episode_info: Sequence[str]) -> list[str]:
+def _columns(loss_columns: Sequence[str], episode_info: Sequence[str], *, evaluates: bool) -> list[str]:
     """Those that tools know come first, the losses behind the steps, the time last."""
     info: dict[str, list[float]] = {name: [] for name in episode_info}
-    fixed = list(ProgressRow(epoch=0, env_step=0, losses={}, wall_s=0.0, info=info, test_info=info).values())
+    row = ProgressRow(epoch=0, env_step=0, losses={}, wall_s=0.0, info=info, test_info=info, evaluates=evaluates)
+    fixed = list(row.values())
     steps = fixed.index(_STEP_COLUMN) + 1
     columns = [*fixed[:steps], *loss_columns, *fixed[steps:]]
     if len(set(columns)) < len(columns) or not all(column.isidentifier() for column in loss_columns):

@@ -187,7 +187,8 @@ def _continue(checkpoints: CheckpointIndex, algorithm: Algorithm, config: Experi
 def _open_logbook(config: ExperimentConfig, folder: RunFolder, continued: _Continued | None) -> Logbook:
     resumed = None if continued is None else continued.state.progress.counters
     losses, info = tuple(declaration(config).loss_columns), config.env.episode_info
-    logbook = serial_logbook(folder, losses, episode_info=info, resumed=resumed)
+    evaluates = config.evaluator.episodes > 0
+    logbook = serial_logbook(folder, losses, episode_info=info, evaluates=evaluates, resumed=resumed)
     attach_configured(logbook, config, folder, resumed)
     logbook.describe(settings_of(config), train_iter=0 if resumed is None else resumed.train_iter)
     return logbook

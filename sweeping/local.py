@@ -125,7 +125,8 @@ class LocalRuns:
         with contextlib.suppress(PlotError):  # it has not begun to write
             columns = read_progress(folder.progress)
             steps, wall_s = columns["TotalEnvInteracts"], columns["Time"]
-            returns = [value for value in columns["AverageTestEpRet"].tolist() if value == value]
+            evaluated = columns.get("AverageTestEpRet")  # missing where there are no evaluations
+            returns = [] if evaluated is None else [value for value in evaluated.tolist() if value == value]
             if len(steps):
                 child.record = replace(
                     child.record,

@@ -154,6 +154,7 @@ class ProgressRows:
             losses={column: metrics[metric] for column, metric in self._columns.items() if metric in metrics},
             metrics=metrics,
             wall_s=row.counters.wall_s,
+            evaluates=self._evaluates,
         )
 
     def news(self) -> NewEpisodes | None:

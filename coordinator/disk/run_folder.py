@@ -235,7 +235,8 @@ def open_logbook(
 ) -> Logbook:
     """The commander's logbook, with the sinks of the config unless told otherwise."""
     losses, info = tuple(declaration(config).loss_columns), config.env.episode_info
-    log = commander_logbook(folder, losses, episode_info=info, resumed=resumed)
+    evaluates = config.evaluator.episodes > 0
+    log = commander_logbook(folder, losses, episode_info=info, evaluates=evaluates, resumed=resumed)
     if sinks:
         attach_configured(log, config, folder, resumed)
     return log

@@ -95,6 +95,36 @@ def test_a_resumed_run_continues_after_its_step_with_one_header(tmp_path: Path) 
     assert (tmp_path / "p").read_text().count("Epoch") == 1
 
 
+def test_without_evaluations_there_are_no_columns_for_them(tmp_path: Path) -> None:
+    file = ProgressFile(tmp_path / "p", ["LossQ"], episode_info=["won"], evaluates=False)
+    row = ProgressRow(epoch=0, env_step=100, losses={}, wall_s=1.0, info={"won": [1.0]}, evaluates=False)
+    file.row(row)
+    file.close()
+    header = (tmp_path / "p").read_text().splitlines()[0].split("\t")
+    assert not [name for name in header if "Test" in name]
+    assert header[:8] == [
+        "Epoch",
+        "AverageEpRet",
+        "StdEpRet",
+        "MaxEpRet",
+        "MinEpRet",
+        "EpLen",
+        "TotalEnvInteracts",
+        "LossQ",
+    ]
+    assert header[-1] == "Time"
+    assert not [name for name in row.record() if name.startswith("evaluator/")]
+
+
+def test_a_resumed_run_that_evaluates_from_then_on_has_columns_from_then_on(tmp_path: Path) -> None:
+    ProgressFile(tmp_path / "p", ["LossQ"], evaluates=False).close()
+    file = ProgressFile(tmp_path / "p", ["LossQ"])
+    file.row(ProgressRow(epoch=0, env_step=100, losses={}, wall_s=1.0, test_returns=[2.0], test_lengths=[7]))
+    file.close()
+    header, row = (line.split("\t") for line in (tmp_path / "p").read_text().splitlines())
+    assert dict(zip(header, row, strict=True))["AverageTestEpRet"] == "2.0"
+
+
 def test_the_file_knows_which_row_comes_next_also_where_rows_are_missing(tmp_path: Path) -> None:
     write(tmp_path / "p")
     assert next_epoch(tmp_path / "p") == 0

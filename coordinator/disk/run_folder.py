@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -200,14 +199,12 @@ class RunFiles:
             write(text)
 
     def _sweep(self, keep: frozenset[str]) -> None:
-        """Nothing is left of those that died while writing, and no lock file: every worker has let go."""
+        """Nothing is left of those that died while writing. The policy's lock file stays: with another one beside the
+        one that somebody still has open there would be two locks."""
         sweep_orphans(self.folder.data, keep, older_than_s=0.0)
         for folder in (self.folder.ckpt, self.folder.model, self.folder.policy):
             sweep_temporaries(folder, older_than_s=0.0)
             sweep_claims(folder)
-        for lock in self.folder.policy.glob("*.lock"):
-            if not os.path.islink(lock):
-                lock.unlink(missing_ok=True)
 
 
 def _refuse_gone(folder: RunFolder) -> None:

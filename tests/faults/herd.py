@@ -30,7 +30,6 @@ from remuda.wire.conversation import UnreachableError
 from remuda.wire.messages import OVER, ExperimentStatus, IndexedChunk, Role, Status, WorkerStatus
 
 LEFTOVERS = (
-    "*.lock",
     ".owner",
     ".begun_*",
     ".coordinator",

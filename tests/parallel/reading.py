@@ -107,6 +107,12 @@ def index(run: Path) -> Index:
     return content
 
 
+def policy_file(run: Path) -> Path:
+    """Beside it lies its lock."""
+    (lock,) = (run / "policy").glob("*.lock")
+    return lock.with_suffix("")
+
+
 def progress(run: Path) -> list[dict[str, str]]:
     """Read progress.txt."""
     with (run / "progress.txt").open(newline="") as file:

@@ -13,7 +13,7 @@ from remuda.policy.policy_file import read_ref
 from remuda.policy.row_plan import row_plan
 from remuda.tests.logbook.event_reader import curves
 from remuda.tests.parallel.conftest import Finished
-from remuda.tests.parallel.reading import index, key_values, pids, progress, texts
+from remuda.tests.parallel.reading import index, key_values, pids, policy_file, progress, texts
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("a finished parallel run")]
 
@@ -73,7 +73,7 @@ def test_the_collectors_totals_add_up(finished: Finished) -> None:
 
 
 def test_the_published_policy_is_the_last_one(finished: Finished) -> None:
-    ref = read_ref(next((finished.run / "policy").iterdir()))
+    ref = read_ref(policy_file(finished.run))
     assert ref is not None
     assert (ref.epoch, ref.train_iter) == (1, index(finished.run)["last"])
     published = texts(finished.run / "log" / "learner" / "learner_logger.txt", "published policy version")

@@ -14,7 +14,7 @@ from remuda.policy.policy_file import read_ref
 from remuda.tests.logbook.event_reader import curves
 from remuda.tests.parallel.command import Command, Ended
 from remuda.tests.parallel.conftest import Launcher, wait_until_held
-from remuda.tests.parallel.reading import Joined, index, joined, pids, progress, texts
+from remuda.tests.parallel.reading import Joined, index, joined, pids, policy_file, progress, texts
 from remuda.tests.parallel.user_folder import HELD, UserFolder
 from remuda.tests.patience import until
 
@@ -118,7 +118,7 @@ def test_the_next_learner_went_on_from_the_last_checkpoint(survived: Survived) -
     before, after = said[: networks[1]], said[networks[1] :]
     last_saved = [text for text in before if text.startswith("saved checkpoint")][-1].split()[-1]
     assert f"loaded checkpoint {last_saved}" in after
-    ref = read_ref(next((survived.run / "policy").iterdir()))
+    ref = read_ref(policy_file(survived.run))
     assert ref is not None
     assert (ref.epoch, ref.train_iter) == (2, index(survived.run)["last"])
 

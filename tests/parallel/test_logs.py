@@ -9,7 +9,18 @@ import pytest
 
 from remuda.buffer.chunk import read_meta
 from remuda.tests.parallel.conftest import Finished
-from remuda.tests.parallel.reading import UUID, Record, index, joined, key_values, names, records, table, texts
+from remuda.tests.parallel.reading import (
+    UUID,
+    Record,
+    index,
+    joined,
+    key_values,
+    names,
+    policy_file,
+    records,
+    table,
+    texts,
+)
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("a finished parallel run")]
 
@@ -70,7 +81,7 @@ def test_learner(finished: Finished) -> None:
     for text in tables:
         assert list(table(text)) == LEARN
         assert all(re.fullmatch(NUMBER, value) for value in table(text).values())
-    policy = str(next((finished.run / "policy").iterdir()))
+    policy = str(policy_file(finished.run))
     assert texts(log, "published policy version 0 of iteration 0")[0].endswith(policy)
     assert f"of iteration {index(finished.run)['last']} in" in texts(log, "published")[-1]
     for record in index(finished.run)["checkpoints"]:

@@ -10,6 +10,11 @@ INTERRUPTED = 130
 def main() -> None:
     """Run the command line of this process; always ends by SystemExit or an unforeseen exception's traceback."""
     try:
+        from remuda.cli.errors import InputError
+        from remuda.cli.former_options import refusal
+
+        if said := refusal(sys.argv[1:]):
+            raise InputError(said)
         from remuda.cli.app import app  # takes a while, in which somebody may change their mind
 
         app(prog_name="remuda")

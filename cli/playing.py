@@ -96,6 +96,9 @@ class Player:
         asked, mode = self._asked, self._asked.render_mode
         if mode is not None:
             os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # it greets on standard output
+        if mode == "rgb_array":  # nothing is shown or heard: SDL need not complain of what it does not find
+            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+            os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
         count = 1 if mode is not None else min(asked.episodes, playable.env.num_envs)
         try:
             for _ in range(count):

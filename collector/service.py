@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -44,6 +45,9 @@ CHUNKS_IN_THE_AIR = 2
 
 class CollectorWork:
     """Collects for one experiment. A payload stays announced until the coordinator has acknowledged it."""
+
+    warnings: Sequence[str] = ()
+    """None: they stand in its own log."""
 
     def __init__(self, assign: Assign, identity: WorkerIdentity, link: Link) -> None:
         config = ExperimentConfig.model_validate_json(assign.config_json)

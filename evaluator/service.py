@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -26,6 +27,9 @@ from remuda.worker.serve import AskedToEndError
 class EvaluatorWork:
     """Evaluates for one experiment. When the process or the lease is to end, the evaluation under way is given up; the
     coordinator deals it to another evaluator, if it is still wanted."""
+
+    warnings: Sequence[str] = ()
+    """None: they stand in its own log."""
 
     def __init__(self, assign: Assign, identity: WorkerIdentity, link: Link, life: Life) -> None:
         config = ExperimentConfig.model_validate_json(assign.config_json)

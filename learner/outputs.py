@@ -63,6 +63,8 @@ class LearnerOutputs:
         self.logbook.say("learner", f"loaded checkpoint {path}")
         for warning in warnings:
             self.logbook.say("learner", warning, level="warning")
+            if "commander" in self.logbook.logs:  # of a serial run; in parallel mode the coordinator is told
+                self.logbook.say("commander", warning, level="warning")
 
     def save(
         self,

@@ -67,6 +67,8 @@ class LearnerWork:
         place = settle(config, "learner", assign.index)
         self._algorithm = new_algorithm(config, *check_environment(config))
         self._fence = _fence(self._folder, assign.epoch)
+        self.warnings: Sequence[str] = ()
+        """About the checkpoint it goes on from; in its own log too."""
         train_iter = self._begin()
         self._say(place)
         plan = row_plan(config)
@@ -91,6 +93,8 @@ class LearnerWork:
         self._warnings: SimpleQueue[str] = SimpleQueue()
         """What the publishing thread has to say; the log belongs to this one."""
         self._told_train_iter = train_iter
+        self._said: PolicyRef | None = None
+        """The published version that the log has last."""
         self._saved = 0
         self._training = True
         self._draining = False
@@ -203,6 +207,7 @@ class LearnerWork:
                 take_weights(Path(weights), self._algorithm)
                 self._say(f"loaded weights {weights}")
             return 0
+        self.warnings = warnings
         self._outputs.loaded(path, warnings)
         return state.progress.counters.train_iter
 
@@ -284,7 +289,8 @@ class LearnerWork:
 
     def _say_published(self) -> None:
         last = self._publisher.last
-        if last is not None:
+        if last is not None and last != self._said:
+            self._said = last
             path = os.fspath(self._assign.policy_file)
             self._say(f"published policy version {last.version} of iteration {last.train_iter} in {path}")
 

@@ -6,7 +6,7 @@ import contextlib
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from remuda.environments.exits import NoExit
@@ -23,6 +23,7 @@ IDLE_WAIT_S = 0.2
 """Longest a worker with nothing to do sleeps before it looks whether it has been asked to end."""
 LOOK_INTERVAL_S = 0.003
 """Between two looks at what was said, while there is work: a look costs a learner a twentieth of an update."""
+WARNINGS_AT_MOST = 100
 _DOUBTS = ("CUDA", "cuDNN", "CUBLAS", "can't allocate memory")
 """Errors that say so leave more behind than the work they ended."""
 
@@ -49,6 +50,11 @@ class Work(Protocol):
     @property
     def timers(self) -> Timers:
         """What the lease's time is spent on."""
+        ...
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What the commander's log should say as the work begins."""
         ...
 
     def step(self) -> bool:
@@ -221,7 +227,8 @@ class _Desk:
         if self._link.doing.phase == "preparing":
             self._link.activity("waiting", "waiting to begin")
         self._vitals = VitalSigns(assign.lease, self._work.timers)
-        self._link.send(Ready(assign.lease))
+        warnings = [shortened(_sendable(text)) for text in self._work.warnings[:WARNINGS_AT_MOST]]
+        self._link.send(Ready(assign.lease, warnings))
 
 
 def _raise_failure(link: Link) -> None:

@@ -338,9 +338,18 @@ class Experiment:
             *self._buffer_reports(now_s, last=True),
             *self._vital_signs(now_s, last=True),
             *([Say(id, f"{dropped} rows were dropped: too old for the policy")] if dropped else []),
+            *self._updates_owed(end),
             Say(id, f"the run is over after {counters.wall_s:.1f} s: {end.reason}; {end.explanation}"),
             CloseRun(id, self.experience.live_files(), results_of(self._status.status(None, now_s))),
         ]
+
+    def _updates_owed(self, end: End) -> list[Step]:
+        """A run does not go on to catch up with what its collectors had ahead; whoever compares runs should know."""
+        owed, per_insert = self._flow.updates_owed(), self._commander.config.buffer.samples_per_insert
+        if not owed or per_insert is None or end.reason == "max_train_iters":
+            return []
+        asked = f"buffer.samples_per_insert {per_insert:g} asks for {self._flow.train_iter + owed}"
+        return [Say(self.identity.id, f"{owed} updates are owed: {self._flow.train_iter} were done, and {asked}")]
 
     def _progress_rows(self, counters: Counters, *, last: bool = False) -> list[Step]:
         awaited = self._commander.awaited(counters)

@@ -61,7 +61,7 @@ class MessageHandlers:
             case ChunkReady():
                 return self._chunk(message, now_s)
             case Ready():
-                return [] if lease.ready or lease.draining else self._ready(lease, now_s)
+                return [] if lease.ready or lease.draining else self._ready(lease, message, now_s)
             case Drained():
                 self.deaths.ended(lease.number)
                 return self.workers.drained(lease)
@@ -113,16 +113,17 @@ class MessageHandlers:
 
     # --- work begins ---
 
-    def _ready(self, lease: Lease, now_s: float) -> list[Step]:
+    def _ready(self, lease: Lease, message: Ready, now_s: float) -> list[Step]:
         self.leases.set_ready(lease)
         self.deaths.ready(lease.number, now_s)
+        said: list[Step] = [Say(self.status.identity.id, text, "warning") for text in message.warnings]
         match lease.role:
             case "collector":
-                return self.flow.collector_ready(lease.number)
+                return said + self.flow.collector_ready(lease.number)
             case "evaluator":
-                return self.dispatch.deal()
+                return said + self.dispatch.deal()
             case "learner":
-                return self._learner_ready(now_s)
+                return said + self._learner_ready(now_s)
 
     def _learner_ready(self, now_s: float) -> list[Step]:
         commander, first = self.dispatch.commander, self.status.state == "starting"

@@ -145,6 +145,15 @@ class ReplayAccounting:
             return 0
         return self._index.sampleable_rows() // batch_size
 
+    def batches_owed(self) -> int | None:
+        """How many batches buffer.samples_per_insert would have had drawn by now, and were not; negative where more
+        were, None where it does not say."""
+        per_insert = self._config.buffer.samples_per_insert
+        if per_insert is None or self.plan.on_policy or self._config.learner.inference:
+            return None
+        inserted = max(0, self._index.next_row - self._config.buffer.min_rows)
+        return math.floor((per_insert * inserted - self._index.sampled_rows) / self.plan.rows_per_update)
+
     def settle(self, newest: PolicyRef) -> None:
         """On-policy: the learner has used all it was given, and `newest` is what it made of it."""
         if self._on_policy is not None:

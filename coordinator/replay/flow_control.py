@@ -170,6 +170,11 @@ class FlowControl:
         text = f"payload {message.file} is not sampled any more: {message.reason}"
         return [Say(self._experiment, text, "warning"), *self._delete(files)]
 
+    def updates_owed(self) -> int:
+        """How many updates buffer.samples_per_insert would have had besides those that were done."""
+        owed = self._experience.batches_owed()
+        return 0 if owed is None else max(0, owed + max(0, self._served_iters - self.train_iter))
+
     def note_rates(self, now_s: float) -> None:
         """Time has passed."""
         self.env_rate.note(self._experience.env_step, now_s)

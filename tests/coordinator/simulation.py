@@ -295,7 +295,7 @@ class LearnerWork:
         )
         self.prefetch.load(assign.replay)
         worker.say(PolicyPublished(assign.lease, PolicyRef(assign.epoch, 0, self.train_iter)))
-        worker.say(Ready(assign.lease))
+        worker.say(Ready(assign.lease, worker.world.warnings))
 
     def report(self, chunk: IndexedChunk, error: ChunkError) -> None:
         self.worker.say(ChunkUnreadable(self.assign.lease, chunk.meta.file, str(error)))
@@ -542,6 +542,8 @@ class World:
         """For which experiment each was collected."""
         self.sequences: dict[tuple[str, int], int] = {}
         self.said: list[tuple[str | None, str]] = []
+        self.warnings: list[str] = []
+        """What learners warn of as they begin."""
         self.reports: list[object] = []
         self.progress: list[ProgressRow] = []
         self.shown: dict[str, int] = {}

@@ -62,6 +62,34 @@ def test_evaluations_at_zero_and_at_each_boundary() -> None:
     assert sorted(step // 500 for step in steps[1:-1]) == [1, 2, 3, 4, 5]
 
 
+def test_what_a_learner_warns_of_as_it_begins_is_in_the_commanders_log() -> None:
+    world = World(config())
+    world.warnings = ["its checkpoint is of another torch"]
+    world.herd(collectors=1)
+    world.submit()
+    finished(world)
+    assert [text for id, text in world.said if id and text in world.warnings] == world.warnings
+
+
+@pytest.mark.parametrize("per_insert", [0.5, 4.0, 40.0])
+def test_updates_that_are_owed_at_the_end_are_said(per_insert: float) -> None:
+    buffer = {"capacity": 1_000, "min_rows": 200, "samples_per_insert": per_insert}
+    world = World(config(buffer=buffer))
+    world.herd(collectors=2)
+    world.submit()
+    status = finished(world)
+    said = [text for _, text in world.said if "updates are owed" in text]
+    rows = sum(meta.rows for chunk, meta in world.written.items() if chunk in world.accepted)
+    asked = int(per_insert * (rows - 200) // 16)
+    if status.train_iter >= asked:
+        assert said == []
+    else:
+        assert said == [
+            f"{asked - status.train_iter} updates are owed: {status.train_iter} were done, and "
+            f"buffer.samples_per_insert {per_insert:g} asks for {asked}"
+        ]
+
+
 def test_progress_rows_begin_at_zero_and_follow_the_boundaries() -> None:
     world = World(config())
     world.herd(collectors=2)

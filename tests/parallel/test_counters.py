@@ -78,6 +78,7 @@ def test_the_published_policy_is_the_last_one(finished: Finished) -> None:
     assert (ref.epoch, ref.train_iter) == (1, index(finished.run)["last"])
     published = texts(finished.run / "log" / "learner" / "learner_logger.txt", "published policy version")
     assert re.match(rf"published policy version {ref.version} of iteration {ref.train_iter} in ", published[-1])
+    assert len(set(published)) == len(published), "each is logged once"
 
 
 def test_updates_keep_to_samples_per_insert(finished: Finished) -> None:
@@ -86,6 +87,9 @@ def test_updates_keep_to_samples_per_insert(finished: Finished) -> None:
     limiter = replay_limiter(config, row_plan(config), None, None)
     drawn = index(finished.run)["last"] * config.learner.batch_size
     assert drawn <= limiter.sampleable_rows(rows, 0)
+    asked = 4 * (rows - 200) // 32
+    owed = texts(finished.run / "log" / "commander" / "commander_logger.txt", f"{asked - drawn // 32} updates are owed")
+    assert len(owed) == (drawn // 32 < asked)
 
 
 def test_nothing_of_the_run_is_left(finished: Finished) -> None:

@@ -301,6 +301,8 @@ def test_other_versions_are_warned_of_where_the_resume_is_logged(user: Path, tmp
     assert f"] {last.file} was saved with remuda 0.0.1, this is " in warnings[0]
     assert f"] {last.file} was saved with torch 1.13, this is {torch.__version__.partition('+')[0]}" in warnings[1]
     assert len(warnings) == 2
+    said = folder.serial_evaluator_log.read_text()
+    assert all(warning.partition("[WARNING]")[2] in said for warning in warnings), "where the commander speaks too"
 
 
 def test_what_cannot_be_resumed_says_why(user: Path, tmp_path: Path) -> None:

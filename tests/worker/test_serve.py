@@ -43,6 +43,7 @@ class ScriptedWork:
         self.drained = False
         self.steps_to_drain = 0
         self.timers = Timers()
+        self.warnings: list[str] = []
 
     def handle(self, message: AnyMessage) -> None:
         self.handled.append(message)
@@ -95,6 +96,15 @@ ACCEPTED = ChunkAccepted(ChunkId(WORKER, 1, 0), 10, PolicyRef(), {})
 
 def kinds(office: Office) -> list[type]:
     return [type(message) for message in office.link.sent]
+
+
+def test_warnings_of_its_beginning_are_told() -> None:
+    office = Office(assign(7))
+    made = ScriptedWork()
+    made.warnings = ["it is old", "x" * 2_000]
+    office.make = lambda: made
+    office.serve()
+    assert office.link.sent[0] == Ready(7, ["it is old", "x" * 1_000])
 
 
 def test_a_lease_from_its_assignment_to_its_end() -> None:

@@ -73,6 +73,8 @@ class Ready(Message, frozen=True):
     """The lease's work can start: environments built, networks made (a learner: policy file published)."""
 
     lease: Count
+    warnings: Annotated[list[ShortText], Meta(max_length=100)] = field(default_factory=list[str])
+    """For the commander's log: the checkpoint that a learner goes on from is of another version of torch, say."""
 
 
 class ChunkReady(Message, frozen=True):

@@ -42,6 +42,19 @@ def test_a_chunk_counts_once() -> None:
     assert totals(held) == expected
 
 
+def test_batches_are_owed_for_what_came_after_the_warm_up() -> None:
+    held = experience(min_rows=40, samples_per_insert=2.0)
+    batch = held.plan.rows_per_update
+    assert held.batches_owed() == 0
+    for sequence in range(4):
+        held.accept(meta_of(sequence, ROWS), LEASE)
+    owed = 2 * (4 * ROWS - 40) // batch
+    assert held.batches_owed() == owed > 1
+    held.sample(1, batch, 0)
+    assert held.batches_owed() == owed - 1
+    assert experience().batches_owed() is None, "nothing says how many"
+
+
 @given(st.lists(st.integers(0, 8), min_size=1, max_size=40))
 def test_counters_are_sums_over_the_different_chunks_that_came(order: list[int]) -> None:
     held = experience(capacity=1_000)

@@ -77,7 +77,13 @@ class BufferMonitor:
         self._batches += len(sampled.rows)
         if before // self._interval_samples == self._batches // self._interval_samples:
             return None
+        return self.rest()
+
+    def rest(self) -> SampleStatistics | None:
+        """Statistics of what was drawn since the last ones, however little that is; None where nothing was."""
         tally, self._tally = self._tally, _Tally()
+        if not tally.rows:
+            return None
         return SampleStatistics(
             batches=self._batches,
             use_avg=tally.uses / tally.rows,

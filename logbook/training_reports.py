@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -74,6 +75,10 @@ class BufferThroughputReport(Report):
     removed: int
     current_have: int
     """Rows in the index now."""
+    samples_per_insert: float = math.nan
+    """How often a row was sampled on average since the run began; nan before training."""
+    policy_lag: int = 0
+    """Versions between the newest policy and the one that collected the newest chunk."""
 
     @property
     def topic(self) -> Topic:
@@ -85,6 +90,8 @@ class BufferThroughputReport(Report):
             "sampled_out": self.sampled_out,
             "removed": self.removed,
             "current_have": self.current_have,
+            "samples_per_insert": self.samples_per_insert,
+            "policy_lag": self.policy_lag,
         }
 
     def text(self) -> str:

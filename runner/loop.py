@@ -229,7 +229,8 @@ class SerialLoop:
             self._logbook.emit(report)
 
     def _emit_buffer(self, now_s: float, *, last: bool = False) -> None:
-        for report in self._experience.reports(self.counters(), now_s, last=last):
+        newest = self._standing.policy
+        for report in self._experience.reports(self.counters(), now_s, newest=newest, last=last):
             self._logbook.emit(report)
 
     def _write_rows(self, rows: Sequence[ProgressRow]) -> None:

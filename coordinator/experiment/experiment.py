@@ -360,7 +360,7 @@ class Experiment:
         counters = self._status.counters(now_s)
         if not counters.wall_s:
             return []  # its time has not begun
-        reports = self.experience.reports(counters, now_s, last=last)
+        reports = self.experience.reports(counters, now_s, newest=self._flow.policy, last=last)
         return [Emit(self.identity.id, report) for report in reports]
 
     def _vital_signs(self, now_s: float, *, last: bool = False) -> list[Step]:

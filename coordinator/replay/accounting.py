@@ -343,15 +343,20 @@ class ReplayAccounting:
         """The time begins that reports are about."""
         self._monitor = self._new_monitor(now_s)
 
-    def reports(self, counters: Counters, now_s: float, *, last: bool = False) -> list[Report]:
-        """What the buffer's log has to show since the last call; `last`: the period that is not over too."""
+    def reports(
+        self, counters: Counters, now_s: float, *, newest: PolicyRef | None = None, last: bool = False
+    ) -> list[Report]:
+        """What the buffer's log has to show since the last call. `newest` is the newest policy; `last`: the period that
+        is not over too. On-policy a batch is all that an update learns from, and few are drawn: the table of what was
+        drawn comes with each period then."""
         throughput = self._monitor.throughput(now_s, last=last)
         if throughput is not None:
-            self._reports.append(
-                throughput_report(
-                    throughput, train_iter=counters.train_iter, env_step=counters.env_step, wall_s=counters.wall_s
-                )
-            )
+            drawn = self._monitor.rest() if self.plan.on_policy else None
+            if drawn is not None:
+                self._reports.append(sample_report(drawn, train_iter=counters.train_iter, env_step=counters.env_step))
+            lag = 0 if newest is None else self.policy_lag(newest)
+            achieved = self.samples_per_insert
+            self._reports.append(throughput_report(throughput, counters, samples_per_insert=achieved, policy_lag=lag))
         reports, self._reports = self._reports, []
         return reports
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from remuda.buffer.monitor import SampleStatistics, ThroughputStatistics
 from remuda.logbook.training_reports import BufferSampleReport, BufferThroughputReport
+from remuda.wire.messages import Counters
 
 
 def sample_report(statistics: SampleStatistics, *, train_iter: int, env_step: int) -> BufferSampleReport:
@@ -23,16 +26,18 @@ def sample_report(statistics: SampleStatistics, *, train_iter: int, env_step: in
 
 
 def throughput_report(
-    statistics: ThroughputStatistics, *, train_iter: int, env_step: int, wall_s: float
+    statistics: ThroughputStatistics, counters: Counters, *, samples_per_insert: float | None, policy_lag: int
 ) -> BufferThroughputReport:
     """The table of rows that came and went."""
     return BufferThroughputReport(
-        train_iter=train_iter,
-        env_step=env_step,
-        wall_s=wall_s,
+        train_iter=counters.train_iter,
+        env_step=counters.env_step,
+        wall_s=counters.wall_s,
         past_s=statistics.period_s,
         pushed_in=statistics.pushed_in,
         sampled_out=statistics.sampled_out,
         removed=statistics.removed,
         current_have=statistics.current_have,
+        samples_per_insert=math.nan if samples_per_insert is None else samples_per_insert,
+        policy_lag=policy_lag,
     )

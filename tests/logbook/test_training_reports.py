@@ -52,6 +52,8 @@ def test_the_buffers_throughput(past_s: float, shown: str) -> None:
         sampled_out=5_120,
         removed=0,
         current_have=640,
+        samples_per_insert=8.0,
+        policy_lag=2,
     )
     assert report.text() == (
         f"In the past {shown} seconds, buffer statistics is as follows:\n"
@@ -59,5 +61,10 @@ def test_the_buffers_throughput(past_s: float, shown: str) -> None:
         "| Name  | pushed_in | sampled_out | removed | current_have |\n"
         "+-------+-----------+-------------+---------+--------------+\n"
         "| Value | 640       | 5120        | 0       | 640          |\n"
-        "+-------+-----------+-------------+---------+--------------+"
+        "+-------+-----------+-------------+---------+--------------+\n"
+        "+-------+--------------------+------------+\n"
+        "| Name  | samples_per_insert | policy_lag |\n"
+        "+-------+--------------------+------------+\n"
+        "| Value | 8.000000           | 2          |\n"
+        "+-------+--------------------+------------+"
     )

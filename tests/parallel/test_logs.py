@@ -44,7 +44,7 @@ length_mean length_std length_max length_min length_median
 """)
 LEARN = ["cur_lr_avg", "total_loss_avg", "q_value_avg", "target_q_value_avg", "td_error_avg", "grad_norm_avg"]
 SAMPLE = ["use_avg", "use_max", "priority_avg", "priority_max", "priority_min", "staleness_avg", "staleness_max"]
-THROUGHPUT = ["pushed_in", "sampled_out", "removed", "current_have"]
+THROUGHPUT = ["pushed_in", "sampled_out", "removed", "current_have", "samples_per_insert", "policy_lag"]
 
 
 def logs(finished: Finished, role: str) -> list[Path]:
@@ -162,6 +162,8 @@ def test_buffer(finished: Finished) -> None:
         pushed_in += int(values["pushed_in"])
         current += int(values["pushed_in"]) - int(values["removed"])
         assert int(values["current_have"]) == current
+        assert int(values["policy_lag"]) >= 0
+    assert float(table(throughputs[-1])["samples_per_insert"]) > 0
     assert pushed_in == sum(read_meta(path).rows for path in (finished.run / "data").iterdir())
 
 

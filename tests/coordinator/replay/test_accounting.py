@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from remuda.coordinator.replay.accounting import Accepted, ReplayAccounting
-from remuda.logbook.training_reports import BufferSampleReport
+from remuda.logbook.training_reports import BufferSampleReport, BufferThroughputReport
 from remuda.tests.buffer.chunks import WORKER, meta_of
+from remuda.tests.coordinator.configs import on_policy_config
 from remuda.tests.worker.leases import small_config
 from remuda.wire.messages import Counters, PolicyRef
 
@@ -40,6 +41,23 @@ def test_a_chunk_counts_once() -> None:
     assert totals(held) == expected
     assert held.accept(meta, LEASE) == Accepted(fresh=False)
     assert totals(held) == expected
+
+
+def test_on_policy_each_period_says_how_often_rows_were_used_and_how_stale_they_were() -> None:
+    held = opened(ReplayAccounting(on_policy_config(2), 0.0))
+    policy, slots = PolicyRef(1, 3, 3), held.plan.slots_per_row
+    for sequence in range(held.plan.rows_per_update):
+        meta = replace(meta_of(sequence, 1), policy=policy, env_steps=slots)
+        assert held.accept(meta, LEASE).rejected is None
+    held.sample(1, held.plan.rows_per_update, 4)
+    held.hand_out_new()
+    counters = Counters(train_iter=5, env_step=held.env_step)
+    used, flow = held.reports(counters, 61.0, newest=PolicyRef(1, 5, 5))
+    assert isinstance(used, BufferSampleReport)
+    assert (used.use_avg, used.use_max, used.staleness_avg, used.staleness_max) == (1.0, 1, 1.0, 1)
+    assert isinstance(flow, BufferThroughputReport)
+    assert (flow.samples_per_insert, flow.policy_lag) == (1.0, 2)
+    assert [report.topic for report in held.reports(counters, 122.0)] == ["buffer_throughput"], "nothing was drawn"
 
 
 def test_batches_are_owed_for_what_came_after_the_warm_up() -> None:

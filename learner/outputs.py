@@ -27,7 +27,9 @@ from remuda.wire.messages import CheckpointReason, CheckpointRecord, Counters
 EXPORTED: Sequence[CheckpointReason] = ("initial", "interval", "final")
 """Checkpoints after which model/ is always written again."""
 EXPORT_INTERVAL_S = 30.0
-"""After those for evaluations, which may come many times a second, at most so often."""
+EXPORT_SHARE = 0.01
+"""After those for evaluations, which may come many times a second, so seldom that it costs this share of the time; but
+always once EXPORT_INTERVAL_S seconds have passed."""
 
 
 def batch_line(config: ExperimentConfig) -> str:
@@ -51,6 +53,8 @@ class LearnerOutputs:
     replace: Replacing = replacing
     """How files take their place: a learner that may be replaced by another passes its fence's."""
     _exported_s: float = field(default=-math.inf, init=False)
+    _export_s: float = field(default=0.0, init=False)
+    """How long the newest one took but the first, which traces."""
     _exporter: Exporter | None = field(default=None, init=False)
 
     def begin(self, algorithm: Algorithm) -> None:
@@ -81,7 +85,8 @@ class LearnerOutputs:
         path = self.run.checkpoint(progress.counters.train_iter)
         record = checkpoint.save(path, algorithm, progress, config=self.config, rngs=rngs, replace=self.replace)
         self.logbook.say("learner", f"saved checkpoint {path}")
-        if reason in EXPORTED or self.clock() - self._exported_s >= EXPORT_INTERVAL_S:
+        interval_s = min(EXPORT_INTERVAL_S, self._export_s / EXPORT_SHARE)
+        if reason in EXPORTED or self.clock() - self._exported_s >= interval_s:
             self._export(algorithm, progress.counters)
         return record
 
@@ -91,11 +96,13 @@ class LearnerOutputs:
 
     def _export(self, algorithm: Algorithm, counters: Counters) -> None:
         """Write model/ again. It is a convenience: a failure is logged and loses nothing."""
-        self._exported_s = self.clock()
+        self._exported_s, traced = self.clock(), self._exporter is not None
         try:
             if self._exporter is None:
                 self._exporter = Exporter(algorithm, self.config)
             self._exporter.export(self.run.model, counters, replace=self.replace)
+            if traced:
+                self._export_s = self.clock() - self._exported_s
         except SupersededError:
             raise
         except Exception as error:  # torch's tracer has a type of its own for every obstacle; the weights are saved

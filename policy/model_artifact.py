@@ -8,6 +8,8 @@ from __future__ import annotations
 import copy
 import hashlib
 import io
+import os
+import shutil
 import warnings
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -96,7 +98,8 @@ class Exporter:
         self._model: torch.jit.ScriptModule | None = None
 
     def export(self, folder: Path, counters: Counters, *, replace: Replacing = replacing) -> None:
-        """Write the acting side as TorchScript and describe it. Replaces both files, each atomically.
+        """Write the acting side as TorchScript and describe it, and keep it as iteration_<train_iter>.pt as well.
+        Replaces each file atomically.
 
         Raises OSError, and whatever torch makes of a network it cannot trace.
         """
@@ -112,8 +115,19 @@ class Exporter:
         model = _saved(self._model, _encoded(info))
         folder.mkdir(parents=True, exist_ok=True)
         write_bytes(folder / MODEL, model, durable=False, replace=replace)
+        _keep(folder, counters.train_iter, replace)
         info = msgspec.structs.replace(info, sha256=hashlib.sha256(model).hexdigest())
         write_bytes(folder / MODEL_INFO, _encoded(info), durable=False, replace=replace)
+
+
+def _keep(folder: Path, train_iter: int, replace: Replacing) -> None:
+    """The same file under the name of its checkpoint; model.pt is replaced, and never written to."""
+    path = folder / f"iteration_{train_iter}{Path(MODEL).suffix}"
+    with replace(path, durable=False) as temporary:
+        try:
+            os.link(folder / MODEL, temporary)
+        except OSError:  # a file system without hard links
+            shutil.copyfile(folder / MODEL, temporary)
 
 
 @contextmanager

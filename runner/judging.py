@@ -26,6 +26,7 @@ from remuda.policy.base import Policy
 from remuda.runner.keeping import Keeper
 from remuda.runner.parts import EXPLORATION, Parts, Watch
 from remuda.runner.standing import Standing
+from remuda.storage.checkpoint_index import drop_models
 from remuda.wire.messages import CheckpointRecord, Counters
 
 LONG_S = 30.0
@@ -93,7 +94,8 @@ class Judging:
             record = parts.outputs.save(parts.algorithm, self.standing.reached(counters), save.reason, rngs=rngs)
             decisions = commander.saved(save.reason, record)
             self._commit(counters)
-            parts.checkpoints.add(record, keep=parts.config.checkpoint.keep, in_use=commander.in_use)
+            gone = parts.checkpoints.add(record, keep=parts.config.checkpoint.keep, in_use=commander.in_use)
+            drop_models(parts.folder, gone)
             if save.reason == "final" and end is not None and end.reason == "stopped":
                 parts.checkpoints.link_interrupt(record.train_iter)
         self.carry_out(decisions)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import re
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +15,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from remuda.storage.atomic import replacing, write_bytes
+from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import CheckpointRecord
 
 _INDEX, _BEST, _INTERRUPT = "index.json", "ckpt_best.pth.tar", "ckpt_interrupt.pth.tar"
@@ -166,6 +168,13 @@ class CheckpointIndex:
         except OSError:  # a file system without hard links
             with replacing(self.folder / name, durable=True) as temporary:
                 shutil.copyfile(source, temporary)
+
+
+def drop_models(run: RunFolder, gone: Iterable[CheckpointRecord]) -> None:
+    """Remove the models of checkpoints that are gone. They are a convenience: one that cannot be removed stays."""
+    for record in gone:
+        with contextlib.suppress(OSError):
+            run.model_of(record.train_iter).unlink(missing_ok=True)
 
 
 def unlisted(folder: Path, *, beyond: int) -> list[Path]:

@@ -80,6 +80,10 @@ class RunFolder:
         """Folder of the newest policy, loadable without the experiment's code."""
         return self.root / "model"
 
+    def model_of(self, train_iter: int) -> Path:
+        """The policy of a checkpoint in the same form, which goes with it."""
+        return self.model / f"iteration_{train_iter}.pt"
+
     @property
     def ckpt(self) -> Path:
         """Folder of the checkpoints."""

@@ -29,7 +29,7 @@ from remuda.logbook.lines import TextLog
 from remuda.logbook.row_sinks import attach_configured, settings_of
 from remuda.policy.algorithms import declaration
 from remuda.storage.atomic import sweep_temporaries
-from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
+from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError, drop_models
 from remuda.storage.fence import sweep_claims
 from remuda.storage.ownership import Ownership
 from remuda.storage.run_folder import RunFolder
@@ -165,7 +165,8 @@ class RunFiles:
             case WriteTimers():
                 files.log.timers(effect.document)
             case RecordCheckpoint():
-                files.checkpoints.add(effect.record, keep=effect.keep, in_use=effect.in_use)
+                gone = files.checkpoints.add(effect.record, keep=effect.keep, in_use=effect.in_use)
+                drop_models(self.folder, gone)
                 if effect.interrupted:
                     files.checkpoints.link_interrupt(effect.record.train_iter)
             case RecordReward():

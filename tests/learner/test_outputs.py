@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -40,24 +41,44 @@ def test_a_checkpoint_is_saved_logged_and_exported(run: RunFolder, reason: Check
     assert exported(run) == 12
 
 
-def test_the_model_is_not_written_at_every_evaluation_where_they_come_too_often(run: RunFolder) -> None:
-    now_s = 50.0
+@dataclass
+class Clock:
+    """On which each look costs `look_s`, so that to write a model takes as long."""
+
+    now_s: float = 50.0
+    look_s: float = 0.0
+
+    def __call__(self) -> float:
+        self.now_s += self.look_s
+        return self.now_s
+
+
+@pytest.mark.parametrize(("look_s", "gap_s"), [(0.05, 5.0), (0.5, 30.0)])
+def test_the_model_is_not_written_at_every_evaluation_where_they_come_too_often(
+    run: RunFolder, look_s: float, gap_s: float
+) -> None:
+    """So often that it takes a hundredth of the time, and once in 30 s in any case."""
     saves: list[tuple[float, CheckpointReason, int]] = [
         (0.0, "initial", 0),
-        (1.0, "evaluation", 0),
-        (29.9, "evaluation", 0),
-        (30.0, "evaluation", 3),
-        (30.5, "interval", 4),
-        (60.4, "evaluation", 4),
-        (60.5, "evaluation", 6),
-        (60.6, "final", 7),
+        (3.0, "evaluation", 1),
+        (gap_s - 2.0, "evaluation", 1),
+        (gap_s + 3.0, "evaluation", 3),
+        (0.1, "interval", 4),
+        (0.1, "evaluation", 4),
+        (gap_s + 3.0, "evaluation", 6),
+        (0.1, "final", 7),
     ]
+    clock = Clock()
     with learner_logbook(run) as book:
-        outputs = LearnerOutputs(run, config(), book, clock=lambda: now_s)
+        outputs = LearnerOutputs(run, config(), book, clock=clock)
         for train_iter, (after_s, reason, expected) in enumerate(saves):
-            now_s = 50.0 + after_s
+            clock.now_s, clock.look_s = clock.now_s + after_s, look_s
             outputs.save(dqn(), progress(train_iter), reason)
+            clock.look_s = 0.0
             assert exported(run) == expected
+    kept = {path.name for path in run.model.glob("iteration_*.pt")}
+    assert kept == {f"iteration_{train_iter}.pt" for train_iter in (0, 1, 3, 4, 6, 7)}
+    assert run.model_of(7).samefile(run.model / "model.pt")
 
 
 def exported(run: RunFolder) -> int:

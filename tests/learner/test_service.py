@@ -272,7 +272,11 @@ def test_its_beats_say_when_it_prepares_trains_and_saves(
 @pytest.mark.parametrize("reason", ["initial", "interval", "evaluation", "final"])
 def test_the_model_folder_follows_the_checkpoints(coordinator: Coordinator, reason: CheckpointReason) -> None:
     coordinator.save(coordinator.begin(), reason)
-    assert {path.name for path in coordinator.run.model.glob("[!.]*")} == {"model.pt", "model_info.json"}
+    assert {path.name for path in coordinator.run.model.glob("[!.]*")} == {
+        "model.pt",
+        "model_info.json",
+        "iteration_0.pt",
+    }
 
 
 def test_told_to_stop_it_trains_no_further_but_still_saves(coordinator: Coordinator) -> None:

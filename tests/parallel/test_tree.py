@@ -41,6 +41,7 @@ def test_the_tree_holds_what_is_promised_and_nothing_else(finished: Finished) ->
     left = files(run) - set(ALWAYS.split())
     assert set(ALWAYS.split()) <= files(run)
     left -= {f"ckpt/{record['file']}" for record in index(run)["checkpoints"]}
+    left -= {f"model/iteration_{record['train_iter']}.pt" for record in index(run)["checkpoints"]}
     left -= {
         f"log/{life.role}/{life.uuid}_{life.incarnation:06d}_logger.txt" for life in lives if life.role != "learner"
     }

@@ -271,4 +271,6 @@ def test_exporting_leaves_training_as_it_was_and_can_be_repeated(tmp_path: Path)
     assert all(parameter.requires_grad for parameter in exported.network.parameters())
     for name, array in plain.acting_state().items():
         np.testing.assert_array_equal(array, exported.acting_state()[name])
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["model.pt", "model_info.json"]
+    kept = [f"iteration_{train_iter}.pt" for train_iter in range(3)]
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [*kept, "model.pt", "model_info.json"]
+    assert len({entry.read_bytes() for entry in tmp_path.glob("iteration_*.pt")}) == 3, "each keeps its own weights"

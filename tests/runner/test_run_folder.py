@@ -45,6 +45,12 @@ def test_the_tree_is_the_promised_one(finished: Finished) -> None:
     found = {re.sub(r"(tfevents)\..*", r"\1", name) for name in files_in(finished.folder.root)}
     checkpoints = {f"ckpt/{record.file}" for record in CheckpointIndex(finished.folder.ckpt).records}
     found -= {name for name in found if name.startswith("data/") and chunk_name(parse_name(name[5:])) == name[5:]}
+    models = {f"model/iteration_{record.train_iter}.pt" for record in CheckpointIndex(finished.folder.ckpt).records}
+    assert {name for name in found if name.startswith("model/iteration_")} <= models, "those of others are gone"
+    last = CheckpointIndex(finished.folder.ckpt).last
+    assert last is not None
+    assert finished.folder.model_of(last.train_iter).samefile(finished.folder.model / "model.pt")
+    found -= models
     assert found - WHERE_THERE_IS_GIT == (PROMISED | checkpoints) - {"vars.pkl"} | (found & {"vars.pkl"})
     folders = {path.name for path in finished.folder.root.iterdir() if path.is_dir()}
     assert folders == {"ckpt", "data", "log", "model"}

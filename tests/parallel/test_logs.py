@@ -65,8 +65,12 @@ def test_every_line_of_every_log_belongs_to_a_record(finished: Finished) -> None
 
 
 def test_nothing_to_worry_about_is_said_of_an_undisturbed_run(finished: Finished) -> None:
+    """But that a turn took long, which is the machine's affair."""
     loud = [
-        record for log in (finished.run / "log").rglob("*.txt") for record in records(log) if record.level != "INFO"
+        record
+        for log in (finished.run / "log").rglob("*.txt")
+        for record in records(log)
+        if record.level != "INFO" and not record.text.startswith("a turn of the coordinator's loop took")
     ]
     assert loud == list[Record]()
 

@@ -36,7 +36,7 @@ class Horse(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(-1.0, 1.0, (3,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
 
-    def __init__(self, hold_after, fail_after, pause_s, says):
+    def __init__(self, hold_after, fail_after, pause_s, says=""):
         if says:
             print(says)
         self.hold_after, self.fail_after, self.pause_s = hold_after, fail_after, pause_s

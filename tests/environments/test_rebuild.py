@@ -23,6 +23,7 @@ def test_it_is_built_as_the_config_says(tmp_path: Path) -> None:
     built = rebuild(env, source_dir=None, run_dir=tmp_path, render_mode="rgb_array")
     assert built.spec is not None
     assert (built.spec.max_episode_steps, built.render_mode) == (5, "rgb_array")
+    built.close()  # what draws for it may hold a connection to the system
 
 
 def test_where_it_cannot_be_it_is_explained_what_else_there_is(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from remuda.cli.errors import InputError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from remuda.logbook.series import Evaluation, Event, Interval, Moment, Usage
+    from remuda.logbook.series import Evaluation, Event, Interval, Moment
+    from remuda.logbook.usage import Usage
 
 MOST_ROWS = 40
 """Of the table: a longer run has several intervals in one row."""

@@ -1,6 +1,5 @@
-"""Remuda from Python: a running coordinator's `Client`, and experiments from start to end with `train` and `launch`."""
+"""A running coordinator's `Client`. Runs from start to end are `remuda.train` and `remuda.launch`."""
 
 from remuda.client.client import Client, LogReader
-from remuda.client.running import launch, train
 
-__all__ = ["Client", "LogReader", "launch", "train"]
+__all__ = ["Client", "LogReader"]

@@ -14,6 +14,7 @@ from typing import Final, Literal, get_args
 import msgspec
 from msgspec import Struct
 
+from remuda.logbook.usage import Usage, WorkerUsage
 from remuda.storage.record_file import read_records
 
 FORMAT = 1
@@ -36,38 +37,6 @@ EventKind = Literal[
 
 class SeriesError(Exception):
     """The file cannot be read by this version; the text says why."""
-
-
-class Usage(Struct, frozen=True, kw_only=True):
-    """What processes used over an interval, and the shares of their time, which add up to 1."""
-
-    role: str
-    """collector, evaluator, learner or coordinator; serial where all are one process."""
-    processes: int
-    cpu_cores: float
-    """Processor seconds of all of them per second."""
-    rss_mib: float
-    work: float
-    """Neither waiting nor in the environment."""
-    env: float
-    wait_data: float
-    wait_policy: float
-    wait_credit: float
-    wait_other: float
-
-    @property
-    def wait(self) -> float:
-        """The share of all waits."""
-        return self.wait_data + self.wait_policy + self.wait_credit + self.wait_other
-
-
-class WorkerUsage(Usage, frozen=True, kw_only=True):
-    """The same of one worker."""
-
-    worker: str
-    """Its UUID."""
-    env_steps: int | None = None
-    """That a collector has reported within the interval; None of other roles."""
 
 
 class Begin(Struct, frozen=True, kw_only=True, tag_field=_KIND, tag="begin"):

@@ -12,10 +12,11 @@ from remuda.logbook.episode_reports import CollectReport, EvaluationReport, Work
 from remuda.logbook.outages import Written
 from remuda.logbook.reports import Report
 from remuda.logbook.run_events import EventReport
-from remuda.logbook.series import Evaluation, Event, Interval, Usage, WorkerUsage
+from remuda.logbook.series import Evaluation, Event, Interval
 from remuda.logbook.series_file import SeriesFile
 from remuda.logbook.training_reports import BufferThroughputReport
-from remuda.logbook.vitals import RoleVitals, VitalsReport
+from remuda.logbook.usage import Usage, WorkerUsage
+from remuda.logbook.vitals import VitalsReport
 
 EVENTS_PER_INTERVAL = 100
 """Events and evaluations that one interval keeps; more are only counted, so that the file grows slowly."""
@@ -97,15 +98,15 @@ class SeriesView:
                 return_mean=sums.returns / sums.episodes if sums.episodes else None,
                 buffer_rows=self._buffer_rows,
                 events_left_out=max(sums.events - EVENTS_PER_INTERVAL, 0),
-                roles=[_usage(vitals) for vitals in report.roles],
+                roles=list(report.roles),
                 workers=[self._worker_usage(name, vitals) for name, vitals in report.workers.items()],
             )
         )
         self._sums = _Sums()
 
-    def _worker_usage(self, name: str, vitals: RoleVitals) -> WorkerUsage:
+    def _worker_usage(self, name: str, vitals: Usage) -> WorkerUsage:
         env_steps = self._sums.env_steps[name] if vitals.role == "collector" else None
-        return WorkerUsage(worker=name, env_steps=env_steps, **structs.asdict(_usage(vitals)))
+        return WorkerUsage(worker=name, env_steps=env_steps, **structs.asdict(vitals))
 
     def _evaluation(self, report: EvaluationReport) -> Evaluation:
         statistics = report.statistics()
@@ -133,21 +134,6 @@ class SeriesView:
             worker=report.worker,
             text=report.what.partition("\n")[0][:LONGEST_TEXT],
         )
-
-
-def _usage(vitals: RoleVitals) -> Usage:
-    return Usage(
-        role=vitals.role,
-        processes=vitals.processes,
-        cpu_cores=vitals.cpu_cores,
-        rss_mib=vitals.rss_mib,
-        work=vitals.work,
-        env=vitals.env,
-        wait_data=vitals.wait_data,
-        wait_policy=vitals.wait_policy,
-        wait_credit=vitals.wait_credit,
-        wait_other=vitals.wait_other,
-    )
 
 
 def _per_s(count: int, seconds: float) -> float:

@@ -53,20 +53,12 @@ class NoExploration:
         return {}
 
 
-class MakePolicy(Protocol):
-    """Builds the acting side."""
-
-    def __call__(
-        self,
-        config: ExperimentConfig,
-        observation: ObservationSpec,
-        action: ActionSpec,
-        *,
-        chosen: Callable[[str], None] | None,
-        device: str,
-    ) -> Policy:
-        """See remuda.policy.algorithms.make_policy."""
-        ...
+Chosen = Callable[[str], None] | None
+"""Told what an inference chose by timing; None: it does not choose. See remuda.policy.inference."""
+MakePolicy = Callable[[ExperimentConfig, ObservationSpec, ActionSpec, Chosen, str], Policy]
+"""Builds the acting side, on the device named last."""
+MakeAlgorithm = Callable[[ExperimentConfig, ObservationSpec, ActionSpec, int], Algorithm]
+"""Builds the learning side from a seed; imports torch only when called."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,5 +72,4 @@ class Entry:
     """What one row of experience is."""
     exploration: Callable[[ExperimentConfig], Exploration]
     make_policy: MakePolicy
-    make_algorithm: Callable[[ExperimentConfig, ObservationSpec, ActionSpec, int], Algorithm]
-    """Builds the learning side from a seed; imports torch only when called."""
+    make_algorithm: MakeAlgorithm

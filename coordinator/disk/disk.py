@@ -163,6 +163,7 @@ class Disk:
         now_s = self._clock()
         found = [event for id, lane in self._lanes.items() if (event := self._look_at(id, lane, now_s)) is not None]
         self._lanes = {id: lane for id, lane in self._lanes.items() if not self._is_done(id, lane)}
+        self._slow_until_s = {id: until_s for id, until_s in self._slow_until_s.items() if until_s > now_s}
         if now_s >= self._confirm_due_s and self._runs_folder is not None:
             self._confirm_due_s = now_s + CONFIRM_S
             with contextlib.suppress(BusyError):
@@ -215,7 +216,6 @@ class Disk:
         self._held_up.pop(effect.experiment, None)
         self._going_on.discard(effect.experiment)
         self._submitted.pop(effect.experiment, None)
-        self._slow_until_s.pop(effect.experiment, None)
         if herd is not None:
             with contextlib.suppress(BusyError):  # the list's own disk hangs: the run is taken up at the next start
                 self._errands.put("herd", lambda: _note_over(herd, effect.last))
@@ -256,12 +256,12 @@ class Disk:
             self._journaled.append(told)
         else:
             self._told.append(told)
-        awaited = isinstance(told, Journaled | LaneBroken) and self._came(told.experiment)
+        awaited = isinstance(told, Journaled | LaneBroken) and self._stop_awaiting(told.experiment)
         if not awaited or isinstance(told, LaneBroken):
             self._wake()
 
-    def _came(self, experiment: str) -> bool:
-        """Whether this turn waited for the experiment's journal. It does not wait for it any longer."""
+    def _stop_awaiting(self, experiment: str) -> bool:
+        """This turn waits no longer for the experiment's journal; whether it did."""
         with self._written:
             awaited = experiment in self._awaited
             self._awaited.discard(experiment)

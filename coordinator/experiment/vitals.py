@@ -8,7 +8,8 @@ from itertools import islice
 from typing import get_args
 
 from remuda.logbook.timers import SEPARATOR, Flat, add, tree
-from remuda.logbook.vitals import RoleVitals, VitalsReport
+from remuda.logbook.usage import Usage
+from remuda.logbook.vitals import VitalsReport
 from remuda.wire.messages import Counters, Role, WorkerVitals
 
 MOST_LIVES = 200
@@ -149,7 +150,7 @@ class Vitals:
             policy_version=counters.policy_version,
         )
 
-    def _workers(self) -> Iterable[tuple[str, RoleVitals]]:
+    def _workers(self) -> Iterable[tuple[str, Usage]]:
         for name, role in self._roles.items():
             if name in get_args(Role):
                 for worker, since in role.since.items():
@@ -162,21 +163,19 @@ class Vitals:
         return {"wall_s": round(wall_s, 6), "roles": roles}
 
 
-def _report(name: str, role: _Role) -> RoleVitals | None:
+def _report(name: str, role: _Role) -> Usage | None:
     """None where nothing was heard since the last report."""
     heard = {process: since for process, since in role.since.items() if since.elapsed_s > 0}
     return _usage(name, heard, role.lives, role.kinds_s) if heard else None
 
 
-def _usage(
-    name: str, heard: Mapping[str, _Since], lives: Mapping[str, _Life], kinds_s: Mapping[str, float]
-) -> RoleVitals:
+def _usage(name: str, heard: Mapping[str, _Since], lives: Mapping[str, _Life], kinds_s: Mapping[str, float]) -> Usage:
     elapsed_s = sum(since.elapsed_s for since in heard.values())
     cores = sum(since.cpu_s / since.elapsed_s for since in heard.values())
     rss_bytes = sum(last.rss_bytes for process in heard if (last := lives[process].last) is not None)
     kinds = ("env", "wait_data", "wait_policy", "wait_credit", "wait_other")
     shares = {kind: kinds_s.get(kind, 0.0) / elapsed_s for kind in kinds}
-    return RoleVitals(name, len(heard), cores, rss_bytes / 2**20, work=max(0.0, 1.0 - sum(shares.values())), **shares)
+    return Usage(name, len(heard), cores, rss_bytes / 2**20, work=max(0.0, 1.0 - sum(shares.values())), **shares)
 
 
 def _spent(vitals: WorkerVitals, known: WorkerVitals | None) -> Flat:

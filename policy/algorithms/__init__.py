@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms import actor_critic_entries, dqn_entry
 from remuda.policy.base import Algorithm, Declaration, Policy
-from remuda.policy.entry import Entry, Exploration, RowShape
+from remuda.policy.entry import Chosen, Entry, Exploration, RowShape
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 ENTRIES = {entry.type: entry for entry in (dqn_entry.ENTRY, actor_critic_entries.PPO, actor_critic_entries.IMPALA)}
@@ -38,7 +36,7 @@ def make_policy(
     observation: ObservationSpec,
     action: ActionSpec,
     *,
-    chosen: Callable[[str], None] | None = None,
+    chosen: Chosen = None,
     device: str = "cpu",
 ) -> Policy:
     """Build the acting side; it acts once a state is loaded, on `device`. Raises UnsupportedSpaceError and
@@ -46,7 +44,7 @@ def make_policy(
 
     With `chosen`, its inference may choose by timing, and says what it chose; without, it is the same every time.
     """
-    return entry_of(config).make_policy(config, observation, action, chosen=chosen, device=device)
+    return entry_of(config).make_policy(config, observation, action, chosen, device)
 
 
 def declaration(config: ExperimentConfig) -> Declaration:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from remuda.config.schema import ExperimentConfig, ImpalaConfig, PpoConfig
 from remuda.policy.algorithms.actor_critic_policy import DECLARATION, ActorCriticPolicy
 from remuda.policy.base import Algorithm, Policy
-from remuda.policy.entry import Entry, NoExploration, Segments
+from remuda.policy.entry import Chosen, Entry, MakeAlgorithm, NoExploration, Segments
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 
@@ -20,12 +18,7 @@ def _exploration(config: ExperimentConfig) -> NoExploration:
 
 
 def _make_policy(
-    config: ExperimentConfig,
-    observation: ObservationSpec,
-    action: ActionSpec,
-    *,
-    chosen: Callable[[str], None] | None,
-    device: str,
+    config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, chosen: Chosen, device: str
 ) -> Policy:
     return ActorCriticPolicy(_section(config), observation, action, chosen=chosen, device=device)
 
@@ -47,9 +40,7 @@ def _section(config: ExperimentConfig) -> PpoConfig | ImpalaConfig:
     return config.policy
 
 
-def _entry(
-    type: str, make_algorithm: Callable[[ExperimentConfig, ObservationSpec, ActionSpec, int], Algorithm]
-) -> Entry:
+def _entry(type: str, make_algorithm: MakeAlgorithm) -> Entry:
     return Entry(
         type=type,
         declaration=DECLARATION,

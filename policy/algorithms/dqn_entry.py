@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from remuda.config.schema import DqnConfig, ExperimentConfig, StopConfig
 from remuda.policy.algorithms.dqn_policy import DECLARATION, DqnPolicy
 from remuda.policy.base import Algorithm, Policy
-from remuda.policy.entry import Entry, Steps
+from remuda.policy.entry import Chosen, Entry, Steps
 from remuda.policy.schedules import linear
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
@@ -44,12 +44,7 @@ def _rows(config: ExperimentConfig) -> Steps:
 
 
 def _make_policy(
-    config: ExperimentConfig,
-    observation: ObservationSpec,
-    action: ActionSpec,
-    *,
-    chosen: Callable[[str], None] | None,
-    device: str,
+    config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, chosen: Chosen, device: str
 ) -> Policy:
     return DqnPolicy(_section(config), observation, action, chosen=chosen, device=device)
 

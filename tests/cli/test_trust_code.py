@@ -72,8 +72,8 @@ def test_a_model_folder_is_no_other(terminal: Terminal, run: Path) -> None:
     assert poison.worked
 
 
-def test_resuming_writes_it_anew_and_does_not_open_it(terminal: Terminal, run: Path) -> None:
-    """Its client is that of scripts too: remuda.client.train."""
+def test_resuming_writes_it_again_and_does_not_open_it(terminal: Terminal, run: Path) -> None:
+    """It runs as scripts do."""
     poison = Poison.as_environment(run)
     again = ("train", RunFolder(run).config_json, "--run-dir", run, "--resume", "--set", "stop.max_env_steps=300")
     ended = terminal.remuda(*again)

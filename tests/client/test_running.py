@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.client import launch, train
+from remuda.client.running import launch, train
 from remuda.config.errors import ConfigError
 from remuda.config.load import load_config
 from remuda.storage.existing_folder import RunFolderError

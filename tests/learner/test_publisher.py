@@ -149,6 +149,7 @@ def test_it_is_ready_for_a_newer_policy_while_a_disk_refuses_the_older(path: Pat
         one.disk.failures = [OSError(28, "No space left on device")] * 1_000
         one.offer(0, 0)
         until(lambda: one.publisher.ready, "it is ready")
+        assert one.publisher.last is None, "the older one is not in the file"
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

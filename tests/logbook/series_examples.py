@@ -5,11 +5,12 @@ from __future__ import annotations
 from remuda.logbook.episode_reports import EvaluationReport, WorkerReport
 from remuda.logbook.run_events import EventReport
 from remuda.logbook.training_reports import BufferThroughputReport
-from remuda.logbook.vitals import RoleVitals, VitalsReport
+from remuda.logbook.usage import Usage
+from remuda.logbook.vitals import VitalsReport
 
 UUID = "6f1c9c3e-0d0a-4c5b-8a39-2f6f6f5c1e77"
-LEARNER = RoleVitals("learner", 1, 1.0, 200.0, 0.75, 0.0, 0.25, 0.0, 0.0, 0.0)
-COLLECTOR = RoleVitals("collector", 1, 0.5, 100.0, 0.25, 0.25, 0.0, 0.0, 0.5, 0.0)
+LEARNER = Usage("learner", 1, 1.0, 200.0, 0.75, 0.0, 0.25, 0.0, 0.0, 0.0)
+COLLECTOR = Usage("collector", 1, 0.5, 100.0, 0.25, 0.25, 0.0, 0.0, 0.5, 0.0)
 
 
 def vitals(wall_s: float, *, past_s: float = 60.0, policy_version: int = 4) -> VitalsReport:

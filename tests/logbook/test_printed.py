@@ -105,8 +105,11 @@ def test_a_log_that_prints_itself_does_not_go_round_in_circles(told: Told) -> No
 def test_nobody_who_prints_fails_for_it() -> None:
     gone = io.StringIO()
     gone.close()
-    stream = PrintedStream(gone)
-    print("nobody hears it", file=stream, flush=True)
+    stream, log = PrintedStream(gone), list[str]()
+    stream.begin()
+    stream.into(log.append)
+    print("nobody reads the stream", file=stream, flush=True)
+    assert log == ["nobody reads the stream"]
 
 
 def test_the_record_names_the_line_that_printed(tmp_path: Path) -> None:

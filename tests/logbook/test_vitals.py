@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from remuda.logbook.book import serial_logbook
-from remuda.logbook.vitals import RoleVitals, VitalsReport
+from remuda.logbook.usage import Usage
+from remuda.logbook.vitals import VitalsReport
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.logbook.event_reader import curves
 
-LEARNER = RoleVitals("learner", 1, 0.981, 221.4, 0.75, 0.0, 0.1875, 0.0625, 0.0, 0.0)
-COLLECTOR = RoleVitals("collector", 2, 1.2, 300.0, 0.25, 0.5, 0.0, 0.0, 0.25, 0.0)
+LEARNER = Usage("learner", 1, 0.981, 221.4, 0.75, 0.0, 0.1875, 0.0625, 0.0, 0.0)
+COLLECTOR = Usage("collector", 2, 1.2, 300.0, 0.25, 0.5, 0.0, 0.0, 0.25, 0.0)
 REPORT = VitalsReport(train_iter=40, env_step=900, wall_s=61.5, past_s=60.04, roles=[LEARNER, COLLECTOR])
 
 

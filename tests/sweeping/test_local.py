@@ -128,10 +128,15 @@ def test_killed_it_is_gone_at_once_and_named(running: tuple[LocalRuns, psutil.Pr
 
 def test_progress_is_seen_while_it_runs(running: tuple[LocalRuns, psutil.Process]) -> None:
     executor, _ = running
-    until(
-        lambda: any(record.env_step > 100 and record.best_return is not None for record in executor.poll()),
-        "its steps and its best return are seen",
-    )
+    seen: list[RunRecord] = []
+
+    def progressed() -> bool:
+        seen.extend(executor.poll())
+        return any(record.env_step > 100 and record.best_return is not None for record in seen)
+
+    until(progressed, "its steps and its best return are seen")
+    assert {record.state for record in seen} == {"running"}
+    assert [record.env_step for record in seen] == sorted(record.env_step for record in seen)
 
 
 def test_leaving_leaves_no_process(tmp_path: Path) -> None:

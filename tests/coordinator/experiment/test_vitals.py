@@ -8,7 +8,8 @@ import pytest
 
 from remuda.coordinator.experiment.vitals import MOST_LIVES, OTHERS, WORKERS_TOLD, Vitals
 from remuda.logbook.timers import Flat
-from remuda.logbook.vitals import RoleVitals, VitalsReport
+from remuda.logbook.usage import Usage
+from remuda.logbook.vitals import VitalsReport
 from remuda.tests.coordinator.sizes import size_of
 from remuda.wire.messages import Counters, TimedBlock, WorkerVitals
 
@@ -21,7 +22,7 @@ def said(lease: int, elapsed_s: float, blocks: Flat, *, cpu_s: float = 0.0, rss_
     )
 
 
-def role(report: VitalsReport | None, name: str) -> RoleVitals:
+def role(report: VitalsReport | None, name: str) -> Usage:
     assert report is not None
     return next(vitals for vitals in report.roles if vitals.role == name)
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from remuda.config.errors import ConfigError
     from remuda.config.schema import ExperimentConfig
     from remuda.policy.functions import load_policy, load_value
-    from remuda.runner.own_loop import run_context
+    from remuda.runner.custom_loop import run_context
 
     __version__: str
 
@@ -42,7 +42,7 @@ if not TYPE_CHECKING:  # type checkers read the names above, and then know which
         "launch": "api.runs",
         "load_policy": "policy.functions",
         "load_value": "policy.functions",
-        "run_context": "runner.own_loop",
+        "run_context": "runner.custom_loop",
         "train": "api.runs",
     }
 

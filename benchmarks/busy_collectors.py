@@ -19,13 +19,14 @@ from uuid import UUID, uuid4
 from remuda.benchmarks.figure import Figure, Goal, to_json
 from remuda.buffer.chunk import chunk_name
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.disk.journal import RunJournal
 from remuda.coordinator.effects import Effect, PrepareRun, Send
 from remuda.coordinator.events import Event, PreparedRun, Received, RunPrepared, Tick
+from remuda.coordinator.experiment.credit import GRANTS_PER_TURN
 from remuda.coordinator.journaling import prepared_experiment
-from remuda.coordinator.replay.credit import CHUNKS_AHEAD, GRANTS_PER_TURN
 from remuda.coordinator.service import MESSAGES_PER_TURN, TICK_S
 from remuda.coordinator.state import Coordinator
+from remuda.training.journal import RunJournal
+from remuda.training.replay.accounting import CHUNKS_AHEAD
 from remuda.wire.channel import Channel
 from remuda.wire.codec import encode
 from remuda.wire.messages import (

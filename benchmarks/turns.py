@@ -27,10 +27,10 @@ from remuda.benchmarks.figure import Figure, Goal, main
 from remuda.benchmarks.herd import ROOT, until
 from remuda.benchmarks.served_herd import ServedHerd, served_herd
 from remuda.config.load import load_config
-from remuda.coordinator.snapshot import FinishedRunSnapshot
 from remuda.coordinator.turn_watch import LONG_TURN_S
 from remuda.logbook.curve_file import CurveFile
 from remuda.logbook.event_file import scalar_event
+from remuda.training.snapshot import FinishedRunSnapshot
 from remuda.wire.messages import OVER
 
 DEMO = ROOT / "examples" / "cartpole_dqn.yaml"

@@ -170,7 +170,7 @@ def _journal(folder: Path) -> Finding:
     import time
     from tempfile import TemporaryDirectory
 
-    from remuda.coordinator.disk.journal import open_database
+    from remuda.training.journal import open_database
 
     turns = 200
     with TemporaryDirectory(dir=folder, prefix=".remuda-doctor-") as place:

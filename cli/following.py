@@ -7,12 +7,12 @@ from pathlib import Path
 
 from remuda.cli.errors import InputError
 from remuda.cli.playing import Player
-from remuda.coordinator.disk.journal import is_open
 from remuda.policy.checkpoint_file import CheckpointError
 from remuda.policy.newest import NewestPolicy
 from remuda.policy.playable import Playable
 from remuda.storage.checkpoint_index import CheckpointIndexError
 from remuda.storage.run_folder import RunFolder
+from remuda.training.journal import is_open
 
 LOOK_INTERVAL_S = 0.5
 """How long to wait where there is no newer policy."""

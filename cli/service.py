@@ -51,10 +51,10 @@ def coordinator(
     A first Ctrl-C stops every experiment cleanly, saves, and ends. A second one ends at once: the next start goes on.
     """
     from remuda.coordinator.__main__ import GRACE_S
-    from remuda.coordinator.disk.journal import JournalError
     from remuda.coordinator.service import CannotListenError, Service, Settings
     from remuda.logbook.best_effort import best_effort_stderr
     from remuda.storage.ownership import FolderOwnedError
+    from remuda.training.journal import JournalError
     from remuda.worker.lasting import lasting
     from remuda.worker.life import Life
 

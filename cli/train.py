@@ -67,12 +67,12 @@ def _run(asked: ResolvedRun, lifeline: int | None) -> tuple[RunResult, Experimen
         import_module("remuda.runner.serial")  # which `running.train` is going to import
         from remuda.client import running
         from remuda.client.progress import open_view
-        from remuda.coordinator.disk.journal import JournalError
         from remuda.environments.errors import EnvironmentBuildError
         from remuda.policy.checkpoint_file import CheckpointError
         from remuda.policy.spaces import UnsupportedSpaceError
         from remuda.policy.tensors import DeviceError
         from remuda.storage.checkpoint_index import CheckpointIndexError
+        from remuda.training.journal import JournalError
         from remuda.worker.life import Life
 
     view = open_view(asked.loaded.config.stop)

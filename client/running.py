@@ -18,7 +18,7 @@ from remuda.wire.patience import Patience
 
 if TYPE_CHECKING:  # they bring torch
     from remuda.deploy.launcher import Launcher
-    from remuda.runner.parts import StopRequest
+    from remuda.runner.components import StopRequest
     from remuda.runner.serial import RunResult
 
 Config = ExperimentConfig | LoadedConfig | str | os.PathLike[str]

@@ -12,7 +12,7 @@ from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.coordinator.journaling import Journaling
 from remuda.coordinator.registry import Registry, Worker
 from remuda.coordinator.scheduler import ROLES, Demand, Grant, Plan, Return, plan
-from remuda.coordinator.snapshot import RunSnapshot
+from remuda.training.snapshot import RunSnapshot
 from remuda.wire.messages import Role
 
 LEASES_KEPT = 10_000

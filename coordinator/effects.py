@@ -11,13 +11,13 @@ from typing import Literal
 
 from msgspec import Struct
 
-from remuda.buffer.index import Prioritized
-from remuda.coordinator.snapshot import Changes, FinishedRunSnapshot, NewEpisodes, RunSnapshot
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.reports import Report
 from remuda.logbook.series import EventKind
+from remuda.training.journal_entry import Remember
+from remuda.training.snapshot import FinishedRunSnapshot
 from remuda.wire.envelope import Envelope
-from remuda.wire.messages import AnyMessage, CheckpointRecord, IndexedChunk, LogRequest, Role, Submit
+from remuda.wire.messages import AnyMessage, CheckpointRecord, LogRequest, Role, Submit
 
 Level = Literal["info", "warning", "error"]
 
@@ -158,27 +158,6 @@ class Abandon:
 
     experiment: str
     last: FinishedRunSnapshot
-
-
-@dataclass(frozen=True)
-class Remember:
-    """Write to the run's journal, before anything else of this turn is carried out. Nothing in it is changed later: it
-    may be written by another thread."""
-
-    experiment: str
-    snapshot: RunSnapshot
-    """Without rows."""
-    changes: Changes = field(default_factory=Changes)
-    """Rows that are new, different or gone."""
-    added: tuple[IndexedChunk, ...] = ()
-    """Chunks that became live."""
-    gone: tuple[int, ...] = ()
-    """First rows of chunks that are live no more."""
-    priorities: Prioritized | None = None
-    """A new snapshot of all priorities, when one is due."""
-    episodes: NewEpisodes | None = None
-    last: FinishedRunSnapshot | None = None
-    """What is kept of it in the list of runs; set once it is over."""
 
 
 @dataclass(frozen=True)

@@ -6,24 +6,14 @@ from dataclasses import dataclass
 
 from msgspec import Struct
 
-from remuda.buffer.index import Prioritized
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import Asked, PrepareRun
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.finished import FinishedRun
-from remuda.coordinator.snapshot import ResumePoint, RunSnapshot
+from remuda.training.journal_entry import Recovered
+from remuda.training.snapshot import ResumePoint, RunSnapshot
 from remuda.wire.envelope import Envelope
-from remuda.wire.messages import ChunkMeta, CoordinatorLoad, IndexedChunk, LogText, Rejected, WorkerVitals
-
-
-@dataclass(frozen=True)
-class Recovered:
-    """A run as the journal has it, in the hands of a coordinator that was started again, or is to resume it."""
-
-    snapshot: RunSnapshot
-    chunks: tuple[IndexedChunk, ...]
-    """Live chunks whose payload is still there, in row order."""
-    priorities: Prioritized | None
+from remuda.wire.messages import ChunkMeta, CoordinatorLoad, LogText, Rejected, WorkerVitals
 
 
 class Received(Struct, frozen=True):

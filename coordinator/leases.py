@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, nlargest
 
-from remuda.coordinator.changed_rows import ChangedRows
-from remuda.coordinator.snapshot import LeaseBookSnapshot, LeaseHolder, LeaseSnapshot, PlaceSnapshot, Rows
+from remuda.training.changed_rows import ChangedRows
+from remuda.training.snapshot import LeaseBookSnapshot, LeaseHolder, LeaseSnapshot, PlaceSnapshot, Rows
 from remuda.wire.messages import Role
 
 NUMBERS_KEPT = 1_000

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from heapq import heappop, heappush
 from typing import TypeAlias
 
-from remuda.coordinator.snapshot import LeaseHolder
+from remuda.training.snapshot import LeaseHolder
 from remuda.wire.messages import Beat, Phase, Register, Role, WorkerState, WorkerStatus
 
 SHORTEST_RATE_S = 0.5

@@ -28,7 +28,6 @@ from remuda.coordinator.effects import (
     Happened,
     Post,
     Release,
-    Remember,
     Say,
     Step,
     Tell,
@@ -54,6 +53,7 @@ from remuda.coordinator.journaling import Journaling
 from remuda.coordinator.membership import Membership
 from remuda.coordinator.registry import Limits, Registry, Worker
 from remuda.coordinator.shutdown import CoordinatorShutdown
+from remuda.training.journal_entry import Remember
 from remuda.wire.messages import (
     OVER,
     Ack,

@@ -1,6 +1,6 @@
 """Serial runs, and run folders for loops of people's own."""
 
 from remuda.logbook.rounds import Rounds
-from remuda.runner.own_loop import Run, run_context
+from remuda.runner.custom_loop import Run, run_context
 
 __all__ = ["Rounds", "Run", "run_context"]

@@ -6,25 +6,25 @@ from collections.abc import Sequence
 
 from remuda.buffer.ring import ColumnRing
 from remuda.collector.summary import CollectSummary
-from remuda.coordinator.commander.commander import Commander, End
-from remuda.coordinator.commander.evaluation import Judged
-from remuda.coordinator.commander.progress_rows import ProgressRows
-from remuda.coordinator.events import Recovered
-from remuda.coordinator.replay.accounting import ReplayAccounting
-from remuda.coordinator.snapshot import ResumePoint
 from remuda.learner.diverged import DivergedError
 from remuda.learner.loop import LearnerLoop
 from remuda.logbook.episode_reports import CollectReport
 from remuda.logbook.pages import results_of
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.row_sinks import settings_of
-from remuda.runner.clocked import Clocked
-from remuda.runner.judging import Judging
-from remuda.runner.keeping import SERIAL_WORKER, Keeper, sweep
+from remuda.runner.checkpoint_journal import SERIAL_WORKER, CheckpointJournal, sweep
+from remuda.runner.components import Components, RunHooks
+from remuda.runner.dispatch import SerialDispatch
 from remuda.runner.memory import Memory
-from remuda.runner.parts import Parts, Watch
 from remuda.runner.payloads import Payloads
-from remuda.runner.standing import Standing
+from remuda.runner.status import SerialStatus
+from remuda.runner.timing_report import TimingReport
+from remuda.training.commander.commander import Commander, End
+from remuda.training.commander.evaluation import Judged
+from remuda.training.commander.progress_rows import ProgressRows
+from remuda.training.journal_entry import Recovered
+from remuda.training.replay.accounting import ReplayAccounting
+from remuda.training.snapshot import ResumePoint
 from remuda.wire.messages import Counters, ExperimentState, PolicyRef
 
 
@@ -32,59 +32,61 @@ class SerialLoop:
     """One run. `work` until the commander ends it, then `finish`; after an exception, `fail` instead."""
 
     def __init__(
-        self, parts: Parts, watch: Watch, resumed: ResumePoint | None, recovered: Recovered | None = None
+        self, components: Components, hooks: RunHooks, resumed: ResumePoint | None, recovered: Recovered | None = None
     ) -> None:
         """`recovered` is the replay of a resumed run."""
-        config = parts.config
+        config = components.config
         start = Counters() if resumed is None else resumed.counters
         life = 0 if resumed is None else resumed.life
-        now_s = watch.clock()
-        self._parts, self._config, self._watch = parts, config, watch
-        self._logbook, self._timers = parts.logbook, parts.timers
-        self._clocked = Clocked(parts, now_s)
+        now_s = hooks.clock()
+        self._components, self._config, self._hooks = components, config, hooks
+        self._logbook, self._timers = components.logbook, components.timers
+        self._timing = TimingReport(components, now_s)
         self._experience = ReplayAccounting(
             config, now_s, collectors=1, batches_in_flight=1, resumed=resumed, journaled=True
         )
         self._plan = self._experience.plan
-        payloads = Payloads(parts.folder.data)
+        payloads = Payloads(components.folder.data)
         ring = ColumnRing(self._plan.capacity)
         self._memory = Memory(self._experience, ring, payloads, worker=SERIAL_WORKER, life=life)
         self._learner = LearnerLoop(
-            parts.algorithm,
+            components.algorithm,
             self._memory,
             publish_interval_iters=1 if self._plan.on_policy else config.learner.publish_interval_iters,
             report_interval_iters=config.log.interval_train_iters,
             train_iter=start.train_iter,
-            timers=parts.timers,
+            timers=components.timers,
         )
         self._commander = Commander(config, resumed)
         self._progress = ProgressRows(config, resumed)
         self._summary = CollectSummary.of(config, before=start)
         self._untrained_chunk = False
-        self._standing = Standing(
+        self._status = SerialStatus(
             config=config,
-            root=parts.folder.root,
+            root=components.folder.root,
             experience=self._experience,
             learner=self._learner,
             commander=self._commander,
-            clock=watch.clock,
+            clock=hooks.clock,
             started_s=now_s - start.wall_s,
             policy=PolicyRef(life, start.policy_version, start.train_iter),
         )
-        keeper = Keeper(
-            parts.folder, config, parts.journal, self._experience, payloads, self._commander, self._progress
+        journal = CheckpointJournal(
+            components.folder, config, components.journal, self._experience, payloads, self._commander, self._progress
         )
-        self._judging = Judging(parts, watch, self._standing, self._progress, keeper)
+        self._dispatch = SerialDispatch(components, hooks, self._status, self._progress, journal)
         if recovered is not None:
             self._recover(recovered, now_s, rows=0 if resumed is None else resumed.progress_rows)
         self._experience.open_lease(life, SERIAL_WORKER, life)
-        sweep(parts.folder, self._experience)
+        sweep(components.folder, self._experience)
 
     def _recover(self, recovered: Recovered, now_s: float, *, rows: int) -> None:
         """Go on with the replay of the checkpoint that the run goes on from; progress.txt has so many `rows`."""
         snapshot = recovered.snapshot.experiment
         self._experience.resume(snapshot.experience, recovered.chunks, now_s)  # what may go is swept
-        self._memory.load(self._parts.folder.data, lambda text: self._logbook.say("commander", text, level="warning"))
+        self._memory.load(
+            self._components.folder.data, lambda text: self._logbook.say("commander", text, level="warning")
+        )
         if recovered.priorities is not None:
             self._experience.restore_priorities(recovered.priorities)
         if snapshot.progress.epoch == rows:  # else one was written after the commit, and says all
@@ -95,8 +97,8 @@ class SerialLoop:
 
     def work(self) -> None:
         """Collect and learn in turn until the commander has ended the run."""
-        self._parts.rollout.policy.load_state(self._learner.acting_state())
-        self._judging.carry_out(self._commander.started())
+        self._components.rollout.policy.load_state(self._learner.acting_state())
+        self._dispatch.carry_out(self._commander.started())
         self._look_around()  # a resumed run may be over already
         while self._commander.ending is None:
             batches = self._batches_due()
@@ -110,7 +112,7 @@ class SerialLoop:
         """Save the last checkpoint, have it judged, write the last row; returns why the run ended."""
         end = self._commander.ending
         assert end is not None, "only a run that ended is finished"
-        self._judging.carry_out(self._commander.save_final())
+        self._dispatch.carry_out(self._commander.save_final())
         self._close_books(end, "stopped" if end.reason == "stopped" else "finished")
         return end
 
@@ -122,7 +124,7 @@ class SerialLoop:
         self._commander.fail(end)
         try:
             if not isinstance(error, DivergedError):
-                self._judging.carry_out(self._commander.save_final())
+                self._dispatch.carry_out(self._commander.save_final())
         except Exception as second:  # whatever broke the run may break this too
             text = f"the last checkpoint could not be saved: {type(second).__name__}: {second}"
             self._logbook.say("commander", text, level="error")
@@ -130,19 +132,19 @@ class SerialLoop:
         return end
 
     def _close_books(self, end: End, state: ExperimentState) -> None:
-        self._standing.state = state
+        self._status.state = state
         self._emit_collected(
-            self._summary.last(train_iter=self._standing.policy.train_iter, env_step=self._experience.env_step)
+            self._summary.last(train_iter=self._status.policy.train_iter, env_step=self._experience.env_step)
         )
         self._write_rows(self._progress.last(self.counters()))
-        now_s = self._watch.clock()
+        now_s = self._hooks.clock()
         self._emit_buffer(now_s, last=True)
-        self._clocked.report(self.counters(), now_s, last=True)
+        self._timing.report(self.counters(), now_s, last=True)
         wall_s = self.counters().wall_s
         self._logbook.say("commander", f"the run is over after {wall_s:.1f} s: {end.reason}; {end.explanation}")
-        status = self._standing.status()
+        status = self._status.status()
         self._logbook.conclude(settings_of(self._config), results_of(status))
-        self._watch.on_progress(status)
+        self._hooks.on_progress(status)
 
     @property
     def best(self) -> Judged | None:
@@ -151,7 +153,7 @@ class SerialLoop:
 
     def counters(self) -> Counters:
         """The one set of counters, as of now."""
-        return self._standing.counters()
+        return self._status.counters()
 
     # --- collecting and learning ---
 
@@ -169,10 +171,10 @@ class SerialLoop:
 
     def _collect(self) -> None:
         slots, left = self._plan.chunk_slots, self._config.stop.max_env_steps - self._experience.env_step
-        policy = self._standing.policy
+        policy = self._status.policy
         with self._timers("collect"):
-            collected = self._parts.rollout.collect(
-                slots if self._plan.on_policy else min(slots, left), self._standing.exploration(), policy_ref=policy
+            collected = self._components.rollout.collect(
+                slots if self._plan.on_policy else min(slots, left), self._status.exploration(), policy_ref=policy
             )
         with self._timers("insert"):
             self._progress.chunk(self._memory.insert(collected))
@@ -196,40 +198,42 @@ class SerialLoop:
             if step.report_due:
                 metrics = learner.take_metrics()
                 self._progress.learned(metrics)
-                self._parts.outputs.report(metrics, train_iter=learner.train_iter, env_step=self._experience.env_step)
+                self._components.outputs.report(
+                    metrics, train_iter=learner.train_iter, env_step=self._experience.env_step
+                )
 
     def _publish(self) -> None:
         """Have the collector act with what was learned."""
-        state, former = self._learner.acting_state(), self._standing.policy
-        self._standing.policy = PolicyRef(former.epoch, former.version + 1, self._learner.train_iter)
-        self._parts.rollout.policy.load_state(state)
-        self._experience.settle(self._standing.policy)
+        state, former = self._learner.acting_state(), self._status.policy
+        self._status.policy = PolicyRef(former.epoch, former.version + 1, self._learner.train_iter)
+        self._components.rollout.policy.load_state(state)
+        self._experience.settle(self._status.policy)
 
     def _look_around(self) -> None:
-        self._judging.carry_out(self._commander.progressed(self.counters()))
-        if self._watch.stop.ending:
-            end = End("stopped", f"interrupted: {self._watch.stop.reason}")
-            self._judging.carry_out(self._commander.end(end, skip_final_evaluation=True))
+        self._dispatch.carry_out(self._commander.progressed(self.counters()))
+        if self._hooks.stop.ending:
+            end = End("stopped", f"interrupted: {self._hooks.stop.reason}")
+            self._dispatch.carry_out(self._commander.end(end, skip_final_evaluation=True))
         self._report()
 
     def _report(self) -> None:
         """Write what is due in the buffer's log and progress.txt, and show how far the run is."""
-        now_s = self._watch.clock()
+        now_s = self._hooks.clock()
         self._emit_buffer(now_s)
         if self._commander.ending is None:  # the last row waits for the evaluation of the last checkpoint
             counters = self.counters()
             self._write_rows(self._progress.due(counters, self._commander.awaited(counters)))
-        self._clocked.report(self.counters(), now_s)
-        status = self._standing.news(now_s)
+        self._timing.report(self.counters(), now_s)
+        status = self._status.news(now_s)
         if status is not None:
-            self._watch.on_progress(status)
+            self._hooks.on_progress(status)
 
     def _emit_collected(self, report: CollectReport | None) -> None:
         if report is not None:
             self._logbook.emit(report)
 
     def _emit_buffer(self, now_s: float, *, last: bool = False) -> None:
-        newest = self._standing.policy
+        newest = self._status.policy
         for report in self._experience.reports(self.counters(), now_s, newest=newest, last=last):
             self._logbook.emit(report)
 

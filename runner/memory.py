@@ -9,9 +9,9 @@ from remuda.buffer.chunk import ChunkError, read_chunk
 from remuda.buffer.index import Sampled
 from remuda.buffer.ring import ColumnRing
 from remuda.collector.rollout import Collected
-from remuda.coordinator.replay.accounting import ReplayAccounting
 from remuda.learner.loop import Batch, Priorities
 from remuda.runner.payloads import Payloads
+from remuda.training.replay.accounting import ReplayAccounting
 from remuda.wire.messages import ChunkId, ChunkMeta
 
 

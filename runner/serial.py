@@ -14,10 +14,6 @@ from remuda.collector.build import make_rollout
 from remuda.config.dump import write_configs
 from remuda.config.load import Origin
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.commander.evaluation import Judged
-from remuda.coordinator.disk.journal import open_or_begin
-from remuda.coordinator.events import Recovered
-from remuda.coordinator.snapshot import ResumePoint
 from remuda.environments.exits import NoExit
 from remuda.environments.record import record_environment
 from remuda.environments.vectors import Vector, make_vector, single_spaces
@@ -31,14 +27,18 @@ from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import declaration, make_policy
 from remuda.policy.base import Algorithm, Policy
 from remuda.policy.row_plan import row_plan
-from remuda.runner.keeping import catch_up, replay_of
+from remuda.runner.checkpoint_journal import catch_up, replay_of
+from remuda.runner.components import EXPLORATION, Components, RunHooks, StopRequest
 from remuda.runner.loop import SerialLoop
-from remuda.runner.parts import EXPLORATION, Parts, StopRequest, Watch
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.existing_folder import OnExists, prepare
 from remuda.storage.git import record_git
 from remuda.storage.ownership import Ownership
 from remuda.storage.run_folder import RunFolder
+from remuda.training.commander.evaluation import Judged
+from remuda.training.journal import open_or_begin
+from remuda.training.journal_entry import Recovered
+from remuda.training.snapshot import ResumePoint
 from remuda.wire.messages import CheckpointRecord, Counters, ExperimentStatus
 from remuda.worker.affinity import settle_alone
 from remuda.worker.life import bound_threads
@@ -133,11 +133,11 @@ def run(
         rollout = make_rollout(config, built.vector, built.policy, index=0, life=life, clock=clock, timers=timers)
         if continued is not None and EXPLORATION in continued.state.rngs:
             restore_rngs(continued.state, {EXPLORATION: rollout.rng})
-        parts = Parts(
+        components = Components(
             config, folder, logbook, built.algorithm, rollout, built.player, outputs, checkpoints, journal, timers
         )
-        recovered = _recovered(found, continued, parts)
-        return _run_to_the_end(SerialLoop(parts, Watch(stop, on_progress, clock), resumed, recovered), folder)
+        recovered = _recovered(found, continued, components)
+        return _run_to_the_end(SerialLoop(components, RunHooks(stop, on_progress, clock), resumed, recovered), folder)
 
 
 def _build(config: ExperimentConfig, stack: ExitStack) -> _Built:
@@ -164,13 +164,13 @@ def _run_to_the_end(loop: SerialLoop, folder: RunFolder) -> RunResult:
     return RunResult(end.reason, end.explanation, failed, loop.counters(), loop.best, folder.root)
 
 
-def _recovered(found: Recovered | None, continued: _Continued | None, parts: Parts) -> Recovered | None:
+def _recovered(found: Recovered | None, continued: _Continued | None, components: Components) -> Recovered | None:
     """The replay of a resumed run; None where there is none that fits its checkpoint."""
     recovered = None if continued is None else replay_of(found, continued.state.progress)
     if continued is not None and recovered is None:
         text = f"no replay was kept with {continued.record.file}: it starts empty"
-        parts.logbook.say("commander", text, level="warning")
-        parts.journal.clear()
+        components.logbook.say("commander", text, level="warning")
+        components.journal.clear()
     return recovered
 
 

@@ -26,7 +26,7 @@ LAYERS = (
     {"wire", "storage", "config"},
     {"environments"},
     {"policy", "buffer", "logbook", "plotting"},
-    {"worker"},
+    {"worker", "training"},
     {"collector", "evaluator", "learner", "coordinator"},
     {"deploy", "runner"},
     {"client"},

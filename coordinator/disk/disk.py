@@ -17,17 +17,18 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from remuda.coordinator.disk.errands import BusyError, Errands
-from remuda.coordinator.disk.journal import JournalError
 from remuda.coordinator.disk.lane import CONFIRM_S, HerdSay, Journaled, Lane, LaneBroken, Turn
 from remuda.coordinator.disk.log_reader import read_log
 from remuda.coordinator.disk.run_folder import RunEffect
 from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.disk.runs_folder import ListedRun, RunsFolder
 from remuda.coordinator.disk.unrecoverable import unrecoverable_run
-from remuda.coordinator.effects import Abandon, CloseRun, DiskEffect, PrepareRun, ReadLog, Remember, Say
+from remuda.coordinator.effects import Abandon, CloseRun, DiskEffect, PrepareRun, ReadLog, Say
 from remuda.coordinator.events import HeldUp, LogRead, RunBroken, RunPrepared, RunRecovered, RunRefused
 from remuda.coordinator.journaling import prepared_experiment
-from remuda.coordinator.snapshot import FinishedRunSnapshot
+from remuda.training.journal import JournalError
+from remuda.training.journal_entry import Remember
+from remuda.training.snapshot import FinishedRunSnapshot
 from remuda.wire.messages import OVER, Rejected
 
 HELD_UP_S = 2.0

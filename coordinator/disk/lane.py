@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from remuda.coordinator.disk.journal import JournalError
 from remuda.coordinator.disk.run_folder import RunEffect
-from remuda.coordinator.effects import DeleteChunks, Level, Remember, RewindCurves
+from remuda.coordinator.effects import DeleteChunks, Level, RewindCurves
+from remuda.training.journal import JournalError
+from remuda.training.journal_entry import Remember
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
 """Between two attempts at what a disk refuses."""

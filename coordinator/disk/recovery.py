@@ -12,15 +12,15 @@ from msgspec import structs
 
 from remuda.buffer.chunk import ChunkError, parse_name, read_meta
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.commander.evaluation import EvaluationResult
-from remuda.coordinator.commander.reports import evaluation_report
-from remuda.coordinator.events import Recovered
-from remuda.coordinator.replay.ledger import Ledger
-from remuda.coordinator.snapshot import ResumePoint, RunSnapshot
 from remuda.logbook.book import Logbook
 from remuda.policy.policy_file import PolicyFileError, read_ref
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.run_folder import RunFolder
+from remuda.training.commander.evaluation import EvaluationResult
+from remuda.training.commander.reports import evaluation_report
+from remuda.training.journal_entry import Recovered
+from remuda.training.replay.ledger import Ledger
+from remuda.training.snapshot import ResumePoint, RunSnapshot
 from remuda.wire.messages import CheckpointRecord, ChunkMeta, Counters, PolicyRef
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from remuda.buffer.chunk import ChunkError, delete_chunks, sweep_orphans
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.disk.journal import RunJournal
 from remuda.coordinator.effects import (
     CloseRun,
     DeleteChunks,
@@ -18,7 +17,6 @@ from remuda.coordinator.effects import (
     Level,
     RecordCheckpoint,
     RecordReward,
-    Remember,
     RewindCurves,
     Say,
     WriteProgress,
@@ -33,6 +31,8 @@ from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexErro
 from remuda.storage.fence import sweep_claims
 from remuda.storage.ownership import Ownership
 from remuda.storage.run_folder import RunFolder
+from remuda.training.journal import RunJournal
+from remuda.training.journal_entry import Remember
 from remuda.wire.messages import OVER, Counters
 
 RunEffect = (

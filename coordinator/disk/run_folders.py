@@ -17,7 +17,6 @@ from pydantic import ValidationError
 from remuda.buffer.chunk import sweep_orphans
 from remuda.config.dump import write_configs
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.disk.journal import JournalDamagedError, JournalError, RunJournal, open_or_begin
 from remuda.coordinator.disk.recovery import (
     catch_up,
     counters_after,
@@ -31,7 +30,7 @@ from remuda.coordinator.disk.recovery import (
 )
 from remuda.coordinator.disk.run_folder import EVERYTHING, OpenFiles, RunFiles, open_logbook
 from remuda.coordinator.effects import PrepareRun
-from remuda.coordinator.events import PreparedRun, Recovered, RunRefused
+from remuda.coordinator.events import PreparedRun, RunRefused
 from remuda.logbook.book import SERVICES_END_S, Logbook
 from remuda.logbook.row_sinks import settings_of
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
@@ -39,6 +38,8 @@ from remuda.storage.existing_folder import RunFolderError, discard, prepare, sub
 from remuda.storage.git import write_git
 from remuda.storage.ownership import FolderOwnedError, Ownership
 from remuda.storage.run_folder import RunFolder
+from remuda.training.journal import JournalDamagedError, JournalError, RunJournal, open_or_begin
+from remuda.training.journal_entry import Recovered
 from remuda.wire.messages import OVER, Rejected, Submit
 
 LONGEST_REASON = 10_000

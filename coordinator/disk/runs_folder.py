@@ -14,17 +14,17 @@ from pathlib import Path
 
 import msgspec
 
-from remuda.coordinator.disk.journal import JournalDamagedError, JournalError, committing, open_database
 from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.disk.unrecoverable import unrecoverable_run
-from remuda.coordinator.effects import Remember
 from remuda.coordinator.events import TakenUp
 from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.coordinator.journaling import recovered_run
-from remuda.coordinator.snapshot import FinishedRunSnapshot
 from remuda.storage.checkpoint_index import CheckpointIndexError
 from remuda.storage.existing_folder import make_private
 from remuda.storage.ownership import FolderOwnedError, Ownership
+from remuda.training.journal import JournalDamagedError, JournalError, committing, open_database
+from remuda.training.journal_entry import Remember
+from remuda.training.snapshot import FinishedRunSnapshot
 from remuda.wire.messages import OVER
 
 FINISHED_SHOWN = 100

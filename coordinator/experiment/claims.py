@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from remuda.buffer.chunk import chunk_name
 from remuda.config.schema import ExperimentConfig
+from remuda.coordinator.experiment.flow_control import FlowControl
 from remuda.coordinator.leases import LeaseBook
-from remuda.coordinator.replay.accounting import ReplayAccounting
-from remuda.coordinator.replay.flow_control import FlowControl
+from remuda.training.replay.accounting import ReplayAccounting
 from remuda.wire.messages import (
     AnyMessage,
     BatchRequest,

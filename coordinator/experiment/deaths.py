@@ -11,7 +11,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from remuda.coordinator.experiment.failures import FAILURES_IN_A_ROW, Streak
-from remuda.coordinator.snapshot import DeathsSnapshot
+from remuda.training.snapshot import DeathsSnapshot
 from remuda.wire.messages import Role, shortened
 
 GOOD_LEASE_S = 30.0

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from remuda.coordinator.commander.commander import End, longer_s
-from remuda.coordinator.commander.dispatch import EvaluationDispatch
 from remuda.coordinator.effects import Happened, Say, Step
+from remuda.coordinator.experiment.dispatch import EvaluationDispatch
 from remuda.coordinator.experiment.workers import ExperimentWorkers
 from remuda.coordinator.leases import LeaseBook
 from remuda.coordinator.scheduler import ROLES
-from remuda.coordinator.snapshot import Stage
+from remuda.training.commander.commander import End, longer_s
+from remuda.training.snapshot import Stage
 from remuda.wire.messages import Counters
 
 LONGEST_S: dict[Stage, float] = {"draining": 60.0, "settling": 600.0, "releasing": 60.0}

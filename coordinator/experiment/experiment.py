@@ -13,9 +13,6 @@ from typing import Concatenate, ParamSpec
 from msgspec.structs import replace
 
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.commander.commander import Commander, End
-from remuda.coordinator.commander.dispatch import EvaluationDispatch
-from remuda.coordinator.commander.progress_rows import ProgressRows
 from remuda.coordinator.effects import (
     Broken,
     CloseRun,
@@ -30,20 +27,23 @@ from remuda.coordinator.effects import (
 from remuda.coordinator.experiment.claims import Claims, Speaker
 from remuda.coordinator.experiment.deaths import Deaths
 from remuda.coordinator.experiment.demand import WorkerDemand
+from remuda.coordinator.experiment.dispatch import EvaluationDispatch
 from remuda.coordinator.experiment.ending import ExperimentShutdown
 from remuda.coordinator.experiment.failures import Failures
+from remuda.coordinator.experiment.flow_control import FlowControl
 from remuda.coordinator.experiment.identity import Identity
 from remuda.coordinator.experiment.messages import MessageHandlers
 from remuda.coordinator.experiment.status import LiveStatus
-from remuda.coordinator.experiment.vitals import COORDINATOR, Vitals
 from remuda.coordinator.experiment.workers import ExperimentWorkers
 from remuda.coordinator.leases import LeaseBook
-from remuda.coordinator.replay.accounting import ReplayAccounting
-from remuda.coordinator.replay.flow_control import FlowControl
 from remuda.coordinator.scheduler import Demand, Holding
-from remuda.coordinator.snapshot import Changes, ExperimentSnapshot, LeaseHolder, NewEpisodes, ResumePoint, Rows
 from remuda.logbook.pages import results_of
 from remuda.logbook.run_events import EventReport
+from remuda.training.commander.commander import Commander, End
+from remuda.training.commander.progress_rows import ProgressRows
+from remuda.training.replay.accounting import ReplayAccounting
+from remuda.training.snapshot import Changes, ExperimentSnapshot, LeaseHolder, NewEpisodes, ResumePoint, Rows
+from remuda.training.vitals import COORDINATOR, Vitals
 from remuda.wire.messages import (
     AnyMessage,
     BatchRequest,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from remuda.coordinator.changed_rows import ChangedRows
-from remuda.coordinator.snapshot import FailuresSnapshot, RestSnapshot, Rows
+from remuda.training.changed_rows import ChangedRows
+from remuda.training.snapshot import FailuresSnapshot, RestSnapshot, Rows
 
 FAILURES_IN_A_ROW = 5
 """Failures, whoever's, without any chunk counted or update done in between, after which an experiment is given up."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from remuda.coordinator.effects import Answer, Say, Step
 from remuda.coordinator.experiment.identity import Identity
-from remuda.coordinator.snapshot import FinishedRunSnapshot
+from remuda.training.snapshot import FinishedRunSnapshot
 from remuda.wire.messages import AnyMessage, ChunkAccepted, ChunkReady, ExperimentState, ExperimentStatus, WorkerFailed
 
 

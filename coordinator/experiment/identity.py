@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from remuda.coordinator.snapshot import IdentitySnapshot
+from remuda.training.snapshot import IdentitySnapshot
 
 
 @dataclass(frozen=True)

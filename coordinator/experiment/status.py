@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from remuda.coordinator.commander.commander import Commander, End
+from remuda.coordinator.experiment.flow_control import FlowControl
 from remuda.coordinator.experiment.identity import Identity
-from remuda.coordinator.replay.accounting import ReplayAccounting
-from remuda.coordinator.replay.flow_control import FlowControl
+from remuda.training.commander.commander import Commander, End
+from remuda.training.replay.accounting import ReplayAccounting
 from remuda.wire.messages import OVER, Counters, ExperimentState, ExperimentStatus
 
 NATURAL_ENDS = ("stop_value", "max_env_steps", "max_train_iters", "max_wall_s")

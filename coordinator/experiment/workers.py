@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from remuda.coordinator.commander.dispatch import EvaluationDispatch
 from remuda.coordinator.effects import Happened, Level, Release, RewindCurves, Say, Step, Tell
+from remuda.coordinator.experiment.dispatch import EvaluationDispatch
+from remuda.coordinator.experiment.flow_control import FlowControl
 from remuda.coordinator.experiment.identity import Identity
 from remuda.coordinator.leases import Lease, LeaseBook
-from remuda.coordinator.replay.accounting import ReplayAccounting
-from remuda.coordinator.replay.flow_control import FlowControl
-from remuda.coordinator.snapshot import LeaseHolder
 from remuda.logbook.series import EventKind
+from remuda.training.replay.accounting import ReplayAccounting
+from remuda.training.snapshot import LeaseHolder
 from remuda.wire.messages import Assign, Counters, Drain, IndexedChunk, Role, StopTraining, shortened
 
 LOST = "the steps that it had taken and not announced are lost, at most two chunks: how many is not known"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remuda.coordinator.snapshot import LeaseHolder
+from remuda.training.snapshot import LeaseHolder
 from remuda.wire.messages import Role
 
 

@@ -10,8 +10,8 @@ import msgspec
 from remuda.coordinator import effects as fx
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.finished import FinishedRun
-from remuda.coordinator.snapshot import ExperimentSnapshot
 from remuda.tests.coordinator.simulation import CollectorWork, World
+from remuda.training.snapshot import ExperimentSnapshot
 from remuda.wire.messages import OVER, ExperimentState, IndexedChunk, PolicyRef
 
 ORDER: dict[str, int] = {"queued": 0, "starting": 1, "running": 2, "stopping": 3, **dict.fromkeys(OVER, 4)}

@@ -23,15 +23,22 @@ from remuda.buffer.index import Prioritized
 from remuda.buffer.ring import ColumnRing
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator import effects as fx
-from remuda.coordinator.commander.evaluation import EvaluationResult
-from remuda.coordinator.commander.reports import evaluation_report
 from remuda.coordinator.disk.outbox import Outbox
-from remuda.coordinator.events import Event, LogRead, PreparedRun, Received, Recovered, RunPrepared, TakenUp, Tick
+from remuda.coordinator.events import Event, LogRead, PreparedRun, Received, RunPrepared, TakenUp, Tick
 from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.coordinator.journaling import prepared_experiment, recovered_run
 from remuda.coordinator.registry import Limits
 from remuda.coordinator.service import LEASES_PER_START
-from remuda.coordinator.snapshot import (
+from remuda.coordinator.state import Coordinator
+from remuda.learner.loop import Priorities
+from remuda.learner.prefetch import Prefetch
+from remuda.logbook.episode_reports import EvaluationReport
+from remuda.logbook.progress import ProgressRow
+from remuda.policy.row_plan import row_plan
+from remuda.training.commander.evaluation import EvaluationResult
+from remuda.training.commander.reports import evaluation_report
+from remuda.training.journal_entry import Recovered, Remember
+from remuda.training.snapshot import (
     AccountSnapshot,
     Changes,
     CountedSnapshot,
@@ -43,12 +50,6 @@ from remuda.coordinator.snapshot import (
     Rows,
     RunSnapshot,
 )
-from remuda.coordinator.state import Coordinator
-from remuda.learner.loop import Priorities
-from remuda.learner.prefetch import Prefetch
-from remuda.logbook.episode_reports import EvaluationReport
-from remuda.logbook.progress import ProgressRow
-from remuda.policy.row_plan import row_plan
 from remuda.wire.channel import Channel
 from remuda.wire.codec import check
 from remuda.wire.envelope import Envelope
@@ -421,7 +422,7 @@ class Journaled:
     episodes: dict[int, bytes] = field(default_factory=dict[int, bytes])
     priorities: Prioritized | None = None
 
-    def write(self, remember: fx.Remember) -> None:
+    def write(self, remember: Remember) -> None:
         self.snapshot = msgspec.msgpack.encode(remember.snapshot)
         self._write_rows(remember.changes)
         self.chunks |= {chunk.first_row: msgspec.msgpack.encode(chunk) for chunk in remember.added}
@@ -468,7 +469,7 @@ class LaneTurn:
     """One run's part of a turn, until its disk takes it."""
 
     number: int
-    remember: fx.Remember | None = None
+    remember: Remember | None = None
     effects: list[fx.Effect] = field(default_factory=list[fx.Effect])
     accepted: list[ChunkId] = field(default_factory=list[ChunkId])
     """Chunks that count once the journal has the turn."""
@@ -647,7 +648,7 @@ class World:
                         sends.append(effect)
                 case fx.Exit() | fx.Say(experiment=None):
                     self.apply([effect])
-                case fx.PrepareRun() | fx.ReadLog() | fx.Remember():
+                case fx.PrepareRun() | fx.ReadLog() | Remember():
                     raise AssertionError("handled before")
                 case _:
                     assert effect.experiment is not None
@@ -680,7 +681,7 @@ class World:
                     self.apply([effect])
                 self._outbox.journaled(experiment, turn.number)
 
-    def keep(self, remember: fx.Remember) -> None:
+    def keep(self, remember: Remember) -> None:
         """Into the run's journal."""
         self.journal.setdefault(remember.experiment, Journaled()).write(remember)
 
@@ -831,7 +832,7 @@ class World:
                 case fx.Send():
                     check(effect.envelope)
                     self._fly("down", effect.peer, effect.envelope)
-                case fx.PrepareRun() | fx.ReadLog() | fx.Remember():
+                case fx.PrepareRun() | fx.ReadLog() | Remember():
                     raise AssertionError("handled before")
                 case fx.Exit():
                     self.exited = True

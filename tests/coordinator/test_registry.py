@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.coordinator.registry import Limits, Registry, Worker
-from remuda.coordinator.snapshot import LeaseHolder
+from remuda.training.snapshot import LeaseHolder
 from remuda.wire.messages import PROTOCOL_VERSION, Beat, Phase, Register
 
 UUID = "00000000-0000-4000-8000-000000000001"

@@ -11,10 +11,8 @@ from remuda.tests.test_house import ROOT, imported, relative, tree
 
 COORDINATOR = ROOT / "coordinator"
 ORDER = (
-    {"snapshot"},
-    {"changed_rows", "effects", "reachable", "registry", "scheduler", "turn_watch"},
+    {"effects", "reachable", "registry", "scheduler", "turn_watch"},
     {"connections", "leases"},
-    {"commander", "replay"},
     {"experiment"},
     {"events"},
     {"journaling"},
@@ -68,14 +66,11 @@ def test_imports_between_rooms_point_down() -> None:
     ("source", "target", "may"),
     [
         ("state", "experiment", True),
-        ("experiment", "commander", True),
-        ("experiment", "replay", True),
-        ("commander", "replay", False),
-        ("replay", "commander", False),
-        ("replay", "experiment", False),
+        ("experiment", "leases", True),
+        ("leases", "experiment", False),
         ("experiment", "disk", False),
         ("disk", "experiment", True),
-        ("snapshot", "effects", False),
+        ("effects", "journaling", False),
         ("effects", "unheard_of", False),
     ],
 )

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from remuda.coordinator.experiment.flow_control import RequestQueue
 from remuda.coordinator.leases import LeaseBook
-from remuda.coordinator.replay.flow_control import RATE_WINDOW_S, Rate, RequestQueue
 from remuda.tests.coordinator.holders import holder
+from remuda.training.rate import RATE_WINDOW_S, Rate
 from remuda.wire.messages import BatchRequest
 
 # --- leases ---

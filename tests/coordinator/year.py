@@ -17,19 +17,19 @@ from statistics import median
 from uuid import UUID
 
 from remuda.buffer.chunk import chunk_name
-from remuda.coordinator import effects as fx
-from remuda.coordinator.disk.journal import RunJournal
 from remuda.coordinator.disk.runs_folder import RunsFolder
-from remuda.coordinator.events import Recovered, TakenUp
+from remuda.coordinator.events import TakenUp
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.coordinator.journaling import recovered_run
 from remuda.coordinator.registry import Limits
-from remuda.coordinator.snapshot import LeaseHolder
 from remuda.tests.coordinator.configs import short_config
 from remuda.tests.coordinator.simulation import STEP_S, Journaled, World
 from remuda.tests.coordinator.sizes import size_of
 from remuda.tests.coordinator.work import operations
+from remuda.training.journal import RunJournal
+from remuda.training.journal_entry import Recovered, Remember
+from remuda.training.snapshot import LeaseHolder
 from remuda.wire.channel import Channel
 from remuda.wire.messages import AnyMessage, Role, Submit
 
@@ -63,7 +63,7 @@ class JournalFile(Journaled):
         self.path = path
         self._open: RunJournal | None = None
 
-    def write(self, remember: fx.Remember) -> None:
+    def write(self, remember: Remember) -> None:
         self._opened().write(remember)
 
     def recovered(self) -> Recovered:
@@ -178,7 +178,7 @@ class Year(World):
         in_hand = [recovered_run(self.files[run.experiment].recovered(), self.now_s) for run in self.list.in_hand()]
         return [*self.list.past(), *in_hand]
 
-    def keep(self, remember: fx.Remember) -> None:
+    def keep(self, remember: Remember) -> None:
         """As a run's lane does: into its journal, then into the list."""
         if remember.experiment not in self.files:
             path = self.folder / f"{remember.experiment}.sqlite"

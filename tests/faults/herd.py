@@ -18,13 +18,13 @@ from msgspec.structs import replace
 from remuda.buffer.chunk import read_meta
 from remuda.client.client import Client
 from remuda.config.load import load_config
-from remuda.coordinator.disk.journal import RunJournal
-from remuda.coordinator.snapshot import LedgerSnapshot, RunSnapshot
 from remuda.tests.faults.network import Between
 from remuda.tests.parallel.command import REMUDA
 from remuda.tests.parallel.reading import Joined, index, joined, texts
 from remuda.tests.parallel.user_folder import UserFolder
 from remuda.tests.patience import HANG_S, until
+from remuda.training.journal import RunJournal
+from remuda.training.snapshot import LedgerSnapshot, RunSnapshot
 from remuda.wire import connection_file
 from remuda.wire.conversation import UnreachableError
 from remuda.wire.messages import OVER, ExperimentStatus, IndexedChunk, Role, Status, WorkerStatus

@@ -13,8 +13,6 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.buffer.chunk import read_meta
-from remuda.coordinator.disk.journal import RunJournal
-from remuda.coordinator.effects import Remember
 from remuda.tests.buffer.chunks import meta_of
 from remuda.tests.faults.conftest import Herds
 from remuda.tests.faults.herd import Herd, Journal, assert_exact, commander, kill
@@ -22,6 +20,8 @@ from remuda.tests.faults.sizes import within
 from remuda.tests.faults.test_processes import ENDLESS, IN_WORK
 from remuda.tests.parallel.user_folder import CONFIG, UserFolder
 from remuda.tests.patience import until
+from remuda.training.journal import RunJournal
+from remuda.training.journal_entry import Remember
 from remuda.wire.messages import IndexedChunk
 
 pytestmark = pytest.mark.processes

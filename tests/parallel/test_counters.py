@@ -8,12 +8,12 @@ import pytest
 
 from remuda.buffer.chunk import parse_name, read_meta
 from remuda.config.load import load_config
-from remuda.coordinator.replay.accounting import replay_limiter
 from remuda.policy.policy_file import read_ref
 from remuda.policy.row_plan import row_plan
 from remuda.tests.logbook.event_reader import curves
 from remuda.tests.parallel.conftest import Finished
 from remuda.tests.parallel.reading import index, key_values, pids, policy_file, progress, texts
+from remuda.training.replay.accounting import replay_limiter
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("a finished parallel run")]
 

@@ -12,11 +12,11 @@ import pytest
 from remuda.buffer.ring import ColumnRing
 from remuda.collector.rollout import Collected
 from remuda.config.schema import BufferConfig, CollectorConfig, EnvConfig, ExperimentConfig, LearnerConfig
-from remuda.coordinator.replay.accounting import ReplayAccounting
 from remuda.learner.loop import Priorities
-from remuda.runner.keeping import SERIAL_WORKER
+from remuda.runner.checkpoint_journal import SERIAL_WORKER
 from remuda.runner.memory import ChunkRefusedError, Memory
 from remuda.runner.payloads import Payloads
+from remuda.training.replay.accounting import ReplayAccounting
 from remuda.wire.messages import IndexedChunk, PolicyRef
 
 NONE = Priorities(np.empty(0, np.int64), np.empty(0, np.float32))

@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 import torch
 
-from remuda.coordinator.disk import journal
-from remuda.coordinator.disk.journal import JournalError, RunJournal
 from remuda.environments.seeding import generator
 from remuda.learner import checkpoint
 from remuda.learner.checkpoint import CheckpointError, load
@@ -27,6 +25,8 @@ from remuda.storage.run_folder import RunFolder
 from remuda.tests.logbook.event_reader import curves
 from remuda.tests.runner.runs import Flag, forget_steps, run_tiny, steps_really_taken, tiny_config
 from remuda.tests.runner.test_run_folder import rows
+from remuda.training import journal
+from remuda.training.journal import JournalError, RunJournal
 
 
 def interrupted(user: Path, root: Path) -> RunResult:

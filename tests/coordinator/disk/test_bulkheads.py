@@ -7,9 +7,9 @@ import pytest
 from remuda.coordinator.effects import Abandon
 from remuda.coordinator.events import HeldUp, RunBroken, ShutdownRequested, Tick
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.coordinator.replay.accounting import ReplayAccounting
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import World
+from remuda.training.replay.accounting import ReplayAccounting
 from remuda.wire.messages import Done, StopExperiment
 
 

@@ -14,15 +14,16 @@ from remuda.coordinator.disk.disk import HELD_UP_S, PATIENCE_S, SLOW_S, Disk, Fo
 from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.disk.runs_folder import RunsFolder
 from remuda.coordinator.disk.waker import Waker
-from remuda.coordinator.effects import Abandon, Asked, PrepareRun, Remember, Say
+from remuda.coordinator.effects import Abandon, Asked, PrepareRun, Say
 from remuda.coordinator.events import HeldUp, RunBroken, RunPrepared, RunRefused
 from remuda.coordinator.experiment.finished import FinishedRun
-from remuda.coordinator.snapshot import FORMAT, LeaseHolder, RunSnapshot
 from remuda.logbook.lines import TextLog
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.coordinator.disk.test_lane import Clock
 from remuda.tests.patience import HANG_S, until
 from remuda.tests.worker.leases import EXPERIMENT, small_config
+from remuda.training.journal_entry import Remember
+from remuda.training.snapshot import FORMAT, LeaseHolder, RunSnapshot
 from remuda.wire.messages import Submit
 from remuda.worker import descriptors
 

@@ -13,17 +13,14 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.coordinator.disk import runs_folder
-from remuda.coordinator.disk.journal import JournalDamagedError, RunJournal
 from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.disk.runs_folder import RunsFolder
-from remuda.coordinator.effects import Asked, CloseRun, Emit, PrepareRun, Remember
+from remuda.coordinator.effects import Asked, CloseRun, Emit, PrepareRun
 from remuda.coordinator.events import PreparedRun, TakenUp
-from remuda.coordinator.events import Recovered as BareRun
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.coordinator.experiment.identity import Identity
 from remuda.coordinator.journaling import recovered_run
-from remuda.coordinator.snapshot import FORMAT, Changes, LeaseHolder, LeaseSnapshot, ResultSnapshot, Rows, RunSnapshot
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.training_reports import BufferSampleReport
 from remuda.storage.checkpoint_index import CheckpointIndex
@@ -34,6 +31,10 @@ from remuda.tests.buffer.chunks import WORKER
 from remuda.tests.coordinator.disk.writing import carry_out, journal
 from remuda.tests.logbook.event_reader import curves
 from remuda.tests.worker.leases import small_config
+from remuda.training.journal import JournalDamagedError, RunJournal
+from remuda.training.journal_entry import Recovered as BareRun
+from remuda.training.journal_entry import Remember
+from remuda.training.snapshot import FORMAT, Changes, LeaseHolder, LeaseSnapshot, ResultSnapshot, Rows, RunSnapshot
 from remuda.wire.messages import OVER, CheckpointRecord, ExperimentState, Submit
 
 FIRST, SECOND, OTHER = (f"eeeeeeee-0000-4000-8000-00000000000{number}" for number in (1, 2, 3))

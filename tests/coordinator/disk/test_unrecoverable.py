@@ -8,7 +8,6 @@ from uuid import UUID
 
 import pytest
 
-from remuda.coordinator.disk.journal import JournalDamagedError
 from remuda.coordinator.disk.unrecoverable import unrecoverable_run
 from remuda.coordinator.service import LEASES_PER_START
 from remuda.coordinator.state import Coordinator
@@ -16,6 +15,7 @@ from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import CollectorWork, World
+from remuda.training.journal import JournalDamagedError
 from remuda.wire.messages import (
     CheckpointRecord,
     ChunkAccepted,

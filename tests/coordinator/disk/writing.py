@@ -5,7 +5,7 @@ from __future__ import annotations
 from remuda.coordinator.disk.disk import RunWriter
 from remuda.coordinator.disk.run_folder import RunEffect
 from remuda.coordinator.disk.run_folders import RunFolders
-from remuda.coordinator.effects import Remember
+from remuda.training.journal_entry import Remember
 
 
 def carry_out(folders: RunFolders, effect: RunEffect) -> None:

@@ -14,8 +14,8 @@ from remuda.buffer.chunk import chunk_name
 from remuda.coordinator import effects as fx
 from remuda.coordinator.events import Received
 from remuda.coordinator.experiment.claims import NOBODY, Speaker, speaker_at
+from remuda.coordinator.experiment.credit import ANNOUNCED_AHEAD
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.coordinator.replay.credit import ANNOUNCED_AHEAD
 from remuda.tests.coordinator.configs import config, short_config
 from remuda.tests.coordinator.simulation import Worker, World
 from remuda.wire.channel import Channel

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.coordinator.experiment.failures import FAILURES_IN_A_ROW, LEAST_S, LONGEST_REST_S, Failures
-from remuda.coordinator.snapshot import FailuresSnapshot
+from remuda.training.snapshot import FailuresSnapshot
 
 A, B = "a", "b"
 

@@ -8,11 +8,11 @@ import pytest
 from msgspec import structs
 
 from remuda.config.schema import EnvConfig, EvaluatorConfig, ExperimentConfig, LogConfig, StopConfig
-from remuda.coordinator.commander.commander import Commander, End, Save, StartEvaluation
-from remuda.coordinator.commander.evaluation import EvaluationResult
-from remuda.coordinator.commander.progress_rows import ProgressRows
-from remuda.coordinator.replay.accounting import ReplayAccounting
-from remuda.coordinator.snapshot import ResumePoint
+from remuda.training.commander.commander import Commander, End, Save, StartEvaluation
+from remuda.training.commander.evaluation import EvaluationResult
+from remuda.training.commander.progress_rows import ProgressRows
+from remuda.training.replay.accounting import ReplayAccounting
+from remuda.training.snapshot import ResumePoint
 from remuda.wire.messages import CheckpointRecord, ChunkId, ChunkMeta, Counters, PolicyRef
 
 BEST = CheckpointRecord(100, 1_000, 5.0, 80.0, "iteration_100.pth.tar", "0" * 64, "now")

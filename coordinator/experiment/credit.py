@@ -1,0 +1,188 @@
+"""How far each collector may go ahead of what the coordinator has counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+
+from remuda.training.changed_rows import ChangedRows
+from remuda.training.replay.accounting import CHUNKS_AHEAD
+from remuda.training.snapshot import AccountSnapshot, Rows
+
+ANNOUNCED_AHEAD = 64
+"""Chunks that a collector may have announced beyond its grants before it is not believed any more. One that keeps to
+its credit is at most one ahead; the rest forgives chunks of an odd size."""
+GRANTS_PER_TURN = 1_000
+"""Chunks handed out at once. When the learner of a large run becomes ready all its collectors wait, and the messages to
+ten thousand of them would take a tenth of a second: the rest follows with the next message or tick."""
+SPARE_TURNS = 64
+"""Turns that are out of date and kept all the same, besides one for each collector."""
+
+
+@dataclass
+class _Account:
+    granted: int = 0
+    """Environment steps it may take under its lease, in all."""
+    arrived: int = 0
+    """Environment steps of it that were counted under its lease."""
+    granted_as: int = 0
+    """Which grant of all was its last."""
+    closed: bool = False
+    """The lease is over: nothing more is granted, and what was may still come."""
+
+    @property
+    def outstanding(self) -> int:
+        return self.granted - self.arrived if self.granted > self.arrived and not self.closed else 0
+
+    @property
+    def turn(self) -> tuple[int, int]:
+        """Who has least in the works goes first, then whose last grant is longest ago: work is shared evenly."""
+        return self.outstanding, self.granted_as
+
+
+_Turn = tuple[int, int, int]
+"""That of a lease, and the lease: the smallest goes first."""
+
+
+class CreditBook:
+    """Grants environment steps to collectors within an allowance. Grants never shrink, so a lost or repeated message
+    that carries one does no harm.
+
+    Called for every chunk, so what it costs must not grow with the number of collectors: the sum is kept, and so is who
+    may be given more.
+    """
+
+    def __init__(self, chunk_env_steps: int) -> None:
+        self._chunk = chunk_env_steps
+        self._accounts: dict[int, _Account] = {}
+        self._wanting: set[int] = set()
+        """Leases that have less in the works than they may have."""
+        self._turns: list[_Turn] = []
+        """A heap with the turn of each of them, and turns that are out of date."""
+        self._outstanding = 0
+        self._grants = 0
+        self._changed = ChangedRows[int]()
+
+    def open(self, lease: int) -> None:
+        """A collector has become ready under this lease."""
+        if lease not in self._accounts:
+            account = self._accounts[lease] = _Account()
+            self._changed.put.add(lease)
+            self._want(lease, account)
+
+    def close(self, lease: int) -> None:
+        """The lease is over; what it had outstanding is free for others. What still comes under it stays bounded by
+        what it was granted."""
+        account = self._accounts.get(lease)
+        if account is not None and not account.closed:
+            self._outstanding -= account.outstanding
+            account.closed = True
+            self._wanting.discard(lease)
+            self._changed.put.add(lease)
+
+    def forget(self, lease: int) -> None:
+        """Nothing more comes under this lease."""
+        self.close(lease)
+        if self._accounts.pop(lease, None) is not None:
+            self._changed.drop(lease)
+
+    def arrived(self, lease: int, env_steps: int) -> None:
+        """A chunk of this lease was counted."""
+        account = self._accounts.get(lease)
+        if account is not None:
+            self._change(lease, account, granted=account.granted, arrived=account.arrived + env_steps)
+
+    def granted(self, lease: int) -> int:
+        """Environment steps the lease may take in all; 0 for one that is closed."""
+        account = self._accounts.get(lease)
+        return 0 if account is None or account.closed else account.granted
+
+    def is_beyond(self, lease: int, env_steps: int) -> bool:
+        """Whether so many more steps are far more than this lease could have taken."""
+        account = self._accounts.get(lease)
+        return account is not None and account.arrived + env_steps > account.granted + ANNOUNCED_AHEAD * self._chunk
+
+    @property
+    def outstanding(self) -> int:
+        """Environment steps granted and not yet counted, over all collectors."""
+        return self._outstanding
+
+    def extend(self, allowance: int) -> list[int]:
+        """Hand out chunks while `allowance` environment steps exceed what is outstanding; those with least go first.
+
+        Returns the leases whose grant grew. May exceed the allowance by less than one chunk, so that a small one never
+        brings everything to a halt. Hands out no more than GRANTS_PER_TURN: to be called again soon.
+        """
+        grown: set[int] = set()
+        free = allowance - self._outstanding
+        for _ in range(GRANTS_PER_TURN):
+            lease = self._next() if free > 0 else None
+            if lease is None:
+                break
+            account = self._accounts[lease]
+            self._grants += 1
+            account.granted_as = self._grants
+            granted = max(account.granted, account.arrived) + self._chunk
+            self._change(lease, account, granted=granted, arrived=account.arrived)
+            free -= self._chunk
+            grown.add(lease)
+        return sorted(grown)
+
+    # --- over a restart ---
+
+    def rows(self) -> tuple[AccountSnapshot, ...]:
+        """All rows."""
+        return tuple(self._row(lease) for lease in self._accounts)
+
+    def changes(self) -> Rows[AccountSnapshot]:
+        """Rows that have changed since the last call."""
+        return self._changed.take(self._row)
+
+    def restore(self, rows: Sequence[AccountSnapshot]) -> None:
+        """Go on from there; for a book that is empty."""
+        for known in rows:
+            self.open(known.lease)
+            self._change(known.lease, self._accounts[known.lease], granted=known.granted, arrived=known.arrived)
+            if known.closed:
+                self.close(known.lease)
+        self._changed = ChangedRows[int]()
+
+    def _row(self, lease: int) -> AccountSnapshot:
+        account = self._accounts[lease]
+        return AccountSnapshot(lease, account.granted, account.arrived, account.closed)
+
+    # --- inside ---
+
+    def _next(self) -> int | None:
+        """Whose turn it is, if anybody wants more."""
+        turns, wanting = self._turns, self._wanting
+        while wanting:
+            outstanding, granted_as, lease = turns[0]
+            account = self._accounts.get(lease)
+            if account is not None and lease in wanting and account.turn == (outstanding, granted_as):
+                return lease
+            heappop(turns)
+        return None
+
+    def _want(self, lease: int, account: _Account) -> None:
+        """It may have more, and its turn is a new one."""
+        self._wanting.add(lease)
+        if len(self._turns) > SPARE_TURNS + 2 * len(self._wanting):
+            self._turns = [(*self._accounts[each].turn, each) for each in self._wanting]
+            heapify(self._turns)
+        else:
+            heappush(self._turns, (*account.turn, lease))
+
+    def _change(self, lease: int, account: _Account, *, granted: int, arrived: int) -> None:
+        before = account.outstanding
+        self._changed.put.add(lease)
+        account.granted, account.arrived = granted, arrived
+        if account.closed:
+            return
+        outstanding = account.outstanding
+        self._outstanding += outstanding - before
+        if outstanding > (CHUNKS_AHEAD - 1) * self._chunk:
+            self._wanting.discard(lease)
+        elif lease not in self._wanting or outstanding != before:
+            self._want(lease, account)

@@ -1,0 +1,199 @@
+"""Carries out the commander's decisions in parallel mode: messages to workers, and what comes back of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from remuda.coordinator.effects import Emit, Happened, RecordCheckpoint, RecordReward, Say, Step, Tell
+from remuda.coordinator.leases import Lease, LeaseBook
+from remuda.training.commander.commander import Commander, Decision, End, JudgeByTraining, Save, StartEvaluation
+from remuda.training.commander.evaluation import Evaluation, Share
+from remuda.training.commander.progress_rows import ProgressRows
+from remuda.training.commander.reports import (
+    evaluation_report,
+    evaluator_report,
+    training_verdict_line,
+    verdict_line,
+)
+from remuda.training.snapshot import DispatchSnapshot
+from remuda.wire.messages import (
+    CheckpointReason,
+    CheckpointRecord,
+    CheckpointSaved,
+    Counters,
+    Evaluate,
+    EvaluationDone,
+    SaveCheckpoint,
+)
+
+
+class EvaluationDispatch:
+    """Asks the learner to save and the evaluators to play, and takes in what comes of it.
+
+    The decision to end is not carried out here: it is in `commander.ending`, for the experiment to act upon.
+    """
+
+    def __init__(
+        self, experiment: str, run_dir: str, commander: Commander, leases: LeaseBook, progress: ProgressRows
+    ) -> None:
+        self._experiment = experiment
+        self._run_dir = run_dir
+        self._leases = leases
+        self._progress = progress
+        self.commander = commander
+        self._evaluation: Evaluation | None = None
+        self._evaluations = 0
+        self._saves = 0
+
+    def carry_out(self, decisions: Sequence[Decision], counters: Counters, now_s: float) -> list[Step]:
+        """Turn decisions into messages. End is left to the experiment."""
+        steps: list[Step] = []
+        for decision in decisions:
+            match decision:
+                case Save():
+                    steps += self._ask_to_save(decision, counters)
+                case StartEvaluation():
+                    self._evaluations += 1
+                    episodes = self.commander.config.evaluator.episodes
+                    self._evaluation = Evaluation(self._evaluations, decision.record, episodes, now_s)
+                    steps += self.deal()
+                case JudgeByTraining():
+                    steps += self._judge_by_training(decision.record, counters, now_s)
+                case End():
+                    pass
+        return steps
+
+    def saved(self, message: CheckpointSaved, counters: Counters, now_s: float) -> list[Step]:
+        """The learner has saved what it was asked to save. It may say so twice, over a restart."""
+        if not self._is_news(message):
+            return []
+        decisions = self.commander.saved(message.reason, message.record)
+        end = self.commander.ending
+        record = RecordCheckpoint(
+            self._experiment,
+            message.record,
+            keep=self.commander.config.checkpoint.keep,
+            interrupted=message.reason == "final" and end is not None and end.reason == "stopped",
+            in_use=self.commander.in_use,
+        )
+        return [record, *self.carry_out(decisions, counters, now_s)]
+
+    def _is_news(self, message: CheckpointSaved) -> bool:
+        """Of the newest request, or of one before that: the last save is asked for while another may be under way."""
+        if message.request == self._saves:
+            return self.commander.saving is not None
+        last = self.commander.last_record
+        return last is None or message.record.train_iter > last.train_iter
+
+    def played(self, message: EvaluationDone, worker: str, counters: Counters, now_s: float) -> list[Step]:
+        """An evaluator has played its share; with the last share the evaluation is complete."""
+        evaluation = self._evaluation
+        if evaluation is None or evaluation.number != message.evaluation:
+            return []
+        share = message.first_episode, message.returns, message.lengths
+        if not evaluation.finished(message.lease, *share, info=message.info):
+            return []
+        steps: list[Step] = [Emit(self._experiment, evaluator_report(message, worker, evaluation.record))]
+        if not evaluation.complete:
+            return steps + self.deal()
+        self._evaluation = None
+        result = evaluation.result(now_s)
+        verdict = self.commander.evaluated(result)
+        cut = result.cut(self.commander.config.evaluator.max_episode_steps)
+        steps.append(Emit(self._experiment, evaluation_report(result, best=verdict.best, cut=cut)))
+        steps.append(RecordReward(self._experiment, result.record.train_iter, result.reward_mean, verdict.best))
+        line = verdict_line(result, is_best=verdict.best, best=self.commander.best, cut=cut)
+        steps.append(Say(self._experiment, line, "warning" if cut else "info"))
+        self._progress.evaluated(result)
+        return steps + self.carry_out(verdict.decisions, counters, now_s)
+
+    def _judge_by_training(self, record: CheckpointRecord, counters: Counters, now_s: float) -> list[Step]:
+        result = self._progress.judged_by_training(record)
+        if result is None:
+            self.commander.not_judged()
+            return []
+        verdict = self.commander.evaluated(result)
+        line = training_verdict_line(result, is_best=verdict.best, best=self.commander.best)
+        return [
+            RecordReward(self._experiment, record.train_iter, result.reward_mean, verdict.best),
+            Say(self._experiment, line),
+            Happened(self._experiment, "judged", line),
+            *self.carry_out(verdict.decisions, counters, now_s),
+        ]
+
+    def deal(self) -> list[Step]:
+        """Give idle evaluators their share of the evaluation under way."""
+        evaluation = self._evaluation
+        if evaluation is None:
+            return []
+        idle = [lease.number for lease in self._leases.ready("evaluator")]
+        return [self._tell_to_play(evaluation, lease, share) for lease, share in evaluation.deal(idle)]
+
+    def evaluator_gone(self, lease: int) -> list[Step]:
+        """Its share is dealt again."""
+        if self._evaluation is not None:
+            self._evaluation.lost(lease)
+        return self.deal()
+
+    def make_do(self, counters: Counters, now_s: float) -> list[Step]:
+        """The learner is gone before it has saved the last checkpoint: the newest one that there is is the last."""
+        record = self.commander.last_record
+        kept = "there is no checkpoint" if record is None else f"the last checkpoint is {record.file}"
+        said = Say(self._experiment, f"the learner is gone before it could save once more: {kept}", "warning")
+        return [said, *self.carry_out(self.commander.make_do(), counters, now_s)]
+
+    @property
+    def lacks_evaluator(self) -> bool:
+        """A checkpoint is to be played, and nobody is there to play it."""
+        return self.commander.evaluating is not None and not self._leases.count("evaluator")
+
+    def repeat(self, lease: Lease, counters: Counters) -> list[Step]:
+        """Say again what this worker was asked to do and has not done: the word may have been lost with a coordinator.
+
+        Whoever hears it twice does it once."""
+        if lease.role == "learner":
+            saving = self.commander.saving
+            return [] if saving is None else [self._tell_to_save(saving, counters)]
+        share = None if self._evaluation is None else self._evaluation.share_of(lease.number)
+        if self._evaluation is None or share is None:
+            return []
+        return [self._tell_to_play(self._evaluation, lease.number, share)]
+
+    def snapshot(self, now_s: float) -> DispatchSnapshot:
+        """What a restarted coordinator has to know."""
+        evaluation = None if self._evaluation is None else self._evaluation.snapshot(now_s)
+        return DispatchSnapshot(self.commander.snapshot(), evaluation, self._evaluations, self._saves)
+
+    def restore(self, snapshot: DispatchSnapshot, now_s: float) -> None:
+        """Go on from there."""
+        self.commander.restore(snapshot.commander)
+        self._evaluation = None if snapshot.evaluation is None else Evaluation.of(snapshot.evaluation, now_s)
+        self._evaluations, self._saves = snapshot.evaluations, snapshot.saves
+
+    def _tell_to_play(self, evaluation: Evaluation, lease: int, share: Share) -> Tell:
+        return Tell(
+            lease,
+            Evaluate(
+                lease=lease,
+                evaluation=evaluation.number,
+                checkpoint=f"{self._run_dir}/ckpt/{evaluation.record.file}",
+                train_iter=evaluation.record.train_iter,
+                env_step=evaluation.record.env_step,
+                first_episode=share.first_episode,
+                episodes=share.episodes,
+            ),
+        )
+
+    def _ask_to_save(self, save: Save, counters: Counters) -> list[Step]:
+        learner = self._leases.learner
+        if learner is None or not learner.ready:
+            return []  # asked again when the next learner is ready
+        self._saves += 1
+        return [self._tell_to_save(save.reason, counters)]
+
+    def _tell_to_save(self, reason: CheckpointReason, counters: Counters) -> Tell:
+        learner = self._leases.learner
+        assert learner is not None, "somebody is there to be told"
+        best = self.commander.best
+        reward = None if best is None else best.reward_mean
+        return Tell(learner.number, SaveCheckpoint(learner.number, self._saves, reason, counters, reward))

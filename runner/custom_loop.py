@@ -1,0 +1,249 @@
+"""A run folder for a training loop of somebody's own: the files of a serial run, written by a few calls."""
+
+from __future__ import annotations
+
+import math
+import time
+import traceback
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from remuda.config.dump import write_configs, write_own_configs
+from remuda.config.plain import plain
+from remuda.config.schema import ExperimentConfig, SinkName
+from remuda.config.secrets import masked
+from remuda.logbook.book import Logbook, serial_logbook
+from remuda.logbook.episode_reports import CollectReport, CollectTotals, CollectWindow, EvaluationReport
+from remuda.logbook.progress import ProgressRow
+from remuda.logbook.row_sinks import SinkContext, attach_sinks
+from remuda.logbook.spread import Spread
+from remuda.logbook.training_reports import LearnReport
+from remuda.runner.custom_checkpoint import read_state, write_state
+from remuda.storage.checkpoint_index import CheckpointIndex
+from remuda.storage.existing_folder import OnExists, RunFolderError, prepare
+from remuda.storage.git import record_git
+from remuda.storage.ownership import Ownership
+from remuda.storage.run_folder import RunFolder
+from remuda.wire.messages import CheckpointRecord, Counters
+
+_NOTHING: tuple[tuple[()], tuple[()], dict[str, Sequence[float]], None] = ((), (), {}, None)
+"""Was judged since the last row."""
+
+
+class Run:
+    """One run of a loop; see run_context. Counters are the loop's own: it says how far it is with every call."""
+
+    def __init__(self, folder: RunFolder, book: Logbook, checkpoints: CheckpointIndex, *, keep: int) -> None:
+        self.folder = folder
+        self.resumed: CheckpointRecord | None = None
+        """The checkpoint that a resumed run goes on from; see `load`."""
+        self._book = book
+        self._checkpoints = checkpoints
+        self._keep = keep
+        self._counters = Counters()
+        self._started_s = self._logged_s = time.monotonic()
+        self._test: tuple[Sequence[float], Sequence[int], Mapping[str, Sequence[float]], int | None] = _NOTHING
+
+    def log(
+        self,
+        *,
+        env_step: int,
+        train_iter: int = 0,
+        returns: Sequence[float] = (),
+        lengths: Sequence[int] = (),
+        info: Mapping[str, Sequence[float]] | None = None,
+        metrics: Mapping[str, float] | None = None,
+    ) -> None:
+        """Write a row of progress.txt, curves and logs about what has happened since the last call.
+
+        `returns`, `lengths` and `info` are of the training episodes that ended, `metrics` what the algorithm monitors,
+        averaged. Raises ValueError where a counter goes back, or a metric's name cannot be a column.
+        """
+        metrics, info = dict(metrics or {}), dict(info or {})
+        before, now_s = self._counters, time.monotonic()
+        self._reach(env_step, train_iter, episodes=len(returns))
+        test_returns, test_lengths, test_info, test_env_step = self._test
+        self._book.progress(
+            ProgressRow(
+                epoch=self._book.progress_file.next_epoch if self._book.progress_file is not None else 0,
+                env_step=env_step,
+                train_iter=train_iter,
+                episode=self._counters.episode,
+                returns=returns,
+                lengths=lengths,
+                info=info,
+                test_returns=test_returns,
+                test_lengths=test_lengths,
+                test_info=test_info,
+                test_env_step=test_env_step,
+                losses=metrics,
+                metrics=metrics,
+                wall_s=self._counters.wall_s,
+            )
+        )
+        window = CollectWindow(
+            env_steps=env_step - before.env_step,
+            train_samples=env_step - before.env_step,
+            duration_s=now_s - self._logged_s,
+            episode_returns=returns,
+            episode_lengths=lengths,
+            episode_info=info,
+        )
+        self._emit(window, metrics)
+        self._test, self._logged_s = _NOTHING, now_s
+
+    def save(self, state: Mapping[str, object], *, env_step: int, train_iter: int) -> CheckpointRecord:
+        """Write ckpt/iteration_<train_iter>.pth.tar with `state` and the counters, and enter it in index.json.
+
+        The newest `keep` stay, and the initial, best and last. `state` holds tensors, numbers, text, and lists and
+        dicts of them, so that the file opens with `torch.load(weights_only=True)`. Raises ValueError, OSError.
+        """
+        self._reach(env_step, train_iter)
+        record = write_state(self.folder.checkpoint(train_iter), state, self._counters)
+        self._checkpoints.add(record, keep=self._keep)
+        self._book.say("learner", f"saved checkpoint {self.folder.ckpt / record.file}")
+        return record
+
+    def judge(
+        self,
+        record: CheckpointRecord,
+        returns: Sequence[float],
+        lengths: Sequence[int],
+        *,
+        info: Mapping[str, Sequence[float]] | None = None,
+        duration_s: float = 0.0,
+    ) -> bool:
+        """Say how the policy of a checkpoint did in evaluation episodes; return whether it is the best so far.
+
+        It stands in the evaluator's log, its curves, index.json, and the next row of progress.txt.
+        """
+        best = self._checkpoints.best
+        mean = Spread.of(returns).mean
+        is_best = math.isfinite(mean) and (best is None or best.reward is None or mean > best.reward)
+        report = EvaluationReport(
+            train_iter=record.train_iter,
+            env_step=record.env_step,
+            ckpt_name=record.file,
+            returns=returns,
+            lengths=lengths,
+            duration_s=duration_s,
+            info=info or {},
+            wall_s=record.wall_s,
+            best=is_best,
+        )
+        self._book.emit(report)
+        self._test = returns, lengths, info or {}, record.env_step
+        self._checkpoints.set_reward(record.train_iter, mean, best=is_best)
+        return is_best
+
+    def load(self) -> Mapping[str, object]:
+        """The state that a resumed run goes on from. Raises CheckpointError, also where nothing is resumed."""
+        return read_state(self.folder.ckpt, self.resumed)
+
+    def say(self, text: str) -> None:
+        """Write a line to log/evaluator/evaluator_logger.txt, where a serial run's decisions stand."""
+        self._book.say("commander", text)
+
+    def go_on_from(self, record: CheckpointRecord) -> None:
+        """Count on from a checkpoint."""
+        self.resumed = record
+        self._counters = Counters(record.env_step, record.train_iter, record.episode, 0, record.wall_s)
+        self._started_s -= record.wall_s
+
+    def end(self, error: BaseException | None) -> None:
+        """Say how it ended, and which checkpoint an interrupted run can go on from."""
+        if isinstance(error, Exception):
+            self._book.say("commander", f"the run failed:\n{''.join(traceback.format_exception(error))}", level="error")
+        elif error is not None and self._checkpoints.last is not None:
+            self._checkpoints.link_interrupt(self._checkpoints.last.train_iter)
+        how = "finished" if error is None else type(error).__name__
+        self._book.say("commander", f"the run is over after {time.monotonic() - self._started_s:.1f} s: {how}")
+
+    def _reach(self, env_step: int, train_iter: int, *, episodes: int = 0) -> None:
+        known = self._counters
+        if env_step < known.env_step or train_iter < known.train_iter:
+            raise ValueError(
+                f"env_step {env_step}, train_iter {train_iter}: the run was at {known.env_step}, {known.train_iter} "
+                "already, and counters never go back"
+            )
+        wall_s = time.monotonic() - self._started_s
+        self._counters = Counters(env_step, train_iter, known.episode + episodes, 0, wall_s)
+
+    def _emit(self, window: CollectWindow, metrics: Mapping[str, float]) -> None:
+        counters = self._counters
+        totals = CollectTotals(
+            env_steps=counters.env_step,
+            train_samples=counters.env_step,
+            episodes=counters.episode,
+            duration_s=counters.wall_s,
+        )
+        train_iter, env_step = counters.train_iter, counters.env_step
+        if window.episode_returns:
+            self._book.emit(CollectReport(train_iter=train_iter, env_step=env_step, window=window, totals=totals))
+        if metrics:
+            self._book.emit(LearnReport(train_iter=train_iter, env_step=env_step, variables=metrics))
+
+
+@contextmanager
+def run_context(
+    run_dir: str | Path,
+    config: ExperimentConfig | Mapping[str, object],
+    *,
+    on_exists: OnExists = "error",
+    keep: int = 5,
+    sinks: Sequence[SinkName] = (),
+) -> Generator[Run, None, None]:
+    """Keep a run folder for the loop inside the `with`: configs, git, progress.txt, logs, curves, checkpoints.
+
+    `config` may be any mapping; it is written as config.json, total_config.py and formatted_total_config.py. One
+    process at a time has the folder. However the body ends, every file is complete and closed, and what it raised goes
+    on. Raises RunFolderError, FolderOwnedError, CheckpointIndexError, OSError.
+    """
+    root = Path(run_dir).absolute()
+    folder = prepare(root, on_exists, mode="serial", now=datetime.now().astimezone())
+    with ExitStack() as stack:
+        ownership = Ownership(folder.owner)
+        stack.callback(ownership.release)
+        checkpoints = CheckpointIndex(folder.ckpt)
+        record = checkpoints.last if on_exists == "resume" else None
+        if on_exists == "resume" and record is None:
+            raise RunFolderError(f"{root} cannot be resumed: it has no checkpoint yet; start over with on_exists=force")
+        name = _write_configs(folder, config)
+        resumed = (
+            None if record is None else Counters(record.env_step, record.train_iter, record.episode, 0, record.wall_s)
+        )
+        book = stack.enter_context(serial_logbook(folder, None, resumed=resumed))
+        settings = masked(plain(config))
+        assert isinstance(settings, dict), "a mapping stays one"
+        book.describe(settings, train_iter=0 if resumed is None else resumed.train_iter)
+        step = None if resumed is None else resumed.env_step
+        attach_sinks(book, sinks, SinkContext(folder, name, settings, step))
+        warning = record_git(folder.root, Path.cwd())
+        if warning is not None:
+            book.say("commander", warning, level="warning")
+        run = Run(folder, book, checkpoints, keep=keep)
+        if record is not None:
+            run.go_on_from(record)
+        try:
+            yield run
+        except BaseException as error:
+            run.end(error)
+            raise
+        run.end(None)
+
+
+def _write_configs(folder: RunFolder, config: ExperimentConfig | Mapping[str, object]) -> str:
+    """Return the run's name: what the config says, else the folder's."""
+    if isinstance(config, ExperimentConfig):
+        write_configs(folder.root, config, {})
+        return config.name
+    settings: dict[str, JsonValue] = {"name": folder.root.name}
+    given = plain(config)
+    assert isinstance(given, dict), "a mapping stays one"
+    settings |= given
+    write_own_configs(folder.root, settings)
+    return str(settings["name"])

@@ -1,0 +1,32 @@
+"""Where a serial run's time goes: what processes of a herd tell their coordinator, told by the one to itself."""
+
+from __future__ import annotations
+
+from remuda.runner.components import Components
+from remuda.training.vitals import Vitals
+from remuda.wire.messages import Counters
+from remuda.worker.vitals import VitalSigns
+
+ROLE = "serial"
+
+
+class TimingReport:
+    """Writes the table into the log now and then, and timers.json with it."""
+
+    def __init__(self, components: Components, now_s: float) -> None:
+        self._components = components
+        self._signs = VitalSigns(1, components.timers)
+        self._interval_s = components.config.log.buffer_interval_s
+        self._vitals = Vitals(self._interval_s, now_s)
+        self._due_s = now_s + self._interval_s
+
+    def report(self, counters: Counters, now_s: float, *, last: bool = False) -> None:
+        """Where that is due; the `last` one always is."""
+        if now_s < self._due_s and not last:
+            return
+        self._due_s = now_s + self._interval_s
+        self._vitals.told(ROLE, ROLE, self._signs.now())
+        report = self._vitals.due(counters, now_s, last=True)
+        if report is not None:
+            self._components.logbook.emit(report)
+            self._components.logbook.timers(self._vitals.document(counters.wall_s))

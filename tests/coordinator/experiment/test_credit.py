@@ -1,0 +1,123 @@
+"""Credit: collectors stay within the allowance, nobody starves, grants never shrink."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.coordinator.experiment.credit import ANNOUNCED_AHEAD, CreditBook
+from remuda.training.replay.accounting import CHUNKS_AHEAD
+
+CHUNK = 64
+
+
+def test_each_collector_gets_a_chunk_in_hand_and_one_in_the_air() -> None:
+    book = CreditBook(CHUNK)
+    book.open(1)
+    book.open(2)
+    assert book.extend(10**9) == [1, 2]
+    assert book.granted(1) == book.granted(2) == CHUNKS_AHEAD * CHUNK
+    assert book.extend(10**9) == []
+
+
+def test_a_small_allowance_goes_to_the_one_with_least() -> None:
+    book = CreditBook(CHUNK)
+    book.open(1)
+    assert book.extend(CHUNK) == [1]
+    book.open(2)
+    assert book.extend(2 * CHUNK) == [2]
+    assert book.outstanding == 2 * CHUNK
+
+
+def test_an_allowance_below_a_chunk_still_lets_one_go() -> None:
+    book = CreditBook(CHUNK)
+    book.open(1)
+    assert book.extend(1) == [1]
+    assert book.granted(1) == CHUNK
+
+
+def test_no_allowance_no_grant() -> None:
+    book = CreditBook(CHUNK)
+    book.open(1)
+    assert book.extend(0) == []
+    assert book.granted(1) == 0
+
+
+def test_what_a_lost_collector_had_outstanding_is_free_again() -> None:
+    book = CreditBook(CHUNK)
+    book.open(1)
+    book.open(2)
+    book.extend(2 * CHUNK)
+    book.close(1)
+    assert book.outstanding == CHUNK
+    assert book.extend(2 * CHUNK) == [2]
+
+
+def test_what_comes_under_a_closed_lease_stays_bounded_by_what_it_was_granted() -> None:
+    """A worker whose lease was over could announce as many chunks as it liked."""
+    book = CreditBook(CHUNK)
+    book.open(1)
+    book.extend(2 * CHUNK)
+    book.close(1)
+    late = 0
+    while not book.is_beyond(1, CHUNK):
+        book.arrived(1, CHUNK)
+        late += 1
+    assert late == CHUNKS_AHEAD + ANNOUNCED_AHEAD
+    assert (book.outstanding, book.granted(1), book.extend(10**9)) == (0, 0, [])
+    again = CreditBook(CHUNK)
+    again.restore(book.rows())
+    assert again.is_beyond(1, CHUNK)
+    assert (again.outstanding, again.granted(1), again.extend(10**9)) == (0, 0, [])
+    book.forget(1)
+    assert book.rows() == ()
+    assert book.changes().gone == (1,)
+
+
+def test_a_chunk_larger_than_granted_does_not_block_the_next_grant() -> None:
+    book = CreditBook(CHUNK)
+    book.open(1)
+    book.extend(CHUNK)
+    book.arrived(1, CHUNK + 7)
+    assert book.outstanding == 0
+    assert book.extend(CHUNK) == [1]
+    assert book.granted(1) == 2 * CHUNK + 7
+
+
+@given(st.lists(st.tuples(st.sampled_from(["arrive", "extend"]), st.integers(1, 3), st.integers(0, 500)), max_size=60))
+def test_grants_never_shrink_and_exceed_the_allowance_by_less_than_a_chunk(
+    actions: list[tuple[str, int, int]],
+) -> None:
+    book = CreditBook(CHUNK)
+    for lease in (1, 2, 3):
+        book.open(lease)
+    before = {lease: 0 for lease in (1, 2, 3)}
+    for action, lease, amount in actions:
+        if action == "arrive":
+            book.arrived(lease, min(amount, CHUNK + 8))
+        else:
+            outstanding = book.outstanding
+            book.extend(amount)
+            assert book.outstanding <= max(outstanding, amount + CHUNK - 1)
+        for each, granted in before.items():
+            assert book.granted(each) >= granted
+            before[each] = book.granted(each)
+
+
+def test_what_little_there_is_goes_round() -> None:
+    """Held back by a slow learner, every collector gets its turn, not always the one with the lowest lease."""
+    book = CreditBook(64)
+    for lease in (3, 1, 2):
+        book.open(lease)
+    turns: list[int] = []
+    for _ in range(9):
+        (lease,) = book.extend(64)
+        turns.append(lease)
+        book.arrived(lease, 64)
+    assert turns == [1, 2, 3] * 3
+    book.open(4)
+    for _ in range(5):
+        (lease,) = book.extend(64)
+        turns.append(lease)
+        book.arrived(lease, 64)
+    assert turns[9:] == [4, 1, 2, 3, 4], "a late comer does not have to catch up"

@@ -1,1 +1,0 @@
-"""Tests of the coordinator's replay/."""

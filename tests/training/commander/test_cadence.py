@@ -1,0 +1,146 @@
+"""When checkpoints are saved and rows written: the boundaries, counted out for stretches of several lengths."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.config.schema import ExperimentConfig
+from remuda.storage.checkpoint_index import CheckpointIndex
+from remuda.training.commander.commander import Commander, End, JudgeByTraining, Save
+from remuda.training.commander.progress_rows import ProgressRows
+from remuda.wire.messages import CheckpointRecord, Counters
+
+
+def config(**sections: Any) -> ExperimentConfig:
+    settings: dict[str, Any] = {
+        "name": "cadence",
+        "env": {"id": "CartPole-v1"},
+        "evaluator": {"episodes": 0, "interval_env_steps": 10**6},
+        "stop": {"max_env_steps": 10**6},
+    }
+    return ExperimentConfig.model_validate(settings | sections)
+
+
+def record(counters: Counters) -> CheckpointRecord:
+    name = f"iteration_{counters.train_iter}.pth.tar"
+    return CheckpointRecord(counters.train_iter, counters.env_step, counters.wall_s, None, name, "0" * 64, "now")
+
+
+def begun(config: ExperimentConfig) -> Commander:
+    """Its initial checkpoint is saved and, as nobody has played yet, not judged."""
+    commander = Commander(config)
+    commander.started()
+    assert commander.saved("initial", record(Counters())) == [JudgeByTraining(record(Counters()))]
+    commander.not_judged()
+    return commander
+
+
+def saves(commander: Commander, moments: list[Counters]) -> list[Counters]:
+    """At which of these moments a checkpoint is saved because of its interval."""
+    saved: list[Counters] = []
+    for counters in moments:
+        if commander.progressed(counters) == [Save("interval")]:
+            saved.append(counters)
+            commander.saved("interval", record(counters))
+    return saved
+
+
+def stretches(*lengths: int, s: float = 0.0) -> list[Counters]:
+    """The counters after each stretch of so many environment steps; an update and `s` seconds belong to each."""
+    return [Counters(env_step=sum(lengths[:n]), train_iter=n, wall_s=n * s) for n in range(1, len(lengths) + 1)]
+
+
+def test_five_stretches_of_ten_steps_save_at_10_20_30_and_40_and_have_rows_at_20_and_40() -> None:
+    settings = config(
+        checkpoint={"interval_env_steps": 10},
+        log={"progress_interval_env_steps": 20},
+        stop={"max_env_steps": 50},
+    )
+    commander, rows = begun(settings), ProgressRows(settings)
+    moments = stretches(*[10] * 5)
+    written = [row.env_step for counters in moments for row in rows.due(counters)]
+    assert [counters.env_step for counters in saves(commander, moments)] == [10, 20, 30, 40]
+    assert written == [20, 40]
+    assert isinstance(commander.ending, End), "at 50 the budget is used up: what is saved and written there is the end"
+    assert commander.save_final() == [Save("final")]
+    assert [row.env_step for row in rows.last(moments[-1])] == [50]
+
+
+@pytest.mark.parametrize(
+    ("length", "interval", "expected"),
+    [
+        (64, 100, [128, 256, 320, 448, 512]),  # the first end of a stretch at or after each multiple
+        (250, 100, [250, 500, 750, 1_000]),  # several crossed at once: one
+        (10, 10, [10, 20, 30]),
+        (7, 1, [7, 14]),
+    ],
+)
+def test_a_save_per_boundary_and_one_for_a_stretch_that_crosses_several(
+    length: int, interval: int, expected: list[int]
+) -> None:
+    moments = stretches(*[length] * (expected[-1] // length))
+    commander = begun(config(checkpoint={"interval_env_steps": interval}))
+    assert [counters.env_step for counters in saves(commander, moments)] == expected
+
+
+def test_nothing_but_the_initial_checkpoint_is_saved_before_the_first_boundary() -> None:
+    commander = begun(config(checkpoint={"interval_env_steps": 1_000}))
+    assert saves(commander, stretches(*[333] * 3)) == []
+
+
+def test_a_save_by_time_comes_so_long_after_whichever_save_was_the_last() -> None:
+    commander = begun(config(checkpoint={"interval_env_steps": None, "interval_s": 60.0}))
+    saved = saves(commander, stretches(*[10] * 20, s=25.0))
+    assert [counters.wall_s for counters in saved] == [75.0, 150.0, 225.0, 300.0, 375.0, 450.0]
+
+
+def test_by_steps_or_by_time_whichever_comes_first() -> None:
+    commander = begun(config(checkpoint={"interval_env_steps": 100, "interval_s": 60.0}))
+    slow, fast = stretches(*[10] * 7, s=25.0), [Counters(env_step=170, train_iter=8, wall_s=176.0)]
+    assert [counters.env_step for counters in saves(commander, [*slow, *fast])] == [30, 60, 170]
+
+
+def test_where_nothing_was_learned_since_the_last_checkpoint_time_saves_nothing_either() -> None:
+    commander = begun(config(checkpoint={"interval_s": 60.0}))
+    assert commander.progressed(Counters(env_step=10, train_iter=0, wall_s=100.0)) == []
+    assert commander.progressed(Counters(env_step=10, train_iter=1, wall_s=101.0)) == [Save("interval")]
+
+
+def test_without_intervals_there_are_the_initial_and_the_last_checkpoint_alone() -> None:
+    commander = begun(config(checkpoint={"interval_env_steps": None}))
+    assert saves(commander, stretches(*[10_000] * 50, s=1_000.0)) == []
+    assert commander.save_final() == [Save("final")]
+
+
+def test_the_next_boundary_outlives_the_coordinator() -> None:
+    settings = config(checkpoint={"interval_env_steps": None})
+    again = Commander(settings)
+    again.restore(begun(settings).snapshot())
+    assert saves(again, stretches(*[10_000] * 5)) == []
+    assert again.snapshot().next_checkpoint is None
+
+
+SNAPSHOTS = {
+    "all": ({"interval_env_steps": 20, "keep": 0}, [0, 20, 40, 60, 80, 100, 120]),
+    "last": ({"interval_env_steps": 20, "keep": 1}, [0, 120]),
+    "gap": ({"interval_env_steps": 60, "keep": 0}, [0, 60, 120]),
+    "none": ({"interval_env_steps": None}, [0, 120]),
+}
+"""What rlpyt calls snapshot modes, with a row of its log every 20 steps and a gap of 3. Its last+gap is gap here: the
+last checkpoint is always kept."""
+
+
+@pytest.mark.parametrize("mode", SNAPSHOTS)
+def test_snapshot_modes_are_intervals_and_numbers_to_keep(mode: str, tmp_path: Path) -> None:
+    settings, left = SNAPSHOTS[mode]
+    config_ = config(checkpoint=settings, stop={"max_env_steps": 120})
+    commander, index = begun(config_), CheckpointIndex(tmp_path)
+    index.add(record(Counters()))
+    for counters in saves(commander, stretches(*[10] * 12)):
+        index.add(record(counters), keep=config_.checkpoint.keep)
+    commander.save_final()
+    index.add(record(Counters(env_step=120, train_iter=12)), keep=config_.checkpoint.keep)
+    assert [known.env_step for known in index.records] == left

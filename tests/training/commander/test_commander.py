@@ -1,0 +1,242 @@
+"""The commander: boundaries, best, stop, and the sticky end."""
+
+from __future__ import annotations
+
+import pytest
+
+from remuda.config.schema import CheckpointConfig, EnvConfig, EvaluatorConfig, ExperimentConfig, StopConfig
+from remuda.training.commander.cadence import next_boundary
+from remuda.training.commander.commander import Commander, Decision, End, Save, StartEvaluation, Verdict
+from remuda.training.commander.evaluation import EvaluationResult, Judged
+from remuda.wire.messages import CheckpointRecord, Counters
+
+
+def config(**stop: object) -> ExperimentConfig:
+    return ExperimentConfig(
+        name="x",
+        env=EnvConfig(id="CartPole-v1"),
+        evaluator=EvaluatorConfig(interval_env_steps=1_000),
+        checkpoint=CheckpointConfig(interval_env_steps=700),
+        stop=StopConfig.model_validate({"max_env_steps": 10_000, **stop}),
+    )
+
+
+def record(env_step: int) -> CheckpointRecord:
+    train_iter = env_step // 10
+    return CheckpointRecord(train_iter, env_step, 1.0, None, f"iteration_{train_iter}.pth.tar", "0" * 64, "now")
+
+
+def result(env_step: int, *returns: float) -> EvaluationResult:
+    return EvaluationResult(record(env_step), returns, tuple(1 for _ in returns), 1.0)
+
+
+def at(env_step: int = 0, train_iter: int | None = None, wall_s: float = 0.0) -> Counters:
+    done = env_step // 10 + 1 if train_iter is None else train_iter
+    return Counters(env_step=env_step, train_iter=done, wall_s=wall_s)
+
+
+def begun(commander: Commander, reward: float = 10.0) -> None:
+    """Initial checkpoint saved and judged."""
+    assert commander.started() == [Save("initial")]
+    assert commander.saved("initial", record(0)) == [StartEvaluation(record(0))]
+    commander.evaluated(result(0, reward))
+
+
+@pytest.mark.parametrize(
+    ("step", "interval", "boundary"), [(0, 10, 10), (9, 10, 10), (10, 10, 20), (250, 100, 300), (64, 100, 100)]
+)
+def test_next_boundary(step: int, interval: int, boundary: int) -> None:
+    assert next_boundary(step, interval) == boundary
+
+
+def test_the_initial_policy_is_saved_and_judged_before_anything_else() -> None:
+    commander = Commander(config())
+    assert commander.started() == [Save("initial")]
+    assert commander.progressed(at(1_500)) == [], "both intervals have passed meanwhile"
+    assert commander.saved("initial", record(0)) == [StartEvaluation(record(0))]
+    assert commander.evaluating == record(0)
+    assert commander.evaluated(result(0, 10.0)) == Verdict(best=True, decisions=())
+    assert commander.best == Judged(record(0), 10.0)
+    assert commander.progressed(at(1_600)) == [Save("evaluation")]
+
+
+def test_an_evaluation_is_due_at_each_multiple_of_its_interval_and_once_where_several_were_crossed() -> None:
+    commander = Commander(config())
+    begun(commander)
+    asked_at: list[int] = []
+    for env_step in (500, 999, 1_000, 1_500, 3_700, 3_999, 4_000):
+        decisions = commander.progressed(at(env_step))
+        if decisions == [Save("evaluation")]:
+            asked_at.append(env_step)
+            commander.saved("evaluation", record(env_step))
+            commander.evaluated(result(env_step, 1.0))
+        elif decisions == [Save("interval")]:
+            commander.saved("interval", record(env_step))
+    assert asked_at == [1_000, 3_700, 4_000]
+
+
+def test_checkpoints_are_due_at_multiples_of_their_own_interval() -> None:
+    commander = Commander(config())
+    begun(commander)
+    assert commander.progressed(at(699)) == []
+    assert commander.progressed(at(700)) == [Save("interval")]
+    assert commander.progressed(at(800)) == [], "one save at a time"
+    commander.saved("interval", record(800))
+    assert commander.progressed(at(999)) == []
+
+
+def test_while_one_evaluation_runs_no_other_is_asked_for() -> None:
+    commander = Commander(config())
+    begun(commander)
+    commander.progressed(at(1_000))
+    commander.saved("evaluation", record(1_000))
+    assert commander.progressed(at(2_000)) == [Save("interval")], "which is not judged"
+    commander.saved("interval", record(2_000))
+    assert commander.progressed(at(2_050)) == []
+    commander.evaluated(result(1_000, 1.0))
+    assert commander.progressed(at(2_050)) == [Save("evaluation")], "it was due meanwhile"
+
+
+def test_best_is_the_highest_mean_and_the_first_of_equals() -> None:
+    commander = Commander(config())
+    begun(commander, reward=10.0)
+    verdicts = [
+        commander.evaluated(result(step, *returns)).best
+        for step, returns in ((1_000, (20.0, 30.0)), (2_000, (25.0, 25.0)), (3_000, (float("nan"),)), (4_000, (26.0,)))
+    ]
+    assert verdicts == [True, False, False, True]
+    assert commander.best is not None
+    assert commander.best.record.env_step == 4_000
+
+
+def reason_of(decisions: list[Decision] | tuple[Decision, ...]) -> str:
+    ends = [decision for decision in decisions if isinstance(decision, End)]
+    assert len(ends) == 1
+    return ends[0].reason
+
+
+@pytest.mark.parametrize(
+    ("counters", "stop", "reason"),
+    [
+        (at(env_step=10_000), {}, "max_env_steps"),
+        (at(train_iter=50), {"max_train_iters": 50}, "max_train_iters"),
+        (at(wall_s=3.5), {"max_wall_s": 3.5}, "max_wall_s"),
+    ],
+)
+def test_budgets_end_the_run(counters: Counters, stop: dict[str, object], reason: str) -> None:
+    commander = Commander(config(**stop))
+    begun(commander)
+    assert reason_of(commander.progressed(counters)) == reason
+
+
+def test_reaching_the_stop_value_ends_the_run_and_says_by_which_file() -> None:
+    commander = Commander(config(stop_value=475.0))
+    begun(commander)
+    verdict = commander.evaluated(result(2_000, 500.0, 450.0))
+    assert reason_of(verdict.decisions) == "stop_value"
+    assert commander.ending is not None
+    assert "mean evaluation return 475 of iteration_200.pth.tar" in commander.ending.explanation
+
+
+def test_a_return_that_is_no_number_reaches_nothing() -> None:
+    commander = Commander(config(stop_value=475.0))
+    begun(commander)
+    assert commander.evaluated(result(2_000, float("nan"))) == Verdict(best=False, decisions=())
+    assert commander.ending is None
+
+
+def test_the_end_is_sticky_and_the_first_reason_stands() -> None:
+    commander = Commander(config(stop_value=1.0))
+    begun(commander, reward=0.0)
+    assert reason_of(commander.progressed(at(10_000))) == "max_env_steps"
+    assert commander.progressed(at(20_000)) == []
+    assert commander.evaluated(result(1_000, 5.0)).decisions == ()
+    assert commander.end(End("stopped", "later")) == []
+    assert commander.ending is not None
+    assert commander.ending.reason == "max_env_steps"
+
+
+def test_a_run_that_used_up_its_budget_judges_its_last_checkpoint() -> None:
+    commander = Commander(config())
+    begun(commander)
+    commander.progressed(at(10_000))
+    assert commander.save_final() == [Save("final")]
+    assert commander.saved("final", record(10_000)) == [StartEvaluation(record(10_000))]
+    assert not commander.settled
+    commander.evaluated(result(10_000, 1.0))
+    assert commander.settled
+
+
+def test_a_solved_run_is_not_judged_again() -> None:
+    commander = Commander(config(stop_value=475.0))
+    begun(commander)
+    commander.evaluated(result(2_000, 500.0))
+    commander.save_final()
+    assert commander.saved("final", record(2_100)) == []
+    assert commander.settled
+
+
+def test_stop_now_skips_the_last_evaluation() -> None:
+    commander = Commander(config())
+    begun(commander)
+    commander.end(End("stopped", "asked"), skip_final_evaluation=True)
+    commander.save_final()
+    assert commander.saved("final", record(10)) == []
+    assert commander.settled
+
+
+@pytest.mark.parametrize("judging", ["an earlier checkpoint", "the last one"])
+def test_stop_now_after_stop_waits_for_no_evaluation_under_way(judging: str) -> None:
+    commander = Commander(config())
+    begun(commander)
+    if judging == "an earlier checkpoint":
+        commander.progressed(at(1_000))
+        commander.saved("evaluation", record(1_000))
+    commander.end(End("stopped", "asked"))
+    commander.save_final()
+    commander.saved("final", record(1_500))
+    waits = not commander.settled
+    assert waits
+    assert commander.end(End("stopped", "asked again"), skip_final_evaluation=True) == []
+    assert commander.settled
+    assert commander.ending == End("stopped", "asked")
+
+
+def test_an_evaluation_under_way_at_the_end_is_finished_before_the_last_one() -> None:
+    commander = Commander(config())
+    begun(commander)
+    commander.progressed(at(1_000))
+    commander.saved("evaluation", record(1_000))
+    commander.progressed(at(10_000))
+    commander.save_final()
+    assert commander.saved("final", record(10_000)) == [], "the evaluators are busy"
+    assert commander.evaluated(result(1_000, 1.0)).decisions == (StartEvaluation(record(10_000)),)
+    assert not commander.settled
+
+
+def test_what_is_due_waits_until_something_was_learned() -> None:
+    commander = Commander(config())
+    begun(commander)
+    assert commander.progressed(at(1_500, train_iter=0)) == [], "the initial policy was judged already"
+    assert commander.progressed(at(1_600, train_iter=1)) == [Save("evaluation")]
+
+
+def test_a_new_learner_saves_again_what_is_saved_in_any_case() -> None:
+    commander = Commander(config())
+    commander.started()
+    assert commander.retry_save() == [Save("initial")]
+    commander.saved("initial", record(0))
+    commander.evaluated(result(0, 10.0))
+    commander.end(End("stopped", "asked"))
+    commander.save_final()
+    assert commander.retry_save() == [Save("final")]
+
+
+def test_a_new_learner_has_learned_nothing_that_is_to_be_saved_and_judged() -> None:
+    """It begins at the newest checkpoint, which is not judged a second time."""
+    commander = Commander(config())
+    begun(commander)
+    assert commander.progressed(at(1_000)) == [Save("evaluation")]
+    assert commander.retry_save() == []
+    assert commander.progressed(at(1_100, train_iter=0)) == []
+    assert commander.progressed(at(1_200, train_iter=1)) == [Save("evaluation")]

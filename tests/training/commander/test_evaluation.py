@@ -1,0 +1,88 @@
+"""An evaluation: every episode counted exactly once, whoever plays it and whoever dies."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from remuda.training.commander.evaluation import Evaluation, EvaluationResult, Share
+from remuda.wire.messages import CheckpointRecord
+
+RECORD = CheckpointRecord(7, 100, 1.0, None, "iteration_7.pth.tar", "0" * 64, "2026-01-01T00:00:00+00:00")
+
+
+def evaluation(episodes: int) -> Evaluation:
+    return Evaluation(1, RECORD, episodes, started_s=10.0)
+
+
+def test_episodes_are_shared_evenly() -> None:
+    dealt = evaluation(10).deal([1, 2, 3])
+    assert dealt == [(1, Share(0, 4)), (2, Share(4, 3)), (3, Share(7, 3))]
+
+
+def test_more_evaluators_than_episodes() -> None:
+    assert [share.episodes for _, share in evaluation(2).deal([1, 2, 3])] == [1, 1]
+
+
+def test_results_are_put_in_order_of_episode() -> None:
+    one = evaluation(4)
+    one.deal([1, 2])
+    assert one.finished(2, 2, [3.0, 4.0], [30, 40])
+    assert not one.complete
+    assert one.finished(1, 0, [1.0, 2.0], [10, 20])
+    result = one.result(now_s=12.5)
+    assert result.returns == (1.0, 2.0, 3.0, 4.0)
+    assert result.lengths == (10, 20, 30, 40)
+    assert result.reward_mean == 2.5
+    assert result.duration_s == 2.5
+
+
+@pytest.mark.parametrize(
+    ("lease", "first", "returns", "lengths"),
+    [(3, 0, [1.0, 2.0], [1, 2]), (1, 1, [1.0, 2.0], [1, 2]), (1, 0, [1.0], [1]), (1, 0, [1.0, 2.0], [1])],
+)
+def test_what_was_not_asked_for_is_not_counted(
+    lease: int, first: int, returns: list[float], lengths: list[int]
+) -> None:
+    one = evaluation(4)
+    one.deal([1, 2])
+    assert not one.finished(lease, first, returns, lengths)
+    assert not one.complete
+
+
+def test_a_result_that_comes_twice_counts_once() -> None:
+    one = evaluation(2)
+    one.deal([1, 2])
+    assert one.finished(1, 0, [1.0], [1])
+    assert not one.finished(1, 0, [9.0], [1])
+    assert one.finished(2, 1, [3.0], [1])
+    assert one.result(0.0).returns == (1.0, 3.0)
+
+
+def test_random_losses_never_lose_or_repeat_an_episode() -> None:
+    for seed in range(200):
+        rng = random.Random(seed)
+        one, playing, next_lease = evaluation(rng.randint(1, 12)), dict[int, Share](), 0
+        while not one.complete:
+            next_lease += 1
+            playing.update(one.deal([*playing, next_lease]))
+            lease, share = rng.choice(list(playing.items()))
+            del playing[lease]
+            if rng.random() < 0.4:
+                one.lost(lease)
+            else:
+                episodes = range(share.first_episode, share.first_episode + share.episodes)
+                assert one.finished(lease, share.first_episode, [float(e) for e in episodes], list(episodes))
+        assert one.result(0.0).returns == tuple(float(e) for e in range(one.episodes))
+
+
+def test_what_episodes_reported_is_gathered_over_shares_and_restarts() -> None:
+    one = Evaluation(1, RECORD, 4, 0.0)
+    one.deal([1, 2])
+    assert one.finished(2, 2, [3.0, 4.0], [30, 40], info={"won": [1.0]})
+    again = Evaluation.of(one.snapshot(5.0), 10.0)
+    assert again.finished(1, 0, [1.0, 2.0], [10, 20], info={"won": [0.0], "boxes": [7.0]})
+    result = again.result(11.0)
+    assert result.info == {"won": [1.0, 0.0], "boxes": [7.0]}
+    assert EvaluationResult.of(result.snapshot()) == result

@@ -1,0 +1,220 @@
+"""A row of progress.txt stands at the boundary it was due at, with the evaluation that was due there; none is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from remuda.logbook.progress import ProgressRow
+from remuda.tests.buffer.chunks import meta_of
+from remuda.tests.coordinator.configs import config, on_policy_config
+from remuda.tests.coordinator.simulation import World
+from remuda.training.commander.commander import Commander
+from remuda.training.commander.evaluation import Awaited, EvaluationResult
+from remuda.training.commander.progress_rows import ProgressRows
+from remuda.training.snapshot import NewEpisodes, ProgressSnapshot
+from remuda.wire.messages import CheckpointRecord, ChunkMeta, Counters
+
+SETTINGS = config(
+    log={"progress_interval_env_steps": 100},
+    evaluator={"count": 1, "episodes": 2, "interval_env_steps": 200},
+    stop={"max_env_steps": 2_000},
+)
+
+
+def record(train_iter: int, env_step: int) -> CheckpointRecord:
+    return CheckpointRecord(train_iter, env_step, 1.0, None, f"iteration_{train_iter}.pth.tar", "0" * 64, "now")
+
+
+def judged(train_iter: int, env_step: int) -> EvaluationResult:
+    return EvaluationResult(record(train_iter, env_step), (3.0, 5.0), (3, 5), 0.5)
+
+
+def playing(due_env_step: int) -> Awaited:
+    return Awaited(due_env_step, begun=True)
+
+
+def waiting(due_env_step: int) -> Awaited:
+    """For something to be learned."""
+    return Awaited(due_env_step, begun=False)
+
+
+def places(rows: list[ProgressRow]) -> list[tuple[int, int, int | None]]:
+    """Which rows, where they stand, and where the checkpoint does whose evaluation they show."""
+    return [(row.epoch, row.env_step, row.test_env_step) for row in rows]
+
+
+def chunk(number: int, *returns: float) -> ChunkMeta:
+    lengths = [int(value) + 1 for value in returns]
+    return replace(meta_of(number, 10), episode_returns=list(returns), episode_lengths=lengths)
+
+
+def test_rows_that_are_due_before_the_first_evaluation_is_over_are_not_lost() -> None:
+    rows = ProgressRows(SETTINGS)
+    for number in range(1, 8):
+        rows.chunk(chunk(number, float(number)))
+        rows.learned({"total_loss": number / 10})
+        assert rows.due(Counters(env_step=50 * number, train_iter=number, episode=number), playing(0)) == []
+    rows.evaluated(judged(0, 0))
+    given = rows.due(Counters(env_step=350, train_iter=7, episode=7), waiting(300))
+    assert places(given) == [(0, 0, 0), (1, 100, None), (2, 200, None)]
+    assert [list(row.returns) for row in given] == [[], [1.0, 2.0], [3.0, 4.0]]
+    assert [(row.train_iter, row.episode, row.losses) for row in given] == [
+        (0, 0, {}),
+        (2, 2, {"LossQ": 0.2}),
+        (4, 4, {"LossQ": 0.4}),
+    ], "as it was when they were due"
+    assert [(row.env_step, list(row.returns)) for row in rows.last(Counters(env_step=350))] == [
+        (300, [5.0, 6.0]),
+        (350, [7.0]),
+    ]
+
+
+@pytest.mark.parametrize(("env_step", "shown"), [(103, 100), (199, 100), (250, 200)])
+def test_a_row_stands_at_its_boundary_wherever_the_chunk_ended(env_step: int, shown: int) -> None:
+    rows = ProgressRows(SETTINGS)
+    rows.evaluated(judged(0, 0))
+    given = rows.due(Counters(env_step=env_step, train_iter=3, wall_s=4.0))
+    assert [row.env_step for row in given] == [0, shown]
+    assert (given[1].train_iter, given[1].wall_s) == (3, 4.0)
+
+
+def test_the_evaluation_that_is_due_at_a_boundary_is_in_the_row_of_that_boundary() -> None:
+    rows = ProgressRows(SETTINGS)
+    rows.evaluated(judged(0, 0))
+    rows.due(Counters(env_step=110))
+    assert rows.due(Counters(env_step=210), waiting(200)) == []
+    assert rows.due(Counters(env_step=210), playing(200)) == []
+    assert rows.due(Counters(env_step=330), playing(200)) == []
+    rows.evaluated(judged(20, 210))
+    assert places(rows.due(Counters(env_step=330))) == [(2, 200, 210), (3, 300, None)]
+
+
+def test_what_was_learned_while_a_row_waits_at_its_step_belongs_to_it() -> None:
+    rows = ProgressRows(SETTINGS)
+    rows.evaluated(judged(0, 0))
+    assert len(rows.due(Counters(env_step=200), waiting(200))) == 1
+    rows.learned({"total_loss": 0.5})
+    (row,) = rows.due(Counters(env_step=200, train_iter=4, wall_s=9.0))
+    assert (row.train_iter, row.wall_s, row.losses) == (4, 9.0, {"LossQ": 0.5})
+
+
+def test_nothing_waits_for_an_evaluation_that_cannot_begin_longer_than_to_the_next_row() -> None:
+    rows = ProgressRows(SETTINGS)
+    rows.evaluated(judged(0, 0))
+    rows.due(Counters(env_step=0))
+    assert rows.due(Counters(env_step=210), waiting(200)) == []
+    assert places(rows.due(Counters(env_step=300), waiting(200))) == [(1, 200, None)]
+    assert places(rows.due(Counters(env_step=400), waiting(400))) == [(2, 300, None)]
+    rows.evaluated(judged(9, 390))
+    assert places(rows.due(Counters(env_step=400))) == [(3, 400, 390)], "in the row after it, which waited for another"
+
+
+def test_the_initial_policy_is_judged_in_row_0_however_late_it_was_saved() -> None:
+    """The learner that was to save it may have died, and the next one saves it later."""
+    rows = ProgressRows(SETTINGS)
+    assert rows.due(Counters(env_step=968), playing(0)) == []
+    rows.evaluated(judged(0, 968))
+    assert places(rows.due(Counters(env_step=968))) == [(0, 0, 968), (1, 900, None)]
+
+
+def test_the_last_evaluation_is_in_the_last_row_and_in_no_other() -> None:
+    rows = ProgressRows(SETTINGS)
+    rows.evaluated(judged(0, 0))
+    rows.due(Counters(env_step=210), playing(200))
+    rows.evaluated(judged(25, 250))
+    assert places(rows.last(Counters(env_step=250))) == [(1, 200, None), (2, 250, 250)]
+    assert rows.last(Counters(env_step=250)) == []
+
+
+def test_where_the_budget_is_used_up_the_last_row_stands_at_the_budget() -> None:
+    rows = ProgressRows(SETTINGS)
+    rows.evaluated(judged(0, 0))
+    assert [row.env_step for row in rows.due(Counters(env_step=1_950))] == [0, 1_900]
+    assert rows.due(Counters(env_step=2_013)) == []
+    rows.evaluated(judged(201, 2_013))
+    assert places(rows.last(Counters(env_step=2_013))) == [(2, 2_000, 2_013)]
+
+
+def test_rows_that_wait_outlive_the_coordinator() -> None:
+    rows, journaled = ProgressRows(SETTINGS), list[NewEpisodes]()
+    for number in range(1, 8):
+        rows.chunk(chunk(number, float(number)))
+        rows.due(Counters(env_step=50 * number, train_iter=number), playing(0))
+        new = rows.news()
+        journaled += [] if new is None else [new]
+        assert new is None or len(new.chunks) <= 3, "what is new, and no row again"
+    memory = replace(rows.snapshot(), ended=[each for new in journaled for each in new.chunks])
+    again = ProgressRows(SETTINGS)
+    again.restore(msgspec.msgpack.decode(msgspec.msgpack.encode(memory), type=ProgressSnapshot))
+    for each in (rows, again):
+        each.evaluated(judged(0, 0))
+    now = Counters(env_step=350)
+    assert again.due(now) == rows.due(now)
+    assert again.snapshot().epoch == 4
+
+
+def test_a_row_is_remembered_until_the_turn_after_it() -> None:
+    rows = ProgressRows(SETTINGS)
+    rows.evaluated(judged(0, 0))
+    rows.due(Counters())
+    memory = msgspec.msgpack.decode(msgspec.msgpack.encode(rows.snapshot()), type=ProgressSnapshot)
+    assert [(each.epoch, each.env_step, list(each.test_returns)) for each in memory.given] == [(0, 0, [3.0, 5.0])]
+    assert rows.snapshot().given == rows.snapshot().given, "looking changes nothing"
+    rows.news()
+    assert rows.snapshot().given == []
+
+
+def awaited() -> Iterator[Awaited | None]:
+    """What the commander says it waits for, from the start of a run on."""
+    commander = Commander(SETTINGS)
+    yield commander.awaited(Counters())
+    commander.started()
+    yield commander.awaited(Counters(env_step=30))
+    commander.saved("initial", record(0, 0))
+    yield commander.awaited(Counters(env_step=210, train_iter=1))
+    commander.evaluated(judged(0, 0))
+    yield commander.awaited(Counters(env_step=210, train_iter=0))
+    commander.progressed(Counters(env_step=210, train_iter=1))
+    yield commander.awaited(Counters(env_step=450, train_iter=2))
+    commander.saved("evaluation", record(2, 450))
+    yield commander.awaited(Counters(env_step=450, train_iter=2))
+    commander.evaluated(judged(2, 450))
+    yield commander.awaited(Counters(env_step=450, train_iter=2))
+
+
+def test_the_commander_knows_what_is_still_to_be_judged() -> None:
+    assert list(awaited()) == [
+        waiting(0), playing(0), playing(0), waiting(200), playing(200), playing(400), None
+    ]  # fmt: skip
+
+
+def test_nothing_is_awaited_that_will_not_come() -> None:
+    without = Commander(config(evaluator={"episodes": 0, "interval_env_steps": 200}))
+    without.started()
+    assert without.awaited(Counters(env_step=500)) is None
+    over = Commander(SETTINGS)
+    over.progressed(Counters(env_step=2_000))
+    assert over.ending is not None
+    assert over.awaited(Counters(env_step=2_000)) is None
+
+
+@pytest.mark.parametrize("interval", [300, 500])
+def test_where_both_intervals_agree_every_row_has_its_own_evaluation(interval: int) -> None:
+    """Of replay and on-policy: from row 1 on, and none stands a row late."""
+    log, evaluator = {"progress_interval_env_steps": interval}, {"episodes": 1, "interval_env_steps": interval}
+    for settings in (config(log=log, evaluator=evaluator), on_policy_config(None, log=log, evaluator=evaluator)):
+        world = World(settings)
+        world.herd(collectors=2, evaluators=1)
+        world.submit()
+        world.run(3_000)
+        assert world.experiment().state == "finished"
+        rows = world.progress
+        assert [row.env_step for row in rows[:-1]] == list(range(0, rows[-1].env_step, interval))
+        tested = [row.test_env_step for row in rows]
+        assert all(
+            step is not None and 0 <= step - row.env_step < interval for step, row in zip(tested, rows, strict=True)
+        )

@@ -1,0 +1,126 @@
+"""evaluator.episodes 0: the newest training episodes say what is best and when to stop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from remuda.config.schema import ExperimentConfig
+from remuda.logbook.episode_reports import EvaluationReport
+from remuda.tests.coordinator import configs
+from remuda.tests.coordinator.simulation import World
+from remuda.training.commander.commander import Commander, JudgeByTraining, Save
+from remuda.training.commander.progress_rows import ProgressRows
+from remuda.training.snapshot import ResumePoint
+from remuda.wire.messages import CheckpointRecord, ChunkId, ChunkMeta, Counters, PolicyRef
+
+UUID = "00000000-0000-4000-8000-000000000001"
+
+
+def config(*, window: int = 3, **sections: Any) -> ExperimentConfig:
+    evaluator = {"episodes": 0, "interval_env_steps": 500, "window_episodes": window}
+    return configs.config(**{"evaluator": evaluator, "checkpoint": {"interval_env_steps": None}, **sections})
+
+
+def chunk(sequence: int, *returns: float) -> ChunkMeta:
+    lengths = [10 * (1 + n) for n in range(len(returns))]
+    return ChunkMeta(ChunkId(UUID, 1, sequence), "f", 64, 64, 1, 0, PolicyRef(), 0.1, list(returns), lengths)
+
+
+def record(env_step: int) -> CheckpointRecord:
+    return CheckpointRecord(env_step // 10, env_step, 1.0, None, f"iteration_{env_step // 10}.pth.tar", "0" * 64, "now")
+
+
+def test_the_newest_episodes_judge_once_there_are_enough() -> None:
+    rows = ProgressRows(config(window=3))
+    rows.chunk(chunk(0, 1.0, 2.0))
+    assert rows.judged_by_training(record(500)) is None
+    rows.chunk(chunk(1, 6.0, 10.0))
+    judged = rows.judged_by_training(record(500))
+    assert judged is not None
+    assert (judged.returns, judged.lengths) == ((2.0, 6.0, 10.0), (20, 10, 20))
+    assert judged.reward_mean == 6.0
+
+
+def test_the_window_outlives_the_coordinator() -> None:
+    rows, again = ProgressRows(config(window=2)), ProgressRows(config(window=2))
+    rows.chunk(chunk(0, 1.0, 2.0, 4.0))
+    again.restore(rows.snapshot())
+    judged = again.judged_by_training(record(500))
+    assert judged is not None
+    assert judged.returns == (2.0, 4.0)
+
+
+def test_with_evaluations_training_episodes_judge_nothing() -> None:
+    rows = ProgressRows(config(window=1, evaluator={"episodes": 1, "window_episodes": 1}))
+    rows.chunk(chunk(0, 1.0, 2.0))
+    assert rows.judged_by_training(record(500)) is None
+
+
+def test_rows_begin_at_the_first_boundary_since_nobody_judges_the_initial_policy() -> None:
+    rows = ProgressRows(config())
+    assert rows.due(Counters(env_step=299)) == []
+    (first,) = rows.due(Counters(env_step=310))
+    assert (first.epoch, first.env_step) == (0, 300)
+
+
+def test_a_resumed_run_that_had_no_row_yet_begins_with_row_0() -> None:
+    policy = PolicyRef(1, 3, 20)
+    counters = Counters(env_step=200, train_iter=20)
+    rows = ProgressRows(config(), ResumePoint(record(200), counters, policy, None, progress_rows=0))
+    (row,) = rows.due(Counters(env_step=300, train_iter=30))
+    assert (row.epoch, row.env_step) == (0, 300)
+
+
+def test_the_commander_asks_for_a_judgement_and_stops_by_it() -> None:
+    commander = Commander(config(stop={"stop_value": 5.0}))
+    commander.started()
+    assert commander.saved("initial", record(0)) == [JudgeByTraining(record(0))]
+    commander.not_judged()
+    assert commander.progressed(Counters(env_step=500, train_iter=50)) == [Save("evaluation")]
+    assert commander.saved("evaluation", record(500)) == [JudgeByTraining(record(500))]
+    rows = ProgressRows(config(window=1))
+    rows.chunk(chunk(0, 5.5))
+    judged = rows.judged_by_training(record(500))
+    assert judged is not None
+    assert commander.evaluated(judged).best
+    assert commander.ending is not None
+    assert commander.ending.reason == "stop_value"
+
+
+def test_a_run_in_parallel_needs_no_evaluator_and_knows_its_best() -> None:
+    world = World(config(window=3))
+    world.herd(collectors=2, evaluators=0)
+    world.submit()
+    world.run(3_000)
+    status = world.experiment()
+    assert (status.state, status.reason) == ("finished", "max_env_steps")
+    assert [report for report in world.reports if isinstance(report, EvaluationReport)] == []
+    judged = {iteration for iteration, (reward, _) in world.rewards.items() if 64.0 <= reward <= 71.0}
+    assert judged == set(world.records) - {0}, "at every 500 steps and at the end"
+    assert status.best_return == max(reward for reward, _ in world.rewards.values())
+    assert [row.epoch for row in world.progress] == list(range(len(world.progress)))
+    assert world.progress[0].env_step == 300
+    said = [text for _, text in world.said if "newest 3 training episodes" in text]
+    assert len(said) == len(judged)
+    assert "(the best so far)" in said[0]
+
+
+def test_a_run_that_waits_for_workers_does_not_wait_for_evaluators() -> None:
+    world = World(config())
+    world.herd(collectors=1, evaluators=0, learners=0)
+    world.submit()
+    world.step()
+    waiting = world.experiment().waiting_for
+    assert waiting is None or "evaluator" not in waiting
+
+
+@pytest.mark.parametrize("episodes", [0, 1])
+def test_evaluators_that_are_there_are_left_to_others(episodes: int) -> None:
+    world = World(config(evaluator={"episodes": episodes, "interval_env_steps": 500, "window_episodes": 3}))
+    world.herd(collectors=2, evaluators=1)
+    world.submit()
+    world.run(3_000)
+    joined = [text for _, text in world.said if text.startswith("evaluator ") and " joins as " in text]
+    assert len(joined) == episodes

@@ -1,0 +1,213 @@
+"""What is counted can be sampled, what is refused leaves no trace, and nothing is counted twice."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from remuda.logbook.training_reports import BufferSampleReport, BufferThroughputReport
+from remuda.tests.buffer.chunks import WORKER, meta_of
+from remuda.tests.coordinator.configs import on_policy_config
+from remuda.tests.worker.leases import small_config
+from remuda.training.replay.accounting import Accepted, ReplayAccounting
+from remuda.wire.messages import Counters, PolicyRef
+
+ROWS = 20
+LEASE = 3
+
+
+def experience(*, capacity: int = 100, min_rows: int = 40, samples_per_insert: float | None = None) -> ReplayAccounting:
+    buffer = {"capacity": capacity, "min_rows": min_rows, "samples_per_insert": samples_per_insert}
+    return opened(ReplayAccounting(small_config(buffer=buffer), 0.0))
+
+
+def opened(held: ReplayAccounting) -> ReplayAccounting:
+    held.open_lease(LEASE, WORKER, 1)
+    return held
+
+
+def totals(held: ReplayAccounting) -> tuple[int, int, int, frozenset[str]]:
+    return held.env_step, held.rows, held.episode, held.live_files()
+
+
+def test_a_chunk_counts_once() -> None:
+    held = experience()
+    meta = replace(meta_of(0, ROWS), env_steps=21, episode_returns=[9.0, 10.0], episode_lengths=[9, 10])
+    assert held.accept(meta, LEASE) == Accepted(fresh=True)
+    expected = (21, ROWS, 2, frozenset({meta.file}))
+    assert totals(held) == expected
+    assert held.accept(meta, LEASE) == Accepted(fresh=False)
+    assert totals(held) == expected
+
+
+def test_on_policy_each_period_says_how_often_rows_were_used_and_how_stale_they_were() -> None:
+    held = opened(ReplayAccounting(on_policy_config(2), 0.0))
+    policy, slots = PolicyRef(1, 3, 3), held.plan.slots_per_row
+    for sequence in range(held.plan.rows_per_update):
+        meta = replace(meta_of(sequence, 1), policy=policy, env_steps=slots)
+        assert held.accept(meta, LEASE).rejected is None
+    held.sample(1, held.plan.rows_per_update, 4)
+    held.hand_out_new()
+    counters = Counters(train_iter=5, env_step=held.env_step)
+    used, flow = held.reports(counters, 61.0, newest=PolicyRef(1, 5, 5))
+    assert isinstance(used, BufferSampleReport)
+    assert (used.use_avg, used.use_max, used.staleness_avg, used.staleness_max) == (1.0, 1, 1.0, 1)
+    assert isinstance(flow, BufferThroughputReport)
+    assert (flow.samples_per_insert, flow.policy_lag) == (1.0, 2)
+    assert [report.topic for report in held.reports(counters, 122.0)] == ["buffer_throughput"], "nothing was drawn"
+
+
+def test_batches_are_owed_for_what_came_after_the_warm_up() -> None:
+    held = experience(min_rows=40, samples_per_insert=2.0)
+    batch = held.plan.rows_per_update
+    assert held.batches_owed() == 0
+    for sequence in range(4):
+        held.accept(meta_of(sequence, ROWS), LEASE)
+    owed = 2 * (4 * ROWS - 40) // batch
+    assert held.batches_owed() == owed > 1
+    held.sample(1, batch, 0)
+    assert held.batches_owed() == owed - 1
+    assert experience().batches_owed() is None, "nothing says how many"
+
+
+@given(st.lists(st.integers(0, 8), min_size=1, max_size=40))
+def test_counters_are_sums_over_the_different_chunks_that_came(order: list[int]) -> None:
+    held = experience(capacity=1_000)
+    for sequence in order:
+        held.accept(replace(meta_of(sequence, ROWS), env_steps=100 + sequence), LEASE)
+    assert held.env_step == sum(100 + sequence for sequence in set(order))
+    assert held.rows == ROWS * len(set(order))
+
+
+def test_a_chunk_larger_than_the_buffer_is_refused_and_not_counted() -> None:
+    held = experience(capacity=ROWS, min_rows=1)
+    accepted = held.accept(meta_of(0, ROWS + 1), LEASE)
+    assert not accepted.fresh
+    assert accepted.rejected is not None
+    assert "raise buffer.capacity" in accepted.rejected
+    assert totals(held) == (0, 0, 0, frozenset())
+    assert held.accept(meta_of(0, ROWS), LEASE).fresh  # its number was not used up
+
+
+def test_a_chunk_the_ledger_refuses_is_not_sampled_either() -> None:
+    held = experience(capacity=10, min_rows=1)
+    sequence = 1
+    while (accepted := held.accept(meta_of(sequence, 1), LEASE)).fresh:
+        sequence += 2  # every other one is missing
+        assert sequence < 20_000
+    assert accepted.rejected is not None
+    assert "gaps" in accepted.rejected
+    assert meta_of(sequence, 1).file not in held.live_files()
+    before = totals(held)
+    assert held.accept(meta_of(sequence, 1), LEASE).rejected is not None
+    assert totals(held) == before
+
+
+def test_the_oldest_make_room_and_their_files_may_go_once_the_learner_has_them() -> None:
+    held = experience(capacity=2 * ROWS)
+    metas = [meta_of(sequence, ROWS) for sequence in range(4)]
+    for meta in metas[:2]:
+        held.accept(meta, LEASE)
+    assert [chunk.meta for chunk in held.hand_out_new()] == metas[:2]
+    assert held.hand_out_new() == []
+    assert held.accept(metas[2], LEASE).deletable == ()  # the learner may be about to read the first
+    assert held.first_live_row == ROWS
+    assert held.confirm_loaded(2 * ROWS) == [metas[0].file]
+    assert held.accept(metas[3], LEASE).deletable == (metas[1].file,)
+    assert held.live_files() == {metas[2].file, metas[3].file}
+    assert held.env_step == 4 * ROWS  # what was counted stays counted
+
+
+def test_a_new_learner_is_told_of_every_live_chunk() -> None:
+    held = experience(capacity=2 * ROWS)
+    metas = [meta_of(sequence, ROWS) for sequence in range(3)]
+    for meta in metas:
+        held.accept(meta, LEASE)
+        held.hand_out_new()
+    chunks, deletable = held.replay_for_new_learner()
+    assert [(chunk.first_row, chunk.meta) for chunk in chunks] == [(ROWS, metas[1]), (2 * ROWS, metas[2])]
+    assert deletable == [metas[0].file]
+    assert held.hand_out_new() == []
+
+
+def test_batches_come_from_live_rows_once_there_are_enough() -> None:
+    held = experience(min_rows=2 * ROWS)
+    held.accept(meta_of(0, ROWS), LEASE)
+    assert held.sampleable_batches(8) == 0
+    assert held.samples_per_insert is None
+    held.accept(meta_of(1, ROWS), LEASE)
+    assert held.sampleable_batches(8) > 0
+    sampled = held.sample(2, 8, train_iter=0)
+    assert sampled.rows.shape == (2, 8)
+    assert ((sampled.rows >= 0) & (sampled.rows < 2 * ROWS)).all()
+    held.accept(meta_of(2, ROWS), LEASE)  # the first after the warm-up
+    assert held.samples_per_insert == pytest.approx(16 / ROWS)
+
+
+def test_large_errors_are_drawn_more_often() -> None:
+    held = experience()
+    held.accept(meta_of(0, 50), LEASE)
+    held.update_priorities(np.arange(50), np.where(np.arange(50) == 7, 100.0, 0.01).astype(np.float32))
+    drawn = held.sample(20, 8, train_iter=0).rows
+    # 100^0.6 = 15.8 against 49 * 0.01^0.6 = 3.1: five of six, where a uniform draw gives one of fifty
+    assert (drawn == 7).mean() > 0.5
+
+
+def test_policy_lag_counts_versions_within_an_epoch() -> None:
+    held = experience()
+    held.accept(replace(meta_of(0, ROWS), policy=PolicyRef(2, 5, 50)), LEASE)
+    assert held.policy_lag(PolicyRef(2, 8, 80)) == 3
+    assert held.policy_lag(PolicyRef(2, 4, 40)) == 0
+    assert held.policy_lag(PolicyRef(3, 0, 50)) == 0  # a new learner: not comparable
+
+
+def test_batches_are_counted_from_the_begin_of_the_run_over_a_restart() -> None:
+    held, again = experience(), experience()
+    held.accept(meta_of(0, 50), LEASE)
+    size = held.plan.rows_per_update
+    held.sample(150, size, train_iter=3)
+    again.restore(held.snapshot(), [], 5.0)
+    opened(again).accept(meta_of(1, 50), LEASE)
+    again.sample(60, size, train_iter=4)
+    (report,) = again.reports(Counters(train_iter=4), 6.0)
+    assert isinstance(report, BufferSampleReport)
+    assert report.sample_count == 210
+
+
+def test_its_tables_are_handed_over_once() -> None:
+    held = experience()
+    held.accept(meta_of(0, 50), LEASE)
+    assert held.reports(Counters(), 1.0) == []
+    held.sample(200, 8, train_iter=3)  # the default interval is 200 batches
+    held.sample(1, 8, train_iter=3)
+    topics = [report.topic for report in held.reports(Counters(train_iter=3), 2.0)]
+    assert topics == ["buffer_sample"]
+    assert held.reports(Counters(train_iter=3), 3.0) == []
+    assert [report.topic for report in held.reports(Counters(train_iter=3), 61.0)] == ["buffer_throughput"]
+    held.sample(200, 8, train_iter=4)
+    topics = [report.topic for report in held.reports(Counters(train_iter=4), 70.0, last=True)]
+    assert topics == ["buffer_sample", "buffer_throughput"]  # a run that ends leaves nothing unsaid
+
+
+@pytest.mark.parametrize("less", [{"capacity": 40}, {"quota_bytes": 250}])
+def test_a_smaller_buffer_lets_go_of_files_for_which_it_has_no_room(less: dict[str, int]) -> None:
+    """They stayed in data/ for good, and were in no quota."""
+    held = ReplayAccounting(small_config(buffer={"capacity": 100, "min_rows": 40}), 0.0, journaled=True)
+    opened(held)
+    metas = [meta_of(sequence, ROWS) for sequence in range(5)]
+    for meta in metas:
+        assert held.accept(meta, LEASE).fresh
+    chunks, _ = held.news()
+    buffer = {"capacity": 100, "min_rows": 40, **less}
+    smaller = ReplayAccounting(small_config(collector={"count": 1}, buffer=buffer), 0.0, journaled=True, collectors=1)
+    deletable = smaller.resume(held.snapshot(), chunks, 5.0)
+    assert deletable == tuple(meta.file for meta in metas[:3])
+    assert smaller.news() == ((), (0, ROWS, 2 * ROWS))
+    assert smaller.live_files() == {meta.file for meta in metas[3:]}
+    late = smaller.count_late(meta_of(7, ROWS))
+    assert late.deletable == (metas[3].file,)
+    refused = smaller.count_late(meta_of(8, 101))
+    assert (refused.fresh, refused.deletable) == (False, (meta_of(8, 101).file,))

@@ -1,0 +1,150 @@
+"""The ledger: a chunk counts once, however often and in whatever order its announcements come."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from remuda.training.replay.ledger import Ledger, UnknownLeaseError
+from remuda.wire.messages import ChunkId, ChunkMeta, PolicyRef
+
+WORKERS = ("00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002")
+
+
+def meta(worker: int, incarnation: int, sequence: int, env_steps: int = 10, episodes: int = 0) -> ChunkMeta:
+    return ChunkMeta(
+        ChunkId(WORKERS[worker], incarnation, sequence),
+        "f",
+        env_steps - 1,
+        env_steps,
+        1,
+        0,
+        PolicyRef(),
+        0.1,
+        [1.0] * episodes,
+        [5] * episodes,
+    )
+
+
+def opened(*lives: tuple[int, int]) -> tuple[Ledger, dict[tuple[str, int], int]]:
+    """With a lease for each worker and incarnation."""
+    ledger, leases = Ledger(), dict[tuple[str, int], int]()
+    for lease, (worker, incarnation) in enumerate(lives, start=1):
+        ledger.open(lease, WORKERS[worker], incarnation)
+        leases[WORKERS[worker], incarnation] = lease
+    return ledger, leases
+
+
+def test_counters_are_sums_over_accepted_chunks() -> None:
+    ledger, _ = opened((0, 1))
+    assert ledger.accept(meta(0, 1, 0, env_steps=10, episodes=2), 1)
+    assert ledger.accept(meta(0, 1, 1, env_steps=7, episodes=1), 1)
+    assert not ledger.accept(meta(0, 1, 0, env_steps=10, episodes=2), 1)
+    assert (ledger.env_step, ledger.rows, ledger.episode, ledger.chunks) == (17, 15, 3, 2)
+
+
+def test_lives_of_a_worker_are_told_apart() -> None:
+    ledger, _ = opened((0, 1), (0, 2), (1, 1), (1, 2))
+    assert ledger.accept(meta(0, 1, 0), 1)
+    assert ledger.accept(meta(0, 2, 0), 2)
+    assert ledger.accept(meta(1, 1, 0), 3)
+    assert ledger.chunks == 3
+    assert not ledger.lacks(ChunkId(WORKERS[0], 2, 0))
+    assert ledger.lacks(ChunkId(WORKERS[1], 2, 0))
+
+
+def test_a_chunk_counts_only_under_a_lease_of_its_worker_that_is_known() -> None:
+    ledger, _ = opened((0, 1))
+    with pytest.raises(UnknownLeaseError, match="lease 2 is not known"):
+        ledger.accept(meta(0, 1, 0), 2)
+    with pytest.raises(UnknownLeaseError, match="lease 1 is that of 00000000-0000-4000-8000-000000000001, life 1"):
+        ledger.accept(meta(0, 2, 0), 1)
+    ledger.forget(1)
+    with pytest.raises(UnknownLeaseError):
+        ledger.accept(meta(0, 1, 0), 1)
+    assert ledger.chunks == 0
+
+
+def test_a_collector_that_is_lent_again_and_again_is_never_refused_and_leaves_no_trace() -> None:
+    """It numbers its chunks over all runs that it works for, so each time it comes back there is a gap."""
+    ledger = Ledger()
+    for lease in range(1, 5_001):
+        ledger.open(lease, WORKERS[0], 1)
+        assert ledger.accept(meta(0, 1, 3 * lease), lease)
+        assert ledger.accept(meta(0, 1, 3 * lease + 1), lease)
+        if lease > 10:
+            ledger.forget(lease - 10)
+    assert ledger.chunks == 10_000
+    rows = ledger.rows_of_leases()
+    assert [row.lease for row in rows] == [*range(4_991, 5_001)]
+    assert all(len(row.gaps) <= 1 for row in rows)
+
+
+def test_a_chunk_that_comes_late_under_a_lease_that_is_over_counts_once_whatever_lease_it_is_said_under_again() -> None:
+    """Its worker was taken for lost, came back and was given another lease."""
+    ledger = Ledger()
+    ledger.open(1, WORKERS[0], 1)
+    for number in (0, 1):
+        assert ledger.accept(meta(0, 1, number), 1)
+    ledger.open(2, WORKERS[0], 1)
+    assert ledger.accept(meta(0, 1, 3), 2)
+    assert ledger.accept(meta(0, 1, 2), 1)
+    for number, lease in itertools.product((0, 1, 2, 3), (1, 2)):
+        assert not ledger.lacks(ChunkId(WORKERS[0], 1, number))
+        assert not ledger.accept(meta(0, 1, number), lease)
+    assert ledger.accept(meta(0, 1, 4), 2)
+    assert (ledger.chunks, ledger.env_step) == (5, 50)
+
+
+@given(st.data())
+def test_what_lies_in_the_data_folder_is_never_counted_twice_and_not_missed_while_its_lease_is_known(
+    data: st.DataObject,
+) -> None:
+    """Whatever a worker wrote for this run and others, in whatever order its words came, late ones too."""
+    ledger, number, written = Ledger(), 0, dict[int, list[int]]()
+    counted: set[int] = set()
+    known: list[int] = []
+    for lease in range(1, 6):
+        ledger.open(lease, WORKERS[0], 1)
+        known.append(lease)
+        written[lease] = [*range(number, number + data.draw(st.integers(0, 3)))]
+        number += len(written[lease]) + data.draw(st.integers(0, 2))  # the rest is another run's
+        for each in data.draw(st.permutations(known)):
+            for chunk in written[each][: data.draw(st.integers(0, 3))]:
+                assert ledger.accept(meta(0, 1, chunk), each) is (chunk not in counted)
+                counted.add(chunk)
+        for each in data.draw(st.lists(st.sampled_from(known), unique=True, max_size=2)):
+            ledger.forget(each)
+            known.remove(each)
+    restarted = Ledger()
+    restarted.restore(replace(ledger.snapshot(), counted=[*ledger.rows_of_leases()]))
+    for chunks in written.values():
+        for chunk in chunks:
+            lacks = restarted.lacks(ChunkId(WORKERS[0], 1, chunk))
+            assert lacks is ledger.lacks(ChunkId(WORKERS[0], 1, chunk))
+            assert not (lacks and chunk in counted)
+            if len(known) == len(written) and chunk not in counted:
+                assert lacks
+    assert not restarted.lacks(ChunkId(WORKERS[1], 1, 0)), "nobody knows a lease of this worker"
+
+
+@given(st.integers(0, 2**32), st.integers(1, 5))
+def test_repeated_and_shuffled_announcements_count_to_the_step(seed: int, most: int) -> None:
+    rng = random.Random(seed)
+    chunks = [
+        meta(worker, incarnation, sequence, env_steps=rng.randint(1, 100))
+        for worker in (0, 1)
+        for incarnation in (1, 2)
+        for sequence in range(rng.randint(0, 8))
+    ]
+    arrivals = [chunk for chunk in chunks for _ in range(rng.randint(1, most))]
+    rng.shuffle(arrivals)
+    ledger, leases = opened((0, 1), (0, 2), (1, 1), (1, 2))
+    accepted = sum(ledger.accept(each, leases[each.chunk.worker, each.chunk.incarnation]) for each in arrivals)
+    assert accepted == len(chunks) == ledger.chunks
+    assert ledger.env_step == sum(chunk.env_steps for chunk in chunks)

@@ -1,0 +1,395 @@
+"""The journal gives back what was committed, whatever happened after, and belongs to one process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from remuda.buffer.index import Prioritized
+from remuda.tests.buffer.chunks import meta_of
+from remuda.tests.coordinator.configs import config
+from remuda.tests.coordinator.simulation import Journaled, World
+from remuda.training import journal
+from remuda.training.journal import JournalError, RunJournal, is_open, open_or_begin
+from remuda.training.journal_entry import Recovered, Remember
+from remuda.training.snapshot import DeathsSnapshot, RunSnapshot
+from remuda.wire.messages import IndexedChunk
+
+pytestmark = pytest.mark.xdist_group("what a coordinator wrote")
+
+
+@pytest.fixture(scope="module")
+def remembered() -> list[Remember]:
+    """What a coordinator wrote, turn by turn, over half a run."""
+    world = World(config())
+    world.herd(collectors=2)
+    world.submit()
+    written: list[Remember] = []
+    remember = world.coordinator.remember
+
+    def note(now_s: float) -> list[Remember]:
+        news = remember(now_s)
+        written.extend(news)
+        return news
+
+    world.coordinator.remember = note  # type: ignore[method-assign]
+    for _ in range(30):
+        world.step()
+    assert any(turn.added for turn in written)
+    return written
+
+
+def chunks(*first_rows: int) -> tuple[IndexedChunk, ...]:
+    return tuple(IndexedChunk(row, meta_of(row, 10)) for row in first_rows)
+
+
+def read(path: Path) -> Recovered | None:
+    with closing(RunJournal(path)) as book:
+        return book.read()
+
+
+def test_a_new_journal_remembers_nothing(tmp_path: Path) -> None:
+    with_nothing = RunJournal(tmp_path / "journal.sqlite")
+    assert with_nothing.read() is None
+    with_nothing.close()
+
+
+@pytest.mark.parametrize("together", [2, 7, 1_000])
+def test_turns_that_share_a_commit_are_read_as_if_each_had_its_own(
+    tmp_path: Path, remembered: list[Remember], together: int
+) -> None:
+    with closing(RunJournal(tmp_path / "apart.sqlite")) as apart, closing(RunJournal(tmp_path / "one.sqlite")) as one:
+        for turn in remembered:
+            apart.write(turn)
+        for first in range(0, len(remembered), together):
+            one.write(*remembered[first : first + together])
+    assert len(remembered) > 7
+    assert read(tmp_path / "one.sqlite") == read(tmp_path / "apart.sqlite")
+
+
+def test_what_was_written_is_read_by_the_next_one(tmp_path: Path, remembered: list[Remember]) -> None:
+    first = RunJournal(tmp_path / "journal.sqlite")
+    expected = Journaled()
+    for turn in remembered:
+        first.write(turn)
+        expected.write(turn)
+    first.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["journal.sqlite"], "one file when nobody has it open"
+    second = RunJournal(tmp_path / "journal.sqlite")
+    found = second.read()
+    second.close()
+    assert found is not None
+    assert found == expected.recovered()
+    assert len(found.snapshot.experiment.leases.leases) == 4
+
+
+def test_deaths_of_workers_are_read_by_the_next_one(tmp_path: Path, remembered: list[Remember]) -> None:
+    """They were not written: a run whose environment aborts counted from 0 again with each start of the coordinator."""
+    snapshot = remembered[-1].snapshot
+    deaths = [DeathsSnapshot("collector", 3, 2.5, [("w1", "signal 6 (SIGABRT)")])]
+    with closing(RunJournal(tmp_path / "journal.sqlite")) as book:
+        book.write(Remember("x", replace(snapshot, experiment=replace(snapshot.experiment, deaths=deaths))))
+    found = read(tmp_path / "journal.sqlite")
+    assert found is not None
+    assert found.snapshot.experiment.deaths == deaths
+
+
+def test_a_journal_from_before_deaths_were_written_is_read(tmp_path: Path, remembered: list[Remember]) -> None:
+    with closing(RunJournal(tmp_path / "journal.sqlite")) as book:
+        book.write(remembered[-1])
+    with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as db:
+        db.execute("delete from part where name = 'deaths'")
+        db.commit()
+    found = read(tmp_path / "journal.sqlite")
+    assert found is not None
+    assert found.snapshot.experiment.deaths == []
+
+
+def test_priorities_and_gone_chunks(tmp_path: Path, remembered: list[Remember]) -> None:
+    snapshot = remembered[-1].snapshot
+    book = RunJournal(tmp_path / "journal.sqlite")
+    known = Prioritized(10, np.array([0.5, np.nan, 2.0], np.float32))
+    book.write(Remember("x", snapshot, added=chunks(0, 10, 20), priorities=known))
+    book.write(Remember("x", snapshot, added=chunks(30), gone=(0, 20)))
+    found = book.read()
+    book.close()
+    assert found is not None
+    assert found.priorities is not None
+    assert [chunk.first_row for chunk in found.chunks] == [10, 30]
+    assert found.priorities.first_row == 10
+    np.testing.assert_array_equal(found.priorities.priorities, known.priorities)
+
+
+def test_nobody_else_opens_it_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "BUSY_S", 0.05)
+    book = RunJournal(tmp_path / "journal.sqlite")
+    with pytest.raises(JournalError, match="locked"):
+        RunJournal(tmp_path / "journal.sqlite")
+    book.close()
+    RunJournal(tmp_path / "journal.sqlite").close()
+
+
+def test_a_journal_that_cannot_be_cleared_says_so(tmp_path: Path) -> None:
+    book = RunJournal(tmp_path / "journal.sqlite")
+    book.close()
+    with pytest.raises(JournalError, match=r"journal\.sqlite cannot be written: "):
+        book.clear()
+
+
+WRITER = """
+import sys
+from pathlib import Path
+import msgspec
+from remuda.training.journal_entry import Remember
+from remuda.training.journal import RunJournal
+from remuda.training.snapshot import DeathsSnapshot, RunSnapshot
+from remuda.tests.buffer.chunks import meta_of
+from remuda.wire.messages import IndexedChunk
+memory = msgspec.msgpack.decode(Path(sys.argv[2]).read_bytes(), type=RunSnapshot)
+book = RunJournal(Path(sys.argv[1]))
+row = 0
+while True:
+    book.write(Remember("x", memory, added=(IndexedChunk(row, meta_of(row // 10, 10)),)))
+    print(row, flush=True)
+    row += 10
+"""
+
+
+@pytest.mark.processes
+def test_what_was_acknowledged_survives_sigkill(tmp_path: Path, remembered: list[Remember]) -> None:
+    snapshot = tmp_path / "memory"
+    snapshot.write_bytes(msgspec.msgpack.encode(remembered[-1].snapshot))
+    path = tmp_path / "journal.sqlite"
+    typing = Path(__file__).parents[3] / ".typing"
+    acknowledged = -10
+    for kill_after in (3, 40, 200):
+        with subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(path), str(snapshot)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(typing)},
+        ) as writer:
+            assert writer.stdout is not None
+            for _ in range(kill_after):
+                acknowledged = int(writer.stdout.readline())
+            os.kill(writer.pid, signal.SIGKILL)
+            acknowledged = max([acknowledged, *map(int, writer.stdout.read().split())])
+        book = RunJournal(path)
+        found = book.read()
+        book.close()
+        assert found is not None
+        assert {chunk.first_row for chunk in found.chunks} >= set(range(0, acknowledged + 1, 10))
+
+
+@pytest.mark.parametrize("damage", ["half the file", "a changed page", "another format", "not a database"])
+def test_damage_is_said_and_never_read_as_truth(tmp_path: Path, remembered: list[Remember], damage: str) -> None:
+    path = tmp_path / "journal.sqlite"
+    book = RunJournal(path)
+    book.write(Remember("x", remembered[-1].snapshot, added=chunks(*range(0, 2_000, 10))))
+    book.close()
+    content = bytearray(path.read_bytes())
+    if damage == "half the file":
+        path.write_bytes(content[: len(content) // 2])
+    elif damage == "a changed page":
+        content[4_096 : 3 * 4_096] = b"\xff" * 2 * 4_096
+        path.write_bytes(content)
+    elif damage == "not a database":
+        path.write_bytes(b"# nothing like it\n" * 300)
+    else:
+        database = sqlite3.connect(path)
+        snapshot: list[object] = msgspec.msgpack.decode(msgspec.msgpack.encode(remembered[-1].snapshot))
+        database.execute("update memory set body = ?", (msgspec.msgpack.encode([99, *snapshot[1:]]),))
+        database.commit()
+        database.close()
+    with pytest.raises(JournalError):
+        read(path)
+
+
+def test_a_run_that_is_resumed_begins_another_journal_where_the_old_one_is_damaged(
+    tmp_path: Path, remembered: list[Remember]
+) -> None:
+    """The old one is kept, and nothing of it is read; one that another process has, or another version wrote, stays."""
+    path = tmp_path / "journal.sqlite"
+    first, found, damage = open_or_begin(path)
+    assert (found, damage) == (None, None)
+    first.write(Remember("x", remembered[-1].snapshot, added=chunks(0, 10)))
+    first.close()
+    second, found, damage = open_or_begin(path)
+    second.close()
+    assert found is not None
+    assert (found.chunks, damage) == (chunks(0, 10), None)
+    path.write_bytes(b"# nothing like it\n" * 300)
+    Path(f"{path}-wal").write_bytes(b"whatever")
+    third, found, damage = open_or_begin(path)
+    third.close()
+    assert found is None
+    assert damage is not None
+    assert "journal.sqlite is damaged: " in damage
+    assert "kept as journal.sqlite.damaged" in damage
+    assert not Path(f"{path}-wal").exists(), "a journal does not find the writes of another beside it"
+    assert path.with_name("journal.sqlite.damaged").read_bytes() == b"# nothing like it\n" * 300
+    assert read(path) is None
+
+
+def test_what_is_not_damaged_is_not_put_aside(
+    tmp_path: Path, remembered: list[Remember], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "BUSY_S", 0.05)
+    path = tmp_path / "journal.sqlite"
+    book = RunJournal(path)
+    book.write(Remember("x", replace(remembered[-1].snapshot, format=99)))
+    with pytest.raises(JournalError, match="locked"):
+        open_or_begin(path)
+    book.close()
+    with pytest.raises(JournalError, match="resume with the version that wrote it"):
+        open_or_begin(path)
+    assert [each.name for each in tmp_path.iterdir()] == ["journal.sqlite"]
+
+
+def test_the_memory_of_every_turn_is_small(remembered: list[Remember]) -> None:
+    """Besides the rows that have changed."""
+    assert max(len(msgspec.msgpack.encode(turn.snapshot)) for turn in remembered) < 8_000
+    roundtrip = msgspec.msgpack.decode(msgspec.msgpack.encode(remembered[-1].snapshot), type=RunSnapshot)
+    assert roundtrip == remembered[-1].snapshot
+
+
+def test_a_turn_writes_what_changed_however_many_collectors_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With sixty of them, each turn in which one chunk comes wrote ten KiB before."""
+    stop = {"max_env_steps": 1_000_000}
+    world = World(config(collector={"count": 60, "chunk_env_steps": 64}, stop=stop))
+    world.beat_interval_s = 5.0
+    written: list[Remember] = []
+    remember = world.coordinator.remember
+
+    def note(now_s: float) -> list[Remember]:
+        news = remember(now_s)
+        written.extend(news)
+        return news
+
+    monkeypatch.setattr(world.coordinator, "remember", note)
+    world.herd(collectors=60)
+    world.submit()
+    while world.unique_env_steps() < 64 * 100:
+        world.step()
+    one_chunk = [turn for turn in written if len(turn.added) == 1 and turn.priorities is None]
+    assert len(one_chunk) > 30
+    path = tmp_path / "journal.sqlite"
+    with closing(RunJournal(path)) as book:
+        for turn in written:
+            book.write(turn)
+    sizes = [sum(len(row) for row in rows_of(turn)) for turn in one_chunk]
+    assert max(sizes) < 300
+    assert max(len(rows_of(turn)) for turn in one_chunk) <= 3
+
+
+def rows_of(turn: Remember) -> list[bytes]:
+    """As they are written."""
+    changes = turn.changes
+    kinds = (changes.lease, changes.place, changes.account, changes.counted, changes.rest)
+    return [msgspec.msgpack.encode(row) for rows in kinds for row in rows.put]
+
+
+def test_what_was_given_out_to_be_written_is_never_changed_later(remembered: list[Remember]) -> None:
+    """Another thread may write it while the coordinator goes on."""
+    world = World(config())
+    given: list[tuple[Remember, bytes]] = []
+    remember = world.coordinator.remember
+
+    def note(now_s: float) -> list[Remember]:
+        news = remember(now_s)
+        given.extend((each, encoded(each)) for each in news)
+        return news
+
+    world.coordinator.remember = note  # type: ignore[method-assign]
+    world.herd(collectors=2)
+    world.submit()
+    world.run(3_000)
+    assert len(given) > 100
+    assert all(encoded(each) == before for each, before in given)
+
+
+def encoded(turn: Remember) -> bytes:
+    known = None if turn.priorities is None else turn.priorities.priorities.tobytes()
+    return msgspec.msgpack.encode([turn.snapshot, turn.changes, turn.added, turn.gone, turn.episodes, known])
+
+
+def test_another_thread_may_write_it_and_read_it(tmp_path: Path, remembered: list[Remember]) -> None:
+    with closing(RunJournal(tmp_path / "journal.sqlite")) as book, ThreadPoolExecutor(1) as other:
+        for turn in remembered:
+            other.submit(book.write, turn).result(60)
+        found = book.read()
+        assert other.submit(book.read).result(60) == found
+    assert found is not None
+    assert found.snapshot.identity == remembered[-1].snapshot.identity
+
+
+def test_a_part_that_a_disk_refused_is_written_the_next_time(tmp_path: Path, remembered: list[Remember]) -> None:
+    path = tmp_path / "journal.sqlite"
+    with closing(RunJournal(path)) as book:
+        book.write(remembered[0])
+        with closing(sqlite3.connect(":memory:")) as broken, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(book, "_db", broken)
+            with pytest.raises(JournalError, match="cannot be written"):
+                book.write(remembered[-1])
+        book.write(remembered[-1])
+        found = book.read()
+    assert found is not None
+    assert found.snapshot.experiment.supply.policy == remembered[-1].snapshot.experiment.supply.policy
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from remuda.training.journal import RunJournal
+journal = RunJournal(Path(sys.argv[1]))
+print("open", flush=True)
+sys.stdin.readline()
+journal.close()
+print("closed", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.processes
+def test_others_can_tell_whether_a_journal_is_open_and_leave_no_trace(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    assert not is_open(path), "there is none"
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "open\n"
+        assert [is_open(path), is_open(path)] == [True, True]
+        holder.stdin.write("\n")
+        holder.stdin.flush()
+        assert holder.stdout.readline() == "closed\n"
+        assert not is_open(path)
+        holder.stdin.write("\n")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["journal.sqlite"]
+
+
+@pytest.mark.processes
+def test_the_journal_of_a_killed_process_is_not_open(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "open\n"
+        holder.kill()
+        holder.wait()
+    assert not is_open(path)

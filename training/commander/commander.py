@@ -1,0 +1,334 @@
+"""Decides when to evaluate, which checkpoint is best, when to save and when to stop, for one experiment.
+
+Pure: it is told what happened (chunks counted, updates done, checkpoints saved, evaluations finished) and answers with
+decisions.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from remuda.config.schema import ExperimentConfig, StopConfig
+from remuda.training.commander.cadence import Cadence, boundary_at
+from remuda.training.commander.evaluation import Awaited, EvaluationResult, Judged, due_env_step
+from remuda.training.snapshot import CommanderSnapshot, ResumePoint
+from remuda.wire.messages import CheckpointReason, CheckpointRecord, Counters
+
+LONGER, LEAST_LONGER_S, MOST_LONGER_S = 0.1, 5.0, 600.0
+"""A share of stop.max_wall_s, and its bounds in seconds: how much longer an evaluation may take."""
+
+
+@dataclass(frozen=True)
+class Save:
+    """The learner shall save a checkpoint."""
+
+    reason: CheckpointReason
+
+
+@dataclass(frozen=True)
+class StartEvaluation:
+    """The evaluators shall play exactly this checkpoint."""
+
+    record: CheckpointRecord
+
+
+@dataclass(frozen=True)
+class JudgeByTraining:
+    """Nothing is played: the newest training episodes shall stand for how good this checkpoint is."""
+
+    record: CheckpointRecord
+
+
+@dataclass(frozen=True)
+class End:
+    """The run shall end."""
+
+    reason: str
+    """stop_value, max_env_steps, max_train_iters, max_wall_s, stopped; or a sentence naming what failed."""
+    explanation: str
+    """For people: which condition, its value and its bound."""
+
+
+Decision = Save | StartEvaluation | JudgeByTraining | End
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What an evaluation means."""
+
+    best: bool
+    """Its checkpoint is the best so far."""
+    decisions: tuple[Decision, ...]
+
+
+class Commander:
+    """Judges one experiment. At most one save and one evaluation are under way; what is due meanwhile is done once."""
+
+    def __init__(self, config: ExperimentConfig, resumed: ResumePoint | None = None) -> None:
+        self.config = config
+        self._cadence = Cadence(config)
+        self._saving: CheckpointReason | None = None
+        self._asked_env_step = 0
+        """When it was asked to."""
+        self._evaluating: CheckpointRecord | None = None
+        self._to_evaluate: CheckpointRecord | None = None
+        self._end: End | None = None
+        self._final_saved = False
+        self._skip_final_evaluation = False
+        self._evaluated_train_iter = -1
+        self.last: EvaluationResult | None = None
+        """The newest finished evaluation."""
+        self.best: Judged | None = None
+        """The checkpoint with the highest mean return; the earlier of two equals."""
+        self.last_record: CheckpointRecord | None = None
+        """The newest checkpoint."""
+        if resumed is not None:
+            self._resume(resumed)
+
+    # --- what happened ---
+
+    def started(self) -> list[Decision]:
+        """The learner is ready: its initial weights are saved, and judged at env_step 0.
+
+        A resumed run has its checkpoint judged if it never was, and ends at once if that had reached the stop value.
+        """
+        if self.last_record is not None:
+            return self._started_again(self.last_record)
+        self._saving = "initial"
+        return [Save("initial")]
+
+    def progressed(self, counters: Counters) -> list[Decision]:
+        """Chunks were counted, updates done, or time passed."""
+        if self._end is not None:
+            return []
+        end = used_up(self.config.stop, counters)
+        if end is not None:
+            return self.end(end)
+        if self._saving is not None or self._is_saved(counters.train_iter):
+            return []
+        if self._cadence.evaluation_is_due(counters) and not self._busy_evaluating:
+            return self._save("evaluation", counters.env_step)
+        if self._cadence.checkpoint_is_due(counters, self.last_record):
+            return self._save("interval", counters.env_step)
+        return []
+
+    def saved(self, reason: CheckpointReason, record: CheckpointRecord) -> list[Decision]:
+        """A checkpoint lies on disk."""
+        self.last_record = record
+        if self._saving == reason:
+            self._saving = None
+        self._cadence.saved_at(record.env_step)
+        if reason in ("initial", "evaluation") and self._end is None:
+            return self._evaluate(record)
+        if reason == "final":
+            self._final_saved = True
+            if self._wants_final_evaluation(record):
+                return self._evaluate(record)
+        return []
+
+    def evaluated(self, result: EvaluationResult) -> Verdict:
+        """An evaluation is complete."""
+        self._evaluating = None
+        self._evaluated_train_iter = result.record.train_iter
+        self.last = result
+        best = math.isfinite(result.reward_mean) and (self.best is None or result.reward_mean > self.best.reward_mean)
+        if best:
+            self.best = Judged(result.record, result.reward_mean)
+        end = solved(self.config.stop, result.record, result.reward_mean)
+        decisions: list[Decision] = [] if end is None else self.end(end)
+        if self._to_evaluate is not None:
+            record, self._to_evaluate = self._to_evaluate, None
+            if self._end is None or self._wants_final_evaluation(record):
+                decisions += self._evaluate(record)
+        return Verdict(best, tuple(decisions))
+
+    def not_judged(self) -> None:
+        """Too few training episodes have ended to judge the checkpoint by."""
+        self._evaluating = None
+
+    def end(self, end: End, *, skip_final_evaluation: bool = False) -> list[Decision]:
+        """End the run. The first reason stands; a later call can only make it hurry."""
+        self._skip_final_evaluation = self._skip_final_evaluation or skip_final_evaluation
+        if self._end is not None:
+            return []
+        self._end = end
+        return [end]
+
+    def fail(self, end: End) -> None:
+        """The run has failed, also where something else had ended it; nothing is judged any more."""
+        self._end, self._skip_final_evaluation = end, True
+
+    def save_final(self) -> list[Decision]:
+        """Nothing more is collected or learned: the last checkpoint can be saved."""
+        return self._save("final")
+
+    def make_do(self) -> list[Decision]:
+        """Nobody is there to save the last checkpoint: the newest one that there is is the last."""
+        self._saving, self._final_saved = None, True
+        record = self.last_record
+        return [] if record is None or not self._wants_final_evaluation(record) else self._evaluate(record)
+
+    def abandon_work(self) -> None:
+        """The learner or the evaluators are gone and nobody will answer for what was under way."""
+        self._saving = None
+        self._evaluating = None
+        self._to_evaluate = None
+
+    def retry_save(self) -> list[Decision]:
+        """The learner that was to save is gone, and the next one begins at the newest checkpoint: it is asked for what
+        is saved in any case. The rest waits until something was learned."""
+        if self._saving not in ("initial", "final"):
+            self._saving = None
+        return [] if self._saving is None else [Save(self._saving)]
+
+    # --- what holds ---
+
+    @property
+    def ending(self) -> End | None:
+        """Why the run ends; None while it goes on. Once set it stays."""
+        return self._end
+
+    @property
+    def saving(self) -> CheckpointReason | None:
+        """What the learner was asked to save and has not saved yet."""
+        return self._saving
+
+    @property
+    def evaluating(self) -> CheckpointRecord | None:
+        """The checkpoint being played."""
+        return self._evaluating
+
+    def awaited(self, counters: Counters) -> Awaited | None:
+        """The first evaluation that is still to come; None where none is under way or due."""
+        interval, record = self.config.evaluator.interval_env_steps, self._evaluating or self._to_evaluate
+        if record is not None:
+            return Awaited(due_env_step(record.env_step, record.train_iter, interval), begun=True)
+        if self._end is not None or not self.config.evaluator.episodes:
+            return None
+        if self._saving == "initial":
+            return Awaited(0, begun=True)
+        if self._saving == "evaluation":
+            return Awaited(boundary_at(self._asked_env_step, interval), begun=True)
+        is_due = self._cadence.evaluation_is_due(counters) and not self.config.learner.inference
+        return Awaited(boundary_at(counters.env_step, interval), begun=False) if is_due else None
+
+    @property
+    def in_use(self) -> tuple[int, ...]:
+        """Checkpoints, by train_iter, whose files an evaluation needs."""
+        records = (self._evaluating, self._to_evaluate)
+        return tuple(record.train_iter for record in records if record is not None)
+
+    @property
+    def final_saved(self) -> bool:
+        """The run has its last checkpoint."""
+        return self._final_saved
+
+    @property
+    def settled(self) -> bool:
+        """The run has ended, its last checkpoint is saved, and judged if it still is to be: nothing is left to do."""
+        judged = self._evaluating is None and self._to_evaluate is None
+        return self.final_saved and (judged or self._skip_final_evaluation)
+
+    # --- over a restart ---
+
+    def snapshot(self) -> CommanderSnapshot:
+        """What a restarted coordinator has to know."""
+        return CommanderSnapshot(
+            next_evaluation=self._cadence.next_evaluation,
+            next_checkpoint=self._cadence.next_checkpoint,
+            saving=self._saving,
+            evaluating=self._evaluating,
+            to_evaluate=self._to_evaluate,
+            end=None if self._end is None else (self._end.reason, self._end.explanation),
+            final_saved=self._final_saved,
+            skip_final_evaluation=self._skip_final_evaluation,
+            evaluated_train_iter=self._evaluated_train_iter,
+            last=None if self.last is None else self.last.snapshot(),
+            best=None if self.best is None else (self.best.record, self.best.reward_mean),
+            last_record=self.last_record,
+            asked_env_step=self._asked_env_step,
+        )
+
+    def restore(self, snapshot: CommanderSnapshot) -> None:
+        """Go on from there."""
+        self._cadence.next_evaluation = snapshot.next_evaluation
+        self._cadence.next_checkpoint = snapshot.next_checkpoint
+        self._saving, self._evaluating, self._to_evaluate = snapshot.saving, snapshot.evaluating, snapshot.to_evaluate
+        self._end = None if snapshot.end is None else End(*snapshot.end)
+        self._final_saved, self._skip_final_evaluation = snapshot.final_saved, snapshot.skip_final_evaluation
+        self._evaluated_train_iter = snapshot.evaluated_train_iter
+        self.last = None if snapshot.last is None else EvaluationResult.of(snapshot.last)
+        self.best = None if snapshot.best is None else Judged(*snapshot.best)
+        self.last_record = snapshot.last_record
+        self._asked_env_step = snapshot.asked_env_step
+
+    # --- inside ---
+
+    def _resume(self, resumed: ResumePoint) -> None:
+        self._cadence.evaluated_at(resumed.counters.env_step)
+        self._cadence.saved_at(resumed.counters.env_step)
+        self.last_record = resumed.record
+        if resumed.record.reward is not None:
+            self._evaluated_train_iter = resumed.record.train_iter
+        if resumed.best is not None and resumed.best.reward is not None:
+            self.best = Judged(resumed.best, resumed.best.reward)
+
+    def _started_again(self, record: CheckpointRecord) -> list[Decision]:
+        if record.reward is None:
+            return self._evaluate(record)
+        end = solved(self.config.stop, record, record.reward)
+        return [] if end is None else self.end(end)
+
+    def _is_saved(self, train_iter: int) -> bool:
+        """Nothing was learned since the last checkpoint: what is due waits until something is."""
+        return self.last_record is not None and self.last_record.train_iter == train_iter
+
+    @property
+    def _busy_evaluating(self) -> bool:
+        return self._evaluating is not None or self._to_evaluate is not None
+
+    def _save(self, reason: CheckpointReason, env_step: int = 0) -> list[Decision]:
+        self._saving, self._asked_env_step = reason, env_step
+        return [Save(reason)]
+
+    def _evaluate(self, record: CheckpointRecord) -> list[Decision]:
+        self._cadence.evaluated_at(record.env_step)
+        if self._evaluating is not None:
+            self._to_evaluate = record
+            return []
+        self._evaluating = record
+        return [StartEvaluation(record) if self.config.evaluator.episodes else JudgeByTraining(record)]
+
+    def _wants_final_evaluation(self, record: CheckpointRecord) -> bool:
+        if self._skip_final_evaluation or self._end is None or self._end.reason == "stop_value":
+            return False
+        return record.train_iter != self._evaluated_train_iter
+
+
+def used_up(stop: StopConfig, counters: Counters) -> End | None:
+    """The end where a budget has been reached."""
+    if counters.env_step >= stop.max_env_steps:
+        return _reached("max_env_steps", stop.max_env_steps, "env_step", counters.env_step)
+    if stop.max_train_iters is not None and counters.train_iter >= stop.max_train_iters:
+        return _reached("max_train_iters", stop.max_train_iters, "train_iter", counters.train_iter)
+    if stop.max_wall_s is not None and counters.wall_s >= stop.max_wall_s:
+        return _reached("max_wall_s", stop.max_wall_s, "wall_s", counters.wall_s)
+    return None
+
+
+def longer_s(max_wall_s: float) -> float:
+    """How many seconds beyond stop.max_wall_s an evaluation is waited for."""
+    return min(max(LONGER * max_wall_s, LEAST_LONGER_S), MOST_LONGER_S)
+
+
+def solved(stop: StopConfig, record: CheckpointRecord, reward: float) -> End | None:
+    """The end where the mean evaluation return of this checkpoint has reached the stop value."""
+    if stop.stop_value is not None and reward >= stop.stop_value:  # false for nan
+        text = f"mean evaluation return {reward:.6g} of {record.file} has reached stop_value {stop.stop_value:.6g}"
+        return End("stop_value", text)
+    return None
+
+
+def _reached(reason: str, bound: float, counter: str, value: float) -> End:
+    return End(reason, f"{counter} {value:.10g} has reached {reason} {bound:.10g}")

@@ -1,0 +1,191 @@
+"""One evaluation of one checkpoint, shared between evaluators."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from remuda.logbook.spread import merged
+from remuda.training.commander.cadence import boundary_at
+from remuda.training.snapshot import EvaluationSnapshot, ResultSnapshot
+from remuda.wire.messages import CheckpointRecord
+
+
+@dataclass(frozen=True)
+class Share:
+    """Consecutive episodes that one evaluator plays."""
+
+    first_episode: int
+    episodes: int
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    """A finished evaluation; episodes in order of their number, whoever played them."""
+
+    record: CheckpointRecord
+    returns: tuple[float, ...]
+    lengths: tuple[int, ...]
+    duration_s: float
+    info: Mapping[str, Sequence[float]] = field(default_factory=dict[str, list[float]])
+    """What episodes reported besides, by name."""
+
+    @property
+    def reward_mean(self) -> float:
+        """The mean return that `best` and `stop_value` go by; nan where returns are infinite, or their sum is."""
+        try:
+            return math.fsum(self.returns) / len(self.returns)
+        except (OverflowError, ValueError):
+            return math.nan
+
+    def cut(self, max_episode_steps: int) -> int:
+        """How many episodes are so long that they were cut."""
+        return sum(length >= max_episode_steps for length in self.lengths)
+
+    def snapshot(self) -> ResultSnapshot:
+        """What a restarted coordinator has to know."""
+        info = merged([self.info])
+        return ResultSnapshot(self.record, list(self.returns), list(self.lengths), self.duration_s, info)
+
+    @classmethod
+    def of(cls, snapshot: ResultSnapshot) -> EvaluationResult:
+        """The result that was remembered so."""
+        return cls(
+            snapshot.record, tuple(snapshot.returns), tuple(snapshot.lengths), snapshot.duration_s, snapshot.info
+        )
+
+
+def due_env_step(env_step: int, train_iter: int, interval_env_steps: int) -> int:
+    """The boundary that the evaluation of a checkpoint saved there is for: of the initial policy 0, however late."""
+    return boundary_at(env_step, interval_env_steps) if train_iter else 0
+
+
+@dataclass(frozen=True)
+class Awaited:
+    """An evaluation that is still to come."""
+
+    due_env_step: int
+    """The boundary that it is for."""
+    begun: bool
+    """Its checkpoint is being saved or played. Else it is only due, and may be put off until something was learned."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A checkpoint and its mean evaluation return, as index.json keeps them."""
+
+    record: CheckpointRecord
+    reward_mean: float
+
+
+@dataclass
+class Evaluation:
+    """Deals episodes out to evaluators and takes their results in, each episode exactly once.
+
+    An episode whose evaluator was lost is dealt out again; a result that comes twice counts once.
+    """
+
+    number: int
+    record: CheckpointRecord
+    episodes: int
+    started_s: float
+    _undealt: list[Share] = field(default_factory=list[Share])
+    _dealt: dict[int, Share] = field(default_factory=dict[int, Share])
+    """By lease of the evaluator."""
+    _returns: dict[int, float] = field(default_factory=dict[int, float])
+    _lengths: dict[int, int] = field(default_factory=dict[int, int])
+    _info: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+
+    def __post_init__(self) -> None:
+        self._undealt = [Share(0, self.episodes)]
+
+    def deal(self, evaluators: Sequence[int]) -> list[tuple[int, Share]]:
+        """Give each idle evaluator (by lease) its share of the episodes nobody plays yet."""
+        idle = [lease for lease in evaluators if lease not in self._dealt]
+        dealt: list[tuple[int, Share]] = []
+        for position, lease in enumerate(idle):
+            left = sum(share.episodes for share in self._undealt)
+            if left == 0:
+                break
+            share = self._take(math.ceil(left / (len(idle) - position)))
+            self._dealt[lease] = share
+            dealt.append((lease, share))
+        return dealt
+
+    def _take(self, episodes: int) -> Share:
+        first = self._undealt[0]
+        taken = min(first.episodes, episodes)
+        rest = Share(first.first_episode + taken, first.episodes - taken)
+        self._undealt[0:1] = [rest] if rest.episodes else []
+        return Share(first.first_episode, taken)
+
+    def finished(
+        self,
+        lease: int,
+        first_episode: int,
+        returns: Sequence[float],
+        lengths: Sequence[int],
+        *,
+        info: Mapping[str, Sequence[float]] | None = None,
+    ) -> bool:
+        """Take a share's results in. False when they are not what this evaluator was asked for."""
+        share = self._dealt.get(lease)
+        if share != Share(first_episode, len(returns)) or len(returns) != len(lengths):
+            return False
+        del self._dealt[lease]
+        for offset, (return_, length) in enumerate(zip(returns, lengths, strict=True)):
+            self._returns[first_episode + offset] = return_
+            self._lengths[first_episode + offset] = length
+        self._info = merged([self._info, info or {}])
+        return True
+
+    def lost(self, lease: int) -> None:
+        """The evaluator is gone; its share is to be dealt again."""
+        share = self._dealt.pop(lease, None)
+        if share is not None:
+            self._undealt.insert(0, share)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every episode has been played."""
+        return len(self._returns) == self.episodes
+
+    def result(self, now_s: float) -> EvaluationResult:
+        """The evaluation as a whole; only when complete."""
+        order = range(self.episodes)
+        return EvaluationResult(
+            record=self.record,
+            returns=tuple(self._returns[i] for i in order),
+            lengths=tuple(self._lengths[i] for i in order),
+            duration_s=now_s - self.started_s,
+            info=self._info,
+        )
+
+    def share_of(self, lease: int) -> Share | None:
+        """What this evaluator is playing, if anything."""
+        return self._dealt.get(lease)
+
+    def snapshot(self, now_s: float) -> EvaluationSnapshot:
+        """What a restarted coordinator has to know."""
+        return EvaluationSnapshot(
+            number=self.number,
+            record=self.record,
+            episodes=self.episodes,
+            elapsed_s=now_s - self.started_s,
+            undealt=[(share.first_episode, share.episodes) for share in self._undealt],
+            dealt=[(lease, share.first_episode, share.episodes) for lease, share in self._dealt.items()],
+            played=[(episode, self._returns[episode], self._lengths[episode]) for episode in self._returns],
+            info=merged([self._info]),
+        )
+
+    @classmethod
+    def of(cls, snapshot: EvaluationSnapshot, now_s: float) -> Evaluation:
+        """The evaluation that was remembered so."""
+        restored = cls(snapshot.number, snapshot.record, snapshot.episodes, now_s - snapshot.elapsed_s)
+        restored._undealt = [Share(*share) for share in snapshot.undealt]
+        restored._dealt = {lease: Share(first, episodes) for lease, first, episodes in snapshot.dealt}
+        restored._returns = {episode: return_ for episode, return_, _ in snapshot.played}
+        restored._lengths = {episode: length for episode, _, length in snapshot.played}
+        restored._info = merged([snapshot.info])
+        return restored

@@ -1,0 +1,191 @@
+"""When a row of progress.txt is due, and what has happened since the one before."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+from remuda.config.schema import ExperimentConfig
+from remuda.logbook.progress import ProgressRow
+from remuda.logbook.spread import merged
+from remuda.policy.algorithms import declaration
+from remuda.training.commander.cadence import boundary_at, next_boundary
+from remuda.training.commander.evaluation import Awaited, EvaluationResult, due_env_step
+from remuda.training.snapshot import EpisodesSnapshot, NewEpisodes, ProgressSnapshot, ResumePoint, RowSnapshot
+from remuda.wire.messages import CheckpointRecord, ChunkMeta, Counters
+
+
+class ProgressRows:
+    """Gathers episodes, evaluations and losses between two rows.
+
+    A row stands at a multiple of `progress_interval_env_steps`: at the last one where a chunk crosses several. It shows
+    what was counted when that was reached, and the newest evaluation that was due by then. It waits for that one, and
+    the rows after it wait for the row; but one that cannot begin, as nothing was learned, is waited for until the next
+    multiple at most. Row 0 shows the initial policy. Without evaluations there is no row 0.
+    """
+
+    def __init__(self, config: ExperimentConfig, resumed: ResumePoint | None = None) -> None:
+        self._interval = config.log.progress_interval_env_steps
+        self._budget_env_steps = config.stop.max_env_steps
+        self._columns = declaration(config).loss_columns
+        self._evaluates = config.evaluator.episodes > 0
+        self._evaluation_interval = config.evaluator.interval_env_steps
+        self._newest: deque[tuple[float, int]] = deque(maxlen=config.evaluator.window_episodes)
+        self._next_env_step = self._interval
+        self._epoch = 0
+        """Of the next row that is given."""
+        self._reached_env_step = -1
+        """What was counted when the newest row was reached, given or not."""
+        self._ended: list[EpisodesSnapshot] = []
+        """Since the row that was given last, by chunk, with the rows that wait among them."""
+        self._waiting: list[int] = []
+        """Positions of these rows in `_ended`."""
+        self._told: int | None = None
+        """How many of these `news` has told of; None where what it told before is void."""
+        self._test: EvaluationResult | None = None
+        """The newest evaluation, as long as no row shows it."""
+        self._metrics: Mapping[str, float] = {}
+        self._given: list[ProgressRow] = []
+        """Rows since `news` was last asked for."""
+        if resumed is not None and (resumed.counters.env_step > 0 or resumed.progress_rows > 0):
+            self._epoch = max(resumed.progress_rows, int(self._evaluates))
+            self._reached_env_step = resumed.counters.env_step
+            self._next_env_step = next_boundary(resumed.counters.env_step, self._interval)
+        elif self._evaluates:
+            self._reach(0, Counters() if resumed is None else resumed.counters)
+
+    def chunk(self, meta: ChunkMeta) -> None:
+        """Episodes that ended in a counted chunk."""
+        if meta.episode_returns:
+            self._ended.append(EpisodesSnapshot(meta.episode_returns, meta.episode_lengths, meta.episode_info))
+        if not self._evaluates:
+            self._newest.extend(zip(meta.episode_returns, meta.episode_lengths, strict=True))
+
+    def judged_by_training(self, record: CheckpointRecord) -> EvaluationResult | None:
+        """What the newest training episodes say of a checkpoint; None while there are too few."""
+        if len(self._newest) < (self._newest.maxlen or 1):
+            return None
+        returns, lengths = zip(*self._newest, strict=True)
+        return EvaluationResult(record, returns, lengths, duration_s=0.0)
+
+    def evaluated(self, result: EvaluationResult) -> None:
+        """The newest evaluation; shown in the row of its checkpoint, or in the first one after that."""
+        self._test = result
+
+    def learned(self, metrics: Mapping[str, float]) -> None:
+        """The newest averages of what the algorithm monitors; shown until there are newer ones."""
+        self._metrics = dict(metrics)
+
+    def due(self, counters: Counters, awaited: Awaited | None = None) -> list[ProgressRow]:
+        """The rows that are complete now. `awaited` is the first evaluation that is still to come."""
+        if self._next_env_step <= counters.env_step < self._budget_env_steps:
+            self._reach(boundary_at(counters.env_step, self._interval), counters)
+        rows: list[ProgressRow] = []
+        while self._waiting and not self._waits(self._first().env_step, counters, awaited):
+            rows.append(self._give(counters, self._test_due(self._first().env_step)))
+        return rows
+
+    def last(self, counters: Counters) -> list[ProgressRow]:
+        """The rows that are left when the run is over; the last one where it has ended, unless a row shows that.
+
+        Where the budget is used up that one stands at the budget, and shows how the last checkpoint was judged."""
+        rows: list[ProgressRow] = []
+        while self._waiting:
+            test, reached = self._test, self._first().counters.env_step
+            rows.append(self._give(counters, None if test is None or test.record.env_step > reached else test))
+        if counters.env_step > self._reached_env_step or self._test is not None:
+            self._reach(min(counters.env_step, self._budget_env_steps), counters)
+            rows.append(self._give(counters, self._test))
+        return rows
+
+    def _reach(self, env_step: int, counters: Counters) -> None:
+        """A row stands there, and shows what was counted until now."""
+        self._waiting.append(len(self._ended))
+        self._ended.append(EpisodesSnapshot([], [], row=RowSnapshot(env_step, counters, self._metrics)))
+        self._reached_env_step = counters.env_step
+        self._next_env_step = next_boundary(counters.env_step, self._interval)
+
+    def _waits(self, env_step: int, counters: Counters, awaited: Awaited | None) -> bool:
+        """Whether the row that stands there waits for an evaluation."""
+        if awaited is None or awaited.due_env_step > env_step:
+            return False
+        return awaited.begun or counters.env_step < env_step + self._interval
+
+    def _test_due(self, env_step: int) -> EvaluationResult | None:
+        """The newest evaluation, if it was due by then and no row shows it."""
+        test = self._test
+        if test is None:
+            return None
+        record = test.record
+        return test if due_env_step(record.env_step, record.train_iter, self._evaluation_interval) <= env_step else None
+
+    def _first(self) -> RowSnapshot:
+        row = self._ended[self._waiting[0]].row
+        assert row is not None, "a position among those that wait is one of a row"
+        return row
+
+    def _give(self, counters: Counters, test: EvaluationResult | None) -> ProgressRow:
+        """The first row that waits, with this evaluation."""
+        row, position = self._first(), self._waiting[0]
+        if row.counters.env_step == counters.env_step:  # nothing was collected since: what was learned belongs to it
+            row = RowSnapshot(row.env_step, counters, self._metrics)
+        ended, self._ended, self._told = self._ended[:position], self._ended[position + 1 :], None
+        self._waiting = [later - position - 1 for later in self._waiting[1:]]
+        self._test = None if test is self._test else self._test
+        shown = self._row(row, ended, test)
+        self._epoch += 1
+        self._given.append(shown)
+        return shown
+
+    def _row(self, row: RowSnapshot, ended: Sequence[EpisodesSnapshot], test: EvaluationResult | None) -> ProgressRow:
+        metrics = row.metrics
+        return ProgressRow(
+            epoch=self._epoch,
+            env_step=row.env_step,
+            returns=[value for chunk in ended for value in chunk.returns],
+            lengths=[value for chunk in ended for value in chunk.lengths],
+            info=merged(chunk.info for chunk in ended),
+            test_returns=() if test is None else test.returns,
+            test_lengths=() if test is None else test.lengths,
+            test_info={} if test is None else test.info,
+            test_env_step=None if test is None else test.record.env_step,
+            train_iter=row.counters.train_iter,
+            episode=row.counters.episode,
+            losses={column: metrics[metric] for column, metric in self._columns.items() if metric in metrics},
+            metrics=metrics,
+            wall_s=row.counters.wall_s,
+            evaluates=self._evaluates,
+        )
+
+    def news(self) -> NewEpisodes | None:
+        """The training episodes that have come since the last call, and the rows among them that wait; None where
+        nothing has changed. The rows given before are no news any more either."""
+        self._given = []
+        told, self._told = self._told, len(self._ended)
+        return None if told == self._told else NewEpisodes(told or 0, self._ended[told or 0 :])
+
+    def snapshot(self) -> ProgressSnapshot:
+        """What a restarted coordinator has to know besides the training episodes and the rows that wait, of which there
+        are `news`; with the rows that were given since then."""
+        return ProgressSnapshot(
+            next_env_step=self._next_env_step,
+            epoch=self._epoch,
+            shown_env_step=self._reached_env_step,
+            returns=[],
+            lengths=[],
+            test=None if self._test is None else self._test.snapshot(),
+            metrics=dict(self._metrics),
+            newest=list(self._newest),
+            given=list(self._given),
+        )
+
+    def restore(self, snapshot: ProgressSnapshot) -> None:
+        """Go on from there."""
+        self._next_env_step, self._epoch = max(snapshot.next_env_step, self._interval), snapshot.epoch
+        self._reached_env_step = snapshot.shown_env_step
+        self._ended = [EpisodesSnapshot(snapshot.returns, snapshot.lengths, snapshot.info), *snapshot.ended]
+        self._waiting = [position for position, chunk in enumerate(self._ended) if chunk.row is not None]
+        self._told = None
+        self._test = None if snapshot.test is None else EvaluationResult.of(snapshot.test)
+        self._metrics = snapshot.metrics
+        self._newest.extend(snapshot.newest)

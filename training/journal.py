@@ -1,0 +1,342 @@
+"""The journal of one run: what a coordinator must know to go on after its process has died, in SQLite.
+
+Everything of one turn of the coordinator's loop is one transaction, committed before anybody is answered. Without a
+disk sync per commit: a killed process loses nothing, a machine that loses power may lose its last moments, and no
+more than that (the file itself stays whole).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import sqlite3
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+
+from remuda.buffer.index import Prioritized
+from remuda.training.journal_entry import Recovered, Remember
+from remuda.training.snapshot import (
+    FORMAT,
+    AccountSnapshot,
+    Changes,
+    CountedSnapshot,
+    DeathsSnapshot,
+    DispatchSnapshot,
+    ExperimentSnapshot,
+    FailuresSnapshot,
+    FlowSnapshot,
+    HeadSnapshot,
+    IdentitySnapshot,
+    LeaseBookSnapshot,
+    LeaseSnapshot,
+    NewEpisodes,
+    PlaceSnapshot,
+    ProgressSnapshot,
+    ReplaySnapshot,
+    RestSnapshot,
+    Rows,
+    RowT,
+    RunSnapshot,
+    Snapshot,
+)
+from remuda.wire.messages import IndexedChunk
+
+BUSY_S = 2.0
+"""How long another process may hold the file before it counts as somebody else's."""
+
+STATEMENTS = 256
+"""Kept prepared."""
+ROWS_PER_STATEMENT = 64
+"""So few that each number of them has its statement prepared once: see cached_statements."""
+
+_SQLITE_SHARED_FIRST, _SQLITE_SHARED_BYTES = 0x40000002, 510
+"""The bytes that SQLite locks for reading, part of its file format: somebody has them all while a journal is open."""
+
+_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+PartT = TypeVar("PartT", bound=Snapshot)
+
+_ROWS = ("lease", "place", "account", "counted", "rest")
+"""Tables with what there is one of for each lease, place or worker, named as in Changes."""
+
+_TABLES = """
+create table if not exists chunk (first_row integer primary key, body blob not null);
+create table if not exists memory (id integer primary key check (id = 0), body blob not null);
+create table if not exists part (name text primary key, body blob not null) without rowid;
+create table if not exists lease (key integer primary key, body blob not null);
+create table if not exists place (key text primary key, body blob not null) without rowid;
+create table if not exists account (key integer primary key, body blob not null);
+create table if not exists counted (key integer primary key, body blob not null);
+create table if not exists rest (key text primary key, body blob not null) without rowid;
+create table if not exists episodes (first integer primary key, body blob not null);
+create table if not exists priorities
+  (id integer primary key check (id = 0), first_row integer not null, body blob not null);
+"""
+
+
+class JournalError(Exception):
+    """The journal cannot be opened, read or written; the text says which and why."""
+
+
+class JournalDamagedError(JournalError):
+    """What was in the journal cannot be had any more."""
+
+
+def open_database(path: Path, tables: str) -> sqlite3.Connection:
+    """Open a database for this process alone, made with `tables` if missing; any of its threads may use it, one at a
+    time. Raises JournalError."""
+    try:
+        _make_private(path)
+        db = sqlite3.connect(
+            path, timeout=BUSY_S, isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS
+        )
+        try:
+            # Exclusive before WAL: no shared memory file, which network file systems do not offer.
+            db.execute("pragma locking_mode = exclusive")
+            db.execute("pragma journal_mode = wal")
+            db.execute("pragma synchronous = normal")
+            db.executescript(f"begin immediate; {tables} commit;")
+        except sqlite3.Error:
+            db.close()
+            raise
+    except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", None) in _DAMAGE:
+            raise JournalDamagedError(f"{path} is damaged: {error}") from error
+        raise JournalError(f"{path} cannot be opened: {error}") from error
+    return db
+
+
+def _make_private(path: Path) -> None:
+    """A run's config is in it, and with that maybe secrets."""
+    with contextlib.suppress(OSError):  # it is there, or SQLite will say what is wrong
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+
+
+@contextlib.contextmanager
+def committing(db: sqlite3.Connection, path: Path) -> Generator[None]:
+    """What the body writes to the database at `path` is committed as a whole, or not at all. Raises JournalError where
+    the disk does not take it."""
+    try:
+        db.execute("begin")
+        yield
+        db.execute("commit")
+    except sqlite3.Error as error:
+        with contextlib.suppress(sqlite3.Error):
+            db.execute("rollback")
+        raise JournalError(f"{path} cannot be written: {error}") from error
+
+
+def is_open(path: Path) -> bool:
+    """Whether a process, wherever it is, has the journal open, and so goes on with the run. Changes nothing.
+
+    Not to be asked by the process that has it open: its locks would be gone (POSIX has it so).
+    """
+    try:
+        with path.open("rb") as file:
+            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB, _SQLITE_SHARED_BYTES, _SQLITE_SHARED_FIRST)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EAGAIN):
+            return True
+        raise
+    return False
+
+
+def open_or_begin(path: Path) -> tuple[RunJournal, Recovered | None, str | None]:
+    """The journal of a run that begins or is resumed, and what is in it. A damaged one is put aside and another begun:
+    the third value says so. Raises JournalError, also when another coordinator has it open."""
+    try:
+        journal = RunJournal(path)
+        try:
+            return journal, journal.read(), None
+        except JournalError:
+            journal.close()
+            raise
+    except JournalDamagedError as error:
+        aside = path.with_name(f"{path.name}.damaged")
+        for suffix in ("", "-wal"):  # a journal must not find the writes of another beside it
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(f"{path}{suffix}", f"{aside}{suffix}")
+        return RunJournal(path), None, f"{error}; it is kept as {aside.name}"
+
+
+class RunJournal:
+    """Owns `<run>/journal.sqlite` while it is open: nobody else can write it, or even read it."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the journal, made if missing. Raises JournalError, also when another coordinator has it open."""
+        self._path = path
+        self._chunks = msgspec.msgpack.Decoder(IndexedChunk)
+        self._episodes = msgspec.msgpack.Decoder(NewEpisodes)
+        self._written: dict[str, bytes] = {}
+        """The parts of the snapshot that were committed last."""
+        self._db = open_database(path, _TABLES)
+
+    def write(self, *turns: Remember) -> None:
+        """Commit the news of one turn or several, in order, as one. Raises JournalError and changes nothing when the
+        disk does not take it."""
+        encode, db, newest = msgspec.msgpack.encode, self._db, turns[-1].snapshot
+        parts = {name: encode(part) for name, part in _parts_of(newest).items()}
+        new = [(name, body) for name, body in parts.items() if self._written.get(name) != body]
+        with committing(db, self._path):
+            db.execute("insert or replace into memory values (0, ?)", (encode(_head_of(newest)),))
+            db.executemany("insert or replace into part values (?, ?)", new)
+            for turn in turns:
+                self._write_news(turn)
+        self._written = parts
+
+    def _write_news(self, turn: Remember) -> None:
+        """All but what each turn has whole, of which the newest is enough."""
+        encode, db = msgspec.msgpack.encode, self._db
+        self._write_rows(turn.changes)
+        self._write_chunks(turn)
+        if turn.episodes is not None:
+            db.execute("delete from episodes where first >= ?", (turn.episodes.first,))
+            db.execute("insert into episodes values (?, ?)", (turn.episodes.first, encode(turn.episodes)))
+        if turn.priorities is not None:
+            known = turn.priorities
+            values = (known.first_row, known.priorities.tobytes())
+            db.execute("insert or replace into priorities values (0, ?, ?)", values)
+
+    def _write_chunks(self, turn: Remember) -> None:
+        """Many with one statement: each gives the interpreter's lock away, and has to get it back."""
+        encode, db = msgspec.msgpack.encode, self._db
+        for start in range(0, len(turn.added), ROWS_PER_STATEMENT):
+            added = turn.added[start : start + ROWS_PER_STATEMENT]
+            places = ", ".join(["(?, ?)"] * len(added))
+            values = [value for chunk in added for value in (chunk.first_row, encode(chunk))]
+            db.execute(f"insert or replace into chunk values {places}", values)
+        for start in range(0, len(turn.gone), ROWS_PER_STATEMENT):
+            gone = turn.gone[start : start + ROWS_PER_STATEMENT]
+            places = ", ".join("?" * len(gone))
+            db.execute(f"delete from chunk where first_row in ({places})", gone)
+
+    def _write_rows(self, changes: Changes) -> None:
+        db = self._db
+        for table in _ROWS:
+            rows: Rows[Any] = getattr(changes, table)
+            if changes.whole:
+                db.execute(f"delete from {table}")
+            if rows.gone:
+                db.executemany(f"delete from {table} where key = ?", [(key,) for key in rows.gone])
+            if rows.put:
+                put = [(row.key, msgspec.msgpack.encode(row)) for row in rows.put]
+                db.executemany(f"insert or replace into {table} values (?, ?)", put)
+
+    def read(self) -> Recovered | None:
+        """All that was committed; None in a new journal. Raises JournalDamagedError when it cannot be understood, and
+        JournalError when another version of Remuda has written it."""
+        try:
+            head = self._db.execute("select body from memory").fetchone()
+            chunks = self._db.execute("select body from chunk order by first_row").fetchall()
+            episodes = self._db.execute("select body from episodes order by first").fetchall()
+            priorities = self._db.execute("select first_row, body from priorities").fetchone()
+            if head is None:
+                return None
+            return Recovered(
+                snapshot=self._memory(head[0]).with_episodes(self._episodes.decode(body) for (body,) in episodes),
+                chunks=tuple(self._chunks.decode(body) for (body,) in chunks),
+                priorities=None if priorities is None else _prioritized(*priorities),
+            )
+        except (sqlite3.Error, msgspec.MsgspecError, ValueError, TypeError, LookupError) as error:
+            raise JournalDamagedError(f"{self._path} is damaged: {error}") from error
+
+    def clear(self) -> None:
+        """Forget everything: the run starts over. Raises JournalError and changes nothing when the disk refuses."""
+        with committing(self._db, self._path):
+            for table in ("chunk", "memory", "part", "episodes", "priorities", *_ROWS):
+                self._db.execute(f"delete from {table}")
+        self._written = {}
+
+    def close(self) -> None:
+        """Let go of the file; nothing but the one file is left. May be called again."""
+        self._db.close()
+
+    def _memory(self, head: bytes) -> RunSnapshot:
+        format = msgspec.msgpack.decode(head)[0]
+        if format != FORMAT:
+            raise JournalError(
+                f"{self._path} has format {format} and this version of Remuda reads {FORMAT}: "
+                "resume with the version that wrote it"
+            )
+        known = msgspec.msgpack.decode(head, type=HeadSnapshot)
+        experiment = ExperimentSnapshot(
+            state=known.state,
+            reason=known.reason,
+            stage=known.stage,
+            failures=known.failures,
+            wall_s=known.wall_s,
+            experience=self._part("experience", ReplaySnapshot),
+            supply=self._part("supply", FlowSnapshot),
+            leases=self._part("leases", LeaseBookSnapshot),
+            judging=self._part("judging", DispatchSnapshot),
+            progress=self._part("progress", ProgressSnapshot),
+            workers_failures=self._part("workers_failures", FailuresSnapshot),
+            deaths=self._deaths(),
+        )
+        identity = self._part("identity", IdentitySnapshot)
+        snapshot = RunSnapshot(known.format, identity, experiment, known.leases, known.boot)
+        return snapshot.with_rows(self._rows())
+
+    def _part(self, name: str, type: type[PartT]) -> PartT:
+        found = self._db.execute("select body from part where name = ?", (name,)).fetchone()
+        return msgspec.msgpack.decode(found[0], type=type)
+
+    def _deaths(self) -> list[DeathsSnapshot]:
+        """Earlier versions of Remuda did not write them."""
+        found = self._db.execute("select body from part where name = 'deaths'").fetchone()
+        return [] if found is None else msgspec.msgpack.decode(found[0], type=list[DeathsSnapshot])
+
+    def _rows(self) -> Changes:
+        return Changes(
+            lease=self._read_rows("lease", LeaseSnapshot),
+            place=self._read_rows("place", PlaceSnapshot),
+            account=self._read_rows("account", AccountSnapshot),
+            counted=self._read_rows("counted", CountedSnapshot),
+            rest=self._read_rows("rest", RestSnapshot),
+            whole=True,
+        )
+
+    def _read_rows(self, table: str, type: type[RowT]) -> Rows[RowT]:
+        decoder = msgspec.msgpack.Decoder(type)
+        found = self._db.execute(f"select body from {table} order by key")
+        return Rows(tuple(decoder.decode(body) for (body,) in found))
+
+
+def _head_of(snapshot: RunSnapshot) -> HeadSnapshot:
+    known = snapshot.experiment
+    return HeadSnapshot(
+        snapshot.format,
+        snapshot.leases,
+        snapshot.boot,
+        known.state,
+        known.reason,
+        known.stage,
+        known.failures,
+        known.wall_s,
+    )
+
+
+def _parts_of(snapshot: RunSnapshot) -> dict[str, Snapshot | list[DeathsSnapshot]]:
+    known = snapshot.experiment
+    return {
+        "identity": snapshot.identity,
+        "experience": known.experience,
+        "supply": known.supply,
+        "leases": known.leases,
+        "judging": known.judging,
+        "progress": known.progress,
+        "workers_failures": known.workers_failures,
+        "deaths": known.deaths,
+    }
+
+
+def _prioritized(first_row: int, body: bytes) -> Prioritized:
+    return Prioritized(first_row, np.frombuffer(body, np.float32))

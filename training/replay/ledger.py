@@ -1,0 +1,250 @@
+"""Which chunks have been counted, and what every counter therefore is."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from remuda.training.changed_rows import ChangedRows
+from remuda.training.snapshot import CountedSnapshot, LedgerSnapshot, Rows
+from remuda.wire.messages import ChunkId, ChunkMeta, Counters
+
+
+class TooManyGapsError(ValueError):
+    """Noting the number would leave more holes in the series than are remembered."""
+
+
+class SequenceSet:
+    """A set of numbers that are expected in order, from 0: the highest one seen, and the gaps below it.
+
+    Memory is O(gaps), however long the series and each gap; a number in order costs O(1) time.
+    """
+
+    def __init__(self, *, max_gaps: int = 4_096) -> None:
+        self._max_gaps = max_gaps
+        self._high_water = -1
+        self._gaps: list[range] = []  # ascending, never empty ones, never touching
+
+    @property
+    def high_water(self) -> int:
+        """The highest number seen; -1 before any."""
+        return self._high_water
+
+    @property
+    def missing(self) -> tuple[range, ...]:
+        """The gaps: ranges of numbers below the highest that were not seen, ascending."""
+        return tuple(self._gaps)
+
+    def __contains__(self, number: int) -> bool:
+        return 0 <= number <= self._high_water and self._gap_of(number) is None
+
+    def add(self, number: int) -> bool:
+        """Note `number` as seen; False when it had been seen before.
+
+        Raises ValueError for a negative number, and TooManyGapsError, leaving the set as it was, when there would be
+        more than `max_gaps` gaps.
+        """
+        if number < 0:
+            raise ValueError(f"{number} is below 0, where the series begins")
+        if number == self._high_water + 1:
+            self._high_water = number
+            return True
+        if number > self._high_water:
+            self._replace(len(self._gaps), len(self._gaps), range(self._high_water + 1, number))
+            self._high_water = number
+            return True
+        position = self._gap_of(number)
+        if position is None:
+            return False
+        gap = self._gaps[position]
+        self._replace(position, position + 1, range(gap.start, number), range(number + 1, gap.stop))
+        return True
+
+    @classmethod
+    def of(cls, high_water: int, missing: Iterable[range]) -> SequenceSet:
+        """The set whose `high_water` and `missing` were these."""
+        restored = cls()
+        restored._high_water, restored._gaps = high_water, list(missing)
+        return restored
+
+    def _gap_of(self, number: int) -> int | None:
+        position = bisect_left(self._gaps, number + 1, key=lambda gap: gap.stop)
+        return position if position < len(self._gaps) and number in self._gaps[position] else None
+
+    def _replace(self, start: int, stop: int, *gaps: range) -> None:
+        new = [gap for gap in gaps if gap]
+        total = len(self._gaps) - (stop - start) + len(new)
+        if total > self._max_gaps:
+            raise TooManyGapsError(
+                f"{total} gaps below {self._high_water} would have to be remembered; the most is {self._max_gaps}"
+            )
+        self._gaps[start:stop] = new
+
+
+class UnknownLeaseError(ValueError):
+    """A chunk came under a lease that is not known (any more), or that is not its worker's."""
+
+
+@dataclass
+class _Counted:
+    """What came under one lease."""
+
+    worker: str
+    incarnation: int
+    first: int
+    """Numbers below are those of former leases of this life of the worker. -1: that shows when a chunk comes."""
+    seen: SequenceSet = field(default_factory=SequenceSet)
+
+
+class Ledger:
+    """Accepted chunks of one experiment. Counters are sums over accepted chunks and are kept nowhere else; those of a
+    resumed run go on from where its checkpoint had them.
+
+    Remembers, per lease, which sequence numbers have come: a high-water mark and the gaps below it. A worker numbers
+    its chunks through its whole life, whoever it works for: between two leases of one run there are chunks of others.
+    A lease is known until it is forgotten; what comes under it after that is not counted. Does no I/O and keeps no
+    payload.
+    """
+
+    def __init__(self, start: Counters | None = None) -> None:
+        self._leases: dict[int, _Counted] = {}
+        self._of_life: dict[tuple[str, int], list[int]] = {}
+        """Leases that are known, by worker and incarnation; the newest last."""
+        self._has_forgotten = False
+        self._changed = ChangedRows[int]()
+        self._env_steps = 0 if start is None else start.env_step
+        self._rows = 0
+        self._episodes = 0 if start is None else start.episode
+        self._chunks = 0
+
+    # --- leases ---
+
+    def open(self, lease: int, worker: str, incarnation: int) -> None:
+        """This life of a worker may announce chunks under this lease, numbered above those of its former leases."""
+        known = self._of_life.setdefault((worker, incarnation), [])
+        first = -1 if self._has_forgotten else 0
+        if known:
+            former = self._leases[known[-1]]
+            first = -1 if former.first < 0 else max(former.first, former.seen.high_water + 1)
+        known.append(lease)
+        self._leases[lease] = _Counted(worker, incarnation, first)
+        self._changed.put.add(lease)
+
+    def forget(self, lease: int) -> None:
+        """Nothing comes under this lease any more."""
+        counted = self._leases.pop(lease, None)
+        if counted is None:
+            return
+        self._changed.drop(lease)
+        life = counted.worker, counted.incarnation
+        known = self._of_life[life]
+        known.remove(lease)
+        if not known:
+            del self._of_life[life]
+        self._has_forgotten = True
+        for later in known:
+            if 0 <= self._leases[later].first <= counted.seen.high_water:
+                self._leases[later].first = counted.seen.high_water + 1
+                self._changed.put.add(later)
+
+    # --- chunks ---
+
+    def accept(self, meta: ChunkMeta, lease: int, check: Callable[[ChunkMeta], None] = lambda meta: None) -> bool:
+        """Count a chunk. False, and nothing changes, when it had been counted before. `check` is asked of one that was
+        not, and may raise. Raises UnknownLeaseError, and TooManyGapsError."""
+        counted, sequence = self._find(meta.chunk, lease), meta.chunk.sequence
+        if self._is_counted(meta.chunk):
+            return False
+        check(meta)
+        counted.seen.add(sequence)
+        if counted.first < 0:
+            counted.first = sequence
+        self._changed.put.add(lease)
+        self.add(meta)
+        return True
+
+    def add(self, meta: ChunkMeta) -> None:
+        """Count a chunk that comes under no lease, and of which it is known that it was not counted before."""
+        self._env_steps += meta.env_steps
+        self._rows += meta.rows
+        self._episodes += len(meta.episode_returns)
+        self._chunks += 1
+
+    def lacks(self, chunk: ChunkId) -> bool:
+        """Whether a payload of this number is known not to be counted: its worker had a lease that is known, and it did
+        not come under that one or any other. Of what came under forgotten leases nothing more is counted."""
+        if self._is_counted(chunk):
+            return False
+        leases = self._of_life.get((chunk.worker, chunk.incarnation), ())
+        return any(0 <= self._leases[lease].first <= chunk.sequence for lease in leases)
+
+    def _is_counted(self, chunk: ChunkId) -> bool:
+        """Whether it came under any lease that is known. From lease to lease the numbers of a worker rise."""
+        for lease in reversed(self._of_life.get((chunk.worker, chunk.incarnation), ())):
+            seen = self._leases[lease].seen
+            if 0 <= seen.high_water < chunk.sequence:
+                return False
+            if chunk.sequence in seen:
+                return True
+        return False
+
+    def _find(self, chunk: ChunkId, lease: int) -> _Counted:
+        counted = self._leases.get(lease)
+        if counted is None:
+            raise UnknownLeaseError(f"lease {lease} is not known any more")
+        if counted.worker != chunk.worker or counted.incarnation != chunk.incarnation:
+            raise UnknownLeaseError(f"lease {lease} is that of {counted.worker}, life {counted.incarnation}")
+        return counted
+
+    # --- over a restart ---
+
+    def snapshot(self) -> LedgerSnapshot:
+        """What a restarted coordinator has to know, besides its rows."""
+        return LedgerSnapshot(self._env_steps, self._rows, self._episodes, self._chunks, self._has_forgotten)
+
+    def rows_of_leases(self) -> tuple[CountedSnapshot, ...]:
+        """All rows."""
+        return tuple(self._row(lease) for lease in self._leases)
+
+    def changes(self) -> Rows[CountedSnapshot]:
+        """Rows that have changed since the last call."""
+        return self._changed.take(self._row)
+
+    def restore(self, snapshot: LedgerSnapshot) -> None:
+        """Go on from there."""
+        self._env_steps, self._rows = snapshot.env_steps, snapshot.rows
+        self._episodes, self._chunks = snapshot.episodes, snapshot.chunks
+        self._has_forgotten = snapshot.has_forgotten
+        self._leases, self._of_life = {}, {}
+        for m in sorted(snapshot.counted, key=lambda row: row.lease):
+            seen = SequenceSet.of(m.high_water, [range(*gap) for gap in m.gaps])
+            self._leases[m.lease] = _Counted(m.worker, m.incarnation, m.first, seen)
+            self._of_life.setdefault((m.worker, m.incarnation), []).append(m.lease)
+
+    def _row(self, lease: int) -> CountedSnapshot:
+        counted = self._leases[lease]
+        gaps = [(gap.start, gap.stop) for gap in counted.seen.missing]
+        return CountedSnapshot(lease, counted.worker, counted.incarnation, counted.first, counted.seen.high_water, gaps)
+
+    # --- counters ---
+
+    @property
+    def env_step(self) -> int:
+        """Environment steps in accepted chunks."""
+        return self._env_steps
+
+    @property
+    def rows(self) -> int:
+        """Training rows in the chunks accepted in this life of the run."""
+        return self._rows
+
+    @property
+    def episode(self) -> int:
+        """Episodes that ended in accepted chunks."""
+        return self._episodes
+
+    @property
+    def chunks(self) -> int:
+        """Chunks accepted in this life of the run."""
+        return self._chunks

@@ -9,19 +9,38 @@ if TYPE_CHECKING:
     from remuda.api.runs import TrainingFailedError, TrainingResult, launch, train
     from remuda.client.checking import UnusableError
     from remuda.client.client import Client
+    from remuda.config.algorithms import AlgorithmConfig
+    from remuda.config.declaration import Declaration, Segments, Steps
     from remuda.config.errors import ConfigError
     from remuda.config.schema import ExperimentConfig
+    from remuda.policy.base import Algorithm, LearnResult, Policy
+    from remuda.policy.entry import AlgorithmEntry, Setup
     from remuda.policy.functions import load_policy, load_value
+    from remuda.policy.network_policy import NetworkPolicy
+    from remuda.policy.spaces import ActionSpec, ObservationSpec, UnsupportedSpaceError
     from remuda.runner.custom_loop import run_context
 
     __version__: str
 
 __all__ = [
+    "ActionSpec",
+    "Algorithm",
+    "AlgorithmConfig",
+    "AlgorithmEntry",
     "Client",
     "ConfigError",
+    "Declaration",
     "ExperimentConfig",
+    "LearnResult",
+    "NetworkPolicy",
+    "ObservationSpec",
+    "Policy",
+    "Segments",
+    "Setup",
+    "Steps",
     "TrainingFailedError",
     "TrainingResult",
+    "UnsupportedSpaceError",
     "UnusableError",
     "__version__",
     "launch",
@@ -33,11 +52,24 @@ __all__ = [
 
 if not TYPE_CHECKING:  # type checkers read the names above, and then know which names there are not
     _MODULES = {
+        "ActionSpec": "policy.spaces",
+        "Algorithm": "policy.base",
+        "AlgorithmConfig": "config.algorithms",
+        "AlgorithmEntry": "policy.entry",
         "Client": "client.client",
         "ConfigError": "config.errors",
+        "Declaration": "config.declaration",
         "ExperimentConfig": "config.schema",
+        "LearnResult": "policy.base",
+        "NetworkPolicy": "policy.network_policy",
+        "ObservationSpec": "policy.spaces",
+        "Policy": "policy.base",
+        "Segments": "config.declaration",
+        "Setup": "policy.entry",
+        "Steps": "config.declaration",
         "TrainingFailedError": "api.runs",
         "TrainingResult": "api.runs",
+        "UnsupportedSpaceError": "policy.spaces",
         "UnusableError": "client.checking",
         "launch": "api.runs",
         "load_policy": "policy.functions",

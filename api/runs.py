@@ -104,16 +104,22 @@ def launch(
     run_dir: str | os.PathLike[str] | None = None,
     on_exists: OnExists = "error",
     progress: bool = True,
+    on: str = "local",
     **overrides: object,
 ) -> TrainingResult:
     """Train with a coordinator and a herd of worker processes of its own; what the command `remuda launch` does.
 
     Returns when the run is over and no process is left. Ctrl-C has the last checkpoint saved and judged, and the state
-    is `stopped` then; a second one ends everything at once, this process included. Arguments are those of `train`.
+    is `stopped` then; a second one ends everything at once, this process included.
+
+    Args:
+        config, run_dir, on_exists, progress, overrides: as those of `train`.
+        on: what starts the processes: `local` (this machine), a launcher of your own as `module:Class`, or the name
+            that an installed package gives one.
 
     Raises:
         ConfigError: a setting is wrong; the text says which, and what was meant.
-        UnusableError, RunFolderError: it cannot be run here; nothing was started.
+        UnusableError, RunFolderError, UserCodeError: it cannot be run here; nothing was started.
         RefusedError: another process has the run folder, say.
         LaunchError, UnreachableError: the coordinator or its workers could not be started, or died.
         TrainingFailedError: the run failed on the way.
@@ -124,7 +130,7 @@ def launch(
     folder = _run_dir(run_dir, loaded)
     check_launch(loaded, folder, on_exists)
     with _shown(loaded.config, progress=progress) as seen:
-        running.launch(loaded, run_dir=folder, on_exists=on_exists, on_progress=seen, on_silence=_warn)
+        running.launch(loaded, run_dir=folder, on_exists=on_exists, on_progress=seen, on_silence=_warn, on=on)
     return _result(seen.last, log="commander/commander_logger.txt")
 
 

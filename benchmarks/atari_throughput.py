@@ -16,8 +16,9 @@ import numpy as np
 
 from remuda.benchmarks.figure import Figure, Measure, compare, main
 from remuda.client.client import Client
+from remuda.config.algorithms import DqnConfig
 from remuda.config.load import load_config
-from remuda.config.schema import DqnConfig, ExperimentConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.deploy.launcher import Herd
 from remuda.deploy.local import ONE_THREAD, LocalLauncher
 from remuda.policy.base import Algorithm

@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch.nn.functional import smooth_l1_loss
 
-from remuda.config.schema import DqnConfig, ExperimentConfig
+from remuda.config.algorithms import DqnConfig
+from remuda.config.schema import ExperimentConfig
 
 
 class PlainDqn:

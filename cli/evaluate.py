@@ -100,7 +100,7 @@ def evaluate(
         else:
             from remuda.cli.following import follow_run
 
-            follow_run(run_dir, player)
+            follow_run(run_dir, player, trust_code=trust_code)
 
 
 def _check(run_dir: Path, iteration: str | None, *, follow: bool) -> None:
@@ -136,7 +136,7 @@ def _chosen(run_dir: Path, iteration: str, *, trust_code: bool) -> tuple[Playabl
         if iteration == "model":
             return of_run(model_playable(run_dir / "model", trust_code=trust_code), run_dir), None
         record = _find(run_dir, iteration)
-        return of_run(checkpoint_playable(run_dir / "ckpt" / record.file), run_dir), record
+        return of_run(checkpoint_playable(run_dir / "ckpt" / record.file, trust_code=trust_code), run_dir), record
     except CheckpointError as error:
         raise InputError(str(error)) from error
 

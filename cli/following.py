@@ -18,12 +18,12 @@ LOOK_INTERVAL_S = 0.5
 """How long to wait where there is no newer policy."""
 
 
-def follow_run(run_dir: Path, player: Player) -> None:
+def follow_run(run_dir: Path, player: Player, *, trust_code: bool = False) -> None:
     """Play every newer policy until the run is over, its last one included; Ctrl-C ends it sooner.
 
     Where episodes are shown, the same policy plays on until there is a newer one. Raises CommandError.
     """
-    newest, journal = NewestPolicy(run_dir), RunFolder(run_dir).journal
+    newest, journal = NewestPolicy(run_dir, trust_code=trust_code), RunFolder(run_dir).journal
     current: Playable | None = None
     played = 0
     try:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 Collectors = Annotated[int | None, typer.Option(metavar="N", min=1, help="Short for --set collector.count=N.")]
 Evaluators = Annotated[int | None, typer.Option(metavar="N", min=1, help="Short for --set evaluator.count=N.")]
-On = Annotated[Literal["local"], typer.Option(help="Where the processes run: on this machine.")]
+On = Annotated[
+    str,
+    typer.Option(metavar="LAUNCHER", help="What starts the processes: local (this machine) or module:Class of yours."),
+]
 
 
 @with_run_options
@@ -44,20 +47,23 @@ def launch(
 
     counts = {"collector.count": collectors, "evaluator.count": evaluators}
     resolved = run.resolved(*(f"{key}={count}" for key, count in counts.items() if count is not None))
-    _check(resolved)
+    _check(resolved, on)
     with kept_profiles(profile) as keeping:
-        status = _run(resolved, limits, keeping.folder)
+        status = _run(resolved, on, limits, keeping.folder)
         keeping.keep_in(Path(status.run_dir))
     _tell(status, resolved.loaded.path)
 
 
-def _check(resolved: ResolvedRun) -> None:
+def _check(resolved: ResolvedRun, on: str) -> None:
     """What can be wrong with the input is found before anything is started or written."""
     from remuda.client.checking import UnusableError, check_launch
+    from remuda.config.user_code import UserCodeError
+    from remuda.deploy.launchers import find_launcher
 
     try:
+        find_launcher(on, source_dir=resolved.loaded.config.source_dir)
         check_launch(resolved.loaded, resolved.run_dir, resolved.on_exists)
-    except UnusableError as error:
+    except (UnusableError, UserCodeError) as error:
         raise InputError(str(error)) from error
     tell_changes(resolved)
 
@@ -72,9 +78,10 @@ def check_input(resolved: ResolvedRun) -> None:
         raise InputError(str(error)) from error
 
 
-def _run(resolved: ResolvedRun, limits: Sequence[str], profile: Path | None) -> ExperimentStatus:
+def _run(resolved: ResolvedRun, on: str, limits: Sequence[str], profile: Path | None) -> ExperimentStatus:
     from remuda.client import running
     from remuda.client.progress import open_view
+    from remuda.config.user_code import UserCodeError
     from remuda.deploy.launcher import LaunchError
     from remuda.wire import conversation
 
@@ -86,9 +93,12 @@ def _run(resolved: ResolvedRun, limits: Sequence[str], profile: Path | None) -> 
             on_exists=resolved.on_exists,
             on_progress=lambda status: view.update(status, time.monotonic()),
             on_silence=lambda text: print(text, file=sys.stderr, flush=True),
+            on=on,
             limits=limits,
             profile=profile,
         )
+    except UserCodeError as error:
+        raise InputError(str(error)) from error
     except conversation.RefusedError as error:
         raise (RefusedError if error.code == "protocol" else InputError)(str(error)) from error
     except (LaunchError, conversation.UnreachableError) as error:

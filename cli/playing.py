@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import TextIO
 
 from remuda.cli.errors import InputError, RunFailedError
+from remuda.config.exits import NoExit
 from remuda.environments.errors import EnvironmentBuildError
-from remuda.environments.exits import NoExit
 from remuda.environments.make import SingleEnv
 from remuda.environments.rebuild import rebuild
 from remuda.environments.seeding import episode_seed, generator

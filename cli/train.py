@@ -68,6 +68,7 @@ def _run(asked: ResolvedRun, lifeline: int | None) -> tuple[RunResult, Experimen
         from remuda.client import running
         from remuda.client.progress import open_view
         from remuda.environments.errors import EnvironmentBuildError
+        from remuda.policy.algorithms import UnknownAlgorithmError
         from remuda.policy.checkpoint_file import CheckpointError
         from remuda.policy.spaces import UnsupportedSpaceError
         from remuda.policy.tensors import DeviceError
@@ -89,7 +90,8 @@ def _run(asked: ResolvedRun, lifeline: int | None) -> tuple[RunResult, Experimen
             )
         return result, last[0]
     except (
-        EnvironmentBuildError, UnsupportedSpaceError, DeviceError, CheckpointError, CheckpointIndexError, JournalError
+        EnvironmentBuildError, UnsupportedSpaceError, UnknownAlgorithmError, DeviceError, CheckpointError,
+        CheckpointIndexError, JournalError,
     ) as error:  # fmt: skip
         raise InputError(str(error)) from error
     finally:

@@ -30,14 +30,14 @@ def check_experiment(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -
     with. Raises UnusableError."""
     from remuda.environments.check import check_environment
     from remuda.environments.errors import EnvironmentBuildError
-    from remuda.policy.algorithms import make_policy
+    from remuda.policy.algorithms import UnknownAlgorithmError, make_policy
     from remuda.policy.spaces import ActionSpec, ObservationSpec, UnsupportedSpaceError
 
     config, path = loaded.config, loaded.path
     try:
         observation, action = check_environment(config)
         make_policy(config, ObservationSpec.of(observation), ActionSpec.of(action))
-    except (EnvironmentBuildError, UnsupportedSpaceError) as error:
+    except (EnvironmentBuildError, UnsupportedSpaceError, UnknownAlgorithmError) as error:
         raise UnusableError(f"{path}: {error}") from error
     if on_exists == "resume":
         _check_resumed(config, run_dir, observation, action)

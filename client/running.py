@@ -73,6 +73,7 @@ def launch(
     overrides: Sequence[str] = (),
     on_progress: Callable[[ExperimentStatus], None] = lambda status: None,
     on_silence: Callable[[str], None] = lambda text: None,
+    on: str = "local",
     limits: Sequence[str] = (),
     profile: Path | None = None,
 ) -> ExperimentStatus:
@@ -80,17 +81,19 @@ def launch(
 
     To be called in the main thread: Ctrl-C stops the run cleanly, a second one ends everything at once. Arguments are
     those of `train`; `on_silence` is told, in words, where the coordinator is silent for long: it is waited for as long
-    as its workers do. `limits` are those of its herd, such as `stuck_after_s=600` (see
-    remuda.coordinator.registry.Limits). With `profile`, every process writes a profile to that folder. Raises
-    LaunchError, RefusedError, UnreachableError, ConfigError.
+    as its workers do. `on` names the launcher (see remuda.deploy.launchers). `limits` are those of its herd, such as
+    `stuck_after_s=600` (see remuda.coordinator.registry.Limits). With `profile`, every process writes a profile to that
+    folder. Raises LaunchError, RefusedError, UnreachableError, ConfigError, UserCodeError.
     """
     from remuda.deploy.launcher import Herd
-    from remuda.deploy.local import LocalLauncher
+    from remuda.deploy.launchers import make_launcher
     from remuda.worker.life import Life
 
     given = _given(config, run_dir, overrides)
     evaluators = given.config.evaluator.count if given.config.evaluator.episodes else 0
-    launcher: Launcher = LocalLauncher(given.run_dir.parent, limits=limits, profile=profile)
+    launcher = make_launcher(
+        on, given.run_dir.parent, source_dir=given.config.source_dir, limits=limits, profile=profile
+    )
     with Life(grace_s=LAUNCH_GRACE_S) as life, launcher:
         life.on_forced_exit(launcher.kill)
         launcher.start(Herd(collectors=given.config.collector.count, evaluators=evaluators))

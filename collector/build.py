@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 from remuda.collector.rollout import Rollout
 from remuda.collector.rows import NStepRows, Rows, SegmentRows
+from remuda.config.declaration import Segments, Steps
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.seeding import environment_seeds, generator
 from remuda.environments.vectors import Vector
 from remuda.logbook.timers import Timers
-from remuda.policy.algorithms import row_shape
+from remuda.policy.algorithms import declaration
 from remuda.policy.base import Policy
-from remuda.policy.entry import Segments, Steps
 
 
 def make_rollout(
@@ -42,8 +42,8 @@ def make_rollout(
 
 
 def _rows(config: ExperimentConfig) -> Rows:
-    match row_shape(config):
-        case Steps(n_step, discount):
-            return NStepRows(n_step=n_step, discount=discount)
-        case Segments(_, discount):
-            return SegmentRows(discount=discount)
+    match declaration(config).rows:
+        case Steps() as rows:
+            return NStepRows(n_step=rows.n_step, discount=rows.discount)
+        case Segments() as rows:
+            return SegmentRows(discount=rows.discount)

@@ -94,7 +94,8 @@ def _section_lines(settings: dict[str, JsonValue], loc: Loc, provenance: Mapping
     lines: list[str] = []
     for name, value in settings.items():
         here = (*loc, name)
-        meaning = section.model_fields[name].description or ""
+        field = section.model_fields.get(name)  # a custom algorithm's class may not be here to be asked
+        meaning = (field.description if field else None) or ""
         lines += textwrap.wrap(meaning, _WIDTH, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
         if section_at(here) and isinstance(value, dict):
             lines += [f"{indent}{name!r}: {{", *_section_lines(value, here, provenance), f"{indent}}},"]

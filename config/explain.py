@@ -4,37 +4,65 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
-from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from remuda.config.document import Document, Loc, dotted
 from remuda.config.errors import shortened
 from remuda.config.override import Override
-from remuda.config.suggest import as_written, kinds_at, nearest_setting
+from remuda.config.schema import BUILT_IN
+from remuda.config.suggest import as_written, nearest_setting
 
 _LONGEST_VALUE = 60
 _AFTER_THE_FILE = 1 << 30
 
 
-def explain(error: ValidationError, *, path: Path, document: Document, overrides: Sequence[Override]) -> list[str]:
-    """Every error of `error`, those of the file first and in the file's order."""
-    problems: list[tuple[int, str]] = []
-    for details in error.errors(include_url=False):
-        loc, kind = as_written(details["loc"])
-        if details["type"] == "union_tag_invalid":
-            loc = (*loc, "type")
-        what = _what(details, loc, kind)
-        problem = f"{dotted(loc)}: {what}" if loc else what
-        line = document.line_of(loc) or 0
-        source = _overriding(loc, overrides, known=loc in document.lines)
+@dataclass(frozen=True)
+class Where:
+    """What a config was made from, for messages that name the place."""
+
+    path: Path
+    document: Document
+    overrides: Sequence[Override]
+
+    def of(self, loc: Loc) -> str:
+        """The override that gave the setting, else the file, with the line if it is there."""
+        source = _overriding(loc, self.overrides, known=loc in self.document.lines)
         if source is not None:
-            problems.append((_AFTER_THE_FILE, f"{source}: {problem}"))
+            return source
+        line = self.document.line_of(loc) or 0
+        return f"{self.path}:{line}" if line else str(self.path)
+
+
+def explain(errors: Sequence[ErrorDetails], where: Where, *, known: Sequence[str] | None = None) -> list[str]:
+    """Every one of pydantic's errors, those of the file first and in the file's order.
+
+    `known` are the settings of a custom algorithm, where the errors are those of its section.
+    """
+    problems: list[tuple[int, str]] = []
+    for details in errors:
+        loc, kind = as_written(details["loc"])
+        if details["type"] == "union_tag_not_found" and isinstance(details["input"], dict):
+            loc = (*loc, "type")
+        what = _unknown(loc, known) if known and details["type"] == "extra_forbidden" else _what(details, loc, kind)
+        problem = f"{dotted(loc)}: {what}" if loc else what
+        place = where.of(loc)
+        if _overriding(loc, where.overrides, known=loc in where.document.lines) is not None:
+            problems.append((_AFTER_THE_FILE, f"{place}: {problem}"))
         else:
-            where = f"{path}:{line}" if line else str(path)
-            problems.append((line, f"{where}: {problem}{_with(loc, overrides)}"))
+            line = where.document.line_of(loc) or 0
+            problems.append((line, f"{place}: {problem}{_with(loc, where.overrides)}"))
     return [text for _, text in sorted(problems, key=lambda problem: problem[0])]
+
+
+def _unknown(loc: Loc, known: Sequence[str]) -> str:
+    near = get_close_matches(str(loc[-1])[:100], known, n=1)
+    if near:
+        return f"no such setting; did you mean {dotted((*loc[:-1], near[0]))}?"
+    return f"no such setting; valid here: {', '.join(known)}"
 
 
 def _overriding(loc: Loc, overrides: Sequence[Override], *, known: bool) -> str | None:
@@ -57,12 +85,13 @@ def _what(details: ErrorDetails, loc: Loc, chosen: str | None) -> str:
     if kind == "extra_forbidden":
         of = f" of {chosen}" if chosen else ""
         return f"no such setting{of}; {nearest_setting(loc, chosen)}"
-    if kind == "union_tag_invalid":
-        names = ", ".join(kinds_at(loc[:-1]))
-        return f"should be one of {names}, not {_shown(details['input']['type'])}"
+    if kind == "union_tag_not_found" and isinstance(
+        details["input"], dict
+    ):  # of a type that is no text; of one that is missing or unknown, custom.py tells
+        return f"should be one of {', '.join(BUILT_IN)}, or module:Class, not {_shown(details['input']['type'])}"
     if kind == "missing":
         return "is required"
-    if kind in ("model_type", "model_attributes_type"):
+    if kind in ("model_type", "model_attributes_type", "union_tag_not_found"):
         return f"should be a mapping of settings, not {_shown(details['input'])}"
     if kind == "int_parsing_size":
         return f"is far too large: {_shown(details['input'])}"

@@ -11,15 +11,17 @@ from typing import Literal, cast
 
 from pydantic import JsonValue, ValidationError
 
+from remuda.config.custom import CustomSettingsError, below_policy, completed, require_sinks
 from remuda.config.document import MAX_BYTES, Document, Loc, UnreadableError
 from remuda.config.errors import ConfigError
-from remuda.config.explain import explain
+from remuda.config.explain import Where, explain
 from remuda.config.json_source import read_json
 from remuda.config.override import Override, apply_overrides, parse_override
 from remuda.config.python_source import read_python
 from remuda.config.schema import ExperimentConfig
 from remuda.config.secrets import masks_in
-from remuda.config.suggest import all_keys
+from remuda.config.suggest import keys_of
+from remuda.config.user_code import UserCodeError
 from remuda.config.yaml_source import read_yaml
 
 __all__ = ["ConfigError", "LoadedConfig", "Origin", "load_config", "load_settings"]
@@ -51,20 +53,28 @@ class LoadedConfig:
 
 
 def load_config(
-    path: str | Path, *, overrides: Sequence[str | Override] = (), seed: int | None = None, masks: bool = False
+    path: str | Path,
+    *,
+    overrides: Sequence[str | Override] = (),
+    seed: int | None = None,
+    masks: bool = False,
+    import_algorithm: bool = True,
 ) -> LoadedConfig:
     """Load a .yaml, .yml or .json file, or one of a run folder's own (config.json, formatted_total_config.py).
 
     `overrides` are `a.b=value` with the value in YAML, or parsed; `seed` is one more. Both beat the file. `source_dir`
     becomes the file's absolute folder unless the file names one. A copy in which secrets are masked cannot be run, and
-    is refused unless `masks` may stand in it. Raises ConfigError with every problem of the file.
+    is refused unless `masks` may stand in it. The class of a custom algorithm is imported and asked for what it
+    declares, unless `import_algorithm` is false: then the file's word is taken, as it must be for code that nobody said
+    to trust. Raises ConfigError with every problem of the file.
     """
     shown = Path(path)
     document = read_document(shown)
     given = [one if isinstance(one, Override) else parse_override(one) for one in overrides]
     if seed is not None:
         given.append(Override(("seed",), seed, f"--seed {seed}"))
-    return _judged(document, given, path=shown.parent.resolve() / shown.name, shown=shown, masks=masks)
+    path = shown.parent.resolve() / shown.name
+    return _validated(document, given, path=path, shown=shown, masks=masks, import_algorithm=import_algorithm)
 
 
 def load_settings(
@@ -82,7 +92,7 @@ def load_settings(
     if "name" in values:
         values.pop(EXP_NAME, None)
     document = Document(cast("dict[str, JsonValue]", values), {})  # the schema looks at what they are
-    loaded = _judged(document, overrides, path=folder.resolve() / SETTINGS, shown=Path(SETTINGS))
+    loaded = _validated(document, overrides, path=folder.resolve() / SETTINGS, shown=Path(SETTINGS))
     program: list[Override] = []
     if not isinstance(settings, ExperimentConfig):  # which does not tell what was set
         program = [Override((key,), value, SETTINGS) for key, value in document.values.items()]
@@ -91,8 +101,14 @@ def load_settings(
     return replace(loaded, provenance={**origins, "source_dir": no_file})
 
 
-def _judged(
-    document: Document, given: Sequence[Override], *, path: Path, shown: Path, masks: bool = False
+def _validated(
+    document: Document,
+    given: Sequence[Override],
+    *,
+    path: Path,
+    shown: Path,
+    masks: bool = False,
+    import_algorithm: bool = True,
 ) -> LoadedConfig:
     """The config that a document and what beats it make together. `path` is absolute, `shown` is for messages."""
     values = apply_overrides(document.values, given)
@@ -102,10 +118,19 @@ def _judged(
     if isinstance(stored := values.get("source_dir") or "", str):
         values = values | {"source_dir": str(path.parent / stored)}
     values = _with_absolute_weights(values, path.parent, given)
+    where = Where(shown, document, given)
     try:
         config = ExperimentConfig.model_validate(values)
+        if import_algorithm:
+            config = completed(config)
+            require_sinks(config)
     except ValidationError as error:
-        raise ConfigError(explain(error, path=shown, document=document, overrides=given)) from None
+        raise ConfigError(explain(error.errors(include_url=False), where)) from None
+    except CustomSettingsError as error:
+        raise ConfigError(explain(below_policy(error.details), where, known=error.known)) from None
+    except UserCodeError as error:
+        place = where.of(tuple(error.setting.split(".")))
+        raise ConfigError([f"{place}: {error}"]) from error
     return LoadedConfig(config, path, _provenance(config, document, given))
 
 
@@ -169,7 +194,7 @@ def _config_inside(folder: Path) -> str:
 
 
 def _provenance(config: ExperimentConfig, document: Document, overrides: Sequence[Override]) -> dict[str, Origin]:
-    return {key: _origin(loc, document, overrides) for key, loc in all_keys(config.policy.type).items()}
+    return {key: _origin(loc, document, overrides) for key, loc in keys_of(config).items()}
 
 
 def _origin(loc: Loc, document: Document, overrides: Sequence[Override]) -> Origin:

@@ -67,7 +67,8 @@ class _Plainly:
         if isinstance(value, set | frozenset):
             return [self.of(item) for item in sorted(cast("Collection[object]", value), key=_text)]
         if isinstance(value, BaseModel):
-            return {name: self.of(getattr(value, name)) for name in type(value).model_fields}
+            named = {name: getattr(value, name) for name in type(value).model_fields} | (value.model_extra or {})
+            return {name: self.of(one) for name, one in named.items()}
         if isinstance(value, Mapping):
             mapping = cast("Mapping[object, object]", value)
             return {_text(key): self.of(item) for key, item in mapping.items()}

@@ -6,7 +6,8 @@ import json
 from typing import Any
 
 from remuda.config.document import Loc, dotted
-from remuda.config.schema import LARGEST_COUNT, LARGEST_FLOAT, ExperimentConfig
+from remuda.config.numbers import LARGEST_COUNT, LARGEST_FLOAT
+from remuda.config.schema import ExperimentConfig
 from remuda.config.suggest import kinds_at, section_at
 
 _Schema = dict[str, Any]

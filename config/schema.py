@@ -2,123 +2,29 @@
 
 from __future__ import annotations
 
-import math
-from itertools import pairwise
 from typing import Annotated, Literal, cast
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    JsonValue,
-    field_validator,
-    model_validator,
-)
+from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
+from remuda.config.algorithms import CustomConfig, DqnConfig, ImpalaConfig, PpoConfig
 from remuda.config.bounds import MOST_EVALUATION_EPISODES
+from remuda.config.numbers import (
+    LARGEST_CAPACITY,
+    LARGEST_REQUEST,
+    Cores,
+    Float,
+    Fraction,
+    Kwargs,
+    NonNegative,
+    Positive,
+    PositiveFloat,
+    Workers,
+    no_bool,
+)
+from remuda.config.section import Section
 
-LARGEST_COUNT = 2**53
-"""The largest integer every number of the wire and of a JSON reader holds exactly."""
-LARGEST_FLOAT = 1e30
-"""Of settings that are computed with in float32, which ends at 3.4e38."""
-LARGEST_CAPACITY = 100_000_000
-"""Rows; the coordinator's memory of them takes some 50 bytes each."""
-LARGEST_WEIGHTS = 2**27
-"""Between the layers of a network: 0.5 GiB, and some 3 GiB with gradients, optimizer and copies."""
-LARGEST_REQUEST = 4_194_304
-"""Rows drawn at a time; a message names each."""
-
-
-def _no_bool(value: object) -> object:
-    """Keep `count: true` from meaning 1."""
-    if isinstance(value, bool):
-        raise ValueError(f"should be a number, not {str(value).lower()}")
-    return value
-
-
-_MAX_DEPTH = 32
-"""Of what is followed into kwargs; what holds itself is left for the validation to refuse."""
-
-
-def _as_json(value: object, depth: int = 0) -> object:
-    """Read tuples as lists, and numpy's numbers and arrays as what they hold: in Python, people write those."""
-    if depth > _MAX_DEPTH:
-        return value
-    if isinstance(value, dict):
-        return {key: _as_json(item, depth + 1) for key, item in cast("dict[object, object]", value).items()}
-    if isinstance(value, list | tuple):
-        return [_as_json(item, depth + 1) for item in cast("list[object]", value)]
-    if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
-        return cast("object", getattr(value, "tolist")())  # noqa: B009  (nothing is known of its type)
-    return value
-
-
-def _all_finite(value: JsonValue) -> JsonValue:
-    """Keep out NaN and infinity, which JSON cannot hold."""
-    if isinstance(value, dict):
-        return {key: _all_finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_all_finite(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"should be made of finite numbers, and holds {value}")
-    return value
-
-
-def _at_least_one_layer(hidden: tuple[int, ...]) -> tuple[int, ...]:
-    """Keep out a network of which nothing can be split into value and advantage."""
-    if not hidden:
-        raise ValueError("should name one hidden layer at least, not []")
-    return hidden
-
-
-def _not_too_large(units: tuple[int, ...]) -> tuple[int, ...]:
-    """Keep out a network that the machine would kill the process for, with its optimizer and its copies."""
-    _check_weights(sum(before * after for before, after in pairwise(units)))
-    return units
-
-
-def _filters_not_too_large(layers: tuple[tuple[int, int, int], ...]) -> tuple[tuple[int, int, int], ...]:
-    """Keep out a network that the machine would kill the process for, with its optimizer and its copies."""
-    filters = [1, *(layer[0] for layer in layers)]
-    kernels = [layer[1] for layer in layers]
-    _check_weights(sum(a * b * kernel**2 for (a, b), kernel in zip(pairwise(filters), kernels, strict=True)))
-    return layers
-
-
-def _check_weights(weights: int) -> None:
-    if weights > LARGEST_WEIGHTS:
-        raise ValueError(f"has {weights} weights between its layers, and the most is {LARGEST_WEIGHTS}")
-
-
-Positive = Annotated[int, Field(gt=0, le=LARGEST_COUNT), BeforeValidator(_no_bool)]
-NonNegative = Annotated[int, Field(ge=0, le=LARGEST_COUNT), BeforeValidator(_no_bool)]
-Float = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_no_bool)]
-PositiveFloat = Annotated[float, Field(gt=0, le=LARGEST_FLOAT, allow_inf_nan=False), BeforeValidator(_no_bool)]
-NonNegativeFloat = Annotated[float, Field(ge=0, le=LARGEST_FLOAT, allow_inf_nan=False), BeforeValidator(_no_bool)]
-Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator(_no_bool)]
-Units = Annotated[int, Field(gt=0, le=16_384), BeforeValidator(_no_bool)]
-Hidden = Annotated[tuple[Units, ...], Field(max_length=16), AfterValidator(lambda units: _not_too_large(units))]
-Pixels = Annotated[int, Field(gt=0, le=4_096), BeforeValidator(_no_bool)]
-Horizon = Annotated[int, Field(gt=0, le=100_000), BeforeValidator(_no_bool)]
-Workers = Annotated[int, Field(gt=0, le=100_000), BeforeValidator(_no_bool)]
-ConvolutionLayer = tuple[Pixels, Pixels, Pixels]
-"""Filters, kernel and stride in pixels."""
-Convolution = Annotated[
-    tuple[ConvolutionLayer, ...], Field(max_length=16), AfterValidator(lambda layers: _filters_not_too_large(layers))
-]
-Cores = Annotated[tuple[NonNegative, ...], Field(min_length=1)]
-Discount = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False), BeforeValidator(_no_bool)]
-
-
-SinkName = Literal["csv", "jsonl", "wandb", "mlflow"]
-
-
-class Section(BaseModel):
-    """A frozen part of the config that refuses keys it does not know."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True)
+SinkName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*(:[A-Za-z_][A-Za-z0-9_]*)?$", max_length=200)]
+BUILT_IN_SINKS = ("csv", "jsonl", "wandb", "mlflow")
 
 
 class EnvConfig(Section):
@@ -129,11 +35,9 @@ class EnvConfig(Section):
     make: str | None = None
     """Your own environment: `module:function`, imported with the directory of the config file on the path; the
     function is called with `kwargs` and returns a gymnasium.Env."""
-    kwargs: Annotated[
-        dict[str, JsonValue], BeforeValidator(lambda value: _as_json(value)), AfterValidator(_all_finite)
-    ] = {}
+    kwargs: Kwargs = {}  # noqa: RUF012  (pydantic copies it)
     """Keyword arguments for the environment's constructor (or for your own function)."""
-    num_envs: Annotated[int, Field(gt=0, le=10_000), BeforeValidator(_no_bool)] = 8
+    num_envs: Annotated[int, Field(gt=0, le=10_000), BeforeValidator(no_bool)] = 8
     """Environments in each collector's vector."""
     vectorization: Literal["auto", "native", "sync", "async"] = "auto"
     """How the vector is stepped: `native` is the environment's own vectorised class, `sync` objects in one process,
@@ -165,146 +69,28 @@ class EnvConfig(Section):
         return self
 
 
-class AlgorithmConfig(Section):
-    """The section of an algorithm."""
-
-    @property
-    def segment_steps(self) -> int | None:
-        """Environment steps in a row of experience; None where a row is a single transition."""
-        return None
+def _algorithm(value: object) -> str | None:
+    """Which of the sections below is meant; an algorithm that is not among them is looked up by its name."""
+    kind = cast("dict[str, object]", value).get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    return None if not isinstance(kind, str) else kind if kind in BUILT_IN else CUSTOM
 
 
-class DqnConfig(AlgorithmConfig):
-    """Deep Q-learning (Mnih et al. 2015) with double, dueling, n-step and prioritized variants."""
-
-    type: Literal["dqn"] = "dqn"
-    """Which algorithm."""
-    hidden: Annotated[Hidden, AfterValidator(_at_least_one_layer)] | None = None
-    """Units of each hidden layer, one layer at least; a dueling head splits after the last but one. Null is
-    [128, 128, 64], and [512] for images."""
-    convolution: Convolution | None = None
-    """Layers that read images (uint8 observations of two to four axes, boolean ones of three or four), each [filters,
-    kernel, stride], before the hidden layers. Null takes [[32, 8, 4], [64, 4, 2], [64, 3, 1]] (Mnih et al. 2015), and
-    for images of less than 36 pixels [[16, 3, 1]] (Young and Tian 2019)."""
-    dueling: bool = True
-    """Separate value and advantage streams (Wang et al. 2016)."""
-    double: bool = True
-    """Choose the next action with the online network, value it with the target (van Hasselt et al. 2016)."""
-    n_step: Annotated[int, Field(gt=0, le=10_000), BeforeValidator(_no_bool)] = 3
-    """Steps of reward summed before bootstrapping."""
-    discount: Discount = 0.99
-    """Discount per environment step."""
-    epsilon_start: Fraction = 1.0
-    """Share of random actions at env_step 0."""
-    epsilon_end: Fraction = 0.05
-    """Share of random actions once the decay is over."""
-    epsilon_decay_env_steps: Positive | None = None
-    """Environment steps over which epsilon falls linearly from start to end; null is a fifth of stop.max_env_steps, and
-    a million at most."""
-    target_update_iters: Positive = 250
-    """Gradient updates between hard copies of the online network into the target network."""
-
-
-class ActorCriticConfig(AlgorithmConfig):
-    """What the algorithms with a policy network and a value network have in common."""
-
-    model_config = ConfigDict(json_schema_extra={"required": ["type"]})  # left out, it is dqn
-
-    type: Literal["ppo", "impala"]
-    """Which algorithm."""
-    hidden: Hidden | None = None
-    """Units of each hidden layer; null is [64, 64], and [512] for images."""
-    shared_hidden: bool | None = None
-    """Whether policy and value share the hidden layers, which halves what an update costs, or have such layers each,
-    which keeps one from disturbing the other. Null shares them for images."""
-    convolution: Convolution | None = None
-    """Layers that read images (uint8 observations of two to four axes, boolean ones of three or four), each [filters,
-    kernel, stride], before the hidden layers. Null takes [[32, 8, 4], [64, 4, 2], [64, 3, 1]] (Mnih et al. 2015), and
-    for images of less than 36 pixels [[16, 3, 1]] (Young and Tian 2019)."""
-    activation: Literal["tanh", "relu"] | None = None
-    """What follows each hidden layer; null is tanh, and relu for images. Convolutions are followed by relu."""
-    discount: Discount = 0.99
-    """Discount per environment step."""
-
-
-class PpoConfig(ActorCriticConfig):
-    """Proximal policy optimisation (Schulman et al. 2017), on-policy: each segment of experience is used once."""
-
-    type: Literal["ppo"] = "ppo"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
-    """Which algorithm."""
-    gae_lambda: Fraction = 0.95
-    """How far advantages look along the segment: 0 is one step, 1 all the rest (Schulman et al. 2016)."""
-    horizon_steps: Horizon = 64
-    """Steps of one environment in each segment. A batch is learner.segments_per_update segments."""
-    epochs: Positive = 10
-    """Passes over each batch."""
-    minibatches: Positive = 8
-    """Gradient steps per pass, each on an equal share of the batch."""
-    clip: PositiveFloat = 0.2
-    """How far a probability may move from that of the policy that acted, as a share, before it gains nothing more."""
-    value_clip: PositiveFloat | None = None
-    """How far a value may move from its estimate before the update, likewise; null leaves values free."""
-    entropy_coefficient: NonNegativeFloat = 0.0
-    """Weight of the entropy bonus in the loss."""
-    value_coefficient: NonNegativeFloat = 0.5
-    """Weight of the squared value error in the loss."""
-    normalize_advantages: bool = True
-    """Bring the advantages of each batch to mean 0 and standard deviation 1."""
-    normalize_observations: bool = False
-    """Bring observations to running mean 0 and standard deviation 1, clipped at 10. Observations of float64 then stay
-    exact until their mean is subtracted, however large that is, and take twice the room in chunks and in memory."""
-    normalize_rewards: bool = False
-    """Divide rewards by the running standard deviation of the discounted return, clipped at 10."""
-    target_kl: PositiveFloat | None = None
-    """A batch's remaining gradient steps are skipped once the policy has moved by 1.5 times this divergence; null
-    takes them all."""
-    anneal_env_steps: Positive | None = None
-    """Environment steps learned from over which learning rate and clip fall linearly to 0; null keeps them constant."""
-
-    @property
-    def segment_steps(self) -> int | None:
-        """Environment steps in a row of experience."""
-        return self.horizon_steps
-
-
-class ImpalaConfig(ActorCriticConfig):
-    """Actor-critic with V-trace (Espeholt et al. 2018): learns from segments that slightly older policies collected."""
-
-    type: Literal["impala"] = "impala"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
-    """Which algorithm."""
-    horizon_steps: Horizon = 32
-    """Steps of one environment in each segment. A batch is learner.segments_per_update segments and one
-    gradient step."""
-    rho_clip: PositiveFloat = 1.0
-    """Largest importance weight of a step: the larger, the closer the value learned is to the newest policy's."""
-    c_clip: PositiveFloat = 1.0
-    """Largest importance weight along the trace: how fast news travels, against variance."""
-    entropy_coefficient: NonNegativeFloat = 0.01
-    """Weight of the entropy bonus in the loss."""
-    value_coefficient: NonNegativeFloat = 0.5
-    """Weight of the squared value error in the loss."""
-    normalize_observations: bool = False
-    """Bring observations to running mean 0 and standard deviation 1, clipped at 10. Observations of float64 then stay
-    exact until their mean is subtracted, however large that is, and take twice the room in chunks and in memory."""
-    normalize_rewards: bool = True
-    """Divide rewards by the running standard deviation of the discounted return, clipped at 10."""
-    anneal_env_steps: Positive | None = None
-    """Environment steps learned from over which the learning rate falls linearly to 0; null keeps it constant. At a
-    constant rate a policy that has solved its task can forget it again."""
-
-    @property
-    def segment_steps(self) -> int | None:
-        """Environment steps in a row of experience."""
-        return self.horizon_steps
-
-
-PolicyConfig = Annotated[DqnConfig | PpoConfig | ImpalaConfig, Field(discriminator="type")]
+BUILT_IN = ("dqn", "ppo", "impala")
+CUSTOM = "custom"
+"""Stands for every other `type`, in messages of validation and in the documentation."""
+PolicyConfig = Annotated[
+    Annotated[DqnConfig, Tag("dqn")]
+    | Annotated[PpoConfig, Tag("ppo")]
+    | Annotated[ImpalaConfig, Tag("impala")]
+    | Annotated[CustomConfig, Tag(CUSTOM)],
+    Discriminator(_algorithm),
+]
 
 
 class LearnerConfig(Section):
     """How the policy is updated and how often it is published."""
 
-    batch_size: Annotated[int, Field(gt=0, le=LARGEST_REQUEST), BeforeValidator(_no_bool)] = 64
+    batch_size: Annotated[int, Field(gt=0, le=LARGEST_REQUEST), BeforeValidator(no_bool)] = 64
     """Replay only: rows per gradient update. On-policy algorithms have `segments_per_update`."""
     learning_rate: PositiveFloat = 1e-3
     """Adam step size."""
@@ -314,10 +100,10 @@ class LearnerConfig(Section):
     """Gradient updates between rewrites of the policy file, at least: in parallel mode publishing keeps to about 1 % of
     the learner's time, so a large network's versions are further apart. On-policy algorithms publish after every
     batch."""
-    segments_per_update: Annotated[int, Field(gt=0, le=1_000_000), BeforeValidator(_no_bool)] | None = None
+    segments_per_update: Annotated[int, Field(gt=0, le=1_000_000), BeforeValidator(no_bool)] | None = None
     """On-policy algorithms only: segments (of `policy.horizon_steps` steps of one environment) per update; null takes
     one of every environment of `collector.count` collectors, in serial mode too, where one collector makes them all."""
-    prefetch_batches: Annotated[int, Field(gt=0, le=10_000), BeforeValidator(_no_bool)] = 16
+    prefetch_batches: Annotated[int, Field(gt=0, le=10_000), BeforeValidator(no_bool)] = 16
     """Replay only: batches asked for in one request; the next request is in flight while these are trained on."""
     device: str = "cpu"
     """A torch device: cpu, cuda, cuda:1."""
@@ -347,7 +133,7 @@ class CollectorConfig(Section):
     minimum: Workers = 1
     """It starts once so many are free. Those beyond it are lent to experiments of the same or a higher priority that
     wait for their own minimum."""
-    chunk_env_steps: Annotated[int, Field(gt=0, le=10_000_000), BeforeValidator(_no_bool)] | None = None
+    chunk_env_steps: Annotated[int, Field(gt=0, le=10_000_000), BeforeValidator(no_bool)] | None = None
     """Environment steps per chunk, rounded up to whole steps of the vector. Small chunks hear of new policies sooner;
     large ones cost less control traffic. Null is 64; but in parallel mode without buffer.samples_per_insert, where
     collectors run as fast as they can, 512 steps of the whole vector or 0.1 s, whichever is less. On-policy chunks are
@@ -387,7 +173,7 @@ class BufferConfig(Section):
     """What the replay index keeps and how rows are drawn from it. On-policy algorithms use each row once, in order: of
     these settings `max_policy_lag` and `quota_bytes` alone are theirs."""
 
-    capacity: Annotated[int, Field(gt=0, le=LARGEST_CAPACITY), BeforeValidator(_no_bool)] = 100_000
+    capacity: Annotated[int, Field(gt=0, le=LARGEST_CAPACITY), BeforeValidator(no_bool)] = 100_000
     """Rows kept; the oldest go first. Memory is taken as rows come: about 50 bytes each in the coordinator, and what
     they consist of in the learner."""
     min_rows: Positive = 1_000
@@ -400,10 +186,10 @@ class BufferConfig(Section):
     """beta at the start: how much of the sampling bias the weights undo."""
     importance_anneal_iters: Positive = 20_000
     """Gradient updates over which beta rises linearly to 1."""
-    samples_per_insert: Annotated[float, Field(ge=1e-6, le=1e6), BeforeValidator(_no_bool)] | None = 8.0
+    samples_per_insert: Annotated[float, Field(ge=1e-6, le=1e6), BeforeValidator(no_bool)] | None = 8.0
     """How often a row is sampled on average. Holds back collectors when the learner lags and the learner when
     collectors lag; null lets both run free."""
-    max_policy_lag: Annotated[int, Field(ge=0, le=10_000), BeforeValidator(_no_bool)] | None = 0
+    max_policy_lag: Annotated[int, Field(ge=0, le=10_000), BeforeValidator(no_bool)] | None = 0
     """On-policy algorithms only: by how many updates the policy that collected may be older than the one that learns;
     older rows are dropped and counted. 0 is strictly on-policy; null drops nothing."""
     quota_bytes: Positive = 8 << 30
@@ -448,7 +234,9 @@ class LogConfig(Section):
     sinks: tuple[SinkName, ...] = ()
     """Where each row of progress.txt goes besides, with medians and all that the algorithm monitors: `csv` and `jsonl`
     are files beside it; `wandb` (Weights & Biases) and `mlflow` are packages of their own, which stay offline unless
-    their environment variables say otherwise. A sink that fails is warned of once, and the run goes on."""
+    their environment variables say otherwise. A class of yours is named as `module:Class`, with the directory of the
+    config file on the path, or by the name that an installed package gives it (entry point group `remuda.sinks`); it
+    works in a process of its own. A sink that fails is warned of once, and the run goes on."""
     buffer_interval_samples: Positive = 200
     """Batches drawn between tables of the buffer's log."""
     buffer_interval_s: PositiveFloat = 60.0

@@ -13,7 +13,7 @@ from remuda.config.load import LoadedConfig, Origin, load_config
 from remuda.config.plain import plain
 from remuda.config.python_source import read_python
 from remuda.config.secrets import masked
-from remuda.config.suggest import all_keys
+from remuda.config.suggest import keys_of
 from remuda.storage.run_folder import RunFolder
 
 _WIDTH = max(map(len, get_args(Origin)))
@@ -24,7 +24,7 @@ def recorded(run_dir: Path) -> LoadedConfig:
 
     Raises ConfigError where that is missing or is no config.
     """
-    loaded = load_config(RunFolder(run_dir).formatted_total_config, masks=True)
+    loaded = load_config(RunFolder(run_dir).formatted_total_config, masks=True, import_algorithm=False)
     text = loaded.path.read_text("utf-8")
     lines = text.splitlines()
     written = {dotted(loc): lines[line - 1] for loc, line in read_python(text).lines.items()}
@@ -44,7 +44,7 @@ def sources(loaded: LoadedConfig) -> dict[str, dict[str, JsonValue]]:
     """Value and source of every setting, by dotted key."""
     settings = masked(plain(loaded.config))
     found: dict[str, dict[str, JsonValue]] = {}
-    for key, loc in all_keys(loaded.config.policy.type).items():
+    for key, loc in keys_of(loaded.config).items():
         value: JsonValue = settings
         for part in loc:
             assert isinstance(value, dict), "sections of a config are mappings"

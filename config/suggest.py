@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache
-from typing import get_args
+from typing import Annotated, cast, get_args, get_origin
 
+from pydantic import Tag
+
+from remuda.config.algorithms import CustomConfig
 from remuda.config.document import Loc, dotted
-from remuda.config.schema import ExperimentConfig, Section
+from remuda.config.schema import CUSTOM, ExperimentConfig
+from remuda.config.section import Section
 
 _OTHER_NAMES = {
     "lr": ("learner.learning_rate",),
@@ -36,7 +40,7 @@ def section_at(loc: Loc, kind: str | None = None) -> type[Section] | None:
         choices = _choices(section, part)
         if not choices:
             return None
-        section = choices.get(kind or "") or next(iter(choices.values()))
+        section = choices.get(kind or "") or (choices.get(CUSTOM) if kind else None) or next(iter(choices.values()))
     return section
 
 
@@ -60,16 +64,29 @@ def _choices(section: type[Section], name: str | int) -> dict[str, type[Section]
     field = section.model_fields.get(str(name))
     annotation = field.annotation if field else None
     members: tuple[object, ...] = get_args(annotation) or (annotation,)
-    sections = [member for member in members if isinstance(member, type) and issubclass(member, Section)]
-    if len(sections) < len(members):
-        return {}
-    return {str(inner.model_fields["type"].default) if len(sections) > 1 else "": inner for inner in sections}
+    sections = {tag: inner for tag, inner in map(_tagged, members) if issubclass(inner, Section)}
+    return sections if len(sections) == len(members) else {}
+
+
+def _tagged(member: object) -> tuple[str, type]:
+    """A member of a union with its tag, empty where it has none."""
+    if get_origin(member) is Annotated:
+        inner, *metadata = get_args(member)
+        return next(one.tag for one in metadata if isinstance(one, Tag)), cast("type", inner)
+    return "", member if isinstance(member, type) else type(None)
 
 
 @cache
 def all_keys(kind: str | None = None) -> dict[str, Loc]:
     """Every setting that is a value, dotted, in the schema's order, of a config whose policy has the type `kind`."""
     return {dotted(loc): loc for loc in _leaves((), kind)}
+
+
+def keys_of(config: ExperimentConfig) -> dict[str, Loc]:
+    """Every setting that this config has, as all_keys; those of a custom algorithm's class too."""
+    policy = config.policy
+    settings = policy.settings if isinstance(policy, CustomConfig) else {}
+    return all_keys(policy.type) | {f"policy.{name}": ("policy", name) for name in settings}
 
 
 def _leaves(loc: Loc, kind: str | None) -> list[Loc]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from remuda.config.exits import NoExit
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.exits import NoExit
 from remuda.environments.make import make_single
 from remuda.environments.spaces import Space
 

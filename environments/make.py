@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeAlias, cast
 
 import gymnasium
 from gymnasium.wrappers import HumanRendering
 
+from remuda.config.exits import NoExit
 from remuda.config.schema import EnvConfig
+from remuda.config.user_code import UserCodeError, user_object
 from remuda.environments.atari import AtariGame, atari_settings, is_atari
 from remuda.environments.errors import EnvironmentBuildError, unbuildable
-from remuda.environments.exits import NoExit
 from remuda.environments.registered import known_spec, not_taken, obstacle_to_native
 from remuda.environments.spaces import Array, Space, UnsupportedSpaceError, column_layout
-from remuda.environments.user_module import user_function
 
 SingleEnv: TypeAlias = gymnasium.Env[Array, Any]
 
@@ -63,7 +64,7 @@ def _from_id(env: EnvConfig, render_mode: str | None) -> SingleEnv:
 
 def _from_function(env: EnvConfig, source_dir: str | None, render_mode: str | None) -> SingleEnv:
     assert env.make is not None, "EnvConfig holds exactly one of id and make"
-    function = user_function(env.make, source_dir=source_dir)
+    function = _user_function(env.make, source_dir)
     kwargs: dict[str, Any] = dict(env.kwargs)
     if render_mode is not None:
         if missing := not_taken(function, {"render_mode"}):
@@ -83,6 +84,14 @@ def _from_function(env: EnvConfig, source_dir: str | None, render_mode: str | No
     if env.max_episode_steps is not None:
         single = gymnasium.wrappers.TimeLimit(single, env.max_episode_steps)
     return single
+
+
+def _user_function(make: str, source_dir: str | None) -> Callable[..., object]:
+    try:
+        found = user_object(make, setting="env.make", source_dir=source_dir, kind="function")
+    except UserCodeError as error:
+        raise EnvironmentBuildError(str(error)) from error
+    return cast("Callable[..., object]", found)
 
 
 def _plays_atari(env: EnvConfig) -> bool:

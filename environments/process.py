@@ -17,9 +17,9 @@ import traceback
 import msgspec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from remuda.config.exits import NoExit
 from remuda.config.schema import EnvConfig
 from remuda.environments.episode_info import as_columns
-from remuda.environments.exits import NoExit
 from remuda.environments.make import make_single
 from remuda.environments.processes import (
     DONE,

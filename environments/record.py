@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from contextlib import closing
 
+from remuda.config.exits import NoExit
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.env_spec import environment_spec
-from remuda.environments.exits import NoExit
 from remuda.environments.make import make_single
 from remuda.environments.vectors import Vector
 from remuda.storage.atomic import write_text

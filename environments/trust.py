@@ -1,8 +1,8 @@
 """Whether playing a run folder would run code that somebody else may have put there.
 
-Three things in a run folder are programs: what its config.json names as the environment (`env.make`, or the module in
-`env.id`), model/model.pt (TorchScript), and vars.pkl (a pickle). Those of a user's own folder run without a question,
-except for the pickle; those of others only for a user who says so.
+Four things in a run folder are programs: what its config names as the environment (`env.make`, or the module in
+`env.id`) and as the algorithm (`policy.type`), model/model.pt (TorchScript), and vars.pkl (a pickle). Those of a user's
+own folder run without a question, except for the pickle; those of others only for a user who says so.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from remuda.config.schema import EnvConfig
+from remuda.config.schema import EnvConfig, ExperimentConfig
 from remuda.storage.run_folder import MODEL, RunFolder
 
 TRUST = "say --trust-code (in Python: trust_code=True) if you trust whoever made it"
@@ -21,12 +21,28 @@ TRUST = "say --trust-code (in Python: trust_code=True) if you trust whoever made
 
 def distrusted_environment(env: EnvConfig, *, source_dir: str | None, run_dir: Path) -> str | None:
     """Why building this environment of a run takes trust; None where it does not."""
-    module = _module(env)
-    if module is None:
-        return None  # its id is one that gymnasium knows: no code is named
+    reference = env.make if env.make is not None else env.id
     named = f"env.make = {env.make!r}" if env.make is not None else f"env.id = {env.id!r}"
     run = RunFolder(run_dir)
-    owner = _of_others(run.root, run.config_json, run.model, run.vars_pkl, run_dir / MODEL)
+    files = (run.root, run.config_json, run.model, run.vars_pkl, run_dir / MODEL)
+    return _distrusted(reference or "", named, files, source_dir=source_dir, run_dir=run_dir)
+
+
+def distrusted_algorithm(config: ExperimentConfig, *, run_dir: Path, checkpoint: Path) -> str | None:
+    """Why importing the algorithm of this checkpoint of a run takes trust; None where it does not."""
+    kind = config.policy.type
+    files = (run_dir, RunFolder(run_dir).config_json, checkpoint.parent, checkpoint)
+    return _distrusted(kind, f"policy.type = {kind!r}", files, source_dir=config.source_dir, run_dir=run_dir)
+
+
+def _distrusted(
+    reference: str, named: str, files: Iterable[Path], *, source_dir: str | None, run_dir: Path
+) -> str | None:
+    """`reference` may be `module:name`; anything else names no code."""
+    module, colon, _ = reference.partition(":")
+    if not colon:
+        return None
+    owner = _of_others(*files)
     if owner is not None:
         return f"{owner}, and its config names code to run ({named}): read that first, then {TRUST}"
     if _lies_in(module, [*sys.path, *filter(None, [source_dir])], run_dir.resolve()):
@@ -43,12 +59,6 @@ def distrusted_model(folder: Path) -> str | None:
     if owner is None:
         return None
     return f"{owner}, and model.pt is a program (TorchScript), which may write files: play a checkpoint, or {TRUST}"
-
-
-def _module(env: EnvConfig) -> str | None:
-    named = env.make if env.make is not None else env.id
-    module, colon, _ = (named or "").partition(":")
-    return module if colon else None
 
 
 def _of_others(*paths: Path) -> str | None:

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias, cast
 
 import gymnasium
 
+from remuda.config.exits import NoExit
 from remuda.config.schema import EnvConfig
-from remuda.environments.exits import NoExit
 from remuda.environments.spaces import Array, Space
 
 ROUND_TRIP_S = 200e-6

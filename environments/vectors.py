@@ -9,10 +9,10 @@ from typing import Any, Literal, TypeAlias, cast
 import gymnasium
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
+from remuda.config.exits import NoExit
 from remuda.config.schema import EnvConfig
 from remuda.environments.atari import AtariVector, atari_settings, is_atari
 from remuda.environments.errors import EnvironmentBuildError, unbuildable
-from remuda.environments.exits import NoExit
 from remuda.environments.make import check_spaces, make_single
 from remuda.environments.processes import ProcessVector
 from remuda.environments.registered import known_spec, obstacle_to_native

@@ -41,7 +41,7 @@ class CheckpointPlayer:
 
         Raises CheckpointError, EvaluationError, and whatever the environment raises.
         """
-        policy = load_checkpoint_policy(checkpoint).policy
+        policy = load_checkpoint_policy(checkpoint, config=self._config).policy
         numbers = range(first_episode, first_episode + episodes)
         return self.play_policy(policy, numbers, progress=progress, finished=finished)
 

@@ -32,7 +32,7 @@ class EvaluatorWork:
     """None: they stand in its own log."""
 
     def __init__(self, assign: Assign, identity: WorkerIdentity, link: Link, life: Life) -> None:
-        config = ExperimentConfig.model_validate_json(assign.config_json)
+        config = self._config = ExperimentConfig.model_validate_json(assign.config_json)
         self.timers = Timers()
         self._assign = assign
         self._link = link
@@ -92,7 +92,7 @@ class EvaluatorWork:
             self._log.emit(episode_report(episode, count, train_iter=train_iter, env_step=env_step))
 
         with self._link.during("preparing", f"loading {checkpoint.name}"):
-            policy = load_checkpoint_policy(checkpoint).policy
+            policy = load_checkpoint_policy(checkpoint, config=self._config).policy
         numbers = range(message.first_episode, message.first_episode + message.episodes)
         with self._link.during("working", f"evaluating {checkpoint.name}"):
             episodes = self._player.play_policy(policy, numbers, progress=self._stepped, finished=finished)

@@ -61,6 +61,8 @@ class LearnerOutputs:
         """Log the network that is going to be trained, and on how much at a time."""
         self.logbook.say("learner", f"[RANK0]: {algorithm.network!r}")
         self.logbook.say("learner", batch_line(self.config))
+        if algorithm.portable() is None:
+            self.logbook.say("learner", "no model/ is written: the algorithm has no portable form")
 
     def loaded(self, path: Path, warnings: Sequence[str]) -> None:
         """Log which checkpoint the weights came from."""
@@ -86,6 +88,8 @@ class LearnerOutputs:
         record = checkpoint.save(path, algorithm, progress, config=self.config, rngs=rngs, replace=self.replace)
         self.logbook.say("learner", f"saved checkpoint {path}")
         interval_s = min(EXPORT_INTERVAL_S, self._export_s / EXPORT_SHARE)
+        if algorithm.portable() is None:
+            return record
         if reason in EXPORTED or self.clock() - self._exported_s >= interval_s:
             self._export(algorithm, progress.counters)
         return record

@@ -23,7 +23,7 @@ from remuda.learner.start import continue_from, new_algorithm, take_weights
 from remuda.logbook.book import learner_logbook
 from remuda.logbook.printed import end_printed, log_printed
 from remuda.logbook.timers import Timers
-from remuda.policy.algorithms import exploration
+from remuda.policy.algorithms import declaration
 from remuda.policy.policy_file import publish
 from remuda.policy.row_plan import row_plan
 from remuda.storage.checkpoint_index import unlisted
@@ -275,7 +275,7 @@ class LearnerWork:
         progress = Progress(
             counters=counters,
             policy=self._publisher.last or PolicyRef(self._assign.epoch),
-            exploration=exploration(self._config).at(counters.env_step),
+            exploration=declaration(self._config).exploration_at(counters.env_step),
             best_reward=message.best_reward,
         )
         try:

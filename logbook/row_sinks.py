@@ -11,12 +11,14 @@ from typing import cast
 
 from pydantic import JsonValue
 
+from remuda.config.custom import sink_reference
 from remuda.config.schema import ExperimentConfig, SinkName
 from remuda.config.secrets import masked
 from remuda.logbook.background import BackgroundSink, Service
 from remuda.logbook.book import Logbook, RowSink
 from remuda.logbook.file_sinks import CsvSink, JsonLinesSink
 from remuda.logbook.services import mlflow_run, require, wandb_run
+from remuda.logbook.sink_process import ProcessService
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import Counters
 
@@ -31,6 +33,8 @@ class SinkContext:
     """The config, as trackers show it."""
     resumed_env_step: int | None = None
     """Where a resumed run goes on; rows beyond are cut off where a sink can."""
+    source_dir: str | None = None
+    """Where the module of a `module:Class` is looked up."""
 
 
 def settings_of(config: ExperimentConfig) -> dict[str, JsonValue]:
@@ -42,18 +46,34 @@ def attach_configured(book: Logbook, config: ExperimentConfig, run: RunFolder, r
     """Attach what `log.sinks` names."""
     settings = settings_of(config)
     step = None if resumed is None else resumed.env_step
-    attach_sinks(book, config.log.sinks, SinkContext(run, config.name, settings, step))
+    attach_sinks(book, config.log.sinks, SinkContext(run, config.name, settings, step, config.source_dir))
 
 
 def attach_sinks(book: Logbook, names: Sequence[SinkName], context: SinkContext) -> None:
     """Open these sinks and let `book` write to them; one that cannot be opened is warned of, once, and left out."""
     for name in names:
         try:
-            book.sinks.append(_OPENERS[name](context))
+            book.sinks.append(_opened(name, context))
         except Exception as error:  # whatever a file or a package may raise
             warning = f"sink {name} is left out, and the run goes on: {error}"
             print(f"remuda: {warning}", file=sys.stderr)
             book.say("commander", warning, level="warning")
+
+
+def _opened(name: SinkName, context: SinkContext) -> RowSink:
+    opener = _OPENERS.get(name)
+    return _own(name, context) if opener is None else opener(context)
+
+
+def _own(name: str, context: SinkContext) -> RowSink:
+    """A sink of the user's, or of an installed package. Raises UserCodeError."""
+    reference = sink_reference(name)
+    folder = context.run.log / "sinks" / name.replace(":", ".")
+    folder.mkdir(parents=True, exist_ok=True)
+    return BackgroundSink(
+        folder,
+        partial(ProcessService, reference, folder, context.name, context.settings, source_dir=context.source_dir),
+    )
 
 
 def _csv(context: SinkContext) -> RowSink:
@@ -73,7 +93,7 @@ def _service(
     return BackgroundSink(folder, partial(connect, folder, context.name, context.settings))
 
 
-_OPENERS: dict[SinkName, Callable[[SinkContext], RowSink]] = {
+_OPENERS: dict[str, Callable[[SinkContext], RowSink]] = {
     "csv": _csv,
     "jsonl": _jsonl,
     "wandb": partial(_service, "wandb", wandb_run),

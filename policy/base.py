@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -28,28 +28,11 @@ class StateMismatchError(ValueError):
 
 
 @dataclass(frozen=True)
-class Declaration:
-    """What the roles must know of an algorithm without running it."""
-
-    reuse: Literal["replay", "once"]
-    """How often a row is learned from. `replay`: as often as it is drawn. `once`: it is used up by one update, as
-    on-policy algorithms want it. What a row is, Entry.rows says."""
-    columns: Mapping[str, str]
-    """Row columns and their dtypes that `learn` reads. Observations ("observation") are float32 where their space is of
-    floats (but see Actor.keeps_float64) and of the space's dtype elsewhere; actions ("action") are int64 where the
-    space is Discrete and float32 where it is a Box."""
-    monitored: tuple[str, ...]
-    """Names of the metrics that `learn` returns, in the order the logs show them."""
-    loss_columns: Mapping[str, str]
-    """Column of progress.txt -> the metric it shows."""
-
-
-@dataclass(frozen=True)
 class LearnResult:
     """What one update gives back. Tensors stay on the learner's device, so that nothing waits for it."""
 
     metrics: Mapping[str, float | torch.Tensor]
-    """Scalars, by name; see Declaration.monitored."""
+    """Scalars, by name; see remuda.config.declaration."""
     priorities: torch.Tensor | None
     """float32 [batch]: absolute errors, before exponent and offset; None where the algorithm has none."""
     updates: int = 1
@@ -110,22 +93,20 @@ class Policy(ValuingActor):
 class Algorithm(ABC):
     """The learning side. Same seed and same batches give bit-identical weights."""
 
-    declaration: Declaration
     observation: ObservationSpec
     action: ActionSpec
+    network: torch.nn.Module
+    """What is trained and acts. The learner's log shows it; state()["model"] is its state_dict."""
 
-    @property
-    @abstractmethod
-    def network(self) -> torch.nn.Module:
-        """The network that acts: what ObservationSpec.encode gives, [n, …] -> one float32 tensor."""
+    def portable(self) -> PortablePolicy | None:
+        """The acting side with these weights, for model/. Shares the network: to be copied before it is kept.
 
-    @abstractmethod
-    def portable(self) -> PortablePolicy:
-        """The acting side with these weights, for model/. Shares the network: to be copied before it is kept."""
+        None where the algorithm has no such form: then runs have no model/."""
+        return None
 
     @abstractmethod
     def learn(self, batch: Arrays) -> LearnResult:
-        """Learn from one batch of the columns declared; of rows that are steps, plus `weights` (float32 [batch])."""
+        """Learn from one batch of the rows declared: columns by name, see remuda.config.declaration."""
 
     @abstractmethod
     def state(self) -> dict[str, object]:
@@ -136,13 +117,18 @@ class Algorithm(ABC):
     def load_state(self, state: Mapping[str, object]) -> None:
         """Continue from `state()` of another life. Raises StateMismatchError, and nothing is changed."""
 
-    @abstractmethod
     def load_weights(self, state: Mapping[str, object]) -> None:
         """Take only the model out of `state()`: a new run that starts from old weights. Raises StateMismatchError."""
+        from remuda.policy.tensors import model_misfits
 
-    @abstractmethod
+        if problems := model_misfits(self.network, state, "model"):
+            raise StateMismatchError(problems)
+        self.network.load_state_dict(cast("dict[str, torch.Tensor]", state["model"]))
+
     def acting_state(self) -> dict[str, np.ndarray]:
-        """Copy what Policy.load_state needs to the host."""
+        """Copy what Policy.load_state needs to the host: the network's state_dict, by name."""
+        state: Mapping[str, torch.Tensor] = self.network.state_dict()
+        return {name: tensor.detach().cpu().numpy().copy() for name, tensor in state.items()}
 
 
 def misfits(expected: Mapping[str, tuple[int, ...]], given: Mapping[str, object], *, what: str) -> list[str]:

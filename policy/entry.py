@@ -1,75 +1,70 @@
-"""What makes an algorithm known to the rest: one entry for each. Imports no torch."""
+"""What makes an algorithm known to the rest: one class for each, built-in or a user's own. Imports no torch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, TypeVar
 
+from remuda.config.algorithms import AlgorithmConfig
+from remuda.config.declaration import Declaration
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.base import Algorithm, Declaration, Policy
+from remuda.policy.base import Algorithm, Policy
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
-
-@dataclass(frozen=True)
-class Steps:
-    """A row is one transition over `n_step` environment steps, with the rewards between summed at `discount`."""
-
-    n_step: int
-    discount: float
-
-
-@dataclass(frozen=True)
-class Segments:
-    """A row is `horizon_steps` consecutive slots of time of one environment; see actor_critic_policy.py."""
-
-    horizon_steps: int
-    discount: float
-
-
-RowShape = Steps | Segments
-
-
-class Exploration(Protocol):
-    """How much collectors explore. Counts accepted environment steps, so a restarted run goes on where it was."""
-
-    @property
-    def least(self) -> Mapping[str, float]:
-        """What the schedule ends at; also for runs that do not learn."""
-        ...
-
-    def at(self, env_step: int) -> dict[str, float]:
-        """What `Policy.act` is given after so many environment steps."""
-        ...
-
-
-class NoExploration:
-    """For policies that are distributions themselves."""
-
-    least: Mapping[str, float] = {}
-
-    def at(self, env_step: int) -> dict[str, float]:
-        """Nothing."""
-        return {}
-
+Settings = TypeVar("Settings", bound=AlgorithmConfig)
 
 Chosen = Callable[[str], None] | None
 """Told what an inference chose by timing; None: it does not choose. See remuda.policy.inference."""
-MakePolicy = Callable[[ExperimentConfig, ObservationSpec, ActionSpec, Chosen, str], Policy]
-"""Builds the acting side, on the device named last."""
-MakeAlgorithm = Callable[[ExperimentConfig, ObservationSpec, ActionSpec, int], Algorithm]
-"""Builds the learning side from a seed; imports torch only when called."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """All that the roles ask of an algorithm. Each function is given a config whose `policy` is of this algorithm."""
+@dataclass(frozen=True)
+class Setup(Generic[Settings]):
+    """What both sides of an algorithm are built from."""
 
-    type: str
-    """What `policy.type` says."""
-    declaration: Declaration
-    rows: Callable[[ExperimentConfig], RowShape]
-    """What one row of experience is."""
-    exploration: Callable[[ExperimentConfig], Exploration]
-    make_policy: MakePolicy
-    make_algorithm: MakeAlgorithm
+    config: ExperimentConfig
+    settings: Settings
+    """Of this algorithm: `config.policy`, as the class of its settings."""
+    observation: ObservationSpec
+    """What a single environment observes."""
+    action: ActionSpec
+    """What it is given."""
+
+
+class AlgorithmEntry(ABC, Generic[Settings]):
+    """All that the roles ask of an algorithm. Its class is made without arguments, in every process that needs it."""
+
+    settings: type[Settings]
+    """The class of its section in the config: of `policy`, without `type`."""
+
+    @abstractmethod
+    def declaration(self, config: ExperimentConfig, settings: Settings) -> Declaration:
+        """What it learns from, reports, and how it explores, under these settings.
+
+        Args:
+            config: the experiment; its `policy` may not be complete yet.
+            settings: of this algorithm.
+        """
+
+    @abstractmethod
+    def make_policy(self, setup: Setup[Settings], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
+        """Build the acting side, for collectors and evaluators; it acts once a state is loaded.
+
+        Args:
+            setup: what it is built from.
+            chosen: with it, inference may choose its form by timing, and says what it chose.
+            device: the torch device that it acts on.
+
+        Raises:
+            UnsupportedSpaceError: the algorithm cannot work with such observations or actions.
+        """
+
+    @abstractmethod
+    def make_algorithm(self, setup: Setup[Settings], seed: int) -> Algorithm:
+        """Build the learning side, on `config.learner.device`. Raises UnsupportedSpaceError.
+
+        Args:
+            setup: what it is built from.
+            seed: decides the first weights, and whatever else is drawn.
+        """

@@ -87,7 +87,7 @@ def load_playable(run_dir: str | Path, which: Which, *, trust_code: bool = False
         return model_playable(folder, trust_code=trust_code)
     if which == "model":
         return of_run(model_playable(RunFolder(folder).model, trust_code=trust_code), folder)
-    return of_run(checkpoint_playable(find_checkpoint(folder, which)), folder)
+    return of_run(checkpoint_playable(find_checkpoint(folder, which), trust_code=trust_code), folder)
 
 
 def _get_action(playable: Playable) -> GetAction:

@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from remuda.config.schema import ExperimentConfig
 from remuda.config.secrets import masked
-from remuda.policy.algorithms import exploration
+from remuda.policy.algorithms import declaration
 from remuda.policy.base import Algorithm
 from remuda.policy.portable import Normalisation, PortablePolicy
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -104,7 +104,9 @@ class Exporter:
         Raises OSError, and whatever torch makes of a network it cannot trace.
         """
         # A copy: tracing must not disturb the network in training, which may live on another device.
-        portable = copy.deepcopy(self._algorithm.portable()).to("cpu").eval().requires_grad_(False)
+        shared = self._algorithm.portable()
+        assert shared is not None, "whoever exports has looked"
+        portable = copy.deepcopy(shared).to("cpu").eval().requires_grad_(False)
         spec = self._algorithm.observation
         example = torch.from_numpy(np.full((2, *spec.shape), spec.start, spec.dtype))
         with torch.random.fork_rng(devices=[]):  # `sample` draws, and must draw nothing that training would have drawn
@@ -167,7 +169,7 @@ def _info(
         observation=algorithm.observation,
         action=algorithm.action,
         normalisation=portable.normalisation,
-        exploration=dict(exploration(config).least),
+        exploration=dict(declaration(config).least_exploration),
         env=cast("dict[str, Any]", masked(config.env.model_dump(mode="json"))),
         source_dir=config.source_dir,
         seed=config.seed,

@@ -13,7 +13,7 @@ from remuda.config.schema import EnvConfig
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.make import SingleEnv, shown
 from remuda.environments.trust import distrusted_model
-from remuda.policy.algorithms import exploration
+from remuda.policy.algorithms import declaration
 from remuda.policy.base import ValuingActor
 from remuda.policy.checkpoint_file import CheckpointError
 from remuda.policy.exported_policy import ExportedPolicy
@@ -45,9 +45,9 @@ class Playable:
     """As much as the algorithm ever leaves."""
 
 
-def checkpoint_playable(path: Path) -> Playable:
-    """Take the policy of a checkpoint. Raises CheckpointError."""
-    trained = load_checkpoint_policy(path)
+def checkpoint_playable(path: Path, *, trust_code: bool = False) -> Playable:
+    """Take the policy of a checkpoint; with `trust_code` also where code of others acts. Raises CheckpointError."""
+    trained = load_checkpoint_policy(path, trust_code=trust_code)
     return trained_playable(trained, path, train_iter=trained.counters.train_iter, env_step=trained.counters.env_step)
 
 
@@ -65,8 +65,8 @@ def trained_playable(trained: TrainedPolicy, source: Path, *, train_iter: int, e
         env=config.env,
         source_dir=config.source_dir,
         seed=config.seed,
-        exploration=exploration(config).at(now),
-        least_exploration=exploration(config).least,
+        exploration=declaration(config).exploration_at(now),
+        least_exploration=declaration(config).least_exploration,
     )
 
 
@@ -99,7 +99,7 @@ def of_run(playable: Playable, run_dir: Path) -> Playable:
     path = RunFolder(run_dir).config_json
     if not path.is_file():
         return playable
-    config = load_config(path).config
+    config = load_config(path, import_algorithm=False).config
     return replace(playable, env=config.env, source_dir=config.source_dir, seed=config.seed)
 
 

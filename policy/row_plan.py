@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from remuda.config.declaration import Segments, Steps
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms import declaration, row_shape
-from remuda.policy.entry import Segments, Steps
+from remuda.policy.algorithms import declaration
 from remuda.wire.messages import ChunkMeta
 
 
@@ -41,7 +41,8 @@ class RowPlan:
 def row_plan(config: ExperimentConfig, *, collectors: int | None = None) -> RowPlan:
     """Derive the sizes from the config; `collectors` is 1 in serial mode. Raises UnknownAlgorithmError, and
     UnsupportedReuseError."""
-    rows, reuse = row_shape(config), declaration(config).reuse
+    declared = declaration(config)
+    rows, reuse = declared.rows, declared.reuse
     match rows, reuse:
         case Steps(), "replay":
             return _replayed_steps(config, serial=collectors is not None)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from remuda.collector.build import make_rollout
 from remuda.config.dump import write_configs
+from remuda.config.exits import NoExit
 from remuda.config.load import Origin
 from remuda.config.schema import ExperimentConfig
-from remuda.environments.exits import NoExit
 from remuda.environments.record import record_environment
 from remuda.environments.vectors import Vector, make_vector, single_spaces
 from remuda.evaluator.player import CheckpointPlayer

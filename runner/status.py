@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from remuda.config.declaration import Declaration
 from remuda.config.schema import ExperimentConfig
 from remuda.learner.checkpoint import Progress
 from remuda.learner.loop import LearnerLoop
-from remuda.policy.algorithms import exploration
-from remuda.policy.entry import Exploration
+from remuda.policy.algorithms import declaration
 from remuda.runner.checkpoint_journal import SERIAL_WORKER
 from remuda.training.commander.commander import Commander
 from remuda.training.rate import Rate
@@ -37,12 +37,12 @@ class SerialStatus:
     state: ExperimentState = "running"
     waiting_for: str | None = None
     """What keeps the run from collecting and learning."""
-    _exploration: Exploration = field(init=False)
+    _declaration: Declaration = field(init=False)
     _rates: tuple[Rate, Rate] = field(default_factory=lambda: (Rate(), Rate()), init=False)
     _shown_s: float = field(default=float("-inf"), init=False)
 
     def __post_init__(self) -> None:
-        self._exploration = exploration(self.config)
+        self._declaration = declaration(self.config)
 
     def counters(self) -> Counters:
         """The one set of counters, as of now."""
@@ -56,7 +56,7 @@ class SerialStatus:
 
     def exploration(self) -> dict[str, float]:
         """How much chance there is in what the collector does now."""
-        return self._exploration.at(self.experience.env_step)
+        return self._declaration.exploration_at(self.experience.env_step)
 
     def reached(self, counters: Counters) -> Progress:
         """What a checkpoint says of the run."""

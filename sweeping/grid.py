@@ -14,8 +14,8 @@ from pydantic import JsonValue
 from remuda.config.document import Document, Loc
 from remuda.config.errors import ConfigError
 from remuda.config.load import read_document
+from remuda.config.numbers import LARGEST_COUNT
 from remuda.config.override import Override
-from remuda.config.schema import LARGEST_COUNT
 from remuda.sweeping.names import default_shorthand, variant_name
 
 _KEYS = ("name", "config", "seeds", "grid")

@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from remuda.cli.app import app
-from remuda.config.schema import BufferConfig, ExperimentConfig
+from remuda.config.schema import BUILT_IN, BufferConfig, ExperimentConfig
 from remuda.config.suggest import all_keys, kinds_at
 from remuda.logbook.episode_reports import CollectReport, EvaluationReport, WorkerReport
 from remuda.logbook.progress import ProgressRow
@@ -88,7 +88,7 @@ def names() -> set[str]:
     row = ProgressRow(epoch=0, env_step=0, losses={}, wall_s=0.0)
     known = {*row.values(), *row.record(), *ExperimentStatus.__struct_fields__, "nan"}
     known |= {*CheckpointRecord.__struct_fields__}
-    for kind in kinds_at(("policy",)):
+    for kind in BUILT_IN:
         config = ExperimentConfig.model_validate({"name": "x", "env": {"id": "x"}, "policy": {"type": kind}})
         declared = declaration(config)
         known |= {*declared.loss_columns, *declared.monitored}

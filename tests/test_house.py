@@ -271,7 +271,7 @@ def test_nobody_trusts_code_unasked() -> None:
             told |= {ast.unparse(value) for name, value in (*named, *only) if value and name.arg == "trust_code"}
         elif isinstance(node, ast.keyword) and node.arg == "trust_code":
             told.add(ast.unparse(node.value))
-    assert told == {"False", "trust_code", "asked.trust_code"}
+    assert told == {"False", "trust_code", "asked.trust_code", "self._trust_code"}
 
 
 @pytest.mark.processes

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import Answer, DeleteChunks, Say, Step, Tell
 from remuda.coordinator.experiment.credit import CreditBook
-from remuda.policy.algorithms import exploration
+from remuda.policy.algorithms import declaration
 from remuda.training.rate import Rate
 from remuda.training.replay.accounting import Accepted, ReplayAccounting
 from remuda.training.snapshot import AccountSnapshot, FlowSnapshot, ResumePoint, Rows
@@ -49,7 +49,7 @@ class FlowControl:
         self._config = config
         self._experience = experience
         self._plan = experience.plan
-        self._exploration = exploration(config)
+        self._declaration = declaration(config)
         self._credit = CreditBook(self._plan.chunk_slots)
         self._requests = RequestQueue()
         self._served_iters = 0
@@ -187,7 +187,7 @@ class FlowControl:
 
     def exploration(self) -> dict[str, float]:
         """How much collectors shall explore now."""
-        return self._exploration.at(self._experience.env_step)
+        return self._declaration.exploration_at(self._experience.env_step)
 
     def extend_credit(self) -> list[Step]:
         """Let collectors go as far as the buffer and the budget allow; many of them over several turns."""

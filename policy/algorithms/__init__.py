@@ -1,26 +1,30 @@
-"""The algorithms there are, one entry each, found by `policy.type` of a config. Imports no torch."""
+"""The algorithms there are, found by `policy.type` of a config.
+
+Imports no torch, and a user's own code only where its algorithm is built.
+"""
 
 from __future__ import annotations
 
+from typing import cast
+
+from remuda.config.algorithms import AlgorithmConfig, CustomConfig
+from remuda.config.custom import CustomSettingsError, find_entry, parsed
+from remuda.config.declaration import Declaration
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms import actor_critic_entries, dqn_entry
-from remuda.policy.base import Algorithm, Declaration, Policy
-from remuda.policy.entry import Chosen, Entry, Exploration, RowShape
+from remuda.config.user_code import UserCodeError
+from remuda.policy.algorithms.actor_critic_entries import ImpalaEntry, PpoEntry
+from remuda.policy.algorithms.dqn_entry import DqnEntry
+from remuda.policy.base import Algorithm, Policy
+from remuda.policy.entry import AlgorithmEntry, Chosen, Setup
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
-ENTRIES = {entry.type: entry for entry in (dqn_entry.ENTRY, actor_critic_entries.PPO, actor_critic_entries.IMPALA)}
+Entry = AlgorithmEntry[AlgorithmConfig]
+ENTRIES = cast("dict[str, Entry]", {"dqn": DqnEntry(), "ppo": PpoEntry(), "impala": ImpalaEntry()})
+"""Of those that Remuda brings, by `policy.type`."""
 
 
 class UnknownAlgorithmError(ValueError):
-    """A config names an algorithm that has no entry; the text says which there are."""
-
-
-def entry_of(config: ExperimentConfig) -> Entry:
-    """Look an algorithm up. Raises UnknownAlgorithmError."""
-    entry = ENTRIES.get(config.policy.type)
-    if entry is None:
-        raise UnknownAlgorithmError(f"policy.type: no algorithm {config.policy.type!r}; there are {', '.join(ENTRIES)}")
-    return entry
+    """The algorithm of a config cannot be had here; the text says why."""
 
 
 def make_algorithm(config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> Algorithm:
@@ -28,7 +32,8 @@ def make_algorithm(config: ExperimentConfig, observation: ObservationSpec, actio
 
     Raises UnsupportedSpaceError where the algorithm cannot work with the actions, and UnknownAlgorithmError.
     """
-    return entry_of(config).make_algorithm(config, observation, action, seed)
+    entry, settings = _entry_of(config)
+    return entry.make_algorithm(Setup(config, settings, observation, action), seed)
 
 
 def make_policy(
@@ -44,19 +49,51 @@ def make_policy(
 
     With `chosen`, its inference may choose by timing, and says what it chose; without, it is the same every time.
     """
-    return entry_of(config).make_policy(config, observation, action, chosen, device)
+    entry, settings = _entry_of(config)
+    return entry.make_policy(Setup(config, settings, observation, action), chosen=chosen, device=device)
 
 
 def declaration(config: ExperimentConfig) -> Declaration:
-    """Look up what columns the algorithm learns from, how often, and what it monitors. Raises UnknownAlgorithmError."""
-    return entry_of(config).declaration
+    """Look up what the algorithm learns from, reports, and how it explores. Imports nothing of the user's.
+
+    Raises UnknownAlgorithmError where a custom algorithm's declaration was not filled in.
+    """
+    policy = config.policy
+    if isinstance(policy, CustomConfig):
+        if policy.declaration is None:
+            raise UnknownAlgorithmError(
+                f"policy.type {policy.type!r} comes without its policy.declaration: load the config with remuda train, "
+                "launch, submit or remuda.Client, which import the class and fill it in"
+            )
+        return policy.declaration
+    return _built_in(policy.type).declaration(config, policy)
 
 
-def row_shape(config: ExperimentConfig) -> RowShape:
-    """Look up what one row of experience is. Raises UnknownAlgorithmError."""
-    return entry_of(config).rows(config)
+def _entry_of(config: ExperimentConfig) -> tuple[Entry, AlgorithmConfig]:
+    """The algorithm's class and its settings. Imports a custom one."""
+    policy = config.policy
+    if not isinstance(policy, CustomConfig):
+        return _built_in(policy.type), policy
+    try:
+        entry = find_entry(policy.type, source_dir=config.source_dir)
+        settings = parsed(entry, policy)
+    except (UserCodeError, CustomSettingsError) as error:
+        raise UnknownAlgorithmError(str(error)) from error
+    if not isinstance(entry, AlgorithmEntry):
+        raise UnknownAlgorithmError(
+            f"policy.type {policy.type!r}: {type(entry).__name__} is not derived from remuda.AlgorithmEntry"
+        )
+    found: Entry = entry
+    if policy.declaration is not None and found.declaration(config, settings) != policy.declaration:
+        raise UnknownAlgorithmError(
+            f"policy.type {policy.type!r}: {type(entry).__name__} declares something else than when the run was "
+            "started: its code has changed. Begin a new run, or undo the change"
+        )
+    return found, settings
 
 
-def exploration(config: ExperimentConfig) -> Exploration:
-    """Look up how much collectors explore in the course of a run. Raises UnknownAlgorithmError."""
-    return entry_of(config).exploration(config)
+def _built_in(type: str) -> Entry:
+    entry = ENTRIES.get(type)
+    if entry is None:
+        raise UnknownAlgorithmError(f"policy.type: no algorithm {type!r}; there are {', '.join(ENTRIES)}")
+    return entry

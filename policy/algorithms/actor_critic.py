@@ -13,10 +13,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from remuda.config.schema import ExperimentConfig, ImpalaConfig, PpoConfig
+from remuda.config.algorithms import ImpalaConfig, PpoConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.policy.actor_critic_outputs import Outputs, actor_critic_outputs
 from remuda.policy.adam import Adam
-from remuda.policy.algorithms.actor_critic_policy import DECLARATION, network_shape
+from remuda.policy.algorithms.actor_critic_policy import MONITORED, network_shape
 from remuda.policy.base import Algorithm, Arrays, LearnResult, StateMismatchError
 from remuda.policy.distributions_torch import Categorical, Gaussian
 from remuda.policy.flat_parameters import FlatParameters
@@ -71,8 +72,6 @@ class ActorCritic(Algorithm):
     brought up to date, so that a probability changes by learning alone. Rewards are scaled by the newest moments.
     """
 
-    declaration = DECLARATION
-
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
         assert isinstance(config.policy, PpoConfig | ImpalaConfig), config.policy.type
         self.observation, self.action = observation, action
@@ -80,6 +79,7 @@ class ActorCritic(Algorithm):
         self._numbers: Numbers = observation.numbers(normalised=config.policy.normalize_observations)
         self._device = torch.device(config.learner.device)
         self._network = self._make_network(seed)
+        self.network = self._network  # its forward is the policy, normalisation included
         self._parameters = FlatParameters(self._network)
         activation = network_shape(config.policy, observation).activation
         self._outputs = actor_critic_outputs(self._network, self._parameters, activation)
@@ -95,11 +95,6 @@ class ActorCritic(Algorithm):
         )
         self._env_steps = 0  # learned from so far
         self._updates = 0  # batches learned from
-
-    @property
-    def network(self) -> torch.nn.Module:
-        """The network; its forward is the policy, normalisation included."""
-        return self._network
 
     def portable(self) -> PortableActorCritic:
         """See Algorithm."""
@@ -181,7 +176,7 @@ class ActorCritic(Algorithm):
         0 for a metric that there is none of, as in a batch without one valid slot.
         """
         metrics["cur_lr"] = self._optimizer.learning_rate
-        return LearnResult({name: metrics.get(name, 0.0) for name in self.declaration.monitored}, None, updates)
+        return LearnResult({name: metrics.get(name, 0.0) for name in MONITORED}, None, updates)
 
     # --- state
 

@@ -2,54 +2,60 @@
 
 from __future__ import annotations
 
-from remuda.config.schema import ExperimentConfig, ImpalaConfig, PpoConfig
-from remuda.policy.algorithms.actor_critic_policy import DECLARATION, ActorCriticPolicy
+from typing import TypeVar
+
+from remuda.config.algorithms import ImpalaConfig, PpoConfig
+from remuda.config.declaration import Declaration, Segments
+from remuda.config.schema import ExperimentConfig
+from remuda.policy.algorithms.actor_critic_policy import MONITORED, ActorCriticPolicy
 from remuda.policy.base import Algorithm, Policy
-from remuda.policy.entry import Chosen, Entry, MakeAlgorithm, NoExploration, Segments
-from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.policy.entry import AlgorithmEntry, Chosen, Setup
+
+ActorCriticSettings = TypeVar("ActorCriticSettings", PpoConfig, ImpalaConfig)
 
 
-def _rows(config: ExperimentConfig) -> Segments:
-    return Segments(_section(config).horizon_steps, _section(config).discount)
+class ActorCriticEntry(AlgorithmEntry[ActorCriticSettings]):
+    """What both have in common."""
+
+    def declaration(self, config: ExperimentConfig, settings: ActorCriticSettings) -> Declaration:
+        """Nothing is explored beside what the policy draws."""
+        return Declaration(
+            rows=Segments(horizon_steps=settings.horizon_steps, discount=settings.discount),
+            reuse="once",
+            monitored=MONITORED,
+            loss_columns={
+                "LossPi": "policy_loss",
+                "LossV": "value_loss",
+                "Entropy": "entropy",
+                "KL": "approx_kl",
+                "ClipFrac": "clip_fraction",
+            },
+        )
+
+    def make_policy(self, setup: Setup[ActorCriticSettings], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
+        """See AlgorithmEntry."""
+        return ActorCriticPolicy(setup.settings, setup.observation, setup.action, chosen=chosen, device=device)
 
 
-def _exploration(config: ExperimentConfig) -> NoExploration:
-    return NoExploration()
+class PpoEntry(ActorCriticEntry[PpoConfig]):
+    """See AlgorithmEntry."""
+
+    settings = PpoConfig
+
+    def make_algorithm(self, setup: Setup[PpoConfig], seed: int) -> Algorithm:
+        """See AlgorithmEntry."""
+        from remuda.policy.algorithms.ppo import Ppo
+
+        return Ppo(setup.config, setup.observation, setup.action, seed)
 
 
-def _make_policy(
-    config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, chosen: Chosen, device: str
-) -> Policy:
-    return ActorCriticPolicy(_section(config), observation, action, chosen=chosen, device=device)
+class ImpalaEntry(ActorCriticEntry[ImpalaConfig]):
+    """See AlgorithmEntry."""
 
+    settings = ImpalaConfig
 
-def _make_ppo(config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> Algorithm:
-    from remuda.policy.algorithms.ppo import Ppo
+    def make_algorithm(self, setup: Setup[ImpalaConfig], seed: int) -> Algorithm:
+        """See AlgorithmEntry."""
+        from remuda.policy.algorithms.impala import Impala
 
-    return Ppo(config, observation, action, seed)
-
-
-def _make_impala(config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> Algorithm:
-    from remuda.policy.algorithms.impala import Impala
-
-    return Impala(config, observation, action, seed)
-
-
-def _section(config: ExperimentConfig) -> PpoConfig | ImpalaConfig:
-    assert isinstance(config.policy, PpoConfig | ImpalaConfig), config.policy.type
-    return config.policy
-
-
-def _entry(type: str, make_algorithm: MakeAlgorithm) -> Entry:
-    return Entry(
-        type=type,
-        declaration=DECLARATION,
-        rows=_rows,
-        exploration=_exploration,
-        make_policy=_make_policy,
-        make_algorithm=make_algorithm,
-    )
-
-
-PPO = _entry("ppo", _make_ppo)
-IMPALA = _entry("impala", _make_impala)
+        return Impala(setup.config, setup.observation, setup.action, seed)

@@ -1,17 +1,6 @@
 """PPO and IMPALA, the acting side: draws from the policy's distribution.
 
-A row of experience is a segment: T = policy.horizon_steps consecutive slots of time of one environment. A batch of B:
-
-obs         [B, T + 1, …]  [:, t] is what the action of slot t saw, [:, t + 1] what was seen after it (the true last
-                           observation where the slot ended an episode)
-action      [B, T, …]      as drawn; a Box's may lie outside its bounds
-reward      [B, T]         float32
-terminated  [B, T]         bool: the episode ended in the slot, and nothing would have followed
-done        [B, T]         bool: it ended in the slot, terminated or truncated
-valid       [B, T]         bool: a step; False where the slot is the environment's reset after a done
-log_prob    [B, T]         float32: of the action, by the policy that acted
-version     [B]            int64: that policy's version
-return_so_far [B]          float32: discounted sum of the episode's rewards before the segment
+It records `log_prob`, float32: of each action, by the policy that acted.
 """
 
 from __future__ import annotations
@@ -24,8 +13,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from remuda.config.schema import ImpalaConfig, PpoConfig
-from remuda.policy.base import Arrays, Declaration, Policy, StateMismatchError, misfits
+from remuda.config.algorithms import ImpalaConfig, PpoConfig
+from remuda.policy.base import Arrays, Policy, StateMismatchError, misfits
 from remuda.policy.distributions import Categorical, Gaussian
 from remuda.policy.images import ImageLayout, units
 from remuda.policy.inference import Inference
@@ -33,38 +22,18 @@ from remuda.policy.normalisation import CLIP, Moments
 from remuda.policy.spaces import ActionSpec, Numbers, ObservationSpec, UnsupportedSpaceError
 from remuda.policy.weights import Dense, Weights, image_filters
 
-DECLARATION = Declaration(
-    reuse="once",
-    columns={
-        "obs": "observation",
-        "action": "action",
-        "reward": "float32",
-        "terminated": "bool",
-        "done": "bool",
-        "valid": "bool",
-        "log_prob": "float32",
-        "version": "int64",
-        "return_so_far": "float32",
-    },
-    monitored=(
-        "cur_lr",
-        "total_loss",
-        "policy_loss",
-        "value_loss",
-        "entropy",
-        "approx_kl",
-        "clip_fraction",
-        "explained_variance",
-        "grad_norm",
-    ),
-    loss_columns={
-        "LossPi": "policy_loss",
-        "LossV": "value_loss",
-        "Entropy": "entropy",
-        "KL": "approx_kl",
-        "ClipFrac": "clip_fraction",
-    },
+MONITORED = (
+    "cur_lr",
+    "total_loss",
+    "policy_loss",
+    "value_loss",
+    "entropy",
+    "approx_kl",
+    "clip_fraction",
+    "explained_variance",
+    "grad_norm",
 )
+"""The metrics of an update."""
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,10 @@ from typing import cast
 import numpy as np
 import torch
 
-from remuda.config.schema import DqnConfig, ExperimentConfig
+from remuda.config.algorithms import DqnConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.policy.adam import Adam
-from remuda.policy.algorithms.dqn_policy import DECLARATION, layout, number_of_actions
+from remuda.policy.algorithms.dqn_policy import layout, number_of_actions
 from remuda.policy.base import Algorithm, Arrays, LearnResult, StateMismatchError
 from remuda.policy.flat_parameters import FlatParameters
 from remuda.policy.networks import QNetwork
@@ -30,14 +31,13 @@ class Dqn(Algorithm):
     and prioritized replay (Schaul et al. 2016) with the weights.
     """
 
-    declaration = DECLARATION
-
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
         assert isinstance(config.policy, DqnConfig), config.policy.type
         self.observation, self.action = observation, action
         self._policy, self._learner = config.policy, config.learner
         self._device = torch.device(config.learner.device)
         self._online, self._target = self._make_network(seed), self._make_network(seed)
+        self.network = self._online
         self._parameters, self._target_parameters = FlatParameters(self._online), FlatParameters(self._target)
         self._online_values = q_values(self._online, self._parameters)
         self._target_values = q_values(self._target, self._target_parameters)
@@ -47,11 +47,6 @@ class Dqn(Algorithm):
             learning_rate=config.learner.learning_rate,
         )
         self._updates = 0
-
-    @property
-    def network(self) -> torch.nn.Module:
-        """The online network."""
-        return self._online
 
     def portable(self) -> PortableQ:
         """See Algorithm."""

@@ -2,69 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from remuda.config.schema import DqnConfig, ExperimentConfig, StopConfig
-from remuda.policy.algorithms.dqn_policy import DECLARATION, DqnPolicy
+from remuda.config.algorithms import DqnConfig
+from remuda.config.declaration import Declaration, Steps
+from remuda.config.schema import ExperimentConfig, StopConfig
+from remuda.policy.algorithms.dqn_policy import DqnPolicy
 from remuda.policy.base import Algorithm, Policy
-from remuda.policy.entry import Chosen, Entry, Steps
-from remuda.policy.schedules import linear
-from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.policy.entry import AlgorithmEntry, Chosen, Setup
 
 DECAY_PARTS = 5
 """Exploration falls over one of so many parts of a run."""
 LONGEST_DECAY_ENV_STEPS = 1_000_000
 
 
-class Epsilon:
+class DqnEntry(AlgorithmEntry[DqnConfig]):
+    """See AlgorithmEntry."""
+
+    settings = DqnConfig
+
+    def declaration(self, config: ExperimentConfig, settings: DqnConfig) -> Declaration:
+        """Collectors explore less and less; where nothing is learned they explore as little as they ever would."""
+        return Declaration(
+            rows=Steps(n_step=settings.n_step, discount=settings.discount),
+            reuse="replay",
+            monitored=("cur_lr", "total_loss", "q_value", "target_q_value", "td_error", "grad_norm"),
+            loss_columns={"LossQ": "total_loss", "QVals": "q_value"},
+            exploration={"epsilon": _epsilon(config, settings)},
+        )
+
+    def make_policy(self, setup: Setup[DqnConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
+        """See AlgorithmEntry."""
+        return DqnPolicy(setup.settings, setup.observation, setup.action, chosen=chosen, device=device)
+
+    def make_algorithm(self, setup: Setup[DqnConfig], seed: int) -> Algorithm:
+        """See AlgorithmEntry."""
+        from remuda.policy.algorithms.dqn import Dqn
+
+        return Dqn(setup.config, setup.observation, setup.action, seed)
+
+
+def _epsilon(config: ExperimentConfig, settings: DqnConfig) -> tuple[tuple[int, float], ...]:
     """The share of random actions, which falls linearly with the environment steps."""
-
-    def __init__(self, config: ExperimentConfig) -> None:
-        """What does not change is computed once: a coordinator asks for every chunk."""
-        policy = _section(config)
-        self._start, self._end = policy.epsilon_start, policy.epsilon_end
-        self._duration = 0 if config.learner.inference else _decay_env_steps(policy, config.stop)
-        self.least: Mapping[str, float] = {"epsilon": self._end}
-
-    def at(self, env_step: int) -> dict[str, float]:
-        """After so many environment steps."""
-        if env_step >= self._duration:
-            return {"epsilon": self._end}
-        return {"epsilon": linear(self._start, self._end, duration=self._duration, at=env_step)}
+    if config.learner.inference:
+        return ((0, settings.epsilon_end),)
+    return ((0, settings.epsilon_start), (_decay_env_steps(settings, config.stop), settings.epsilon_end))
 
 
-def _decay_env_steps(policy: DqnConfig, stop: StopConfig) -> int:
-    if policy.epsilon_decay_env_steps is not None:
-        return policy.epsilon_decay_env_steps
+def _decay_env_steps(settings: DqnConfig, stop: StopConfig) -> int:
+    if settings.epsilon_decay_env_steps is not None:
+        return settings.epsilon_decay_env_steps
     return max(1, min(stop.max_env_steps // DECAY_PARTS, LONGEST_DECAY_ENV_STEPS))
-
-
-def _rows(config: ExperimentConfig) -> Steps:
-    return Steps(_section(config).n_step, _section(config).discount)
-
-
-def _make_policy(
-    config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, chosen: Chosen, device: str
-) -> Policy:
-    return DqnPolicy(_section(config), observation, action, chosen=chosen, device=device)
-
-
-def _make_algorithm(config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> Algorithm:
-    from remuda.policy.algorithms.dqn import Dqn
-
-    return Dqn(config, observation, action, seed)
-
-
-def _section(config: ExperimentConfig) -> DqnConfig:
-    assert isinstance(config.policy, DqnConfig), config.policy.type
-    return config.policy
-
-
-ENTRY = Entry(
-    type="dqn",
-    declaration=DECLARATION,
-    rows=_rows,
-    exploration=Epsilon,
-    make_policy=_make_policy,
-    make_algorithm=_make_algorithm,
-)

@@ -6,26 +6,13 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from remuda.config.schema import DqnConfig
-from remuda.policy.base import Arrays, Declaration, Policy, StateMismatchError, misfits
+from remuda.config.algorithms import DqnConfig
+from remuda.policy.base import Arrays, Policy, StateMismatchError, misfits
 from remuda.policy.distributions import epsilon_greedy
 from remuda.policy.images import ImageLayout, units
 from remuda.policy.inference import Inference
 from remuda.policy.spaces import ActionSpec, ObservationSpec, UnsupportedSpaceError
 from remuda.policy.weights import Dense, Weights, image_filters
-
-DECLARATION = Declaration(
-    reuse="replay",
-    columns={
-        "obs": "observation",
-        "action": "int64",
-        "reward": "float32",  # the n-step return
-        "next_obs": "observation",
-        "discount": "float32",  # discount ** steps; 0 where the episode terminated, not where it was truncated
-    },
-    monitored=("cur_lr", "total_loss", "q_value", "target_q_value", "td_error", "grad_norm"),
-    loss_columns={"LossQ": "total_loss", "QVals": "q_value"},
-)
 
 
 class DqnPolicy(Policy):

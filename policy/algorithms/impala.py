@@ -10,7 +10,8 @@ import math
 import numpy as np
 import torch
 
-from remuda.config.schema import ExperimentConfig, ImpalaConfig
+from remuda.config.algorithms import ImpalaConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.actor_critic import ActorCritic, Slopes, explained_variance
 from remuda.policy.base import Arrays, LearnResult
 from remuda.policy.returns import divergence, vtrace

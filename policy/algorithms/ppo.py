@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from remuda.config.schema import ExperimentConfig, PpoConfig
+from remuda.config.algorithms import PpoConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.actor_critic import ActorCritic, Segments, Slopes, explained_variance
 from remuda.policy.base import Arrays, LearnResult
 from remuda.policy.distributions_torch import Categorical, Gaussian

@@ -7,7 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from remuda.config.schema import LARGEST_CAPACITY, LARGEST_COUNT, LARGEST_FLOAT, ExperimentConfig
+from remuda.config.numbers import LARGEST_CAPACITY, LARGEST_COUNT, LARGEST_FLOAT
+from remuda.config.schema import ExperimentConfig
 
 SMALL = "name: small\nenv: {id: CartPole-v1}\n"
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from remuda.config.algorithms import DqnConfig
 from remuda.config.load import ConfigError, load_config
 from remuda.config.schema import EnvConfig, ExperimentConfig
 from remuda.tests.config.files import SMALL, write
@@ -31,6 +32,7 @@ stop: {stop_value: 195, max_env_steps: 1000000}
 
 def test_the_documented_example_loads(tmp_path: Path) -> None:
     config = load_config(write(tmp_path, DOCUMENTED)).config
+    assert isinstance(config.policy, DqnConfig)
     assert config.policy.discount == 0.97
     assert config.learner.learning_rate == 0.001
     assert config.policy.hidden == (128, 128, 64)

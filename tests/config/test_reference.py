@@ -21,7 +21,7 @@ def test_every_setting_has_a_row_with_type_default_and_meaning() -> None:
     rows = [line for line in markdown_text().splitlines() if line.startswith("| `")]
     keys = {kind: len(all_keys(kind)) for kind in kinds_at(("policy",))}
     shared = sum(not key.startswith("policy.") for key in all_keys())
-    assert len(keys) == 3
+    assert len(keys) == 4
     assert len(rows) == shared + sum(count - shared for count in keys.values())
     for row in rows:
         _, setting, kind, default, meaning, _ = row.replace("\\|", "").split("|")
@@ -32,17 +32,22 @@ def test_every_setting_has_a_row_with_type_default_and_meaning() -> None:
 
 def test_sections_that_a_type_chooses_have_a_page_each() -> None:
     text = markdown_text()
-    assert "| policy | section: [dqn](#policy-dqn), [ppo](#policy-ppo), [impala](#policy-impala) |" in text
+    links = ", ".join(f"[{kind}](#policy-{kind})" for kind in ("dqn", "ppo", "impala", "custom"))
+    assert f"| policy | section: {links} |" in text
     assert all(f"\n## policy {kind}\n" in text for kind in kinds_at(("policy",)))
     assert "| `target_kl` | number > 0 or null | `null` |" in text
 
 
 def test_editors_choose_the_section_by_its_type() -> None:
-    """A policy without a type fits dqn alone."""
+    """A policy without a type fits dqn alone, and one with a type of its own no section but the last."""
     schema = json.loads(json_schema_text())
-    assert schema["properties"]["policy"]["discriminator"]["propertyName"] == "type"
-    required = {name: schema["$defs"][f"{name}Config"].get("required", []) for name in ("Dqn", "Ppo", "Impala")}
-    assert required == {"Dqn": [], "Ppo": ["type"], "Impala": ["type"]}
+    sections = {one["$ref"].removeprefix("#/$defs/"): schema["$defs"][one["$ref"].removeprefix("#/$defs/")]
+                for one in schema["properties"]["policy"]["oneOf"]}  # fmt: skip
+    required = {name: section.get("required", []) for name, section in sections.items()}
+    assert required == {"DqnConfig": [], "PpoConfig": ["type"], "ImpalaConfig": ["type"], "CustomConfig": ["type"]}
+    types = {name: section["properties"]["type"] for name, section in sections.items()}
+    assert [one.get("const") for one in types.values()] == ["dqn", "ppo", "impala", None]
+    assert types["CustomConfig"]["not"] == {"enum": ["dqn", "ppo", "impala"]}
 
 
 def test_types_are_words() -> None:
@@ -60,8 +65,9 @@ def test_json_schema_describes_and_closes_every_section() -> None:
     assert schema["required"] == ["name", "env"]
     sections = [schema, *(section for name, section in schema["$defs"].items() if name != "JsonValue")]
     assert len(sections) > 8
+    open_ = [section for section in sections if section["additionalProperties"] is not False]
+    assert open_ == [schema["$defs"]["CustomConfig"]]
     for section in sections:
-        assert section["additionalProperties"] is False
         for setting in section["properties"].values():
             assert setting["description"]
     assert schema["$defs"]["LearnerConfig"]["properties"]["learning_rate"]["exclusiveMinimum"] == 0

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remuda.config.algorithms import CustomConfig, DqnConfig, PpoConfig
 from remuda.config.document import Loc
-from remuda.config.schema import DqnConfig, ExperimentConfig, LearnerConfig, PpoConfig
+from remuda.config.schema import ExperimentConfig, LearnerConfig
 from remuda.config.suggest import all_keys, as_written, kinds_at, nearest_setting, section_at
 
 
@@ -69,9 +70,10 @@ def test_where_the_algorithm_is_not_known_any_may_be_meant() -> None:
 
 
 def test_sections_that_a_type_chooses() -> None:
-    assert kinds_at(("policy",)) == ("dqn", "ppo", "impala")
+    assert kinds_at(("policy",)) == ("dqn", "ppo", "impala", "custom")
     assert kinds_at(("learner",)) == kinds_at(("nothing", "here")) == kinds_at(()) == ()
-    assert section_at(("policy",)) is section_at(("policy",), "nonsense") is DqnConfig
+    assert section_at(("policy",)) is DqnConfig
+    assert section_at(("policy",), "mine:Mine") is CustomConfig
     assert section_at(("policy",), "ppo") is PpoConfig
     assert "policy.clip" in all_keys("ppo")
     assert "policy.clip" not in all_keys()

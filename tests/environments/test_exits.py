@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from remuda.config.exits import NoExit, UserExitError
 from remuda.config.schema import EnvConfig
 from remuda.environments.errors import EnvironmentBuildError
-from remuda.environments.exits import EnvironmentExitError, NoExit
 from remuda.environments.make import make_single
 from remuda.environments.vectors import make_vector
 
@@ -41,16 +41,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_error_names_the_code_and_the_place() -> None:
     with (
-        pytest.raises(
-            EnvironmentExitError, match=rf"^SystemExit\(3\) was raised in {__file__}, line \d+, in test_the_"
-        ),
+        pytest.raises(UserExitError, match=rf"^SystemExit\(3\) was raised in {__file__}, line \d+, in test_the_"),
         NoExit(),
     ):
         sys.exit(3)
 
 
 def test_the_place_is_where_the_user_called_pythons_own_code() -> None:
-    with pytest.raises(EnvironmentExitError, match=rf"SystemExit\(2\) was raised in {__file__}"), NoExit():
+    with pytest.raises(UserExitError, match=rf"SystemExit\(2\) was raised in {__file__}"), NoExit():
         argparse.ArgumentParser().parse_args(["--what"])
 
 
@@ -68,7 +66,7 @@ def test_a_keyboard_interrupt_is_the_environments_only_where_ctrl_c_raises_none(
         raise KeyboardInterrupt
     former = signal.signal(signal.SIGINT, lambda number, frame: None)
     try:
-        with pytest.raises(EnvironmentExitError, match="KeyboardInterrupt"), NoExit():
+        with pytest.raises(UserExitError, match="KeyboardInterrupt"), NoExit():
             raise KeyboardInterrupt
     finally:
         signal.signal(signal.SIGINT, former)

@@ -206,7 +206,7 @@ def test_a_function_gets_kwargs_time_limit_and_render_mode(tmp_path: Path) -> No
         ("err_env:make_list", r"returned \[\], which is not a gymnasium.Env"),
         ("err_env:make_trouble", "cannot be built: RuntimeError: no simulator licence"),
         ("broken_env:make_env", "cannot be imported: SyntaxError"),
-        ("json:make_env", "rename the module if another one of that name was found"),
+        ("json:make_env", "rename the module, if it is another one of that name"),
     ],
 )
 def test_errors_name_module_function_and_folder(tmp_path: Path, make: str, message: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from remuda.config.schema import DqnConfig
+from remuda.config.algorithms import DqnConfig
 from remuda.environments.make import make_single
 from remuda.environments.seeding import episode_seed
 from remuda.evaluator import service
@@ -126,7 +126,7 @@ def test_its_beats_say_when_it_loads_and_when_it_plays(lease: Lease, monkeypatch
     """A large checkpoint on a slow disk is no progress for minutes."""
     seen: list[str] = []
 
-    def noted(path: Path) -> TrainedPolicy:
+    def noted(path: Path, *, config: object) -> TrainedPolicy:
         seen.append(lease.link.doing.phase)
         return load_checkpoint_policy(path)
 

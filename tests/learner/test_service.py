@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from remuda.buffer.chunk import write_chunk
-from remuda.config.schema import DqnConfig, ExperimentConfig
+from remuda.config.algorithms import DqnConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.learner import checkpoint, service
 from remuda.learner.diverged import DivergedError
 from remuda.learner.outputs import LearnerOutputs

@@ -8,7 +8,8 @@ import gymnasium
 import pytest
 import torch
 
-from remuda.config.schema import DqnConfig, EnvConfig, ExperimentConfig, LearnerConfig
+from remuda.config.algorithms import DqnConfig
+from remuda.config.schema import EnvConfig, ExperimentConfig, LearnerConfig
 from remuda.learner import checkpoint
 from remuda.learner.checkpoint import CheckpointError, Progress
 from remuda.learner.start import continue_from, new_algorithm, take_weights

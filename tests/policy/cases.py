@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from remuda.config.schema import DqnConfig, EnvConfig, ExperimentConfig, LearnerConfig
+from remuda.config.algorithms import DqnConfig
+from remuda.config.schema import EnvConfig, ExperimentConfig, LearnerConfig
 from remuda.policy.algorithms.dqn import Dqn
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from remuda.config.schema import DqnConfig, EnvConfig, ExperimentConfig, ImpalaConfig, LearnerConfig, PpoConfig
+from remuda.config.algorithms import DqnConfig, ImpalaConfig, PpoConfig
+from remuda.config.schema import EnvConfig, ExperimentConfig, LearnerConfig
 from remuda.learner import checkpoint
 from remuda.policy.algorithms import make_algorithm
 from remuda.policy.base import Algorithm

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from remuda.config.schema import EnvConfig, ExperimentConfig, ImpalaConfig, LearnerConfig, PpoConfig
+from remuda.config.algorithms import ImpalaConfig, PpoConfig
+from remuda.config.schema import EnvConfig, ExperimentConfig, LearnerConfig
 from remuda.environments.vectors import Vector, single_spaces
 from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.base import Algorithm, Arrays

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.config.schema import DqnConfig
-from remuda.policy.algorithms import declaration, make_algorithm, make_policy
+from remuda.config.algorithms import DqnConfig
+from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.algorithms.dqn_policy import DqnPolicy
 from remuda.policy.base import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec, UnsupportedSpaceError
@@ -94,7 +94,6 @@ def test_both_sides_are_made_from_one_config(dueling: bool) -> None:
     chosen = config(DqnConfig(hidden=(16, 8), dueling=dueling))
     algorithm = make_algorithm(chosen, OBSERVATION, ACTION, 0)
     make_policy(chosen, OBSERVATION, ACTION).load_state(algorithm.acting_state())
-    assert declaration(chosen) == algorithm.declaration
 
 
 def test_discrete_observations() -> None:

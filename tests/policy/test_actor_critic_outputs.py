@@ -15,7 +15,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.config.schema import ImpalaConfig, LearnerConfig, PpoConfig
+from remuda.config.algorithms import ImpalaConfig, PpoConfig
+from remuda.config.schema import LearnerConfig
 from remuda.policy.actor_critic_outputs import (
     AutogradOutputs,
     DenseOutputs,

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from remuda.config.schema import DqnConfig, EnvConfig, ExperimentConfig, ImpalaConfig, PolicyConfig, PpoConfig
+from remuda.config.algorithms import CustomConfig, DqnConfig, ImpalaConfig, PpoConfig
+from remuda.config.declaration import Declaration, Segments, Steps
+from remuda.config.schema import BUILT_IN, EnvConfig, ExperimentConfig, PolicyConfig
 from remuda.policy import algorithms
-from remuda.policy.algorithms import ENTRIES, UnknownAlgorithmError, declaration, entry_of, row_shape
-from remuda.policy.entry import Segments, Steps
+from remuda.policy.algorithms import ENTRIES, UnknownAlgorithmError, declaration
 from remuda.policy.row_plan import UnsupportedReuseError, row_plan
 
 ROOT = Path(__file__).parents[2]
@@ -23,13 +23,16 @@ def experiment(policy: PolicyConfig) -> ExperimentConfig:
 
 
 def test_every_section_of_the_config_has_its_entry() -> None:
-    assert {entry_of(experiment(section)).type for section in SECTIONS} == set(ENTRIES) == {"dqn", "ppo", "impala"}
+    assert {kind: entry.settings for kind, entry in ENTRIES.items()} == {
+        section.type: type(section) for section in SECTIONS
+    }
+    assert set(ENTRIES) == set(BUILT_IN)
 
 
 def test_rows_and_reuse_are_said_by_the_entry() -> None:
     dqn, ppo = experiment(DqnConfig(n_step=5, discount=0.9)), experiment(PpoConfig(horizon_steps=17, discount=0.8))
-    assert (row_shape(dqn), declaration(dqn).reuse) == (Steps(n_step=5, discount=0.9), "replay")
-    assert (row_shape(ppo), declaration(ppo).reuse) == (Segments(horizon_steps=17, discount=0.8), "once")
+    assert (declaration(dqn).rows, declaration(dqn).reuse) == (Steps(n_step=5, discount=0.9), "replay")
+    assert (declaration(ppo).rows, declaration(ppo).reuse) == (Segments(horizon_steps=17, discount=0.8), "once")
     assert (row_plan(dqn).on_policy, row_plan(ppo).on_policy, row_plan(ppo).slots_per_row) == (False, True, 17)
 
 
@@ -40,11 +43,17 @@ def test_an_algorithm_without_an_entry_is_an_error_that_names_those_there_are(mo
         row_plan(experiment(ImpalaConfig()))
 
 
-def test_rows_that_cannot_be_reused_so_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = ENTRIES["dqn"]
-    monkeypatch.setitem(ENTRIES, "dqn", replace(entry, declaration=replace(entry.declaration, reuse="once")))
-    with pytest.raises(UnsupportedReuseError, match=r"policy\.type dqn: Steps with reuse 'once'"):
-        row_plan(experiment(DqnConfig()))
+def test_rows_that_cannot_be_reused_so_are_an_error() -> None:
+    """They would have been taken for segments."""
+    declared = Declaration(rows=Steps(n_step=1, discount=0.9), reuse="once", monitored=("loss",))
+    with pytest.raises(UnsupportedReuseError, match=r"policy\.type mine:Mine: Steps with reuse 'once'"):
+        row_plan(experiment(CustomConfig(type="mine:Mine", declaration=declared)))
+
+
+def test_a_custom_algorithm_without_its_declaration_is_an_error_that_says_what_fills_it_in() -> None:
+    """A coordinator does not import it, and can do nothing without."""
+    with pytest.raises(UnknownAlgorithmError, match=r"comes without its policy\.declaration: load the config with"):
+        declaration(experiment(CustomConfig(type="mine:Mine")))
 
 
 def test_nobody_outside_the_algorithms_asks_which_one_it_is() -> None:

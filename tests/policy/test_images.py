@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.config.schema import DqnConfig, ImpalaConfig, PpoConfig
+from remuda.config.algorithms import DqnConfig, ImpalaConfig, PpoConfig
 from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.algorithms.actor_critic_policy import ActorCriticPolicy
 from remuda.policy.algorithms.dqn_policy import DqnPolicy
@@ -199,7 +199,9 @@ def test_acting_agrees_with_the_network_that_learned(policy: AnyPolicy, observat
     acts, seen = acting(policy, algorithm), some(observation, 7, seed=3)
     with torch.inference_mode():
         expected = algorithm.network(torch.from_numpy(observation.encode(seen))).numpy()
-        exported = algorithm.portable()(torch.from_numpy(seen)).numpy()
+        portable = algorithm.portable()
+        assert portable is not None
+        exported = portable(torch.from_numpy(seen)).numpy()
     np.testing.assert_allclose(outputs(acts, seen), expected, atol=1e-5, rtol=1e-5)
     np.testing.assert_allclose(exported, expected, atol=1e-5, rtol=1e-5)
     assert acts.value(seen).shape == (7,)

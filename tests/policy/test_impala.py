@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.config.schema import ImpalaConfig, LearnerConfig
+from remuda.config.algorithms import ImpalaConfig
+from remuda.config.schema import LearnerConfig
 from remuda.policy.base import Algorithm
 from remuda.policy.spaces import ObservationSpec
 from remuda.tests.policy.segments import numbers, on_policy, one_slot

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.config.schema import DqnConfig
+from remuda.config.algorithms import DqnConfig
 from remuda.learner import checkpoint
 from remuda.policy import model_artifact
 from remuda.policy.algorithms import make_algorithm

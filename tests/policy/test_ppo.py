@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from remuda.config.schema import LearnerConfig, PpoConfig
+from remuda.config.algorithms import PpoConfig
+from remuda.config.schema import LearnerConfig
 from remuda.policy.base import Algorithm
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.policy.segments import batch, numbers, on_policy, one_slot

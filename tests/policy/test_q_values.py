@@ -15,7 +15,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.config.schema import DqnConfig, LearnerConfig
+from remuda.config.algorithms import DqnConfig
+from remuda.config.schema import LearnerConfig
 from remuda.policy.algorithms.dqn import Dqn
 from remuda.policy.flat_parameters import FlatParameters
 from remuda.policy.images import ImageLayout

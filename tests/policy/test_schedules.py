@@ -6,17 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.config.schema import (
-    BufferConfig,
-    DqnConfig,
-    EnvConfig,
-    ExperimentConfig,
-    LearnerConfig,
-    PolicyConfig,
-    PpoConfig,
-    StopConfig,
-)
-from remuda.policy.algorithms import exploration
+from remuda.config.algorithms import DqnConfig, PpoConfig
+from remuda.config.schema import BufferConfig, EnvConfig, ExperimentConfig, LearnerConfig, PolicyConfig, StopConfig
+from remuda.policy.algorithms import declaration
 from remuda.policy.schedules import importance_beta, linear
 from remuda.tests.imports import imported_by
 
@@ -49,9 +41,9 @@ def an_experiment(policy: PolicyConfig, learner: LearnerConfig | None = None) ->
 
 def test_epsilon_counts_environment_steps_not_updates() -> None:
     config = an_experiment(DqnConfig(epsilon_start=1.0, epsilon_end=0.1, epsilon_decay_env_steps=1000))
-    assert exploration(config).at(0) == {"epsilon": 1.0}
-    assert exploration(config).at(500)["epsilon"] == pytest.approx(0.55)
-    assert exploration(config).at(10**6) == exploration(config).least == {"epsilon": 0.1}
+    assert declaration(config).exploration_at(0) == {"epsilon": 1.0}
+    assert declaration(config).exploration_at(500)["epsilon"] == pytest.approx(0.55)
+    assert declaration(config).exploration_at(10**6) == declaration(config).least_exploration == {"epsilon": 0.1}
 
 
 @pytest.mark.parametrize(
@@ -61,18 +53,18 @@ def test_epsilon_counts_environment_steps_not_updates() -> None:
 def test_exploration_lasts_a_share_of_the_run_unless_told(asked: int | None, max_env_steps: int, decay: int) -> None:
     policy, stop = DqnConfig(epsilon_decay_env_steps=asked), StopConfig(max_env_steps=max_env_steps)
     config = an_experiment(policy).model_copy(update={"stop": stop})
-    assert exploration(config).at(decay) == {"epsilon": policy.epsilon_end}
-    assert exploration(config).at(decay - 1)["epsilon"] > policy.epsilon_end
+    assert declaration(config).exploration_at(decay) == {"epsilon": policy.epsilon_end}
+    assert declaration(config).exploration_at(decay - 1)["epsilon"] > policy.epsilon_end
 
 
 def test_a_run_that_learns_nothing_explores_as_little_as_it_ever_would() -> None:
     config = an_experiment(DqnConfig(epsilon_end=0.1), LearnerConfig(inference=True))
-    assert exploration(config).at(0) == {"epsilon": 0.1}
+    assert declaration(config).exploration_at(0) == {"epsilon": 0.1}
 
 
 def test_policies_that_are_distributions_have_no_schedule() -> None:
     config = an_experiment(PpoConfig())
-    assert exploration(config).at(0) == exploration(config).least == {}
+    assert declaration(config).exploration_at(0) == declaration(config).least_exploration == {}
 
 
 def test_beta_rises_to_one_over_updates() -> None:
@@ -83,8 +75,11 @@ def test_beta_rises_to_one_over_updates() -> None:
 
 
 def test_what_the_coordinator_imports_brings_neither_torch_nor_gymnasium() -> None:
-    modules = ("remuda.policy", "remuda.policy.schedules", "remuda.policy.policy_file", "remuda.policy.algorithms")
-    assert imported_by(f"import {', '.join(modules)}") & {"torch", "gymnasium"} == set()
+    modules = ("", ".schedules", ".policy_file", ".algorithms", ".entry")
+    assert (
+        imported_by("import " + ", ".join(f"remuda.policy{module}" for module in modules)) & {"torch", "gymnasium"}
+        == set()
+    )
 
 
 def test_the_package_offers_what_users_load_with() -> None:

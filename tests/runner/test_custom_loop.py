@@ -26,6 +26,7 @@ from remuda.tests.patience import HANG_S
 pytestmark = pytest.mark.xdist_group("a finished serial run")
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "own-loops.md"
+EXAMPLE = PAGE.parents[1] / "examples" / "custom_loop.py"
 CONFIG = {"name": "mine", "rate": 0.1, "layers": (8, 8), "odd": math.nan, "kind": dict}
 
 
@@ -217,6 +218,7 @@ def test_counters_never_go_back(tmp_path: Path) -> None:
 def test_the_code_on_the_page_runs(tmp_path: Path) -> None:
     code = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     assert len(code) == 3
+    assert EXAMPLE.read_text("utf-8").partition("\n\n")[2] == code[0]
     (tmp_path / "loop.py").write_text("\n".join(code))
     done = subprocess.run([sys.executable, "loop.py"], cwd=tmp_path, capture_output=True, text=True, timeout=HANG_S)
     assert done.returncode == 0, done.stderr

@@ -195,10 +195,8 @@ def test_an_environment_that_calls_sys_exit_fails_the_run_and_says_where(user: P
     result = run_tiny(tiny_config(user, "env.kwargs={fails_at: 40, ends_by: exit}"), Start(tmp_path / "run"))
     assert result.failed
     # Another test of this process may have imported a walk.py of its own before.
-    assert re.match(
-        r"EnvironmentExitError: SystemExit\(0\) was raised in \S+/walk\.py, line \d+, in step: ", result.reason
-    )
-    assert result.reason.endswith(", in step: an environment must not end the process that it runs in")
+    assert re.match(r"UserExitError: SystemExit\(0\) was raised in \S+/walk\.py, line \d+, in step: ", result.reason)
+    assert result.reason.endswith(", in step: user code must not end the process that it runs in")
     assert CheckpointIndex(RunFolder(result.run_dir).ckpt).last is not None
 
 

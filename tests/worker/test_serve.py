@@ -274,7 +274,7 @@ def test_an_environment_that_asks_the_process_to_end_is_reported_and_ends_the_le
     office.link.when_idle = lambda: office.life.end("the script is over")
     assert office.serve() == "the script is over"
     [failure] = office.link.sent_of(WorkerFailed)
-    assert failure.error.startswith(f"EnvironmentExitError: SystemExit(0) was raised in {__file__}")
+    assert failure.error.startswith(f"UserExitError: SystemExit(0) was raised in {__file__}")
 
 
 @pytest.mark.parametrize(("error", "hopeless"), [(HopelessError("it diverged"), True), (ValueError("no"), False)])

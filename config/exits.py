@@ -1,4 +1,4 @@
-"""What becomes of an environment whose own code asks the process to end, by `sys.exit` say: an error like any other."""
+"""User code (an environment, an algorithm) that asks the process to end, by `sys.exit` say: an error like any other."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from types import TracebackType
 _STDLIB = sysconfig.get_path("stdlib")
 
 
-class EnvironmentExitError(RuntimeError):
-    """The environment's code asked the process to end; the message says where."""
+class UserExitError(RuntimeError):
+    """User code asked the process to end; the message says where."""
 
 
 class NoExit:
-    """A context in which a user's code runs: SystemExit and KeyboardInterrupt become EnvironmentExitError.
+    """A context in which a user's code runs: SystemExit and KeyboardInterrupt become UserExitError.
 
     A KeyboardInterrupt that Ctrl-C may have raised stays what it is: one where Python's own handler is in place.
     """
@@ -30,8 +30,8 @@ class NoExit:
             return
         if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             return
-        raise EnvironmentExitError(
-            f"{error!r} was raised{_place(trace)}: an environment must not end the process that it runs in"
+        raise UserExitError(
+            f"{error!r} was raised{_place(trace)}: user code must not end the process that it runs in"
         ) from error
 
 

@@ -1,31 +1,40 @@
-"""Imports the function that builds a user's own environment from the user's own folder."""
+"""Imports what a config names of the user's own code: `module:name` in the user's folder or an installed package."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
-from remuda.environments.errors import EnvironmentBuildError
-from remuda.environments.exits import NoExit
+from remuda.config.exits import NoExit
 
 # A worker outlives experiments, and two of them may both name a module `my_env`, or the same one edited in between. So
 # modules that came from users' folders are remembered as they were on disk, and forgotten by Python when that changed.
 _imported: dict[str, tuple[Path, int, int]] = {}
 
 
-def user_function(make: str, *, source_dir: str | None) -> Callable[..., object]:
-    """Return the function named by `make` (`module:function`), with `source_dir` first on sys.path.
+class UserCodeError(ValueError):
+    """What a setting names cannot be used; the message says what to change."""
+
+    def __init__(self, setting: str, text: str) -> None:
+        """`setting` is dotted: policy.type."""
+        super().__init__(text)
+        self.setting = setting
+
+
+def user_object(reference: str, *, setting: str, source_dir: str | None, kind: str = "function") -> object:
+    """Return what `reference` (`module:name`) names, with `source_dir` first on sys.path.
 
     The folder stays on the path, for what the user's code imports later. A module loaded for an earlier experiment is
-    imported again if it lay in another folder or its folder's files have changed since.
+    imported again if it lay in another folder or its folder's files have changed since. `setting` and `kind` (function,
+    class) are for messages.
 
-    Raises EnvironmentBuildError naming module, function and folder.
+    Raises UserCodeError naming setting, module and folder.
     """
-    module_name, _, function_name = make.partition(":")
-    where = f"env.make = {make!r} (folder {source_dir or 'not known: only installed modules are found'})"
+    module_name, _, name = reference.partition(":")
+    where = f"{setting} = {reference!r} (folder {source_dir or 'not known: only installed modules are found'})"
     folder = None if source_dir is None else Path(source_dir).resolve()
     if folder is not None:
         _put_first(folder)
@@ -34,20 +43,26 @@ def user_function(make: str, *, source_dir: str | None) -> Callable[..., object]
         with NoExit():
             module = importlib.import_module(module_name)
     except Exception as error:  # whatever the user's module raises while it is imported
-        raise EnvironmentBuildError(
-            f"{where}: module {module_name!r} cannot be imported: {type(error).__name__}: {error}"
+        raise UserCodeError(
+            setting, f"{where}: module {module_name!r} cannot be imported: {type(error).__name__}: {error}"
         ) from error
     finally:
         if folder is not None:
             _remember(folder, set(sys.modules) - before)
-    function: object = getattr(module, function_name, None)
-    if not callable(function):
-        found = getattr(module, "__file__", None) or "built into Python"
-        raise EnvironmentBuildError(
-            f"{where}: module {module_name!r} ({found}) has no function {function_name!r}; define it there, returning "
-            "a gymnasium.Env (and rename the module if another one of that name was found)"
+    found: object = getattr(module, name, None)
+    if not callable(found):
+        file = getattr(module, "__file__", None) or "built into Python"
+        raise UserCodeError(
+            setting,
+            f"{where}: module {module_name!r} ({file}) has no {kind} {name!r}: define it there (or rename the module, "
+            "if it is another one of that name)",
         )
-    return function
+    return found
+
+
+def offered(group: str) -> dict[str, str]:
+    """What installed packages offer in an entry point group: name -> `module:name`."""
+    return {point.name: point.value for point in importlib.metadata.entry_points(group=group)}
 
 
 def _put_first(folder: Path) -> None:

@@ -1,0 +1,141 @@
+"""Algorithms and log sinks that a config names and Remuda does not bring.
+
+Their classes are found, and an algorithm's is asked for what it says of itself.
+Imports the user's code. It is done where a config is loaded, and by the workers that run it; never by a coordinator.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Protocol, cast
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from remuda.config.algorithms import AlgorithmConfig, CustomConfig
+from remuda.config.declaration import Declaration
+from remuda.config.document import Loc
+from remuda.config.exits import NoExit
+from remuda.config.schema import BUILT_IN, BUILT_IN_SINKS, ExperimentConfig
+from remuda.config.user_code import UserCodeError, offered, user_object
+
+GROUP = "remuda.algorithms"
+"""The entry point group in which installed packages offer algorithms."""
+SINK_GROUP = "remuda.sinks"
+TYPE, SINKS = "policy.type", "log.sinks"
+
+
+class Declares(Protocol):
+    """What is asked of an algorithm's class here; remuda.policy.entry.AlgorithmEntry has the rest."""
+
+    settings: type[AlgorithmConfig]
+
+    def declaration(self, config: ExperimentConfig, settings: AlgorithmConfig) -> Declaration:
+        """What it says of itself under these settings."""
+        ...
+
+
+class CustomSettingsError(ValueError):
+    """The settings of a custom algorithm are wrong; `details` are pydantic's, under `policy`."""
+
+    def __init__(self, details: list[ErrorDetails], known: tuple[str, ...]) -> None:
+        super().__init__("; ".join(f"policy.{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in details))
+        self.details = details
+        self.known = known
+        """The settings that the class has."""
+
+
+def find_entry(name: str, *, source_dir: str | None) -> object:
+    """Make an object of the class that `policy.type` names. Raises UserCodeError."""
+    reference = name
+    if ":" not in name:
+        names = offered(GROUP)
+        if name not in names:
+            raise UserCodeError(TYPE, _unknown(TYPE, name, [*BUILT_IN, *names]))
+        reference = names[name]
+    found = user_object(reference, setting=TYPE, source_dir=source_dir, kind="class")
+    try:
+        with NoExit():
+            return cast("type[object]", found)()
+    except Exception as error:  # whatever the user's class raises
+        raise UserCodeError(TYPE, f"policy.type = {name!r}: {reference} cannot be made: {_raised(error)}") from error
+
+
+def completed(config: ExperimentConfig) -> ExperimentConfig:
+    """Fill in what the class of a custom algorithm says: defaults of its settings, and its declaration.
+
+    Other configs are returned as they are. Raises UserCodeError, CustomSettingsError, and ValidationError where the
+    declaration does not fit the rest.
+    """
+    policy = config.policy
+    if not isinstance(policy, CustomConfig):
+        return config
+    entry = find_entry(policy.type, source_dir=config.source_dir)
+    settings = parsed(entry, policy)
+    declaration = declared(cast("Declares", entry), config, settings)
+    values = settings.model_dump(mode="json") | {"type": policy.type, "declaration": declaration}
+    return ExperimentConfig.model_validate({**dict(config), "policy": CustomConfig.model_validate(values)})
+
+
+def sink_reference(name: str) -> str:
+    """The `module:Class` of a sink that Remuda does not bring. Raises UserCodeError."""
+    if ":" in name:
+        return name
+    names = offered(SINK_GROUP)
+    if name not in names:
+        raise UserCodeError(SINKS, _unknown(SINKS, name, [*BUILT_IN_SINKS, *names]))
+    return names[name]
+
+
+def require_sinks(config: ExperimentConfig) -> None:
+    """Import the classes of sinks that Remuda does not bring, to see that they are there. Raises UserCodeError."""
+    for name in config.log.sinks:
+        if name not in BUILT_IN_SINKS:
+            user_object(sink_reference(name), setting=SINKS, source_dir=config.source_dir, kind="class")
+
+
+def parsed(entry: object, policy: CustomConfig) -> AlgorithmConfig:
+    """The settings as the class has them, with its defaults. Raises UserCodeError, CustomSettingsError."""
+    kind: object = getattr(entry, "settings", None)
+    if not isinstance(kind, type) or not issubclass(kind, AlgorithmConfig):
+        raise UserCodeError(
+            TYPE,
+            f"policy.type = {policy.type!r}: {type(entry).__name__}.settings should be a class derived from "
+            "remuda.AlgorithmConfig; derive the class from remuda.AlgorithmEntry",
+        )
+    if taken := {"type", "declaration"} & kind.model_fields.keys():
+        problem = f"rename the setting {taken.pop()}: it has a meaning already"
+        raise UserCodeError(TYPE, f"policy.type = {policy.type!r}: {problem}")
+    try:
+        return kind.model_validate(policy.settings)
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+        raise CustomSettingsError(details, tuple(kind.model_fields)) from error
+
+
+def declared(entry: Declares, config: ExperimentConfig, settings: AlgorithmConfig) -> Declaration:
+    """What the class says of itself. Raises UserCodeError."""
+    where = f"policy.type = {config.policy.type!r}: {type(entry).__name__}.declaration"
+    try:
+        with NoExit():
+            found: object = entry.declaration(config, settings)
+    except Exception as error:  # whatever the user's class raises
+        raise UserCodeError(TYPE, f"{where} failed: {_raised(error)}") from error
+    if not isinstance(found, Declaration):
+        raise UserCodeError(TYPE, f"{where} should return a remuda.Declaration, not {found!r}")
+    return found
+
+
+def below_policy(details: list[ErrorDetails]) -> list[ErrorDetails]:
+    """The same errors, with the place that they have in a config."""
+    return [cast("ErrorDetails", {**one, "loc": cast("Loc", ("policy", *one["loc"]))}) for one in details]
+
+
+def _unknown(setting: str, name: str, names: list[str]) -> str:
+    near = get_close_matches(name, names, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return f'{setting}: should be one of {", ".join(names)}, or module:Class, not "{name}"{hint}'
+
+
+def _raised(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

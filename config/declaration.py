@@ -1,0 +1,123 @@
+"""What the roles know of an algorithm without running it. It is data: the coordinator never imports a user's code."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from remuda.config.numbers import Discount, Float, Horizon, NonNegative, NSteps
+from remuda.config.section import Section
+
+MOST_NAMES = 200
+"""Columns, metrics and schedules of an algorithm: every log row and every checkpoint holds them."""
+Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_./-]{0,99}$")]
+
+
+class Steps(Section):
+    """A row is one transition over `n_step` environment steps. A batch of B rows has the columns
+
+    obs       [B, …]
+    action    [B, …]  int64 where the action space is Discrete, float32 where it is a Box
+    reward    [B]     float32: the rewards on the way, summed at `discount`
+    next_obs  [B, …]
+    discount  [B]     float32: discount ** steps; 0 where the episode terminated, not where it was truncated
+    weights   [B]     float32: importance weights of prioritized replay, else 1
+
+    Observations are float32 where their space is of floats (but see Actor.keeps_float64) and of the space's dtype
+    elsewhere.
+    """
+
+    kind: Literal["steps"] = "steps"
+    """Tells it from segments."""
+    n_step: NSteps
+    """Environment steps whose rewards are summed before bootstrapping."""
+    discount: Discount
+    """Discount per environment step."""
+
+
+class Segments(Section):
+    """A row is T = `horizon_steps` consecutive time steps of one environment. A batch of B rows has the columns
+
+    obs         [B, T + 1, …]  [:, t] is what the action of step t saw, [:, t + 1] what was seen after it (the true last
+                               observation where the step ended an episode)
+    action      [B, T, …]      as recorded; a Box's may lie outside its bounds
+    reward      [B, T]         float32
+    terminated  [B, T]         bool: the episode ended in the step, and nothing would have followed
+    done        [B, T]         bool: it ended in the step, terminated or truncated
+    valid       [B, T]         bool: a step; False where the environment was reset after a done
+    version     [B]            int64: of the policy that acted
+    return_so_far [B]          float32: discounted sum of the episode's rewards before the segment
+
+    and what `Policy.recorded` names, [B, T, …].
+    """
+
+    kind: Literal["segments"] = "segments"
+    """Tells it from steps."""
+    horizon_steps: Horizon
+    """Steps of one environment in a segment."""
+    discount: Discount
+    """Discount per environment step."""
+
+
+RowShape = Steps | Segments
+
+
+def _rising(points: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float], ...]:
+    if any(before >= after for (before, _), (after, _) in pairwise(points)):
+        raise ValueError("should name environment steps in rising order, each once")
+    return points
+
+
+Schedule = Annotated[
+    tuple[tuple[NonNegative, Float], ...], Field(min_length=1, max_length=1_000), AfterValidator(_rising)
+]
+"""(env_step, value) by rising env_step: straight lines between, constant before the first and after the last."""
+
+
+class Declaration(Section):
+    """What an algorithm learns from, reports, and how it explores."""
+
+    rows: Annotated[RowShape, Field(discriminator="kind")]
+    """What one row of experience is."""
+    reuse: Literal["replay", "once"]
+    """How often a row is learned from. `replay`: as often as it is drawn. `once`: it is used up by one update, as
+    on-policy algorithms want it."""
+    monitored: Annotated[tuple[Name, ...], Field(max_length=MOST_NAMES)]
+    """Names of the metrics that `learn` returns, in the order the logs show them."""
+    loss_columns: Annotated[dict[Name, Name], Field(max_length=MOST_NAMES)] = {}  # noqa: RUF012  (pydantic copies it)
+    """Column of progress.txt -> the metric it shows."""
+    exploration: Annotated[dict[Name, Schedule], Field(max_length=MOST_NAMES)] = {}  # noqa: RUF012
+    """What `Policy.act` is given, by name, as a schedule over accepted environment steps: a restarted run goes on where
+    it was. None for policies that are distributions themselves."""
+
+    @model_validator(mode="after")
+    def _columns_show_what_is_monitored(self) -> Declaration:
+        unknown = [
+            f"{column}: {metric}" for column, metric in self.loss_columns.items() if metric not in self.monitored
+        ]
+        if unknown:
+            raise ValueError(f"loss_columns show what is not in monitored: {', '.join(unknown)}")
+        return self
+
+    def exploration_at(self, env_step: int) -> dict[str, float]:
+        """What `Policy.act` is given after so many accepted environment steps."""
+        return {name: value_at(schedule, env_step) for name, schedule in self.exploration.items()}
+
+    @property
+    def least_exploration(self) -> Mapping[str, float]:
+        """What the schedules end at; also for runs that do not learn."""
+        return {name: schedule[-1][1] for name, schedule in self.exploration.items()}
+
+
+def value_at(schedule: tuple[tuple[int, float], ...], env_step: int) -> float:
+    """Follow a schedule to an environment step."""
+    after = bisect_right(schedule, env_step, key=lambda point: point[0])
+    if after in (0, len(schedule)):
+        return schedule[0 if after == 0 else -1][1]
+    (left_step, left), (right_step, right) = schedule[after - 1 : after + 1]
+    done = (env_step - left_step) / (right_step - left_step)
+    return (1.0 - done) * left + done * right  # exact at both ends, unlike left + done * (right - left)

@@ -1,0 +1,102 @@
+"""The kinds of numbers and lists that settings are made of, and their bounds."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Annotated, cast
+
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
+
+LARGEST_COUNT = 2**53
+"""The largest integer every number of the wire and of a JSON reader holds exactly."""
+LARGEST_FLOAT = 1e30
+"""Of settings that are computed with in float32, which ends at 3.4e38."""
+LARGEST_CAPACITY = 100_000_000
+"""Rows; the coordinator's memory of them takes some 50 bytes each."""
+LARGEST_WEIGHTS = 2**27
+"""Between the layers of a network: 0.5 GiB, and some 3 GiB with gradients, optimizer and copies."""
+LARGEST_REQUEST = 4_194_304
+"""Rows drawn at a time; a message names each."""
+
+
+def no_bool(value: object) -> object:
+    """Keep `count: true` from meaning 1."""
+    if isinstance(value, bool):
+        raise ValueError(f"should be a number, not {str(value).lower()}")
+    return value
+
+
+_MAX_DEPTH = 32
+"""Of what is followed into kwargs; what holds itself is left for the validation to refuse."""
+
+
+def as_json(value: object, depth: int = 0) -> object:
+    """Read tuples as lists, and numpy's numbers and arrays as what they hold: in Python, people write those."""
+    if depth > _MAX_DEPTH:
+        return value
+    if isinstance(value, dict):
+        return {key: as_json(item, depth + 1) for key, item in cast("dict[object, object]", value).items()}
+    if isinstance(value, list | tuple):
+        return [as_json(item, depth + 1) for item in cast("list[object]", value)]
+    if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
+        return cast("object", getattr(value, "tolist")())  # noqa: B009  (nothing is known of its type)
+    return value
+
+
+def all_finite(value: JsonValue) -> JsonValue:
+    """Keep out NaN and infinity, which JSON cannot hold."""
+    if isinstance(value, dict):
+        return {key: all_finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [all_finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"should be made of finite numbers, and holds {value}")
+    return value
+
+
+def at_least_one_layer(hidden: tuple[int, ...]) -> tuple[int, ...]:
+    """Keep out a network of which nothing can be split into value and advantage."""
+    if not hidden:
+        raise ValueError("should name one hidden layer at least, not []")
+    return hidden
+
+
+def _not_too_large(units: tuple[int, ...]) -> tuple[int, ...]:
+    """Keep out a network that the machine would kill the process for, with its optimizer and its copies."""
+    _check_weights(sum(before * after for before, after in pairwise(units)))
+    return units
+
+
+def _filters_not_too_large(layers: tuple[tuple[int, int, int], ...]) -> tuple[tuple[int, int, int], ...]:
+    """Keep out a network that the machine would kill the process for, with its optimizer and its copies."""
+    filters = [1, *(layer[0] for layer in layers)]
+    kernels = [layer[1] for layer in layers]
+    _check_weights(sum(a * b * kernel**2 for (a, b), kernel in zip(pairwise(filters), kernels, strict=True)))
+    return layers
+
+
+def _check_weights(weights: int) -> None:
+    if weights > LARGEST_WEIGHTS:
+        raise ValueError(f"has {weights} weights between its layers, and the most is {LARGEST_WEIGHTS}")
+
+
+Positive = Annotated[int, Field(gt=0, le=LARGEST_COUNT), BeforeValidator(no_bool)]
+NonNegative = Annotated[int, Field(ge=0, le=LARGEST_COUNT), BeforeValidator(no_bool)]
+Float = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(no_bool)]
+PositiveFloat = Annotated[float, Field(gt=0, le=LARGEST_FLOAT, allow_inf_nan=False), BeforeValidator(no_bool)]
+NonNegativeFloat = Annotated[float, Field(ge=0, le=LARGEST_FLOAT, allow_inf_nan=False), BeforeValidator(no_bool)]
+Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator(no_bool)]
+Units = Annotated[int, Field(gt=0, le=16_384), BeforeValidator(no_bool)]
+Hidden = Annotated[tuple[Units, ...], Field(max_length=16), AfterValidator(_not_too_large)]
+Pixels = Annotated[int, Field(gt=0, le=4_096), BeforeValidator(no_bool)]
+Horizon = Annotated[int, Field(gt=0, le=100_000), BeforeValidator(no_bool)]
+NSteps = Annotated[int, Field(gt=0, le=10_000), BeforeValidator(no_bool)]
+Workers = Annotated[int, Field(gt=0, le=100_000), BeforeValidator(no_bool)]
+ConvolutionLayer = tuple[Pixels, Pixels, Pixels]
+"""Filters, kernel and stride in pixels."""
+Convolution = Annotated[tuple[ConvolutionLayer, ...], Field(max_length=16), AfterValidator(_filters_not_too_large)]
+Cores = Annotated[tuple[NonNegative, ...], Field(min_length=1)]
+Discount = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False), BeforeValidator(no_bool)]
+Kwargs = Annotated[dict[str, JsonValue], BeforeValidator(as_json), AfterValidator(all_finite)]
+"""Values of JSON by name, which may be written as numpy's numbers or as tuples."""

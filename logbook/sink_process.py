@@ -1,0 +1,134 @@
+"""A user's own log sink in a process of its own: nothing that its code does can disturb a coordinator.
+
+The parent writes a line of JSON with what the sink is told of its run, then one for each row. End of file is the end of
+the run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from queue import Queue
+from typing import cast
+
+from pydantic import JsonValue
+
+from remuda.config.exits import NoExit
+from remuda.config.user_code import user_object
+from remuda.logbook.background import Service, SinkError
+
+OUTPUT = "output.txt"
+"""What the sink prints, in its folder."""
+END_DEADLINE_S = 20.0
+"""How long a sink may take to finish after its last row."""
+_SHOWN_CHARACTERS = 500
+
+
+class ProcessService:
+    """Passes rows on to a sink in another process. To be used in a thread of its own: a slow sink makes `log` wait."""
+
+    def __init__(
+        self,
+        reference: str,
+        folder: Path,
+        name: str,
+        settings: Mapping[str, JsonValue],
+        *,
+        source_dir: str | None,
+        end_deadline_s: float = END_DEADLINE_S,
+    ) -> None:
+        """Start the process. `reference` is `module:Class`, looked up in `source_dir`; the class is made there with
+        `folder`, `name` and `settings`, and offers what Service does."""
+        self._output = folder / OUTPUT
+        self._end_deadline_s = end_deadline_s
+        with self._output.open("wb") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "remuda.logbook.sink_process"],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # Ctrl-C is for the run, whose end is the end of the rows
+            )
+        told = {"reference": reference, "source_dir": source_dir, "folder": str(folder), "name": name}
+        self._send({**told, "settings": dict(settings), "end_deadline_s": end_deadline_s})
+
+    def log(self, record: Mapping[str, float]) -> None:
+        """Pass a row on. Raises SinkError where the process has ended."""
+        self._send(dict(record))
+
+    def finish(self) -> None:
+        """Wait until the sink has taken every row. Raises SinkError where it fails or takes too long."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            code = self._process.wait(self._end_deadline_s + 5.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(5.0)
+            raise SinkError(f"it has not come to an end in {self._end_deadline_s:g} s") from None
+        if code != 0:
+            raise SinkError(f"it ended with exit code {code}{self._said()}")
+
+    def _send(self, content: Mapping[str, object]) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(content).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            with suppress(BrokenPipeError):
+                self._process.stdin.close()
+            self._process.wait(5.0)
+            raise SinkError(f"its process has ended{self._said()}") from None
+
+    def _said(self) -> str:
+        text = self._output.read_text("utf-8", "replace").strip()[-_SHOWN_CHARACTERS:]
+        return f": {text}" if text else ""
+
+
+def _lines(queue: Queue[bytes | None]) -> Iterator[dict[str, JsonValue]]:
+    while (line := queue.get()) is not None:
+        yield cast("dict[str, JsonValue]", json.loads(line))
+
+
+def _read(queue: Queue[bytes | None]) -> None:
+    """Read to the end of file, also while the sink is busy; then let it finish, but not without a limit."""
+    for line in sys.stdin.buffer:
+        queue.put(line)
+    queue.put(None)
+
+
+def main() -> None:
+    """Serve one run."""
+    queue: Queue[bytes | None] = Queue(1)  # the parent waits, and its own queue is what is bounded
+    reader = threading.Thread(target=_read, args=(queue,), daemon=True)
+    reader.start()
+    lines = _lines(queue)
+    told = next(lines)
+    threading.Thread(target=_end_late, args=(reader, told["end_deadline_s"]), daemon=True).start()
+    source_dir = told["source_dir"]
+    assert source_dir is None or isinstance(source_dir, str)
+    found = user_object(str(told["reference"]), setting="log.sinks", source_dir=source_dir, kind="class")
+    with NoExit():
+        make = cast("Callable[[Path, str, Mapping[str, JsonValue]], Service]", found)
+        sink = make(Path(str(told["folder"])), str(told["name"]), cast("Mapping[str, JsonValue]", told["settings"]))
+        for row in lines:
+            sink.log(cast("Mapping[str, float]", row))
+        sink.finish()
+
+
+def _end_late(reader: threading.Thread, end_deadline_s: float) -> None:
+    """End the process where the sink does not, some time after its last row: nobody may be there to kill it."""
+    reader.join()
+    threading.Event().wait(end_deadline_s)
+    os._exit(3)
+
+
+if __name__ == "__main__":
+    main()

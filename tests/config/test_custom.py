@@ -1,0 +1,153 @@
+"""`policy.type: module:Class`: found, its settings checked and filled in; every mistake is an error with its line."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from remuda.config.algorithms import CustomConfig
+from remuda.config.declaration import Segments
+from remuda.config.dump import config_json_text, formatted_total_config_text, yaml_text
+from remuda.config.errors import ConfigError
+from remuda.config.load import LoadedConfig, load_config, load_settings
+from remuda.config.sources import sources
+
+MINE = """
+import remuda
+
+class Settings(remuda.AlgorithmConfig):
+    horizon_steps: int = 32
+    rate: float = 0.5
+    sizes: tuple[int, ...] = (4, 4)
+
+class Mine:
+    settings = Settings
+
+    def declaration(self, config, settings):
+        rows = remuda.Segments(horizon_steps=settings.horizon_steps, discount=0.9)
+        return remuda.Declaration(rows=rows, reuse="once", monitored=("loss",))
+
+class Exits(Mine):
+    def declaration(self, config, settings):
+        raise SystemExit(3)
+
+class Declares(Mine):
+    def declaration(self, config, settings):
+        return {"reuse": "once"}
+
+class Unset:
+    pass
+
+class Taken(Mine):
+    class settings(remuda.AlgorithmConfig):
+        declaration: int = 3
+
+class Broken(Mine):
+    def __init__(self):
+        raise ValueError("no")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "mine.py").write_text(MINE)
+    return tmp_path
+
+
+def loaded(folder: Path, policy: str, *, overrides: tuple[str, ...] = ()) -> LoadedConfig:
+    config = folder / "horse.yaml"
+    config.write_text(f"name: horse\nenv: {{id: CartPole-v1}}\npolicy:\n  {policy}\n")
+    return load_config(config, overrides=overrides)
+
+
+def policy_of(given: LoadedConfig) -> CustomConfig:
+    assert isinstance(given.config.policy, CustomConfig)
+    return given.config.policy
+
+
+def test_its_settings_are_checked_and_their_defaults_filled_in(folder: Path) -> None:
+    policy = policy_of(loaded(folder, "type: mine:Mine\n  rate: 1", overrides=("policy.horizon_steps=16",)))
+    assert policy.settings == {"horizon_steps": 16, "rate": 1.0, "sizes": [4, 4]}
+    assert policy.declaration is not None
+    assert policy.declaration.rows == Segments(horizon_steps=16, discount=0.9)
+    assert policy.segment_steps == 16
+
+
+def test_a_config_of_a_program_is_treated_alike(folder: Path) -> None:
+    settings = {"name": "x", "env": {"id": "CartPole-v1"}, "policy": {"type": "mine:Mine", "rate": 2}}
+    assert policy_of(load_settings(settings, folder=folder)).settings["rate"] == 2.0
+
+
+def test_what_is_written_down_loads_to_the_same_config(folder: Path) -> None:
+    given = loaded(folder, "type: mine:Mine\n  rate: 0.25")
+    texts = {
+        "again.json": config_json_text(given.config),
+        "again.py": formatted_total_config_text(given.config, given.provenance),
+        "again.yaml": yaml_text(given.config, given.provenance),
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+        assert load_config(folder / name).config == given.config, name
+    assert "'rate': 0.25,  # file" in texts["again.py"]
+    assert sources(given)["policy.rate"] == {"value": 0.25, "source": "file"}
+    assert sources(given)["policy.horizon_steps"] == {"value": 32, "source": "default"}
+
+
+def test_a_written_declaration_is_taken_at_its_word_where_nothing_may_be_imported(folder: Path) -> None:
+    given = loaded(folder, "type: mine:Mine")
+    (folder / "config.json").write_text(config_json_text(given.config))
+    (folder / "mine.py").write_text("raise AssertionError('imported')\n")
+    assert load_config(folder / "config.json", import_algorithm=False).config == given.config
+    with pytest.raises(ConfigError, match="AssertionError: imported"):
+        load_config(folder / "config.json")
+
+
+def test_it_is_asked_again_whenever_a_config_is_loaded(folder: Path) -> None:
+    given = loaded(folder, "type: mine:Mine")
+    (folder / "config.json").write_text(config_json_text(given.config))
+    again = policy_of(load_config(folder / "config.json", overrides=("policy.horizon_steps=8",)))
+    assert again.segment_steps == 8
+
+
+@pytest.mark.parametrize(
+    ("policy", "problem"),
+    [
+        ("type: mine:Mine\n  rat: 1", ":5: policy.rat: no such setting; did you mean policy.rate?"),
+        ("type: mine:Mine\n  speed: 1", ":5: policy.speed: no such setting; valid here: horizon_steps, rate, sizes"),
+        ("type: mine:Mine\n  rate: fast", ':5: policy.rate: should be a valid number, not "fast"'),
+        ("type: mine:Mine\n  rate: .nan", "policy: rate should be made of finite numbers, and holds nan"),
+        ("type: mine:Yours", ":4: policy.type = 'mine:Yours'"),
+        ("type: hers:Mine", ":4: policy.type = 'hers:Mine'"),
+        ("type: mine:Exits", "SystemExit(3) was raised in"),
+        ("type: mine:Declares", "Declares.declaration should return a remuda.Declaration, not {'reuse': 'once'}"),
+        ("type: mine:Unset", "Unset.settings should be a class derived from remuda.AlgorithmConfig"),
+        ("type: mine:Taken", "rename the setting declaration"),
+        ("type: mine:Broken", "mine:Broken cannot be made: ValueError: no"),
+        ("type: ppp", 'should be one of dqn, ppo, impala, or module:Class, not "ppp"; did you mean ppo?'),
+        ("type: a b", "should match"),
+    ],
+)
+def test_every_mistake_names_its_place(folder: Path, policy: str, problem: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        loaded(folder, policy)
+    assert problem in str(caught.value)
+    assert str(caught.value).startswith(f"{folder / 'horse.yaml'}:")
+
+
+def test_segments_too_long_to_be_held_are_refused_as_those_of_ppo_are(folder: Path) -> None:
+    with pytest.raises(ConfigError, match="steps would have to be held at once"):
+        loaded(folder, "type: mine:Mine\n  horizon_steps: 100000\nbuffer: {max_policy_lag: 1000}")
+
+
+def test_an_installed_package_offers_one_by_a_name_of_its_own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = folder / "site" / "mine_package-1.0.dist-info"
+    package.mkdir(parents=True)
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: mine-package\nVersion: 1.0\n")
+    (package / "entry_points.txt").write_text("[remuda.algorithms]\nmy-algorithm = mine:Mine\n")
+    monkeypatch.syspath_prepend(str(folder / "site"))
+    assert policy_of(loaded(folder, "type: my-algorithm\n  rate: 3")).settings["rate"] == 3.0
+    with pytest.raises(ConfigError, match="one of dqn, ppo, impala, my-algorithm, or module:Class"):
+        loaded(folder, "type: my-algorithmm")

@@ -1,0 +1,63 @@
+"""What an algorithm says of itself is data, checked when it is made; schedules by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from remuda.config.declaration import Declaration, Steps, value_at
+
+
+def declared(**changes: Any) -> Declaration:
+    given: dict[str, Any] = {"rows": Steps(n_step=1, discount=0.9), "reuse": "replay", "monitored": ("loss",)}
+    return Declaration(**given | changes)
+
+
+@pytest.mark.parametrize(
+    ("at", "expected"), [(0, 1.0), (10, 1.0), (15, 0.75), (20, 0.5), (25, 0.25), (30, 0.0), (10**12, 0.0)]
+)
+def test_a_schedule_is_made_of_straight_lines(at: int, expected: float) -> None:
+    assert value_at(((10, 1.0), (20, 0.5), (30, 0.0)), at) == pytest.approx(expected)
+
+
+@given(
+    points=st.dictionaries(st.integers(0, 10**9), st.floats(-1e6, 1e6), min_size=1, max_size=8),
+    at=st.integers(0, 10**10),
+)
+def test_a_schedule_meets_its_points_and_stays_between_them(points: dict[int, float], at: int) -> None:
+    schedule = tuple(sorted(points.items()))
+    assert [value_at(schedule, step) for step, _ in schedule] == [value for _, value in schedule]
+    slack = 1e-6
+    assert min(points.values()) - slack <= value_at(schedule, at) <= max(points.values()) + slack
+
+
+def test_exploration_is_asked_for_by_environment_steps() -> None:
+    both = declared(exploration={"epsilon": ((0, 1.0), (100, 0.0)), "temperature": ((0, 2.0),)})
+    assert both.exploration_at(50) == {"epsilon": 0.5, "temperature": 2.0}
+    assert both.least_exploration == {"epsilon": 0.0, "temperature": 2.0}
+    assert declared().exploration_at(50) == declared().least_exploration == {}
+
+
+def test_it_comes_back_from_a_message_as_it_was() -> None:
+    sent = declared(exploration={"epsilon": ((0, 1.0), (100, 0.0))}, loss_columns={"LossQ": "loss"})
+    assert Declaration.model_validate_json(sent.model_dump_json()) == sent
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"loss_columns": {"LossQ": "los"}}, "LossQ: los"),
+        ({"exploration": {"epsilon": ((5, 1.0), (5, 0.0))}}, "rising order"),
+        ({"exploration": {"epsilon": ()}}, "at least 1"),
+        ({"reuse": "twice"}, "'replay' or 'once'"),
+        ({"loss_columns": {"Loss Q": "loss"}}, "match pattern"),
+        ({"columns": {}}, "not permitted"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        declared(**changes)

@@ -1,0 +1,112 @@
+"""examples/custom_algorithm.py in serial mode: it learns, its run is played and resumed, no code is run unasked."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from remuda.config.load import load_config
+from remuda.config.schema import ExperimentConfig
+from remuda.policy import load_policy, load_value
+from remuda.policy.algorithms import UnknownAlgorithmError, make_policy
+from remuda.policy.checkpoint_file import CheckpointError
+from remuda.policy.functions import load_action
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.runner.serial import RunResult, Start, run
+from remuda.storage.checkpoint_index import CheckpointIndex
+from remuda.tests.runner.runs import Flag
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SPACES = ObservationSpec((4,), "float32"), ActionSpec(2)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Path]:
+    """A user's folder with the example in it."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    user = tmp_path / "user"
+    user.mkdir()
+    for name in ("custom_algorithm.py", "custom_algorithm.yaml"):
+        shutil.copy(EXAMPLES / name, user / name)
+    yield user
+    sys.modules.pop("custom_algorithm", None)
+
+
+def config_in(folder: Path, *overrides: str) -> ExperimentConfig:
+    return load_config(folder / "custom_algorithm.yaml", overrides=overrides).config
+
+
+def trained(folder: Path, run_dir: Path, *overrides: str, resume: bool = False) -> RunResult:
+    start = Start(run_dir, "resume" if resume else "error")
+    return run(config_in(folder, *overrides), start, stop=Flag())
+
+
+def short(folder: Path, run_dir: Path, *, env_steps: int, resume: bool = False) -> RunResult:
+    settings = (f"stop.max_env_steps={env_steps}", "buffer.min_rows=100", "evaluator.episodes=1")
+    return trained(folder, run_dir, *settings, resume=resume)
+
+
+def test_it_fits_a_page() -> None:
+    assert len((EXAMPLES / "custom_algorithm.py").read_text("utf-8").splitlines()) < 100
+
+
+def test_it_learns(folder: Path, tmp_path: Path) -> None:
+    result = trained(folder, tmp_path / "run")
+    assert result.reason == "stop_value", result
+    assert result.best is not None
+    assert result.best.reward_mean >= 195
+
+
+def test_a_run_of_it_is_resumed_and_played(folder: Path, tmp_path: Path) -> None:
+    first = short(folder, tmp_path / "run", env_steps=300)
+    second = short(folder, tmp_path / "run", env_steps=600, resume=True)
+    assert not second.failed, second
+    assert second.counters.env_step > first.counters.env_step
+    assert second.counters.train_iter > first.counters.train_iter > 0
+    env, get_action = load_policy(second.run_dir)
+    observation, _ = env.reset(seed=0)
+    assert get_action(observation) in (0, 1)
+    assert get_action(observation, deterministic=False) in (0, 1)
+    assert isinstance(load_value(second.run_dir)(observation), float)
+    header = (second.run_dir / "progress.txt").read_text().splitlines()[0].split("\t")
+    assert {"LossQ", "QVals"} <= set(header)
+    assert "no model/ is written" in (second.run_dir / "log" / "learner" / "learner_logger.txt").read_text()
+    assert not list((second.run_dir / "model").glob("*"))
+
+
+def test_another_network_at_resume_is_refused_by_the_name_of_its_setting(folder: Path, tmp_path: Path) -> None:
+    short(folder, tmp_path / "run", env_steps=200)
+    last = CheckpointIndex(tmp_path / "run" / "ckpt").last
+    assert last is not None
+    policy = make_policy(config_in(folder, "policy.hidden=5"), *SPACES)
+    from remuda.policy.base import StateMismatchError
+    from remuda.policy.loading import load_checkpoint_policy
+
+    state = load_checkpoint_policy(tmp_path / "run" / "ckpt" / last.file).policy
+    arrays = {name: tensor.numpy() for name, tensor in state.network.state_dict().items()}  # type: ignore[attr-defined]
+    with pytest.raises(StateMismatchError, match=r"0\.weight has shape \(128, 4\), needed is \(5, 4\)"):
+        policy.load_state(arrays)
+
+
+def test_code_that_came_with_a_run_folder_is_not_imported_unasked(folder: Path, tmp_path: Path) -> None:
+    short(folder, tmp_path / "run", env_steps=200)
+    moved = tmp_path / "moved"
+    shutil.copytree(tmp_path / "run", moved)
+    shutil.copy(folder / "custom_algorithm.py", moved / "custom_algorithm.py")
+    shutil.rmtree(folder)
+    sys.path[:] = [str(moved), *sys.path]
+    with pytest.raises(CheckpointError, match=r"policy\.type = 'custom_algorithm:BoltzmannQ'.*lies in the run folder"):
+        load_action(moved)
+    assert load_action(moved, trust_code=True) is not None
+
+
+def test_code_that_has_changed_what_it_declares_is_refused_by_its_workers(folder: Path) -> None:
+    config = config_in(folder)
+    code = folder / "custom_algorithm.py"
+    code.write_text(code.read_text().replace("n_step=1", "n_step=13"))
+    with pytest.raises(UnknownAlgorithmError, match="declares something else than when the run was started"):
+        make_policy(config, *SPACES)

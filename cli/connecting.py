@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from remuda.cli.errors import InputError, RefusedError, RunFailedError
+from remuda.cli.errors import CommandRefusedError, InputError, RunFailedError
 
 if TYPE_CHECKING:
     from remuda.client.client import Client
@@ -56,7 +56,7 @@ def connected(given: Path | None, runs_dir: Path, *, wait_s: float | None = None
     except ConnectionFileError as error:
         raise InputError(str(error)) from error
     except conversation.RefusedError as error:
-        raise (RefusedError if error.code == "protocol" else InputError)(str(error)) from error
+        raise (CommandRefusedError if error.code == "protocol" else InputError)(str(error)) from error
     except conversation.UnreachableError as error:
         raise RunFailedError(str(error)) from error
 

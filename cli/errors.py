@@ -23,7 +23,7 @@ class InputError(CommandError):
     exit_code = WRONG_INPUT
 
 
-class RefusedError(CommandError):
+class CommandRefusedError(CommandError):
     """The other side said no: another protocol version, a wrong key."""
 
     exit_code = REFUSED

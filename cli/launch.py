@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from remuda.cli.errors import InputError, RefusedError, RunFailedError
+from remuda.cli.errors import CommandRefusedError, InputError, RunFailedError
 from remuda.cli.options import LimitOption, Profile, ResolvedRun, RunOptions, with_run_options
 from remuda.cli.resuming import tell_changes
 
@@ -100,7 +100,7 @@ def _run(resolved: ResolvedRun, on: str, limits: Sequence[str], profile: Path | 
     except UserCodeError as error:
         raise InputError(str(error)) from error
     except conversation.RefusedError as error:
-        raise (RefusedError if error.code == "protocol" else InputError)(str(error)) from error
+        raise (CommandRefusedError if error.code == "protocol" else InputError)(str(error)) from error
     except (LaunchError, conversation.UnreachableError) as error:
         raise RunFailedError(str(error)) from error
     finally:

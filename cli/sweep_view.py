@@ -42,7 +42,7 @@ def plain_line(record: RunRecord, over: int, of: int) -> str:
     return f"[{over}/{of}] {record.name}: {record.state}{why}{shown}"
 
 
-class PlainView:
+class PlainSweepView:
     """A line when a run's state changes, and otherwise now and then one about each that goes on."""
 
     def __init__(
@@ -69,7 +69,7 @@ class PlainView:
         """Nothing to put away."""
 
 
-class LiveView:
+class LiveSweepView:
     """A table that is redrawn in place."""
 
     def __init__(self, records: Sequence[RunRecord], console: Console) -> None:
@@ -120,5 +120,5 @@ def _most_interesting(records: Sequence[RunRecord]) -> list[RunRecord]:
 def open_view(records: Sequence[RunRecord]) -> SweepView:
     """A live view where standard error is a terminal, plain lines elsewhere."""
     if sys.stderr.isatty():
-        return LiveView(records, Console(file=sys.stderr))
-    return PlainView(records, sys.stderr)
+        return LiveSweepView(records, Console(file=sys.stderr))
+    return PlainSweepView(records, sys.stderr)

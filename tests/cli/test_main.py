@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 from remuda.cli import app as app_module
 from remuda.cli.app import app
-from remuda.cli.errors import CommandError, InputError, RefusedError, RunFailedError, exit_code
+from remuda.cli.errors import CommandError, CommandRefusedError, InputError, RunFailedError, exit_code
 from remuda.config.errors import ConfigError
 from remuda.storage.existing_folder import RunFolderError
 from remuda.tests.cli.terminal import Terminal
@@ -85,7 +85,7 @@ def test_a_typing_error_is_wrong_input(terminal: Terminal, arguments: list[str],
         (InputError("no"), 2),
         (ConfigError(["no"]), 2),
         (RunFolderError("no"), 2),
-        (RefusedError("no"), 3),
+        (CommandRefusedError("no"), 3),
         (RunFailedError("no"), 1),
         (CommandError("no"), 1),
         (ValueError("no"), None),
@@ -108,7 +108,7 @@ def _app_that_raises(error: BaseException) -> typer.Typer:
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
-        (RefusedError("the coordinator speaks protocol 2"), 3, "the coordinator speaks protocol 2\n"),
+        (CommandRefusedError("the coordinator speaks protocol 2"), 3, "the coordinator speaks protocol 2\n"),
         (ConfigError(["c.yaml:1: a", "c.yaml:2: b"]), 2, "c.yaml:1: a\nc.yaml:2: b\n"),
         (RunFailedError("learner failed"), 1, "learner failed\n"),
         (KeyboardInterrupt(), 130, ""),

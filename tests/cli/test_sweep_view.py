@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from remuda.cli.sweep_view import LIVE_RUNS, LiveView, PlainView, open_view, plain_line
+from remuda.cli.sweep_view import LIVE_RUNS, LiveSweepView, PlainSweepView, open_view, plain_line
 from remuda.sweeping.record import RunRecord, RunState
 
 
@@ -28,9 +28,9 @@ class Clock:
         return self.now_s
 
 
-def plain(records: Sequence[RunRecord], clock: Clock) -> tuple[PlainView, io.StringIO]:
+def plain(records: Sequence[RunRecord], clock: Clock) -> tuple[PlainSweepView, io.StringIO]:
     output = io.StringIO()
-    return PlainView(records, output, clock), output
+    return PlainSweepView(records, output, clock), output
 
 
 def test_a_line() -> None:
@@ -71,7 +71,7 @@ def test_a_run_that_goes_on_is_told_of_every_half_minute() -> None:
 
 def drawn(records: Sequence[RunRecord]) -> list[str]:
     console = Console(file=io.StringIO(), width=100, record=True)
-    view = LiveView(records, console)
+    view = LiveSweepView(records, console)
     try:
         view.update(records)
         console.print(view.picture())

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from remuda.coordinator.effects import Answer, Asked, Broken, KnowRun, PrepareRun, ReadLog, Say, Step
+from remuda.coordinator.effects import Answer, Asked, Broken, KnowRun, PrepareRun, ReadLog, Step
 from remuda.coordinator.events import RunPrepared, RunRefused
 from remuda.coordinator.experiment.catalog import Catalog
 from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.coordinator.journaling import Journaling
 from remuda.coordinator.membership import Membership
 from remuda.coordinator.shutdown import CoordinatorShutdown
+from remuda.training.effects import Say
 from remuda.wire.messages import (
     PROTOCOL_VERSION,
     ClientMessage,

@@ -7,19 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 from msgspec import Struct
 
-from remuda.logbook.progress import ProgressRow
-from remuda.logbook.reports import Report
-from remuda.logbook.series import EventKind
+from remuda.training.effects import Happened, RecordEffect
 from remuda.training.journal_entry import Remember
 from remuda.training.snapshot import FinishedRunSnapshot
 from remuda.wire.envelope import Envelope
-from remuda.wire.messages import AnyMessage, CheckpointRecord, LogRequest, Role, Submit
-
-Level = Literal["info", "warning", "error"]
+from remuda.wire.messages import AnyMessage, LogRequest, Submit
 
 
 class Send(Struct, frozen=True):
@@ -78,67 +73,11 @@ class DeleteChunks(Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class RecordCheckpoint:
-    """Enter a saved checkpoint in index.json and prune what is beyond `keep`."""
-
-    experiment: str
-    record: CheckpointRecord
-    keep: int
-    interrupted: bool
-    """Link it as ckpt_interrupt.pth.tar as well."""
-    in_use: tuple[int, ...] = ()
-    """Checkpoints (by train_iter) that are being played: not pruned yet."""
-
-
-@dataclass(frozen=True)
-class RecordReward:
-    """Enter what a checkpoint's evaluation gave; the best one is linked as ckpt_best.pth.tar."""
-
-    experiment: str
-    train_iter: int
-    reward: float
-    best: bool
-
-
-@dataclass(frozen=True)
-class Emit:
-    """Fan a report out to the experiment's logs."""
-
-    experiment: str
-    report: Report
-
-
-@dataclass(frozen=True)
-class WriteProgress:
-    """Append a row to progress.txt."""
-
-    experiment: str
-    row: ProgressRow
-
-
-@dataclass(frozen=True)
 class RewindCurves:
     """A learner goes on from this update: what the curves show beyond it is left out."""
 
     experiment: str
     train_iter: int
-
-
-@dataclass(frozen=True)
-class WriteTimers:
-    """Write timers.json again."""
-
-    experiment: str
-    document: Mapping[str, object]
-
-
-@dataclass(frozen=True)
-class Say:
-    """One line in the commander's log, or in the coordinator's own where `experiment` is None."""
-
-    experiment: str | None
-    text: str
-    level: Level = "info"
 
 
 @dataclass(frozen=True)
@@ -165,19 +104,7 @@ class Exit:
     """The coordinator's work is done."""
 
 
-DiskEffect = (
-    KnowRun
-    | DeleteChunks
-    | RecordCheckpoint
-    | RecordReward
-    | Emit
-    | WriteProgress
-    | RewindCurves
-    | WriteTimers
-    | Say
-    | CloseRun
-    | Abandon
-)
+DiskEffect = RecordEffect | KnowRun | DeleteChunks | RewindCurves | CloseRun | Abandon
 Effect = Send | PrepareRun | ReadLog | DiskEffect | Remember | Exit
 
 
@@ -203,19 +130,6 @@ class Post:
 
     peer: bytes
     message: AnyMessage
-
-
-@dataclass(frozen=True)
-class Happened:
-    """An event for the run's time series; the state machine turns it into an Emit with the counters of the moment."""
-
-    experiment: str
-    kind: EventKind
-    text: str
-    role: Role | None = None
-    """Of the worker that it is about."""
-    worker: str | None = None
-    """Its UUID."""
 
 
 @dataclass(frozen=True)

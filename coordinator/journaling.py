@@ -6,12 +6,13 @@ import traceback
 from collections.abc import Sequence
 
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.effects import Broken, DeleteChunks, Emit, Step, Tell
+from remuda.coordinator.effects import Broken, DeleteChunks, Step, Tell
 from remuda.coordinator.events import PreparedRun, TakenUp
 from remuda.coordinator.experiment.catalog import Catalog
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.finished import FinishedRun
-from remuda.coordinator.experiment.identity import Identity
+from remuda.training.effects import Emit
+from remuda.training.identity import Identity
 from remuda.training.journal_entry import Recovered, Remember
 from remuda.training.snapshot import FORMAT, RunSnapshot
 from remuda.wire.messages import AnyMessage, Batches, CollectorReport, LearnerReport, WorkerVitals

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from remuda.coordinator.assignments import Assignments
-from remuda.coordinator.effects import Answer, HangUp, Level, Post, Release, Say, Step
+from remuda.coordinator.effects import Answer, HangUp, Post, Release, Step
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.registry import Registry, Worker
+from remuda.training.effects import Level, Say
 from remuda.wire.messages import (
     PROTOCOL_VERSION,
     Beat,

@@ -20,7 +20,7 @@ from remuda.coordinator.disk.outbox import Outbox
 from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.disk.runs_folder import RunsFolder
 from remuda.coordinator.disk.waker import Waker
-from remuda.coordinator.effects import DiskEffect, Effect, Exit, PrepareRun, ReadLog, Say, Send
+from remuda.coordinator.effects import DiskEffect, Effect, Exit, PrepareRun, ReadLog, Send
 from remuda.coordinator.events import (
     Event,
     Received,
@@ -38,6 +38,7 @@ from remuda.coordinator.state import UNKNOWN, Coordinator
 from remuda.coordinator.turn_watch import TurnWatch
 from remuda.logbook.lines import unforgeable
 from remuda.logbook.timers import Timers
+from remuda.training.effects import Say
 from remuda.training.journal_entry import Remember
 from remuda.wire import connection_file
 from remuda.wire.codec import CodecError, ProtocolMismatchError, TooEarlyError

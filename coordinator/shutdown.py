@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from remuda.coordinator.effects import Answer, Exit, Post, Say, Step
+from remuda.coordinator.effects import Answer, Exit, Post, Step
 from remuda.coordinator.experiment.catalog import Catalog
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.journaling import Journaling
 from remuda.coordinator.registry import Registry
+from remuda.training.effects import Say
 from remuda.wire.messages import Leave, Register, Rejected, shortened
 
 HELD_UP_S = 10.0

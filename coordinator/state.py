@@ -23,12 +23,9 @@ from remuda.coordinator.effects import (
     Broken,
     DeleteChunks,
     Effect,
-    Emit,
     HangUp,
-    Happened,
     Post,
     Release,
-    Say,
     Step,
     Tell,
 )
@@ -53,6 +50,7 @@ from remuda.coordinator.journaling import Journaling
 from remuda.coordinator.membership import Membership
 from remuda.coordinator.registry import Limits, Registry, Worker
 from remuda.coordinator.shutdown import CoordinatorShutdown
+from remuda.training.effects import Emit, Happened, Say
 from remuda.training.journal_entry import Remember
 from remuda.wire.messages import (
     OVER,

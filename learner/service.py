@@ -85,7 +85,7 @@ class LearnerWork:
         self._loop = LearnerLoop(
             self._algorithm,
             self._prefetch,
-            publish_interval_iters=1 if plan.on_policy else config.learner.publish_interval_iters,
+            publish_interval_iters=plan.publish_interval_iters,
             report_interval_iters=config.log.interval_train_iters,
             train_iter=train_iter,
             timers=self.timers,

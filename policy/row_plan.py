@@ -32,6 +32,8 @@ class RowPlan:
     requests_in_flight: int
     """Requests for batches that the learner has out at once. A batch that waits while another is trained on lags by one
     update more: so there is one where the lag is bounded."""
+    publish_interval_iters: int
+    """Updates from one published policy to the next; 1 on-policy, where the next experience is collected with it."""
 
     def slots(self, meta: ChunkMeta) -> int:
         """What a chunk uses up of a collector's credit."""
@@ -64,6 +66,7 @@ def _replayed_steps(config: ExperimentConfig, *, serial: bool) -> RowPlan:
         capacity=config.buffer.capacity,
         batches_per_request=config.learner.prefetch_batches,
         requests_in_flight=2,
+        publish_interval_iters=config.learner.publish_interval_iters,
     )
 
 
@@ -81,6 +84,7 @@ def _segments_used_once(config: ExperimentConfig, rows: Segments, collectors: in
         capacity=waiting_updates * rows_per_update + 2 * num_envs * (collectors or config.collector.count),
         batches_per_request=1,
         requests_in_flight=2 if lag is None else 1,
+        publish_interval_iters=1,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 import traceback
 from collections.abc import Generator, Mapping, Sequence
@@ -28,6 +27,7 @@ from remuda.storage.existing_folder import OnExists, RunFolderError, prepare
 from remuda.storage.git import record_git
 from remuda.storage.ownership import Ownership
 from remuda.storage.run_folder import RunFolder
+from remuda.training.commander.evaluation import is_best
 from remuda.wire.messages import CheckpointRecord, Counters
 
 _NOTHING: tuple[tuple[()], tuple[()], dict[str, Sequence[float]], None] = ((), (), {}, None)
@@ -123,7 +123,7 @@ class Run:
         """
         best = self._checkpoints.best
         mean = Spread.of(returns).mean
-        is_best = math.isfinite(mean) and (best is None or best.reward is None or mean > best.reward)
+        better = is_best(mean, None if best is None else best.reward)
         report = EvaluationReport(
             train_iter=record.train_iter,
             env_step=record.env_step,
@@ -133,12 +133,12 @@ class Run:
             duration_s=duration_s,
             info=info or {},
             wall_s=record.wall_s,
-            best=is_best,
+            best=better,
         )
         self._book.emit(report)
         self._test = returns, lengths, info or {}, record.env_step
-        self._checkpoints.set_reward(record.train_iter, mean, best=is_best)
-        return is_best
+        self._checkpoints.set_reward(record.train_iter, mean, best=better)
+        return better
 
     def load(self) -> Mapping[str, object]:
         """The state that a resumed run goes on from. Raises CheckpointError, also where nothing is resumed."""
@@ -151,7 +151,7 @@ class Run:
     def go_on_from(self, record: CheckpointRecord) -> None:
         """Count on from a checkpoint."""
         self.resumed = record
-        self._counters = Counters(record.env_step, record.train_iter, record.episode, 0, record.wall_s)
+        self._counters = record.counters
         self._started_s -= record.wall_s
 
     def end(self, error: BaseException | None) -> None:
@@ -213,9 +213,7 @@ def run_context(
         if on_exists == "resume" and record is None:
             raise RunFolderError(f"{root} cannot be resumed: it has no checkpoint yet; start over with on_exists=force")
         name = _write_configs(folder, config)
-        resumed = (
-            None if record is None else Counters(record.env_step, record.train_iter, record.episode, 0, record.wall_s)
-        )
+        resumed = None if record is None else record.counters
         book = stack.enter_context(serial_logbook(folder, None, resumed=resumed))
         settings = masked(plain(config))
         assert isinstance(settings, dict), "a mapping stays one"

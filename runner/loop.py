@@ -12,20 +12,23 @@ from remuda.logbook.episode_reports import CollectReport
 from remuda.logbook.pages import results_of
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.row_sinks import settings_of
-from remuda.runner.checkpoint_journal import SERIAL_WORKER, CheckpointJournal, sweep
+from remuda.runner.checkpoint_journal import SERIAL_WORKER, CheckpointJournal, identity_of, sweep
 from remuda.runner.components import Components, RunHooks
 from remuda.runner.dispatch import SerialDispatch
 from remuda.runner.memory import Memory
 from remuda.runner.payloads import Payloads
-from remuda.runner.status import SerialStatus
+from remuda.runner.status import SerialLearning, SerialStatus
 from remuda.runner.timing_report import TimingReport
-from remuda.training.commander.commander import Commander, End
+from remuda.training.commander.commander import Commander
+from remuda.training.commander.end import ON_REQUEST, End
 from remuda.training.commander.evaluation import Judged
 from remuda.training.commander.progress_rows import ProgressRows
 from remuda.training.journal_entry import Recovered
 from remuda.training.replay.accounting import ReplayAccounting
+from remuda.training.replay.budgets import Budgets
 from remuda.training.snapshot import ResumePoint
-from remuda.wire.messages import Counters, ExperimentState, PolicyRef
+from remuda.training.status import LiveStatus
+from remuda.wire.messages import Counters, PolicyRef
 
 
 class SerialLoop:
@@ -46,13 +49,14 @@ class SerialLoop:
             config, now_s, collectors=1, batches_in_flight=1, resumed=resumed, journaled=True
         )
         self._plan = self._experience.plan
+        self._budgets = Budgets(config, self._plan)
         payloads = Payloads(components.folder.data)
         ring = ColumnRing(self._plan.capacity)
         self._memory = Memory(self._experience, ring, payloads, worker=SERIAL_WORKER, life=life)
         self._learner = LearnerLoop(
             components.algorithm,
             self._memory,
-            publish_interval_iters=1 if self._plan.on_policy else config.learner.publish_interval_iters,
+            publish_interval_iters=self._plan.publish_interval_iters,
             report_interval_iters=config.log.interval_train_iters,
             train_iter=start.train_iter,
             timers=components.timers,
@@ -61,18 +65,23 @@ class SerialLoop:
         self._progress = ProgressRows(config, resumed)
         self._summary = CollectSummary.of(config, before=start)
         self._untrained_chunk = False
-        self._status = SerialStatus(
-            config=config,
-            root=components.folder.root,
+        self._learning = SerialLearning(self._learner, PolicyRef(life, start.policy_version, start.train_iter))
+        live = LiveStatus(
+            identity=identity_of(config, components.folder),
             experience=self._experience,
-            learner=self._learner,
+            learning=self._learning,
             commander=self._commander,
-            clock=hooks.clock,
-            started_s=now_s - start.wall_s,
-            policy=PolicyRef(life, start.policy_version, start.train_iter),
+            before_s=start.wall_s,
         )
+        live.start(now_s, "running")
+        self._status = SerialStatus(live=live, learning=self._learning, config=config, clock=hooks.clock)
         journal = CheckpointJournal(
-            components.folder, config, components.journal, self._experience, payloads, self._commander, self._progress
+            config=config,
+            journal=components.journal,
+            experience=self._experience,
+            payloads=payloads,
+            status=live,
+            progress_rows=self._progress,
         )
         self._dispatch = SerialDispatch(components, hooks, self._status, self._progress, journal)
         if recovered is not None:
@@ -113,7 +122,7 @@ class SerialLoop:
         end = self._commander.ending
         assert end is not None, "only a run that ended is finished"
         self._dispatch.carry_out(self._commander.save_final())
-        self._close_books(end, "stopped" if end.reason == "stopped" else "finished")
+        self._close_books(end)
         return end
 
     def fail(self, error: Exception, traceback: str) -> End:
@@ -128,20 +137,19 @@ class SerialLoop:
         except Exception as second:  # whatever broke the run may break this too
             text = f"the last checkpoint could not be saved: {type(second).__name__}: {second}"
             self._logbook.say("commander", text, level="error")
-        self._close_books(end, "failed")
+        self._close_books(end)
         return end
 
-    def _close_books(self, end: End, state: ExperimentState) -> None:
-        self._status.state = state
+    def _close_books(self, end: End) -> None:
+        self._status.live.finish(end, self._hooks.clock())
         self._emit_collected(
-            self._summary.last(train_iter=self._status.policy.train_iter, env_step=self._experience.env_step)
+            self._summary.last(train_iter=self._learning.policy.train_iter, env_step=self._experience.env_step)
         )
         self._write_rows(self._progress.last(self.counters()))
         now_s = self._hooks.clock()
         self._emit_buffer(now_s, last=True)
         self._timing.report(self.counters(), now_s, last=True)
-        wall_s = self.counters().wall_s
-        self._logbook.say("commander", f"the run is over after {wall_s:.1f} s: {end.reason}; {end.explanation}")
+        self._dispatch.record([self._dispatch.outcomes.run_is_over(end, self.counters().wall_s)])
         status = self._status.status()
         self._logbook.conclude(settings_of(self._config), results_of(status))
         self._hooks.on_progress(status)
@@ -159,19 +167,15 @@ class SerialLoop:
 
     def _batches_due(self) -> int:
         """How many updates come before the next chunk; without samples_per_insert, one per chunk."""
-        config, plan, train_iter = self._config, self._plan, self._learner.train_iter
+        plan = self._plan
         batches = min(self._experience.sampleable_batches(plan.rows_per_update), plan.batches_per_request)
-        if plan.on_policy:
-            return batches
-        if config.buffer.samples_per_insert is None:
+        if self._config.buffer.samples_per_insert is None and not plan.on_policy:
             batches = min(batches, int(self._untrained_chunk))
-        if config.stop.max_train_iters is not None:
-            batches = min(batches, config.stop.max_train_iters - train_iter)
-        return batches
+        return self._budgets.batches(batches, self._learner.train_iter)
 
     def _collect(self) -> None:
-        slots, left = self._plan.chunk_slots, self._config.stop.max_env_steps - self._experience.env_step
-        policy = self._status.policy
+        slots, left = self._plan.chunk_slots, self._budgets.env_steps_left(self._experience.env_step)
+        policy = self._learning.policy
         with self._timers("collect"):
             collected = self._components.rollout.collect(
                 slots if self._plan.on_policy else min(slots, left), self._status.exploration(), policy_ref=policy
@@ -204,15 +208,15 @@ class SerialLoop:
 
     def _publish(self) -> None:
         """Have the collector act with what was learned."""
-        state, former = self._learner.acting_state(), self._status.policy
-        self._status.policy = PolicyRef(former.epoch, former.version + 1, self._learner.train_iter)
+        state, former = self._learner.acting_state(), self._learning.policy
+        self._learning.policy = PolicyRef(former.epoch, former.version + 1, self._learner.train_iter)
         self._components.rollout.policy.load_state(state)
-        self._experience.settle(self._status.policy)
+        self._experience.settle(self._learning.policy)
 
     def _look_around(self) -> None:
         self._dispatch.carry_out(self._commander.progressed(self.counters()))
         if self._hooks.stop.ending:
-            end = End("stopped", f"interrupted: {self._hooks.stop.reason}")
+            end = End(ON_REQUEST, f"interrupted: {self._hooks.stop.reason}")
             self._dispatch.carry_out(self._commander.end(end, skip_final_evaluation=True))
         self._report()
 
@@ -233,7 +237,7 @@ class SerialLoop:
             self._logbook.emit(report)
 
     def _emit_buffer(self, now_s: float, *, last: bool = False) -> None:
-        newest = self._status.policy
+        newest = self._learning.policy
         for report in self._experience.reports(self.counters(), now_s, newest=newest, last=last):
             self._logbook.emit(report)
 

@@ -27,7 +27,7 @@ from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import declaration, make_policy
 from remuda.policy.base import Algorithm, Policy
 from remuda.policy.row_plan import row_plan
-from remuda.runner.checkpoint_journal import catch_up, replay_of
+from remuda.runner.checkpoint_journal import replay_of
 from remuda.runner.components import EXPLORATION, Components, RunHooks, StopRequest
 from remuda.runner.loop import SerialLoop
 from remuda.storage.checkpoint_index import CheckpointIndex
@@ -37,7 +37,7 @@ from remuda.storage.ownership import Ownership
 from remuda.storage.run_folder import RunFolder
 from remuda.training.commander.evaluation import Judged
 from remuda.training.journal import open_or_begin
-from remuda.training.journal_entry import Recovered
+from remuda.training.recovery import catch_up, resume_point, show_again
 from remuda.training.snapshot import ResumePoint
 from remuda.wire.messages import CheckpointRecord, Counters, ExperimentStatus
 from remuda.worker.affinity import settle_alone
@@ -116,9 +116,13 @@ def run(
         checkpoints = CheckpointIndex(folder.ckpt)
         journal, found, damage = open_or_begin(folder.journal)
         stack.enter_context(closing(journal))
-        catch_up(found, checkpoints)
+        if found is not None:
+            catch_up(checkpoints, found.snapshot)
         continued = _continue(checkpoints, built.algorithm, config) if start.on_exists == "resume" else None
+        recovered = None if continued is None else replay_of(found, continued.state.progress)
         logbook = stack.enter_context(_open_logbook(config, folder, continued))
+        if recovered is not None:
+            show_again(logbook, recovered.snapshot, config)
         resumed = _resumed(checkpoints, continued, logbook)
         if damage is not None:
             logbook.say("commander", damage, level="warning")
@@ -136,7 +140,10 @@ def run(
         components = Components(
             config, folder, logbook, built.algorithm, rollout, built.player, outputs, checkpoints, journal, timers
         )
-        recovered = _recovered(found, continued, components)
+        if continued is not None and recovered is None:
+            text = f"no replay was kept with {continued.record.file}: it starts empty"
+            logbook.say("commander", text, level="warning")
+            journal.clear()
         return _run_to_the_end(SerialLoop(components, RunHooks(stop, on_progress, clock), resumed, recovered), folder)
 
 
@@ -164,16 +171,6 @@ def _run_to_the_end(loop: SerialLoop, folder: RunFolder) -> RunResult:
     return RunResult(end.reason, end.explanation, failed, loop.counters(), loop.best, folder.root)
 
 
-def _recovered(found: Recovered | None, continued: _Continued | None, components: Components) -> Recovered | None:
-    """The replay of a resumed run; None where there is none that fits its checkpoint."""
-    recovered = None if continued is None else replay_of(found, continued.state.progress)
-    if continued is not None and recovered is None:
-        text = f"no replay was kept with {continued.record.file}: it starts empty"
-        components.logbook.say("commander", text, level="warning")
-        components.journal.clear()
-    return recovered
-
-
 def _continue(checkpoints: CheckpointIndex, algorithm: Algorithm, config: ExperimentConfig) -> _Continued:
     record = checkpoints.last
     if record is None:
@@ -197,14 +194,8 @@ def _open_logbook(config: ExperimentConfig, folder: RunFolder, continued: _Conti
 def _resumed(checkpoints: CheckpointIndex, continued: _Continued | None, logbook: Logbook) -> ResumePoint | None:
     if continued is None:
         return None
-    assert logbook.progress_file is not None, "a serial logbook has one"
-    return ResumePoint(
-        record=continued.record,
-        counters=continued.state.progress.counters,
-        policy=continued.state.progress.policy,
-        best=checkpoints.best,
-        progress_rows=logbook.progress_file.next_epoch,
-    )
+    progress = continued.state.progress
+    return resume_point(continued.record, progress.counters, progress.policy, checkpoints, logbook)
 
 
 def _describe(config: ExperimentConfig, start: Start, folder: RunFolder, *, built: _Built, logbook: Logbook) -> None:

@@ -23,9 +23,10 @@ from remuda.coordinator.disk.run_folder import RunEffect
 from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.disk.runs_folder import ListedRun, RunsFolder
 from remuda.coordinator.disk.unrecoverable import unrecoverable_run
-from remuda.coordinator.effects import Abandon, CloseRun, DiskEffect, PrepareRun, ReadLog, Say
+from remuda.coordinator.effects import Abandon, CloseRun, DiskEffect, PrepareRun, ReadLog
 from remuda.coordinator.events import HeldUp, LogRead, RunBroken, RunPrepared, RunRecovered, RunRefused
 from remuda.coordinator.journaling import prepared_experiment
+from remuda.training.effects import Say
 from remuda.training.journal import JournalError
 from remuda.training.journal_entry import Remember
 from remuda.training.snapshot import FinishedRunSnapshot

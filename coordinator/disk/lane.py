@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from remuda.coordinator.disk.run_folder import RunEffect
-from remuda.coordinator.effects import DeleteChunks, Level, RewindCurves
+from remuda.coordinator.effects import DeleteChunks, RewindCurves
+from remuda.training.effects import Level
 from remuda.training.journal import JournalError
 from remuda.training.journal_entry import Remember
 

@@ -1,4 +1,4 @@
-"""Recovers a run from its journal, its checkpoints and its payload files: after a crash, or resumed."""
+"""What of a run a coordinator takes up from its journal, its payload files and its policy file."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ from pathlib import Path
 from msgspec import structs
 
 from remuda.buffer.chunk import ChunkError, parse_name, read_meta
-from remuda.config.schema import ExperimentConfig
 from remuda.logbook.book import Logbook
 from remuda.policy.policy_file import PolicyFileError, read_ref
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.run_folder import RunFolder
-from remuda.training.commander.evaluation import EvaluationResult
-from remuda.training.commander.reports import evaluation_report
 from remuda.training.journal_entry import Recovered
+from remuda.training.recovery import resume_point
 from remuda.training.replay.ledger import Ledger
 from remuda.training.snapshot import ResumePoint, RunSnapshot
 from remuda.wire.messages import CheckpointRecord, ChunkMeta, Counters, PolicyRef
@@ -29,7 +27,7 @@ def counters_after(record: CheckpointRecord | None, recovered: Recovered | None)
     if record is None:
         return None
     if recovered is None:
-        return Counters(record.env_step, record.train_iter, record.episode, record.policy.version, record.wall_s)
+        return record.counters
     known = recovered.snapshot.counters
     return Counters(known.env_step, record.train_iter, known.episode, known.policy_version, known.wall_s)
 
@@ -72,51 +70,14 @@ def uncounted_payloads(recovered: Recovered, data: Path) -> tuple[ChunkMeta, ...
     return tuple(sorted(found, key=lambda meta: meta.chunk))
 
 
-def catch_up(checkpoints: CheckpointIndex, snapshot: RunSnapshot) -> None:
-    """Enter what was journaled in the last moment and did not get into index.json any more: a checkpoint, what an
-    evaluation gave, and which one an interrupted run ends with."""
-    commander = snapshot.experiment.judging.commander
-    newest = commander.last_record
-    if newest is not None and (checkpoints.last is None or checkpoints.last.train_iter < newest.train_iter):
-        checkpoints.add(newest)
-    if newest is not None and commander.final_saved and commander.end is not None and commander.end[0] == "stopped":
-        checkpoints.link_interrupt(newest.train_iter)
-    rewards = {record.train_iter: record.reward for record in checkpoints.records}
-    if commander.best is not None:
-        best, reward = commander.best
-        if best.train_iter in rewards and (checkpoints.best is None or checkpoints.best.reward != reward):
-            checkpoints.set_reward(best.train_iter, reward, best=True)
-            rewards[best.train_iter] = reward
-    if commander.last is not None:
-        judged = commander.last.record.train_iter
-        if judged in rewards and rewards[judged] is None:
-            checkpoints.set_reward(judged, EvaluationResult.of(commander.last).reward_mean)
-
-
-def show_again(log: Logbook, snapshot: RunSnapshot, config: ExperimentConfig) -> None:
-    """What was journaled in the last moment, and may not have got into progress.txt and the curves any more."""
-    for row in snapshot.experiment.progress.given:
-        if log.progress_file is not None and log.progress_file.next_epoch <= row.epoch:
-            log.progress(row)
-    commander = snapshot.experiment.judging.commander
-    last = commander.last
-    if last is None or config.evaluator.episodes == 0:  # without evaluations training episodes have judged
-        return
-    if not log.shows_evaluation(last.record.train_iter):
-        best = commander.best is not None and commander.best[0].train_iter == last.record.train_iter
-        log.emit(evaluation_report(EvaluationResult.of(last), best=best))
-
-
 def resumed_at(
     checkpoints: CheckpointIndex, log: Logbook, counters: Counters | None, policy_file: Path
 ) -> ResumePoint | None:
     """What a run that is resumed goes on with: its newest checkpoint, and these counters."""
-    record = checkpoints.last
-    if counters is None or record is None:
+    if counters is None or checkpoints.last is None:
         return None
-    assert log.progress_file is not None, "a commander's logbook has one"
     published = _published(policy_file)  # maybe by a learner that came after the one of the checkpoint
-    return ResumePoint(record, counters, max(record.policy, published), checkpoints.best, log.progress_file.next_epoch)
+    return resume_point(checkpoints.last, counters, published, checkpoints, log)
 
 
 def _published(policy_file: Path) -> PolicyRef:

@@ -9,44 +9,23 @@ from dataclasses import dataclass
 
 from remuda.buffer.chunk import ChunkError, delete_chunks, sweep_orphans
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.effects import (
-    CloseRun,
-    DeleteChunks,
-    Emit,
-    KnowRun,
-    Level,
-    RecordCheckpoint,
-    RecordReward,
-    RewindCurves,
-    Say,
-    WriteProgress,
-    WriteTimers,
-)
+from remuda.coordinator.effects import CloseRun, DeleteChunks, KnowRun, RewindCurves
 from remuda.logbook.book import Logbook, commander_logbook
 from remuda.logbook.lines import TextLog
 from remuda.logbook.row_sinks import attach_configured, settings_of
 from remuda.policy.algorithms import declaration
 from remuda.storage.atomic import sweep_temporaries
-from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError, drop_models
+from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.storage.fence import sweep_claims
 from remuda.storage.ownership import Ownership
 from remuda.storage.run_folder import RunFolder
+from remuda.training.effects import Level, RecordEffect, Say
 from remuda.training.journal import RunJournal
 from remuda.training.journal_entry import Remember
+from remuda.training.recording import record
 from remuda.wire.messages import OVER, Counters
 
-RunEffect = (
-    KnowRun
-    | Emit
-    | WriteProgress
-    | RewindCurves
-    | WriteTimers
-    | DeleteChunks
-    | RecordCheckpoint
-    | RecordReward
-    | Say
-    | CloseRun
-)
+RunEffect = RecordEffect | KnowRun | RewindCurves | DeleteChunks | CloseRun
 EVERYTHING = Counters(sys.maxsize, sys.maxsize, sys.maxsize, sys.maxsize, float("inf"))
 """Opened so, progress.txt and the curves go on where they are: nothing in them lies beyond."""
 
@@ -150,27 +129,12 @@ class RunFiles:
                 with self._opened() as files:
                     self._show(effect, files)
 
-    def _show(
-        self,
-        effect: Emit | WriteProgress | RewindCurves | WriteTimers | RecordCheckpoint | RecordReward,
-        files: OpenFiles,
-    ) -> None:
+    def _show(self, effect: RecordEffect | RewindCurves, files: OpenFiles) -> None:
         match effect:
-            case Emit():
-                files.log.emit(effect.report)
-            case WriteProgress():
-                files.log.progress(effect.row)
             case RewindCurves():
                 files.log.rewind(effect.train_iter)
-            case WriteTimers():
-                files.log.timers(effect.document)
-            case RecordCheckpoint():
-                gone = files.checkpoints.add(effect.record, keep=effect.keep, in_use=effect.in_use)
-                drop_models(self.folder, gone)
-                if effect.interrupted:
-                    files.checkpoints.link_interrupt(effect.record.train_iter)
-            case RecordReward():
-                files.checkpoints.set_reward(effect.train_iter, effect.reward, best=effect.best)
+            case _:
+                record(effect, self.folder, files.log, files.checkpoints)
 
     @contextmanager
     def _opened(self) -> Generator[OpenFiles]:

@@ -18,13 +18,11 @@ from remuda.buffer.chunk import sweep_orphans
 from remuda.config.dump import write_configs
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.disk.recovery import (
-    catch_up,
     counters_after,
     curves_hold_until,
     payload_files,
     policy_file_of,
     resumed_at,
-    show_again,
     uncounted_payloads,
     with_payloads,
 )
@@ -40,6 +38,7 @@ from remuda.storage.ownership import FolderOwnedError, Ownership
 from remuda.storage.run_folder import RunFolder
 from remuda.training.journal import JournalDamagedError, JournalError, RunJournal, open_or_begin
 from remuda.training.journal_entry import Recovered
+from remuda.training.recovery import catch_up, show_again
 from remuda.wire.messages import OVER, Rejected, Submit
 
 LONGEST_REASON = 10_000

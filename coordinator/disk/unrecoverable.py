@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 from remuda.coordinator.experiment.finished import FinishedRun
-from remuda.coordinator.experiment.identity import Identity
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.storage.run_folder import RunFolder
-from remuda.wire.messages import CheckpointRecord, ExperimentStatus
+from remuda.training.identity import Identity
+from remuda.training.status import failed_status
 
 
 def unrecoverable_run(experiment: str, run_dir: Path, error: Exception) -> FinishedRun:
@@ -23,31 +23,7 @@ def unrecoverable_run(experiment: str, run_dir: Path, error: Exception) -> Finis
     way_out = "" if last is None else f"; `remuda submit --resume` goes on from {last.file}"
     identity = Identity(experiment, _name(folder), str(run_dir), policy_file="", priority=0, submitted=0)
     reason = f"{run_dir} cannot be taken up: {error}{way_out}"
-    return FinishedRun(identity, _failed(identity, reason, last, best), lost=True)
-
-
-def _failed(
-    identity: Identity, reason: str, last: CheckpointRecord | None, best: CheckpointRecord | None
-) -> ExperimentStatus:
-    return ExperimentStatus(
-        id=identity.id,
-        name=identity.name,
-        state="failed",
-        reason=reason,
-        run_dir=identity.run_dir,
-        env_step=0 if last is None else last.env_step,
-        train_iter=0 if last is None else last.train_iter,
-        episode=0 if last is None else last.episode,
-        policy_version=0 if last is None else last.policy.version,
-        wall_s=0.0 if last is None else last.wall_s,
-        last_return=None if last is None else last.reward,
-        best_return=None if best is None else best.reward,
-        env_steps_per_s=0.0,
-        train_iters_per_s=0.0,
-        policy_lag=0,
-        samples_per_insert=None,
-        waiting_for=None,
-    )
+    return FinishedRun(identity, failed_status(identity, reason, last, best), lost=True)
 
 
 def _name(folder: RunFolder) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.finished import FinishedRun
-from remuda.coordinator.experiment.identity import Identity
+from remuda.training.identity import Identity
 from remuda.wire.messages import Rejected
 
 PAST_KEPT = 100

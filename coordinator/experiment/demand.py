@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.experiment.failures import Failures
-from remuda.coordinator.experiment.identity import Identity
 from remuda.coordinator.leases import LeaseBook
 from remuda.coordinator.scheduler import ROLES, Demand, Holding
+from remuda.training.identity import Identity
 from remuda.wire.messages import Role
 
 PATIENCE_S = 3.0

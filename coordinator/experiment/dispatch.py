@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from remuda.coordinator.effects import Emit, Happened, RecordCheckpoint, RecordReward, Say, Step, Tell
+from remuda.coordinator.effects import Step, Tell
+from remuda.coordinator.experiment.evaluation import Evaluation, Share
+from remuda.coordinator.experiment.worker_reports import evaluator_report
 from remuda.coordinator.leases import Lease, LeaseBook
-from remuda.training.commander.commander import Commander, Decision, End, JudgeByTraining, Save, StartEvaluation
-from remuda.training.commander.evaluation import Evaluation, Share
+from remuda.training.commander.commander import Commander, Decision, JudgeByTraining, Save, StartEvaluation
+from remuda.training.commander.end import End
+from remuda.training.commander.outcomes import Outcome, Outcomes
 from remuda.training.commander.progress_rows import ProgressRows
-from remuda.training.commander.reports import (
-    evaluation_report,
-    evaluator_report,
-    training_verdict_line,
-    verdict_line,
-)
+from remuda.training.effects import Emit, Say
 from remuda.training.snapshot import DispatchSnapshot
 from remuda.wire.messages import (
     CheckpointReason,
-    CheckpointRecord,
     CheckpointSaved,
     Counters,
     Evaluate,
@@ -39,7 +36,7 @@ class EvaluationDispatch:
         self._experiment = experiment
         self._run_dir = run_dir
         self._leases = leases
-        self._progress = progress
+        self.outcomes = Outcomes(experiment, commander, progress)
         self.commander = commander
         self._evaluation: Evaluation | None = None
         self._evaluations = 0
@@ -58,7 +55,7 @@ class EvaluationDispatch:
                     self._evaluation = Evaluation(self._evaluations, decision.record, episodes, now_s)
                     steps += self.deal()
                 case JudgeByTraining():
-                    steps += self._judge_by_training(decision.record, counters, now_s)
+                    steps += self._follow(self.outcomes.judged_by_training(decision.record), counters, now_s)
                 case End():
                     pass
         return steps
@@ -67,16 +64,7 @@ class EvaluationDispatch:
         """The learner has saved what it was asked to save. It may say so twice, over a restart."""
         if not self._is_news(message):
             return []
-        decisions = self.commander.saved(message.reason, message.record)
-        end = self.commander.ending
-        record = RecordCheckpoint(
-            self._experiment,
-            message.record,
-            keep=self.commander.config.checkpoint.keep,
-            interrupted=message.reason == "final" and end is not None and end.reason == "stopped",
-            in_use=self.commander.in_use,
-        )
-        return [record, *self.carry_out(decisions, counters, now_s)]
+        return self._follow(self.outcomes.saved(message.reason, message.record), counters, now_s)
 
     def _is_news(self, message: CheckpointSaved) -> bool:
         """Of the newest request, or of one before that: the last save is asked for while another may be under way."""
@@ -98,28 +86,11 @@ class EvaluationDispatch:
             return steps + self.deal()
         self._evaluation = None
         result = evaluation.result(now_s)
-        verdict = self.commander.evaluated(result)
         cut = result.cut(self.commander.config.evaluator.max_episode_steps)
-        steps.append(Emit(self._experiment, evaluation_report(result, best=verdict.best, cut=cut)))
-        steps.append(RecordReward(self._experiment, result.record.train_iter, result.reward_mean, verdict.best))
-        line = verdict_line(result, is_best=verdict.best, best=self.commander.best, cut=cut)
-        steps.append(Say(self._experiment, line, "warning" if cut else "info"))
-        self._progress.evaluated(result)
-        return steps + self.carry_out(verdict.decisions, counters, now_s)
+        return steps + self._follow(self.outcomes.evaluated(result, cut=cut), counters, now_s)
 
-    def _judge_by_training(self, record: CheckpointRecord, counters: Counters, now_s: float) -> list[Step]:
-        result = self._progress.judged_by_training(record)
-        if result is None:
-            self.commander.not_judged()
-            return []
-        verdict = self.commander.evaluated(result)
-        line = training_verdict_line(result, is_best=verdict.best, best=self.commander.best)
-        return [
-            RecordReward(self._experiment, record.train_iter, result.reward_mean, verdict.best),
-            Say(self._experiment, line),
-            Happened(self._experiment, "judged", line),
-            *self.carry_out(verdict.decisions, counters, now_s),
-        ]
+    def _follow(self, outcome: Outcome, counters: Counters, now_s: float) -> list[Step]:
+        return [*outcome.effects, *self.carry_out(outcome.decisions, counters, now_s)]
 
     def deal(self) -> list[Step]:
         """Give idle evaluators their share of the evaluation under way."""

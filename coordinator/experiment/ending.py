@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from remuda.coordinator.effects import Happened, Say, Step
+from remuda.coordinator.effects import Step
 from remuda.coordinator.experiment.dispatch import EvaluationDispatch
 from remuda.coordinator.experiment.workers import ExperimentWorkers
 from remuda.coordinator.leases import LeaseBook
 from remuda.coordinator.scheduler import ROLES
-from remuda.training.commander.commander import End, longer_s
+from remuda.training.commander.end import End, evaluation_is_too_late
+from remuda.training.effects import Say
 from remuda.training.snapshot import Stage
 from remuda.wire.messages import Counters
 
@@ -70,8 +71,7 @@ class ExperimentShutdown:
     def begin(self, end: End, now_s: float) -> list[Step]:
         """Something has ended the run."""
         self.enter("draining", now_s)
-        text = f"the run ends: {end.explanation}"
-        said: list[Step] = [Say(self.experiment, text), Happened(self.experiment, "run_ends", text)]
+        said = self.dispatch.outcomes.run_ends(end)
         return [*said, *self.workers.drain("collector", end.reason), *self.workers.stop_training()]
 
     def advance(self, counters: Counters, now_s: float) -> list[Step]:
@@ -102,14 +102,14 @@ class ExperimentShutdown:
         return now_s > self._deadline_s
 
     def _time_is_over(self, counters: Counters, now_s: float) -> bool:
-        """stop.max_wall_s bounds the last evaluation too; it is not there to pay for what held up its beginning."""
+        """stop.max_wall_s bounds the last evaluation too, and so does somebody who has asked the run to end."""
         commander, awaited = self.dispatch.commander, self.awaits_evaluation
-        bound_s, waited_s = commander.config.stop.max_wall_s, now_s - self._awaited_since_s
+        waited_s = now_s - self._awaited_since_s
         if awaited is None or awaited != self._awaited or commander.ending is None:
             return False
-        if commander.ending.reason == "stopped" and waited_s >= STOPPED_S:
+        if commander.ending.on_request and waited_s >= STOPPED_S:
             return True
-        return bound_s is not None and min(counters.wall_s - bound_s, waited_s) >= longer_s(bound_s)
+        return evaluation_is_too_late(commander.config.stop, wall_s=counters.wall_s, waited_s=waited_s)
 
     def _say_what_is_awaited(self, now_s: float) -> list[Step]:
         """Once for each evaluation."""
@@ -144,7 +144,7 @@ class ExperimentShutdown:
         commander = self.dispatch.commander
         if self._time_is_over(counters, now_s):
             end = commander.ending
-            why = "somebody waits" if end is not None and end.reason == "stopped" else "stop.max_wall_s is over"
+            why = "somebody waits" if end is not None and end.on_request else "stop.max_wall_s is over"
             text = f"the evaluation of {self.awaits_evaluation} is given up: {why}"
             steps.append(Say(self.experiment, text, "warning"))
         elif not commander.settled:

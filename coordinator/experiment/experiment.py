@@ -13,17 +13,7 @@ from typing import Concatenate, ParamSpec
 from msgspec.structs import replace
 
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.effects import (
-    Broken,
-    CloseRun,
-    DeleteChunks,
-    Emit,
-    Happened,
-    Say,
-    Step,
-    WriteProgress,
-    WriteTimers,
-)
+from remuda.coordinator.effects import Broken, CloseRun, DeleteChunks, Step
 from remuda.coordinator.experiment.claims import Claims, Speaker
 from remuda.coordinator.experiment.deaths import Deaths
 from remuda.coordinator.experiment.demand import WorkerDemand
@@ -31,18 +21,20 @@ from remuda.coordinator.experiment.dispatch import EvaluationDispatch
 from remuda.coordinator.experiment.ending import ExperimentShutdown
 from remuda.coordinator.experiment.failures import Failures
 from remuda.coordinator.experiment.flow_control import FlowControl
-from remuda.coordinator.experiment.identity import Identity
 from remuda.coordinator.experiment.messages import MessageHandlers
-from remuda.coordinator.experiment.status import LiveStatus
 from remuda.coordinator.experiment.workers import ExperimentWorkers
 from remuda.coordinator.leases import LeaseBook
 from remuda.coordinator.scheduler import Demand, Holding
 from remuda.logbook.pages import results_of
 from remuda.logbook.run_events import EventReport
-from remuda.training.commander.commander import Commander, End
+from remuda.training.commander.commander import Commander
+from remuda.training.commander.end import ON_REQUEST, End
 from remuda.training.commander.progress_rows import ProgressRows
+from remuda.training.effects import Emit, Happened, Say, WriteProgress, WriteTimers
+from remuda.training.identity import Identity
 from remuda.training.replay.accounting import ReplayAccounting
 from remuda.training.snapshot import Changes, ExperimentSnapshot, LeaseHolder, NewEpisodes, ResumePoint, Rows
+from remuda.training.status import LiveStatus
 from remuda.training.vitals import COORDINATOR, Vitals
 from remuda.wire.messages import (
     AnyMessage,
@@ -111,7 +103,7 @@ class Experiment:
         self._status = LiveStatus(
             identity=identity,
             experience=self.experience,
-            flow=self._flow,
+            learning=self._flow,
             commander=self._commander,
             before_s=0.0 if resumed is None else resumed.counters.wall_s,
         )
@@ -168,16 +160,7 @@ class Experiment:
 
     def event(self, happened: Happened, now_s: float) -> EventReport:
         """What the time series shows of it."""
-        counters = self._status.counters(now_s)
-        return EventReport(
-            train_iter=counters.train_iter,
-            env_step=counters.env_step,
-            wall_s=counters.wall_s,
-            kind=happened.kind,
-            what=happened.text,
-            role=happened.role,
-            worker=happened.worker,
-        )
+        return happened.report(self._status.counters(now_s))
 
     def work_share(self, worker: str) -> float | None:
         """Share of the last seconds in which this worker did not wait; None until it has said so."""
@@ -292,7 +275,7 @@ class Experiment:
         if self.over:
             return []
         self._ending.nobody_comes = self._ending.nobody_comes or nobody_comes
-        self._commander.end(End("stopped", explanation), skip_final_evaluation=now)
+        self._commander.end(End(ON_REQUEST, explanation), skip_final_evaluation=now)
         return self._go_on(now_s)
 
     def break_off(self, reason: str, now_s: float) -> None:
@@ -304,7 +287,7 @@ class Experiment:
         """Time has passed."""
         if self.over or self.state == "queued":
             return []  # the run folder is closed; its time stands still
-        self._flow.note_rates(now_s)
+        self._status.note_rates(now_s)
         reports = self._buffer_reports(now_s) + self._vital_signs(now_s)
         return reports + self._flow.extend_credit() + self._go_on(now_s)
 
@@ -339,7 +322,7 @@ class Experiment:
             *self._vital_signs(now_s, last=True),
             *([Say(id, f"{dropped} rows were dropped: too old for the policy")] if dropped else []),
             *self._updates_owed(end),
-            Say(id, f"the run is over after {counters.wall_s:.1f} s: {end.reason}; {end.explanation}"),
+            self._dispatch.outcomes.run_is_over(end, counters.wall_s),
             CloseRun(id, self.experience.live_files(), results_of(self._status.status(None, now_s))),
         ]
 

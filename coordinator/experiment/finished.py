@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from remuda.coordinator.effects import Answer, Say, Step
-from remuda.coordinator.experiment.identity import Identity
+from remuda.coordinator.effects import Answer, Step
+from remuda.training.effects import Say
+from remuda.training.identity import Identity
 from remuda.training.snapshot import FinishedRunSnapshot
 from remuda.wire.messages import AnyMessage, ChunkAccepted, ChunkReady, ExperimentState, ExperimentStatus, WorkerFailed
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.effects import Answer, DeleteChunks, Say, Step, Tell
+from remuda.coordinator.effects import Answer, DeleteChunks, Step, Tell
 from remuda.coordinator.experiment.credit import CreditBook
 from remuda.policy.algorithms import declaration
-from remuda.training.rate import Rate
+from remuda.training.effects import Say
 from remuda.training.replay.accounting import Accepted, ReplayAccounting
+from remuda.training.replay.budgets import Budgets
 from remuda.training.snapshot import AccountSnapshot, FlowSnapshot, ResumePoint, Rows
 from remuda.wire.messages import (
     Batches,
@@ -46,9 +47,9 @@ class FlowControl:
         resumed: ResumePoint | None = None,
     ) -> None:
         self._experiment = experiment
-        self._config = config
         self._experience = experience
         self._plan = experience.plan
+        self._budgets = Budgets(config, self._plan)
         self._declaration = declaration(config)
         self._credit = CreditBook(self._plan.chunk_slots)
         self._requests = RequestQueue()
@@ -64,8 +65,6 @@ class FlowControl:
         """Of the present learner."""
         self.train_iter = 0 if resumed is None else resumed.counters.train_iter
         """Updates done, as far as the learner has told."""
-        self.env_rate = Rate()
-        self.train_rate = Rate()
 
     # --- workers ---
 
@@ -173,11 +172,6 @@ class FlowControl:
         owed = self._experience.batches_owed()
         return 0 if owed is None else max(0, owed + max(0, self._served_iters - self.train_iter))
 
-    def note_rates(self, now_s: float) -> None:
-        """Time has passed."""
-        self.env_rate.note(self._experience.env_step, now_s)
-        self.train_rate.note(self.train_iter, now_s)
-
     def published(self, message: PolicyPublished, collectors: Iterable[int]) -> list[Step]:
         """The learner has rewritten the policy file; these collectors (leases) hear of it."""
         if message.policy <= self.policy:
@@ -246,9 +240,9 @@ class FlowControl:
     def _grow_credit(self) -> list[int]:
         if not self._open:
             return []
-        left = self._config.stop.max_env_steps - self._experience.env_step
+        left = self._budgets.env_steps_left(self._experience.env_step)
         allowance = self._experience.insertable_rows() * self._plan.slots_per_row
-        return self._credit.extend(max(0, min(left, allowance)))
+        return self._credit.extend(min(left, allowance))
 
     def _tell_credit(self, leases: Sequence[int]) -> list[Step]:
         if not leases:
@@ -261,8 +255,7 @@ class FlowControl:
         steps: list[Step] = []
         while self._open and (request := self._requests.next) is not None:
             batches = min(request.batches, self._experience.sampleable_batches(request.batch_size))
-            if self._config.stop.max_train_iters is not None and not self._plan.on_policy:
-                batches = min(batches, self._config.stop.max_train_iters - self._served_iters)
+            batches = self._budgets.batches(batches, self._served_iters)
             if batches < 1:
                 break
             self._requests.answered()

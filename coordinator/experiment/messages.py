@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from remuda.coordinator.effects import Emit, Say, Step
+from remuda.coordinator.effects import Step
 from remuda.coordinator.experiment.claims import Claims, Speaker
 from remuda.coordinator.experiment.deaths import Deaths
 from remuda.coordinator.experiment.dispatch import EvaluationDispatch
 from remuda.coordinator.experiment.failures import Failures
 from remuda.coordinator.experiment.finished import refused
 from remuda.coordinator.experiment.flow_control import FlowControl
-from remuda.coordinator.experiment.status import LiveStatus
+from remuda.coordinator.experiment.worker_reports import collector_report
 from remuda.coordinator.experiment.workers import ExperimentWorkers
 from remuda.coordinator.leases import Lease, LeaseBook
-from remuda.training.commander.commander import End
+from remuda.training.commander.end import End
 from remuda.training.commander.progress_rows import ProgressRows
-from remuda.training.commander.reports import collector_report
+from remuda.training.effects import Emit, Say
 from remuda.training.replay.accounting import ReplayAccounting
+from remuda.training.status import LiveStatus
 from remuda.training.vitals import Vitals
 from remuda.wire.messages import (
     AnyMessage,

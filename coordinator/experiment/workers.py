@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from remuda.coordinator.effects import Happened, Level, Release, RewindCurves, Say, Step, Tell
+from remuda.coordinator.effects import Release, RewindCurves, Step, Tell
 from remuda.coordinator.experiment.dispatch import EvaluationDispatch
 from remuda.coordinator.experiment.flow_control import FlowControl
-from remuda.coordinator.experiment.identity import Identity
 from remuda.coordinator.leases import Lease, LeaseBook
 from remuda.logbook.series import EventKind
+from remuda.training.effects import Happened, Level, Say
+from remuda.training.identity import Identity
 from remuda.training.replay.accounting import ReplayAccounting
 from remuda.training.snapshot import LeaseHolder
 from remuda.wire.messages import Assign, Counters, Drain, IndexedChunk, Role, StopTraining, shortened

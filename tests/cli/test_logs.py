@@ -9,11 +9,11 @@ import pytest
 from remuda.client.stored_logs import NoSuchRunError, find_run, stored_logs
 from remuda.coordinator.disk.runs_folder import RunsFolder
 from remuda.coordinator.experiment.finished import FinishedRun
-from remuda.coordinator.experiment.identity import Identity
 from remuda.logbook.tail import NoSuchSourceError
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.cli.terminal import Terminal
 from remuda.tests.client.statuses import status
+from remuda.training.identity import Identity
 
 FIRST, SECOND, THIRD = (f"{digit}6f1c9c3-0d0a-4c5b-8a39-2f6f6f5c1e77" for digit in "678")
 WORKER = "01234567-0d0a-4c5b-8a39-2f6f6f5c1e77"

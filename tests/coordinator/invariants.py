@@ -11,6 +11,7 @@ from remuda.coordinator import effects as fx
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.tests.coordinator.simulation import CollectorWork, World
+from remuda.training.effects import Emit, RecordCheckpoint, RecordReward, Say, WriteProgress, WriteTimers
 from remuda.training.snapshot import ExperimentSnapshot
 from remuda.wire.messages import OVER, ExperimentState, IndexedChunk, PolicyRef
 
@@ -53,19 +54,19 @@ class Invariants:
 
     def note(self, effect: fx.DiskEffect) -> None:
         """Progress goes on row by row, the best is the best, and a run that is over is not told of."""
-        if isinstance(effect, fx.Say):
+        if isinstance(effect, Say):
             return
         seen = self._seen[effect.experiment]
         assert seen.over is None or isinstance(effect, fx.DeleteChunks), f"{effect} after the run's end"
         match effect:
-            case fx.WriteProgress():
+            case WriteProgress():
                 assert effect.row.epoch == len(seen.rows), "a row of progress came twice, or is missing"
                 assert effect.row.env_step >= seen.row_env_step, "progress goes back"
                 seen.rows.append(effect.row.epoch)
                 seen.row_env_step = effect.row.env_step
-            case fx.RecordCheckpoint():
+            case RecordCheckpoint():
                 seen.records.add(effect.record.train_iter)
-            case fx.RecordReward():
+            case RecordReward():
                 assert effect.best == (seen.best is None or effect.reward > seen.best), "not the best"
                 seen.best = effect.reward if effect.best else seen.best
             case fx.DeleteChunks():
@@ -74,7 +75,7 @@ class Invariants:
             case fx.CloseRun():
                 assert effect.keep <= self._world.disk, "a payload the index refers to was deleted"
                 seen.over = effect
-            case fx.KnowRun() | fx.Emit() | fx.RewindCurves() | fx.WriteTimers():
+            case fx.KnowRun() | Emit() | fx.RewindCurves() | WriteTimers():
                 pass
 
     # --- after every turn ---

@@ -37,6 +37,7 @@ from remuda.logbook.progress import ProgressRow
 from remuda.policy.row_plan import row_plan
 from remuda.training.commander.evaluation import EvaluationResult
 from remuda.training.commander.reports import evaluation_report
+from remuda.training.effects import Emit, RecordCheckpoint, RecordReward, Say, WriteProgress, WriteTimers
 from remuda.training.journal_entry import Recovered, Remember
 from remuda.training.snapshot import (
     AccountSnapshot,
@@ -615,9 +616,9 @@ class World:
         id, commander = snapshot.identity.id, snapshot.experiment.judging.commander
         for row in snapshot.experiment.progress.given:
             if row.epoch > self.shown.get(id, -1):
-                self._note_effect(fx.WriteProgress(id, row))
+                self._note_effect(WriteProgress(id, row))
         if commander.last is not None and commander.last.record.train_iter > self.evaluations_shown.get(id, -1):
-            self._note_effect(fx.Emit(id, evaluation_report(EvaluationResult.of(commander.last), best=False)))
+            self._note_effect(Emit(id, evaluation_report(EvaluationResult.of(commander.last), best=False)))
         if commander.last_record is not None:
             self.records.setdefault(commander.last_record.train_iter, commander.last_record)
         if commander.best is not None:
@@ -646,7 +647,7 @@ class World:
                 case fx.Send():
                     if effect.after not in self.coordinator.unjournaled:
                         sends.append(effect)
-                case fx.Exit() | fx.Say(experiment=None):
+                case fx.Exit() | Say(experiment=None):
                     self.apply([effect])
                 case fx.PrepareRun() | fx.ReadLog() | Remember():
                     raise AssertionError("handled before")
@@ -844,20 +845,20 @@ class World:
         match effect:
             case fx.DeleteChunks():
                 self.disk -= set(effect.files)
-            case fx.RecordCheckpoint():
+            case RecordCheckpoint():
                 self.records[effect.record.train_iter] = effect.record
-            case fx.RecordReward():
+            case RecordReward():
                 self.rewards[effect.train_iter] = (effect.reward, effect.best)
-            case fx.Emit():
+            case Emit():
                 self.reports.append(effect.report)
                 if isinstance(effect.report, EvaluationReport):
                     self.evaluations_shown[effect.experiment] = effect.report.train_iter
-            case fx.WriteProgress():
+            case WriteProgress():
                 self.progress.append(effect.row)
                 self.shown[effect.experiment] = effect.row.epoch
-            case fx.KnowRun() | fx.RewindCurves() | fx.WriteTimers():
+            case fx.KnowRun() | fx.RewindCurves() | WriteTimers():
                 pass
-            case fx.Say():
+            case Say():
                 self.said.append((effect.experiment, effect.text))
             case fx.CloseRun():
                 self.closed.append(effect)

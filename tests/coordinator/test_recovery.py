@@ -9,12 +9,13 @@ from collections.abc import Callable
 import pytest
 
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.effects import DiskEffect, RecordCheckpoint
+from remuda.coordinator.effects import DiskEffect
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.logbook.episode_reports import EvaluationReport
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import Faults, World
 from remuda.tests.faults.sizes import LONG
+from remuda.training.effects import RecordCheckpoint
 
 
 def finished(world: World) -> None:

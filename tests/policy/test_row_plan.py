@@ -54,3 +54,10 @@ def test_on_policy_an_update_learns_from_as_much_in_both_modes(asked: int | None
 
 def test_on_policy_a_chunk_is_a_segment_of_each_environment() -> None:
     assert plan(policy={"type": "ppo", "horizon_steps": 32}).chunk_slots == 32 * 8
+
+
+@pytest.mark.parametrize("collectors", [None, 1])
+def test_how_often_a_policy_is_published_is_the_same_in_both_modes(collectors: int | None) -> None:
+    learner = {"publish_interval_iters": 7}
+    assert plan(collectors=collectors, learner=learner).publish_interval_iters == 7
+    assert plan(collectors=collectors, learner=learner, policy={"type": "ppo"}).publish_interval_iters == 1

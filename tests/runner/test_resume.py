@@ -14,9 +14,13 @@ import pytest
 import torch
 
 from remuda.environments.seeding import generator
+from remuda.evaluator.player import CheckpointPlayer
 from remuda.learner import checkpoint
 from remuda.learner.checkpoint import CheckpointError, load
+from remuda.logbook.book import Logbook
+from remuda.logbook.episode_reports import EvaluationReport
 from remuda.logbook.progress import ProgressFile
+from remuda.logbook.reports import Report
 from remuda.runner import payloads
 from remuda.runner.serial import RunResult, Start
 from remuda.storage.checkpoint_index import CheckpointIndex
@@ -26,6 +30,7 @@ from remuda.tests.logbook.event_reader import curves
 from remuda.tests.runner.runs import Flag, forget_steps, run_tiny, steps_really_taken, tiny_config
 from remuda.tests.runner.test_run_folder import rows
 from remuda.training import journal
+from remuda.training.commander.evaluation import EvaluationResult
 from remuda.training.journal import JournalError, RunJournal
 
 
@@ -247,11 +252,11 @@ def test_a_run_in_the_hands_of_another_process_is_not_resumed(
         run_tiny(tiny_config(user), Start(root, "resume"))
 
 
-def test_the_best_score_survives(user: Path, tmp_path: Path) -> None:
-    first = interrupted(user, tmp_path / "run")
-    assert first.best is not None
+def test_the_best_score_survives(user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(EvaluationResult, "reward_mean", 1000.0)  # nothing can beat it
+        first = interrupted(user, tmp_path / "run")
     index = CheckpointIndex(RunFolder(first.run_dir).ckpt)
-    index.set_reward(first.best.record.train_iter, 1000.0)  # nothing can beat it
     second = run_tiny(tiny_config(user), Start(tmp_path / "run", "resume"))
     assert second.best is not None
     assert second.best.reward_mean == 1000.0
@@ -316,3 +321,50 @@ def test_what_cannot_be_resumed_says_why(user: Path, tmp_path: Path) -> None:
     (root / "journal.sqlite").unlink()
     with pytest.raises(CheckpointError, match="no checkpoint yet; start over with --force"):
         run_tiny(tiny_config(user), Start(root, "resume"))
+
+
+def killed(*given: Any, **named: Any) -> None:
+    raise Killed
+
+
+def test_the_link_to_an_interrupted_checkpoint_is_made_by_the_next_life_if_it_was_not(
+    user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder(tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(CheckpointIndex, "link_interrupt", killed)
+        with pytest.raises(Killed):
+            interrupted(user, folder.root)
+    assert not folder.interrupt.exists()
+    last = CheckpointIndex(folder.ckpt).last
+    assert last is not None
+    inode = folder.checkpoint(last.train_iter).stat().st_ino
+    run_tiny(tiny_config(user), Start(folder.root, "resume"))
+    assert folder.interrupt.stat().st_ino == inode
+
+
+def test_an_evaluation_that_was_committed_and_not_shown_is_shown_by_the_next_life(
+    user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And entered in index.json, and not played again."""
+    folder, emit, judged = RunFolder(tmp_path / "run"), Logbook.emit, list[EvaluationReport]()
+
+    def dying(book: Logbook, report: Report) -> None:
+        if isinstance(report, EvaluationReport) and report.train_iter > 0:
+            judged.append(report)
+            raise Killed
+        emit(book, report)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Logbook, "emit", dying)
+        with pytest.raises(Killed):
+            run_tiny(tiny_config(user), Start(folder.root))
+        patch.setattr(Logbook, "emit", emit)
+        patch.setattr(CheckpointPlayer, "play_policy", killed)
+        run_tiny(tiny_config(user), Start(folder.root, "resume"), stop=Flag(looks=0))
+    (report,) = judged
+    mean = sum(report.returns) / len(report.returns)
+    points = dict(curves(folder.serial_tb)["evaluator_iter/reward_mean"])
+    assert points[report.train_iter] == pytest.approx(mean)
+    rewards = {record.train_iter: record.reward for record in CheckpointIndex(folder.ckpt).records}
+    assert rewards[report.train_iter] == pytest.approx(mean)

@@ -6,17 +6,14 @@ decisions.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-from remuda.config.schema import ExperimentConfig, StopConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.training.commander.cadence import Cadence, boundary_at
-from remuda.training.commander.evaluation import Awaited, EvaluationResult, Judged, due_env_step
+from remuda.training.commander.end import STOP_VALUE, End, solved, used_up
+from remuda.training.commander.evaluation import Awaited, EvaluationResult, Judged, due_env_step, is_best
 from remuda.training.snapshot import CommanderSnapshot, ResumePoint
 from remuda.wire.messages import CheckpointReason, CheckpointRecord, Counters
-
-LONGER, LEAST_LONGER_S, MOST_LONGER_S = 0.1, 5.0, 600.0
-"""A share of stop.max_wall_s, and its bounds in seconds: how much longer an evaluation may take."""
 
 
 @dataclass(frozen=True)
@@ -38,16 +35,6 @@ class JudgeByTraining:
     """Nothing is played: the newest training episodes shall stand for how good this checkpoint is."""
 
     record: CheckpointRecord
-
-
-@dataclass(frozen=True)
-class End:
-    """The run shall end."""
-
-    reason: str
-    """stop_value, max_env_steps, max_train_iters, max_wall_s, stopped; or a sentence naming what failed."""
-    explanation: str
-    """For people: which condition, its value and its bound."""
 
 
 Decision = Save | StartEvaluation | JudgeByTraining | End
@@ -132,7 +119,7 @@ class Commander:
         self._evaluating = None
         self._evaluated_train_iter = result.record.train_iter
         self.last = result
-        best = math.isfinite(result.reward_mean) and (self.best is None or result.reward_mean > self.best.reward_mean)
+        best = is_best(result.reward_mean, None if self.best is None else self.best.reward_mean)
         if best:
             self.best = Judged(result.record, result.reward_mean)
         end = solved(self.config.stop, result.record, result.reward_mean)
@@ -301,34 +288,6 @@ class Commander:
         return [StartEvaluation(record) if self.config.evaluator.episodes else JudgeByTraining(record)]
 
     def _wants_final_evaluation(self, record: CheckpointRecord) -> bool:
-        if self._skip_final_evaluation or self._end is None or self._end.reason == "stop_value":
+        if self._skip_final_evaluation or self._end is None or self._end.reason == STOP_VALUE:
             return False
         return record.train_iter != self._evaluated_train_iter
-
-
-def used_up(stop: StopConfig, counters: Counters) -> End | None:
-    """The end where a budget has been reached."""
-    if counters.env_step >= stop.max_env_steps:
-        return _reached("max_env_steps", stop.max_env_steps, "env_step", counters.env_step)
-    if stop.max_train_iters is not None and counters.train_iter >= stop.max_train_iters:
-        return _reached("max_train_iters", stop.max_train_iters, "train_iter", counters.train_iter)
-    if stop.max_wall_s is not None and counters.wall_s >= stop.max_wall_s:
-        return _reached("max_wall_s", stop.max_wall_s, "wall_s", counters.wall_s)
-    return None
-
-
-def longer_s(max_wall_s: float) -> float:
-    """How many seconds beyond stop.max_wall_s an evaluation is waited for."""
-    return min(max(LONGER * max_wall_s, LEAST_LONGER_S), MOST_LONGER_S)
-
-
-def solved(stop: StopConfig, record: CheckpointRecord, reward: float) -> End | None:
-    """The end where the mean evaluation return of this checkpoint has reached the stop value."""
-    if stop.stop_value is not None and reward >= stop.stop_value:  # false for nan
-        text = f"mean evaluation return {reward:.6g} of {record.file} has reached stop_value {stop.stop_value:.6g}"
-        return End("stop_value", text)
-    return None
-
-
-def _reached(reason: str, bound: float, counter: str, value: float) -> End:
-    return End(reason, f"{counter} {value:.10g} has reached {reason} {bound:.10g}")

@@ -1,4 +1,4 @@
-"""One evaluation of one checkpoint, shared between evaluators."""
+"""How a checkpoint was judged, and which evaluation is still to come."""
 
 from __future__ import annotations
 
@@ -8,16 +8,8 @@ from dataclasses import dataclass, field
 
 from remuda.logbook.spread import merged
 from remuda.training.commander.cadence import boundary_at
-from remuda.training.snapshot import EvaluationSnapshot, ResultSnapshot
+from remuda.training.snapshot import ResultSnapshot
 from remuda.wire.messages import CheckpointRecord
-
-
-@dataclass(frozen=True)
-class Share:
-    """Consecutive episodes that one evaluator plays."""
-
-    first_episode: int
-    episodes: int
 
 
 @dataclass(frozen=True)
@@ -71,121 +63,14 @@ class Awaited:
     """Its checkpoint is being saved or played. Else it is only due, and may be put off until something was learned."""
 
 
+def is_best(reward_mean: float, best: float | None) -> bool:
+    """Whether a checkpoint of this mean return takes the place of the `best`; the earlier of two equals stays."""
+    return math.isfinite(reward_mean) and (best is None or reward_mean > best)
+
+
 @dataclass(frozen=True)
 class Judged:
     """A checkpoint and its mean evaluation return, as index.json keeps them."""
 
     record: CheckpointRecord
     reward_mean: float
-
-
-@dataclass
-class Evaluation:
-    """Deals episodes out to evaluators and takes their results in, each episode exactly once.
-
-    An episode whose evaluator was lost is dealt out again; a result that comes twice counts once.
-    """
-
-    number: int
-    record: CheckpointRecord
-    episodes: int
-    started_s: float
-    _undealt: list[Share] = field(default_factory=list[Share])
-    _dealt: dict[int, Share] = field(default_factory=dict[int, Share])
-    """By lease of the evaluator."""
-    _returns: dict[int, float] = field(default_factory=dict[int, float])
-    _lengths: dict[int, int] = field(default_factory=dict[int, int])
-    _info: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
-
-    def __post_init__(self) -> None:
-        self._undealt = [Share(0, self.episodes)]
-
-    def deal(self, evaluators: Sequence[int]) -> list[tuple[int, Share]]:
-        """Give each idle evaluator (by lease) its share of the episodes nobody plays yet."""
-        idle = [lease for lease in evaluators if lease not in self._dealt]
-        dealt: list[tuple[int, Share]] = []
-        for position, lease in enumerate(idle):
-            left = sum(share.episodes for share in self._undealt)
-            if left == 0:
-                break
-            share = self._take(math.ceil(left / (len(idle) - position)))
-            self._dealt[lease] = share
-            dealt.append((lease, share))
-        return dealt
-
-    def _take(self, episodes: int) -> Share:
-        first = self._undealt[0]
-        taken = min(first.episodes, episodes)
-        rest = Share(first.first_episode + taken, first.episodes - taken)
-        self._undealt[0:1] = [rest] if rest.episodes else []
-        return Share(first.first_episode, taken)
-
-    def finished(
-        self,
-        lease: int,
-        first_episode: int,
-        returns: Sequence[float],
-        lengths: Sequence[int],
-        *,
-        info: Mapping[str, Sequence[float]] | None = None,
-    ) -> bool:
-        """Take a share's results in. False when they are not what this evaluator was asked for."""
-        share = self._dealt.get(lease)
-        if share != Share(first_episode, len(returns)) or len(returns) != len(lengths):
-            return False
-        del self._dealt[lease]
-        for offset, (return_, length) in enumerate(zip(returns, lengths, strict=True)):
-            self._returns[first_episode + offset] = return_
-            self._lengths[first_episode + offset] = length
-        self._info = merged([self._info, info or {}])
-        return True
-
-    def lost(self, lease: int) -> None:
-        """The evaluator is gone; its share is to be dealt again."""
-        share = self._dealt.pop(lease, None)
-        if share is not None:
-            self._undealt.insert(0, share)
-
-    @property
-    def complete(self) -> bool:
-        """Whether every episode has been played."""
-        return len(self._returns) == self.episodes
-
-    def result(self, now_s: float) -> EvaluationResult:
-        """The evaluation as a whole; only when complete."""
-        order = range(self.episodes)
-        return EvaluationResult(
-            record=self.record,
-            returns=tuple(self._returns[i] for i in order),
-            lengths=tuple(self._lengths[i] for i in order),
-            duration_s=now_s - self.started_s,
-            info=self._info,
-        )
-
-    def share_of(self, lease: int) -> Share | None:
-        """What this evaluator is playing, if anything."""
-        return self._dealt.get(lease)
-
-    def snapshot(self, now_s: float) -> EvaluationSnapshot:
-        """What a restarted coordinator has to know."""
-        return EvaluationSnapshot(
-            number=self.number,
-            record=self.record,
-            episodes=self.episodes,
-            elapsed_s=now_s - self.started_s,
-            undealt=[(share.first_episode, share.episodes) for share in self._undealt],
-            dealt=[(lease, share.first_episode, share.episodes) for lease, share in self._dealt.items()],
-            played=[(episode, self._returns[episode], self._lengths[episode]) for episode in self._returns],
-            info=merged([self._info]),
-        )
-
-    @classmethod
-    def of(cls, snapshot: EvaluationSnapshot, now_s: float) -> Evaluation:
-        """The evaluation that was remembered so."""
-        restored = cls(snapshot.number, snapshot.record, snapshot.episodes, now_s - snapshot.elapsed_s)
-        restored._undealt = [Share(*share) for share in snapshot.undealt]
-        restored._dealt = {lease: Share(first, episodes) for lease, first, episodes in snapshot.dealt}
-        restored._returns = {episode: return_ for episode, return_, _ in snapshot.played}
-        restored._lengths = {episode: length for episode, _, length in snapshot.played}
-        restored._info = merged([snapshot.info])
-        return restored

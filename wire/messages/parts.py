@@ -137,6 +137,11 @@ class CheckpointRecord(Part, frozen=True):
     policy: PolicyRef = PolicyRef()
     """Published last before it; a resumed learner goes on under a higher epoch."""
 
+    @property
+    def counters(self) -> Counters:
+        """The run's counters when it was saved."""
+        return Counters(self.env_step, self.train_iter, self.episode, self.policy.version, self.wall_s)
+
 
 class LogPlace(Part, frozen=True):
     """How far a log has been read."""

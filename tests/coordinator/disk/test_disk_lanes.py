@@ -14,7 +14,7 @@ from remuda.coordinator.disk.disk import HELD_UP_S, PATIENCE_S, SLOW_S, Disk, Fo
 from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.disk.runs_folder import RunsFolder
 from remuda.coordinator.disk.waker import Waker
-from remuda.coordinator.effects import Abandon, Asked, PrepareRun, Say
+from remuda.coordinator.effects import Abandon, Asked, PrepareRun
 from remuda.coordinator.events import HeldUp, RunBroken, RunPrepared, RunRefused
 from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.logbook.lines import TextLog
@@ -22,6 +22,7 @@ from remuda.storage.run_folder import RunFolder
 from remuda.tests.coordinator.disk.test_lane import Clock
 from remuda.tests.patience import HANG_S, until
 from remuda.tests.worker.leases import EXPERIMENT, small_config
+from remuda.training.effects import Say
 from remuda.training.journal_entry import Remember
 from remuda.training.snapshot import FORMAT, LeaseHolder, RunSnapshot
 from remuda.wire.messages import Submit

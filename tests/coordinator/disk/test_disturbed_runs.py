@@ -13,19 +13,12 @@ from remuda.coordinator.disk import run_folder, run_folders
 from remuda.coordinator.disk.disk import RunWriter
 from remuda.coordinator.disk.run_folder import RunEffect, RunGoneError
 from remuda.coordinator.disk.run_folders import RunFolders
-from remuda.coordinator.effects import (
-    Asked,
-    CloseRun,
-    DeleteChunks,
-    PrepareRun,
-    RecordCheckpoint,
-    RecordReward,
-    WriteTimers,
-)
+from remuda.coordinator.effects import Asked, CloseRun, DeleteChunks, PrepareRun
 from remuda.coordinator.events import PreparedRun, RunRefused
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.coordinator.disk.writing import carry_out
 from remuda.tests.worker.leases import EXPERIMENT, small_config
+from remuda.training.effects import RecordCheckpoint, RecordReward, WriteTimers
 from remuda.wire.messages import CheckpointRecord, Submit
 
 OTHER = "eeeeeeee-0000-4000-8000-000000000002"

@@ -11,8 +11,9 @@ import pytest
 
 from remuda.coordinator.disk.lane import HerdSay, Journaled, Lane, LaneBroken, Turn
 from remuda.coordinator.disk.run_folder import RunEffect
-from remuda.coordinator.effects import DeleteChunks, RewindCurves, Say
+from remuda.coordinator.effects import DeleteChunks, RewindCurves
 from remuda.tests.patience import HANG_S
+from remuda.training.effects import Say
 from remuda.training.journal_entry import Remember
 
 ID = "eeeeeeee-0000-4000-8000-000000000001"

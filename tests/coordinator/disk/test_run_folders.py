@@ -19,18 +19,7 @@ from remuda.coordinator.disk.disk import RunWriter
 from remuda.coordinator.disk.lane import HerdSay
 from remuda.coordinator.disk.run_folder import RunEffect
 from remuda.coordinator.disk.run_folders import LONGEST_REASON, RunFolders
-from remuda.coordinator.effects import (
-    Asked,
-    CloseRun,
-    DeleteChunks,
-    Emit,
-    KnowRun,
-    PrepareRun,
-    RecordCheckpoint,
-    RecordReward,
-    Say,
-    WriteProgress,
-)
+from remuda.coordinator.effects import Asked, CloseRun, DeleteChunks, KnowRun, PrepareRun
 from remuda.coordinator.events import PreparedRun, RunRefused
 from remuda.logbook.episode_reports import WorkerReport
 from remuda.logbook.progress import ProgressRow
@@ -39,6 +28,7 @@ from remuda.storage.run_folder import RunFolder
 from remuda.tests.buffer.chunks import WORKER, cartpole_columns, meta_of
 from remuda.tests.coordinator.disk.writing import carry_out
 from remuda.tests.worker.leases import EXPERIMENT, small_config
+from remuda.training.effects import Emit, RecordCheckpoint, RecordReward, Say, WriteProgress
 from remuda.wire.messages import CheckpointRecord, PolicyRef, Rejected, Submit
 from remuda.worker import descriptors
 

@@ -15,11 +15,10 @@ from msgspec.structs import replace
 from remuda.coordinator.disk import runs_folder
 from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.disk.runs_folder import RunsFolder
-from remuda.coordinator.effects import Asked, CloseRun, Emit, PrepareRun
+from remuda.coordinator.effects import Asked, CloseRun, PrepareRun
 from remuda.coordinator.events import PreparedRun, TakenUp
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.finished import FinishedRun
-from remuda.coordinator.experiment.identity import Identity
 from remuda.coordinator.journaling import recovered_run
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.training_reports import BufferSampleReport
@@ -31,6 +30,8 @@ from remuda.tests.buffer.chunks import WORKER
 from remuda.tests.coordinator.disk.writing import carry_out, journal
 from remuda.tests.logbook.event_reader import curves
 from remuda.tests.worker.leases import small_config
+from remuda.training.effects import Emit
+from remuda.training.identity import Identity
 from remuda.training.journal import JournalDamagedError, RunJournal
 from remuda.training.journal_entry import Recovered as BareRun
 from remuda.training.journal_entry import Remember

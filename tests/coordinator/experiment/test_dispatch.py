@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from remuda.coordinator.effects import RecordCheckpoint, Step
+from remuda.coordinator.effects import Step
 from remuda.coordinator.experiment.dispatch import EvaluationDispatch
 from remuda.coordinator.leases import LeaseBook
 from remuda.tests.coordinator.holders import holder
 from remuda.tests.training.commander.test_commander import config, record
 from remuda.training.commander.commander import Commander, Save
 from remuda.training.commander.progress_rows import ProgressRows
+from remuda.training.effects import RecordCheckpoint
 from remuda.wire.messages import CheckpointReason, CheckpointSaved, Counters
 
 LEARNER = 7

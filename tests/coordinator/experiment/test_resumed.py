@@ -8,7 +8,8 @@ import pytest
 from msgspec import structs
 
 from remuda.config.schema import EnvConfig, EvaluatorConfig, ExperimentConfig, LogConfig, StopConfig
-from remuda.training.commander.commander import Commander, End, Save, StartEvaluation
+from remuda.training.commander.commander import Commander, Save, StartEvaluation
+from remuda.training.commander.end import End
 from remuda.training.commander.evaluation import EvaluationResult
 from remuda.training.commander.progress_rows import ProgressRows
 from remuda.training.replay.accounting import ReplayAccounting

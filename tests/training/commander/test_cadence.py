@@ -9,7 +9,8 @@ import pytest
 
 from remuda.config.schema import ExperimentConfig
 from remuda.storage.checkpoint_index import CheckpointIndex
-from remuda.training.commander.commander import Commander, End, JudgeByTraining, Save
+from remuda.training.commander.commander import Commander, JudgeByTraining, Save
+from remuda.training.commander.end import End
 from remuda.training.commander.progress_rows import ProgressRows
 from remuda.wire.messages import CheckpointRecord, Counters
 

@@ -6,7 +6,8 @@ import pytest
 
 from remuda.config.schema import CheckpointConfig, EnvConfig, EvaluatorConfig, ExperimentConfig, StopConfig
 from remuda.training.commander.cadence import next_boundary
-from remuda.training.commander.commander import Commander, Decision, End, Save, StartEvaluation, Verdict
+from remuda.training.commander.commander import Commander, Decision, Save, StartEvaluation, Verdict
+from remuda.training.commander.end import End
 from remuda.training.commander.evaluation import EvaluationResult, Judged
 from remuda.wire.messages import CheckpointRecord, Counters
 

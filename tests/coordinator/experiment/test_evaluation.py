@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from remuda.training.commander.evaluation import Evaluation, EvaluationResult, Share
+from remuda.coordinator.experiment.evaluation import Evaluation, Share
+from remuda.training.commander.evaluation import EvaluationResult
 from remuda.wire.messages import CheckpointRecord
 
 RECORD = CheckpointRecord(7, 100, 1.0, None, "iteration_7.pth.tar", "0" * 64, "2026-01-01T00:00:00+00:00")

@@ -1,0 +1,108 @@
+"""What follows from a checkpoint that was saved or judged: entries, lines and events, and the next decisions."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from remuda.logbook.episode_reports import EvaluationReport
+from remuda.tests.training.commander import test_without_evaluations as without_evaluations
+from remuda.tests.training.commander.test_commander import config, record, result
+from remuda.training.commander.commander import Commander, StartEvaluation
+from remuda.training.commander.end import End
+from remuda.training.commander.evaluation import is_best
+from remuda.training.commander.outcomes import Outcome, Outcomes
+from remuda.training.commander.progress_rows import ProgressRows
+from remuda.training.effects import Emit, Happened, RecordCheckpoint, RecordReward, Say
+from remuda.wire.messages import Counters
+
+RUN = "a run"
+
+
+def begun(**stop: object) -> tuple[Outcomes, Commander]:
+    settings = config(**stop)
+    commander = Commander(settings)
+    commander.started()
+    return Outcomes(RUN, commander, ProgressRows(settings)), commander
+
+
+def test_a_checkpoint_is_listed_and_kept_while_it_is_played() -> None:
+    outcomes, commander = begun()
+    outcome = outcomes.saved("initial", record(0))
+    keep = commander.config.checkpoint.keep
+    assert outcome.effects == [RecordCheckpoint(RUN, record(0), keep=keep, interrupted=False, in_use=(0,))]
+    assert outcome.decisions == [StartEvaluation(record(0))]
+
+
+def test_the_last_checkpoint_of_a_run_that_was_stopped_is_the_one_that_was_interrupted() -> None:
+    for reason, interrupted in (("stopped", True), ("max_env_steps", False), ("OSError: no", False)):
+        outcomes, commander = begun()
+        commander.end(End(reason, "because"), skip_final_evaluation=True)
+        (before,) = outcomes.saved("interval", record(500)).effects
+        (listed,) = outcomes.saved("final", record(700)).effects
+        assert isinstance(before, RecordCheckpoint)
+        assert isinstance(listed, RecordCheckpoint)
+        assert (before.interrupted, listed.interrupted) == (False, interrupted), reason
+
+
+def test_an_evaluation_is_shown_entered_and_said_in_this_order() -> None:
+    outcomes, _ = begun()
+    outcomes.saved("initial", record(0))
+    shown, entered, said = outcomes.evaluated(result(0, 3.0, 5.0), cut=0).effects
+    assert isinstance(shown, Emit)
+    assert isinstance(shown.report, EvaluationReport)
+    assert (shown.report.returns, shown.report.best, shown.report.ckpt_name) == ((3.0, 5.0), True, record(0).file)
+    assert entered == RecordReward(RUN, 0, 4.0, best=True)
+    assert isinstance(said, Say)
+    assert (said.level, "mean return 4 over 2 episodes (the best so far)" in said.text) == ("info", True)
+
+
+def test_episodes_that_were_cut_are_warned_of() -> None:
+    outcomes, _ = begun()
+    *_, said = outcomes.evaluated(result(0, 3.0, 5.0), cut=1).effects
+    assert isinstance(said, Say)
+    assert (said.level, said.text.endswith("; 1 of them cut at evaluator.max_episode_steps")) == ("warning", True)
+
+
+def test_the_stop_value_ends_the_run_with_the_evaluation_that_reaches_it() -> None:
+    outcomes, commander = begun(stop_value=4.0)
+    outcome = outcomes.evaluated(result(0, 3.0, 5.0), cut=0)
+    assert [type(decision) for decision in outcome.decisions] == [End]
+    assert commander.ending is not None
+    assert commander.ending.reason == "stop_value"
+
+
+def test_training_episodes_judge_once_there_are_enough() -> None:
+    settings = without_evaluations.config(window=2)
+    commander, progress = Commander(settings), ProgressRows(settings)
+    outcomes = Outcomes(RUN, commander, progress)
+    commander.started()
+    outcomes.saved("initial", record(0))
+    assert outcomes.judged_by_training(record(0)) == Outcome()
+    progress.chunk(without_evaluations.chunk(0, 2.0, 4.0))
+    entered, said, happened = outcomes.judged_by_training(record(500)).effects
+    assert entered == RecordReward(RUN, 50, 3.0, best=True)
+    assert isinstance(said, Say)
+    assert "mean return 3 over the newest 2 training episodes (the best so far)" in said.text
+    assert happened == Happened(RUN, "judged", said.text)
+
+
+def test_the_end_is_said_and_is_an_event_with_the_counters_of_its_moment() -> None:
+    outcomes, _ = begun()
+    end = End("max_env_steps", "env_step 10 has reached max_env_steps 10")
+    said, happened = outcomes.run_ends(end)
+    assert said == Say(RUN, "the run ends: env_step 10 has reached max_env_steps 10")
+    assert isinstance(happened, Happened)
+    event = happened.report(Counters(env_step=10, train_iter=3, wall_s=0.5))
+    assert (event.kind, event.env_step, event.train_iter, event.wall_s) == ("run_ends", 10, 3, 0.5)
+    text = "the run is over after 1.2 s: max_env_steps; env_step 10 has reached max_env_steps 10"
+    assert outcomes.run_is_over(end, 1.23) == Say(RUN, text)
+
+
+@pytest.mark.parametrize(
+    ("reward_mean", "best", "better"),
+    [(1.0, None, True), (1.0, 1.0, False), (1.1, 1.0, True), (math.nan, None, False), (math.inf, 1.0, False)],
+)
+def test_the_best_is_finite_and_the_first_of_equals(reward_mean: float, best: float | None, better: bool) -> None:
+    assert is_best(reward_mean, best) is better

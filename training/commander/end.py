@@ -1,0 +1,71 @@
+"""Why a run ends: which condition is reached, by which value, and in which state that leaves the run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from remuda.config.schema import StopConfig
+from remuda.wire.messages import CheckpointRecord, Counters, ExperimentState
+
+STOP_VALUE = "stop_value"
+ON_REQUEST = "stopped"
+REACHED = (STOP_VALUE, "max_env_steps", "max_train_iters", "max_wall_s")
+"""Reasons that are settings of `stop`: the run has done what it was for."""
+
+LONGER, LEAST_LONGER_S, MOST_LONGER_S = 0.1, 5.0, 600.0
+"""A share of stop.max_wall_s, and its bounds in seconds: how much longer an evaluation may take."""
+
+
+@dataclass(frozen=True)
+class End:
+    """The run shall end."""
+
+    reason: str
+    """stop_value, max_env_steps, max_train_iters, max_wall_s, stopped; or a sentence naming what failed."""
+    explanation: str
+    """For people: which condition, its value and its bound."""
+
+    @property
+    def on_request(self) -> bool:
+        """Somebody asked for it."""
+        return self.reason == ON_REQUEST
+
+    @property
+    def state(self) -> ExperimentState:
+        """How the run is shown once it is over."""
+        return "finished" if self.reason in REACHED else "stopped" if self.on_request else "failed"
+
+
+def used_up(stop: StopConfig, counters: Counters) -> End | None:
+    """The end where a budget has been reached."""
+    if counters.env_step >= stop.max_env_steps:
+        return _reached("max_env_steps", stop.max_env_steps, "env_step", counters.env_step)
+    if stop.max_train_iters is not None and counters.train_iter >= stop.max_train_iters:
+        return _reached("max_train_iters", stop.max_train_iters, "train_iter", counters.train_iter)
+    if stop.max_wall_s is not None and counters.wall_s >= stop.max_wall_s:
+        return _reached("max_wall_s", stop.max_wall_s, "wall_s", counters.wall_s)
+    return None
+
+
+def solved(stop: StopConfig, record: CheckpointRecord, reward: float) -> End | None:
+    """The end where the mean evaluation return of this checkpoint has reached the stop value."""
+    if stop.stop_value is not None and reward >= stop.stop_value:  # false for nan
+        text = f"mean evaluation return {reward:.6g} of {record.file} has reached stop_value {stop.stop_value:.6g}"
+        return End(STOP_VALUE, text)
+    return None
+
+
+def longer_s(max_wall_s: float) -> float:
+    """How many seconds beyond stop.max_wall_s an evaluation is waited for."""
+    return min(max(LONGER * max_wall_s, LEAST_LONGER_S), MOST_LONGER_S)
+
+
+def evaluation_is_too_late(stop: StopConfig, *, wall_s: float, waited_s: float) -> bool:
+    """Whether stop.max_wall_s is over and an evaluation that was waited for `waited_s` is given up. What held up its
+    beginning does not count."""
+    bound_s = stop.max_wall_s
+    return bound_s is not None and min(wall_s - bound_s, waited_s) >= longer_s(bound_s)
+
+
+def _reached(reason: str, bound: float, counter: str, value: float) -> End:
+    return End(reason, f"{counter} {value:.10g} has reached {reason} {bound:.10g}")

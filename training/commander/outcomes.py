@@ -1,0 +1,90 @@
+"""What comes of the commander's decisions, in both modes: what is recorded of a run, and what is decided next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from remuda.training.commander.commander import Commander, Decision
+from remuda.training.commander.end import End
+from remuda.training.commander.evaluation import EvaluationResult
+from remuda.training.commander.progress_rows import ProgressRows
+from remuda.training.commander.reports import evaluation_report, training_verdict_line, verdict_line
+from remuda.training.effects import Emit, Happened, RecordCheckpoint, RecordEffect, RecordReward, Say
+from remuda.wire.messages import CheckpointReason, CheckpointRecord
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What is due now, in this order. The journal has it before either, so that nothing is recorded that did not
+    happen."""
+
+    effects: Sequence[RecordEffect | Happened] = ()
+    decisions: Sequence[Decision] = ()
+
+
+class Outcomes:
+    """Tells the commander and progress.txt what has happened to a checkpoint, and says what follows.
+
+    How a checkpoint is saved and played is up to the mode: by the process itself, or by workers that are asked to.
+    """
+
+    def __init__(self, experiment: str, commander: Commander, progress: ProgressRows) -> None:
+        """`experiment` is the id under which effects name the run."""
+        self._experiment = experiment
+        self._commander = commander
+        self._progress = progress
+
+    def saved(self, reason: CheckpointReason, record: CheckpointRecord) -> Outcome:
+        """A checkpoint lies on disk."""
+        commander = self._commander
+        decisions = commander.saved(reason, record)
+        end = commander.ending
+        listed = RecordCheckpoint(
+            self._experiment,
+            record,
+            keep=commander.config.checkpoint.keep,
+            interrupted=reason == "final" and end is not None and end.on_request,
+            in_use=commander.in_use,
+        )
+        return Outcome([listed], decisions)
+
+    def evaluated(self, result: EvaluationResult, *, cut: int) -> Outcome:
+        """A checkpoint was played; `cut` of its episodes were cut at evaluator.max_episode_steps."""
+        verdict = self._commander.evaluated(result)
+        self._progress.evaluated(result)
+        line = verdict_line(result, is_best=verdict.best, best=self._commander.best, cut=cut)
+        effects: list[RecordEffect | Happened] = [
+            Emit(self._experiment, evaluation_report(result, best=verdict.best, cut=cut)),
+            self._reward(result, best=verdict.best),
+            Say(self._experiment, line, "warning" if cut else "info"),
+        ]
+        return Outcome(effects, verdict.decisions)
+
+    def judged_by_training(self, record: CheckpointRecord) -> Outcome:
+        """Nothing is played: the newest training episodes stand for how good this checkpoint is, once they are
+        enough."""
+        result = self._progress.judged_by_training(record)
+        if result is None:
+            self._commander.not_judged()
+            return Outcome()
+        verdict = self._commander.evaluated(result)
+        line = training_verdict_line(result, is_best=verdict.best, best=self._commander.best)
+        effects: list[RecordEffect | Happened] = [
+            self._reward(result, best=verdict.best),
+            Say(self._experiment, line),
+            Happened(self._experiment, "judged", line),
+        ]
+        return Outcome(effects, verdict.decisions)
+
+    def run_ends(self, end: End) -> list[Say | Happened]:
+        """Something has ended the run."""
+        text = f"the run ends: {end.explanation}"
+        return [Say(self._experiment, text), Happened(self._experiment, "run_ends", text)]
+
+    def run_is_over(self, end: End, wall_s: float) -> Say:
+        """Everything is done; the last line of a run."""
+        return Say(self._experiment, f"the run is over after {wall_s:.1f} s: {end.reason}; {end.explanation}")
+
+    def _reward(self, result: EvaluationResult, *, best: bool) -> RecordReward:
+        return RecordReward(self._experiment, result.record.train_iter, result.reward_mean, best)

@@ -1,0 +1,57 @@
+"""Goes on with a run that was killed: what its journal has and its files do not yet, and where a resumed run begins."""
+
+from __future__ import annotations
+
+from remuda.config.schema import ExperimentConfig
+from remuda.logbook.book import Logbook
+from remuda.storage.checkpoint_index import CheckpointIndex
+from remuda.training.commander.end import End
+from remuda.training.commander.evaluation import EvaluationResult
+from remuda.training.commander.reports import evaluation_report
+from remuda.training.snapshot import ResumePoint, RunSnapshot
+from remuda.wire.messages import CheckpointRecord, Counters, PolicyRef
+
+
+def catch_up(checkpoints: CheckpointIndex, snapshot: RunSnapshot) -> None:
+    """Enter what was journaled in the last moment and did not get into index.json any more: a checkpoint, what an
+    evaluation gave, and which one an interrupted run ends with."""
+    commander = snapshot.experiment.judging.commander
+    newest = commander.last_record
+    if newest is not None and (checkpoints.last is None or checkpoints.last.train_iter < newest.train_iter):
+        checkpoints.add(newest)
+    end = None if commander.end is None else End(*commander.end)
+    if newest is not None and commander.final_saved and end is not None and end.on_request:
+        checkpoints.link_interrupt(newest.train_iter)
+    rewards = {record.train_iter: record.reward for record in checkpoints.records}
+    if commander.best is not None:
+        best, reward = commander.best
+        if best.train_iter in rewards and (checkpoints.best is None or checkpoints.best.reward != reward):
+            checkpoints.set_reward(best.train_iter, reward, best=True)
+            rewards[best.train_iter] = reward
+    if commander.last is not None:
+        judged = commander.last.record.train_iter
+        if judged in rewards and rewards[judged] is None:
+            checkpoints.set_reward(judged, EvaluationResult.of(commander.last).reward_mean)
+
+
+def show_again(log: Logbook, snapshot: RunSnapshot, config: ExperimentConfig) -> None:
+    """What was journaled in the last moment, and may not have got into progress.txt and the curves any more."""
+    for row in snapshot.experiment.progress.given:
+        if log.progress_file is not None and log.progress_file.next_epoch <= row.epoch:
+            log.progress(row)
+    commander = snapshot.experiment.judging.commander
+    last = commander.last
+    if last is None or config.evaluator.episodes == 0:  # without evaluations training episodes have judged
+        return
+    if not log.shows_evaluation(last.record.train_iter):
+        best = commander.best is not None and commander.best[0].train_iter == last.record.train_iter
+        log.emit(evaluation_report(EvaluationResult.of(last), best=best))
+
+
+def resume_point(
+    record: CheckpointRecord, counters: Counters, published: PolicyRef, checkpoints: CheckpointIndex, log: Logbook
+) -> ResumePoint:
+    """What a run that is resumed goes on with: this checkpoint and these counters, after the policy that was
+    `published` last, maybe later than the checkpoint. `log` is cut off there already."""
+    assert log.progress_file is not None, "a run has one"
+    return ResumePoint(record, counters, max(record.policy, published), checkpoints.best, log.progress_file.next_epoch)

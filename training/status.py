@@ -1,0 +1,150 @@
+"""How far a run is: its state, its time, its counters, and the status that is put together of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from remuda.training.commander.commander import Commander
+from remuda.training.commander.end import End
+from remuda.training.identity import Identity
+from remuda.training.rate import Rate
+from remuda.training.replay.accounting import ReplayAccounting
+from remuda.wire.messages import OVER, CheckpointRecord, Counters, ExperimentState, ExperimentStatus, PolicyRef
+
+
+class Learning(Protocol):
+    """How far the learner is."""
+
+    @property
+    def train_iter(self) -> int:
+        """Updates done."""
+        ...
+
+    @property
+    def policy(self) -> PolicyRef:
+        """The newest one that was published."""
+        ...
+
+
+@dataclass(kw_only=True)
+class LiveStatus:
+    """Reads counters off those who count; itself it keeps the state, the time and the rates."""
+
+    identity: Identity
+    experience: ReplayAccounting
+    learning: Learning
+    commander: Commander
+    before_s: float
+    """How long the run had gone on before this life of it."""
+    state: ExperimentState = "queued"
+    reason: str | None = None
+    """Why it is over."""
+    _since_s: float | None = field(default=None, init=False)
+    """Since when its time runs; None while it does not."""
+    _env_rate: Rate = field(default_factory=Rate, init=False)
+    _train_rate: Rate = field(default_factory=Rate, init=False)
+
+    @property
+    def over(self) -> bool:
+        """Nothing more will happen."""
+        return self.state in OVER
+
+    def start(self, now_s: float, state: ExperimentState = "starting") -> None:
+        """It begins: its time runs from now on."""
+        self.state, self._since_s = state, now_s
+
+    def finish(self, end: End, now_s: float) -> None:
+        """It is over, and its time stands still."""
+        self.before_s, self._since_s = self.wall_s(now_s), None
+        self.reason, self.state = end.reason, end.state
+
+    def restore(self, state: ExperimentState, reason: str | None, wall_s: float, now_s: float) -> None:
+        """Go on from there."""
+        self.state, self.reason, self.before_s = state, reason, wall_s
+        self._since_s = None if state == "queued" or self.over else now_s
+
+    def wall_s(self, now_s: float) -> float:
+        """How long the run has gone on, over all its lives."""
+        return self.before_s if self._since_s is None else self.before_s + now_s - self._since_s
+
+    def note_rates(self, now_s: float) -> None:
+        """Time has passed."""
+        self._env_rate.note(self.experience.env_step, now_s)
+        self._train_rate.note(self.learning.train_iter, now_s)
+
+    def counters(self, now_s: float) -> Counters:
+        """The one set of counters, as of now."""
+        return Counters(
+            env_step=self.experience.env_step,
+            train_iter=self.learning.train_iter,
+            episode=self.experience.episode,
+            policy_version=self.learning.policy.version,
+            wall_s=self.wall_s(now_s),
+        )
+
+    def status(self, waiting_for: str | None, now_s: float) -> ExperimentStatus:
+        """As `remuda status` shows it."""
+        last, best = self.commander.last, self.commander.best
+        return _status(
+            self.identity,
+            self.state,
+            self.reason,
+            self.counters(now_s),
+            last_return=None if last is None else last.reward_mean,
+            best_return=None if best is None else best.reward_mean,
+            env_steps_per_s=self._env_rate.per_s(),
+            train_iters_per_s=self._train_rate.per_s(),
+            policy_lag=self.experience.policy_lag(self.learning.policy),
+            samples_per_insert=self.experience.samples_per_insert,
+            waiting_for=waiting_for,
+        )
+
+
+def failed_status(
+    identity: Identity, reason: str, last: CheckpointRecord | None, best: CheckpointRecord | None
+) -> ExperimentStatus:
+    """Of a run of which no more is known than its `last` and its `best` checkpoint."""
+    return _status(
+        identity,
+        "failed",
+        reason,
+        Counters() if last is None else last.counters,
+        last_return=None if last is None else last.reward,
+        best_return=None if best is None else best.reward,
+    )
+
+
+def _status(
+    identity: Identity,
+    state: ExperimentState,
+    reason: str | None,
+    counters: Counters,
+    *,
+    last_return: float | None,
+    best_return: float | None,
+    env_steps_per_s: float = 0.0,
+    train_iters_per_s: float = 0.0,
+    policy_lag: int = 0,
+    samples_per_insert: float | None = None,
+    waiting_for: str | None = None,
+) -> ExperimentStatus:
+    return ExperimentStatus(
+        id=identity.id,
+        name=identity.name,
+        state=state,
+        reason=reason,
+        run_dir=identity.run_dir,
+        env_step=counters.env_step,
+        train_iter=counters.train_iter,
+        episode=counters.episode,
+        policy_version=counters.policy_version,
+        wall_s=counters.wall_s,
+        last_return=last_return,
+        best_return=best_return,
+        env_steps_per_s=env_steps_per_s,
+        train_iters_per_s=train_iters_per_s,
+        policy_lag=policy_lag,
+        samples_per_insert=samples_per_insert,
+        waiting_for=waiting_for,
+    )

@@ -1,4 +1,4 @@
-"""`remuda.train` and `remuda.launch`: from a config in any form to a finished run folder."""
+"""`remuda.train` and `remuda.launch`: from a config to a finished run folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from remuda.storage.existing_folder import OnExists
 from remuda.wire.messages import ExperimentStatus
 
 Config = ExperimentConfig | Mapping[str, object] | str | os.PathLike[str]
-"""A config, its settings as nested dicts, or the file that has them."""
+"""A config, its settings as nested dicts, or the path of a file with them."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class TrainingResult:
     run_dir: Path
     """The run folder, absolute."""
     state: Literal["finished", "stopped"]
-    """`stopped` where Ctrl-C, SIGTERM or a client ended it before a stop condition did."""
+    """`stopped` if Ctrl-C, SIGTERM or a client ended the run before a stop condition did."""
     reason: str
     """The stop condition: stop_value, max_env_steps, max_train_iters or max_wall_s; or stopped."""
     env_step: int
-    """Environment steps in all, those before a resume included; so are the other counters."""
+    """Environment steps in total. Like the other counters it includes those before a resume."""
     train_iter: int
     """Gradient updates."""
     episode: int
@@ -46,7 +46,7 @@ class TrainingResult:
     wall_s: float
     """Seconds of training."""
     last_return: float | None
-    """Mean return of the last evaluation; None where there was none."""
+    """Mean return of the last evaluation; None if there was none."""
     best_return: float | None
     """Mean return of the best evaluation, whose checkpoint is `ckpt/ckpt_best.pth.tar`; None where there was none."""
 
@@ -68,28 +68,36 @@ def train(
     progress: bool = True,
     **overrides: object,
 ) -> TrainingResult:
-    """Train in this process until a stop condition of the config is reached; what the command `remuda train` does.
+    """Train in this process until a stop condition of the config is reached, as the command `remuda train` does.
 
     Ctrl-C (in a notebook: interrupt) saves a checkpoint and returns with the state `stopped`; a second one ends the
-    process at once. Numerical libraries keep to one thread afterwards, unless OMP_NUM_THREADS says otherwise.
+    process at once. Afterwards numerical libraries use one thread, unless OMP_NUM_THREADS says otherwise.
 
     Args:
-        config: a file (YAML, JSON, or a config of a run folder), a dict of settings, or an ExperimentConfig. Relative
-            paths, and the module of `env.make`, are looked up in the file's folder, else in the working directory.
-        run_dir: the run folder; else the config's name inside of `runs`, or of $REMUDA_RUNS_DIR.
-        on_exists: what to do with a run folder that is already there: `error`, `resume` (go on with the run), `force`
-            (move it away) or `rename` (take another name).
-        progress: show it, in a notebook below the cell, else on standard error.
-        overrides: settings that beat those of `config`, as in `seed=1`. A section is given as a dict, and its other
-            settings stay as they are: `stop={"max_env_steps": 5000}`. A dotted name sets one setting, whatever it is:
-            `**{"env.kwargs": {"size": 8}}`.
+        config: A file (YAML, JSON, or a config in a run folder), a dict of settings, or an ExperimentConfig. Relative
+            paths, and the module of `env.make`, are looked up in the folder of the file; without a file, in the working
+            directory.
+        run_dir: The run folder; the default is the config's name in `runs`, or in $REMUDA_RUNS_DIR.
+        on_exists: What to do with a run folder that is already there: `error`, `resume` (continue the run), `force`
+            (move its files away) or `rename` (take another name).
+        progress: Whether to show progress, in a notebook below the cell, else on standard error.
+        overrides: Settings that override those of `config`, as in `seed=1`. A section is given as a dict, and its other
+            settings stay as they are: `stop={"max_env_steps": 5000}`. A dotted name replaces the whole value of one
+            setting: `**{"env.kwargs": {"size": 8}}`.
 
     Raises:
-        ConfigError: a setting is wrong; the text says which, and what was meant.
-        EnvironmentBuildError, UnsupportedSpaceError, DeviceError, CheckpointError, CheckpointIndexError, JournalError,
-            RunFolderError, FolderOwnedError: it cannot be run here; nothing was written.
-        TrainingFailedError: it failed on the way.
-        RuntimeError: this is not the main thread.
+        ConfigError: A setting is wrong; the text says which one, and what was probably meant.
+        EnvironmentBuildError: The environment cannot be built. This and the next seven errors are raised before
+            anything is written.
+        UnsupportedSpaceError: The algorithm cannot act in this environment.
+        DeviceError: `learner.device` or `collector.device` cannot be used.
+        CheckpointError: Weights or a checkpoint cannot be loaded.
+        CheckpointIndexError: index.json of the run folder is damaged.
+        JournalError: The journal of the run folder is damaged.
+        RunFolderError: The run folder cannot be used as `on_exists` says.
+        FolderOwnedError: Another process has the run folder open.
+        TrainingFailedError: The run began and failed.
+        RuntimeError: This is not the main thread.
     """
     _require_main_thread("train")
     loaded = _loaded(config, overrides)
@@ -107,23 +115,30 @@ def launch(
     on: str = "local",
     **overrides: object,
 ) -> TrainingResult:
-    """Train with a coordinator and a herd of worker processes of its own; what the command `remuda launch` does.
+    """Train with a coordinator and worker processes, as the command `remuda launch` does.
 
-    Returns when the run is over and no process is left. Ctrl-C has the last checkpoint saved and judged, and the state
-    is `stopped` then; a second one ends everything at once, this process included.
+    Returns when the run is over and none of its processes is left. Ctrl-C saves and evaluates a last checkpoint, and
+    the state is then `stopped`; a second one ends everything at once, this process included.
 
     Args:
-        config, run_dir, on_exists, progress, overrides: as those of `train`.
-        on: what starts the processes: `local` (this machine), a launcher of your own as `module:Class`, or the name
-            that an installed package gives one.
+        config: As for `remuda.train`; also the other arguments.
+        run_dir: See `remuda.train`.
+        on_exists: See `remuda.train`.
+        progress: See `remuda.train`.
+        on: What starts the processes: `local` (this machine), your own launcher as `module:Class`, or the name of one
+            from an installed package.
+        overrides: See `remuda.train`.
 
     Raises:
-        ConfigError: a setting is wrong; the text says which, and what was meant.
-        UnusableError, RunFolderError, UserCodeError: it cannot be run here; nothing was started.
-        RefusedError: another process has the run folder, say.
-        LaunchError, UnreachableError: the coordinator or its workers could not be started, or died.
-        TrainingFailedError: the run failed on the way.
-        RuntimeError: this is not the main thread.
+        ConfigError: A setting is wrong; the text says which one, and what was probably meant.
+        UnusableError: It cannot be run here; nothing was started.
+        UserCodeError: Your algorithm, launcher or log sink cannot be used; nothing was started.
+        RunFolderError: The run folder cannot be used as `on_exists` says; nothing was started.
+        RefusedError: The coordinator refused the run, for instance since another process has the run folder open.
+        LaunchError: The coordinator or its workers could not be started, or died.
+        UnreachableError: The coordinator did not answer.
+        TrainingFailedError: The run began and failed.
+        RuntimeError: This is not the main thread.
     """
     _require_main_thread("launch")
     loaded = _loaded(config, overrides)
@@ -143,7 +158,7 @@ class _Seen:
 
     @property
     def last(self) -> ExperimentStatus:
-        assert self._last is not None, "a run that is over has told its end"
+        assert self._last is not None, "a run that is over has reported its end"
         return self._last
 
     def __call__(self, status: ExperimentStatus) -> None:
@@ -188,7 +203,7 @@ def _loaded(config: Config, overrides: Mapping[str, object]) -> LoadedConfig:
 
 
 def _overrides(key: str, value: object) -> list[Override]:
-    """One for each setting of a section that is given as a dict."""
+    """One override for each setting; a section that is given as a dict has several."""
     if "." in key or not isinstance(value, Mapping):
         return [_override(tuple(key.split(".")), value)]
     inside = cast("Mapping[object, object]", value)
@@ -196,11 +211,11 @@ def _overrides(key: str, value: object) -> list[Override]:
 
 
 def _override(loc: tuple[str, ...], value: object) -> Override:
-    return Override(loc, cast(JsonValue, value), "override")  # the schema looks at what it is
+    return Override(loc, cast(JsonValue, value), "override")  # the schema checks its type
 
 
 def _run_dir(run_dir: str | os.PathLike[str] | None, loaded: LoadedConfig) -> Path:
-    """As an absolute path; the default is that of the commands."""
+    """The absolute path of the run folder; the default is that of the commands."""
     runs_dir = os.environ.get("REMUDA_RUNS_DIR") or running.RUNS_DIR
     return Path(os.path.abspath(run_dir if run_dir is not None else Path(runs_dir) / loaded.config.name))
 
@@ -210,7 +225,7 @@ def _warn(text: str) -> None:
 
 
 def _require_main_thread(verb: str) -> None:
-    """Only there can Ctrl-C be heard."""
+    """Raise RuntimeError elsewhere: Python handles Ctrl-C only in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError(
             f"remuda.{verb} was called in the thread {threading.current_thread().name!r}: call it in the main thread, "

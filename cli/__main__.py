@@ -8,14 +8,14 @@ INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run the command line of this process; always ends by SystemExit or an unforeseen exception's traceback."""
+    """Run the command line of this process; ends with SystemExit, or with the traceback of an unexpected exception."""
     try:
         from remuda.cli.errors import InputError
         from remuda.cli.former_options import refusal
 
         if said := refusal(sys.argv[1:]):
             raise InputError(said)
-        from remuda.cli.app import app  # takes a while, in which somebody may change their mind
+        from remuda.cli.app import app  # takes a while, and Ctrl-C may come meanwhile
 
         app(prog_name="remuda")
     except KeyboardInterrupt:

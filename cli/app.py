@@ -1,7 +1,7 @@
-"""The `remuda` command, put together from one module per group of verbs.
+"""The `remuda` command, built from one module per group of commands.
 
 Modules imported here are imported by `remuda --help`: they may import typer and cli.options, and import the rest of
-Remuda inside their verbs.
+Remuda inside their functions.
 """
 
 from __future__ import annotations
@@ -47,4 +47,4 @@ def _root(  # pyright: ignore[reportUnusedFunction]  # typer calls it
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Options that come before the verb."""
+    """Options that come before the command."""

@@ -1,4 +1,4 @@
-"""Standard output for what was asked for, and nothing else."""
+"""Keeps standard output for the answer of a command, and nothing else."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import TextIO
 
 @contextlib.contextmanager
 def asked_output(*, alone: bool = True) -> Generator[TextIO]:
-    """Standard output, while the body runs. `alone`: only what is written to the stream given comes there; what is
-    printed otherwise, by an environment's code in whatever language and process, goes to standard error."""
+    """Yield a stream to standard output. With `alone`, only what is written to this stream goes there; everything else
+    that is printed in the body, also by environments in C code and in child processes, goes to standard error."""
     if not alone:
         yield sys.stdout
         return
@@ -34,13 +34,13 @@ def _first_descriptor_is_error() -> Generator[TextIO]:
         with open(kept, "w", encoding=sys.stdout.encoding, closefd=False) as stream:
             yield stream
     finally:
-        ctypes.CDLL(None).fflush(None)  # what C code has printed, and still keeps in its buffer
+        ctypes.CDLL(None).fflush(None)  # what C code has printed may still be in its buffer
         os.dup2(kept, 1)
         os.close(kept)
 
 
 def _descriptor(stream: TextIO) -> int | None:
-    """None where it is none of the operating system's."""
+    """The file descriptor; None for a stream without one."""
     try:
         return stream.fileno()
     except (OSError, ValueError, AttributeError):

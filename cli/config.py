@@ -1,4 +1,4 @@
-"""The verbs of `remuda config`: show, check, schema."""
+"""The commands of `remuda config`: show, check, schema."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from remuda.cli.errors import InputError
 from remuda.cli.options import AsJson, ConfigPath, Seed, Sets, epilog, load, new_group
 
 WithSources = Annotated[
-    bool, typer.Option("--sources", help="A line per setting, with its source; of a run folder: as it was started.")
+    bool, typer.Option("--sources", help="One line per setting, with its source. Also for run folders.")
 ]
 
 group = new_group("Show, check and describe configs.", example="remuda config check examples/cartpole_dqn.yaml")
@@ -22,9 +22,10 @@ group = new_group("Show, check and describe configs.", example="remuda config ch
 def show(
     config: ConfigPath, sets: Sets = None, seed: Seed = None, with_sources: WithSources = False, as_json: AsJson = False
 ) -> None:
-    """Print every setting as a run would use it, and where it comes from unless it is the default.
+    """Print every setting as a run would use it, and where it comes from if it is not the default.
 
-    The command line beats the file, and the file beats the default. CONFIG may also be a run folder, for --sources."""
+    The command line overrides the file, and the file overrides the default. With --sources CONFIG may also be a run
+    folder."""
     from remuda.config.dump import config_json_text, yaml_text
 
     if with_sources:
@@ -41,7 +42,7 @@ def _sources(config: Path, sets: list[str] | None, seed: int | None, *, as_json:
     if not config.is_dir():
         loaded = load(config, sets=sets, seed=seed)
     elif sets or seed is not None:
-        raise InputError(f"{config} is a run folder, whose settings are what they were: leave --set and --seed out")
+        raise InputError(f"{config} is a run folder, and its settings cannot be changed: leave out --set and --seed")
     else:
         loaded = recorded(config)
     return json.dumps(sources(loaded), indent=2) + "\n" if as_json else sources_text(loaded)
@@ -52,7 +53,7 @@ def check(
     configs: Annotated[list[Path], typer.Argument(metavar="CONFIG", help="One or more config files.")],
     sets: Sets = None,
 ) -> None:
-    """Say whether configs are valid; if not, every problem of every file, with its line."""
+    """Check configs; print every problem of every file, with its line."""
     from remuda.config.errors import ConfigError
 
     problems: list[str] = []
@@ -71,7 +72,7 @@ def check(
 def schema(
     markdown: Annotated[bool, typer.Option("--markdown", help="Print docs/configuration.md instead.")] = False,
 ) -> None:
-    """Print the JSON Schema of a config, with which editors complete and check."""
+    """Print the JSON Schema of a config, which editors use to complete and check settings."""
     from remuda.config.reference import json_schema_text, markdown_text
 
     print(markdown_text() if markdown else json_schema_text(), end="")

@@ -1,4 +1,4 @@
-"""How a verb finds its coordinator, and what it says when that goes wrong."""
+"""How a command connects to its coordinator, and which error it reports if that fails."""
 
 from __future__ import annotations
 
@@ -22,27 +22,28 @@ ConnectionPath = Annotated[
         "--connection-file",
         metavar="FILE",
         envvar="REMUDA_CONNECTION_FILE",
-        help="How to find the coordinator (default: connection.json in --runs-dir).",
+        help="The coordinator's connection file (default: connection.json in --runs-dir).",
     ),
 ]
 
 
 LOOK_S = 5.0
-"""How long a verb waits for the connection file of a coordinator that is being started."""
+"""How long a command waits for the connection file of a coordinator that is being started."""
 SAID_AFTER_S = 1.0
+"""After this time a command says that it waits."""
 
 
 def connection_path(given: Path | None, runs_dir: Path) -> Path:
-    """The connection file, absolute: as given, else the one of the runs folder."""
+    """The absolute path of the connection file: `given`, else the one in the runs folder."""
     return (given or runs_dir / "connection.json").absolute()
 
 
 @contextmanager
 def connected(given: Path | None, runs_dir: Path, *, wait_s: float | None = None) -> Generator[Client, None, None]:
-    """A client of the coordinator. What goes wrong in the block leads to the exit code that says so.
+    """Yield a client of the coordinator; errors in the block become the errors with the right exit code.
 
-    A coordinator that is only being started has `wait_s` to write its connection file; by default LOOK_S if the folder
-    of that file is there, else no time."""
+    Waits `wait_s` for the connection file of a coordinator that is being started. The default is LOOK_S if the folder
+    of that file exists, else 0."""
     from remuda.client.client import Client
     from remuda.wire import conversation
     from remuda.wire.connection_file import ConnectionFileError
@@ -62,10 +63,10 @@ def connected(given: Path | None, runs_dir: Path, *, wait_s: float | None = None
 
 
 def _wait_for(path: Path, wait_s: float) -> None:
-    """Until the file is there or the time is over."""
+    """Return when the file exists or the time is over."""
     begun_s, said = time.monotonic(), False
     while not path.exists() and (waited_s := time.monotonic() - begun_s) < wait_s:
         if waited_s > SAID_AFTER_S and not said:
             said = True
-            print(f"waits for a coordinator: {path} is not there (for at most {wait_s:g} s)", file=sys.stderr)
+            print(f"waiting for a coordinator, at most {wait_s:g} s: {path} does not exist yet", file=sys.stderr)
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""`remuda doctor`: what is installed, what this process may use, and whether the runs folder's file system will do."""
+"""`remuda doctor`: checks packages, cores, memory and GPUs, and the file system of the runs folder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Verdict = Literal["ok", "note", "wrong"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     what: str
     verdict: Verdict
@@ -33,7 +33,7 @@ class Finding:
 
 
 def doctor(runs_dir: RunsDir = DEFAULT_RUNS_DIR, as_json: AsJson = False) -> None:
-    """Look at this machine as Remuda will use it; ends with 1 where something will not work."""
+    """Check whether Remuda works on this machine; exit code 1 if something will not work."""
     folder = _nearest_existing(runs_dir.absolute())
     findings = [
         *_packages(),
@@ -72,7 +72,7 @@ def _packages() -> Iterator[Finding]:
         try:
             yield Finding(package, "ok", version(package))
         except PackageNotFoundError:
-            yield Finding(package, "note", f"not installed; what needs it comes with pip install 'remuda[{extra}]'")
+            yield Finding(package, "note", f"not installed; if you need it: pip install 'remuda[{extra}]'")
 
 
 def _replay() -> Finding:
@@ -80,7 +80,7 @@ def _replay() -> Finding:
 
     if COMPILED:
         return Finding("replay", "ok", "sum tree and gathering are compiled")
-    said = "in numpy, as there was no C compiler; installed again with one, prioritized batches take half the time"
+    said = "in numpy, since there was no C compiler; with one, prioritized batches take half the time"
     return Finding("replay", "note", said)
 
 
@@ -89,12 +89,12 @@ def _cores() -> Finding:
     said = f"{usable} of {os.cpu_count()} may be used"
     quota = _cgroup_cores()
     if quota is not None and quota < usable:
-        return Finding("cores", "note", f"{said}, and a cgroup allows the time of {quota:g}: start no more processes")
+        return Finding("cores", "note", f"{said}, and the cgroup limit is {quota:g}: start no more processes than that")
     return Finding("cores", "ok", said)
 
 
 def _cgroup_cores() -> float | None:
-    """How many cores' worth of time the control group allows; None without a limit."""
+    """The processor time that the control group allows, in cores; None without a limit."""
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
     except (OSError, ValueError):
@@ -113,7 +113,7 @@ def _gpus() -> Finding:
     import torch
 
     if not torch.cuda.is_available():
-        return Finding("GPUs", "note", "none that torch can use: learner.device stays cpu")
+        return Finding("GPUs", "note", "torch finds none: keep learner.device at cpu")
     names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     return Finding("GPUs", "ok", ", ".join(f"cuda:{number} {name}" for number, name in enumerate(names)))
 
@@ -134,22 +134,23 @@ def _file_system(folder: Path) -> Iterator[Finding]:
     mount = max(mounts, key=lambda p: len(p.mountpoint), default=None)
     kind = "unknown" if mount is None else mount.fstype
     free_bytes = psutil.disk_usage(os.fspath(folder)).free
-    said = f"{folder} lies on {kind}, {free_bytes / 2**30:.1f} GiB free"
+    said = f"{folder} is on {kind}, {free_bytes / 2**30:.1f} GiB free"
     enough = free_bytes >= LEAST_FREE_BYTES
-    yield Finding("runs folder", "ok" if enough else "note", said if enough else f"{said}: that is little")
+    yield Finding("runs folder", "ok" if enough else "note", said if enough else f"{said}: that is not much")
     if mount is not None and any(kind.startswith(name) for name in NETWORK_FILE_SYSTEMS):
         local_locks = "nolock" in mount.opts or "local_lock" in mount.opts
         yield Finding(
             "network",
             "note",
-            "locks are kept per host here: two coordinators on different hosts are told apart by signs of life alone"
+            "locks work only within a host here: a second coordinator on another host is noticed only by the time at "
+            "which the first one last confirmed its lock"
             if local_locks
             else "a network file system: workers on other hosts can share it if they see the same path",
         )
 
 
 def _locks(folder: Path) -> Finding:
-    """Whether a lock that one open file holds keeps another one out."""
+    """Whether a lock held through one open file excludes another open file."""
     from tempfile import TemporaryDirectory
 
     from remuda.storage.ownership import FolderOwnedError, Ownership
@@ -166,7 +167,7 @@ def _locks(folder: Path) -> Finding:
 
 
 def _journal(folder: Path) -> Finding:
-    """Whether SQLite's write-ahead log works there, and how fast a turn is committed."""
+    """Whether SQLite's write-ahead log works there, and how many turns can be committed per second."""
     import time
     from tempfile import TemporaryDirectory
 
@@ -180,13 +181,13 @@ def _journal(folder: Path) -> Finding:
             database.execute("insert into turn values (?)", (bytes(4_096),))
         per_s = turns / (time.perf_counter() - started_s)
         database.close()
-    return Finding("journal", "ok", f"{per_s:.0f} turns of the coordinator per second can be written")
+    return Finding("journal", "ok", f"can write {per_s:.0f} turns of the coordinator per second")
 
 
 def _attempt(what: str, look: Callable[[], Finding]) -> Finding:
     try:
         return look()
-    except Exception as error:  # whatever the file system says: it is the finding
+    except Exception as error:  # any error of the file system is the result of this check
         return Finding(what, "wrong", f"{type(error).__name__}: {error}")
 
 

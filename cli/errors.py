@@ -1,4 +1,4 @@
-"""How a command ends: which failure leads to which exit code."""
+"""The errors of commands, and their exit codes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ REFUSED = 3
 
 
 class CommandError(Exception):
-    """A command cannot go on. Its text is the one message the user gets: what, where, what to do."""
+    """A command cannot continue. Its text is the only message that the user gets: what, where, what to do."""
 
     exit_code = FAILED
 
@@ -24,13 +24,13 @@ class InputError(CommandError):
 
 
 class CommandRefusedError(CommandError):
-    """The other side said no: another protocol version, a wrong key."""
+    """The other side refused: it has another protocol version."""
 
     exit_code = REFUSED
 
 
 def exit_code(error: Exception) -> int | None:
-    """The exit code that `error` stands for; None for an error nobody foresaw, which deserves its traceback."""
+    """The exit code for `error`; None for an unexpected error, which is shown with its traceback."""
     from remuda.config.errors import ConfigError
     from remuda.storage.existing_folder import RunFolderError
     from remuda.storage.ownership import FolderOwnedError

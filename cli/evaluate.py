@@ -14,41 +14,43 @@ from remuda.cli.asked_output import asked_output
 from remuda.cli.errors import InputError
 from remuda.cli.options import AsJson
 
-if TYPE_CHECKING:  # what is played with brings torch, which --help does not need
+if TYPE_CHECKING:  # playing imports torch, which --help does not need
     from remuda.policy.playable import Playable
     from remuda.storage.checkpoint_index import CheckpointIndex
     from remuda.wire.messages import CheckpointRecord
 
 EXAMPLE = "remuda evaluate runs/cartpole_dqn -i best -n 20 -d"
 
-RunDirArgument = Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A run folder, or a model/ folder of one.")]
+RunDirArgument = Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A run folder, or its model/ folder.")]
 Episodes = Annotated[
     int | None,
     typer.Option(
-        "-n", "--episodes", min=1, max=1_000_000, help="How many episodes (default: 100; 1 with --follow or --record)."
+        "-n", "--episodes", min=1, max=1_000_000, help="Number of episodes (default: 100; 1 with --follow or --record)."
     ),
 ]
-Length = Annotated[int, typer.Option("-l", "--length", min=0, help="Longest episode; 0: the environment's own.")]
+Length = Annotated[
+    int, typer.Option("-l", "--length", min=0, help="Longest episode in steps; 0: the environment's own limit.")
+]
 Which = Annotated[
     str | None,
     typer.Option("-i", "--iteration", help="Which policy: -1 newest (the default), best, a train_iter, or model."),
 ]
 Deterministic = Annotated[bool, typer.Option("-d", "--deterministic", help="Act greedily, without exploration.")]
-NoRender = Annotated[bool, typer.Option("-nr", "--no-render", help="Show nothing, and so play faster.")]
+NoRender = Annotated[bool, typer.Option("-nr", "--no-render", help="Show nothing; this is faster.")]
 Record = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Film each episode: an MP4 in DIR, one of that name replaced.")
+    Path | None, typer.Option(metavar="DIR", help="Film each episode as an MP4 in DIR; older films are overwritten.")
 ]
-Follow = Annotated[
-    bool, typer.Option("--follow", help="Play every newer policy of a run that goes on, until it is over.")
-]
+Follow = Annotated[bool, typer.Option("--follow", help="Play each newer policy of a running run, until it is over.")]
 TrustCode = Annotated[
     bool,
     typer.Option(
         "--trust-code",
-        help="Run code that came with the folder: another user's, a module in it, vars.pkl. It may do anything.",
+        help="Allow code from the folder: files of another user, a module in it, vars.pkl. Such code can do anything.",
     ),
 ]
-EvaluationSeed = Annotated[int | None, typer.Option("--seed", min=0, help="Of the episodes (default: the run's).")]
+EvaluationSeed = Annotated[
+    int | None, typer.Option("--seed", min=0, help="Seed of the episodes (default: the run's seed).")
+]
 
 
 def evaluate(
@@ -66,15 +68,15 @@ def evaluate(
 ) -> None:
     """Play a trained policy and print each episode and a summary.
 
-    Without -d the policy explores as its algorithm does at the end of its schedule (DQN: policy.epsilon_end of the
-    actions are random). The same seed plays the same episodes again. They are shown where there is a display, one
-    after the other; with -nr several are played at once. Ctrl-C ends it with a summary of those that are over.
+    Without -d the policy explores as at the end of its schedule (DQN: a share policy.epsilon_end of the actions is
+    random). The same seed plays the same episodes again. With a display the episodes are shown one after the other;
+    with -nr several are played at once. Ctrl-C ends the command with a summary of the finished episodes.
 
-    With --follow each newer policy plays -n episodes: the one a parallel run's learner has just published, else the
-    newest checkpoint. --json then prints a line of JSON for each.
+    With --follow each newer policy plays -n episodes: in parallel mode the policies that the learner publishes, in
+    serial mode the checkpoints. --json then prints one line of JSON for each policy.
     """
     _check(run_dir, iteration, follow=follow)
-    from remuda.cli.playing import Asked, Player  # torch: seconds, for which no mistake needs to wait
+    from remuda.cli.playing import Asked, Player  # after the checks: it imports torch, which takes seconds
     from remuda.worker.life import bound_threads
 
     bound_threads(1)
@@ -111,21 +113,23 @@ def _check(run_dir: Path, iteration: str | None, *, follow: bool) -> None:
             raise InputError(_not_a_run(run_dir))
         if follow or iteration is not None:
             option = "--follow" if follow else "-i"
-            raise InputError(f"{run_dir} is one policy, and {option} is for a run folder: name that")
+            raise InputError(f"{run_dir} is a model/ folder with one policy; for {option} give the run folder")
     if follow and iteration not in (None, "-1"):
-        raise InputError(f"--follow plays the newest policy, and -i {iteration} asks for another: give one of them")
+        raise InputError(
+            f"--follow plays the newest policy, and -i {iteration} asks for another: give only one of them"
+        )
 
 
 def _not_a_run(folder: Path) -> str:
     if not folder.is_dir():
-        return f"{folder} is not a run folder: there is no such folder"
+        return f"{folder} is not a run folder: it does not exist"
     runs = sorted(path.parent.name for path in folder.glob("*/config.json"))
     hint = f"; did you mean {quote(str(folder / runs[0]))}?" if runs else ""
     return f"{folder} is not a run folder: it has no config.json{hint}"
 
 
 def _chosen(run_dir: Path, iteration: str, *, trust_code: bool) -> tuple[Playable, CheckpointRecord | None]:
-    """The policy asked for, and what index.json says of it."""
+    """The chosen policy, and its record in index.json."""
     from remuda.policy.checkpoint_file import CheckpointError
     from remuda.policy.playable import checkpoint_playable, model_playable, of_run
     from remuda.storage.run_folder import is_model
@@ -147,7 +151,7 @@ def _find(run_dir: Path, iteration: str) -> CheckpointRecord:
         raise InputError(f"{run_dir} has no checkpoint yet: {index.folder / 'index.json'} lists none")
     if iteration == "best":
         if index.best is None:
-            raise InputError(f"{run_dir} has no best checkpoint yet, since none was evaluated; play the newest: -i -1")
+            raise InputError(f"{run_dir} has no best checkpoint, since none was evaluated yet; play the newest: -i -1")
         return index.best
     if iteration == "-1":
         return index.last
@@ -170,11 +174,11 @@ def _index(run_dir: Path) -> CheckpointIndex:
 
 
 def _can_render() -> bool:
-    """Whether there is a display; if not, say so once."""
+    """Whether there is a display; if not, prints a line."""
     if sys.platform in ("darwin", "win32") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
         return True
     print(
-        "no display here: episodes are played without being shown (-nr says the same without this line)",
+        "no display: episodes are played and not shown (use -nr to avoid this message)",
         file=sys.stderr,
     )
     return False

@@ -1,4 +1,4 @@
-"""`remuda evaluate --follow`: watch the newest policy while its run goes on."""
+"""`remuda evaluate --follow`: play the newest policy of a running run."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from remuda.storage.run_folder import RunFolder
 from remuda.training.journal import is_open
 
 LOOK_INTERVAL_S = 0.5
-"""How long to wait where there is no newer policy."""
+"""How long to wait before looking for a newer policy again."""
 
 
 def follow_run(run_dir: Path, player: Player, *, trust_code: bool = False) -> None:
-    """Play every newer policy until the run is over, its last one included; Ctrl-C ends it sooner.
+    """Play every newer policy until the run is over, its last one included; Ctrl-C ends this earlier.
 
-    Where episodes are shown, the same policy plays on until there is a newer one. Raises CommandError.
+    If episodes are shown, the same policy plays again until there is a newer one. Raises CommandError.
     """
     newest, journal = NewestPolicy(run_dir, trust_code=trust_code), RunFolder(run_dir).journal
     current: Playable | None = None
     played = 0
     try:
         while True:
-            goes_on = is_open(journal)  # asked before looking: the last policy may come in between
+            goes_on = is_open(journal)  # before looking for a policy: the last one may be written in between
             newer = newest.newer()
             if newer is None and not goes_on:
                 break
@@ -37,10 +37,10 @@ def follow_run(run_dir: Path, player: Player, *, trust_code: bool = False) -> No
                 continue
             played += newer is not None
             current = newer or current
-            assert current is not None, "there is a newer one, or one to be shown again"
+            assert current is not None, "there is a newer policy, or one to show again"
             player.play(current)
     except KeyboardInterrupt:
-        player.say(f"no longer following; the run is left alone (policies played: {played})")
+        player.say(f"no longer following; the run was not touched (policies played: {played})")
         return
     except (CheckpointError, CheckpointIndexError) as error:
         raise InputError(str(error)) from error

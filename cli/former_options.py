@@ -1,4 +1,4 @@
-"""Options that other programs have, typed from habit: the refusal names what takes their place here."""
+"""Options of other programs, typed from habit: the error names Remuda's option for the same purpose."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class _Former:
-    """What takes the place of an option."""
+    """The replacement of an option."""
 
     instead: str
     verbs: tuple[str, ...] = ()
-    """That have an option of this very name."""
+    """Commands of Remuda that have an option with this name themselves."""
 
 
-_SAVED = _Former("--set checkpoint.interval_env_steps=N, and checkpoint.keep for how many stay")
+_SAVED = _Former("--set checkpoint.interval_env_steps=N (and checkpoint.keep: how many are kept)")
 _FORMER = {
     "--len": _Former("`remuda evaluate -l` (--length)"),
     "--norender": _Former("`remuda evaluate -nr` (--no-render)"),
@@ -33,7 +33,7 @@ _FORMER = {
 
 
 def refusal(arguments: Sequence[str]) -> str | None:
-    """What is to be said of the first such option among the arguments of `remuda`; None where there is none."""
+    """The error for the first such option among the arguments of `remuda`; None if there is none."""
     verb = next((argument for argument in arguments if not argument.startswith("-")), "")
     for argument in arguments:
         if argument == "--":

@@ -1,4 +1,4 @@
-"""`--limit`: how long a coordinator forgives its workers' silence."""
+"""`--limit`: how long a coordinator waits for silent workers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def herd_limits(given: Sequence[str]) -> Limits:
-    """What `--limit` says. Raises InputError."""
+    """Parse `--limit`. Raises InputError."""
     from remuda.coordinator.registry import Limits
 
     try:

@@ -1,4 +1,4 @@
-"""`remuda status --history`: how a run did over time, as its folder tells, while it goes on and after."""
+"""`remuda status --history`: a run over time, read from its folder, during the run and afterwards."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from remuda.logbook.usage import Usage
 
 MOST_ROWS = 40
-"""Of the table: a longer run has several intervals in one row."""
+"""Rows of the table; in a longer run several intervals share a row."""
 MOST_EVENTS = 20
-"""Below the table: the last ones."""
+"""Events shown below the table: the last ones."""
 _WAITS = ("data", "policy", "credit", "other")
 
 
 def show_history(which: str | None, runs_dir: Path, connection_file: Path | None, *, as_json: bool) -> None:
-    """Print it. Raises InputError for what is no run, or one that has written nothing yet."""
+    """Print the history. Raises InputError if there is no such run, or if it has written nothing yet."""
     from remuda.logbook.series import SeriesError, read_series
     from remuda.storage.run_folder import RunFolder
 
     if which is None:
-        raise InputError("say of which run: remuda status --history RUN, by its folder, its id or its name")
+        raise InputError("name a run: remuda status --history RUN, where RUN is its folder, its id or its name")
     path = RunFolder(_folder(which, runs_dir, connection_file)).series
     try:
         moments = read_series(path)
@@ -39,29 +39,29 @@ def show_history(which: str | None, runs_dir: Path, connection_file: Path | None
         else:
             _print_table(list(moments))
     except FileNotFoundError:
-        raise InputError(f"{path} is not there (yet): the first interval of this run is not over") from None
+        raise InputError(f"{path} does not exist (yet): the first interval of this run is not over") from None
     except SeriesError as error:
         raise InputError(str(error)) from None
 
 
 def _folder(which: str, runs_dir: Path, connection_file: Path | None) -> Path:
-    """A folder, a name below the runs folder, or what the coordinator knows under this id or name."""
+    """The run folder: `which` is a folder, a name in the runs folder, or an id or name known to the coordinator."""
     from remuda.storage.run_folder import RunFolder
 
     for root in (Path(which), runs_dir / which):
         if RunFolder(root).config_json.is_file():
             return root
     if Path(which).is_dir() or os.sep in which:
-        raise InputError(f"{which} is no run folder: there is no config.json in it")
+        raise InputError(f"{which} is not a run folder: it has no config.json")
     with connected(connection_file, runs_dir) as client:
         run_dir = Path(client.status(which).experiments[0].run_dir)
     if not run_dir.is_dir():
-        raise InputError(f"the run folder of {which}, {run_dir}, cannot be seen from this machine")
+        raise InputError(f"the run folder of {which}, {run_dir}, does not exist on this machine")
     return run_dir
 
 
 def _print_json(moments: Iterable[Moment]) -> None:
-    """A list with one record per line, also of a run of any length."""
+    """Print a JSON list with one record per line, record by record, so that a long run takes no memory."""
     import msgspec
 
     separator = "["
@@ -84,11 +84,11 @@ def _print_table(moments: Sequence[Moment]) -> None:
 
 @dataclass
 class _Row:
-    """Some intervals that follow each other."""
+    """Consecutive intervals that share a row of the table."""
 
     intervals: Sequence[Interval]
     evaluated: float | None = None
-    """The newest mean return of an evaluation of a checkpoint that was saved within."""
+    """The mean return of the newest checkpoint that was saved in these intervals and evaluated."""
     waits: dict[str, str] = field(default_factory=dict[str, str])
     """By role."""
 
@@ -98,14 +98,14 @@ class _Row:
 
     @property
     def return_mean(self) -> float | None:
-        """Of all training episodes that were reported within."""
+        """Mean return of all training episodes that were reported in these intervals."""
         told = [(each.episodes, each.return_mean) for each in self.intervals if each.return_mean is not None]
         episodes = sum(count for count, _ in told)
         return sum(count * mean for count, mean in told) / episodes if episodes else None
 
 
 def history(moments: Sequence[Moment]) -> RenderableType:
-    """The table over time, and what happened, for a terminal."""
+    """The table over time and the events, for a terminal."""
     from rich.console import Group
     from rich.text import Text
 
@@ -151,7 +151,7 @@ def _rows(intervals: Sequence[Interval], evaluations: Sequence[Evaluation]) -> l
 
 
 def _waits(intervals: Sequence[Interval], role: str) -> str:
-    """The share of the time that a role waited, and what for in most of it."""
+    """The share of its time that a role waited, and what it waited for most."""
     seconds: dict[str, float] = dict.fromkeys(_WAITS, 0.0)
     total_s = 0.0
     for interval in intervals:
@@ -187,7 +187,7 @@ def _cells(row: _Row, roles: Sequence[str]) -> list[str]:
 
 
 def _rate(intervals: Sequence[Interval], rates: Sequence[float]) -> float:
-    """Averaged over time."""
+    """The time average of `rates`."""
     total_s = sum(interval.past_s for interval in intervals)
     weighted = sum(rate * interval.past_s for rate, interval in zip(rates, intervals, strict=True))
     return weighted / total_s if total_s > 0 else 0.0
@@ -204,6 +204,6 @@ def _words(moment: Evaluation | Event) -> str:
 
 
 def _place(role: str) -> tuple[int, str]:
-    """Roles in the order in which experience goes through them."""
+    """Sort key: roles in the order in which experience passes them."""
     order = ("collector", "learner", "evaluator", "coordinator")
     return (order.index(role) if role in order else len(order), role)

@@ -22,7 +22,7 @@ Collectors = Annotated[int | None, typer.Option(metavar="N", min=1, help="Short 
 Evaluators = Annotated[int | None, typer.Option(metavar="N", min=1, help="Short for --set evaluator.count=N.")]
 On = Annotated[
     str,
-    typer.Option(metavar="LAUNCHER", help="What starts the processes: local (this machine) or module:Class of yours."),
+    typer.Option(metavar="LAUNCHER", help="What starts the processes: local (this machine), or your own module:Class."),
 ]
 
 
@@ -35,9 +35,10 @@ def launch(
     limit: LimitOption = None,
     profile: Profile = False,
 ) -> None:
-    """Run an experiment with a coordinator and a herd of workers, follow it to its end, and leave no process behind.
+    """Run an experiment with a coordinator and a herd of workers, show its progress, and end all processes with it.
 
-    A first Ctrl-C stops cleanly: the last checkpoint is saved and judged. A second one ends everything at once.
+    A first Ctrl-C stops the run cleanly: the last checkpoint is saved and evaluated. A second one ends everything at
+    once.
     """
     from remuda.cli.herd_limits import herd_limits
     from remuda.cli.profiles import kept_profiles
@@ -55,7 +56,7 @@ def launch(
 
 
 def _check(resolved: ResolvedRun, on: str) -> None:
-    """What can be wrong with the input is found before anything is started or written."""
+    """Check the input before anything is started or written. Raises InputError."""
     from remuda.client.checking import UnusableError, check_launch
     from remuda.config.user_code import UserCodeError
     from remuda.deploy.launchers import find_launcher
@@ -69,7 +70,7 @@ def _check(resolved: ResolvedRun, on: str) -> None:
 
 
 def check_input(resolved: ResolvedRun) -> None:
-    """See that the environment can be built and the algorithm can act in it. Raises InputError."""
+    """Check that the environment can be built and that the algorithm can act in it. Raises InputError."""
     from remuda.client.checking import UnusableError, check_experiment
 
     try:
@@ -108,7 +109,7 @@ def _run(resolved: ResolvedRun, on: str, limits: Sequence[str], profile: Path | 
 
 
 def _tell(status: ExperimentStatus, config: Path) -> None:
-    """How it ended and what to type next."""
+    """Print how the run ended and what to type next."""
     from remuda.client.progress import ending
 
     shown = Path(status.run_dir)

@@ -1,4 +1,4 @@
-"""`remuda logs`: an experiment's logs, from wherever the coordinator can be reached."""
+"""`remuda logs`: the logs of an experiment, through the coordinator or from the run folder."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ Source = Annotated[
 Follow = Annotated[bool, typer.Option("-f", "--follow", help="Go on until the experiment is over.")]
 Lines = Annotated[
     int | None,
-    typer.Option("-n", metavar="LINES", min=0, max=100_000, help="The last so many (default: all; with -f 20)."),
+    typer.Option(
+        "-n", metavar="LINES", min=0, max=100_000, help="Only the last LINES lines (default: all; with -f 20)."
+    ),
 ]
 
 
@@ -46,9 +48,9 @@ def logs(
     runs_dir: RunsDir = DEFAULT_RUNS_DIR,
     connection_file: ConnectionPath = None,
 ) -> None:
-    """Print an experiment's log; a source of several files has each line say whose it is.
+    """Print the log of an experiment. If a source has several files, each line names its worker.
 
-    Where no coordinator is there, after `remuda shutdown` say, the run folders in --runs-dir are read instead."""
+    Without a coordinator, for instance after `remuda shutdown`, the run folders in --runs-dir are read."""
     last_lines = FOLLOWED_LINES if follow and lines is None else lines
     if not connection_path(connection_file, runs_dir).exists() and (run := _stored_run(runs_dir, experiment, follow)):
         _show_stored(run, source, last_lines)
@@ -57,11 +59,11 @@ def logs(
         try:
             show(client.logs(experiment, source, last_lines=last_lines, follow=follow))
         except (KeyboardInterrupt, BrokenPipeError):
-            return  # the reader has had enough
+            return  # the user, or the program that reads our output, ends it
 
 
 def _stored_run(runs_dir: Path, experiment: str, follow: bool) -> RunFolder | None:
-    """The run that is meant; None where it is to be followed and a process still runs it. Raises InputError."""
+    """The run folder to read; None if it is to be followed and a process still runs it. Raises InputError."""
     from remuda.client.stored_logs import NoSuchRunError, find_run
 
     try:
@@ -69,7 +71,7 @@ def _stored_run(runs_dir: Path, experiment: str, follow: bool) -> RunFolder | No
     except NoSuchRunError as error:
         if not runs_dir.is_dir():
             return None
-        raise InputError(f"no coordinator is there to be asked, and {error}") from error
+        raise InputError(f"no coordinator is running, and {error}") from error
     return None if follow and run.owner.exists() else run
 
 
@@ -77,22 +79,22 @@ def _show_stored(run: RunFolder, source: str, last_lines: int | None) -> None:
     from remuda.client.stored_logs import stored_logs
     from remuda.logbook.tail import NoSuchSourceError
 
-    print(f"no coordinator is there to be asked: read from {run.root}", file=sys.stderr, flush=True)
+    print(f"no coordinator is running: reading from {run.root}", file=sys.stderr, flush=True)
     try:
         pieces = stored_logs(run, source, last_lines)
         first = next(pieces, None)
         if first is None:
-            raise InputError(f"{run.log} has nothing of source {source}{_serial_hint(run)}")
+            raise InputError(f"{run.log} has no log of source {source}{_serial_hint(run)}")
         show(chain([first], pieces))
     except (KeyboardInterrupt, BrokenPipeError):
-        return  # the reader has had enough
+        return  # the user, or the program that reads our output, ends it
     except (NoSuchSourceError, OSError) as error:
         raise InputError(str(error)) from error
 
 
 def _serial_hint(run: RunFolder) -> str:
     serial = run.serial_evaluator_log.exists()
-    return ": `remuda train` has no commander apart; what it decided is in --source evaluator" if serial else ""
+    return ": `remuda train` has no commander log; decisions are in --source evaluator" if serial else ""
 
 
 def show(pieces: Iterable[LogPiece]) -> None:

@@ -1,4 +1,4 @@
-"""Options that several verbs share, and what they mean together."""
+"""Options that several commands share, and checks of their combinations."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:  # loading brings pydantic, which --help does not need
     from remuda.config.load import LoadedConfig
 
 ConfigPath = Annotated[
-    Path, typer.Argument(metavar="CONFIG", help="A .yaml or .json file, or a config of an earlier run's folder.")
+    Path, typer.Argument(metavar="CONFIG", help="A .yaml or .json file, or a config in the folder of an earlier run.")
 ]
 Sets = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Beats the file, as in learner.batch_size=128; repeatable."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a setting: learner.batch_size=128; repeatable."),
 ]
 Seed = Annotated[int | None, typer.Option(metavar="N", help="Short for --set seed=N.")]
 Device = Annotated[str | None, typer.Option(help="Short for --set learner.device=…: cpu, cuda, cuda:1.")]
 RunDir = Annotated[Path | None, typer.Option(metavar="DIR", help="The run folder itself.")]
 RunId = Annotated[str | None, typer.Option(metavar="ID", help="Run folder inside --runs-dir (default: the name).")]
-RunsDir = Annotated[Path, typer.Option(metavar="DIR", envvar="REMUDA_RUNS_DIR", help="Where run folders lie.")]
+RunsDir = Annotated[Path, typer.Option(metavar="DIR", envvar="REMUDA_RUNS_DIR", help="The folder of all run folders.")]
 OnExistsOption = Annotated[
     OnExists | None, typer.Option(help="What to do with a run folder that is already there (default: error).")
 ]
@@ -42,18 +42,18 @@ InitializeFrom = Annotated[
 Inference = Annotated[
     bool,
     typer.Option(
-        "--inference", help="No learning: a trained policy (--initialize-from or --resume) acts and is judged."
+        "--inference", help="No learning: a trained policy (--initialize-from or --resume) acts and is evaluated."
     ),
 ]
 Profile = Annotated[
-    bool, typer.Option("--profile", help="Write where each process spends its time to log/profile/ (costs about 1 %).")
+    bool, typer.Option("--profile", help="Profile each process, into log/profile/ (costs about 1 % of the time).")
 ]
 LimitOption = Annotated[
     list[str] | None,
     typer.Option(
         "--limit",
         metavar="NAME=SECONDS",
-        help="A limit of the herd: beat_interval_s, lost_after_s, stuck_after_s or hopeless_after_s; repeatable.",
+        help="A time limit for workers: beat_interval_s, lost_after_s, stuck_after_s or hopeless_after_s; repeatable.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
@@ -63,7 +63,7 @@ DEFAULT_RUNS_DIR = Path("runs")
 
 @dataclass(frozen=True)
 class ResolvedRun:
-    """What a verb that starts a run was asked for. `run_dir` is absolute; nothing has been made on disk."""
+    """The run that a command shall start. `run_dir` is absolute; nothing was written to disk yet."""
 
     loaded: LoadedConfig
     run_dir: Path
@@ -72,7 +72,7 @@ class ResolvedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What the options were given as that every verb has which starts a run."""
+    """Values of the options that all commands have which start a run."""
 
     config: ConfigPath
     sets: Sets = None
@@ -88,9 +88,9 @@ class RunOptions:
     inference: Inference = False
 
     def resolved(self, *more_sets: str) -> ResolvedRun:
-        """Make one request of them; `more_sets` are settings like those of --set, and beat them.
+        """Combine the options; `more_sets` are settings like those of --set, and override them.
 
-        Raises InputError for options that contradict, ConfigError.
+        Raises InputError for options that contradict each other, and ConfigError.
         """
         choice = resolve_on_exists(self.on_exists, resume=self.resume, force=self.force)
         beginning = resolve_beginning(self.initialize_from, inference=self.inference, resume=choice == "resume")
@@ -101,8 +101,8 @@ class RunOptions:
 
 
 def with_run_options(verb: Callable[..., None]) -> Callable[..., None]:
-    """Turn a verb whose first parameter is a RunOptions into what typer can read: a parameter for each of its fields,
-    the config first, then the verb's own, then the other fields."""
+    """Turn a function whose first parameter is a RunOptions into one that typer can read, with a parameter for each
+    field: the config first, then the function's own parameters, then the other fields."""
     types = get_type_hints(RunOptions, include_extras=True)
     config, *others = (
         Parameter(
@@ -128,24 +128,24 @@ def with_run_options(verb: Callable[..., None]) -> Callable[..., None]:
 
 
 def new_group(help_text: str, *, example: str) -> typer.Typer:
-    """A group of verbs: plain help, which is also what no arguments mean, and tracebacks as Python prints them."""
+    """A group of commands: plain help, also shown without arguments, and tracebacks as Python prints them."""
     return typer.Typer(
         help=help_text,
         epilog=epilog(example),
         no_args_is_help=True,
-        rich_markup_mode=None,  # rich takes longer to import than everything else of --help together
+        rich_markup_mode=None,  # importing rich takes longer than the rest of --help
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
 
 
 def epilog(example: str) -> str:
-    """The end of a verb's --help, on a line of its own, however long."""
+    """The end of a command's --help: the example on a separate line, which is never wrapped."""
     return f"\b\nExample:\n  {example}"
 
 
 def load(config: Path, *, sets: list[str] | None, seed: int | None, device: str | None = None) -> LoadedConfig:
-    """Load `config` with the shared options on top. Raises ConfigError."""
+    """Load `config` and apply the shared options. Raises ConfigError."""
     import json
 
     from remuda.config.load import load_config
@@ -157,15 +157,13 @@ def load(config: Path, *, sets: list[str] | None, seed: int | None, device: str 
 
 
 def resolve_beginning(initialize_from: Path | None, *, inference: bool, resume: bool) -> list[str]:
-    """The settings that say which weights a run begins with. Raises InputError."""
+    """The settings for the initial weights of a run. Raises InputError."""
     import json
 
     if initialize_from is not None and resume:
-        raise InputError("give one of --resume (go on) and --initialize-from (a new run from old weights)")
+        raise InputError("give only one of --resume (continue) and --initialize-from (a new run with old weights)")
     if inference and not resume and initialize_from is None:
-        raise InputError(
-            "--inference has a trained policy act: say which by --initialize-from RUN_OR_FILE, or --resume"
-        )
+        raise InputError("--inference needs a trained policy: add --initialize-from RUN_OR_FILE, or --resume")
     settings = ["learner.inference=true"] if inference else []
     if initialize_from is None:
         return settings
@@ -190,17 +188,19 @@ def _weights_file(source: Path) -> Path:
 def resolve_run_dir(run_dir: Path | None, run_id: str | None, *, runs_dir: Path, name: str) -> Path:
     """The run folder's absolute path; `name` is the experiment's. Raises InputError."""
     if run_dir is not None and run_id is not None:
-        raise InputError("give one of --run-dir (the run folder itself) and --run-id (a name inside --runs-dir)")
+        raise InputError("give only one of --run-dir (the run folder itself) and --run-id (a name inside --runs-dir)")
     if run_id is not None and (run_id in ("", ".", "..") or "/" in run_id or "\0" in run_id):
-        raise InputError(f"--run-id {run_id!r}: an id is the name of one folder; for a path use --run-dir")
+        raise InputError(f"--run-id {run_id!r}: an id is the name of a folder, not a path; for a path use --run-dir")
     return Path(os.path.abspath(run_dir or runs_dir / (run_id or name)))
 
 
 def resolve_on_exists(on_exists: OnExists | None, *, resume: bool, force: bool) -> OnExists:
-    """The one wish of three options. Raises InputError where they differ."""
+    """Combine three options into one choice. Raises InputError if they contradict each other."""
     wishes: set[OnExists] = {on_exists} if on_exists else set()
     wishes |= {"resume"} if resume else set()
     wishes |= {"force"} if force else set()
     if len(wishes) > 1:
-        raise InputError(f"give one of --resume, --force and --on-exists: they ask for {' and '.join(sorted(wishes))}")
+        raise InputError(
+            f"give only one of --resume, --force and --on-exists: they ask for {' and '.join(sorted(wishes))}"
+        )
     return wishes.pop() if wishes else "error"

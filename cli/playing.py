@@ -1,4 +1,4 @@
-"""How `remuda evaluate` plays one policy after another and tells of it."""
+"""How `remuda evaluate` plays policies and prints the results."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from remuda.wire.messages import CheckpointRecord
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What the options say."""
+    """The values of the options."""
 
     run_dir: Path
     episodes: int
     length: int
-    """Longest episode in steps; 0 leaves it to the environment."""
+    """Longest episode in steps; 0 keeps the environment's own limit."""
     deterministic: bool
     render_mode: str | None
     record: Path | None
@@ -41,14 +41,14 @@ class Asked:
     seed: int | None
     as_json: bool
     follows: bool
-    """One policy after another: each JSON is one line, and Ctrl-C is not for the policy that plays alone."""
+    """Policies are played one after another: each JSON is one line, and Ctrl-C ends everything at once."""
 
 
 class Player:
-    """Plays the episodes asked for in environments that are built once."""
+    """Plays episodes of one or more policies, in environments that are built once."""
 
     def __init__(self, asked: Asked, output: TextIO) -> None:
-        """`output` takes what is asked for."""
+        """Results are written to `output`."""
         self._asked = asked
         self._output = output
         self._envs: list[SingleEnv] = []
@@ -65,15 +65,15 @@ class Player:
 
     @property
     def shows(self) -> bool:
-        """Somebody watches as it plays."""
+        """Whether episodes are shown on a display."""
         return self._asked.render_mode == "human"
 
     def say(self, text: str) -> None:
-        """Tell people; standard output is theirs unless JSON was asked for."""
+        """Print a line for people: on standard output, or with --json on standard error."""
         print(text, file=sys.stderr if self._asked.as_json else self._output, flush=True)
 
     def play(self, playable: Playable, record: CheckpointRecord | None = None) -> None:
-        """Play one policy and print what came out; `record` is what index.json says of it. Raises CommandError."""
+        """Play one policy and print the results; `record` is its record in index.json. Raises CommandError."""
         self.say(_introduced(playable, record))
         self._build(playable)
         recorded = 0
@@ -95,8 +95,8 @@ class Player:
             return
         asked, mode = self._asked, self._asked.render_mode
         if mode is not None:
-            os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # it greets on standard output
-        if mode == "rgb_array":  # nothing is shown or heard: SDL need not complain of what it does not find
+            os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # it prints a greeting on standard output
+        if mode == "rgb_array":  # nothing is shown or heard: SDL shall not warn of a missing display or sound device
             os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
             os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
         count = 1 if mode is not None else min(asked.episodes, playable.env.num_envs)
@@ -115,11 +115,11 @@ class Player:
                 self._film = FilmedEnv(self._envs[0], asked.record)
                 self._envs[0] = self._film
         except EnvironmentBuildError as error:
-            hint = "\nWith -nr it would not have to be shown." if mode == "human" else ""
+            hint = "\nWith -nr the episodes are not shown, and no display is needed." if mode == "human" else ""
             raise InputError(f"{error}{hint}") from error
 
     def _played(self, playable: Playable) -> Sequence[Episode]:
-        """All episodes, or after Ctrl-C those that are over, if any is."""
+        """All episodes, or after Ctrl-C the finished ones, if there are any."""
         asked = self._asked
         seed = playable.seed if asked.seed is None else asked.seed
         over: list[Episode] = []
@@ -145,7 +145,7 @@ class Player:
                 self._film.drop()
             if asked.follows or not over:
                 raise
-            self.say(f"interrupted: {len(over)} of {asked.episodes} episodes are over")
+            self.say(f"interrupted: {len(over)} of {asked.episodes} episodes were finished")
         except (EvaluationError, EnvironmentBuildError, OSError) as error:
             raise RunFailedError(f"the evaluation failed: {error}") from error
         if self._film is not None:
@@ -155,9 +155,9 @@ class Player:
 
 def _introduced(playable: Playable, record: CheckpointRecord | None) -> str:
     step = "" if playable.env_step is None else f", env_step {playable.env_step}"
-    judged = "" if record is None or record.reward is None else f", mean return when it was judged {record.reward:.6g}"
+    reward = "" if record is None or record.reward is None else f", mean return when evaluated {record.reward:.6g}"
     kind = {".tar": "checkpoint", ".pt": "model"}.get(playable.source.suffix, "policy")
-    return f"{kind} {playable.source} (train_iter {playable.train_iter}{step}{judged})"
+    return f"{kind} {playable.source} (train_iter {playable.train_iter}{step}{reward})"
 
 
 def _content(

@@ -23,32 +23,34 @@ Folders = Annotated[
     list[str],
     typer.Argument(
         metavar="RUN_DIR",
-        help="Run folders, folders that hold some, or the beginning (or any part) of their names.",
+        help="Run folders, folders of run folders, or parts of their names.",
     ),
 ]
-X = Annotated[str, typer.Option("-x", "--xaxis", metavar="COLUMN", help="Drawn over this column of progress.txt.")]
+X = Annotated[str, typer.Option("-x", "--xaxis", metavar="COLUMN", help="Column of progress.txt for the x axis.")]
 Y = Annotated[
     list[str] | None,
     typer.Option(
         "-y",
         "--value",
         metavar="COLUMN",
-        help="What is drawn (default: Performance, the evaluation return where there is one); repeatable.",
+        help="Column for the y axis (default: Performance, the evaluation return if there is one); repeatable.",
     ),
 ]
 Smooth = Annotated[
-    int, typer.Option("-s", "--smooth", min=1, metavar="ROWS", help="Each run averaged over so many rows.")
+    int, typer.Option("-s", "--smooth", min=1, metavar="ROWS", help="Average each run over this number of rows.")
 ]
 Legend = Annotated[
     list[str] | None,
-    typer.Option("-l", "--legend", metavar="LABEL", help="Once per RUN_DIR: all runs in it make one curve."),
+    typer.Option("-l", "--legend", metavar="LABEL", help="Once per RUN_DIR: all runs in it become one curve."),
 ]
-Select = Annotated[list[str] | None, typer.Option(metavar="TEXT", help="Only runs whose path holds it; repeatable.")]
-Exclude = Annotated[list[str] | None, typer.Option(metavar="TEXT", help="No run whose path holds it; repeatable.")]
+Select = Annotated[
+    list[str] | None, typer.Option(metavar="TEXT", help="Only runs with TEXT in their path; repeatable.")
+]
+Exclude = Annotated[list[str] | None, typer.Option(metavar="TEXT", help="No run with TEXT in its path; repeatable.")]
 EstimatorOption = Annotated[
-    Literal["mean", "median", "max", "min"], typer.Option(help="What seeds come to, at each position.")
+    Literal["mean", "median", "max", "min"], typer.Option(help="How the seeds of a curve are combined.")
 ]
-Count = Annotated[bool, typer.Option("--count", help="A curve for every run, rather than for every experiment.")]
+Count = Annotated[bool, typer.Option("--count", help="One curve per run instead of one per experiment.")]
 Output = Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="A .png, .pdf or .svg file.")]
 AsCurves = Annotated[bool, typer.Option("--json", help="Print the curves as JSON instead of drawing them.")]
 
@@ -68,15 +70,15 @@ def plot(
 ) -> None:
     """Draw learning curves from progress.txt of one or many runs.
 
-    Runs that differ in nothing but the seed make one curve: their mean, and a band of one standard deviation. Runs
-    need not have rows at the same positions. Where not all of them have a value any more (or yet), the curve is faint.
+    Runs that differ only in the seed become one curve: their mean, and a band of one standard deviation. Runs need not
+    have rows at the same positions. The curve is faint where not all of its runs have a value.
     """
     from remuda.plotting.errors import PlotError
     from remuda.plotting.panels import PERFORMANCE, Axes, make_panels
 
     axes = Axes(x, y or [PERFORMANCE], smooth, estimator)
     if legend and count:
-        raise InputError("give one of --legend (a curve per RUN_DIR) and --count (a curve per run)")
+        raise InputError("give only one of --legend (a curve per RUN_DIR) and --count (a curve per run)")
     try:
         expanded = _expanded(folders, repeated=any((y, legend, select, exclude)))
         groups = _groups(expanded, legend or [], select or [], exclude or [], count=count)
@@ -93,14 +95,14 @@ def plot(
 
 
 def _expanded(folders: Sequence[str], *, repeated: bool) -> list[Path]:
-    """The folders that are meant; `repeated`: an option was given that may come several times."""
+    """The folders for the arguments; `repeated`: a repeatable option was given."""
     from remuda.plotting.errors import PlotError
     from remuda.plotting.runs import expand
 
     try:
         return expand(folders)
     except PlotError as error:
-        hint = "\nIf it was meant for an option: each takes one value, and is repeated for more, as in -y A -y B"
+        hint = "\nIf this is a second value of an option: repeat the option for each value, as in -y A -y B"
         raise InputError(f"{error}{hint if repeated else ''}") from error
 
 
@@ -120,7 +122,7 @@ def _draw(panels: Sequence[Panel], output: Path, axes: Axes) -> None:
     from remuda.plotting.picture import FORMATS, draw
 
     if output.suffix.lower() not in FORMATS:
-        raise InputError(f"{output}: the name of a picture ends in one of {', '.join(FORMATS)}")
+        raise InputError(f"{output}: the name of the picture must end in one of {', '.join(FORMATS)}")
     try:
         draw(panels, output, estimator=axes.estimator)
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Where `--profile` keeps what the processes of a run wrote: with the run's logs, once the run folder is known."""
+"""The folder for `--profile`: temporary while the run folder is not known yet, then in the run's logs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Keeping:
     folder: Path | None
 
     def keep_in(self, run_dir: Path, output: IO[str] | None = None) -> None:
-        """Move the profiles to log/profile/ of this run, in place of those of a life before it, and say so to `output`
-        (standard output)."""
+        """Move the profiles to log/profile/ of this run, where they replace older ones, and print that to `output`
+        (default: standard output)."""
         if self.folder is None:
             return
         target = run_dir / "log" / "profile"
@@ -30,7 +30,7 @@ class Keeping:
 
 @contextmanager
 def kept_profiles(asked: bool) -> Generator[Keeping]:
-    """A folder that lasts as long as the body: processes begin to write before the run folder is made."""
+    """Yield a folder that is removed after the body: processes begin to write before there is a run folder."""
     if not asked:
         yield Keeping(None)
         return

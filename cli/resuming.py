@@ -1,4 +1,4 @@
-"""What a verb says before it resumes a run: which settings are others than those of the life before."""
+"""What a command says before it resumes a run: which settings have changed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def tell_changes(resolved: ResolvedRun) -> None:
-    """On standard error, where there are any. The run folder's log says the same."""
+    """Print the changed settings on standard error, if there are any. They are also in the log of the run."""
     from remuda.config.changes import changed_settings, told
 
     changed = changed_settings(resolved.run_dir, resolved.loaded.config) if resolved.on_exists == "resume" else []

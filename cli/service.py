@@ -1,4 +1,4 @@
-"""`remuda coordinator` and `remuda worker`: the processes that a herd is made of, in the foreground."""
+"""`remuda coordinator` and `remuda worker`: the processes of a herd, in the foreground."""
 
 from __future__ import annotations
 
@@ -21,20 +21,24 @@ Bind = Annotated[
     str | None,
     typer.Option(
         metavar="ADDR",
-        help="host:port to listen on (default: where it listened before, else a free port of this machine alone).",
+        help="host:port to listen on (default: the former address, else a free port of 127.0.0.1).",
     ),
 ]
 Insecure = Annotated[
-    bool, typer.Option("--insecure", help="Listen beyond this machine although anybody there could then give orders.")
+    bool,
+    typer.Option("--insecure", help="Allow an address that other machines can reach: anybody there can give orders."),
 ]
-RoleArgument = Annotated[Literal["collector", "evaluator", "learner"], typer.Argument(metavar="ROLE")]
-Count = Annotated[int, typer.Option(metavar="N", min=1, help="How many of them.")]
+RoleArgument = Annotated[
+    Literal["collector", "evaluator", "learner"],
+    typer.Argument(metavar="ROLE", help="collector, evaluator or learner."),
+]
+Count = Annotated[int, typer.Option(metavar="N", min=1, help="Number of workers.")]
 CoordinatorTimeout = Annotated[
     float,
     typer.Option(
         metavar="S",
         min=1.0,
-        help="Seconds that workers wait for a coordinator that is not there yet, or is silent, before they end.",
+        help="Seconds that workers wait for a coordinator that is missing or silent, before they end.",
     ),
 ]
 
@@ -46,9 +50,9 @@ def coordinator(
     limit: LimitOption = None,
     insecure: Insecure = False,
 ) -> None:
-    """Keep a herd and its experiments until told to end; started again after a crash, it continues every experiment.
+    """Run a coordinator until it is told to end. Started again after a crash, it continues every experiment.
 
-    A first Ctrl-C stops every experiment cleanly, saves, and ends. A second one ends at once: the next start goes on.
+    A first Ctrl-C stops every experiment cleanly, saves, and ends. A second one ends at once; the next start continues.
     """
     from remuda.coordinator.__main__ import GRACE_S
     from remuda.coordinator.service import CannotListenError, Service, Settings
@@ -70,7 +74,7 @@ def coordinator(
             print(f"workers join with: remuda worker collector --connection-file {file}", file=sys.stderr, flush=True)
             service.run()
     except CannotListenError as error:
-        raise InputError(f"--bind {error}: choose an address of this machine, and a port that is free") from error
+        raise InputError(f"--bind {error}: choose an address of this machine and a free port") from error
     except FolderOwnedError as error:
         raise InputError(f"{error}: two coordinators cannot share a runs folder") from error
     except JournalError as error:
@@ -90,13 +94,13 @@ def worker(
 ) -> None:
     """Join a herd with workers of one role.
 
-    Those that crash are started again, however often, after pauses that double up to 32 s. A coordinator that is
-    silent or is being started again is waited for: its workers go on where they were.
+    Workers that crash are started again, however often, after pauses that double up to 32 s. If the coordinator is
+    silent or is started again, the workers wait for it and continue their work.
     """
     from remuda.deploy.nanny import make_slots, supervise
 
     file = connection_path(connection_file, runs_dir)
-    missing = "" if file.exists() else f": it is not there yet, and is waited for at most {spoken(coordinator_timeout)}"
+    missing = "" if file.exists() else f", which does not exist yet; waiting at most {spoken(coordinator_timeout)}"
     whom = role if count == 1 else f"{count} {role}s"
     print(f"{whom} for the coordinator of {file}{missing}", file=sys.stderr, flush=True)
     exit_code = supervise(make_slots({role: count}), file, coordinator_timeout_s=coordinator_timeout)
@@ -105,14 +109,15 @@ def worker(
 
 
 def _address(bind: str, *, insecure: bool) -> str:
-    """The address in ZeroMQ's words. Raises InputError for what is none, or is open to others without being told so."""
+    """The address as ZeroMQ wants it. Raises InputError for a malformed address, and for a public one without
+    `insecure`."""
     host, _, port = bind.removeprefix("tcp://").rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65_535:
-        raise InputError(f"--bind {bind!r}: an address is host:port, such as 127.0.0.1:5555 (port 0: any free one)")
+        raise InputError(f"--bind {bind!r}: an address is host:port, such as 127.0.0.1:5555 (port 0: any free port)")
     if not (insecure or _is_loopback(host)):
         raise InputError(
-            f"--bind {bind}: whoever reaches {host} could give orders to this coordinator, since nobody has to show a "
-            "key; listen on 127.0.0.1 and reach it through an ssh tunnel, or say --insecure on a network you trust"
+            f"--bind {bind}: anybody who can reach {host} could give orders to this coordinator, since there are no "
+            "keys; listen on 127.0.0.1 and use an ssh tunnel, or add --insecure on a network you trust"
         )
     return f"tcp://{host}:{port}"
 

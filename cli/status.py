@@ -1,4 +1,4 @@
-"""`remuda status`: who is alive and what runs."""
+"""`remuda status`: the coordinator, its workers and its experiments."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ if TYPE_CHECKING:
 EXAMPLE = "remuda status --watch"
 WATCH_S = 1.0
 MAY_WRAP = ("name", "doing", "process")
-"""Columns that give way on a narrow terminal."""
+"""Columns whose text may be wrapped."""
 NARROW_WIDTH = 110
+"""Terminals with fewer characters per line are narrow."""
 NARROW_WITHOUT = ("/s", "cores", "heard", "memory")
-"""Columns that a terminal of fewer characters per line does not show; --json always does."""
+"""Columns that a narrow terminal does not show; --json always has them."""
 PLAIN_WIDTH = 160
-"""Characters per line where there is no terminal that says how many it has."""
+"""Characters per line if the output is not a terminal."""
 
 Which = Annotated[
     str | None,
-    typer.Argument(metavar="EXPERIMENT", help="Id, beginning of an id, or name; with --history a run folder too."),
+    typer.Argument(metavar="EXPERIMENT", help="Id, beginning of an id, or name; with --history also a run folder."),
 ]
 History = Annotated[
     bool,
-    typer.Option("--history", help="How this run did over time, as its folder tells; EXPERIMENT may be that folder."),
+    typer.Option("--history", help="Show one run over time, read from its folder. Needs EXPERIMENT."),
 ]
-Watch = Annotated[bool, typer.Option("--watch", help="Show it again every second, until Ctrl-C.")]
+Watch = Annotated[bool, typer.Option("--watch", help="Update every second, until Ctrl-C.")]
 
 
 def status(
@@ -51,9 +52,9 @@ def status(
 ) -> None:
     """Show the coordinator, its workers and its experiments, and why something waits."""
     if as_json and watch:
-        raise InputError("give one of --json and --watch; for a program that watches, call --json again and again")
+        raise InputError("give only one of --json and --watch; a program can call --json repeatedly")
     if history and watch:
-        raise InputError("give one of --history and --watch")
+        raise InputError("give only one of --history and --watch")
     if history:
         from remuda.cli.history import show_history
 
@@ -90,7 +91,7 @@ def _watch(client: Client, experiment: str | None) -> None:
 
 
 def picture(status: Status, width: int) -> RenderableType:
-    """The whole status as tables for a terminal of so many characters per line."""
+    """The whole status as tables, for a terminal with `width` characters per line."""
     from rich.console import Group
     from rich.text import Text
 
@@ -107,7 +108,7 @@ def picture(status: Status, width: int) -> RenderableType:
     workers = _workers(status.workers, status.experiments, narrow=narrow)
     heads = (
         [head, Text(busy)] if load.descriptor_limit else [head]
-    )  # a coordinator that has just begun knows nothing yet
+    )  # a coordinator that has just started has not measured its load yet
     return Group(*heads, "", _experiments(status.experiments, narrow=narrow), "", workers)
 
 
@@ -119,7 +120,7 @@ def _experiments(experiments: list[ExperimentStatus], *, narrow: bool) -> Render
     from remuda.logbook.lines import one_line
 
     if not experiments:
-        return "no experiment"
+        return "no experiments"
     columns = ("experiment", "name", "state", "env_step", "/s", "train_iter", "/s", "last", "best", "time")
     rows = [
         (
@@ -148,7 +149,7 @@ def _workers(workers: list[WorkerStatus], experiments: list[ExperimentStatus], *
     from remuda.logbook.lines import one_line
 
     if not workers:
-        return "no worker: start some with `remuda worker`"
+        return "no workers: start some with `remuda worker`"
     names = {e.id: e.name for e in experiments}
     columns = ("worker", "role", "state", "experiment", "doing", "busy", "cores", "heard", "memory", "process")
     rows = [
@@ -170,7 +171,7 @@ def _workers(workers: list[WorkerStatus], experiments: list[ExperimentStatus], *
 
 
 def _hosts(workers: list[WorkerStatus]) -> list[str]:
-    """What each machine has to offer, as its workers have said."""
+    """One line per machine: its workers, cores and memory, as reported by the workers."""
     lines: list[str] = []
     for host in sorted({w.host for w in workers if w.cpus}):
         here = [w for w in workers if w.host == host]
@@ -180,7 +181,7 @@ def _hosts(workers: list[WorkerStatus]) -> list[str]:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, narrow: bool) -> Table:
-    """For a terminal; `narrow` ones do without some columns."""
+    """A table for a terminal; a `narrow` one shows fewer columns."""
     from rich.table import Table
     from rich.text import Text
 
@@ -190,7 +191,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, narrow: bool
     shown = [not (narrow and column in NARROW_WITHOUT) for column in columns]
     for column in compress(columns, shown):
         made.add_column(column, no_wrap=column not in MAY_WRAP, overflow="ellipsis")
-    for row in rows:  # as texts: what others are called is neither markup nor a terminal's command
+    for row in rows:  # as Text: names given by others must not be read as markup or terminal commands
         made.add_row(*(Text(one_line(cell)) for cell in compress(row, shown)))
     return made
 

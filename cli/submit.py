@@ -1,4 +1,4 @@
-"""`remuda submit`, `remuda stop` and `remuda shutdown`: what a user asks of a coordinator that is there."""
+"""`remuda submit`, `remuda stop` and `remuda shutdown`: requests to a running coordinator."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ STOP_EXAMPLE = "remuda stop cartpole_dqn"
 SHUTDOWN_EXAMPLE = "remuda shutdown"
 
 WAIT_S = 30.0
-"""How long the connection file of a coordinator that is being started is waited for: as long as a worker does."""
+"""How long to wait for the connection file of a coordinator that is being started."""
 
 Name = Annotated[str | None, typer.Option(metavar="NAME", help="Short for --set name=NAME.")]
-Priority = Annotated[int, typer.Option(metavar="N", help="Higher goes first where workers are scarce.")]
+Priority = Annotated[int, typer.Option(metavar="N", help="Experiments with a higher priority get workers first.")]
 Follow = Annotated[
     bool, typer.Option("--follow", help="Show progress until the run is over; Ctrl-C leaves it running.")
 ]
@@ -42,9 +42,9 @@ def submit(
     follow: Follow = False,
     connection_file: ConnectionPath = None,
 ) -> None:
-    """Hand an experiment to a coordinator; prints its id alone on standard output.
+    """Submit an experiment to a coordinator; prints only its id on standard output.
 
-    The run folder lies in the coordinator's runs folder unless --run-dir says otherwise."""
+    The run folder is made in the coordinator's runs folder; --run-dir names another folder inside it."""
     from remuda.cli.launch import check_input
 
     resolved = run.resolved(*([] if name is None else [f"name={name}"]))
@@ -68,7 +68,7 @@ def submit(
 def stop(
     experiment: Which, now: Now = False, runs_dir: RunsDir = DEFAULT_RUNS_DIR, connection_file: ConnectionPath = None
 ) -> None:
-    """Stop an experiment cleanly: its last checkpoint is saved and judged."""
+    """Stop an experiment cleanly: its last checkpoint is saved and evaluated."""
     with connected(connection_file, runs_dir) as client:
         client.stop(experiment, now=now)
 

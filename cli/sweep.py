@@ -28,24 +28,24 @@ if TYPE_CHECKING:
 
 EXAMPLE = "remuda sweep examples/sweeps/cartpole.yaml --on local --jobs 2"
 GRACE_S = 900.0
-"""After a first Ctrl-C runs save and judge a last checkpoint; this is the last resort behind their own deadlines."""
+"""Seconds after a first Ctrl-C in which runs save and evaluate a last checkpoint; longer than their own limits."""
 
 GridPath = Annotated[
-    Path, typer.Argument(metavar="GRID", help="A .yaml file: name, config, seeds, and lists of values under grid.")
+    Path, typer.Argument(metavar="GRID", help="A .yaml file with name, config, seeds, and grid: lists of values.")
 ]
 Place = Literal["herd", "local"]
 _MODES: dict[Place, Mode] = {"herd": "parallel", "local": "serial"}
 On = Annotated[
     Place | None,
-    typer.Option(help="On a coordinator's herd, or in processes here (default: the herd, if one is found)."),
+    typer.Option(help="On the herd of a coordinator, or in local processes (default: the herd, if one is found)."),
 ]
-Jobs = Annotated[int, typer.Option("-j", "--jobs", metavar="N", min=1, help="Runs at a time; with --on local.")]
+Jobs = Annotated[int, typer.Option("-j", "--jobs", metavar="N", min=1, help="Runs at the same time; with --on local.")]
 SweepDir = Annotated[
     Path | None, typer.Option(metavar="DIR", help="The sweep's folder (default: its name, in --runs-dir).")
 ]
 Datestamp = Annotated[bool, typer.Option("--datestamp", help="Start over in a folder whose name begins with the date.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything and name the runs; start nothing.")]
-ForceAll = Annotated[bool, typer.Option("--force", help="Start every run over, finished ones too.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything and list the runs; start nothing.")]
+ForceAll = Annotated[bool, typer.Option("--force", help="Start every run over, also finished ones.")]
 
 
 def sweep(
@@ -61,10 +61,10 @@ def sweep(
     connection_file: ConnectionPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run every combination of a grid's values with every seed, on a herd or here, and tell what came of it.
+    """Run every combination of the values in a grid with every seed, on a herd or here, and print the results.
 
-    The same command goes on with a sweep that was interrupted: finished runs are left alone, others continue. A run
-    that fails stops no other. Ctrl-C has the runs under way save and end; a second one ends everything at once.
+    The same command continues an interrupted sweep: finished runs are kept, others continue. A run that fails does not
+    stop the others. Ctrl-C saves and ends the runs under way; a second one ends everything at once.
     """
     from remuda.sweeping.grid import read_grid
     from remuda.sweeping.plan import plan
@@ -74,7 +74,7 @@ def sweep(
     runs = plan(read, folder, sets=sets or ())
     look = _look(folder, read.name, runs, on or _place(folder, connection_file, runs_dir, jobs), force=force)
     if look.place == "herd" and jobs > 1:
-        raise InputError("--jobs is of --on local; on a herd as many runs go on as there are workers for")
+        raise InputError("--jobs works with --on local only; a herd makes as many runs as it has workers for")
     _check_input(look.todo)
     _announce(look)
     if dry_run:
@@ -90,7 +90,7 @@ def sweep(
 
 @dataclass(frozen=True)
 class _Look:
-    """What is known of all runs, and what is still to be done."""
+    """All runs as far as they are known, and those still to be made."""
 
     folder: Path
     name: str
@@ -101,7 +101,7 @@ class _Look:
 
 def _folder(name: str, sweep_dir: Path | None, runs_dir: Path, *, datestamp: bool) -> Path:
     if sweep_dir is not None and datestamp:
-        raise InputError("give one of --sweep-dir (the folder itself) and --datestamp (a new one)")
+        raise InputError("give only one of --sweep-dir (the folder itself) and --datestamp (a new folder)")
     stamp = f"{datetime.now():%Y-%m-%d_%H-%M-%S}_" if datestamp else ""
     folder = Path(os.path.abspath(sweep_dir or runs_dir / f"{stamp}{name}"))
     if (folder / "config.json").exists():
@@ -110,7 +110,7 @@ def _folder(name: str, sweep_dir: Path | None, runs_dir: Path, *, datestamp: boo
 
 
 def _place(folder: Path, connection_file: Path | None, runs_dir: Path, jobs: int) -> Place:
-    """Where the sweep was begun; a new one on the herd that is found, unless `jobs` says here."""
+    """Where the sweep was begun. A new one runs on the herd if there is a coordinator, unless `jobs` is given."""
     from remuda.sweeping.record import SweepFileError, recorded_mode
 
     try:
@@ -125,7 +125,7 @@ def _place(folder: Path, connection_file: Path | None, runs_dir: Path, jobs: int
 
 
 def _look(folder: Path, name: str, runs: Sequence[PlannedRun], place: Place, *, force: bool) -> _Look:
-    """Changes nothing."""
+    """Find out what is to be done; changes nothing."""
     from remuda.sweeping.record import SweepBook, SweepFileError
     from remuda.sweeping.sweep import tasks
 
@@ -138,7 +138,7 @@ def _look(folder: Path, name: str, runs: Sequence[PlannedRun], place: Place, *, 
 
 
 def _check_input(todo: Sequence[Task]) -> None:
-    """Build each environment that the runs have once, and see that their algorithms can act in it."""
+    """Build each different environment once, and check that the algorithms can act in it."""
     from remuda.cli.launch import check_input
 
     checked: set[str] = set()
@@ -157,7 +157,7 @@ def _announce(look: _Look) -> None:
     resumed = sum(task.on_exists == "resume" for task in look.todo)
     where = "on the herd" if look.place == "herd" else "on this machine"
     print(
-        f"{_counted(runs, 'run')} of {_counted(variants, 'variant')}; {runs - todo} finished, {resumed} to go on with, "
+        f"{_counted(runs, 'run')} of {_counted(variants, 'variant')}; {runs - todo} finished, {resumed} to continue, "
         f"{todo - resumed} to begin, {where}; folder {look.folder}",
         file=sys.stderr,
     )
@@ -171,7 +171,7 @@ def _counted(count: int, what: str) -> str:
 def _executor(
     look: _Look, connection_file: Path | None, runs_dir: Path, *, jobs: int, force: bool
 ) -> Generator[tuple[Executor, Life]]:
-    """Who makes the runs, and what ends this process."""
+    """Yield what makes the runs, and what reacts to Ctrl-C."""
     from remuda.sweeping.herd import HerdRuns
     from remuda.sweeping.local import LocalRuns
     from remuda.worker.life import Life
@@ -188,14 +188,15 @@ def _executor(
 
 
 def _require_answer(client: Client, look: _Look) -> None:
-    """Before anything is written: a sweep that was begun on a herd cannot go on here. Raises RunFailedError."""
+    """Check before anything is written that the coordinator answers: a sweep begun on a herd cannot continue here.
+    Raises RunFailedError."""
     from remuda.sweeping.record import recorded_mode
     from remuda.wire.conversation import UnreachableError
 
     try:
         client.status()
     except UnreachableError as error:
-        here = "" if recorded_mode(look.folder) else "; --on local runs the sweep here, without any"
+        here = "" if recorded_mode(look.folder) else "; --on local runs the sweep without a coordinator"
         raise RunFailedError(f"{error}{here}") from error
 
 
@@ -229,10 +230,10 @@ def _carry_out(look: _Look, executor: Executor, life: Life) -> list[RunRecord]:
 
 
 def _again(folder: Path, *, datestamp: bool) -> str:
-    """How to go on with a sweep that was interrupted."""
+    """How to continue an interrupted sweep."""
     if datestamp:
-        return f"the same command with --sweep-dir {os.path.relpath(folder)} in place of --datestamp, to go on"
-    return "the same command again, to go on"
+        return f"the same command with --sweep-dir {os.path.relpath(folder)} instead of --datestamp, to continue"
+    return "the same command again, to continue"
 
 
 def _tell(folder: Path, records: Sequence[RunRecord], *, as_json: bool, again: str | None) -> None:

@@ -17,20 +17,20 @@ from remuda.client.progress import duration, number
 from remuda.sweeping.record import RunRecord
 
 PLAIN_INTERVAL_S = 30.0
-"""Between two lines about runs that just go on: a log file is not to be flooded."""
+"""Between two lines about a run without news, to keep log files short."""
 LIVE_RUNS = 12
-"""Rows of a live table: the runs under way, and of the others the newest."""
+"""Rows of a live table: the runs under way, then the newest of the others."""
 
 
 class SweepView(Protocol):
-    """Shows a sweep while it goes on."""
+    """Shows the progress of a sweep."""
 
     def update(self, news: Sequence[RunRecord]) -> None:
-        """Some runs' records have changed, or may have."""
+        """Show records that have changed, or may have."""
         ...
 
     def close(self) -> None:
-        """The sweep is over; leave the screen as it should stay."""
+        """End the view when the sweep is over."""
         ...
 
 
@@ -43,7 +43,7 @@ def plain_line(record: RunRecord, over: int, of: int) -> str:
 
 
 class PlainSweepView:
-    """A line when a run's state changes, and otherwise now and then one about each that goes on."""
+    """Prints a line when the state of a run changes, and one per running run every PLAIN_INTERVAL_S seconds."""
 
     def __init__(
         self, records: Sequence[RunRecord], output: IO[str], clock: Callable[[], float] = time.monotonic
@@ -66,7 +66,7 @@ class PlainSweepView:
                 print(plain_line(record, over, len(self._records)), file=self._output, flush=True)
 
     def close(self) -> None:
-        """Nothing to put away."""
+        """Do nothing: the lines stay."""
 
 
 class LiveSweepView:
@@ -83,7 +83,7 @@ class LiveSweepView:
         self._live.update(self.picture())
 
     def picture(self) -> Table:
-        """The table as it stands."""
+        """The table with the newest records."""
         records = list(self._records.values())
         over = sum(record.over for record in records)
         whole = Table.grid(padding=(0, 2))
@@ -106,12 +106,13 @@ class LiveSweepView:
         return outer
 
     def close(self) -> None:
-        """The summary says all that the table did."""
+        """Remove the table; the summary replaces it."""
         self._live.stop()
 
 
 def _most_interesting(records: Sequence[RunRecord]) -> list[RunRecord]:
-    """Those under way, then what is over, then what waits; in the order of the grid, as many as fit."""
+    """Choose LIVE_RUNS records: first those under way, then finished ones, then waiting ones; in the order of the
+    grid."""
     rank = {"running": 0, "queued": 1, "failed": 1, "finished": 2, "stopped": 2, "waiting": 3}
     chosen = sorted(range(len(records)), key=lambda at: (rank[records[at].state], -at))[:LIVE_RUNS]
     return [records[at] for at in sorted(chosen)]

@@ -21,10 +21,10 @@ if TYPE_CHECKING:  # the runner brings torch, which --help does not need
 
 EXAMPLE = "remuda train examples/cartpole_dqn.yaml --seed 1 --run-id first"
 GRACE_S = 60.0
-"""Seconds after Ctrl-C or SIGTERM within which the last checkpoint must be saved."""
+"""Seconds to save the last checkpoint after Ctrl-C or SIGTERM."""
 
 Lifeline = Annotated[int | None, typer.Option(hidden=True)]
-"""The reading end of a pipe that breaks with the process that started this one, which is then as if interrupted."""
+"""The reading end of a pipe that breaks when the parent process ends; this run then stops as after Ctrl-C."""
 
 
 @with_run_options
@@ -39,8 +39,8 @@ def train(
     The same seed gives the same numbers twice. Ctrl-C saves a checkpoint and ends with exit code 0; a second one ends
     at once.
 
-    What --resume brings back from the newest checkpoint: weights, optimizer, counters, exploration, replay, best score,
-    logs. What it does not: the episodes under way, which are abandoned; new ones begin.
+    With --resume a run continues from its newest checkpoint: weights, optimizer, counters, exploration, replay, best
+    score and logs are restored. The episodes under way are lost; new ones begin.
     """
     from remuda.cli.profiles import kept_profiles
     from remuda.worker.life import bound_threads
@@ -60,11 +60,11 @@ def train(
 
 
 def _run(asked: ResolvedRun, lifeline: int | None) -> tuple[RunResult, ExperimentStatus]:
-    """How it ended, and the last that was to be seen of it."""
+    """Run it; returns the result and the last status."""
     from remuda.worker.lasting import lasting
 
     with lasting():
-        import_module("remuda.runner.serial")  # which `running.train` is going to import
+        import_module("remuda.runner.serial")  # which `running.train` imports later
         from remuda.client import running
         from remuda.client.progress import open_view
         from remuda.environments.errors import EnvironmentBuildError
@@ -99,7 +99,7 @@ def _run(asked: ResolvedRun, lifeline: int | None) -> tuple[RunResult, Experimen
 
 
 def _print_json(result: RunResult, status: ExperimentStatus, output: TextIO) -> None:
-    """As `remuda status --json` shows an experiment that is over."""
+    """Print the last status, in the form of `remuda status --json`."""
     import msgspec
 
     told: dict[str, object] = {**msgspec.to_builtins(status), "explanation": result.explanation}
@@ -107,10 +107,10 @@ def _print_json(result: RunResult, status: ExperimentStatus, output: TextIO) -> 
 
 
 def _tell(result: RunResult, asked: ResolvedRun, *, quiet: bool) -> None:
-    """How it ended, and what to type next."""
+    """Print how the run ended and what to type next."""
     counters, best = result.counters, result.best
     if result.failed:
-        saved = "" if best is None else "\nWhat was learned is saved; when the cause is mended, go on with --resume."
+        saved = "" if best is None else "\nWhat was learned is saved; when the cause is fixed, continue with --resume."
         log = result.run_dir / "log" / "evaluator" / "evaluator_logger.txt"
         raise RunFailedError(f"The run failed: {result.reason}\nThe traceback is in {log}.{saved}")
     if quiet:

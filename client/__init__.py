@@ -1,4 +1,4 @@
-"""A running coordinator's `Client`. Runs from start to end are `remuda.train` and `remuda.launch`."""
+"""`Client` talks to a running coordinator. For a whole run use `remuda.train` or `remuda.launch`."""
 
 from remuda.client.client import Client, LogReader
 

@@ -1,4 +1,4 @@
-"""What can be wrong with an experiment beyond its config is found before anything is started or written."""
+"""Checks of an experiment beyond its config, made before anything is started or written."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ if TYPE_CHECKING:
 
 
 class UnusableError(Exception):
-    """The config is valid, but cannot be run here: its environment, device or weights; the message says why."""
+    """The config is valid, but cannot be run here because of its environment, device or weights; the message says
+    why."""
 
 
 def check_launch(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> None:
-    """Check everything, for a run whose workers are all on this machine. Raises UnusableError, RunFolderError."""
+    """Check everything for a run with all its workers on this machine. Raises UnusableError, RunFolderError."""
     check(run_dir, on_exists, mode="parallel")
     _check_devices(loaded.config)
     check_experiment(loaded, run_dir, on_exists)
 
 
 def check_experiment(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> None:
-    """Build the environment once and see that the algorithm can act in it, with the weights that the run is to begin
-    with. Raises UnusableError."""
+    """Build the environment once, and check that the algorithm can act in it and that the initial weights fit. Raises
+    UnusableError."""
     from remuda.environments.check import check_environment
     from remuda.environments.errors import EnvironmentBuildError
     from remuda.policy.algorithms import UnknownAlgorithmError, make_policy
@@ -60,7 +61,7 @@ def _check_devices(config: ExperimentConfig) -> None:
 
 
 def _check_resumed(config: ExperimentConfig, run_dir: Path, observation: Space, action: Space) -> None:
-    """Where the network may be another one, look whether the newest checkpoint fits it."""
+    """If settings of the network have changed, check whether the newest checkpoint fits it."""
     if not any(line.startswith(("policy.", "env.")) for line in changed_settings(run_dir, config)):
         return  # the import of torch takes over a second
     from remuda.learner.start import continue_from, new_algorithm
@@ -75,7 +76,7 @@ def _check_resumed(config: ExperimentConfig, run_dir: Path, observation: Space, 
 
 
 def _check_weights(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists, observation: Space, action: Space) -> None:
-    """In a function of its own, as it takes the import of torch: over a second that other runs need not wait."""
+    """Check the initial weights; only then, since importing torch takes over a second."""
     from remuda.learner.start import new_algorithm, take_weights
     from remuda.policy.checkpoint_file import CheckpointError
 
@@ -88,7 +89,7 @@ def _check_weights(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists, obs
             raise UnusableError(f"{loaded.path}: {error}") from error
     if on_exists == "force" and weights.is_relative_to(run_dir):
         raise UnusableError(
-            f"the weights {weights} lie in the folder that --force moves away: copy the file, or choose another run "
+            f"the weights {weights} are in the folder that --force moves away: copy the file, or choose another run "
             "folder (--on-exists rename)"
         )
 

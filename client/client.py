@@ -40,17 +40,16 @@ SUBMIT_DEADLINE_S = 60.0
 """Making a run folder may take a while on a network file system."""
 POLL_S = 0.2
 END_POLL_S = 0.02
-"""Of an experiment that is about to be over: whoever waits for that should not wait longer for the news."""
+"""The same for an experiment that is ending, so that its end is noticed quickly."""
 RETURN_DEADLINE_S = 60.0
-"""How long a coordinator that is gone is waited for while its logs are followed."""
+"""How long to wait for a coordinator that is gone, while its logs are followed."""
 
 
 class Client:
-    """Asks the coordinator that the connection file names; a context manager.
+    """Talks to the coordinator that the connection file names; a context manager.
 
-    Every method raises RefusedError when the coordinator says no, and UnreachableError when it does not answer: the
-    next question is then for the one that the file names by that time, and raises ConnectionFileError where it names
-    none.
+    Every method raises RefusedError if the coordinator refuses the request, and UnreachableError if it does not answer.
+    After that the next request reads the connection file again; it raises ConnectionFileError if there is none.
     """
 
     def __init__(self, connection_file: str | Path, *, answer_deadline_s: float = ANSWER_DEADLINE_S) -> None:
@@ -59,7 +58,7 @@ class Client:
         self._connection_file = Path(connection_file)
         self._connection = read(self._connection_file)
         self._conversation: Conversation | None = Conversation(self._connection)
-        """None once one has come to nothing: the next question begins another."""
+        """None after a request without an answer: the next request begins another conversation."""
 
     def submit(
         self,
@@ -71,8 +70,17 @@ class Client:
         priority: int = 0,
         provenance: Mapping[str, Origin] | None = None,
     ) -> Submitted:
-        """Submit an experiment. `run_dir` is absolute or relative to the coordinator's runs folder; `name` is what the
-        herd calls it, if not what its config does."""
+        """Submit an experiment.
+
+        Args:
+            config: its settings.
+            name: its name with the coordinator; the default is the name in the config.
+            run_dir: the run folder, absolute or relative to the coordinator's runs folder; the default is the name in
+                the config.
+            on_exists: what to do with a run folder that is already there, see `remuda.train`.
+            priority: experiments with a higher priority get workers first.
+            provenance: where each setting came from, by dotted name; it is written to the run folder.
+        """
         answer = self._ask(
             Submit(
                 name=name or config.name,
@@ -107,10 +115,10 @@ class Client:
         check: Callable[[], None] = lambda: None,
         patience: Patience | None = None,
     ) -> ExperimentStatus:
-        """Wait until the experiment is over and return its last state; `check` is called at each poll and may raise.
+        """Wait until the experiment is over and return its last status; `on_status` gets each status.
 
-        It is asked first when the coordinator does not answer: it may know why. With `patience` a silent coordinator is
-        waited for so long; else it is not.
+        `check` is called at each poll and may raise; it is called first if the coordinator does not answer, since it
+        may know why. `patience` says how long to wait for a silent coordinator; without it, not at all.
         """
         patience = patience or Patience(0.0)
         heard_s = time.monotonic()
@@ -135,8 +143,9 @@ class Client:
     def logs(
         self, experiment: str, source: str = "commander", *, last_lines: int | None = None, follow: bool = False
     ) -> Iterator[LogPiece]:
-        """Pieces of an experiment's log as they come: all that is there, and with `follow` what is written until the
-        experiment is over. A coordinator that is started again meanwhile is waited for, and nothing is shown twice."""
+        """Yield pieces of an experiment's log: the last `last_lines` lines (None: all), and with `follow` everything
+        that is written until the experiment is over. If the coordinator is started again, this waits for it, and no
+        line comes twice."""
         reader = LogReader(self, experiment, source, last_lines=last_lines)
         while True:
             pieces = reader.read()
@@ -153,12 +162,12 @@ class Client:
         return answer
 
     def stop(self, experiment: str, *, now: bool = False) -> None:
-        """Stop an experiment cleanly; `now` skips its final evaluation. Returns at once."""
+        """Ask to stop an experiment cleanly; `now` skips its final evaluation. Returns at once."""
         answer = self._ask(StopExperiment(experiment, now))
         assert isinstance(answer, Done), f"the coordinator answered StopExperiment with {type(answer).__name__}"
 
     def shutdown(self, reason: str = "asked to by a client") -> None:
-        """Stop every experiment, send the workers home and end the coordinator. Returns at once."""
+        """Ask to stop every experiment, let the workers leave and end the coordinator. Returns at once."""
         answer = self._ask(Shutdown(reason))
         assert isinstance(answer, Done), f"the coordinator answered Shutdown with {type(answer).__name__}"
 
@@ -181,7 +190,7 @@ class Client:
             conversation = self._conversation or self._begin_conversation()
             try:
                 return conversation.ask(message, end_s - time.monotonic(), moved=self._coordinator_moved)
-            except MovedError:  # every question may be asked twice: a submission has its id
+            except MovedError:  # every request may be repeated: a submission has an id
                 self._conversation = None
             except UnreachableError:
                 self._conversation = None
@@ -194,14 +203,14 @@ class Client:
         return self._conversation
 
     def _coordinator_moved(self) -> bool:
-        """Whether the connection file names another coordinator: this one was killed, and one started after it."""
+        """Whether the connection file names another coordinator, which was started after this one was killed."""
         with contextlib.suppress(ConnectionFileError):  # it is being started
             return read(self._connection_file).coordinator != self._connection.coordinator
         return False
 
 
 class LogReader:
-    """Reads one source of one experiment's logs, step by step, over restarts of the coordinator."""
+    """Reads one source of an experiment's logs step by step, also across restarts of the coordinator."""
 
     def __init__(self, client: Client, experiment: str, source: str, *, last_lines: int | None) -> None:
         self._client = client
@@ -225,12 +234,12 @@ class LogReader:
                 if time.monotonic() > end_s:
                     raise
                 time.sleep(POLL_S)
-        for piece in answer.pieces:  # what was read last is named last: every file has its turn
+        for piece in answer.pieces:  # files that were just read go to the end, so that each file has its turn
             self._places.pop(piece.place.file, None)
             self._places[piece.place.file] = piece.place
         self.more = answer.more
         if self._places and not answer.more:
-            self._last_lines = None  # logs that come later are shown whole
+            self._last_lines = None  # logs that appear later are shown from their beginning
         self.over = answer.over
         return [piece for piece in answer.pieces if piece.text]
 

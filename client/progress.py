@@ -1,4 +1,4 @@
-"""Progress of a run, for people: a live view on a terminal or in a notebook, a plain line now and then elsewhere."""
+"""Progress of a run, for people: a live view on a terminal or in a notebook, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from remuda.logbook.lines import one_line
 from remuda.wire.messages import ExperimentStatus
 
 PLAIN_INTERVAL_S = 10.0
-"""A log file is not to be flooded."""
+"""Between two plain lines, to keep log files short."""
 PLAIN_NEWS_INTERVAL_S = 2.0
-"""Evaluations may come many times a second."""
+"""Between two plain lines about evaluations, of which there may be many per second."""
 NOTEBOOK_INTERVAL_S = 0.5
-"""Each picture is a message to the browser."""
+"""Between two updates in a notebook: each is a message to the browser."""
 NOTEBOOK_COLUMNS = 100
 
 
@@ -33,13 +33,13 @@ class Outlook:
     """How much of a run is done and how long the rest may take."""
 
     done: float
-    """0 to 1, by the condition that is nearest to ending the run (stop_value apart, which nobody can foresee)."""
+    """0 to 1, by the stop condition that is nearest; stop_value is not considered, since it cannot be predicted."""
     left_s: float | None
-    """Seconds left at the present speed; None while unknown. The run may end sooner by reaching stop_value."""
+    """Seconds left at the present speed; None while unknown. The run may end earlier by reaching stop_value."""
 
 
 def outlook(status: ExperimentStatus, stop: StopConfig) -> Outlook:
-    """By each budget: the share used up and the time the rest takes; the nearest one counts."""
+    """Estimate progress: for each budget the used share and the time for the rest; the nearest budget counts."""
     shares: list[tuple[float, float | None]] = []
     for value, bound, per_s in (
         (status.env_step, stop.max_env_steps, status.env_steps_per_s),
@@ -54,7 +54,7 @@ def outlook(status: ExperimentStatus, stop: StopConfig) -> Outlook:
 
 
 def ending(status: ExperimentStatus) -> str:
-    """How a run that is over has ended, in a line."""
+    """How a finished run has ended, in one line."""
     why = "" if status.reason in (None, status.state) else f": {status.reason}"
     best = "none" if status.best_return is None else number(status.best_return)
     return f"{status.name} {status.state}{why}; best return {best}"
@@ -70,7 +70,7 @@ def duration(seconds: float | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """A return as people read it; `-` before there is one."""
+    """A return with two decimals; `-` if there is none yet."""
     return "-" if value is None else f"{value:.2f}"
 
 
@@ -87,19 +87,19 @@ def plain_line(status: ExperimentStatus, stop: StopConfig) -> str:
 
 
 class ProgressView(Protocol):
-    """Shows a run while it goes on."""
+    """Shows the progress of a run."""
 
     def update(self, status: ExperimentStatus, now_s: float) -> None:
-        """There is news (or there is none)."""
+        """Show the newest status, if it is time to."""
         ...
 
     def close(self) -> None:
-        """The run is over; leave the screen as it should stay."""
+        """End the view when the run is over."""
         ...
 
 
 class PlainView:
-    """A line when the state or an evaluation changes, and otherwise every few seconds."""
+    """Prints a line when the state changes, after an evaluation, and otherwise every few seconds."""
 
     def __init__(self, stop: StopConfig, output: IO[str]) -> None:
         self._stop = stop
@@ -115,7 +115,7 @@ class PlainView:
         print(plain_line(status, self._stop), file=self._output, flush=True)
 
     def close(self) -> None:
-        """Nothing to put away."""
+        """Do nothing: the lines stay."""
 
     def _is_news(self, status: ExperimentStatus) -> bool:
         return self._shown is None or status.state != self._shown.state
@@ -143,10 +143,10 @@ class LiveView:
 
 
 class Displayed(Protocol):
-    """What a notebook's cell shows; see IPython.display.DisplayHandle."""
+    """Something shown below a notebook cell; see IPython.display.DisplayHandle."""
 
     def update(self, obj: object, *, raw: bool) -> None:
-        """Show this instead."""
+        """Show `obj` instead."""
         ...
 
 
@@ -165,7 +165,7 @@ class NotebookView:
         self._displayed: Displayed | None = None
         self._shown_s = -math.inf
         self._waiting: ExperimentStatus | None = None
-        """What is newer than the picture."""
+        """The newest status, if it is not shown yet."""
 
     def update(self, status: ExperimentStatus, now_s: float) -> None:
         """Redraw if it is time to."""
@@ -221,9 +221,9 @@ def open_view(stop: StopConfig, output: IO[str] | None = None) -> ProgressView:
 
 
 def _notebook_display() -> Display | None:
-    """How to show something below the cell that runs; None outside of notebooks. IPython is not imported for it."""
+    """The function that shows something below the running cell; None outside notebooks. Does not import IPython."""
     ipython = sys.modules.get("IPython")
     shell: object = None if ipython is None else ipython.get_ipython()
-    if getattr(shell, "kernel", None) is None:  # nobody's, or that of a terminal
+    if getattr(shell, "kernel", None) is None:  # no IPython, or IPython in a terminal
         return None
     return cast(Display, import_module("IPython.display").display)

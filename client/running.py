@@ -16,7 +16,7 @@ from remuda.storage.existing_folder import OnExists
 from remuda.wire.messages import ExperimentStatus
 from remuda.wire.patience import Patience
 
-if TYPE_CHECKING:  # they bring torch
+if TYPE_CHECKING:  # they import torch
     from remuda.deploy.launcher import Launcher
     from remuda.runner.components import StopRequest
     from remuda.runner.serial import RunResult
@@ -26,11 +26,11 @@ Config = ExperimentConfig | LoadedConfig | str | os.PathLike[str]
 
 RUNS_DIR = Path("runs")
 TRAIN_GRACE_S = 60.0
-"""Seconds after Ctrl-C or SIGTERM within which a run in this process must have saved its last checkpoint."""
+"""Seconds to save the last checkpoint after Ctrl-C or SIGTERM, for a run in this process."""
 LAUNCH_GRACE_S = 3_600.0
-"""A first Ctrl-C saves and judges a last checkpoint; this is the last resort behind the deadlines of those steps."""
+"""Seconds to save and evaluate the last checkpoint after a first Ctrl-C; longer than the limits of these steps."""
 END_DEADLINE_S = 30.0
-"""How long processes may take to end after the run is over, before they are ended."""
+"""How long processes may take to end after the run, before they are killed."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,18 @@ def train(
     on_progress: Callable[[ExperimentStatus], None] = lambda status: None,
     stop: StopRequest | None = None,
 ) -> RunResult:
-    """Train in this process until a stop condition of the config is reached; what `remuda train` does.
+    """Train in this process until a stop condition of the config is reached, as `remuda train` does.
 
-    The run folder is `runs/<name>` unless `run_dir` says otherwise. `overrides` are `a.b=value`, of a config that is
-    loaded from a file. Without `stop` (see remuda.worker.life.Life), which is needed outside of the main thread, Ctrl-C
-    and SIGTERM save a checkpoint and end the run. Raises what remuda.runner.serial.run does, and ConfigError.
+    Args:
+        config: a config, or the file that holds one.
+        run_dir: the run folder; the default is `runs/<name>`.
+        on_exists: what to do with a run folder that is already there, see `remuda.train`.
+        overrides: settings as `a.b=value`, for a config that is loaded from a file.
+        on_progress: gets each status of the run.
+        stop: ends the run; needed outside the main thread (see remuda.worker.life.Life). Without it, Ctrl-C and SIGTERM
+            save a checkpoint and end the run.
+
+    Raises what remuda.runner.serial.run raises, and ConfigError.
     """
     from remuda.runner.serial import Start, run
     from remuda.worker.life import Life
@@ -77,13 +84,22 @@ def launch(
     limits: Sequence[str] = (),
     profile: Path | None = None,
 ) -> ExperimentStatus:
-    """Run an experiment with a coordinator and a herd of its own to its end; what `remuda launch` does.
+    """Run an experiment with its own coordinator and herd, as `remuda launch` does.
 
-    To be called in the main thread: Ctrl-C stops the run cleanly, a second one ends everything at once. Arguments are
-    those of `train`; `on_silence` is told, in words, where the coordinator is silent for long: it is waited for as long
-    as its workers do. `on` names the launcher (see remuda.deploy.launchers). `limits` are those of its herd, such as
-    `stuck_after_s=600` (see remuda.coordinator.registry.Limits). With `profile`, every process writes a profile to that
-    folder. Raises LaunchError, RefusedError, UnreachableError, ConfigError, UserCodeError.
+    Call it in the main thread: Ctrl-C stops the run cleanly, a second one ends everything at once.
+
+    Args:
+        config: as for `train`; also `run_dir`, `on_exists`, `overrides` and `on_progress`.
+        run_dir: see `train`.
+        on_exists: see `train`.
+        overrides: see `train`.
+        on_progress: see `train`.
+        on_silence: gets a text when the coordinator is silent for long. It is waited for as long as its workers do.
+        on: the launcher, see remuda.deploy.launchers.
+        limits: time limits for workers, such as `stuck_after_s=600` (see remuda.coordinator.registry.Limits).
+        profile: a folder into which every process writes a profile.
+
+    Raises LaunchError, RefusedError, UnreachableError, ConfigError, UserCodeError.
     """
     from remuda.deploy.launcher import Herd
     from remuda.deploy.launchers import make_launcher
@@ -116,7 +132,7 @@ def _follow(
     on_progress: Callable[[ExperimentStatus], None],
     patience: Patience,
 ) -> ExperimentStatus:
-    """Wait until the run is over; pass the first request to end on."""
+    """Wait until the run is over; pass on the first request to end."""
     stopping = False
 
     def check() -> None:
@@ -131,7 +147,7 @@ def _follow(
 
 def _given(config: Config, run_dir: str | os.PathLike[str] | None, overrides: Sequence[str]) -> _Given:
     if isinstance(config, ExperimentConfig | LoadedConfig) and overrides:
-        raise ValueError("overrides are of a config that is loaded from a file; this one is loaded already")
+        raise ValueError("overrides need a config that is loaded from a file; this one is loaded already")
     if isinstance(config, ExperimentConfig):
         loaded, provenance = config, dict[str, Origin]()
     else:

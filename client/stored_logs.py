@@ -1,4 +1,4 @@
-"""An experiment's logs read from its run folder, where no coordinator is there to be asked."""
+"""An experiment's logs read from its run folder, without a coordinator."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from remuda.wire.messages import LogPiece, LogPlace
 
 
 class NoSuchRunError(Exception):
-    """No run is called so, or several are; the text says which there are."""
+    """No run fits the name, or several do; the text lists them."""
 
 
 def find_run(runs_dir: Path, experiment: str) -> RunFolder:
-    """The run that is meant by an id, the beginning of one, a name or the name of its folder; of namesakes the newest.
+    """Find a run by its id, the beginning of its id, its name or its folder's name; of several with one name the
+    newest.
 
     Raises NoSuchRunError."""
     known = known_runs(runs_dir)
@@ -28,7 +29,7 @@ def find_run(runs_dir: Path, experiment: str) -> RunFolder:
 
 
 def stored_logs(run: RunFolder, source: str, last_lines: int | None) -> Iterator[LogPiece]:
-    """All that stands in the logs of a source, or the last so many lines of each. Raises NoSuchSourceError, OSError."""
+    """Yield the logs of a source, or the last `last_lines` lines of each file. Raises NoSuchSourceError, OSError."""
     for found in tail.find(run.log, source):
         place = tail.begin(run.log, found.file, last_lines)
         while (piece := tail.read(run.log, place, to_the_end=True)).text:

@@ -1,4 +1,4 @@
-"""User code (an environment, an algorithm) that asks the process to end, by `sys.exit` say: an error like any other."""
+"""Turns `sys.exit` in user code (an environment, an algorithm) into an ordinary error."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _STDLIB = sysconfig.get_path("stdlib")
 
 
 class UserExitError(RuntimeError):
-    """User code asked the process to end; the message says where."""
+    """User code tried to end the process; the message says where."""
 
 
 class NoExit:
-    """A context in which a user's code runs: SystemExit and KeyboardInterrupt become UserExitError.
+    """A context for a user's code: SystemExit and KeyboardInterrupt become UserExitError.
 
-    A KeyboardInterrupt that Ctrl-C may have raised stays what it is: one where Python's own handler is in place.
+    A KeyboardInterrupt is not changed if Ctrl-C may have raised it, which is so with Python's own signal handler.
     """
 
     def __enter__(self) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from remuda.config.exits import NoExit
 
-# A worker outlives experiments, and two of them may both name a module `my_env`, or the same one edited in between. So
-# modules that came from users' folders are remembered as they were on disk, and forgotten by Python when that changed.
+# A worker works for many experiments. Two of them may name different modules `my_env`, or the same one edited in
+# between. So the versions of modules from users' folders are kept here, and Python imports them again when a file has
+# changed.
 _imported: dict[str, tuple[Path, int, int]] = {}
 
 
@@ -27,9 +28,9 @@ class UserCodeError(ValueError):
 def user_object(reference: str, *, setting: str, source_dir: str | None, kind: str = "function") -> object:
     """Return what `reference` (`module:name`) names, with `source_dir` first on sys.path.
 
-    The folder stays on the path, for what the user's code imports later. A module loaded for an earlier experiment is
-    imported again if it lay in another folder or its folder's files have changed since. `setting` and `kind` (function,
-    class) are for messages.
+    The folder stays on the path for later imports of the user's code. A module that was loaded for an earlier
+    experiment is imported again if it was in another folder or if files of its folder have changed. `setting` and
+    `kind` (function, class) are for messages.
 
     Raises UserCodeError naming setting, module and folder.
     """
@@ -42,7 +43,7 @@ def user_object(reference: str, *, setting: str, source_dir: str | None, kind: s
     try:
         with NoExit():
             module = importlib.import_module(module_name)
-    except Exception as error:  # whatever the user's module raises while it is imported
+    except Exception as error:  # anything that the user's module raises while it is imported
         raise UserCodeError(
             setting, f"{where}: module {module_name!r} cannot be imported: {type(error).__name__}: {error}"
         ) from error
@@ -80,7 +81,7 @@ def _put_first(folder: Path) -> None:
 
 
 def _remember(folder: Path, imported: set[str]) -> None:
-    """Note which of the modules just imported are the user's own: in the folder, and not installed below it."""
+    """Note the imported modules that are the user's own: in the folder, and not in site-packages below it."""
     for name in imported - _imported.keys():
         file = getattr(sys.modules[name], "__file__", None)
         if file is None or name.partition(".")[0] in ("remuda", *sys.stdlib_module_names):
@@ -91,7 +92,7 @@ def _remember(folder: Path, imported: set[str]) -> None:
 
 
 def _stamp(path: Path) -> tuple[int, int]:
-    """Identify a version of a file; a file that is gone has its own."""
+    """Identify the version of a file; a missing file has a version, too."""
     try:
         status = path.stat()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What every way of placing processes offers: here, or through an engine that places them elsewhere."""
+"""The interface of launchers, which start the processes of a run: on this machine, or through an engine elsewhere."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class Herd:
 
 
 class LaunchError(Exception):
-    """The coordinator or its workers could not be started, or died; the message holds what they said last."""
+    """The coordinator or its workers could not be started, or died; the message holds their last lines of output."""
 
 
 class Launcher(Protocol):
-    """Starts a coordinator and a herd, and ends both whatever happens: what `launch` asks of any of them."""
+    """Starts a coordinator and workers, and ends both whatever happens."""
 
     @property
     def connection_file(self) -> Path:
-        """Where the coordinator says how to reach it."""
+        """The coordinator's connection file."""
         ...
 
     def start(self, herd: Herd) -> None:
@@ -42,7 +42,7 @@ class Launcher(Protocol):
         ...
 
     def kill(self) -> None:
-        """End everything at once; for whoever is about to end itself."""
+        """End everything at once, just before the calling process ends."""
         ...
 
     def stop(self) -> None:

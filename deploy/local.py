@@ -1,4 +1,4 @@
-"""A coordinator and its herd as processes of this machine, none of which outlives whoever started them."""
+"""A coordinator and its workers as processes of this machine, which all end with the process that started them."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ from remuda.wire.connection_file import wait_for
 START_DEADLINE_S = 30.0
 STOP_DEADLINE_S = 15.0
 ORPHANS_DEADLINE_S = 10.0
-"""How long workers whose nanny was killed may take to end by themselves, once the lifeline is broken."""
+"""How long workers of a killed nanny may take to end by themselves, after the lifeline was broken."""
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-"""More threads gain nothing on small networks and lose much once the other core is busy; and a process that is to be
-forked must not have any."""
+"""More threads do not help small networks, and slow them down when other cores are busy. A process that is forked must
+not have any threads."""
 TAIL_LINES = 30
+"""Lines of output of each process in an error message."""
 
 
 class LocalLauncher:
     """Starts `remuda.coordinator` and `remuda.deploy.nanny`.
 
-    Each child holds the reading end of a pipe whose writing end only this process has: when this process ends, however
-    it ends, the pipe breaks and they end too.
+    Each child holds the reading end of a pipe; only this process has the writing end. When this process ends, even by
+    SIGKILL, the pipe breaks and the children end, too.
     """
 
     def __init__(self, runs_dir: Path, *, limits: Sequence[str] = (), profile: Path | None = None) -> None:
-        """`limits` are what the coordinator's `--limit` takes. With `profile`, the coordinator and every worker write a
+        """`limits` are values for the coordinator's `--limit`. With `profile`, the coordinator and every worker write a
         profile to that folder when they end."""
         self._runs_dir = runs_dir
         self._limits = limits
@@ -46,7 +47,7 @@ class LocalLauncher:
 
     @property
     def connection_file(self) -> Path:
-        """Private to this launch, so that it never meets a coordinator that is already there."""
+        """The connection file, in a folder used by this launch alone, so that it never finds another coordinator."""
         return self._folder / "connection.json"
 
     def start(self, herd: Herd) -> None:
@@ -87,7 +88,7 @@ class LocalLauncher:
     def wait_for_coordinator(self, deadline_s: float) -> bool:
         """Wait until the coordinator has ended by itself (after a shutdown); False when the deadline passes first.
 
-        Its experiments are over then, and what its workers might still wait or be started again for is of no use."""
+        Workers need not be waited for: the run is over, and `stop` ends them."""
         try:
             self._processes["coordinator"].wait(deadline_s)
         except subprocess.TimeoutExpired:
@@ -95,14 +96,14 @@ class LocalLauncher:
         return True
 
     def kill(self) -> None:
-        """End everything at once, workers and their environments' processes included, and forget the private folder."""
+        """End everything at once, also workers and processes of environments, and remove the temporary folder."""
         for process in self._processes.values():
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def stop(self) -> None:
-        """End what still runs: in order, then by force; then remove the private folder."""
+        """End what is still running: first by SIGTERM, then by force. Then remove the temporary folder."""
         for process in self._processes.values():
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
@@ -134,7 +135,7 @@ class LocalLauncher:
                 stderr=output,
                 env={**ONE_THREAD, **os.environ},
                 pass_fds=(reading_end,),
-                start_new_session=True,  # Ctrl-C reaches only the one who then ends the others in order
+                start_new_session=True,  # Ctrl-C reaches only this process, which then ends the others in order
             )
 
     def _break_lifeline(self) -> None:
@@ -144,7 +145,7 @@ class LocalLauncher:
             self._lifeline = None
 
     def _tails(self) -> str:
-        """The last lines that each process wrote: where a crash before the run folder exists is explained."""
+        """The last lines of output of each process: they explain a crash before there is a run folder."""
         parts: list[str] = []
         for name in self._processes:
             text = (self._folder / f"{name}.log").read_text(errors="replace").splitlines()[-TAIL_LINES:]
@@ -153,7 +154,7 @@ class LocalLauncher:
 
 
 def _end_group(group: int, deadline_s: float) -> None:
-    """Wait until a process group is empty; after the deadline kill what is left of it."""
+    """Wait until a process group is empty; after the deadline kill its remaining processes."""
     with contextlib.suppress(ProcessLookupError):
         while time.monotonic() < deadline_s:
             os.killpg(group, 0)

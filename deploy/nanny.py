@@ -1,8 +1,8 @@
-"""Keeps the workers of one machine alive: forks them from a warm process and starts again those that die.
+"""Keeps the workers of one machine alive: forks them from one process, and starts dead ones again.
 
-The nanny imports what the roles need once and never starts a thread, so its children begin to work within
-milliseconds and share the memory of torch. When its lifeline breaks (whoever started it is gone, however it died) or it
-is told to stop, it ends every child: in order first, by force after a grace period.
+The nanny imports once what the roles need, and never starts a thread. So its children begin to work within
+milliseconds and share the memory of torch. When its lifeline breaks (its parent process is gone) or when it is told to
+stop, it ends every child: first by SIGTERM, and after a grace period by SIGKILL.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ POLL_S = 0.05
 GRACE_S = 10.0
 """How long children may take to end in order before they are killed."""
 KILL_DEADLINE_S = 5.0
-"""How long a killed child may take to vanish (one in the middle of a disk operation lives until that is done)."""
+"""How long a killed child may take to end (a process ends only after its current disk operation)."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Nanny:
-    """Supervises one process per slot. Single-threaded, so that forking is safe."""
+    """Supervises one process per slot. It has only one thread, so that forking is safe."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Nanny:
         gives_up: bool = False,
     ) -> None:
         """`be_worker` is called in each child and returns its exit code. `lifeline` is the reading end of a pipe.
-        `gives_up`: end where every worker of a role keeps dying, since nothing comes of the others alone."""
+        `gives_up`: end if every worker of a role keeps dying, since the other roles cannot work alone."""
         self._slots = list(slots)
         self._be_worker = be_worker
         self._lifeline = lifeline
@@ -56,11 +56,11 @@ class Nanny:
         self._stopping = False
 
     def run(self) -> int:
-        """Until told to stop, or until there is nothing left to supervise. Returns what the worst of its workers ended
-        with: EXIT_FAILED where a role kept dying, EXIT_REFUSED, EXIT_ORPHANED or EXIT_DONE."""
+        """Supervise until told to stop, or until no worker is left. Returns the worst exit code of the workers:
+        EXIT_FAILED if a role kept dying, EXIT_REFUSED, EXIT_ORPHANED or EXIT_DONE."""
         for number in _SIGNALS:
             signal.signal(number, self._on_signal)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored by whoever started us, children would end unseen
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if the parent ignored it, dead children would go unnoticed
         while not (self._stopping or self._hopeless or all(slot.given_up for slot in self._slots)):
             now_s = time.monotonic()
             for slot in self._slots:
@@ -75,7 +75,7 @@ class Nanny:
 
     @property
     def _hopeless(self) -> bool:
-        """Every worker of a role keeps dying, and this nanny is not to go on then."""
+        """Whether every worker of a role keeps dying, and this nanny gives up then."""
         roles = {slot.role for slot in self._slots} if self._gives_up else set[str]()
         return any(all(slot.keeps_dying for slot in self._slots if slot.role == role) for role in roles)
 
@@ -85,7 +85,7 @@ class Nanny:
         sys.stderr.flush()
         try:
             pid = os.fork()
-        except OSError as error:  # the machine has no room for it now: an early death like any other
+        except OSError as error:  # no memory or no process number: counts as an early death
             print(f"{slot.role} {slot.uuid} could not be started: {error}", file=sys.stderr)
             self._bury(slot, EXIT_FAILED)
             return
@@ -93,15 +93,15 @@ class Nanny:
             exit_code = EXIT_FAILED
             try:
                 exit_code = self._live(slot)
-            finally:  # whatever it is, the child must not go on as a second nanny
+            finally:  # whatever happened, the child must not continue as a second nanny
                 os._exit(exit_code)
         self._alive[pid] = slot
 
     def _live(self, slot: Slot) -> int:
-        """In the child."""
+        """Run the worker, in the child process."""
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_DFL)
-        if self._stopping:  # a signal that came between fork and here met the nanny's handler
+        if self._stopping:  # a signal between the fork and here was handled by the nanny's handler
             return EXIT_DONE
         try:
             return self._be_worker(slot)
@@ -118,18 +118,18 @@ class Nanny:
             self._bury(self._alive.pop(pid), exit_code)
 
     def _bury(self, slot: Slot, exit_code: int) -> None:
-        """A life has ended: say what becomes of the next."""
+        """Note the end of a process, and print whether and when it is started again."""
         said = slot.died(exit_code, time.monotonic())
         if exit_code != EXIT_DONE:
             print(f"{slot.role} {slot.uuid} {said}", file=sys.stderr, flush=True)
 
     def _ended(self) -> list[tuple[int, int]]:
-        """Children that have ended, with their exit codes; they are no zombies any more.
+        """Children that have ended, with their exit codes; reaps them.
 
-        Nor is anybody else whose parent is gone and who ended as a child of this process: as a container's first
-        process it inherits them."""
+        Also reaps processes that are not its own workers: as the first process of a container it inherits those whose
+        parent is gone."""
         ended: list[tuple[int, int]] = []
-        with contextlib.suppress(ChildProcessError):  # there are none at all
+        with contextlib.suppress(ChildProcessError):  # there are no children
             while (found := os.waitpid(-1, os.WNOHANG))[0]:
                 pid, status = found
                 if pid in self._alive:
@@ -137,7 +137,7 @@ class Nanny:
         return ended
 
     def _wait(self) -> None:
-        """Sleep a little; wake up at once when the lifeline breaks."""
+        """Sleep for POLL_S; return at once when the lifeline breaks."""
         watched = [] if self._lifeline is None else [self._lifeline]
         readable, _, _ = select.select(watched, [], [], POLL_S)
         if readable:
@@ -156,11 +156,11 @@ class Nanny:
                     del self._alive[pid]
                 time.sleep(0.01)
         for pid, slot in self._alive.items():
-            print(f"{slot.role} {slot.uuid} (pid {pid}) does not die", file=sys.stderr)
+            print(f"{slot.role} {slot.uuid} (pid {pid}) does not end, even by SIGKILL", file=sys.stderr)
 
 
 def make_slots(counts: Mapping[str, int]) -> list[Slot]:
-    """One slot per worker wanted, each with a UUID of its own."""
+    """One slot per worker, each with a new UUID."""
     return [Slot(role=role, uuid=str(uuid4())) for role, count in counts.items() for _ in range(count)]
 
 
@@ -173,13 +173,13 @@ def supervise(
     gives_up: bool = False,
     profile: Path | None = None,
 ) -> int:
-    """Be the nanny of these workers, in this process and to its end; returns the exit code. See Nanny.
+    """Supervise these workers in this process; returns the exit code. See Nanny.
 
-    Each worker has a lifeline that only this process holds, so none outlives it, however it ends."""
-    for number in _SIGNALS:  # until the nanny listens to them: nothing is there yet that would have to end in order
+    Each worker has a lifeline that only this process holds, so all of them end with it, however it ends."""
+    for number in _SIGNALS:  # until the nanny handles them: there are no workers yet that must be ended
         signal.signal(number, _leave)
-    with lasting():  # what is there after it stays shared: a collection in a child would write to all of it
-        from remuda.deploy.roles import run_worker  # here, and not in every child: it brings torch
+    with lasting():  # keeps these pages shared: a garbage collection in a child would write to all of them
+        from remuda.deploy.roles import run_worker  # once, before forking: it imports torch
 
     children_end, nannys_end = os.pipe()
 
@@ -204,21 +204,24 @@ def supervise(
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    os._exit(EXIT_DONE)  # an exception would meet whoever is importing
+    os._exit(EXIT_DONE)  # an exception would be raised in the middle of an import
 
 
 def main() -> None:
     """Entry point of `python -m remuda.deploy.nanny`."""
-    parser = argparse.ArgumentParser(description="Supervise workers of one machine.")
+    parser = argparse.ArgumentParser(description="Supervise the workers of one machine.")
     parser.add_argument("--connection-file", type=Path, required=True)
     parser.add_argument("--collectors", type=int, default=0)
     parser.add_argument("--evaluators", type=int, default=0)
     parser.add_argument("--learners", type=int, default=0)
-    parser.add_argument("--lifeline", type=int, default=None, help="file descriptor whose end means: stop")
+    parser.add_argument("--lifeline", type=int, default=None, help="file descriptor of a pipe; stop when it breaks")
     parser.add_argument(
-        "--coordinator-timeout", type=float, default=COORDINATOR_TIMEOUT_S, help="seconds to wait for a silent one"
+        "--coordinator-timeout",
+        type=float,
+        default=COORDINATOR_TIMEOUT_S,
+        help="seconds to wait for a silent coordinator",
     )
-    parser.add_argument("--give-up", action="store_true", help="end where every worker of a role keeps dying")
+    parser.add_argument("--give-up", action="store_true", help="end if every worker of a role keeps dying")
     parser.add_argument("--profile", type=Path, default=None, help="folder for a profile of each worker")
     arguments = parser.parse_args()
     counts = {"learner": arguments.learners, "collector": arguments.collectors, "evaluator": arguments.evaluators}

@@ -1,4 +1,4 @@
-"""From a role's name to a running worker: what each child of the nanny executes."""
+"""Runs a worker of a given role: what each child of the nanny executes."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from remuda.worker.serve import Work, serve
 
 FAREWELL_DEADLINE_S = 5.0
 GRACE_S = 8.0
-"""How long a worker that was asked to end may take; less than its nanny waits before it kills."""
+"""How long a worker that was asked to end may take; less than its nanny waits before SIGKILL."""
 
 _AFTER_REFUSAL = {"unknown": EXIT_FAILED, "dismissed": EXIT_FAILED, "closing": EXIT_DONE}
-"""Exit codes by what the coordinator said; any other word than these is final."""
+"""Exit codes by the code of the coordinator's Rejected; any other code is final."""
 
 
 def run_worker(
@@ -47,10 +47,10 @@ def run_worker(
     former_exit: str = "",
     profile: Path | None = None,
 ) -> int:
-    """Be a worker until told to leave; returns the exit code that tells the nanny why it ended.
+    """Run a worker until it is told to leave; returns the exit code that tells the nanny why it ended.
 
-    A coordinator that is not there yet, or is silent, is waited for `coordinator_timeout_s`. `former_exit` says how the
-    life before this one ended. With `profile`, a profile of this life is written to that folder.
+    Waits `coordinator_timeout_s` for a coordinator that is missing or silent. `former_exit` says how the incarnation
+    before this one ended. With `profile`, a profile of this process is written to that folder.
     """
     bound_threads(1)
     again = identity.incarnation > 1
@@ -76,7 +76,7 @@ def run_worker(
             _say(f"{role} {identity.uuid}: {error}")
             if connection_file.exists():
                 return EXIT_REFUSED
-            return EXIT_DONE if again else EXIT_ORPHANED  # a coordinator that ends in order takes its file along
+            return EXIT_DONE if again else EXIT_ORPHANED  # a coordinator that ends in order removes its file
         except RefusedError as error:
             _say(f"{role} {identity.uuid}: refused: {error}")
             return _AFTER_REFUSAL.get(error.code, EXIT_REFUSED)
@@ -91,13 +91,13 @@ def run_worker(
 
 
 def _say(text: str) -> None:
-    """On standard error, as well as can be: a worker does not end because nobody reads what it says."""
+    """Print on standard error; errors are ignored, since a worker must not end because nobody reads its output."""
     with contextlib.suppress(OSError, ValueError):
         print(text, file=sys.stderr, flush=True)
 
 
 def _look_again(connection_file: Path) -> ConnectionFile | None:
-    """Where the coordinator is now. While one is being restarted the file may be missing or incomplete."""
+    """The present connection file; None if it is missing or incomplete, as while a coordinator is restarted."""
     try:
         return read(connection_file)
     except ConnectionFileError:

@@ -8,61 +8,61 @@ from dataclasses import dataclass
 FIRST_DELAY_S = 1.0
 LONGEST_DELAY_S = 32.0
 GOOD_LIFE_S = 60.0
-"""A life this long wipes the record of failures before it, and the next one begins at once: whatever ended it, it is
-nothing that ends every life at its beginning."""
+"""A process that lived this long resets the count of short lives, and the next one is started at once: the cause of its
+end is not one that ends every process at its start."""
 LIVES_IN_A_ROW = 8
-"""So many short lives in a row: the worker keeps dying."""
+"""After this number of short lives in a row a worker counts as one that keeps dying."""
 
 EXIT_DONE = 0
-"""The worker was told to leave, or asked by its operating system: it is not started again."""
+"""The worker was told to leave, or received SIGTERM: it is not started again."""
 EXIT_FAILED = 1
 EXIT_REFUSED = 3
-"""The coordinator will not have it (another protocol): starting it again changes nothing."""
+"""The coordinator refused it (another protocol version): starting it again changes nothing."""
 EXIT_ORPHANED = 4
-"""Its coordinator has been silent for longer than it was to wait."""
+"""Its coordinator was silent for longer than the coordinator timeout."""
 
 _FINAL = {EXIT_DONE: "left", EXIT_REFUSED: "was refused", EXIT_ORPHANED: "lost its coordinator"}
 
 
 @dataclass
 class Slot:
-    """One worker to be kept alive: a UUID for good, an incarnation per life.
+    """One worker that is kept alive: it keeps its UUID, and each process of it has its own incarnation.
 
-    However often it dies it is started again: what it dies of may be the fault of one run, and the next one is sound.
+    However often it dies it is started again: the cause may be one run, and the next run may be fine.
     """
 
     role: str
     uuid: str
     incarnation: int = 0
     short_lives: int = 0
-    """In a row, until now."""
+    """Short lives in a row until now."""
     born_s: float = 0.0
     due_s: float | None = 0.0
-    """When it shall be started next; None while it lives, or when it is not to be started again."""
+    """When to start it next; None while it runs, or if it is not started again."""
     given_up: str | None = None
     """Why it is not started again, as the end of a sentence; None while it is kept alive."""
     exit_code: int = EXIT_DONE
-    """Of the newest life that has ended."""
+    """Exit code of its newest process that has ended."""
 
     @property
     def keeps_dying(self) -> bool:
-        """Its newest lives were all short."""
+        """Whether its newest lives were all short."""
         return self.short_lives >= LIVES_IN_A_ROW
 
     @property
     def former_exit(self) -> str:
-        """How its newest life ended, for people; empty before there was one."""
+        """How its newest process ended, for people; empty before the first end."""
         return describe_exit(self.exit_code) if self.incarnation > 1 else ""
 
     def born(self, now_s: float) -> int:
-        """A new life begins; returns its incarnation."""
+        """Note that a new process begins; returns its incarnation."""
         self.incarnation += 1
         self.born_s = now_s
         self.due_s = None
         return self.incarnation
 
     def died(self, exit_code: int, now_s: float) -> str:
-        """A life has ended; decides whether and when there is another, and returns that, for people."""
+        """Note that its process has ended; decide whether and when it is started again, and return that as text."""
         self.exit_code = exit_code
         if exit_code in _FINAL:
             self.given_up = _FINAL[exit_code]

@@ -1,8 +1,8 @@
 """Atari games by ale-py's own vector environment: emulated, scaled and stacked in its threads, outside Python.
 
-The emulator always pays raw scores and plays whole games here, so that the returns that are reported are the game's.
-What a learner sees instead comes beside it: rewards to be clipped, and lost lives to be taken for the end of an episode
-although the game goes on (Mnih et al. 2015).
+The emulator always returns raw scores and plays whole games, so that logged returns are those of the game. What a
+learner sees instead is added here: clipped rewards, and lost lives that count as the end of an episode although the
+game continues (Mnih et al. 2015).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from remuda.environments.spaces import Array
 
 NAMESPACE = "ALE/"
 LIFE_LOST = "life_lost"
-"""Key of a step's info, bool [num_envs]: for the learner an episode ended, though the game goes on."""
+"""Key of a step's info, bool [num_envs]: for the learner an episode ended, although the game continues."""
 
 _ENTRY_POINT = "ale_py.vector_env:AtariVectorEnv"
 _ENLARGED = 4
-"""Times that a rendered picture is larger than what the policy sees."""
+"""Factor by which a rendered picture is larger than the policy's observation."""
 _OURS_TO_SET = ("autoreset_mode", "batch_size", "game", "life_loss_info", "num_envs")
 
 
@@ -41,7 +41,7 @@ class AtariSettings:
 
 
 def register_atari(id: str) -> None:
-    """Make ids of Atari games known to gymnasium. Raises EnvironmentBuildError where ale-py is not installed."""
+    """Make ids of Atari games known to gymnasium. Raises EnvironmentBuildError if ale-py is not installed."""
     try:
         import ale_py  # noqa: F401  # pyright: ignore[reportUnusedImport]
     except ImportError as error:
@@ -56,7 +56,7 @@ def is_atari(spec: EnvSpec) -> bool:
 
 
 def atari_settings(env: EnvConfig, spec: EnvSpec) -> AtariSettings:
-    """Take env.kwargs apart. Raises EnvironmentBuildError for settings that are not the user's."""
+    """Read env.kwargs. Raises EnvironmentBuildError for settings that users cannot set."""
     if taken := sorted(env.kwargs.keys() & set(_OURS_TO_SET)):
         hint = "; episodic_life: true ends episodes with each life" if "life_loss_info" in taken else ""
         raise EnvironmentBuildError(f"env.kwargs: {', '.join(taken)} cannot be set for {env.id}{hint}")
@@ -73,15 +73,15 @@ def atari_settings(env: EnvConfig, spec: EnvSpec) -> AtariSettings:
 class AtariVector(VectorEnv[Array, Array, Array]):
     """A vector of one game: observations uint8 [num_envs, stack, height, width] and raw scores.
 
-    Resets in the step after the end of a game (AutoresetMode.NEXT_STEP); a game's seed and actions decide all of it.
+    Resets in the step after the end of a game (AutoresetMode.NEXT_STEP). Seed and actions determine the whole game.
     """
 
     def __init__(self, settings: AtariSettings, num_envs: int) -> None:
-        """Raises whatever ale-py does."""
+        """Raises what ale-py raises."""
         self._ale: Any = _emulator(settings, num_envs)
         self.num_envs = num_envs
         self.clips_rewards = settings.clips_rewards
-        """The learner shall see rewards clipped to [-1, 1]."""
+        """Whether the learner sees rewards clipped to [-1, 1]."""
         self._episodic_life = settings.episodic_life
         self._lives: Array = np.zeros(num_envs, np.int32)
         self._actions = _number_of_actions(self._ale)
@@ -94,15 +94,15 @@ class AtariVector(VectorEnv[Array, Array, Array]):
     def reset(
         self, *, seed: int | list[int] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
-        """Begin a new game everywhere; a list has one seed per environment."""
+        """Begin a new game in every environment; a list has one seed per environment."""
         observations, info = self._ale.reset(seed=np.array(seed) if isinstance(seed, list) else seed)
         self._lives = info["lives"]
         return observations, info
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
-        """Take one step everywhere. `info` has `lives`, and LIFE_LOST where lives are episodes.
+        """Take one step in every environment. `info` has `lives`, and with episodic_life also LIFE_LOST.
 
-        Raises ValueError for an action that there is not: ale-py would wait for its outcome forever.
+        Raises ValueError for an action that does not exist: ale-py would wait for its result without end.
         """
         if self._actions is not None and not ((actions >= 0) & (actions < self._actions)).all():
             raise ValueError(f"the actions {actions} are not all below {self._actions}")
@@ -118,13 +118,13 @@ class AtariVector(VectorEnv[Array, Array, Array]):
 
 
 class AtariGame(gymnasium.Env[Array, Any]):
-    """One game, as evaluations play it: the same pictures as AtariVector's, whole games, raw scores.
+    """One game for evaluations: the same observations as AtariVector's, whole games, raw scores.
 
-    Rendered is what the policy sees, enlarged: the newest of its pictures.
+    `render` gives the newest frame of the policy's observation, enlarged.
     """
 
     def __init__(self, settings: AtariSettings, *, render_mode: str | None = None) -> None:
-        """`render_mode` is rgb_array or None. Raises whatever ale-py does."""
+        """`render_mode` is rgb_array or None. Raises what ale-py raises."""
         self._settings = settings
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": 15}  # 60 Hz, 4 frames per step
         self.render_mode = render_mode
@@ -149,7 +149,7 @@ class AtariGame(gymnasium.Env[Array, Any]):
         return observations[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), _first(info)
 
     def render(self) -> Array | None:
-        """The picture, uint8 [height, width, 3]; None where nothing is to be rendered."""
+        """The picture, uint8 [height, width, 3]; None without a render_mode, or before the first reset."""
         if self.render_mode is None or self._seen is None:
             return None
         newest = self._seen[-1]  # of the stack
@@ -161,7 +161,7 @@ class AtariGame(gymnasium.Env[Array, Any]):
         self._ale = None
 
     def __reduce__(self) -> tuple[Callable[..., AtariGame], tuple[AtariSettings]]:
-        """A copy is a new environment: the emulator's state stays here."""
+        """Pickle the settings only: a copy is a new environment without the state of the emulator."""
         return AtariGame, (self._settings,)
 
 

@@ -1,4 +1,4 @@
-"""Whether an experiment's environment can be built and worked with, before anything is started."""
+"""Checks that an experiment's environment can be built, before anything is started."""
 
 from __future__ import annotations
 

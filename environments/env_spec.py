@@ -1,4 +1,4 @@
-"""What the run folder says about its environment: env_spec.json."""
+"""The description of the environment in the run folder: env_spec.json."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from remuda.environments.vectors import Vector, single_spaces, vectorization
 
 
 def environment_spec(env: EnvConfig, vector: Vector) -> dict[str, JsonValue]:
-    """Return all that is needed to know or rebuild the environment, as JSON (finite numbers only).
+    """Return everything that describes the environment and is needed to rebuild it, as JSON (finite numbers only).
 
-    `vectorization` is what was chosen, not what was asked for; `autoreset` names gymnasium's mode.
+    `vectorization` is the one that was chosen, also with `auto`; `autoreset` names gymnasium's mode.
     """
     observation, action = single_spaces(vector)
     return {

@@ -1,4 +1,4 @@
-"""What environments report of an episode beside its rewards: the numbers that `env.episode_info` names."""
+"""Numbers that environments report at the end of an episode under the names in `env.episode_info`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from remuda.environments.spaces import Array
 
 
 def of_vector(info: Mapping[str, object], names: Sequence[str], over: NDArray[np.bool_]) -> dict[str, list[float]]:
-    """Take the finite numbers that a step of a vector reports for the episodes that are `over` (bool [num_envs]).
+    """Take the finite numbers in the `info` of a vector's step, for the episodes that are `over` (bool [num_envs]).
 
-    An environment that does not report a name, or no number under it, is left out.
+    Environments without a number under a name are left out.
     """
     columns = as_columns(info, names, len(over))
     found: dict[str, list[float]] = {}
@@ -27,7 +27,7 @@ def of_vector(info: Mapping[str, object], names: Sequence[str], over: NDArray[np
 
 
 def as_columns(info: Mapping[str, object], names: Sequence[str], num_envs: int) -> NDArray[np.float64]:
-    """All that a step of a vector reports, float64 [num_envs, names]; nan where it is no number."""
+    """The numbers in the `info` of a vector's step, float64 [num_envs, names]; nan where there is no number."""
     columns = np.full((num_envs, len(names)), np.nan)
     for column, name in enumerate(names):
         values, reported = _numbers(info.get(name), num_envs), _array(info.get(f"_{name}"))
@@ -37,7 +37,7 @@ def as_columns(info: Mapping[str, object], names: Sequence[str], num_envs: int) 
 
 
 def of_single(info: Mapping[str, object], names: Sequence[str]) -> dict[str, float]:
-    """Take the finite numbers that one environment's last step reports."""
+    """Take the finite numbers in the `info` of one environment's last step."""
     found: dict[str, float] = {}
     for name in names:
         value = info.get(name)
@@ -50,11 +50,11 @@ def of_single(info: Mapping[str, object], names: Sequence[str]) -> dict[str, flo
 
 
 def _numbers(values: object, num_envs: int) -> NDArray[np.float64] | None:
-    """The values as float64 [num_envs]; None where they are something else."""
+    """The values as float64 [num_envs]; None if they are not numbers."""
     array = _array(values)
     if array is None or array.shape != (num_envs,):
         return None
-    if array.dtype == object:  # some report numbers, others nothing or something else
+    if array.dtype == object:  # some environments report numbers, others nothing or something else
         return np.array([float(value) if isinstance(value, numbers.Real) else math.nan for value in array])
     return array.astype(np.float64) if array.dtype.kind in "biuf" else None
 

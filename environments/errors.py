@@ -1,4 +1,4 @@
-"""What can be wrong with the environment a config asks for."""
+"""Errors of building the environment of a config."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from remuda.config.schema import EnvConfig
 from remuda.config.secrets import masked
 
 _EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "classic-control": "video", "atari": "atari"}
-"""Of gymnasium, as it names them where a package is missing, and ours that bring the same."""
+"""Extras that gymnasium names if a package is missing, and Remuda's extras with the same packages."""
 _NAMED_EXTRA = re.compile(r"gymnasium\[([a-z0-9-]+)\]")
 
 
@@ -19,7 +19,7 @@ class EnvironmentBuildError(ValueError):
 
 
 def unbuildable(env: EnvConfig, error: Exception) -> EnvironmentBuildError:
-    """Say what was asked for, and what whoever builds it raised."""
+    """The error for an environment whose constructor or function has raised `error`."""
     asked = f"env.id = {env.id!r}" if env.id is not None else f"env.make = {env.make!r}"
     if isinstance(error, DependencyNotInstalled):
         extra = next((_EXTRAS[name] for name in _NAMED_EXTRA.findall(str(error)) if name in _EXTRAS), None)

@@ -1,4 +1,4 @@
-"""Builds the environment a config asks for, one alone. For a vector of them see vectors.py."""
+"""Builds a single environment of a config. For a vector of them see vectors.py."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ SingleEnv: TypeAlias = gymnasium.Env[Array, Any]
 
 
 def make_single(env: EnvConfig, *, source_dir: str | None, render_mode: str | None = None) -> SingleEnv:
-    """Build one environment. `source_dir` is where the module of `env.make` is looked up.
+    """Build one environment. The module of `env.make` is looked up in `source_dir` first.
 
-    Raises EnvironmentBuildError where the id, the module or its function, or the spaces cannot be used.
+    Raises EnvironmentBuildError if the id, the module or its function, or the spaces cannot be used.
     """
     built: SingleEnv
     if env.id is None:
@@ -36,7 +36,7 @@ def make_single(env: EnvConfig, *, source_dir: str | None, render_mode: str | No
 
 
 def shown(env: SingleEnv) -> str:
-    """Name an environment for people: its id, or its class."""
+    """The name of an environment for people: its id, or its class."""
     return type(env.unwrapped).__name__ if env.spec is None else env.spec.id
 
 
@@ -57,7 +57,7 @@ def _from_id(env: EnvConfig, render_mode: str | None) -> SingleEnv:
     try:
         with NoExit():
             built: SingleEnv = gymnasium.make(spec, max_episode_steps=env.max_episode_steps, **kwargs)
-    except Exception as error:  # whatever the environment's constructor raises
+    except Exception as error:  # anything that the environment's constructor raises
         raise unbuildable(env, error) from error
     return built
 
@@ -69,14 +69,14 @@ def _from_function(env: EnvConfig, source_dir: str | None, render_mode: str | No
     if render_mode is not None:
         if missing := not_taken(function, {"render_mode"}):
             raise EnvironmentBuildError(
-                f"env.make = {env.make!r} has no parameter {missing[0]}, so it cannot be shown: let the function take "
-                "render_mode and pass it to the environment, or evaluate without rendering"
+                f"env.make = {env.make!r} has no parameter {missing[0]}, so it cannot be shown: add the parameter "
+                "render_mode to the function and pass it to the environment, or evaluate without rendering"
             )
         kwargs["render_mode"] = render_mode
     try:
         with NoExit():
             built = function(**kwargs)
-    except Exception as error:  # whatever the user's function raises
+    except Exception as error:  # anything that the user's function raises
         raise unbuildable(env, error) from error
     if not isinstance(built, gymnasium.Env):
         raise EnvironmentBuildError(f"env.make = {env.make!r} returned {built!r}, which is not a gymnasium.Env")
@@ -95,7 +95,7 @@ def _user_function(make: str, source_dir: str | None) -> Callable[..., object]:
 
 
 def _plays_atari(env: EnvConfig) -> bool:
-    """Whether ale-py's own vector environment plays it: then single games are cut from the same cloth."""
+    """Whether ale-py's vector environment steps it in training; then single games must give the same observations."""
     return env.vectorization in ("auto", "native") and is_atari(known_spec(env)) and obstacle_to_native(env) is None
 
 
@@ -104,5 +104,5 @@ def _atari_game(env: EnvConfig, render_mode: str | None) -> SingleEnv:
     try:
         game = AtariGame(settings, render_mode=None if render_mode is None else "rgb_array")
         return HumanRendering(game) if render_mode == "human" else game
-    except Exception as error:  # whatever the emulator makes of its settings
+    except Exception as error:  # anything that the emulator raises because of its settings
         raise unbuildable(env, error) from error

@@ -1,4 +1,4 @@
-"""A process that steps a slice of a vector of environments: started by ProcessVector, with two descriptors."""
+"""A process that steps a part of a vector of environments; ProcessVector starts it with two file descriptors."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from remuda.environments.shared_step import SharedStep
 from remuda.environments.vectors import Vector, reset_vector
 
 GRACE_S = 1.0
-"""How long a step under way may take once the owner is gone."""
+"""How long a step may still take after the owner is gone."""
 
 
 class Owner:
-    """Who started this process, as it is told things; by any thread."""
+    """The connection to the process that started this one; any thread may send."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.receive = connection.recv
@@ -47,13 +47,13 @@ class Owner:
         self._lock = threading.Lock()
 
     def tell(self, message: bytes) -> None:
-        """One message, whole."""
+        """Send one whole message."""
         with self._lock:
             self._connection.sendall(message)
 
 
 class Printing(io.TextIOBase):
-    """Standard output or standard error of this process: the owner prints it."""
+    """Standard output or standard error of this process, which the owner prints."""
 
     def __init__(self, owner: Owner, kind: bytes) -> None:
         self._owner = owner
@@ -61,7 +61,7 @@ class Printing(io.TextIOBase):
         self._begun = ""
 
     def write(self, text: str) -> int:
-        """Whole lines; what has no end waits for it, or for `flush`."""
+        """Send whole lines; an unfinished line waits for its end or for `flush`."""
         lines, newline, rest = text.rpartition("\n")
         if newline:
             self._say(self._begun + lines + newline)
@@ -70,7 +70,7 @@ class Printing(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Send what was begun."""
+        """Send an unfinished line."""
         begun, self._begun = self._begun, ""
         if begun:
             self._say(begun)
@@ -80,12 +80,12 @@ class Printing(io.TextIOBase):
         return True
 
     def _say(self, text: str) -> None:
-        with contextlib.suppress(OSError):  # the owner is gone, and so will this process be
+        with contextlib.suppress(OSError):  # the owner is gone, and this process ends soon
             self._owner.tell(printing(self._kind, text))
 
 
 def main(connection: int, shared_memory: int) -> None:
-    """Do as told until the owner is gone."""
+    """Carry out the owner's commands until it is gone."""
     owner = Owner(socket.socket(fileno=connection))
     sys.stdout, sys.stderr = Printing(owner, PRINTED), Printing(owner, WARNED)
     threading.Thread(target=_end_with_the_owner, args=(connection,), daemon=True).start()
@@ -94,7 +94,7 @@ def main(connection: int, shared_memory: int) -> None:
             _serve(owner, shared_memory)
     except (EOFError, ConnectionError):
         return  # the owner has closed the vector, or died
-    except Exception:  # whatever an environment raises
+    except Exception:  # anything that an environment raises
         owner.tell(failure(traceback.format_exc()))
 
 
@@ -124,7 +124,7 @@ def _serve(owner: Owner, shared_memory: int) -> None:
 
 
 def _end_with_the_owner(connection: int) -> None:
-    """Also in the middle of a step that never ends."""
+    """Exit when the owner is gone, even in the middle of a step that never ends."""
     poller = select.poll()
     poller.register(connection, select.POLLHUP)
     while not any(event & (select.POLLHUP | select.POLLERR | select.POLLNVAL) for _, event in poller.poll()):

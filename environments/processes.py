@@ -1,8 +1,8 @@
-"""Environments in processes of their own: each steps a slice of the vector, in memory that all of them share.
+"""Environments in several processes: each steps a part of the vector, with results in shared memory.
 
-Told to step, a process reads its actions and leaves its results where the vector reads them: a byte each way. Its slice
-is gymnasium's SyncVectorEnv, so that it does what objects in one process would do: what its Python code prints is
-printed here. It ends when the socket to the process that started it does, however that one died.
+A step costs a byte in each direction: the process reads its actions from shared memory and writes its results there.
+Its part is gymnasium's SyncVectorEnv, so that it behaves like objects in one process, and the output of its Python code
+is printed by the owner. It ends when the socket to its owner is closed, however the owner died.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ from remuda.environments.spaces import Array, Space
 
 STEP, RESET, DONE, FAILED = b"s", b"r", b"d", b"f"
 PRINTED, WARNED = b"o", b"e"
-"""Before an answer: what was printed to standard output and to standard error."""
+"""Sent before an answer: text that was printed to standard output or to standard error."""
 _LENGTH_BYTES = 4
 _STOP_S = 2.0
 """How long a process may take to end by itself before it is killed."""
 
 
 class ProcessStart(msgspec.Struct, frozen=True):
-    """What a process is told at its start."""
+    """The first message to a process."""
 
     env_json: str
     source_dir: str | None
     first: int
-    """Of its environments in the vector."""
+    """Index of its first environment in the vector."""
     count: int
     layout: StepLayout
 
 
 class EnvironmentProcessError(RuntimeError):
-    """A process that steps environments has failed or ended; the message has its traceback."""
+    """A process with environments has failed or ended; the message has its traceback."""
 
 
 class ProcessVector(VectorEnv[Array, Array, Array]):
-    """Steps `num_envs` environments in `processes` processes; resets as AutoresetMode.NEXT_STEP says.
+    """Steps `num_envs` environments in `processes` processes; resets as in AutoresetMode.NEXT_STEP.
 
-    `infos` stay where they arise: those returned have what env.episode_info names, nan where it is not reported.
+    The `info` that is returned has only the names in env.episode_info, with nan where nothing is reported.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class ProcessVector(VectorEnv[Array, Array, Array]):
     def reset(
         self, *, seed: int | list[int] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
-        """Reset all environments; a list has one seed for each, a number is the first of consecutive ones."""
+        """Reset all environments; a list has one seed for each, a number is the first of consecutive seeds."""
         seeds = [seed + index for index in range(self.num_envs)] if isinstance(seed, int) else seed
         for peer, part in zip(self._peers, self._slices, strict=True):
             peer.tell(RESET, msgspec.json.encode(None if seeds is None else seeds[part]))
@@ -95,18 +95,19 @@ class ProcessVector(VectorEnv[Array, Array, Array]):
         return self._shared.observations.copy(), {}
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
-        """Step all environments. Raises EnvironmentProcessError with the traceback of what an environment raised."""
+        """Step all environments. Raises EnvironmentProcessError with the traceback if an environment raises an
+        error."""
         self.send(actions)
         return self.receive()
 
     def send(self, actions: Array) -> None:
-        """Let all environments begin a step, and return at once."""
+        """Start a step in all environments, and return at once."""
         self._shared.actions[:] = actions
         for peer in self._peers:
             peer.tell(STEP)
 
     def receive(self) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
-        """Wait for what `send` began."""
+        """Wait for the end of the step that `send` started."""
         for peer in self._peers:
             peer.wait()
         shared = self._shared
@@ -127,7 +128,7 @@ class ProcessVector(VectorEnv[Array, Array, Array]):
 
 
 class _Peer:
-    """A process, as the vector sees it."""
+    """The vector's side of one process."""
 
     def __init__(self, start: ProcessStart, shared_memory: int) -> None:
         self._socket, theirs = socket.socketpair()
@@ -139,7 +140,7 @@ class _Peer:
                 env=environment,
                 pass_fds=(theirs.fileno(), shared_memory),
                 stdin=subprocess.DEVNULL,
-                start_new_session=True,  # a Ctrl-C at the terminal is for the process that owns it to hear
+                start_new_session=True,  # Ctrl-C at the terminal must reach only its owner
             )
         self.first, self.count = start.first, start.count
         self.tell(b"", msgspec.json.encode(start))
@@ -148,11 +149,11 @@ class _Peer:
         try:
             self._socket.sendall(command if body is None else command + _with_length(body))
         except OSError:
-            self.wait()  # what it said before it ended tells more
+            self.wait()  # its last message explains more than the broken connection
             raise self._ended() from None
 
     def wait(self) -> None:
-        """Wait until it has done what it was told; how long a step takes is the environment's affair."""
+        """Wait until the command is done; there is no time limit for a step."""
         try:
             while (answer := self._socket.recv(1)) in (PRINTED, WARNED):
                 _print(answer, receive_body(self._socket.recv))
@@ -161,7 +162,7 @@ class _Peer:
             if answer == FAILED:
                 text = receive_body(self._socket.recv)
                 raise EnvironmentProcessError(
-                    f"environments {self.first} to {self.first + self.count - 1}, in a process of their own:\n"
+                    f"environments {self.first} to {self.first + self.count - 1}, in a separate process:\n"
                     f"{text.decode(errors='replace')}"
                 )
         except (OSError, EOFError):
@@ -191,23 +192,23 @@ class _Peer:
 
 
 def printing(kind: bytes, text: str) -> bytes:
-    """The message of a process in which something was printed; `kind` is PRINTED or WARNED."""
+    """The message for printed text; `kind` is PRINTED or WARNED."""
     return kind + _with_length(text.encode(errors="replace"))
 
 
 def failure(text: str) -> bytes:
-    """The message of a process that an environment has brought down."""
+    """The message of a process in which an environment has failed."""
     return FAILED + _with_length(text.encode(errors="replace"))
 
 
 def receive_body(receive: Callable[[int], bytes]) -> bytes:
-    """Read what has its length in front. Raises EOFError."""
+    """Read a body that begins with its length. Raises EOFError."""
     length = int.from_bytes(_exactly(receive, _LENGTH_BYTES), "little")
     return _exactly(receive, length)
 
 
 def _print(kind: bytes, text: bytes) -> None:
-    with contextlib.suppress(OSError, ValueError):  # nobody reads it
+    with contextlib.suppress(OSError, ValueError):  # the output is closed or full
         print(text.decode(errors="replace"), end="", file=sys.stdout if kind == PRINTED else sys.stderr, flush=True)
 
 
@@ -226,7 +227,7 @@ def _exactly(receive: Callable[[int], bytes], count: int) -> bytes:
 
 
 def _anonymous_memory(size: int) -> int:
-    """A descriptor of memory that disappears with its last user."""
+    """A file descriptor of memory that is freed with its last user."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("remuda-environments")
     else:

@@ -17,7 +17,7 @@ from remuda.storage.env_files import unpickle_environment
 from remuda.storage.run_folder import RunFolder
 
 _UNSEEN = ("dummy", "offscreen")
-"""Where SDL draws when nobody can look."""
+"""Video drivers of SDL that show no window."""
 
 
 def rebuild(
@@ -28,10 +28,10 @@ def rebuild(
     render_mode: str | None = None,
     trust_code: bool = False,
 ) -> SingleEnv:
-    """Build one environment as the run's config says; with `trust_code`, where that fails, take that of vars.pkl.
+    """Build one environment from the run's config; if that fails, with `trust_code`, take the copy in vars.pkl.
 
-    What others may have put there (see trust.py) is built with `trust_code` alone. With a `render_mode` it is seen to
-    that it renders. Raises EnvironmentBuildError, which says what was tried and what else there is.
+    Code that others may have put there (see trust.py) runs only with `trust_code`. With a `render_mode`, checks that it
+    renders. Raises EnvironmentBuildError, which says what was tried and what else is possible.
     """
     distrusted = None if trust_code else distrusted_environment(env, source_dir=source_dir, run_dir=run_dir)
     if distrusted is not None:
@@ -52,14 +52,14 @@ def rebuild(
 
 
 def _require_rendering(env: SingleEnv, render_mode: str) -> None:
-    """Missing packages and displays only show when the first picture is drawn."""
+    """Draw a first picture: missing packages and displays are noticed only then."""
     try:
         env.reset(seed=0)
         env.render()
-    except Exception as error:  # whatever library draws raises its own
+    except Exception as error:  # each drawing library raises its own errors
         env.close()
         missing = isinstance(error, ImportError | gymnasium.error.DependencyNotInstalled)
-        hint = "; pip install 'remuda[video]' brings what gymnasium's own draw with" if missing else ""
+        hint = "; pip install 'remuda[video]' installs the packages for gymnasium's own environments" if missing else ""
         raise EnvironmentBuildError(
             f"{shown(env)} cannot be rendered here ({render_mode}): {type(error).__name__}: {error}{hint}"
         ) from error
@@ -70,7 +70,7 @@ def _require_rendering(env: SingleEnv, render_mode: str) -> None:
 
 
 def _is_unseen() -> bool:
-    """Whether the window just drawn is one that SDL made up: what it does, silently, on a display it cannot open."""
+    """Whether the window is not visible: on a display that it cannot open, SDL silently draws to memory."""
     pygame: Any = sys.modules.get("pygame")
     if pygame is None or os.environ.get("SDL_VIDEODRIVER") in _UNSEEN or not pygame.display.get_init():
         return False
@@ -78,10 +78,10 @@ def _is_unseen() -> bool:
 
 
 def _unpickled(path: Path, failure: EnvironmentBuildError, render_mode: str | None) -> SingleEnv:
-    why = f"the run's environment cannot be built here: {failure}\nand its pickled copy is of no use: "
+    why = f"the run's environment cannot be built here: {failure}\nand its pickled copy cannot be used: "
     try:
         loaded = unpickle_environment(path)
-    except Exception as error:  # whatever a pickle raises
+    except Exception as error:  # a pickle may raise anything
         raise EnvironmentBuildError(f"{why}{path}: {type(error).__name__}: {error}") from error
     if not isinstance(loaded, gymnasium.Env):
         raise EnvironmentBuildError(f"{why}{path} holds {loaded!r}, which is not a gymnasium.Env")
@@ -94,15 +94,15 @@ def _unpickled(path: Path, failure: EnvironmentBuildError, render_mode: str | No
 def _explained(error: EnvironmentBuildError, env: EnvConfig, run: RunFolder) -> str:
     lines = [f"the run's environment cannot be built here: {error}"]
     if run.env_spec.is_file():
-        lines.append(f"- What it was is in {run.env_spec}.")
+        lines.append(f"- Its description is in {run.env_spec}.")
     if env.make is not None:
         lines.append(
-            "- If its module lies elsewhere now, name that folder in PYTHONPATH or as source_dir in config.json."
+            "- If its module has moved, add its new folder to PYTHONPATH, or name it as source_dir in config.json."
         )
     if run.vars_pkl.is_file():
         lines.append(
-            f"- A pickled copy is in {run.vars_pkl}: --trust-code (in Python: trust_code=True) takes it. "
-            "Unpickling runs whatever the file says, so do it only if you trust whoever made this folder."
+            f"- A pickled copy is in {run.vars_pkl}: use it with --trust-code (in Python: trust_code=True). "
+            "Unpickling runs any code in the file, so do it only if you trust the author of this folder."
         )
-    lines.append("- In Python you can bring your own: load_policy(run, env=...), or load_action(run) without any.")
+    lines.append("- In Python you can use your own: load_policy(run, env=...); load_action(run) needs no environment.")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""What a run folder keeps of its environment: env_spec.json, and vars.pkl where it can be pickled."""
+"""Writes the description of the environment into the run folder: env_spec.json, and vars.pkl if it can be pickled."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from remuda.storage.run_folder import RunFolder
 
 
 def record_environment(run: RunFolder, config: ExperimentConfig, vector: Vector) -> list[str]:
-    """Write both files; return warnings for the log that say what could not be written, and why.
+    """Write both files; return warnings for the log about files that could not be written.
 
-    No run ends for want of them, whether it is the disk that refuses or the environment's own code. What is pickled is
-    one environment, freshly built: neither the vector nor one that has been played in.
+    A run does not end because of them, whether the disk or the environment's own code fails. The pickled environment is
+    a single one that was just built: not the vector, and not one in which something was played.
     """
     told = (_describe(run, config, vector), _keep_copy(run, config))
     return [warning for warning in told if warning is not None]
@@ -38,8 +38,8 @@ def _keep_copy(run: RunFolder, config: ExperimentConfig) -> str | None:
     try:
         with NoExit(), closing(make_single(config.env, source_dir=config.source_dir)) as env:
             return pickle_environment(run.vars_pkl, env)
-    except Exception as error:  # whatever the environment's own code raises
+    except Exception as error:  # anything that the environment's own code raises
         return (
-            f"the environment that {run.vars_pkl.name} is to hold a copy of could not be built, or not be closed again "
+            f"{run.vars_pkl.name} was not written, since an environment for it could not be built, or not be closed "
             f"({type(error).__name__}: {error}). Nothing else is affected."
         )

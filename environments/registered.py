@@ -1,4 +1,4 @@
-"""What gymnasium knows of an id: its registration, and whether a vectorised class of its own can serve a config."""
+"""The registration of an id with gymnasium, and whether its own vectorised class can be used for a config."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from remuda.environments.errors import EnvironmentBuildError
 
 
 def known_spec(env: EnvConfig) -> EnvSpec:
-    """Look `env.id` up, Atari's included. Raises EnvironmentBuildError where nobody has registered it."""
+    """Look up `env.id`, also of Atari games. Raises EnvironmentBuildError if it is not registered."""
     assert env.id is not None, "EnvConfig holds exactly one of id and make"
     if env.id.startswith(NAMESPACE):
         register_atari(env.id)
@@ -30,7 +30,7 @@ def known_spec(env: EnvConfig) -> EnvSpec:
 
 
 def obstacle_to_native(env: EnvConfig) -> str | None:
-    """Say why the environment's own vectorised class cannot serve this config; None if it can."""
+    """Why the environment's own vectorised class cannot be used for this config; None if it can."""
     if env.id is None:
         return "env.make returns single environments"
     spec = known_spec(env)
@@ -49,7 +49,7 @@ def obstacle_to_native(env: EnvConfig) -> str | None:
 
 
 def not_taken(function: Callable[..., object], names: set[str]) -> list[str]:
-    """Which of these keyword arguments the function does not take."""
+    """Those of these keyword arguments that the function does not accept."""
     parameters = inspect.signature(function).parameters
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         return []

@@ -1,19 +1,19 @@
-"""Where every random number of an experiment comes from: one seed per environment, one stream per purpose.
+"""All random numbers of an experiment: one seed per environment, one stream per purpose.
 
-Everything is derived from the experiment's seed and a name, never from a shared stream, so no number depends on which
-worker was faster.
+Everything is derived from the experiment's seed and a name, never from a shared stream, so that no number depends on
+which worker was faster.
 
 - A *stream* (`generator`) is numpy's SeedSequence with the experiment's seed as entropy and (owner, index,
   incarnation, purpose) as spawn key.
-- An *environment seed* must fit into 31 bits, since simulators keep it in a C int. Hashing into so few bits would
-  give two environments of a large herd the same seed, so they are dealt out instead: (role, index, environment) is
-  packed into 31 bits, and these are shuffled by an odd multiplier and an offset hashed from the experiment's seed.
-  Both steps can be undone modulo 2**31, so different environments of an experiment have different seeds.
-- *Episode seeds* of evaluations take a quarter of the same 31 bits that no worker uses. They depend on the episode's
-  number alone: every evaluation plays the same episodes, whoever plays them.
+- An *environment seed* must fit into 31 bits, since simulators store it in a C int. Hashes with so few bits would give
+  two environments of a large herd the same seed. So (role, index, environment) is packed into 31 bits, and these are
+  shuffled by an odd multiplier and an offset hashed from the experiment's seed. Both steps are reversible modulo 2**31,
+  so different environments of an experiment have different seeds.
+- *Episode seeds* of evaluations use a quarter of the 31 bits that no worker uses. They depend only on the number of the
+  episode: every evaluation plays the same episodes, on any evaluator.
 
-A restarted worker passes its incarnation, so that it does not see the same first states again. The incarnation changes
-the offset alone: within one incarnation no two seeds are alike, across incarnations it is merely most unlikely.
+A restarted worker passes its incarnation, so that it does not get the same first states again. The incarnation changes
+only the offset: within one incarnation all seeds are different; across incarnations equal seeds are very unlikely.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ MAX_EPISODES = 1 << 29
 _OWNERS: tuple[StreamOwner, ...] = ("collector", "evaluator", "learner", "coordinator")
 _EPISODES = 3  # the quarter of the 31 bits that no worker's environments use: the coordinator has none
 _MODULUS = 1 << 31
-_MULTIPLIER = 0x2545F491  # odd, hence a permutation modulo 2**31; its bits are spread so that neighbours part
+_MULTIPLIER = 0x2545F491  # odd, hence a permutation modulo 2**31; spreads neighbouring numbers
 
 
 def environment_seeds(seed: int, role: Role, index: int, num_envs: int, *, incarnation: int = 0) -> list[int]:
-    """Return a seed in [0, 2**31) for each environment of a worker, no two alike within an experiment
-    (see above for incarnations).
+    """Return a seed in [0, 2**31) for each environment of a worker, all different within an experiment (for
+    incarnations see above).
 
     Raises ValueError beyond MAX_WORKERS_PER_ROLE workers or MAX_ENVS_PER_WORKER environments.
     """

@@ -1,4 +1,4 @@
-"""Where the arrays of one step of a vector lie in memory that several processes share."""
+"""The layout of the arrays of one step of a vector in memory that several processes share."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ class StepLayout(msgspec.Struct, frozen=True):
     terminated: _Field
     truncated: _Field
     episode_info: _Field
-    """[num_envs, names]: what an episode that has just ended reports; nan where nothing."""
+    """[num_envs, names]: values of env.episode_info of episodes that have just ended; nan if there is none."""
 
     @classmethod
     def of(cls, observation: Space, action: Space, *, num_envs: int, episode_info: int = 0) -> StepLayout:
-        """For environments of these spaces, which column_layout has let pass, and so many names of episode_info."""
+        """The layout for environments with these spaces, which column_layout supports; `episode_info` is the number of
+        names in env.episode_info."""
         return cls(
             _field(observation, num_envs),
             _field(action, num_envs),
@@ -50,7 +51,7 @@ class StepLayout(msgspec.Struct, frozen=True):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all of them."""
+        """Bytes of all arrays."""
         fields = (self.observations, self.actions, self.reward, self.terminated, self.truncated)
         return sum(field.nbytes for field in (*fields, self.episode_info))
 

@@ -1,4 +1,4 @@
-"""Which spaces can be stored as columns, with which dtype, and how a space is written down as JSON."""
+"""Which spaces can be stored as columns, with which dtype, and the description of a space as JSON."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def column_layout(space: Space, *, what: str, keeps_float64: bool = False) -> tu
     """
     if not isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiBinary | spaces.MultiDiscrete):
         raise UnsupportedSpaceError(
-            f"the {what} space {space} is not one array per step; Box and Discrete are. "
-            "Return the environment from a function of your own (env.make) inside a wrapper that makes it one, such as "
-            "gymnasium.wrappers.FlattenObservation"
+            f"the {what} space {space} is not one array per step, as Box and Discrete are. "
+            "Write your own function (env.make) that returns the environment in a wrapper which makes it one array, "
+            "such as gymnasium.wrappers.FlattenObservation"
         )
     if 0 in (space.shape or ()):
-        raise UnsupportedSpaceError(f"the {what} space {space} holds no number: give it a shape without 0")
+        raise UnsupportedSpaceError(f"the {what} space {space} contains no number: give it a shape without 0")
     known = cast(Space, space)
     dtype = np.dtype(known.dtype)
     if dtype.kind == "f":

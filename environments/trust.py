@@ -1,8 +1,8 @@
-"""Whether playing a run folder would run code that somebody else may have put there.
+"""Whether playing a run folder would run code of another author.
 
-Four things in a run folder are programs: what its config names as the environment (`env.make`, or the module in
-`env.id`) and as the algorithm (`policy.type`), model/model.pt (TorchScript), and vars.pkl (a pickle). Those of a user's
-own folder run without a question, except for the pickle; those of others only for a user who says so.
+Four things in a run folder are programs: the environment (`env.make`, or the module in `env.id`) and the algorithm
+(`policy.type`) that its config names, model/model.pt (TorchScript), and vars.pkl (a pickle). In the user's own folder
+they run without asking, except for the pickle; in a folder of others they run only if the user allows it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pathlib import Path
 from remuda.config.schema import EnvConfig, ExperimentConfig
 from remuda.storage.run_folder import MODEL, RunFolder
 
-TRUST = "say --trust-code (in Python: trust_code=True) if you trust whoever made it"
+TRUST = "use --trust-code (in Python: trust_code=True) if you trust its author"
 
 
 def distrusted_environment(env: EnvConfig, *, source_dir: str | None, run_dir: Path) -> str | None:
-    """Why building this environment of a run takes trust; None where it does not."""
+    """Why building this environment of a run needs the user's trust; None if it does not."""
     reference = env.make if env.make is not None else env.id
     named = f"env.make = {env.make!r}" if env.make is not None else f"env.id = {env.id!r}"
     run = RunFolder(run_dir)
@@ -47,34 +47,34 @@ def _distrusted(
         return f"{owner}, and its config names code to run ({named}): read that first, then {TRUST}"
     if _lies_in(module, [*sys.path, *filter(None, [source_dir])], run_dir.resolve()):
         return (
-            f"the module that the config of {run_dir} names ({named}) lies in the run folder itself, and so came with "
-            f"it: read it first, then {TRUST}"
+            f"the module that the config of {run_dir} names ({named}) is in the run folder itself, so it came with the "
+            f"folder: read it first, then {TRUST}"
         )
     return None
 
 
 def distrusted_model(folder: Path) -> str | None:
-    """Why opening model.pt in this model/ folder takes trust; None where it does not."""
+    """Why opening model.pt in this model/ folder needs the user's trust; None if it does not."""
     owner = _of_others(folder, folder / MODEL)
     if owner is None:
         return None
-    return f"{owner}, and model.pt is a program (TorchScript), which may write files: play a checkpoint, or {TRUST}"
+    return f"{owner}, and model.pt is a program (TorchScript) that may write files: play a checkpoint, or {TRUST}"
 
 
 def _of_others(*paths: Path) -> str | None:
-    """The first that is not the user's own."""
+    """A text about the first path that belongs to another user; None if there is none."""
     for path in paths:
         try:
             owner = path.stat().st_uid
         except OSError:
-            continue  # it is not there
+            continue  # it does not exist
         if owner != os.geteuid():
-            return f"{path} belongs to another user (number {owner}, you are {os.geteuid()})"
+            return f"{path} belongs to another user (user id {owner}, yours is {os.geteuid()})"
     return None
 
 
 def trusted_source_dir(source_dir: str | None, *, run_dir: Path) -> str | None:
-    """The folder that modules may be taken from unasked: one in the run folder is none."""
+    """The folder from which modules may be imported without asking; None if it is in the run folder."""
     inside = source_dir is not None and _is_within(Path(source_dir), run_dir.resolve())
     return None if inside else source_dir
 

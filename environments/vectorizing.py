@@ -1,4 +1,4 @@
-"""Whether environments shall be stepped as objects in one process or in several: timed, then decided by a rule."""
+"""Decides whether environments are stepped as objects in one process or in several processes, after timing a copy."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from remuda.config.schema import EnvConfig
 from remuda.environments.spaces import Array, Space
 
 ROUND_TRIP_S = 200e-6
-"""What telling processes to step and waiting for them costs a step of the vector (measured: 100 us)."""
+"""Assumed cost of sending a step to processes and waiting for them (measured: 100 us)."""
 WORTH_IT = 1.3
-"""How much faster processes must promise to be: less is lost in the noise, and objects cost less memory."""
+"""Expected speedup above which processes are used: a smaller one is within the noise, and objects need less memory."""
 
 _STEPS = 20
 _LONGEST_S = 1.0
@@ -29,7 +29,7 @@ StepTimer: TypeAlias = Callable[[gymnasium.Env[Array, Any]], float]
 def time_step(env: gymnasium.Env[Array, Any], *, clock: Callable[[], float] = time.perf_counter) -> float:
     """Return the median duration of a few random steps, in seconds; resets are not timed.
 
-    Ends early with an environment so slow that the steps it has made will do. Raises whatever it does.
+    Makes fewer steps if they take more than a second in total. Raises what the environment raises.
     """
     env.action_space.seed(0)
     env.reset(seed=0)
@@ -53,9 +53,9 @@ def choose_processes(
     chosen: Callable[[str], None],
     timer: StepTimer = time_step,
 ) -> tuple[int, tuple[Space, Space] | None]:
-    """Say how many processes shall step the environments, 0 for none, and the spaces that such need to know.
+    """Choose the number of processes for the environments, 0 for none, and return the spaces that processes need.
 
-    Where there is a choice, a copy is built, timed with `timer` and thrown away. Raises what building raises.
+    If there is a choice, a copy is built, timed with `timer` and closed. Raises what building raises.
     """
     cores = usable_cores()
     fair_share = max(cores // sharers, 1)
@@ -81,7 +81,7 @@ def _timed(copy: gymnasium.Env[Array, Any], timer: StepTimer, num_envs: int, cor
     try:
         with NoExit():
             step_s = timer(copy)
-    except Exception as error:  # the environments themselves will fail where it is seen and counted
+    except Exception as error:  # an environment that always fails will do so again where failures are counted
         return 0, f"since a copy could not be timed: {type(error).__name__}: {error}"
     processes = processes_for(step_s, num_envs=num_envs, cores=cores)
     return processes, f"since a step takes {step_s * 1e6:.0f} us and {num_envs} may share {cores} cores"
@@ -90,7 +90,7 @@ def _timed(copy: gymnasium.Env[Array, Any], timer: StepTimer, num_envs: int, cor
 def processes_for(step_s: float, *, num_envs: int, cores: int) -> int:
     """Return how many processes should step `num_envs` environments whose step takes `step_s`; 0 is none at all.
 
-    Objects in one process take num_envs steps in turn; processes share them out evenly and pay a round trip.
+    Objects in one process take num_envs steps in turn; processes divide them evenly and cost a round trip.
     """
     processes = min(cores, num_envs)
     if processes < 2:

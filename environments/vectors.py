@@ -1,4 +1,4 @@
-"""Builds the vector of environments a config asks for, and speaks to it: whichever way it is stepped."""
+"""Builds the vector of environments of a config, and hides the differences between the ways of stepping it."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def make_vector(
     chosen: Callable[[str], None] = lambda why: None,
     timer: StepTimer = time_step,
 ) -> Vector:
-    """Build `num_envs` environments that step together, the way `env.vectorization` says.
+    """Build `num_envs` environments that step together, in the way of `env.vectorization`.
 
-    A finished environment is reset by the step after (gymnasium's AutoresetMode.NEXT_STEP), whichever way it is
-    built: only so the last observation of an episode is seen, which a truncated episode bootstraps from. Objects and
-    processes give the same numbers.
+    A finished environment is always reset by the next step (gymnasium's AutoresetMode.NEXT_STEP). Only so the last
+    observation of an episode is available, which a truncated episode needs for bootstrapping. Objects and processes
+    give the same numbers.
 
-    `auto` counts on `sharers` workers like this one sharing the cores, and asks `timer` how long a step takes. `chosen`
-    hears in one line what was chosen and why. Raises EnvironmentBuildError as make_single, and where a native vector is
-    asked for that does not exist, does not take the settings, or resets in another way.
+    `auto` assumes that `sharers` workers like this one share the cores, and times a step with `timer`. `chosen` gets
+    one line about the choice and its reason. Raises EnvironmentBuildError as make_single does, and for a native vector
+    that does not exist, does not take the settings, or resets in another way.
     """
     if env.vectorization in ("native", "auto"):
         obstacle = obstacle_to_native(env)
@@ -63,7 +63,7 @@ def make_vector(
 
 
 def vectorization(vector: Vector) -> Vectorization:
-    """Say how a vector is stepped: what `auto` turned out to be."""
+    """How a vector is stepped, also after `auto`."""
     match vector:
         case SyncVectorEnv():
             return "sync"
@@ -74,7 +74,7 @@ def vectorization(vector: Vector) -> Vectorization:
 
 
 def clips_rewards(vector: Vector) -> bool:
-    """Whether the vector pays raw scores and learners shall see them clipped to [-1, 1]."""
+    """Whether the vector returns raw scores that learners see clipped to [-1, 1]."""
     return isinstance(vector, AtariVector) and vector.clips_rewards
 
 
@@ -87,15 +87,15 @@ def single_spaces(vector: Vector) -> tuple[Space, Space]:
 def reset_vector(vector: Vector, seeds: list[int] | None) -> Array:
     """Reset every environment and return the observations [num_envs, …].
 
-    `seeds` has one seed per environment. A native vector (but for Atari's) has one random stream for all its
-    environments and is given the first. None goes on with the random streams as they are.
+    `seeds` has one seed per environment. A native vector (except Atari's) has one random stream for all environments,
+    and gets the first seed. None continues the present random streams.
     """
     if seeds is None:
         observations, _ = vector.reset()
     elif vectorization(vector) == "native" and not isinstance(vector, AtariVector):
         observations, _ = vector.reset(seed=seeds[0])
     else:
-        observations, _ = vector.reset(seed=cast(int, seeds))  # gymnasium's base class forgets that these take a list
+        observations, _ = vector.reset(seed=cast(int, seeds))  # these take a list, unlike gymnasium's base class
     return observations
 
 
@@ -107,7 +107,7 @@ def _native(env: EnvConfig, num_envs: int) -> Vector:
             return _checked(AtariVector(settings, num_envs), env)
         except EnvironmentBuildError:
             raise
-        except Exception as error:  # whatever the emulator makes of its settings
+        except Exception as error:  # anything that the emulator raises because of its settings
             raise unbuildable(env, error) from error
     kwargs: dict[str, Any] = dict(env.kwargs)
     if env.max_episode_steps is not None:
@@ -115,7 +115,7 @@ def _native(env: EnvConfig, num_envs: int) -> Vector:
     try:
         with NoExit():
             vector = gymnasium.make_vec(spec, num_envs, vectorization_mode="vector_entry_point", **kwargs)
-    except Exception as error:  # whatever the environment's constructor raises
+    except Exception as error:  # anything that the environment's constructor raises
         raise unbuildable(env, error) from error
     return _checked(vector, env)
 
@@ -126,7 +126,7 @@ def _checked(vector: Vector, env: EnvConfig) -> Vector:
         check_spaces(*single_spaces(vector))
         if mode is not AutoresetMode.NEXT_STEP:
             raise EnvironmentBuildError(
-                f"the vectorised class of {env.id} resets in mode {mode}, and Remuda needs NEXT_STEP, which shows the "
+                f"the vectorised class of {env.id} resets in mode {mode}, but Remuda needs NEXT_STEP, which gives the "
                 "last observation of an episode: set env.vectorization to sync or async"
             )
     except EnvironmentBuildError:

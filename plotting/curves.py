@@ -16,7 +16,7 @@ Estimator = Literal["mean", "median", "max", "min"]
 MAX_POSITIONS = 1_000
 """Positions of one curve: more than a picture has columns of dots."""
 SAME_END = 0.02
-"""Ends of lines that are as near to each other as this share of the whole are the same."""
+"""Lines whose ends differ by less than this share of the whole range count as ending at the same position."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class Curve:
     """The band around y; nan where it has none."""
     high: FloatArray
     count: FloatArray
-    """How many of `runs` reach over the position."""
+    """How many of `runs` have a value at the position."""
     runs: int
 
 
 def line(x: FloatArray, y: FloatArray, *, smooth: int = 1) -> Line:
-    """The rows that have both values, in order of x and the last where an x comes twice, smoothed."""
+    """The rows with both values, smoothed, in order of x; if an x comes twice, the last row counts."""
     there = np.isfinite(x) & np.isfinite(y)
     x, y = x[there], y[there]
     positions, last = np.unique(x[::-1], return_index=True)
@@ -51,7 +51,7 @@ def line(x: FloatArray, y: FloatArray, *, smooth: int = 1) -> Line:
 
 
 def smoothed(y: FloatArray, window: int) -> FloatArray:
-    """Each value's mean over the `window` values around it, fewer at both ends; 1 changes nothing."""
+    """The moving average over `window` values around each value, fewer at both ends; 1 changes nothing."""
     if window < 1:
         raise ValueError(f"a window of {window} values")
     sums = np.concatenate([[0.0], np.cumsum(y)])
@@ -62,19 +62,19 @@ def smoothed(y: FloatArray, window: int) -> FloatArray:
 
 
 def combined(label: str, lines: Sequence[Line], estimator: Estimator = "mean") -> Curve:
-    """One curve of several lines, whose positions may be different ones.
+    """Combine several lines, which may have different positions, into one curve.
 
-    Between its own positions a line is straight; before its first and after its last it has no value, so that a run
-    that ended early neither counts further on nor cuts the others short. Only where it ends (or begins) within
-    SAME_END of the others' end does it keep its last value so far: the last rows of two runs of one length are rarely
-    at the very same step. The band is one standard deviation of the
-    values to each side of the mean, the middle half of them around the median, and none around max and min.
+    Values between the positions of a line are interpolated. Before its first and after its last position a line has no
+    value, so that a run that ended early neither counts further on nor shortens the others. If it ends (or begins)
+    within SAME_END of the others' end, it keeps its last value until there: the last rows of two runs of the same
+    length are rarely at exactly the same step. The band is one standard deviation to each side of the mean, or the
+    middle half of the values for the median; max and min have none.
     """
     lines = [one for one in lines if len(one.x)]
     x = _positions(lines)
     values = np.array([_at(x, one) for one in lines])
     count = np.isfinite(values).sum(axis=0).astype(np.float64)
-    with warnings.catch_warnings():  # of positions that no line reaches: nan is what they should be
+    with warnings.catch_warnings():  # numpy warns about positions without a value, which become nan
         warnings.simplefilter("ignore", RuntimeWarning)
         y, low, high = _estimated(values, estimator)
     alone = count < 2
@@ -83,7 +83,7 @@ def combined(label: str, lines: Sequence[Line], estimator: Estimator = "mean") -
 
 
 def _at(x: FloatArray, one: Line) -> FloatArray:
-    """A line's values at positions which span all lines."""
+    """The values of a line at positions that cover all lines."""
     near = SAME_END * (x[-1] - x[0])
     left = one.y[0] if one.x[0] - x[0] <= near else np.nan
     right = one.y[-1] if x[-1] - one.x[-1] <= near else np.nan
@@ -92,7 +92,7 @@ def _at(x: FloatArray, one: Line) -> FloatArray:
 
 
 def _positions(lines: Sequence[Line]) -> FloatArray:
-    """Every position of any line; of too many as many as are wanted, evenly spread."""
+    """All positions of all lines; if there are too many, MAX_POSITIONS evenly spaced ones."""
     together: FloatArray = np.concatenate([one.x for one in lines])
     union: FloatArray = np.unique(together)
     if len(union) > MAX_POSITIONS:

@@ -1,7 +1,7 @@
-"""What goes wrong between run folders and a picture."""
+"""The error of plotting."""
 
 from __future__ import annotations
 
 
 class PlotError(Exception):
-    """There is nothing to draw as asked; the message says what was looked for and where."""
+    """The requested curves cannot be drawn; the message says what is missing, and where."""

@@ -1,4 +1,4 @@
-"""Which runs make one curve: those that differ in nothing but the seed."""
+"""Groups of runs that become one curve: by default those that differ only in the seed."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from remuda.plotting.runs import Run
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that are averaged, and what their curve is called."""
+    """Runs that are averaged, and the label of their curve."""
 
     label: str
     runs: tuple[Run, ...]
 
 
 def by_experiment(runs: Sequence[Run]) -> list[Group]:
-    """One group per experiment. Runs of one name that learned with different settings are different experiments, and
-    their labels say in which settings they differ."""
+    """One group per experiment. Runs with the same name and different settings are different experiments, and their
+    labels name these settings."""
     groups: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         groups.setdefault((run.name, _settings_text(run)), []).append(run)
@@ -31,10 +31,10 @@ def by_experiment(runs: Sequence[Run]) -> list[Group]:
 
 
 def by_legend(runs: Sequence[Run], legend: Sequence[str], places: int) -> list[Group]:
-    """One group per folder that was given, under the label given for it; folders with the same label are one group.
-    Raises PlotError unless there are as many labels as folders."""
+    """One group per given folder, with its label; folders with the same label are one group. Raises PlotError unless
+    there are as many labels as folders."""
     if len(legend) != places:
-        raise PlotError(f"{len(legend)} times --legend for {places} folders: give one for each")
+        raise PlotError(f"there are {len(legend)} --legend for {places} folders: give one for each folder")
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(legend[run.place], []).append(run)
@@ -42,7 +42,7 @@ def by_legend(runs: Sequence[Run], legend: Sequence[str], places: int) -> list[G
 
 
 def one_by_one(runs: Sequence[Run]) -> list[Group]:
-    """A group per run, under the end of its path that no other has."""
+    """One group per run; its label is the shortest end of its path that no other run has."""
     paths = [run.root.resolve().parts for run in runs]
     for length in range(1, max(map(len, paths), default=0) + 1):
         labels = ["/".join(parts[-length:]) for parts in paths]
@@ -58,7 +58,7 @@ def _settings_text(run: Run) -> str:
 
 
 def _difference(run: Run, others: Sequence[Run]) -> str:
-    """What sets a run apart from others of its name, as a legend says it."""
+    """The settings in which a run differs from others with its name, for its label."""
     keys = [key for key in run.settings if any(key not in one.settings for one in others)]
     keys += [
         key
@@ -70,7 +70,7 @@ def _difference(run: Run, others: Sequence[Run]) -> str:
 
 
 def _short(key: str, run: Run) -> str:
-    """The last part of a key where no other key ends so."""
+    """The last part of a key, if no other key has the same last part; else the whole key."""
     last = key.rpartition(".")[2]
     return last if sum(one.rpartition(".")[2] == last for one in run.settings) == 1 else key
 

@@ -1,4 +1,4 @@
-"""What a picture shows: a panel per quantity, a curve per group of runs."""
+"""The content of a picture: a panel per quantity, a curve per group of runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from remuda.plotting.runs import Run
 
 ENV_STEP = "TotalEnvInteracts"
 PERFORMANCE = "Performance"
-"""Stands for the evaluations' mean return where every run has one, and for that of training episodes elsewhere."""
+"""Means the mean return of evaluations if every run has evaluations, else that of training episodes."""
 _EVALUATION, _TRAINING = "AverageTestEpRet", "AverageEpRet"
 _EVALUATED_AT = "TestEnvInteracts"
 _OF_EVALUATIONS = re.compile(r"(Average|Std|Max|Min|Median)Test\w+|TestEpLen")
@@ -25,12 +25,12 @@ _OF_EVALUATIONS = re.compile(r"(Average|Std|Max|Min|Median)Test\w+|TestEpLen")
 
 @dataclass(frozen=True)
 class Axes:
-    """What is drawn over what, and how the runs of a group become one line."""
+    """The columns of both axes, and how the runs of a group are combined."""
 
     x: str = ENV_STEP
     y: Sequence[str] = (PERFORMANCE,)
     smooth: int = 1
-    """Rows of a run that are averaged before runs are."""
+    """Rows of a run that are averaged before the runs are combined."""
     estimator: Estimator = "mean"
 
 
@@ -42,11 +42,11 @@ class Panel:
     y: str
     curves: tuple[Curve, ...]
     missing: tuple[Run, ...]
-    """Runs with no value of it yet, which are in no curve."""
+    """Runs without a value yet, which are in no curve."""
 
 
 def make_panels(groups: Sequence[Group], axes: Axes) -> list[Panel]:
-    """Raises PlotError for a column that a run does not have, and where no run has a value."""
+    """Make a panel per column. Raises PlotError if a run does not have a column, or if no run has a value."""
     runs = [run for group in groups for run in group.runs]
     columns = [_performance(runs) if name == PERFORMANCE else name for name in axes.y]
     for run in runs:
@@ -69,15 +69,15 @@ def _panel(groups: Sequence[Group], y: str, axes: Axes) -> Panel:
 
 
 def _positions(run: Run, x: str, y: str) -> FloatArray:
-    """Where the values of y stand. Of evaluations that is where the checkpoint was saved that was played, which may be
-    before the row that shows it; tables of other programs, and older ones, do not say."""
+    """The x of the values of y. For evaluations this is the step at which the checkpoint was saved, which may be before
+    the row; tables of other programs, and older ones, do not have it."""
     if x == ENV_STEP and _OF_EVALUATIONS.fullmatch(y) and _EVALUATED_AT in run.columns:
         return run.columns[_EVALUATED_AT]
     return run.columns[x]
 
 
 def _performance(runs: Sequence[Run]) -> str:
-    """One quantity for all runs: a return with exploration and one without are not to be compared."""
+    """The column for PERFORMANCE, the same for all runs: returns with and without exploration cannot be compared."""
     evaluated = all(_EVALUATION in run.columns and np.isfinite(run.columns[_EVALUATION]).any() for run in runs)
     return _EVALUATION if evaluated else _TRAINING
 

@@ -1,4 +1,4 @@
-"""Drawing panels with matplotlib, as they would stand in a paper."""
+"""Drawing panels with matplotlib."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from remuda.plotting.progress_table import FloatArray
 FORMATS: Final = (".png", ".pdf", ".svg")
 
 _COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#1a1a1a")
-"""Okabe and Ito's, which every eye tells apart, in an order that keeps neighbours far from each other."""
+"""The colours of Okabe and Ito, which colour-blind people can distinguish; neighbours in this order differ much."""
 _DASHES: Final = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5)))
-"""The next round of colours is dashed."""
+"""When all colours are used, they are used again with dashes."""
 _PANEL_INCHES: Final = (5.4, 3.6)
 _MAX_COLUMNS: Final = 3
 _DOTS_PER_INCH: Final = 200
 _UNITS: Final = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 _CHARACTERS_PER_INCH: Final = 14
 _HANDLE_CHARACTERS: Final = 8
-"""What a label's piece of line, and the gap to the next label, take."""
+"""Width of a label's line sample and of the gap to the next label, in characters."""
 _LINE_INCHES: Final = 0.19
 _STYLE: Final = {
     "font.size": 10,
@@ -67,7 +67,7 @@ _BANDS: Final[dict[Estimator, str]] = {
 
 
 def draw(panels: Sequence[Panel], path: Path, *, estimator: Estimator) -> None:
-    """Draw to `path`, whose suffix says the format; one of FORMATS. Raises ImportError without matplotlib, OSError."""
+    """Draw to `path`, whose suffix is one of FORMATS. Raises ImportError without matplotlib, and OSError."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -93,7 +93,7 @@ def draw(panels: Sequence[Panel], path: Path, *, estimator: Estimator) -> None:
 
 
 def _layout(panels: int) -> tuple[int, int]:
-    """Rows and columns: as square as it gets."""
+    """Rows and columns, as square as possible."""
     columns = min(panels, _MAX_COLUMNS if panels != 4 else 2)
     return math.ceil(panels / columns), columns
 
@@ -118,7 +118,7 @@ def _draw_panel(panel: Panel, axes: Any, styles: dict[str, tuple[str, Any]]) -> 
 
 
 def _draw_curve(curve: Curve, axes: Any, colour: str, dashes: Any) -> None:
-    """Strong where every run of the group has a value, faint where only some have."""
+    """Draw one curve: strong where every run of the group has a value, faint where only some have."""
     whole = curve.count == curve.runs
     axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.07, linewidth=0)
     axes.fill_between(curve.x, curve.low, curve.high, where=whole, color=colour, alpha=0.12, linewidth=0)
@@ -129,7 +129,7 @@ def _draw_curve(curve: Curve, axes: Any, colour: str, dashes: Any) -> None:
 
 @dataclass(frozen=True)
 class _Legend:
-    """What the legend says. It stands below all panels, where it hides no curve."""
+    """The legend. It is below all panels, so that it hides no curve."""
 
     texts: dict[str, str]
     """By label of a curve."""
@@ -164,7 +164,7 @@ def _draw_legend(legend: _Legend, figure: Any, places: Sequence[Any]) -> None:
 
 
 def _numbers(values: FloatArray) -> Callable[[float, object], str]:
-    """How the ticks of an axis are written: all with the same letter."""
+    """A formatter for the ticks of an axis, all with the same letter (k, M, G)."""
     largest = float(np.nanmax(np.abs(values), initial=0.0))
     divisor, letter = next((unit for unit in _UNITS if largest >= 10 * unit[0]), (1.0, ""))
 

@@ -1,4 +1,4 @@
-"""Reading progress.txt: of finished runs, of running ones, and of other programs that write the same table."""
+"""Reading progress.txt of finished and running runs, and of other programs that write the same table."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ FloatArray = NDArray[np.float64]
 
 
 def read_progress(path: Path) -> Mapping[str, FloatArray]:
-    """The columns, each with one float64 per row; nan where a cell holds no number.
+    """The columns, each with one float64 per row; nan if a cell is not a number.
 
-    A last line that has no end yet is one that is being written, and is left out. Raises PlotError for a file that is
-    no such table.
+    A last line without an end is still being written, and is left out. Raises PlotError for a file that is not such a
+    table.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -27,11 +27,11 @@ def read_progress(path: Path) -> Mapping[str, FloatArray]:
     header, *rows = text[: text.rfind("\n") + 1].splitlines() or [""]
     names = header.split("\t")
     if not header or len(set(names)) < len(names):
-        raise PlotError(f"{path} is no table: its first line must name the columns, each once, with tabs between")
+        raise PlotError(f"{path} is not a table: its first line must name each column once, separated by tabs")
     cells = [row.split("\t") for row in rows]
     for number, row in enumerate(cells, start=2):
         if len(row) != len(names):
-            raise PlotError(f"{path}:{number}: {len(row)} cells under {len(names)} columns; mend the line or remove it")
+            raise PlotError(f"{path}:{number}: {len(row)} cells for {len(names)} columns; correct or remove the line")
     return {name: np.array([_number(row[at]) for row in cells], np.float64) for at, name in enumerate(names)}
 
 

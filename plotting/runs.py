@@ -1,4 +1,4 @@
-"""Which runs a user means, and what each says about itself."""
+"""Finding the runs for the given paths, and reading them."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Run:
     """One run folder, read."""
 
     root: Path
-    """As found below the path that was given."""
+    """Path of the folder, beginning with the given path."""
     name: str
-    """What the experiment is called, without `_s<seed>`."""
+    """Name of the experiment, without `_s<seed>`."""
     columns: Mapping[str, FloatArray]
-    """Of progress.txt; see `read_progress`."""
+    """Columns of progress.txt; see `read_progress`."""
     settings: Mapping[str, object] = field(default_factory=dict[str, object])
-    """What the run learned with, by dotted key; empty where another program wrote the folder."""
+    """Settings that affect learning, by dotted key; empty if another program wrote the folder."""
     place: int = 0
-    """Below which of the folders that were given."""
+    """Index of the given folder in which it was found."""
 
     @property
     def rows(self) -> int:
@@ -42,25 +42,28 @@ class Run:
 
 
 def expand(given: Sequence[str]) -> list[Path]:
-    """The folders that are meant: one that is there is meant itself; else all beside it whose names hold the last part.
+    """The folders for the given texts: an existing folder itself, otherwise all folders beside it whose names contain
+    the last part.
 
-    So `runs/ppo` means runs/ppo where it exists, and otherwise runs/cartpole_ppo and runs/ppo_s1. Raises PlotError
-    where there is none.
+    So `runs/ppo` means runs/ppo if it exists, and otherwise for instance runs/cartpole_ppo and runs/ppo_s1. Raises
+    PlotError if there is none.
     """
     folders: list[Path] = []
     for text in given:
         path = Path(text)
         found = [path] if path.is_dir() else _holding(path)
         if not found:
-            raise PlotError(f"{text}: no folder of this name, and none in {path.parent} whose name holds {path.name!r}")
+            raise PlotError(
+                f"{text}: there is no such folder, and none in {path.parent} with {path.name!r} in its name"
+            )
         folders += found
     return folders
 
 
 def find_runs(folders: Sequence[Path], *, select: Sequence[str] = (), exclude: Sequence[str] = ()) -> list[Run]:
-    """Every run in and below `folders`, once each, in natural order; what `--force` has put aside is none.
+    """Every run in and below `folders`, once each, in natural order, without files that `--force` has moved away.
 
-    Only those whose path holds all of `select` and none of `exclude`. Raises PlotError where none is left.
+    Only runs whose path contains all of `select` and none of `exclude`. Raises PlotError if there is none.
     """
     known: set[Path] = set()
     roots: list[tuple[int, Path]] = []
@@ -73,7 +76,7 @@ def find_runs(folders: Sequence[Path], *, select: Sequence[str] = (), exclude: S
         raise PlotError(f"no progress.txt in or below {', '.join(map(str, folders))}: is that a run folder?")
     chosen = [(place, root) for place, root in roots if _chosen(str(root), select, exclude)]
     if not chosen:
-        raise PlotError(f"--select and --exclude leave none of {len(roots)} runs, such as {roots[0][1]}")
+        raise PlotError(f"--select and --exclude exclude all of {len(roots)} runs, such as {roots[0][1]}")
     return [_read(root, place) for place, root in chosen]
 
 
@@ -106,7 +109,7 @@ def _read(root: Path, place: int) -> Run:
     name = config.get("name", config.get("exp_name"))
     if not isinstance(name, str):
         name = root.resolve().name
-    ours = "name" in config  # Spinning Up says exp_name, and puts into its configs what differs from run to run
+    ours = "name" in config  # Spinning Up writes exp_name, and its configs contain values that differ between seeds
     settings = _flat({key: value for key, value in config.items() if key not in _NOT_LEARNED_FROM}) if ours else {}
     return Run(root, _without_seed(name, config.get("seed")), columns, settings, place)
 

@@ -1,1 +1,1 @@
-"""Everything that crosses a disk: atomic writes, locks, run folders."""
+"""Everything about files: atomic writes, locks, run folders."""

@@ -1,4 +1,4 @@
-"""A file that grows by whole records: what a full disk takes of one in part is taken back before the next."""
+"""A file that grows by whole records: a record that a full disk took only in part is removed before the next one."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 class AppendedFile:
-    """Appends records to a file, made if missing, each in the operating system's hands when `append` returns.
+    """Appends records to a file, which is made if missing; the operating system has each when `append` returns.
 
-    A record that the disk takes only in part is cut off again, at the latest before the next one, so that what follows
-    stays readable. Where somebody else appends to the same file, no record of theirs is lost by that.
+    A record that was written only in part is removed, at the latest before the next one, so that the file stays
+    readable. If another process appends to the same file, none of its records is lost by that.
     """
 
     def __init__(self, path: Path) -> None:
@@ -19,7 +19,7 @@ class AppendedFile:
         self.path = path
         self._descriptor: int | None = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         self._torn: tuple[int, int] | None = None
-        """Where the part of a record begins and ends that is to be cut off."""
+        """Begin and end of the partial record that has to be removed."""
 
     def append(self, record: bytes) -> None:
         """Append a record, or nothing: then OSError is raised. ValueError: the file was closed."""
@@ -64,6 +64,6 @@ class AppendedFile:
     def _cut_torn(self, descriptor: int) -> None:
         if self._torn is not None:
             begin, end = self._torn
-            if os.fstat(descriptor).st_size == end:  # nobody has written behind it
+            if os.fstat(descriptor).st_size == end:  # nothing was written after it
                 os.ftruncate(descriptor, begin)
             self._torn = None

@@ -1,4 +1,4 @@
-"""How a file is written so that a reader sees all of it or none of it."""
+"""Writing a file so that a reader sees all of it or none of it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Protocol
 
 _BUFFERS_AT_ONCE = 1_024
-"""What Linux takes in one call."""
+"""The most that Linux takes in one call."""
 _TEMPORARY = re.compile(r"\..+\.[0-9]+\.[0-9a-f]{8}\.tmp")
 
 
 class Replacing(Protocol):
-    """How a file takes another one's place: `replacing`, or what a Fence makes of it."""
+    """A way to replace a file: `replacing`, or the method of a Fence."""
 
     def __call__(self, path: Path, *, durable: bool) -> AbstractContextManager[Path]:
         """See `replacing`."""
@@ -26,11 +26,11 @@ class Replacing(Protocol):
 
 @contextmanager
 def replacing(path: Path, *, durable: bool, prepared_in: Path | None = None) -> Generator[Path, None, None]:
-    """Yield a temporary path beside `path`, or in a folder `prepared_in` of the same file system; what the body writes
-    there becomes `path` when the body succeeds.
+    """Yield a temporary path beside `path`, or in the folder `prepared_in` of the same file system; the file that the
+    body writes there becomes `path` if the body succeeds.
 
-    When the body fails, `path` stays as it was and the temporary file is removed. `durable` pays two fsyncs so that
-    the new content also survives a power failure; without it the file survives the process, not the machine.
+    If the body fails, `path` is unchanged and the temporary file is removed. With `durable`, two fsyncs make the new
+    content survive a power failure; without it the file survives the process, but not the machine.
     """
     temporary = (prepared_in or path.parent) / f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
     try:
@@ -47,10 +47,10 @@ def replacing(path: Path, *, durable: bool, prepared_in: Path | None = None) -> 
 
 @contextmanager
 def outlived(path: Path) -> Generator[int | None, None, None]:
-    """Keep the file that `path` names now, if there is one, until the body is done, whatever takes its name meanwhile.
+    """Keep the present file at `path` open, if there is one, while the body replaces it.
 
-    The last to let go of a large file waits for the disk, several milliseconds: here that is after the body, and not
-    in the middle of it, in `os.replace`. Yields the file's descriptor.
+    Freeing the disk space of a large file takes several milliseconds. It happens when the last reference to the file is
+    closed: with this, after the body, and not inside it in `os.replace`. Yields the file's descriptor.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -71,7 +71,8 @@ def write_bytes(
     mode: int = 0o666,
     replace: Replacing = replacing,
 ) -> None:
-    """Replace `path` by `data`. `mode` is the new file's from the start (before umask): 0o600 is never looser."""
+    """Replace `path` by `data`. `mode` (before umask) is set when the file is made, so that 0o600 is private at all
+    times."""
     write_buffers(path, (data,), durable=durable, mode=mode, replace=replace)
 
 
@@ -83,7 +84,7 @@ def write_buffers(
     mode: int = 0o666,
     replace: Replacing = replacing,
 ) -> None:
-    """As `write_bytes`, for content that lies in several places and need not be put together first."""
+    """As `write_bytes`, for content in several buffers, which are not joined first."""
     with replace(path, durable=durable) as temporary:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         with open(descriptor, "wb", buffering=0) as file:
@@ -91,22 +92,22 @@ def write_buffers(
 
 
 def write_all(descriptor: int, buffers: Iterable[bytes | bytearray | memoryview]) -> None:
-    """Write `buffers` one after the other, in as few calls as may be: a busy thread of this process may make every
-    return from one wait for the interpreter."""
+    """Write `buffers` one after the other, with as few system calls as possible: after each call a thread may have to
+    wait for the interpreter lock."""
     rest = [memoryview(buffer).cast("B") for buffer in buffers]
     while rest:
         rest = _without(rest, os.writev(descriptor, rest[:_BUFFERS_AT_ONCE]))
 
 
 def write_text(path: Path, text: str, *, durable: bool, mode: int = 0o666) -> None:
-    """Replace `path` by `text` in UTF-8; newlines are written as they are."""
+    """Replace `path` by `text` in UTF-8; newlines are not converted."""
     write_bytes(path, text.encode(), durable=durable, mode=mode)
 
 
 def sweep_temporaries(folder: Path, *, older_than_s: float, now_s: float | None = None) -> int:
-    """Remove what writers that died left in `folder` and return how many files that was.
+    """Remove temporary files that dead writers left in `folder`; return their number.
 
-    A file younger than `older_than_s` may still be in the making and stays. `now_s` is wall time (the files' clock).
+    Files younger than `older_than_s` are kept, since they may still be being written. `now_s` is wall time.
     """
     now_s = time.time() if now_s is None else now_s
     removed = 0
@@ -118,13 +119,13 @@ def sweep_temporaries(folder: Path, *, older_than_s: float, now_s: float | None 
                 continue
             os.unlink(entry.path)
         except FileNotFoundError:
-            continue  # its writer finished, or another sweeper was faster
+            continue  # its writer finished, or another process removed it
         removed += 1
     return removed
 
 
 def _without(buffers: list[memoryview], count: int) -> list[memoryview]:
-    """What is left of `buffers` once their first `count` bytes are written."""
+    """The rest of `buffers` after their first `count` bytes."""
     for number, buffer in enumerate(buffers):
         if count < len(buffer):
             return [buffer[count:], *buffers[number + 1 :]]

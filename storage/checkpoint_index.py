@@ -1,4 +1,4 @@
-"""Which checkpoints there are, which is best, and which may go: ckpt/index.json."""
+"""The list of checkpoints, ckpt/index.json: which is the best, and which are removed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CHECKPOINT = re.compile(r"iteration_([0-9]+)\.pth\.tar")
 
 
 class CheckpointIndexError(Exception):
-    """index.json is damaged, or a checkpoint that is not in it was asked for; the message names the file."""
+    """index.json is damaged, or does not list the requested checkpoint; the message names the file."""
 
 
 class _IndexFile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,10 +41,10 @@ def to_prune(
     last: int | None,
     in_use: Collection[int] = (),
 ) -> list[CheckpointRecord]:
-    """Choose which checkpoints may go, oldest first, so that the newest `keep` stay; keep=0 keeps all.
+    """Choose the checkpoints to remove, oldest first, so that the newest `keep` are kept; keep=0 keeps all.
 
-    Never chosen, and staying besides the newest: the initial one (train_iter 0), `best`, `last`, and those `in_use`
-    (being evaluated). All are named by their train_iter.
+    Never chosen: the initial one (train_iter 0), `best`, `last`, and those `in_use` (being evaluated). All are named by
+    their train_iter.
     """
     if keep == 0:
         return []
@@ -55,8 +55,8 @@ def to_prune(
 class CheckpointIndex:
     """The checkpoints of one ckpt/ folder. Every change is on disk, atomically and durably, when its method returns.
 
-    One process at a time changes an index; others may read it at any moment. It writes no checkpoint itself, but links
-    the best and the interrupted one and removes old ones.
+    Only one process at a time may change an index; others may read it at any time. It does not write checkpoints, but
+    links the best and the interrupted one and removes old ones.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -65,7 +65,7 @@ class CheckpointIndex:
         self.load()
 
     def load(self) -> None:
-        """Read the index again; a missing one is empty. Raises CheckpointIndexError where it is damaged."""
+        """Read the index again; a missing one is empty. Raises CheckpointIndexError if it is damaged."""
         path = self.folder / _INDEX
         try:
             self._state = _decode(path.read_bytes())
@@ -73,8 +73,8 @@ class CheckpointIndex:
             self._state = _IndexFile(1, None, None, ())
         except (msgspec.DecodeError, ValueError) as error:
             raise CheckpointIndexError(
-                f"{path} is damaged ({error}): restore it, or move it away to go on without the record of earlier "
-                "checkpoints (their files stay usable by name)"
+                f"{path} is damaged ({error}): restore it, or move it away to continue without the list of earlier "
+                "checkpoints (their files can still be used by name)"
             ) from None
 
     @property
@@ -84,27 +84,27 @@ class CheckpointIndex:
 
     @property
     def best(self) -> CheckpointRecord | None:
-        """The one marked best; None before the first."""
+        """The best checkpoint; None before the first evaluation."""
         return None if self._state.best is None else self.record(self._state.best)
 
     @property
     def last(self) -> CheckpointRecord | None:
-        """The one added last, which is where a resumed run continues; None in an empty index."""
+        """The checkpoint added last, from which a resumed run continues; None in an empty index."""
         return None if self._state.last is None else self.record(self._state.last)
 
     def record(self, train_iter: int) -> CheckpointRecord:
-        """Find the checkpoint of this train_iter; raises CheckpointIndexError where there is none."""
+        """Find the checkpoint of this train_iter. Raises CheckpointIndexError if there is none."""
         for record in self._state.checkpoints:
             if record.train_iter == train_iter:
                 return record
         raise CheckpointIndexError(f"{self.folder / _INDEX} lists no checkpoint of iteration {train_iter}")
 
     def add(self, record: CheckpointRecord, *, keep: int = 0, in_use: Collection[int] = ()) -> list[CheckpointRecord]:
-        """List a checkpoint whose file is complete, and remove those that `to_prune` then chooses; returns them.
+        """Add a checkpoint whose file is complete, and remove those that `to_prune` then chooses; returns the removed.
 
-        It replaces one of the same train_iter, whose reward it keeps (and whose link, if that was the best: the weights
-        are the same). The files of others go before their records: after a crash between the two, the records left are
-        chosen again next time.
+        It replaces a checkpoint of the same train_iter, and keeps its reward (and its link, if it was the best: the
+        weights are the same). Files are removed before their records: after a crash in between, the remaining records
+        are chosen again next time.
         """
         if not math.isfinite(record.wall_s):
             raise ValueError(f"checkpoint of iteration {record.train_iter}: wall_s is {record.wall_s}")
@@ -121,17 +121,17 @@ class CheckpointIndex:
         return gone
 
     def set_reward(self, train_iter: int, reward: float, *, best: bool = False) -> None:
-        """Note the mean evaluation return of a checkpoint; one that is not finite counts as not evaluated.
+        """Set the mean evaluation return of a checkpoint; one that is not finite counts as not evaluated.
 
-        The `best` so far becomes ckpt_best.pth.tar, the very file.
+        With `best`, ckpt_best.pth.tar becomes a link to this checkpoint.
         """
-        judged = structs.replace(self.record(train_iter), reward=reward if math.isfinite(reward) else None)
+        evaluated = structs.replace(self.record(train_iter), reward=reward if math.isfinite(reward) else None)
         if best:
             self._link(train_iter, _BEST)
-        self._write(checkpoints=self._with(judged), best=train_iter if best else None)
+        self._write(checkpoints=self._with(evaluated), best=train_iter if best else None)
 
     def link_interrupt(self, train_iter: int) -> None:
-        """Make ckpt_interrupt.pth.tar this checkpoint's very file."""
+        """Make ckpt_interrupt.pth.tar a link to this checkpoint."""
         self._link(train_iter, _INTERRUPT, synced=True)
 
     def _with(self, record: CheckpointRecord) -> tuple[CheckpointRecord, ...]:
@@ -145,7 +145,7 @@ class CheckpointIndex:
         best: int | None = None,
         last: int | None = None,
     ) -> None:
-        """Write the index with what is given changed; memory follows only once the disk has it."""
+        """Write the index with these changes; the state in memory changes only after that."""
         old = self._state
         new = _IndexFile(
             format=1,
@@ -158,7 +158,7 @@ class CheckpointIndex:
         self._state = new
 
     def _link(self, train_iter: int, name: str, *, synced: bool = False) -> None:
-        """`synced`: survives a power failure from now on, not only from when the index is written next."""
+        """`synced`: the link survives a power failure at once, not only after the index is written next."""
         source = self.folder / self.record(train_iter).file
         try:
             with replacing(self.folder / name, durable=synced) as temporary:
@@ -171,15 +171,15 @@ class CheckpointIndex:
 
 
 def drop_models(run: RunFolder, gone: Iterable[CheckpointRecord]) -> None:
-    """Remove the models of checkpoints that are gone. They are a convenience: one that cannot be removed stays."""
+    """Remove the models of removed checkpoints; errors are ignored."""
     for record in gone:
         with contextlib.suppress(OSError):
             run.model_of(record.train_iter).unlink(missing_ok=True)
 
 
 def unlisted(folder: Path, *, beyond: int) -> list[Path]:
-    """Find the checkpoints beyond this iteration that no index lists: a learner that was given up has saved them, and
-    nobody has heard of it. Where the index is damaged, no file counts as unlisted."""
+    """Find checkpoints after this iteration that the index does not list: a learner that was replaced has saved them
+    without the knowledge of the coordinator. If the index is damaged, no file counts as unlisted."""
     try:
         listed = {record.file for record in CheckpointIndex(folder).records}
     except CheckpointIndexError:

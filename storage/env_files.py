@@ -1,4 +1,4 @@
-"""vars.pkl: a copy of the environment for tools that want the object. Read back only where a user says so."""
+"""vars.pkl: a pickled copy of the environment for other tools. Remuda reads it only if a user allows it."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from remuda.storage.atomic import replacing
 
 
 def pickle_environment(path: Path, env: object) -> str | None:
-    """Write {"env": env} to `path` as a standard pickle; return a warning, and leave it alone, where that cannot be.
+    """Write {"env": env} to `path` as a standard pickle; if that fails, return a warning.
 
-    Raises nothing: it is for people, and no run is to fail for want of it.
+    Raises nothing: a run must not fail because of this file.
     """
     try:
         with replacing(path, durable=False) as temporary, open(temporary, "xb", opener=_private) as file:
             pickle.dump({"env": env}, file)
-    except Exception as error:  # the disk's, or whatever the environment's own __reduce__ or __getstate__ raises
-        why = "it could not be" if isinstance(error, OSError) else "this environment cannot be pickled"
+    except Exception as error:  # of the disk, or of the environment's own __reduce__ or __getstate__
+        why = "the disk refused it" if isinstance(error, OSError) else "this environment cannot be pickled"
         return (
             f"{path.name} was not written, since {why} ({type(error).__name__}: {error}). "
-            "Nothing else is affected: env_spec.json says how to rebuild it."
+            "Nothing else is affected: env_spec.json says how to rebuild the environment."
         )
     return None
 
 
 def _private(path: str, flags: int) -> int:
-    """The user's own to read: an environment may hold what it was given, a token say."""
+    """Open for the user alone: an environment may contain secrets, such as a token."""
     return os.open(path, flags, 0o600)
 
 
 def unpickle_environment(path: Path) -> object:
-    """Return what `pickle_environment` put into `path`, running whatever the file says: for users who trust its maker.
+    """Return the environment in `path`. This runs any code in the file, so use it only if you trust its author.
 
     Raises anything.
     """
     with path.open("rb") as file:
-        content: object = pickle.load(file)  # noqa: S301 - the caller was told to, by --trust-code
+        content: object = pickle.load(file)  # noqa: S301 - the user has allowed it with --trust-code
     if not isinstance(content, dict) or "env" not in content:
-        raise ValueError("it holds no environment under `env`")
+        raise ValueError("it has no environment under `env`")
     return cast("dict[str, object]", content)["env"]

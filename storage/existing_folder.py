@@ -1,4 +1,4 @@
-"""Beginning in a run folder: a new one is made, and one that is already there is treated as asked."""
+"""Preparing a run folder: a new one is made; an existing one is refused, resumed, emptied or renamed."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Mode = Literal["serial", "parallel"]
 OnExists = Literal["error", "resume", "force", "rename"]
 
 REPLACED = ".replaced"
-"""Inside the run folder: where `force` puts what was there before, one dated folder each time."""
+"""Folder inside the run folder to which `force` moves old files, each time into a new folder with the date."""
 
 _PROBE_BYTES = 64 << 10
-"""Without that much room no run can begin."""
+"""A run cannot begin with less free space."""
 _COMMON_FOLDERS = ("ckpt", "data", "model", "log/buffer", "log/collector", "log/evaluator", "log/learner")
 _OWN_FOLDERS: dict[Mode, tuple[str, ...]] = {
     "serial": ("log/serial",),
@@ -40,21 +40,21 @@ class RunFolderError(Exception):
 
 
 def submitted_folder(runs_dir: Path, run_dir: str) -> Path:
-    """The folder that a client names, absolute or relative to the runs folder. Raises RunFolderError for one that does
-    not lie inside of it, neither by its name nor behind links: a coordinator writes, and `force` moves away, nothing
-    else on behalf of others."""
+    """The folder that a client names, absolute or relative to the runs folder. Raises RunFolderError if it is outside
+    the runs folder, by its name and also after following links: clients must not make a coordinator write or move
+    anything else."""
     runs = Path(os.path.abspath(runs_dir))
     root = Path(os.path.abspath(runs / run_dir))
     if runs not in root.parents and runs.resolve() not in root.resolve().parents:
         raise RunFolderError(
-            f"the run folder {root} does not lie in the coordinator's runs folder {runs}: choose one inside of it, or "
-            "leave --run-dir out"
+            f"the run folder {root} is not in the coordinator's runs folder {runs}: choose one inside it, or leave out "
+            "--run-dir"
         )
     return root
 
 
 def check(root: Path, on_exists: OnExists, *, mode: Mode) -> None:
-    """Raise RunFolderError where `prepare` would, changing nothing."""
+    """Raise RunFolderError if `prepare` would raise it; change nothing."""
     entries = _entries(root)
     _check_writable(root)
     if on_exists == "resume":
@@ -66,12 +66,13 @@ def check(root: Path, on_exists: OnExists, *, mode: Mode) -> None:
 
 
 def prepare(root: Path, on_exists: OnExists, *, mode: Mode, now: datetime, by: str | None = None) -> RunFolder:
-    """Make the folders of a run and return where they are; with `rename` that is not `root`.
+    """Make the folders of a run and return their paths; with `rename` the run folder is not `root`.
 
-    An existing empty directory counts as not existing. `now` (local time) dates what `force` and `rename` make.
-    `by` is the experiment that begins here. It leaves a mark, to be removed once the run is known: if it dies before
-    that and comes again, it goes on where it was. Raises RunFolderError where the folder cannot be used as asked, and
-    FolderOwnedError where `force` would move it away under the hands of a process; nothing is changed then.
+    An existing empty directory counts as not existing. `now` (local time) is the date in names that `force` and
+    `rename` make. `by` is the experiment that begins here. It leaves a mark, which is removed when the run is in the
+    list of runs: if the coordinator dies before that, the same experiment continues in the same folder. Raises
+    RunFolderError if the folder cannot be used as `on_exists` says, and FolderOwnedError if `force` would move away
+    files of a run that a process has open; nothing is changed then.
     """
     begun = None if by is None else _begun(root, on_exists, by)
     if begun is None:
@@ -92,7 +93,7 @@ def prepare(root: Path, on_exists: OnExists, *, mode: Mode, now: datetime, by: s
 
 
 def _check_writable(root: Path) -> None:
-    """Find a disk that is full, or that must not be written, before anything is started."""
+    """Raise RunFolderError if the disk is full or read-only, before anything is started."""
     place = next(path for path in (root, *root.parents) if os.path.lexists(path))
     try:
         with TemporaryFile(dir=place) as file:
@@ -107,10 +108,10 @@ def _check_writable(root: Path) -> None:
 
 
 def discard(root: Path, by: str) -> None:
-    """Remove what `prepare` and those after it have made here for this experiment, which comes to nothing.
+    """Remove all files that were made here for this experiment, which will not be started.
 
-    What `force` has put aside stays, and so does a folder in which it has not begun, or has a checkpoint. Raises
-    OSError, and FolderOwnedError where a process has the run open.
+    Files that `force` has moved away are kept, and so is a folder in which it has not begun, or has a checkpoint.
+    Raises OSError, and FolderOwnedError if a process has the run open.
     """
     run = RunFolder(root)
     if not run.beginner(by).exists() or run.index.exists():
@@ -122,19 +123,19 @@ def discard(root: Path, by: str) -> None:
             shutil.rmtree(path)
         else:
             path.unlink()
-    with contextlib.suppress(OSError):  # what was put aside is in it
+    with contextlib.suppress(OSError):  # files that were moved away are in it
         root.rmdir()
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder, and those around it, that are the user's own; one that is there stays as it is. Raises OSError."""
+    """Make a folder and its missing parents with mode 0700; existing ones are not changed. Raises OSError."""
     for missing in reversed([path for path in (folder, *folder.parents) if not os.path.lexists(path)]):
         missing.mkdir(mode=0o700, exist_ok=True)
     folder.mkdir(exist_ok=True)  # raises where it is a file
 
 
 def _begun(root: Path, on_exists: OnExists, by: str) -> Path | None:
-    """Where this very experiment has begun and nothing has come of it: in `root`, or with `rename` beside it."""
+    """The folder in which this experiment has begun before, without a checkpoint: `root`, or with `rename` another."""
     marks = [RunFolder(root).beginner(by)]
     if on_exists == "rename":
         marks += root.parent.glob(f"{glob.escape(root.name)}_*/{marks[0].name}")
@@ -143,7 +144,7 @@ def _begun(root: Path, on_exists: OnExists, by: str) -> Path | None:
 
 
 def _make_room(root: Path, on_exists: OnExists, *, stamp: str) -> Path:
-    """Where to begin: in `root`, of which `force` moves away what it holds, or beside it."""
+    """The folder for the run: `root`, from which `force` moves the old files away, or with `rename` another one."""
     entries = _entries(root)
     if entries and on_exists == "force":
         owner = RunFolder(root).owner
@@ -160,7 +161,7 @@ def _stamp(now: datetime) -> str:
 
 
 def _entries(root: Path) -> list[str]:
-    """Name what lies in the folder, leaving out what an earlier `force` put aside."""
+    """Names of the files in the folder, without those that an earlier `force` moved away."""
     if not os.path.lexists(root):
         return []
     if not root.is_dir():
@@ -171,19 +172,19 @@ def _entries(root: Path) -> list[str]:
 def _occupied(root: Path) -> str:
     if not RunFolder(root).config_json.exists():
         return (
-            f"{root} is not empty and holds no run: choose another folder, or use a dated name beside it with "
+            f"{root} is not empty and is not a run folder: choose another folder, or add a date to its name with "
             '--on-exists rename (in Python: on_exists="rename")'
         )
     return (
-        f"{root} already holds a run: continue it with --resume, start over with --force (its files move to "
-        f"{root / REPLACED}), keep it and use a dated name with --on-exists rename, or choose another folder "
+        f"{root} already holds a run: continue it with --resume, start over with --force (its files are moved to "
+        f"{root / REPLACED}), keep it and add a date to the new name with --on-exists rename, or choose another folder "
         '(in Python: on_exists="resume", "force", "rename")'
     )
 
 
 def _check_replaceable(root: Path, entries: list[str]) -> None:
-    """Refuse to move away what is not a run: somebody's home, say. A run that died before it wrote its config.json has
-    nothing but what comes before that."""
+    """Refuse to move away files that are not a run, for instance a home folder. A run that died before it wrote its
+    config.json has only the files that are written before that."""
     run = RunFolder(root)
     if run.config_json.is_file() and run.log.is_dir():
         return
@@ -194,8 +195,8 @@ def _check_replaceable(root: Path, entries: list[str]) -> None:
     if others:
         shown = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
         raise RunFolderError(
-            f"{root} holds no run (config.json and log/), but {shown}: --force moves nothing else away; choose another "
-            "folder, or use a dated name beside it with --on-exists rename"
+            f"{root} is not a run folder (config.json and log/) and holds {shown}: --force moves only runs away; "
+            "choose another folder, or add a date to its name with --on-exists rename"
         )
 
 
@@ -215,7 +216,7 @@ def _check_resumable(root: Path, *, exists: bool, mode: Mode) -> None:
 
 
 def _move_away(root: Path, entries: list[str], *, stamp: str) -> None:
-    """Put aside what the folder holds. What makes it a run goes last, so a folder half moved still says what it is."""
+    """Move the files of the folder away. Files that make it a run go last, so a half moved folder is still a run."""
     (root / REPLACED).mkdir(exist_ok=True)
     away = _free_name(root / REPLACED, stamp)
     away.mkdir()
@@ -233,7 +234,8 @@ def _free_name(parent: Path, name: str) -> Path:
 
 
 def _claim(run: RunFolder, by: str | None) -> None:
-    """Make log/ exclusively, so that of two runs started on one empty folder at the same moment one is refused."""
+    """Make log/ exclusively, so that one of two runs that start in the same empty folder at the same time is
+    refused."""
     mark = None if by is None else run.beginner(by)
     if mark is not None:
         mark.touch()

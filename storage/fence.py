@@ -1,12 +1,12 @@
-"""Who may put files in place: a writer of an epoch, until one of a later epoch has begun.
+"""A fence between writers: a writer of an epoch may replace files until a writer of a later epoch has begun.
 
-A writer that was given up may only have stopped, between any two system calls, and go on much later. It would put an
-old file over a newer one, whatever it had looked at before. So a writer prepares its files in a folder of its own
-beside them, and the next one, before it writes anything, takes that folder away: what the older has prepared is gone,
-and its rename fails, since there is nothing left to rename. No lock is needed for that, and no clock.
+A writer that was replaced may only be stopped, between any two system calls, and continue much later. It would then put
+an old file over a newer one, even if it had checked before. So each writer prepares its files in its own folder beside
+them. The next writer removes that folder before it writes anything: the prepared file of the old writer is gone, and
+its rename fails. This needs no lock and no clock.
 
-Whoever begins makes its own folder first, and looks for others then. So of two that begin at once at least one sees the
-other, and the later epoch stays.
+A writer first makes its own folder, and then looks for others. So if two begin at the same time, at least one sees the
+other, and the later epoch remains.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 from remuda.storage import atomic
 
 _ATTEMPTS = 1_000
-"""A writer that is being fenced off may make a file or two meanwhile; each attempt removes what is there."""
+"""The old writer may make a few files while its folder is being removed; each attempt removes the present ones."""
 _CLAIM = re.compile(r"\.epoch_([0-9]+)_[0-9a-f]{8}")
 _ENDED = ".ended"
 
@@ -32,10 +32,10 @@ class SupersededError(Exception):
 
 
 class Fence:
-    """Lets one writer replace files in some folders, and takes the leave to do so from all earlier ones."""
+    """Lets one writer replace files in some folders, and no earlier writer any more."""
 
     def __init__(self, folders: Sequence[Path], epoch: int) -> None:
-        """Begin to write. Raises SupersededError where a later epoch has begun, and OSError."""
+        """Begin to write. Raises SupersededError if a later epoch has begun, and OSError."""
         self._name = f".epoch_{epoch:06d}_{secrets.token_hex(4)}"
         for folder in folders:
             (folder / self._name).mkdir(parents=True)
@@ -50,7 +50,8 @@ class Fence:
 
     @contextmanager
     def replacing(self, path: Path, *, durable: bool) -> Generator[Path, None, None]:
-        """As atomic.replacing, for files in the folders of this fence. Raises SupersededError: nothing was replaced."""
+        """As atomic.replacing, for files in the folders of this fence. Raises SupersededError; nothing was replaced
+        then."""
         claim = path.parent / self._name
         with (
             self._unless_superseded(claim),
@@ -59,7 +60,7 @@ class Fence:
             yield temporary
 
     def remove(self, path: Path) -> None:
-        """Remove a file from a folder of this fence. Raises SupersededError: it was not removed."""
+        """Remove a file from a folder of this fence. Raises SupersededError; the file was not removed then."""
         claim = path.parent / self._name
         with self._unless_superseded(claim):
             os.rename(path, claim / path.name)
@@ -80,14 +81,15 @@ class Fence:
 
 
 def sweep_claims(folder: Path) -> None:
-    """Remove what writers have left, once all are gone."""
+    """Remove the folders of former writers when none of them is alive."""
     for name in os.listdir(folder) if folder.is_dir() else ():
         if _CLAIM.fullmatch(name.removesuffix(_ENDED)):
             _remove(folder / name)
 
 
 def _end(claim: Path) -> None:
-    """From the first call on, its writer no longer finds it by name; after the last, not by a file handle either."""
+    """Remove the folder of another writer: after the rename it cannot be found by name, and at the end not by an open
+    descriptor either."""
     ended = claim.with_name(claim.name + _ENDED)
     with contextlib.suppress(FileNotFoundError):  # another one that begins has done it
         os.rename(claim, ended)
@@ -98,7 +100,7 @@ def _remove(folder: Path) -> None:
     for _ in range(_ATTEMPTS):
         try:
             for name in os.listdir(folder):
-                if not name.startswith(".nfs"):  # open in a process of this machine, which finds `folder` by name only
+                if not name.startswith(".nfs"):  # NFS: a file that a process of this machine has open
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(folder / name)
             os.rmdir(folder)

@@ -1,7 +1,7 @@
-"""Which source a run was started from: the commit and the changes on top of it.
+"""The source that a run was started from: the commit and the changes since.
 
-Two steps, so that they can be done in two processes: `capture_git` asks git where the user is, `write_git` writes the
-answer into the run folder.
+There are two steps, which may be done by two processes: `capture_git` asks git in the user's working directory, and
+`write_git` writes the answer into the run folder.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import MAX_DIFF_BYTES, MAX_LOG_BYTES, GitState, shortened
 
 _DEADLINE_S = 10.0
-"""For all questions together."""
-# A repository may name programs to run in its config: none is started. fsmonitor and hooks are switched off here,
-# gpg by `_LOG` (showSignature, and formats with %G), external diffs, textconv and what submodules name by `_SAFE_DIFF`,
-# filters by `_no_filters`, and what fetches missing objects by `_ENVIRONMENT`.
+"""For all git commands together."""
+# The config of a repository may name programs: none is started. fsmonitor and hooks are switched off here, gpg by
+# `_LOG` (showSignature, and formats with %G), external diffs, textconv and programs of submodules by `_SAFE_DIFF`,
+# filters by `_no_filters`, and the fetching of missing objects by `_ENVIRONMENT`.
 _GIT = (
     *("git", "--no-pager", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=" + os.devnull, "-c", "color.ui=false"),
     *("-c", "log.showSignature=false", "-c", "protocol.allow=never"),
@@ -40,14 +40,14 @@ _CUT = b"\n... cut here: longer than what is recorded\n"
 
 
 class _GitError(Exception):
-    """Git could not tell; the text says why."""
+    """Git failed; the text says why."""
 
 
 def capture_git(cwd: Path) -> GitState | None:
-    """Ask git for the state of the repository that `cwd` lies in; None outside of one.
+    """Ask git for the state of the repository around `cwd`; None outside a repository.
 
-    Where git cannot tell (not installed, too slow, no commit yet), the state holds a warning for the log instead. Never
-    raises for that: a run does not fail because its origin is not known. No program that the repository names is run.
+    If git fails (not installed, too slow, no commit yet), the state has a warning for the log instead, and nothing is
+    raised: a run does not fail because its source is not known. No program that the repository names is run.
     """
     cwd = cwd.absolute()
     if not any((folder / ".git").exists() for folder in (cwd, *cwd.parents)):
@@ -64,7 +64,7 @@ def capture_git(cwd: Path) -> GitState | None:
 
 
 def write_git(run_dir: Path, state: GitState | None) -> str | None:
-    """Write git_log.txt and git_diff.txt into `run_dir`, as far as they are known; returns the warning, if any."""
+    """Write git_log.txt and git_diff.txt into `run_dir`, if they are known; returns the warning, if there is one."""
     if state is None:
         return None
     run = RunFolder(run_dir)
@@ -75,21 +75,21 @@ def write_git(run_dir: Path, state: GitState | None) -> str | None:
 
 
 def record_git(run_dir: Path, cwd: Path) -> str | None:
-    """Both steps, where the process that writes the run folder is the user's own."""
+    """Both steps in one, for a process that runs in the user's working directory and writes the run folder."""
     return write_git(run_dir, capture_git(cwd))
 
 
 class _Git:
-    """Asks git in one folder, until one deadline."""
+    """Runs git commands in one folder, all before one deadline."""
 
     def __init__(self, cwd: Path, end_s: float) -> None:
         self._cwd = cwd
         self._end_s = end_s
 
     def ask(self, *command: str, limit_bytes: int = MAX_LOG_BYTES, may_find_nothing: bool = False) -> bytes:
-        """The beginning of what git prints, one byte more than the limit where it is longer. Raises _GitError, OSError.
+        """The beginning of git's output, one byte more than the limit if it is longer. Raises _GitError, OSError.
 
-        It prints to a file, which may become large: memory does not.
+        Git writes to a temporary file, so that a long output takes no memory.
         """
         with TemporaryFile() as output:
             try:
@@ -112,10 +112,10 @@ class _Git:
 
 
 def _no_filters(names: bytes) -> list[str]:
-    """Options that blank every filter: they are programs which git runs to compare a changed file.
+    """Options that disable every filter: filters are programs that git runs to compare a changed file.
 
-    `names` are the keys `filter.<name>.<what>`, each with a null byte at its end. Raises _GitError for a name that no
-    option can express.
+    `names` are the keys `filter.<name>.<what>`, each with a null byte at its end. Raises _GitError for a name that
+    cannot be written as an option.
     """
     if len(names) > MAX_LOG_BYTES:
         raise _GitError("its config names too many filters")

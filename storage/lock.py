@@ -1,4 +1,4 @@
-"""Who may write: an exclusive lock on a file, held for a moment, waited for with a deadline."""
+"""An exclusive lock on a file, held for a short time, with a deadline for waiting."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 
 _KERNEL_LOCKS = Path("/proc/locks")
 _POLL_S = 0.005
-"""Holders hold for about a millisecond, so the wait between two attempts is of that order."""
+"""Between two attempts: a lock is usually held for about a millisecond."""
 
 
 class LockTimeout(Exception):  # noqa: N818  (it says what happened, as queue.Empty does)
@@ -23,15 +23,16 @@ class LockTimeout(Exception):  # noqa: N818  (it says what happened, as queue.Em
         super().__init__(f"{path} was still locked after {deadline_s:g} s{by}")
         self.path = path
         self.holder = holder
-        """`host:pid` of whoever holds the lock, or at least took it last; None where that cannot be told."""
+        """`host:pid` of the process that has the lock, or had it last; None if it is not known."""
 
 
 @contextmanager
 def holding(path: Path, *, deadline_s: float) -> Generator[None, None, None]:
     """Hold the exclusive lock on the file `path` (made if missing, never removed).
 
-    Raises LockTimeout when another holder keeps it for longer than `deadline_s`. The kernel frees the lock of a
-    process that dies. A file system without flock is an OSError, never a marker file that a dead holder leaves.
+    Raises LockTimeout if another process holds it for longer than `deadline_s`. The kernel frees the lock of a process
+    that dies. A file system without flock raises OSError; there is no fallback to marker files, which a dead process
+    would leave behind.
     """
     lock = FileLock(path, fallback_to_soft=False, poll_interval=_POLL_S, on_acquired=_sign)
     try:
@@ -50,11 +51,11 @@ def _sign(descriptor: int) -> None:
         os.pwrite(descriptor, name, 0)
         os.ftruncate(descriptor, len(name))
     except OSError:
-        return  # the name is a courtesy to whoever waits: a full disk must not cost the lock
+        return  # the name is only information for others: a full disk must not prevent the lock
 
 
 def _of_this_host(path: Path) -> str | None:
-    """The holder as the kernel knows it (Linux): a reader with a lock of its own making has left no name."""
+    """The holder as the kernel knows it (Linux): another program that locks the file does not write its name."""
     try:
         status = os.stat(path)
         locks = _KERNEL_LOCKS.read_text().splitlines()

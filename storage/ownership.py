@@ -1,4 +1,4 @@
-"""Who owns a folder for as long as its process lives: one coordinator per runs folder, one process per run."""
+"""Ownership of a folder while a process lives: one coordinator per runs folder, one process per run."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ class Ownership:
     """The exclusive right to a folder, held by the kernel's lock on a file in it, which names the owner."""
 
     def __init__(self, path: Path) -> None:
-        """Take the right that the file `path` stands for. Raises FolderOwnedError at once where another has it."""
+        """Take the ownership that the file `path` stands for. Raises FolderOwnedError at once if another process has
+        it."""
         self._path = path
-        self._lock = FileLock(path, fallback_to_soft=False, thread_local=False)  # any thread may give it up
+        self._lock = FileLock(path, fallback_to_soft=False, thread_local=False)  # any thread may release it
         self._lost = False
         try:
             self._lock.acquire(timeout=0)
@@ -46,9 +47,9 @@ class Ownership:
         path.write_text(self._mark, "utf-8")
 
     def confirm(self) -> None:
-        """Show other machines that the owner lives; to be called every few seconds. Where that cannot be, since the
-        folder was taken away or its disk refuses, the owner will hear of it by what it writes there. Where the file
-        does not name this owner any more, since somebody removed it, this is logged once, and nothing is done to it."""
+        """Show other machines that the owner is alive; call it every few seconds. Errors are ignored: if the folder is
+        gone or its disk refuses, the owner notices it when it writes there. If the file does not name this owner any
+        more, since somebody removed it, a line on standard error says so once, and the file is not changed."""
         with contextlib.suppress(OSError):
             if self._is_named():
                 os.utime(self._path)
@@ -66,13 +67,13 @@ class Ownership:
         now = f"names {_name(_content(self._path))} as the owner" if self._path.exists() else "is gone"
         print(
             f"{self._path} {now}: somebody removed the file by which process {os.getpid()} owns {self._path.parent}; "
-            "see that no other coordinator or run writes there",
+            "make sure that no other coordinator or run writes there",
             file=sys.stderr,
             flush=True,
         )
 
     def release(self) -> None:
-        """Give the right up and remove the file, unless it is another's by now. May be called again."""
+        """Release the ownership and remove the file, unless it belongs to another owner by now. May be called again."""
         if self._lock.is_locked:
             if self._is_named():
                 self._path.unlink(missing_ok=True)
@@ -87,14 +88,14 @@ def _content(path: Path) -> str:
 
 
 def _name(content: str) -> str:
-    """The owner, as the first line names it."""
+    """The owner, as named in the first line."""
     first, *others = content.split("\n") or [""]
     return first if first and first.isprintable() and len(others) <= 1 else "another process"
 
 
 def _is_of_this_machine(content: str) -> bool:
-    """Whether the owner was a process of this machine: then the lock that is free shows that it is dead, whatever name
-    the host has by now. A container that is started again has another one."""
+    """Whether the owner was a process of this machine: then a free lock proves that it is dead. The boot id is compared
+    first, since a restarted container has another host name."""
     first, *others = content.split("\n")
     boot = _boot()
     if boot and others and others[0].startswith(f"boot {boot} "):
@@ -103,7 +104,7 @@ def _is_of_this_machine(content: str) -> bool:
 
 
 def _boot() -> str:
-    """This start of this machine; empty where the system has no word for it."""
+    """The id of this boot of this machine; empty if the system has none."""
     try:
         return BOOT_ID.read_text("ascii").strip()
     except OSError:

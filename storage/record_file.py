@@ -1,4 +1,4 @@
-"""A file of MessagePack records, one after another: a torn or damaged one ends the reading, and costs nothing else."""
+"""A file of MessagePack records, one after another; reading ends at a torn or damaged record."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any, Protocol, cast
 import msgpack as untyped  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
 
 LONGEST_BYTES = 1 << 20
-"""Of one text in a record, and what is read ahead: a damaged length allocates no more."""
+"""Longest text in a record, and most bytes that are read ahead, so that a damaged length cannot take more memory."""
 _BLOCK_BYTES = 64 << 10
 _MOST_ITEMS = 4_096
-"""Of one list or map in a record."""
+"""Most items of one list or map in a record."""
 
 
 class _Unpacker(Protocol):
@@ -56,9 +56,9 @@ def packed(value: object) -> bytes:
 
 
 def read_records(path: Path) -> Iterator[Record]:
-    """Yield the whole records from the beginning, also while somebody appends. Raises OSError.
+    """Yield the whole records from the beginning, also while another process appends. Raises OSError.
 
-    Ends at the first one that is torn or is no MessagePack. The memory it takes does not grow with the file.
+    Ends at the first record that is torn or is not MessagePack. The memory it takes does not grow with the file.
     """
     unpacker, begin = _unpacker(), 0
     with open(path, "rb") as file:

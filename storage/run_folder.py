@@ -1,4 +1,4 @@
-"""Where everything of a run lies."""
+"""The paths of all files of a run."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from functools import cached_property
 from pathlib import Path
 
 MODEL, MODEL_INFO = "model.pt", "model_info.json"
-"""What lies in model/."""
+"""The files in model/."""
 _WORKER_NAME = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 
 def is_model(folder: Path) -> bool:
-    """Whether this is a model/ folder, inside its run or copied elsewhere."""
+    """Whether this is a model/ folder, in its run folder or copied elsewhere."""
     return (folder / MODEL).is_file() and (folder / MODEL_INFO).is_file()
 
 
@@ -26,7 +26,7 @@ class RunFolder:
     # --- settings and provenance
     @property
     def config_json(self) -> Path:
-        """Every setting, resolved. Its presence is what makes a folder a run."""
+        """Every setting, resolved. A folder with this file is a run."""
         return self.root / "config.json"
 
     @property
@@ -36,7 +36,7 @@ class RunFolder:
 
     @property
     def formatted_total_config(self) -> Path:
-        """The same, laid out to be read and edited."""
+        """The same, formatted for reading and editing."""
         return self.root / "formatted_total_config.py"
 
     @property
@@ -46,7 +46,7 @@ class RunFolder:
 
     @property
     def git_diff(self) -> Path:
-        """What was changed since that commit."""
+        """The changes since that commit."""
         return self.root / "git_diff.txt"
 
     @property
@@ -81,7 +81,7 @@ class RunFolder:
         return self.root / "model"
 
     def model_of(self, train_iter: int) -> Path:
-        """The policy of a checkpoint in the same form, which goes with it."""
+        """The policy of a checkpoint in the same form; it is removed with the checkpoint."""
         return self.model / f"iteration_{train_iter}.pt"
 
     @property
@@ -108,24 +108,24 @@ class RunFolder:
         """A record per checkpoint."""
         return self.ckpt / "index.json"
 
-    # --- experience, and what crosses between workers
-    @cached_property  # asked for with most chunks
+    # --- experience, and files that workers exchange
+    @cached_property  # used for every chunk
     def data(self) -> Path:
         """Folder of the payload files."""
         return self.root / "data"
 
     @property
     def journal(self) -> Path:
-        """What a run must know to go on after its process has died."""
+        """What a run needs to continue after its process has died."""
         return self.root / "journal.sqlite"
 
     @property
     def owner(self) -> Path:
-        """Names the process that has the run open; exists only as long as it has."""
+        """Names the process that has the run open; exists only while it has."""
         return self.root / ".owner"
 
     def beginner(self, experiment: str) -> Path:
-        """There while this experiment begins in the folder: until it would be found again after a crash."""
+        """Exists while this experiment begins in the folder, until it is in the list of runs."""
         return self.root / f".begun_{experiment}"
 
     @property
@@ -134,7 +134,7 @@ class RunFolder:
         return self.root / "policy"
 
     def policy_file(self, uuid: str, number: int) -> Path:
-        """The file the learner rewrites and the collectors read."""
+        """The file that the learner rewrites and the collectors read."""
         return self.policy / f"policy_{_signature(uuid, number)}"
 
     def policy_lock(self, uuid: str, number: int) -> Path:
@@ -154,7 +154,7 @@ class RunFolder:
 
     @property
     def series(self) -> Path:
-        """How the run did over time, as MessagePack records."""
+        """The run over time, as MessagePack records."""
         return self.log / "series.msgpack"
 
     @property
@@ -207,7 +207,7 @@ class RunFolder:
 
     @property
     def serial_tb(self) -> Path:
-        """Serial mode: the one event file of all roles lies here."""
+        """Serial mode: folder of the one event file of all roles."""
         return self.log / "serial"
 
     @property

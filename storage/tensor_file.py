@@ -1,6 +1,7 @@
-"""Tensors by name in the safetensors format: written as they lie in memory, read as views of one buffer.
+"""Tensors by name in the safetensors format, written directly from memory and read as views of one buffer.
 
-The library copies every tensor twice on either way, which is most of what publishing to many readers costs.
+The safetensors library copies every tensor twice when writing and when reading, which is most of the cost of publishing
+to many readers.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ _Length = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class TensorFileError(ValueError):
-    """Bytes that are no tensors, or tensors that cannot be stored."""
+    """Bytes that are not tensors, or tensors that cannot be stored."""
 
 
 class _Entry(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the header says of one tensor."""
+    """The entry of one tensor in the header."""
 
     dtype: str
     shape: tuple[_Length, ...]
@@ -46,10 +47,11 @@ class _Entry(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def in_file_order(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return contiguous little-endian tensors, the widest dtype first, so that each is aligned in the file; of one
-    dtype the largest first, as 8 bytes at a time are read twice as fast where they are aligned as well.
+    """Return contiguous little-endian tensors. The widest dtype comes first, so that each tensor is aligned in the
+    file; within one dtype the largest comes first, since reading 8 bytes at a time is twice as fast if they are
+    aligned.
 
-    Raises TensorFileError for a dtype that the format does not know.
+    Raises TensorFileError for a dtype that the format does not have.
     """
     stored: dict[str, Tensor] = {}
     for name, tensor in sorted(tensors.items(), key=lambda item: (-item[1].dtype.itemsize, -item[1].nbytes, item[0])):
@@ -61,7 +63,7 @@ def in_file_order(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def encode_header(stored: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:
-    """Return what the file begins with, the tensors being `in_file_order`: length as u64, then JSON."""
+    """Return the header of the file, for tensors `in_file_order`: its length as u64, then JSON."""
     entries: dict[str, object] = {METADATA: metadata}
     end = 0
     for name, tensor in stored.items():
@@ -73,12 +75,12 @@ def encode_header(stored: Mapping[str, Tensor], metadata: Mapping[str, str]) -> 
 
 
 def memory_of(stored: Mapping[str, Tensor]) -> Iterable[memoryview]:
-    """Return what follows the header: the memory of the tensors `in_file_order`, not copies."""
+    """Return the content after the header: the memory of the tensors `in_file_order`, without copies."""
     return [tensor.reshape(-1).view(np.uint8).data for tensor in stored.values()]
 
 
 def views(header: bytes, data: NDArray[np.uint8]) -> dict[str, Tensor]:
-    """Return the tensors that the JSON of a header describes, as views of `data`, [n]: all that follows the header.
+    """Return the tensors that the JSON of a header describes, as views of `data` [n], all bytes after the header.
 
     Raises TensorFileError unless the tensors fill `data` exactly, one after the other.
     """
@@ -110,10 +112,10 @@ def views(header: bytes, data: NDArray[np.uint8]) -> dict[str, Tensor]:
 
 
 def fingerprint(stored: Mapping[str, Tensor], start: int = 0) -> int:
-    """Go on from the checksum `start` with each tensor's name, dtype, shape and bytes, in order of name; 32 bits.
+    """Continue the checksum `start` with name, dtype, shape and bytes of each tensor, in order of name; 32 bits.
 
-    Name, dtype and shape are in it because a flipped bit in the header can make other rows of the same bytes. The
-    tensors are as `in_file_order` or `views` return them.
+    Name, dtype and shape are included because a flipped bit in the header could turn the same bytes into other rows.
+    The tensors are as `in_file_order` or `views` return them.
     """
     for name, tensor in sorted(stored.items()):
         start = zlib.crc32(f"{name} {_NAMES[tensor.dtype]} {tensor.shape}".encode(), start)

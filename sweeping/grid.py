@@ -23,7 +23,7 @@ _PARAMETER_KEYS = ("values", "shorthand", "in_name")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _SHORTHAND = re.compile(r"[A-Za-z0-9_-]+")
 _OWN_PLACES = {"seed": "seeds", "name": "name"}
-"""Settings that a grid gives elsewhere."""
+"""Settings that have their own key in a grid."""
 MAX_RUNS = 10_000
 
 
@@ -72,7 +72,7 @@ class Grid:
 
 
 def read_grid(path: Path) -> Grid:
-    """Read a grid's YAML. Raises ConfigError with every problem of the file; the settings themselves are not judged."""
+    """Read a grid's YAML. Raises ConfigError with every problem of the file; values of settings are not checked yet."""
     document = read_document(path)
     problems: list[str] = []
     try:
@@ -86,7 +86,7 @@ class _ParameterError(Exception):
 
 
 class _Reader:
-    """Checks one key after the other; KeyError once a problem was noted that leaves nothing to go on with."""
+    """Checks one key after the other; raises KeyError after a problem that makes further checks impossible."""
 
     def __init__(self, path: Path, document: Document, problems: list[str]) -> None:
         self._path = path
@@ -97,7 +97,7 @@ class _Reader:
     def grid(self) -> Grid:
         for key in self._values:
             if key not in _KEYS:
-                self._wrong((key,), f"no such key of a grid; there are {', '.join(_KEYS)}")
+                self._wrong((key,), f"a grid has no such key; its keys are {', '.join(_KEYS)}")
         name, config = self._word("name", _NAME), self._word("config", None)
         seeds, parameters = self._seeds(), self._parameters()
         self._check_names(parameters)
@@ -126,7 +126,7 @@ class _Reader:
             return tuple(range(value))
         if isinstance(value, list) and value and all(map(_is_count, value)) and len(set(map(str, value))) == len(value):
             return tuple(seed for seed in value if _is_count(seed))
-        self._wrong(("seeds",), f"should be how many (from 0 on), or a list of different seeds, not {value!r}")
+        self._wrong(("seeds",), f"should be a number of seeds, or a list of different seeds, not {value!r}")
         return None
 
     def _parameters(self) -> tuple[Parameter, ...]:
@@ -144,13 +144,13 @@ class _Reader:
 
     def _parameter(self, key: str, given: JsonValue) -> Parameter:
         if key in _OWN_PLACES:
-            raise _ParameterError(f"is given as `{_OWN_PLACES[key]}` of the grid, beside `grid`")
+            raise _ParameterError(f"has its own key in a grid, `{_OWN_PLACES[key]}`, beside `grid`")
         options = given if isinstance(given, dict) else {"values": given}
         for option in options:
             if option not in _PARAMETER_KEYS:
                 raise _ParameterError(
-                    f"{option} is no key of a setting, which has a list of values, or {', '.join(_PARAMETER_KEYS)}; "
-                    "of a setting in a section write the whole name: learner.learning_rate"
+                    f"{option} is not a key of a setting; give a list of values, or {', '.join(_PARAMETER_KEYS)}; "
+                    "write the whole name of a setting in a section: learner.learning_rate"
                 )
         values = options.get("values")
         if not isinstance(values, list) or not values:
@@ -160,18 +160,18 @@ class _Reader:
             raise _ParameterError(f"shorthand should be letters, digits, hyphens and underscores, not {shorthand!r}")
         in_name = options.get("in_name", len(values) > 1)
         if not isinstance(in_name, bool) or (len(values) > 1 and not in_name):
-            raise _ParameterError("in_name may be true; what takes several values is always in the name")
+            raise _ParameterError("in_name may be true only; a setting with several values is always in the name")
         line = self._document.line_of(("grid", key))
         return Parameter(key, tuple(values), shorthand, in_name, f"{self._path}:{line}")
 
     def _check_names(self, parameters: tuple[Parameter, ...]) -> None:
-        """Two settings must not look the same in a name."""
+        """Note a problem for two settings with the same shorthand."""
         known: dict[str, str] = {}
         for one in parameters:
             if one.in_name and known.setdefault(one.shorthand, one.key) != one.key:
                 self._wrong(
                     ("grid", one.key),
-                    f"is shortened to {one.shorthand}, as {known[one.shorthand]} is: give one a shorthand, as in "
+                    f"is shortened to {one.shorthand}, like {known[one.shorthand]}: give one a shorthand, as in "
                     f"{one.key}: {{values: [...], shorthand: {one.key.rpartition('.')[2]}}}",
                 )
 
@@ -180,7 +180,7 @@ class _Reader:
         for parameter in grid.parameters:
             count *= len(parameter.values)
         if count > MAX_RUNS:
-            self._wrong(("grid",), f"makes {count} runs; {MAX_RUNS} are the most")
+            self._wrong(("grid",), f"makes {count} runs; the most is {MAX_RUNS}")
             raise KeyError
         names: dict[str, Mapping[str, JsonValue]] = {}
         for variant in grid.variants():

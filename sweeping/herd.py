@@ -1,4 +1,4 @@
-"""Runs of a sweep as experiments of a coordinator, as many at a time as its herd has workers for."""
+"""Runs of a sweep as experiments of a coordinator; as many run at a time as its herd has workers for."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from remuda.wire.conversation import RefusedError, UnreachableError
 from remuda.wire.messages import ExperimentState, ExperimentStatus
 
 LOOK_S = 0.5
-"""Between two questions to the coordinator."""
+"""Between two requests to the coordinator."""
 RETURN_DEADLINE_S = 60.0
-"""How long a coordinator that is gone is waited for: started again, it goes on with every experiment."""
+"""How long to wait for a coordinator that is gone: after a restart it continues every experiment."""
 _STATES: dict[ExperimentState, RunState] = {
     "queued": "queued",
     "starting": "running",
@@ -33,12 +33,12 @@ _STATES: dict[ExperimentState, RunState] = {
 class HerdRuns:
     """Submits runs to one coordinator and follows them.
 
-    Methods raise UnreachableError when no coordinator has answered for RETURN_DEADLINE_S; the experiments go on, and
-    the next sweep over the same folder follows them again.
+    Methods raise UnreachableError if no coordinator has answered for RETURN_DEADLINE_S. The experiments continue, and
+    the next sweep in the same folder follows them again.
     """
 
     def __init__(self, client: Client, *, adopt: bool = True) -> None:
-        """With `adopt`, an experiment that is under way in a run's folder is followed, not submitted again."""
+        """With `adopt`, an experiment that already runs in the folder of a run is followed, not submitted again."""
         self._client = client
         self._adopt = adopt
         self._records: dict[str, RunRecord] = {}
@@ -46,7 +46,7 @@ class HerdRuns:
         self._looked_s = 0.0
 
     def begin(self, tasks: Sequence[Task]) -> Iterator[RunRecord]:
-        """Submit each, unless an earlier sweep has."""
+        """Submit each run, unless an earlier sweep has submitted it."""
         known = self._client.status().experiments if self._adopt else []
         for task in tasks:
             record = self._taken_up(task, known)
@@ -55,7 +55,7 @@ class HerdRuns:
             yield record
 
     def poll(self) -> list[RunRecord]:
-        """Ask now and then."""
+        """Ask the coordinator, at most every LOOK_S seconds."""
         if time.monotonic() < self._looked_s + LOOK_S:
             return []
         known = {status.id: status for status in self._statuses()}
@@ -100,7 +100,7 @@ class HerdRuns:
         while True:
             try:
                 return self._client.status().experiments
-            except (UnreachableError, ConnectionFileError):  # there is no file while it is being started
+            except (UnreachableError, ConnectionFileError):  # there is no file while a coordinator is being started
                 if time.monotonic() > end_s:
                     raise
                 time.sleep(LOOK_S)
@@ -120,5 +120,5 @@ def _as_told(record: RunRecord, status: ExperimentStatus) -> RunRecord:
 
 
 def _lost(record: RunRecord) -> RunRecord:
-    """A coordinator that was started again in a moment in which the run ended no longer knows it."""
-    return replace(record, state="failed", reason="the coordinator does not know it any more; sweep again to go on")
+    """A run that a restarted coordinator does not know: it ended just before the restart."""
+    return replace(record, state="failed", reason="the coordinator does not know it any more; sweep again to continue")

@@ -1,4 +1,4 @@
-"""Runs of a sweep as processes of this machine: `remuda train`, some at a time."""
+"""Runs of a sweep as processes of `remuda train` on this machine, several at a time."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from remuda.sweeping.record import RunRecord
 from remuda.sweeping.sweep import Task
 
 LOOK_S = 1.0
-"""Between two looks at the progress of runs under way."""
+"""Between two checks of the progress of runs under way."""
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 _LAST_WORDS = 2_000
-"""Characters at the end of what a run said in which its error is looked for."""
+"""Characters at the end of a run's output that are searched for its error."""
 
 
 @dataclass
@@ -41,12 +41,12 @@ class _Child:
 class LocalRuns:
     """Starts runs in the order of the grid, `jobs` at a time; a context manager that leaves no process behind.
 
-    Each child holds the reading end of a pipe whose writing end only this process has: when this process ends, however
-    it ends, they save and end too.
+    Each child holds the reading end of a pipe; only this process has the writing end. When this process ends, even by
+    SIGKILL, the children save and end, too.
     """
 
     def __init__(self, folder: Path, *, jobs: int) -> None:
-        """What runs say goes to `<folder>/log/<name>.txt`."""
+        """The output of each run is written to `<folder>/log/<name>.txt`."""
         self._log = folder / "log"
         self._jobs = jobs
         self._waiting: list[Task] = []
@@ -55,13 +55,13 @@ class LocalRuns:
         self._lifeline: tuple[int, int] = (-1, -1)
 
     def begin(self, tasks: Sequence[Task]) -> Iterable[RunRecord]:
-        """Nothing starts before the first `poll`."""
+        """Take over the runs; nothing starts before the first `poll`."""
         self._waiting = list(tasks)
         self._log.mkdir(parents=True, exist_ok=True)
         return [task.record for task in tasks]
 
     def poll(self) -> list[RunRecord]:
-        """Take note of runs that are over, start others in their place, and look at the rest now and then."""
+        """Note finished runs, start others, and check the progress of the rest every LOOK_S seconds."""
         ended = [self._ended(name) for name, child in list(self._children.items()) if child.process.poll() is not None]
         started: list[RunRecord] = []
         while self._waiting and len(self._children) < self._jobs:
@@ -120,7 +120,7 @@ class LocalRuns:
         return record
 
     def _look(self, child: _Child) -> RunRecord:
-        """How far a run is, by its progress.txt."""
+        """Read the progress of a run from its progress.txt."""
         folder = RunFolder(self._log.parent / child.record.run_dir)
         with contextlib.suppress(PlotError):  # it has not begun to write
             columns = read_progress(folder.progress)
@@ -151,8 +151,8 @@ class LocalRuns:
 
 
 def _why(child: _Child) -> str:
-    """What a run said last that told nothing else of how it ended."""
+    """The last line of output of a run that ended without a result."""
     lines = child.said.read_bytes()[-_LAST_WORDS:].decode(errors="replace").strip().splitlines()
     code = child.process.returncode
     ended = f"ended by signal {-code}" if code < 0 else f"exit code {code}"
-    return f"{lines[-1] if lines else 'it said nothing'} ({ended}; {child.said})"
+    return f"{lines[-1] if lines else 'no output'} ({ended}; {child.said})"

@@ -1,4 +1,4 @@
-"""How a variant of a grid is called, and so its folder: `cartpole_lea-lea0-001_pol-due`."""
+"""Names of the variants of a grid, and so of their folders: `cartpole_lea-lea0-001_pol-due`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _UNFIT = re.compile(r"[^-_A-Za-z0-9]")
 
 
 def default_shorthand(key: str) -> str:
-    """The first three letters of each part of a dotted key, what is neither letter nor digit among them dropped:
+    """The first three characters of each part of a dotted key, without those that are neither letter nor digit:
     `learner.learning_rate` is lea-lea, `policy.n_step` is pol-ns."""
     parts = ("".join(letter for letter in part[:_PART_LETTERS] if letter.isalnum()) for part in key.split("."))
     return "-".join(part for part in parts if part)
 
 
 def value_text(value: JsonValue) -> str:
-    """A value as part of a file's name: lower case, a hyphen for all but letters, digits, hyphens and underscores,
-    lists joined by hyphens: 0.1 is 0-1, [64, 64] is 64-64, CartPole-v1 is cartpole-v1."""
+    """A value as part of a file name: in lower case, with a hyphen for each character except letters, digits, hyphens
+    and underscores, and lists joined by hyphens: 0.1 is 0-1, [64, 64] is 64-64, CartPole-v1 is cartpole-v1."""
     if isinstance(value, list):
         return "-".join(map(value_text, value))
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What a grid comes to: every run with its valid config, its folder, and how it begins there."""
+"""All runs of a grid, each with its valid config, its folder, and how it begins there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from remuda.sweeping.grid import Grid, Variant
 from remuda.sweeping.names import run_name
 
 _MAY_CHANGE = frozenset({"source_dir", "stop", "log", "checkpoint", "limits", "affinity"})
-"""Sections in which a run that is gone on with may differ from what it was begun with."""
+"""Sections that may change when a run is continued."""
 
 
 @dataclass(frozen=True)
@@ -32,17 +32,17 @@ class PlannedRun:
     variant: str
     seed: int
     settings: Mapping[str, JsonValue]
-    """What the grid gives this variant, by dotted key."""
+    """The settings from the grid, by dotted key."""
     loaded: LoadedConfig
     run_dir: Path
     arguments: tuple[str, ...]
-    """What `remuda train` is told beside the run folder to load the same config."""
+    """Arguments of `remuda train` that load the same config, without the run folder."""
 
 
 def plan(grid: Grid, folder: Path, *, sets: Sequence[str] = ()) -> list[PlannedRun]:
     """Every run of the grid, its folder `<folder>/<variant>/<variant>_s<seed>`.
 
-    `sets` beat the grid's config in all of them. Raises ConfigError with the problems of all variants.
+    `sets` override the grid's config in all of them. Raises ConfigError with the problems of all variants.
     """
     given = [parse_override(text) for text in sets]
     _check_sets(grid, given)
@@ -60,10 +60,10 @@ def plan(grid: Grid, folder: Path, *, sets: Sequence[str] = ()) -> list[PlannedR
 
 
 def beginning(run: PlannedRun, mode: Mode, *, force: bool = False) -> OnExists:
-    """How the run starts, given what its folder holds: new, on from its newest checkpoint, or over again.
+    """Choose how the run starts in its folder: new, from its newest checkpoint, or over again.
 
-    A run that died before its first checkpoint starts over. Raises RunFolderError and ConfigError where what lies there
-    is of another mode, or was made with other settings.
+    A run that died before its first checkpoint starts over. Raises RunFolderError if the folder is of another mode, and
+    ConfigError if it was made with other settings.
     """
     folder = RunFolder(run.run_dir)
     if not folder.root.exists() or not any(entry.name != REPLACED for entry in folder.root.iterdir()):
@@ -75,8 +75,8 @@ def beginning(run: PlannedRun, mode: Mode, *, force: bool = False) -> OnExists:
     if different:
         raise ConfigError(
             [
-                f"{folder.config_json}: {run.name} was begun with other settings ({', '.join(different)}): start over "
-                "with --force, or keep it and give the sweep another name or --sweep-dir"
+                f"{folder.config_json}: {run.name} was started with other settings ({', '.join(different)}): start "
+                "over with --force, or keep it and give the sweep another name or --sweep-dir"
             ]
         )
     return "resume" if _has_checkpoint(folder) else "force"
@@ -106,7 +106,7 @@ def _planned(grid: Grid, variant: Variant, seed: int | None, *, folder: Path, se
 
 
 def _check_sets(grid: Grid, given: Sequence[Override]) -> None:
-    """What the grid varies cannot be the same everywhere."""
+    """Raise ConfigError for a setting that the grid varies, or gives itself."""
     for override in given:
         key = ".".join(map(str, override.loc))
         for own in [*(parameter.key for parameter in grid.parameters), "name", "seed"]:

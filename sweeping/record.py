@@ -1,4 +1,4 @@
-"""What is known of a sweep's runs, and sweep.json, which keeps it for the next start."""
+"""The records of a sweep's runs, and sweep.json, which keeps them for the next start."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from remuda.storage.existing_folder import Mode
 FILE = "sweep.json"
 
 RunState = Literal["waiting", "queued", "running", "finished", "stopped", "failed"]
-"""`waiting` has not been begun; `queued` is with a herd that has no workers for it yet."""
+"""`waiting` was not started yet; `queued` was submitted, and waits for workers."""
 OVER: tuple[RunState, ...] = ("finished", "stopped", "failed")
 
 
 class SweepFileError(Exception):
-    """sweep.json is damaged, or is not that of this sweep; the message names the file."""
+    """sweep.json is damaged, or belongs to another sweep; the message names the file."""
 
 
 class RunRecord(Struct, frozen=True, kw_only=True):
-    """One run of a sweep: what it is, and how far it is or how it ended."""
+    """One run of a sweep: its settings, its progress and how it ended."""
 
     name: str
     variant: str
@@ -34,7 +34,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     """Inside the sweep's folder."""
     state: RunState = "waiting"
     reason: str | None = None
-    """Of an ended run as `remuda status` has it; of a queued one what it waits for."""
+    """Why it ended, as in `remuda status`; for a queued run, what it waits for."""
     experiment: str | None = None
     """Its id on the herd."""
     env_step: int = 0
@@ -45,7 +45,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
 
     @property
     def over(self) -> bool:
-        """Nothing more comes of it in this sweep."""
+        """Whether it is over."""
         return self.state in OVER
 
 
@@ -57,7 +57,7 @@ class _SweepFile(Struct, frozen=True):
 
 
 def recorded_mode(folder: Path) -> Mode | None:
-    """In which mode a folder's sweep was begun; None where there is none. Raises SweepFileError."""
+    """The mode in which the sweep of a folder was started; None if there is none. Raises SweepFileError."""
     content = _read(folder / FILE)
     return None if content is None else content.mode
 
@@ -66,7 +66,7 @@ class SweepBook:
     """sweep.json of one sweep's folder; every `write` is on disk when it returns."""
 
     def __init__(self, folder: Path, *, name: str, mode: Mode) -> None:
-        """Read what is there, if anything. Raises SweepFileError."""
+        """Read sweep.json, if it exists. Raises SweepFileError."""
         self._path = folder / FILE
         self._name = name
         self._mode: Mode = mode
@@ -74,11 +74,11 @@ class SweepBook:
 
     @property
     def runs(self) -> Mapping[str, RunRecord]:
-        """The records by name, of runs that are no longer in the grid too."""
+        """The records by name, including runs that are no longer in the grid."""
         return self._runs
 
     def write(self, records: Iterable[RunRecord]) -> None:
-        """Put these records in the place of those of the same names."""
+        """Replace the records with the same names by these."""
         self._runs |= {record.name: record for record in records}
         content = _SweepFile(1, self._name, self._mode, tuple(self._runs.values()))
         write_bytes(self._path, msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n", durable=True)
@@ -91,7 +91,7 @@ class SweepBook:
             raise SweepFileError(f"{self._path.parent} is the folder of the sweep {content.name}, not of {self._name}")
         if content.mode != self._mode:
             where = {"serial": "on this machine: --on local", "parallel": "on a herd: --on herd"}[content.mode]
-            raise SweepFileError(f"{self._path.parent}: this sweep was begun {where}")
+            raise SweepFileError(f"{self._path.parent}: this sweep was started {where}")
         return content.runs
 
 

@@ -1,4 +1,4 @@
-"""What a sweep came to: a line per run and a line per variant."""
+"""The results of a sweep: a line per run and a line per variant."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def by_variant(records: Sequence[RunRecord]) -> list[VariantSummary]:
 
 
 def runs_table(records: Sequence[RunRecord]) -> str:
-    """How each run ended, or how far it is."""
+    """A line per run: how it ended, or how far it is."""
     rows = [
         (
             one.name,
@@ -54,7 +54,7 @@ def runs_table(records: Sequence[RunRecord]) -> str:
 
 
 def variants_table(summaries: Sequence[VariantSummary]) -> str:
-    """What the seeds of each variant come to."""
+    """A line per variant: mean and standard deviation over its seeds."""
     rows = [
         (
             one.variant,

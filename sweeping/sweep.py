@@ -1,4 +1,4 @@
-"""Running a sweep to its end: which runs still have to be made, and what is written down of each."""
+"""Running a sweep to its end: which runs still have to be made, and what is recorded of each."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ class Executor(Protocol):
     """Makes runs somewhere."""
 
     def begin(self, tasks: Sequence[Task]) -> Iterable[RunRecord]:
-        """Take over the runs, one with each step of the iteration, which may end early."""
+        """Take over the runs, one per step of the iteration, which may be ended early."""
         ...
 
     def poll(self) -> list[RunRecord]:
-        """What has changed since the last look. Never blocks for long."""
+        """Records that have changed since the last call. Never blocks for long."""
         ...
 
     def stop(self) -> None:
-        """Have the runs that are under way save and end; no other begins."""
+        """Let the runs under way save and end; no other begins."""
         ...
 
 
 def tasks(
     runs: Sequence[PlannedRun], known: Mapping[str, RunRecord], mode: Mode, *, force: bool = False
 ) -> tuple[list[RunRecord], list[Task]]:
-    """All runs' records as far as they are known, and those that are still to be made.
+    """The records of all runs, and the runs that are still to be made.
 
-    A finished run is not made again, unless `force` says so or its stop conditions have changed since. Raises
-    RunFolderError and ConfigError as `plan.beginning` does.
+    A finished run is not made again, unless `force` is given or its stop conditions have changed. Raises RunFolderError
+    and ConfigError as `plan.beginning` does.
     """
     records: list[RunRecord] = []
     todo: list[Task] = []
@@ -64,7 +64,7 @@ def tasks(
             settings=dict(run.settings),
             run_dir=f"{run.variant}/{run.name}",
         )
-        # What was reached stays known while it waits for its turn.
+        # A run that is continued keeps its results while it waits.
         kept = new if former is None or on_exists != "resume" else replace(former, state="waiting", reason=None)
         records.append(kept)
         todo.append(Task(run, on_exists, kept))
@@ -80,7 +80,8 @@ def carry_out(
     on_change: Callable[[Sequence[RunRecord]], None],
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Return when every run is over; once `ending`, when those that have begun are. A failed one stops no other."""
+    """Return when every run is over, or, once `ending`, when all started runs are. A failed run does not stop
+    others."""
     states = {task.record.name: task.record for task in todo}
 
     def note(news: Sequence[RunRecord]) -> None:
@@ -111,5 +112,5 @@ def _is_awaited(record: RunRecord, stopping: bool) -> bool:
 
 
 def _is_step(before: RunRecord, after: RunRecord) -> bool:
-    """Whether this has to outlive the sweep's process."""
+    """Whether this change has to be written to sweep.json."""
     return (before.state, before.experiment) != (after.state, after.experiment)

@@ -1,4 +1,4 @@
-"""Which message answers which: as its reply, or later, when the work it asks for is done."""
+"""Which messages answer which: as the reply, or later, when the requested work is done."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REPLIES: dict[Kind, tuple[Kind, ...]] = {
     messages.LogRequest: (messages.LogText, messages.Rejected),
     messages.Shutdown: (messages.Done,),
 }
-"""What a message is replied with; every other one that is resent, with an Ack."""
+"""Replies to each message; every other message that is resent is answered with an Ack."""
 
 RESULTS: dict[Kind, tuple[Kind, ...]] = {
     messages.Assign: (messages.Ready, messages.WorkerFailed),
@@ -29,4 +29,4 @@ RESULTS: dict[Kind, tuple[Kind, ...]] = {
     messages.Drain: (messages.Drained,),
     messages.Leave: (messages.Bye,),
 }
-"""What comes later, when the work is done, as a message of its own."""
+"""Messages that follow later, when the work is done."""

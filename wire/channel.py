@@ -1,4 +1,4 @@
-"""One end of a conversation over a network that may lose, repeat and reorder: all arrives once and in order."""
+"""One end of a connection that may lose, repeat and reorder messages: here each is delivered once and in order."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from remuda.wire.messages import (
 )
 
 NOT_RESENT = (Ack, Beat, BeatHeard, PolicyAvailable)
-"""Messages whose loss does no harm: the next one of their kind says the same or more."""
+"""Messages that may be lost: the next one of the kind has the same content or newer."""
 
 
-ASKED_ANEW = (StatusRequest, LogRequest)
-"""Questions that change nothing. Their answers may be large and are not kept: a question that comes again is answered
+ASKED_AGAIN = (StatusRequest, LogRequest)
+"""Requests that change nothing. Their answers may be large and are not kept: a request that comes again is answered
 again."""
 _NOT_KEPT = (Ack, Status, LogText)
 _HEAVY = (Batches, Assign, Rejected)
-"""Messages whose weight is not always about the same."""
+"""Messages whose size varies much."""
 _PLAIN_BYTES = 500
 _CHUNK_BYTES = 1_000
 
 
 def weight_bytes(message: AnyMessage) -> int:
-    """About how much memory a message takes that is kept."""
+    """About how much memory a kept message takes."""
     if not isinstance(message, _HEAVY):
         return _PLAIN_BYTES
     match message:
@@ -52,11 +52,11 @@ def weight_bytes(message: AnyMessage) -> int:
 
 
 class Received(Struct, frozen=True):
-    """What came of one envelope: a message that is new (or None), and what must be sent back at once."""
+    """The result of one envelope: its message if it is new (else None), and what must be sent back at once."""
 
     message: AnyMessage | None
     id: int
-    """0 when nothing need be answered; else pass it to `post(reply_to=…)` or `acknowledge`."""
+    """0 if no answer is needed; else pass it to `post(reply_to=…)` or `acknowledge`."""
     answers: tuple[Envelope, ...] = ()
 
 
@@ -66,16 +66,17 @@ _NOTHING = Received(None, 0)
 class Channel:
     """Numbers, repeats and de-duplicates the messages of one end. Opens no socket and reads no clock.
 
-    Reliable messages are sent again until the other end acknowledges them: all of them, after pauses that double until
-    the oldest is. An answer with `reply_to` acknowledges, and is itself repeated whenever its request is. Answer every
-    received id exactly once, by `post(reply_to=id)` or `acknowledge(id)`, now or later: until then its repetitions are
-    ignored. What is answered later than it is acknowledged goes as a message of its own.
+    Reliable messages are sent again until the other end acknowledges them. All of them are repeated together, after
+    pauses that double until the oldest one is acknowledged. An answer with `reply_to` acknowledges its request, and is
+    repeated whenever the request is. Answer every received id exactly once, by `post(reply_to=id)` or
+    `acknowledge(id)`, now or later: until then its repetitions are ignored. To answer after an acknowledgement, post a
+    separate message.
 
-    Reliable messages are taken in order: one that overtook another is treated as lost, and so comes again. Connections
-    keep the order by themselves, so this costs something only after one broke. Answers may overtake messages.
+    Reliable messages are taken in order: one that overtakes another is treated as lost, and is sent again. A connection
+    keeps the order, so this matters only after one broke. Answers may overtake messages.
 
-    Both ends begin with a fresh Channel. `window` bounds what is remembered of the other end's messages: one that
-    runs further ahead of its oldest unacknowledged message is treated as lost, too.
+    Both ends begin with a fresh Channel. `window` limits what is remembered of the other end's messages: one that is
+    this far ahead of its oldest unacknowledged message is also treated as lost.
     """
 
     def __init__(self, *, resend_s: float = 1.0, resend_max_s: float = 8.0, window: int = 1_024) -> None:
@@ -91,13 +92,14 @@ class Channel:
         self._unanswered: set[int] = set()
         self._replies: dict[int, Envelope] = {}  # answers that may have to be repeated, by the id they answer
         self.kept_bytes = 0
-        """About how much memory all takes that the other end has not confirmed."""
+        """About how much memory the messages take that the other end has not confirmed."""
 
     def post(self, message: AnyMessage, now_s: float, *, reply_to: int = 0, once: bool = False) -> Envelope:
         """Return the envelope to send now; unless it is a reply or NOT_RESENT, `due` returns it until acknowledged.
 
-        `once`: do not resend, for a message that is repeated anyway, such as the answer to each message of a stranger.
-        Arrays in the message must not be changed afterwards. Raises ValueError when `reply_to` was answered already.
+        `once`: do not resend, for messages that are sent often anyway, such as the answer to each message of an unknown
+        worker. Arrays in the message must not be changed afterwards. Raises ValueError if `reply_to` was answered
+        already.
         """
         if reply_to:
             if reply_to not in self._unanswered:
@@ -115,7 +117,7 @@ class Channel:
         return envelope
 
     def receive(self, envelope: Envelope, now_s: float) -> Received:
-        """Take in what arrived. A repeated message yields None and the answer it had, if it had one."""
+        """Take an envelope that arrived. A repeated message gives None and its former answer, if there was one."""
         self._raise_peer_floor(envelope.floor)
         if envelope.reply_to:
             first_answer = self._note_answer(envelope.reply_to, now_s)
@@ -128,7 +130,7 @@ class Channel:
         return self._receive_reliable(envelope)
 
     def take(self, envelope: Envelope, now_s: float) -> Received:
-        """As `receive`, for an end that answers nothing with `reply_to`: what needs it is acknowledged at once."""
+        """As `receive`, for an end that never answers with `reply_to`: messages are acknowledged at once."""
         received = self.receive(envelope, now_s)
         ack = self.acknowledge(received.id)
         return received if ack is None else Received(received.message, 0, (ack,))
@@ -145,8 +147,8 @@ class Channel:
 
     def _receive_reliable(self, envelope: Envelope) -> Received:
         if envelope.id < self._next_id:
-            if isinstance(envelope.message, ASKED_ANEW) and envelope.id not in self._replies:
-                return self._ask_anew(envelope)
+            if isinstance(envelope.message, ASKED_AGAIN) and envelope.id not in self._replies:
+                return self._ask_again(envelope)
             return self._repeat_answer(envelope.id)
         if envelope.id > self._next_id or envelope.id >= self._peer_floor + self._window:
             return _NOTHING
@@ -154,7 +156,7 @@ class Channel:
         self._unanswered.add(envelope.id)
         return Received(envelope.message, envelope.id)
 
-    def _ask_anew(self, envelope: Envelope) -> Received:
+    def _ask_again(self, envelope: Envelope) -> Received:
         if envelope.id in self._unanswered or envelope.id < self._peer_floor:
             return _NOTHING
         self._unanswered.add(envelope.id)
@@ -168,7 +170,7 @@ class Channel:
         return Received(None, 0, (answer,))
 
     def acknowledge(self, id: int) -> Envelope | None:
-        """The Ack to send for a message that has no answer; None when there is nothing to acknowledge (any more)."""
+        """The Ack for a message without an answer; None if there is nothing to acknowledge (any more)."""
         return self._answer(id, Ack()) if id in self._unanswered else None
 
     def _answer(self, id: int, message: AnyMessage) -> Envelope:
@@ -180,7 +182,7 @@ class Channel:
         return envelope
 
     def due(self, now_s: float) -> list[Envelope]:
-        """What has to be sent again now, oldest first."""
+        """Envelopes to send again now, oldest first."""
         if not self._pending or now_s < self._due_s:
             return []
         self._start_pause(now_s, min(2 * self._pause_s, self._resend_max_s))
@@ -189,7 +191,7 @@ class Channel:
         return [replace(envelope, floor=floor) for envelope in welcome]
 
     def hurry(self, now_s: float) -> None:
-        """Have `due` return everything now, and restart the pauses: the connection it went over is gone."""
+        """Let `due` return everything now, and restart the pauses, since the connection has broken."""
         self._start_pause(now_s, self._resend_s / 2)
         self._due_s = now_s
 
@@ -198,15 +200,15 @@ class Channel:
         return [envelope.message for envelope in self._pending.values()]
 
     def next_due_s(self) -> float | None:
-        """When `due` will have something to return; None while everything is acknowledged."""
+        """The time at which `due` returns something; None while everything is acknowledged."""
         return self._due_s if self._pending else None
 
     def is_asked(self, id: int) -> bool:
-        """Whether this message of the other end waits for its answer."""
+        """Whether this message of the other end still waits for its answer."""
         return id in self._unanswered
 
     def keeps_more_than(self, messages: int, kept_bytes: int) -> bool:
-        """Whether more is kept than so many messages, or than about so many bytes."""
+        """Whether more than `messages` messages, or more than about `kept_bytes` bytes, are kept."""
         return (
             self.kept_bytes > kept_bytes or len(self._pending) + len(self._replies) + len(self._unanswered) > messages
         )
@@ -229,8 +231,8 @@ class Channel:
         if floor <= before:
             return
         self._peer_floor = floor
-        self._next_id = max(self._next_id, floor)  # when the other end has a past that this one knows nothing of
-        for id in range(before, min(floor, before + self._window)):  # none further ahead was taken in
+        self._next_id = max(self._next_id, floor)  # if the other end is older than this one
+        for id in range(before, min(floor, before + self._window)):  # none further ahead was accepted
             confirmed = self._replies.pop(id, None)
             if confirmed is not None:
                 self.kept_bytes -= weight_bytes(confirmed.message)

@@ -27,7 +27,7 @@ from remuda.wire.messages import PROTOCOL_VERSION
 
 
 class Limits(Struct, frozen=True):
-    """How large a message may be, by who says it."""
+    """How large a message may be, depending on its sender."""
 
     header_bytes: int
     """Of frame 1."""
@@ -37,12 +37,12 @@ class Limits(Struct, frozen=True):
 
 
 OF_COORDINATORS = Limits(header_bytes=64 << 20, array_bytes=256 << 20, arrays=16)
-"""The largest is a learner's Assign, which names every chunk of a replay, some 400 bytes each."""
+"""The largest message is a learner's Assign, which lists every chunk of a replay with about 400 bytes each."""
 OF_WORKERS = Limits(header_bytes=16 << 20, array_bytes=64 << 20, arrays=2)
-"""Of the herd. The largest are a learner's priorities and an evaluator's results."""
+"""For registered workers. The largest messages are a learner's priorities and an evaluator's results."""
 OF_STRANGERS = Limits(header_bytes=2 << 20, array_bytes=0, arrays=0)
-"""Everybody else: clients, and who is not registered (yet). The largest are a config with the state of its source, and
-the places in ten thousand logs."""
+"""For clients and for workers that are not registered. The largest messages are a config with its git diff, and the
+places in ten thousand logs."""
 _LARGEST_ARRAY_BYTES = OF_COORDINATORS.array_bytes
 
 _MAGIC = b"R"
@@ -55,15 +55,15 @@ _Array: TypeAlias = NDArray[np.generic]
 
 
 class CodecError(ValueError):
-    """A message that cannot be sent, or frames that are no message; the text says what is wrong and where in it."""
+    """A message that cannot be sent, or frames that are not a message; the text says what is wrong, and where."""
 
 
 class TooEarlyError(CodecError):
-    """It has arrays, which workers of the herd alone may send: its sender is not registered here (any more)."""
+    """The message has arrays, which only registered workers may send, and its sender is not registered (any more)."""
 
 
 class TooLargeError(CodecError):
-    """A message larger than its sender may say."""
+    """The message is larger than its sender may send."""
 
 
 class ProtocolMismatchError(CodecError):
@@ -86,7 +86,7 @@ def encode(envelope: Envelope, *, protocol: int = PROTOCOL_VERSION, limits: Limi
 def decode(frames: Sequence[Frame], limits: Limits = OF_COORDINATORS) -> Envelope:
     """Return the envelope in `frames`, validated field by field; its arrays are read-only views of the frames.
 
-    Raises ProtocolMismatchError for a peer of another version and CodecError for everything that is no message.
+    Raises ProtocolMismatchError for a peer of another version, and CodecError for anything that is not a message.
     """
     if len(frames) < 2:
         raise CodecError(f"a message has at least 2 frames, not {len(frames)}")
@@ -97,7 +97,7 @@ def decode(frames: Sequence[Frame], limits: Limits = OF_COORDINATORS) -> Envelop
 
 
 def check(envelope: Envelope, limits: Limits = OF_COORDINATORS) -> None:
-    """Raise CodecError if the other end would refuse this envelope (a text too long, a number out of range)."""
+    """Raise CodecError if the other end would refuse this envelope (for instance a text that is too long)."""
     decode(encode(envelope, limits=limits), limits)
 
 
@@ -122,7 +122,7 @@ def _check_sizes(frames: Sequence[Frame], limits: Limits) -> None:
 
 
 class _ArrayReference(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What stands in the envelope where an array belongs."""
+    """Stands in the envelope for an array."""
 
     place: int
     """Among the array frames."""
@@ -131,7 +131,7 @@ class _ArrayReference(Struct, frozen=True, array_like=True, forbid_unknown_field
 
 
 class _Writer(threading.local):
-    """The encoder of one thread, and the array frames of the message it is busy with."""
+    """The encoder of one thread, and the array frames of its present message."""
 
     def __init__(self) -> None:
         self._encoder = msgspec.msgpack.Encoder(enc_hook=self._take_array)
@@ -152,23 +152,23 @@ class _Writer(threading.local):
 
     def _take_array(self, value: object) -> _ArrayReference:
         if not isinstance(value, np.ndarray):
-            raise TypeError(f"{type(value).__name__} is no part of any message")
+            raise TypeError(f"{type(value).__name__} cannot be part of a message")
         array = cast("_Array", value)
         dtype = array.dtype.str
         if dtype not in _DTYPES or array.ndim > _MAX_DIMENSIONS:
-            raise TypeError(f"array of dtype {dtype} and {array.ndim} dimensions is not carried")
+            raise TypeError(f"an array of dtype {dtype} with {array.ndim} dimensions cannot be sent")
         # cast() refuses arrays with a zero in their shape
         self._arrays.append(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
         return _ArrayReference(len(self._arrays) - 1, dtype, array.shape)
 
 
 class _Reader(threading.local):
-    """The decoder of one thread, and the array frames of the message it is busy with."""
+    """The decoder of one thread, and the array frames of its present message."""
 
     def __init__(self) -> None:
         self._decoder = msgspec.msgpack.Decoder(Envelope, dec_hook=self._give_array)
         self._arrays: dict[int, Frame] = {}
-        """Those that no field has taken yet."""
+        """Frames that no field has used yet."""
 
     def read(self, frames: Sequence[Frame]) -> Envelope:
         arrays = self._arrays = dict(enumerate(frames[2:]))
@@ -183,17 +183,17 @@ class _Reader(threading.local):
         return envelope
 
     def _give_array(self, declared: type, value: object) -> _Array:
-        """A ValueError raised here is given the path of the field by msgspec; an error of its own is not."""
+        """The array of a reference. Raises ValueError, to which msgspec adds the path of the field."""
         try:
             at = msgspec.convert(value, _ArrayReference)
         except msgspec.ValidationError as error:
-            raise ValueError(f"no reference to an array: {error}") from None
+            raise ValueError(f"not a reference to an array: {error}") from None
         dtype = _declared_dtype(declared)
         if at.dtype != dtype.str:
             raise ValueError(f"array of dtype {at.dtype[:16]} where {dtype.str} belongs")
         frame = self._arrays.pop(at.place, None)
         if frame is None:
-            raise ValueError(f"array frame {at.place} is not there or is used twice")
+            raise ValueError(f"array frame {at.place} is missing or used twice")
         if math.prod(at.shape) * dtype.itemsize != len(frame):
             raise ValueError(
                 f"shape {at.shape} of {dtype.str} does not fit the {len(frame)} bytes of array frame {at.place}"

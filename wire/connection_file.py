@@ -23,11 +23,11 @@ _LONGEST_STEP_S = 0.5
 
 
 class ConnectionFileError(Exception):
-    """The connection file is missing, readable by others, or not what it should be; the text says what to do."""
+    """The connection file is missing, readable by others, or malformed; the text says what to do."""
 
 
 class ConnectionFile(Struct, frozen=True):
-    """Where a coordinator listens and which one it is. Fields of later versions are ignored."""
+    """The address of a coordinator, and which one it is. Fields of later versions are ignored."""
 
     coordinator: Uuid
     address: Annotated[str, Meta(pattern=r"^tcp://[^\s/]{1,255}:[0-9]{1,5}$")]
@@ -52,25 +52,25 @@ def read(path: Path) -> ConnectionFile:
             content = file.read(_MAX_BYTES + 1)
     except FileNotFoundError:
         raise ConnectionFileError(
-            f"{path} does not exist: no coordinator has been started there (start one with `remuda coordinator`)"
+            f"{path} does not exist: no coordinator runs there (start one with `remuda coordinator`)"
         ) from None
     except OSError as error:
         raise ConnectionFileError(f"{path} cannot be read: {error.strerror}") from error
     if status.st_uid != os.geteuid():
         raise ConnectionFileError(
-            f"{path} belongs to another user (number {status.st_uid}, you are {os.geteuid()}): whoever wrote it would "
-            "get what you send; use a coordinator of your own, with a runs folder of your own"
+            f"{path} belongs to another user (user id {status.st_uid}, yours is {os.geteuid()}), who could read what "
+            "you send; start your own coordinator with your own runs folder"
         )
     mode = stat.S_IMODE(status.st_mode)
     if mode & 0o077:
         raise ConnectionFileError(
-            f"{path} has mode {mode:04o} and is open to others: run `chmod 600 {quote(str(path))}`"
+            f"{path} has mode {mode:04o}, so other users can open it: run `chmod 600 {quote(str(path))}`"
         )
     return _parse(path, content)
 
 
 def wait_for(path: Path, deadline_s: float, *, given_up: Callable[[], bool] = lambda: False) -> ConnectionFile:
-    """As `read`, but give a missing file `deadline_s` seconds to appear, or until `given_up`, which is asked often."""
+    """As `read`, but wait up to `deadline_s` seconds for a missing file, or until `given_up`, which is called often."""
     begun_s = time.monotonic()
     while not path.exists():
         waited_s = time.monotonic() - begun_s
@@ -82,11 +82,11 @@ def wait_for(path: Path, deadline_s: float, *, given_up: Callable[[], bool] = la
 
 def _parse(path: Path, content: bytes) -> ConnectionFile:
     if len(content) > _MAX_BYTES:
-        raise ConnectionFileError(f"{path} is larger than {_MAX_BYTES} bytes: it is no connection file")
+        raise ConnectionFileError(f"{path} is larger than {_MAX_BYTES} bytes: it is not a connection file")
     try:
         connection = msgspec.json.decode(content, type=ConnectionFile)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ConnectionFileError(f"{path} is no connection file: {error}") from error
+        raise ConnectionFileError(f"{path} is not a connection file: {error}") from error
     if connection.protocol != PROTOCOL_VERSION:
         raise ConnectionFileError(
             f"{path}: the coordinator speaks protocol {connection.protocol}, this Remuda protocol {PROTOCOL_VERSION}; "

@@ -1,8 +1,8 @@
-"""How much of each connection's bytes waits in memory, and which connections are to be closed because of it.
+"""How many bytes of each connection wait in memory, and which connections are closed because of it.
 
-ZeroMQ bounds whole messages by number and one frame by its size. A message that never ends, large messages that nobody
-takes, and answers that nobody reads are bounded here: by what the operating system says has come and gone on a
-connection, less what was taken and handed over.
+ZeroMQ limits the number of waiting messages and the size of one frame. This module limits messages that never end,
+large messages that are not taken, and answers that nobody reads: it compares what the operating system has received and
+sent on a connection with what was taken from ZeroMQ and handed to it.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from dataclasses import dataclass
 from typing import Protocol
 
 MOST_OF_STRANGERS_BYTES = 4 << 20
-"""That may have come of somebody who is no worker of the herd, and is not taken yet: twice its largest message."""
+"""Received from a peer that is not a registered worker, and not taken yet: twice its largest message."""
 MOST_OF_WORKERS_BYTES = 192 << 20
-"""That may have come of a worker: its largest message and some more."""
+"""Received from a worker and not taken yet: its largest message and some more."""
 MOST_FOR_STRANGERS_BYTES = 32 << 20
-"""That may wait to be read by somebody who is no worker of the herd."""
+"""Waiting to be read by a peer that is not a registered worker."""
 MOST_FOR_WORKERS_BYTES = 256 << 20
-"""That may wait to be read by a worker: the largest messages are for learners."""
+"""Waiting to be read by a worker: the largest messages are for learners."""
 FIRST_WORD_S = 30.0
-"""A connection over which nothing was said for so long since it was made is closed."""
+"""A new connection over which nothing arrived for this time is closed."""
 MOST_SILENT = 512
-"""Connections over which nothing was said yet. Beyond that the oldest of them make room."""
+"""Connections over which nothing has arrived yet; if there are more, the oldest are closed."""
 WORKERS_LOOKED_AT = 256
-"""In one turn; strangers are all looked at in each."""
+"""Connections of workers checked in one turn; all others are checked in every turn."""
 _TCP_INFO_BYTES = 136
 _ACKED_AND_RECEIVED = struct.Struct("=QQ")
 _ACKED_OFFSET = 120
 
 
 class Wire(Protocol):
-    """What the operating system knows of a connection, and can do to it."""
+    """What the operating system knows about a connection, and can do with it."""
 
     def far_end(self, descriptor: int) -> object:
-        """The other end's address; None when there is none (any more)."""
+        """The other end's address; None if there is none (any more)."""
         ...
 
     def counts(self, descriptor: int) -> tuple[int, int] | None:
-        """Bytes that the other end has acknowledged, and bytes that came; None where the system does not say."""
+        """Bytes acknowledged by the other end, and bytes received; None if the system does not report them."""
         ...
 
     def hang_up(self, descriptor: int) -> None:
@@ -55,33 +55,33 @@ class _Connection:
     far_end: object
     made_s: float
     peer: bytes = b""
-    """Who spoke last over it; empty before anybody did."""
+    """The peer of the last message; empty before the first."""
     taken: int = 0
     handed: int = 0
 
     def backlog(self, acked: int, received: int) -> tuple[int, int]:
-        """Bytes that came and were not taken, and bytes that were handed over and have not arrived. What belongs to a
-        connection before it, of the same number, is forgiven."""
+        """Bytes received and not taken, and bytes handed over and not yet arrived. Counts that belong to a former
+        connection with the same descriptor are ignored."""
         self.taken, self.handed = min(self.taken, received), max(self.handed, 0)
         return received - self.taken, self.handed - acked
 
 
 class Connections:
-    """Every connection of one socket. Knows no clock; opens and owns no descriptor."""
+    """Every connection of one socket. Reads no clock; opens and owns no descriptor."""
 
     def __init__(self, wire: Wire, is_worker: Callable[[bytes], bool]) -> None:
         self._wire = wire
         self.is_worker = is_worker
-        """Whether somebody is a worker of the herd."""
+        """Whether a peer is a registered worker."""
         self._all: dict[int, _Connection] = {}
         self._of_peer: dict[bytes, _Connection] = {}
         self._silent: dict[int, _Connection] = {}
-        """Those over which nobody spoke yet, the oldest first."""
+        """Connections over which nothing has arrived yet, the oldest first."""
         self._strangers: dict[int, _Connection] = {}
         self._workers: dict[int, _Connection] = {}
-        """Those that were looked at longest ago first."""
+        """In the order in which they were checked last."""
         self.closed = 0
-        """How many were closed here."""
+        """Number of connections that were closed here."""
 
     def __len__(self) -> int:
         return len(self._all)
@@ -89,7 +89,7 @@ class Connections:
     # --- what happens ---
 
     def made(self, descriptor: int, now_s: float) -> None:
-        """Somebody has connected. What came of it may have been taken before this was heard."""
+        """Note a new connection. Messages from it may have been taken before this is called."""
         known = self._all.get(descriptor)
         if known is not None and known.far_end == self._wire.far_end(descriptor):
             known.made_s = now_s
@@ -99,7 +99,7 @@ class Connections:
             self._close(next(iter(self._silent.values())))
 
     def gone(self, descriptor: int) -> None:
-        """It was closed."""
+        """Note that it was closed."""
         connection = self._all.pop(descriptor, None)
         if connection is None:
             return
@@ -109,14 +109,14 @@ class Connections:
             del self._of_peer[connection.peer]
 
     def took(self, descriptor: int, peer: bytes, size: int) -> None:
-        """A message of so many bytes, frame headers included, was taken off the network."""
+        """Note that a message of `size` bytes, frame headers included, was taken from ZeroMQ."""
         connection = self._all.get(descriptor) or self._begin(descriptor, 0.0)
         connection.taken += size
         if connection.peer != peer:
             self._met(connection, peer)
 
     def handed(self, peer: bytes, size: int) -> None:
-        """A message for this peer was handed to the network."""
+        """Note that a message of `size` bytes for this peer was handed to ZeroMQ."""
         connection = self._of_peer.get(peer)
         if connection is not None:
             connection.handed += size
@@ -130,7 +130,7 @@ class Connections:
     # --- now and then ---
 
     def look(self, now_s: float) -> None:
-        """Close those that have more waiting than they may, and those that have said nothing for too long."""
+        """Close connections with too many bytes waiting, and those over which nothing arrived for too long."""
         for connection in list(self._silent.values()):
             if now_s - connection.made_s > FIRST_WORD_S or self._waits_too_much(connection):
                 self._close(connection)
@@ -176,7 +176,8 @@ class Connections:
         return inbound > MOST_OF_WORKERS_BYTES or outbound > MOST_FOR_WORKERS_BYTES
 
     def _close(self, connection: _Connection) -> None:
-        """Unless its number is another's by now: the network's own thread closes descriptors at any moment."""
+        """Close it, unless the descriptor belongs to another connection by now: ZeroMQ's thread may close and reuse
+        descriptors at any time."""
         self.gone(connection.descriptor)
         if connection.far_end is not None and self._wire.far_end(connection.descriptor) == connection.far_end:
             self.closed += 1
@@ -193,7 +194,7 @@ class TcpWire:
         return None
 
     def counts(self, descriptor: int) -> tuple[int, int] | None:
-        """See Wire. Linux says it; elsewhere nothing is bounded here."""
+        """See Wire. Only Linux reports them; on other systems these limits do not work."""
         if not hasattr(socket, "TCP_INFO"):
             return None
         with _borrowed(descriptor) as borrowed:
@@ -214,8 +215,8 @@ class TcpWire:
 
 
 class _borrowed:  # noqa: N801  (used as a function)
-    """A socket object for a descriptor that is somebody else's; None where it is no socket any more. An OSError inside
-    means that the connection is gone, and is left out."""
+    """A socket object for a descriptor that ZeroMQ owns; None if it is not a socket any more. An OSError inside means
+    that the connection is gone, and is suppressed."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

@@ -1,4 +1,4 @@
-"""A client's side of the wire: ask the coordinator one thing at a time and wait for the answer."""
+"""A client's side of the protocol: send one request at a time and wait for the answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONGEST_WAIT_S = 1.0
 
 
 class RefusedError(Exception):
-    """The coordinator said no. `code` is one of Rejected's; the text is its reason."""
+    """The coordinator refused. `code` is one of those of Rejected; the text is the reason."""
 
     def __init__(self, rejected: Rejected) -> None:
         super().__init__(rejected.reason)
@@ -29,19 +29,19 @@ class UnreachableError(Exception):
 
 
 class MovedError(Exception):
-    """The coordinator that was asked is not the one to be asked any more."""
+    """The connection file names another coordinator now."""
 
 
 def no_answer(connection: ConnectionFile, deadline_s: float) -> UnreachableError:
-    """Say whom we tried to reach, and what may be wrong."""
+    """The error for a coordinator that does not answer: which one, and what may be wrong."""
     return UnreachableError(
         f"the coordinator at {connection.address} (process {connection.pid} on {connection.host}) did not answer "
-        f"within {deadline_s:g} s: it may have ended, or the network between may be closed"
+        f"within {deadline_s:g} s: it may have ended, or the network may be blocked"
     )
 
 
 class Conversation:
-    """Questions and answers with one coordinator. Not for use by several threads at once."""
+    """Requests to one coordinator and its answers. Not thread-safe."""
 
     def __init__(self, connection: ConnectionFile) -> None:
         self._connection = connection
@@ -51,12 +51,11 @@ class Conversation:
     def ask(
         self, message: ClientMessage, deadline_s: float, *, moved: Callable[[], bool] = lambda: False
     ) -> AnyMessage:
-        """Send `message`, again if need be, and return its answer.
+        """Send `message`, repeat it if necessary, and return the answer.
 
-        Raises RefusedError when the answer is Rejected, or the message is one that the coordinator would not understand
-        (a text too long), UnreachableError after `deadline_s` seconds, and MovedError
-        when `moved`, which is called now and then, says that somebody else is to be asked. After the last two the
-        conversation is over, so that the forgotten question is not repeated along with the next one.
+        Raises RefusedError if the answer is Rejected, or if the message is malformed (for instance a text too long),
+        UnreachableError after `deadline_s` seconds, and MovedError if `moved`, which is called every second, returns
+        true. After the last two the conversation is closed, so that the request is not repeated with the next one.
         """
         _refuse_malformed(message)
         now_s = time.monotonic()
@@ -90,7 +89,7 @@ class Conversation:
         self._socket.close()
 
     def _receive(self, now_s: float) -> AnyMessage | None:
-        """The answer, if it has arrived: a reply, or a message of its own after a mere Ack."""
+        """The answer, if it has arrived: as a reply, or as a separate message after an Ack."""
         while (event := self._socket.receive()) is not None:
             if not isinstance(event, Arrival):
                 continue
@@ -103,7 +102,7 @@ class Conversation:
 
 
 def _refuse_malformed(message: ClientMessage) -> None:
-    """What the coordinator takes for garbage it never answers."""
+    """Raise RefusedError for a message that the coordinator would drop as malformed, without an answer."""
     try:
         check(Envelope(1, 0, 1, message), OF_STRANGERS)
     except CodecError as error:

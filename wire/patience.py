@@ -1,4 +1,4 @@
-"""How long to wait for a silent coordinator, and the messages meanwhile."""
+"""How long to wait for a silent coordinator, and what to say while waiting."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 COORDINATOR_TIMEOUT_S = 3_600.0
 """Longer than a machine, or a person, takes to start a coordinator again."""
 FIRST_WORD_S = 15.0
-"""Silence after which the worker says that it waits; said again each time that the silence has doubled."""
+"""Silence after which a worker says that it waits; it says so again each time that the silence has doubled."""
 
 
 class CoordinatorLostError(Exception):
@@ -15,20 +15,20 @@ class CoordinatorLostError(Exception):
 
 
 class Patience:
-    """Watches one silence after another. Reads no clock."""
+    """Decides what to do about a silent coordinator. Reads no clock."""
 
     def __init__(self, limit_s: float = COORDINATOR_TIMEOUT_S, say: Callable[[str], None] = lambda text: None) -> None:
-        """`say` tells people, such as on standard error; it must not raise."""
+        """`say` prints a text for people, for instance on standard error; it must not raise."""
         self.limit_s = limit_s
         self._say = say
         self._next_word_s = FIRST_WORD_S
 
     def silent(self, silence_s: float) -> None:
-        """Nothing has been heard for so long. Raises CoordinatorLostError once that is longer than the limit."""
+        """Note that nothing was received for this time. Raises CoordinatorLostError if it is longer than the limit."""
         if silence_s > self.limit_s:
             raise CoordinatorLostError(
                 f"nothing was heard from the coordinator for {spoken(silence_s)} (the limit is "
-                f"{spoken(self.limit_s)}): it has ended, or the network between is cut"
+                f"{spoken(self.limit_s)}): it has ended, or the network is interrupted"
             )
         if silence_s >= self._next_word_s:
             self._next_word_s = 2 * silence_s
@@ -38,7 +38,7 @@ class Patience:
             )
 
     def heard(self, silence_s: float) -> None:
-        """The coordinator has said something, after such a silence."""
+        """Note that something was received after this silence."""
         if self._next_word_s > FIRST_WORD_S:
             self._next_word_s = FIRST_WORD_S
             self._say(f"the coordinator is back after {spoken(silence_s)}")

@@ -51,17 +51,18 @@ _OPENING = """\
 <!-- Written by `python -m remuda.wire.reference`; edit wire/messages/ and wire/reference.py instead. -->
 # Protocol
 
-Version {version}. A worker (collector, evaluator, learner) or a client talks to its coordinator over one ZeroMQ
-connection: the coordinator binds a ROUTER socket, everybody else connects a DEALER. Nobody else is connected. What
-travels is metadata: experience lies in files in `data/`, policies in `policy/`, weights in `ckpt/`; messages name them.
+Version {version}. Each worker (collector, evaluator, learner) and each client has one ZeroMQ connection to its
+coordinator: the coordinator binds a ROUTER socket, the others connect a DEALER. There are no other connections.
+Messages carry only metadata: experience is in files in `data/`, policies in `policy/`, weights in `ckpt/`; messages
+name them.
 
 ## How a peer finds the coordinator
 
-The coordinator writes a connection file (JSON, mode 0600, refused when open to others): its address, process, host,
-id and protocol version. It binds a free port of 127.0.0.1 unless told otherwise. A worker's socket identity is
-`<uuid>:<incarnation>:<process>:<session>`, the last two new for each process and connection of it; a client's is
-`client:<uuid>`. A worker whose identity differs from its Register is refused. There is no authentication and no
-encryption yet: whoever reaches the port may speak.
+The coordinator writes a connection file (JSON, mode 0600, refused if other users can open it) with its address,
+process, host, id and protocol version. By default it binds a free port of 127.0.0.1. A worker's socket identity is
+`<uuid>:<incarnation>:<process>:<session>`, where the last two are new for each process and each connection; a client's
+is `client:<uuid>`. A worker whose identity differs from its Register is refused. There is no authentication and no
+encryption yet: anybody who can reach the port may send messages.
 
 ## Frames
 
@@ -71,19 +72,19 @@ encryption yet: whoever reaches the port may speak.
 | 1 | the envelope in MessagePack | see below |
 | 2 … | one numpy array each: its bytes, C order, little-endian | see below |
 
-| who says it | header | arrays |
+| sender | header | arrays |
 |---|---|---|
 {limits}
 
-A larger message is dropped by its size, before it is understood, and its connection is closed. A connection is closed,
-too, while more than {inbound_mib} MiB of it wait to be taken ({inbound_worker_mib} MiB of a registered worker: a
-message that never ends, or many large ones) or {outbound_mib} MiB wait to be read ({outbound_worker_mib} MiB by a
-registered worker), and when nothing was said over it for {first_word:g} s. Who is still there connects again.
+A larger message is dropped before it is decoded, and its connection is closed. A connection is also closed if more than
+{inbound_mib} MiB from it wait to be taken ({inbound_worker_mib} MiB from a registered worker), as with a message that
+never ends, if {outbound_mib} MiB wait to be read by the peer ({outbound_worker_mib} MiB by a registered worker), or if
+nothing arrives within {first_word:g} s after it was made. A peer that is still alive connects again.
 
-In frame 1 an array is `[which of the array frames, dtype, shape]`. Every field is checked against its type below; an
-unknown field, message or dtype, a number out of range, an array frame that is used twice or not at all makes the whole
-message malformed. Malformed messages are dropped, and said where the process logs. `tests/wire/test_codec.py` has the
-bytes of examples, and feeds the decoder garbage.
+In frame 1 an array is `[number of the array frame, dtype, shape]`. Every field is checked against its type below. An
+unknown field, message or dtype, a number out of range, or an array frame that is used twice or not at all makes the
+whole message malformed. Malformed messages are dropped and logged. `tests/wire/test_codec.py` has the bytes of
+examples, and feeds garbage to the decoder.
 
 ## Envelope
 
@@ -91,41 +92,43 @@ An array of four: `[id, reply_to, floor, message]`; the first three are each a `
 
 | place | meaning |
 |---|---|
-| `id` | counts up from 1 with every message that is resent; 0 for what is not |
-| `reply_to` | the other end's message that this one answers, and so acknowledges; 0 none |
-| `floor` | the sender's oldest id that is not acknowledged: answers to older ones may be forgotten |
+| `id` | counts up from 1 with every message that is resent; 0 for others |
+| `reply_to` | id of the other end's message that this one answers and acknowledges; 0: none |
+| `floor` | the sender's oldest id that is not acknowledged: answers to older ones need not be kept |
 | `message` | a map; `type` is its class name |
 
 ## Delivery: each message once, and in order
 
 * **Resent.** A message with an id is sent again, along with all later ones, until it is acknowledged: after
-  {resend:g} s, then after pauses that double up to {resend_max:g} s; they start over once the oldest is through.
-* **Acknowledged.** By an Ack or by the reply that carries `reply_to`. Whoever receives a message again does not handle
-  it again, but repeats the answer.
-* **In order.** A message that overtook another is treated as lost, and so comes again; so is one that is {window} or
+  {resend:g} s, then after pauses that double up to {resend_max:g} s. The pauses start again from the first when the
+  oldest message is acknowledged.
+* **Acknowledged.** By an Ack or by a reply with `reply_to`. A message that is received again is not handled again; its
+  answer is repeated.
+* **In order.** A message that overtakes another is treated as lost, so it is sent again; so is one that is {window} or
   more ahead of the oldest unacknowledged one. Replies may overtake.
-* **Not resent**: {not_resent}. The next one of the kind says the same or more.
+* **Not resent**: {not_resent}. The next message of the kind has the same content or newer.
 * **Fresh start.** Ids belong to one connection: a new one has a new identity, and both ends count from 1.
-* **Not registered.** A worker the coordinator does not know (any more) gets `Rejected(code="unknown")` for all it says,
-  instead of an acknowledgement, and so registers over a new connection. Only its ChunkReady, WorkerFailed and Bye are
-  taken from it all the same.
+* **Not registered.** If the coordinator does not know a worker (any more), it answers each of its messages with
+  `Rejected(code="unknown")` instead of an acknowledgement, and the worker registers over a new connection. Only its
+  ChunkReady, WorkerFailed and Bye are accepted nevertheless.
 
-Above that, effects are idempotent by themselves: a chunk is counted by its ChunkId (worker, incarnation, sequence), a
-grant of credit never falls, a BatchRequest has a number and is answered in order of it, and everything about work names
-its lease, so news of a lease that is over are dropped. Only chunks of an old lease still count.
+In addition, effects are idempotent: a chunk is counted by its ChunkId (worker, incarnation, sequence), credit never
+falls, a BatchRequest has a number and is answered in order of these numbers, and every message about work names its
+lease, so messages of a lease that is over are dropped. Only chunks of an old lease still count.
 
 `tests/wire/test_channel.py` loses, repeats and reorders envelopes at random; `tests/coordinator/test_state.py` does it
 to whole experiments.
 
 ## Silence
 
-`Registered` says how often to beat and after how much silence to give up. A second thread sends the beats while the
-first one computes. A worker or client that hears nothing for {silence:g} s (or three beats) connects again
-under the same identity: something between may keep the connection and swallow what passes. The operating system drops
-connections to hosts that have vanished. Nothing is lost by either. Every request of a client has a deadline. What
-follows from each silence is in [failure-model.md](failure-model.md).
+`Registered` says how often to send beats. A second thread sends them while the first one computes. A worker or client
+that receives nothing for {silence:g} s (or three beats) connects again with the same identity, since a proxy may keep a
+connection open and drop all data. The operating system closes connections to hosts that are gone. Neither loses a
+message. Every request of a client has a deadline. [failure-model.md](failure-model.md) says what follows from each
+silence.
 
-Sending never blocks: a message beyond {high_water} that wait for one peer is dropped and, if resent, comes again.
+Sending never blocks: if {high_water} messages wait for one peer, the next one is dropped; if it is reliable, it is sent
+again.
 
 ## Versions
 
@@ -194,7 +197,7 @@ def _overview() -> list[str]:
             lines.append(
                 f"| {_link(kind)} | {section} | {resent} | {_replies(kind)} | {_links(RESULTS.get(kind, ()))} |"
             )
-    return [*lines, "", "Replies have no id of their own: they come again when their question does."]
+    return [*lines, "", "Replies have no id: they are repeated when their request is."]
 
 
 _REPLIES = {reply for replies in REPLIES.values() for reply in replies}
@@ -202,7 +205,7 @@ _UNNUMBERED = {*NOT_RESENT, *_REPLIES}
 
 
 def _defined(file: types.ModuleType, base: type[_StructT]) -> list[type[_StructT]]:
-    """The messages, or the parts, that a file defines, in its order."""
+    """The messages (or parts) that a file defines, in its order."""
     classes = (value for value in vars(file).values() if isinstance(value, type) and value.__module__ == file.__name__)
     return [value for value in classes if issubclass(value, base) and value is not base]
 
@@ -210,7 +213,7 @@ def _defined(file: types.ModuleType, base: type[_StructT]) -> list[type[_StructT
 def _conduct(kind: Kind) -> str:
     questions = [question for question, replies in REPLIES.items() if kind in replies]
     if questions:
-        repeated = ". Not resent." if kind in NOT_RESENT else "; repeated whenever that is."
+        repeated = ". Not resent." if kind in NOT_RESENT else "; repeated whenever the request is."
         return f"*Reply to {_links(questions)}{repeated}*"
     if kind in NOT_RESENT:
         reply = f" Replied with {_links(REPLIES[kind])}." if kind in REPLIES else ""
@@ -303,7 +306,7 @@ def _annotated(hint: object) -> str:
 
 
 def _documented(module: ast.Module) -> Iterator[tuple[tuple[str, str], str]]:
-    """The strings under the fields, by class and field; Python itself forgets them."""
+    """The strings under the fields, by class and field; Python does not keep them at run time."""
     for node in module.body:
         if not isinstance(node, ast.ClassDef):
             continue

@@ -1,4 +1,4 @@
-"""The two kinds of ZeroMQ socket, reduced to envelopes: they never block on a send and never raise on garbage."""
+"""The two kinds of ZeroMQ sockets, for envelopes: sending never blocks, and malformed messages never raise."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ from remuda.wire.envelope import Envelope
 from remuda.wire.messages import PROTOCOL_VERSION
 
 HIGH_WATER_MESSAGES = 10_000
-"""Waiting to be sent to, or read from, one peer; beyond that messages are dropped and, if reliable, come again."""
+"""Messages that may wait to be sent to, or read from, one peer; more are dropped and, if reliable, sent again."""
 BACKLOG_CONNECTIONS = 1_024
 """Connections the operating system holds while a whole herd arrives at once."""
 SILENCE_S = 6.0
-"""A connection over which nothing has come for so long, though an answer is due, should be replaced.
+"""A connection over which nothing arrived for this time, although an answer is due, should be replaced.
 
-Not by ZeroMQ's own heartbeats: where a peer floods its socket and is cut off meanwhile, they end the process (an
+ZeroMQ's own heartbeats are not used for it: if a peer floods its socket and is cut off, they end the process (an
 assertion in libzmq 4.3.5, "Assertion failed: !_io_error")."""
 PROBE_INTERVAL_S = 2
-"""The operating system asks whether the other host is still there, and gives a connection up after SILENCE_S."""
+"""Interval of TCP keepalive probes; the operating system drops a connection after SILENCE_S without an answer."""
 RECONNECT_S = 0.1
 RECONNECT_MAX_S = 1.0
-"""Between two attempts to connect to a coordinator that is gone; the pause doubles up to this. A run stands still until
-its workers have found the one that was started again."""
+"""Longest pause between two attempts to connect to a coordinator that is gone; the pauses double up to this. It is
+short, since a run stands still until its workers have found the restarted coordinator."""
 MOST_BYTES_AT_ONCE = 4 << 20
-"""After so many bytes no further message is taken in the same turn: each costs time to be understood."""
+"""After this number of bytes no further message is taken in the same turn, since decoding takes time."""
 LOOK_INTERVAL_S = 0.1
-"""Between two looks at how much waits on each connection."""
+"""Between two checks of the bytes that wait on each connection."""
 _MADE = int(zmq.EVENT_ACCEPTED)
 _GONE = int(zmq.EVENT_DISCONNECTED)
 _SOURCE = int(zmq.SRCFD)
 _MOST_FRAMES = 3 + OF_WORKERS.arrays
 _LONG_FRAME, _SHORT_FRAME_EXTRA, _LONG_FRAME_EXTRA = 256, 2, 9
-"""What ZMTP puts before a frame, by how long that is."""
+"""Bytes that ZMTP adds to a short and to a long frame."""
 _NOBLOCK = int(zmq.NOBLOCK)
 _MORE = int(zmq.NOBLOCK | zmq.SNDMORE)  # plain numbers: putting pyzmq's flags together takes longer than sending
 
@@ -63,15 +63,15 @@ class Arrival(Struct, frozen=True):
 
 
 class Malformed(Struct, frozen=True):
-    """Something came that is no envelope; a ProtocolMismatchError says which version the peer speaks."""
+    """Something arrived that is not an envelope; a ProtocolMismatchError tells the version of the peer."""
 
     peer: bytes
     error: CodecError
 
 
 def worker_identity(worker: str, incarnation: int, process: str, session: int) -> bytes:
-    """The identity of one connection of a worker: whose, in which life, in which process (a random word, so that two
-    that claim the same life are told apart), and the connection's number in this process."""
+    """The identity of one connection of a worker: worker, incarnation, process (a random word, which distinguishes two
+    processes with the same incarnation), and number of the connection in this process."""
     return f"{worker}:{incarnation}:{process}:{session}".encode()
 
 
@@ -81,21 +81,21 @@ def client_identity() -> bytes:
 
 
 class _EnvelopeSocket:
-    """What both kinds share: limits, waiting, decoding, counting. Belongs to one thread."""
+    """What both kinds share: limits, waiting, decoding, counting. For one thread only."""
 
     def __init__(self, kind: int, inbound: Limits, outbound: Limits) -> None:
-        """`inbound` is the most that the other ends may say, `outbound` the most that this one may."""
+        """`inbound` limits messages of the other ends, `outbound` those of this end."""
         self._outbound = outbound
         self._context = zmq.Context()
         self._socket = self._context.socket(kind)
-        # zmq.Socket's own looks for options that are not used here, which takes longer than sending
+        # zmq.Socket's own `send` checks options that are not used here, which takes longer than sending
         self._send_frame: Callable[..., object] = super(zmq.Socket, self._socket).send
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
         self.dropped = 0
         """Messages that could not be sent: peer unreachable or its queue full."""
         self.malformed = 0
-        """Messages received that were none."""
+        """Malformed messages received."""
         self._socket.linger = 0
         self._socket.maxmsgsize = max(inbound.header_bytes, inbound.array_bytes)
         self._socket.sndhwm = self._socket.rcvhwm = HIGH_WATER_MESSAGES
@@ -107,13 +107,13 @@ class _EnvelopeSocket:
     def fileno(self) -> int:
         """A descriptor that becomes readable when something may have arrived.
 
-        It tells of a change only: receive until there is nothing before waiting for it, and again after each send.
+        It is edge-triggered: receive until there is nothing more before you wait for it, and again after each send.
         """
         descriptor: int = self._socket.fileno()
         return descriptor
 
     def watch(self, descriptor: int) -> None:
-        """Let `wait` return also when this becomes readable."""
+        """Let `wait` also return when this descriptor becomes readable."""
         self._poller.register(descriptor, zmq.POLLIN)
 
     def wait(self, timeout_s: float) -> None:
@@ -132,7 +132,7 @@ class _EnvelopeSocket:
         except zmq.Again:
             return None
         frames = [frame.bytes]
-        while frame.more:  # as recv_multipart, in two thirds of the time
+        while frame.more:  # like recv_multipart, in two thirds of the time
             frame = self._socket.recv(_NOBLOCK, copy=False)
             frames.append(frame.bytes)
         return frames
@@ -170,11 +170,11 @@ class RouterSocket(_EnvelopeSocket):
     def __init__(self, address: str, is_worker: Callable[[bytes], bool] = lambda peer: True) -> None:
         """Bind to `address`, such as tcp://127.0.0.1:0 for a free port. Raises zmq.ZMQError when that fails.
 
-        `is_worker` says whether a peer is of the herd, and so may say more than a stranger.
+        `is_worker` tells whether a peer is a registered worker, which may send larger messages than others.
         """
         super().__init__(zmq.ROUTER, OF_WORKERS, OF_COORDINATORS)
         self.connections = Connections(TcpWire(), is_worker)
-        """Who is connected, and how much of each waits."""
+        """All connections, and how many bytes of each wait."""
         self._events = self._socket.get_monitor_socket(_MADE | _GONE)
         self._look_due_s = 0.0
         self._socket.router_mandatory = 1  # an unknown peer is an error instead of silence
@@ -186,13 +186,13 @@ class RouterSocket(_EnvelopeSocket):
             self.close()
             raise
         self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
-        """What it is bound to, with the real port."""
+        """The address it is bound to, with the real port."""
 
     def receive_up_to(self, most: int) -> list[Arrival | Malformed]:
-        """The next messages that are there now, at most so many.
+        """The next messages that have arrived, at most `most`.
 
-        All are taken off the network before the first is decoded: one kind of work at a time keeps what it needs in the
-        processor's caches.
+        All of them are taken from ZeroMQ before the first is decoded: doing one kind of work at a time uses the
+        processor's caches better.
         """
         arrived: list[list[bytes]] = []
         room = MOST_BYTES_AT_ONCE
@@ -202,7 +202,7 @@ class RouterSocket(_EnvelopeSocket):
         return [self._understand(peer, frames) for peer, *frames in arrived]
 
     def look_after(self, now_s: float) -> None:
-        """Take note of who has connected and gone, and close what is in the way of others: see Connections."""
+        """Note new and closed connections, and close those with too many bytes waiting: see Connections."""
         if now_s < self._look_due_s:
             return
         self._look_due_s = now_s + LOOK_INTERVAL_S
@@ -229,14 +229,14 @@ class RouterSocket(_EnvelopeSocket):
         frames, size = [frame.bytes], 0
         while frame.more:  # as recv_multipart, in two thirds of the time
             frame = self._socket.recv(_NOBLOCK, copy=False)
-            if len(frames) <= _MOST_FRAMES:  # what is beyond is refused, and need not be kept until then
+            if len(frames) <= _MOST_FRAMES:  # a message with more frames is refused, so they need not be kept
                 frames.append(frame.bytes)
             frame_bytes = len(frame)
             size += frame_bytes + (_SHORT_FRAME_EXTRA if frame_bytes < _LONG_FRAME else _LONG_FRAME_EXTRA)
         try:
             source = int(frame.get(_SOURCE))
         except zmq.ZMQError:
-            return frames  # a peer of an old ZMTP does not say by which connection: that one counts as silent
+            return frames  # with an old ZMTP the connection is not known, and counts as silent
         self.connections.took(source, frames[0], size)
         return frames
 
@@ -244,16 +244,16 @@ class RouterSocket(_EnvelopeSocket):
         plain = len(frames) == 2 and len(frames[1]) <= OF_STRANGERS.header_bytes
         limits = OF_STRANGERS if plain or not self.connections.is_worker(peer) else OF_WORKERS
         if limits is OF_STRANGERS and len(frames) > 2 and sum(map(len, frames)) <= limits.header_bytes:
-            return Malformed(peer, TooEarlyError("arrays of somebody who is not registered"))
+            return Malformed(peer, TooEarlyError("arrays from a peer that is not registered"))
         event = self._decode(peer, frames, limits)
         if isinstance(event, Malformed) and isinstance(event.error, TooLargeError):
             self.connections.hang_up(peer)
         return event
 
     def send(self, peer: bytes, envelope: Envelope, *, protocol: int = PROTOCOL_VERSION) -> bool:
-        """Hand the envelope to the network; False, and counted, when the peer is unreachable or its queue is full.
+        """Hand the envelope to ZeroMQ; False, and counted, if the peer is unreachable or its queue is full.
 
-        Raises CodecError when the message itself cannot be sent.
+        Raises CodecError if the message itself cannot be sent.
         """
         return self._send([peer], envelope, protocol)
 
@@ -285,8 +285,8 @@ class DealerSocket(_EnvelopeSocket):
             raise
 
     def renew(self) -> None:
-        """Take another connection to the same address, under the same identity. What is on its way is lost, and what
-        is reliable of it comes again."""
+        """Connect again to the same address, with the same identity. Messages on their way are lost, and reliable ones
+        are sent again."""
         self._socket.disconnect(self._address)
         self._socket.connect(self._address)
 
@@ -296,8 +296,8 @@ class DealerSocket(_EnvelopeSocket):
         return None if frames is None else self._decode(b"", frames, OF_COORDINATORS)
 
     def send(self, envelope: Envelope, *, protocol: int = PROTOCOL_VERSION) -> bool:
-        """Hand the envelope to the network; False, and counted, when the queue is full.
+        """Hand the envelope to ZeroMQ; False, and counted, if the queue is full.
 
-        Raises CodecError when the message itself cannot be sent.
+        Raises CodecError if the message itself cannot be sent.
         """
         return self._send([], envelope, protocol)

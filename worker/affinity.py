@@ -11,7 +11,7 @@ from remuda.config.schema import AffinityConfig, ExperimentConfig
 from remuda.wire.messages import Role
 
 MOST_THREADS = 4
-"""Of a learner that has cores to itself; more gain little on batches of the sizes it works on."""
+"""Most torch threads of a learner with its own cores; more gain little with its batch sizes."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,10 @@ class Place:
 def choose(config: ExperimentConfig, role: Role, index: int, allowed: Sequence[int]) -> Place:
     """Decide for the `index`-th process of a role, on a machine where it may use the cores `allowed`.
 
-    Cores that are asked for and not allowed are left out: a batch system may have given others. `auto` gives every
-    process of the run a core of its own, and the learner what is left, where there are enough cores for all; else it
-    leaves everything to the operating system, which is never the slower choice on a machine with fewer cores than
-    processes (two of them, say). It leaves the learner one thread: more lose on small networks; name its cores to have
-    them all used.
+    Configured cores that are not allowed are left out: a batch system may have given others. `auto` gives every process
+    of the run its own core, and the learner the rest, if there are enough cores. If not, it leaves everything to the
+    operating system, which is never slower on a machine with fewer cores than processes. `auto` gives the learner one
+    thread, since more are slower for small networks; name its cores to use all of them.
     """
     everywhere = tuple(sorted(allowed))
     if isinstance(config.affinity, AffinityConfig):
@@ -55,15 +54,15 @@ def choose(config: ExperimentConfig, role: Role, index: int, allowed: Sequence[i
 
 
 def settle(config: ExperimentConfig, role: Role, index: int) -> str:
-    """Bind the calling thread, and threads that it starts from now on, to its place; returns the line for the log.
+    """Bind the calling thread, and threads that it starts from now on, to its cores; returns the line for the log.
 
-    The thread that beats keeps to no core: it must not wait for work.
+    The thread that sends beats is not bound: it must not wait for the work.
     """
     place = choose(config, role, index, _allowed_at_first())
     if _can_bind():
         os.sched_setaffinity(0, place.cores)
     elif config.affinity != "none":
-        return f"affinity: this {role} is bound to no cores: {sys.platform} has no means for it"
+        return f"affinity: this {role} is bound to no cores: {sys.platform} does not support it"
     if "torch" in sys.modules:
         import torch
 
@@ -72,7 +71,7 @@ def settle(config: ExperimentConfig, role: Role, index: int) -> str:
 
 
 def settle_alone(config: ExperimentConfig) -> str:
-    """As `settle`, for a process that does everything: it keeps to the learner's cores where those are named."""
+    """As `settle`, for serial mode: the process uses the cores of the learner, if those are named."""
     if isinstance(config.affinity, AffinityConfig):
         return settle(config, "learner", 0).replace("this learner", "this run")
     return f"affinity: this run is bound to no cores (one process, affinity is {config.affinity})"
@@ -86,20 +85,20 @@ def _as_told(wanted: AffinityConfig, role: Role, index: int, allowed: tuple[int,
     }
     cores = asked[role]
     if cores is None:
-        return Place(allowed, 1, "nothing was said of this role")
+        return Place(allowed, 1, "affinity names no cores for this role")
     usable = tuple(core for core in cores if core in allowed)
     if not usable:
         return Place(allowed, 1, f"none of the cores {_ranges(cores)} may be used here")
     if role == "learner":
-        return Place(usable, min(len(usable), MOST_THREADS), "as told")
-    return Place((usable[index % len(usable)],), 1, "as told")
+        return Place(usable, min(len(usable), MOST_THREADS), "as the config says")
+    return Place((usable[index % len(usable)],), 1, "as the config says")
 
 
 _at_first: tuple[int, ...] = ()
 
 
 def _allowed_at_first() -> tuple[int, ...]:
-    """Cores that this process may use, before it bound itself to some of them for an earlier lease."""
+    """Cores that this process could use before it bound itself to some of them for an earlier lease."""
     global _at_first
     if not _at_first:
         cores = os.sched_getaffinity(0) if _can_bind() else range(os.cpu_count() or 1)

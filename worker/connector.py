@@ -1,4 +1,4 @@
-"""Makes a worker's connections: the first one, and another whenever its coordinator has moved or has forgotten it."""
+"""Makes a worker's connections: the first one, and another when its coordinator has moved or does not know it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from remuda.wire.sockets import DealerSocket, worker_identity
 
 
 class Connector:
-    """Each connection has an identity of its own, so nothing of a former one is taken for this one's."""
+    """Each connection has a new identity, so that no message of a former connection is mistaken for one of this."""
 
     def __init__(
         self, connection: ConnectionFile, register: Register, look_again: Callable[[], ConnectionFile | None]
     ) -> None:
-        """`look_again` returns where the coordinator is now, or None where that cannot be told."""
+        """`look_again` returns the present connection file of the coordinator, or None if there is none."""
         self._connection = connection
         self._register = register
         self._look_again = look_again
@@ -31,7 +31,7 @@ class Connector:
         return DealerSocket(self._connection.address, identity)
 
     def coordinator_moved(self) -> bool:
-        """Whether another coordinator than the one connected to is to be found now; then `connect` leads to it."""
+        """Whether the connection file now names another coordinator; then `connect` connects to that one."""
         found = self._look_again()
         if found is None or found.coordinator == self._connection.coordinator:
             return False

@@ -6,12 +6,12 @@ import os
 import resource
 
 WANTED = 1 << 20
-"""More is never needed, and a limit that is far higher makes children close so many one by one."""
+"""More is never needed, and with a much higher limit child processes would close that many descriptors one by one."""
 
 
 def raise_limit() -> None:
-    """Allow as many as the operating system lets this process have: the usual soft limit of 1,024 is reached by a
-    thousand workers, or by a hundred runs."""
+    """Raise the soft limit as far as the operating system allows: the usual 1,024 are used up by a thousand workers, or
+    by a hundred runs."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = WANTED if hard == resource.RLIM_INFINITY else min(hard, WANTED)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
@@ -20,13 +20,13 @@ def raise_limit() -> None:
 
 
 def limit() -> int:
-    """How many there may be."""
+    """The present limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return WANTED if soft == resource.RLIM_INFINITY else soft
 
 
 def open_now() -> int:
-    """How many there are; 0 where the system does not tell."""
+    """How many are open; 0 if the system does not report it."""
     try:
         return len(os.listdir("/proc/self/fd"))
     except OSError:

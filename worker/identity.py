@@ -9,12 +9,12 @@ from itertools import count
 
 @dataclass(frozen=True)
 class WorkerIdentity:
-    """One life of a worker. The numbers of its chunks run through the whole life, over all its leases."""
+    """One incarnation of a worker. Its chunks are numbered through the whole incarnation, over all leases."""
 
     uuid: str
     incarnation: int
     _sequence: Iterator[int] = field(default_factory=count)
 
     def next_sequence(self) -> int:
-        """The number of its next chunk: 0, 1, 2 … without holes."""
+        """The number of its next chunk: 0, 1, 2 … without gaps."""
         return next(self._sequence)

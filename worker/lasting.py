@@ -1,4 +1,4 @@
-"""Imports whose objects last as long as the process, and are never taken for garbage."""
+"""Keeps Python's garbage collector away from objects that live as long as the process, such as imported modules."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 NEW_OBJECTS = 20_000
-"""Between two looks for cyclic garbage, of which there is hardly any: so many as the messages of many turns leave. With
-Python's own 700 every turn of a busy loop has one."""
+"""New objects between two collections of cyclic garbage, of which there is hardly any. With Python's default of 700
+there would be a collection in every turn of a busy loop."""
 
 
 @contextmanager
 def lasting() -> Generator[None]:
-    """Import within it what the process needs to its end; for processes of our own, not for a caller's.
+    """Import in the body what the process needs until it ends; only for Remuda's own processes.
 
-    torch makes some 400 000 objects when it is imported. Python's collector looks at all of them ten times on the way,
-    now and then while the process works, and once more when it ends: together half a second of a short run. It is off
-    meanwhile, and what is there afterwards is set aside.
+    Importing torch makes about 400,000 objects. Python's garbage collector visits all of them ten times during the
+    import, sometimes while the process works, and again when it ends: half a second of a short run in total. So the
+    collector is off in the body, and all objects that exist after it are excluded from collection (gc.freeze).
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -31,7 +31,8 @@ def lasting() -> Generator[None]:
 
 @contextmanager
 def collecting_rarely() -> Generator[None]:
-    """Look for cyclic garbage seldom within it, and never among what is there already; for loops that answer many."""
+    """Collect cyclic garbage rarely in the body, and never among objects that exist already; for the loops of
+    servers."""
     before = gc.get_threshold()
     gc.freeze()
     gc.set_threshold(NEW_OBJECTS)

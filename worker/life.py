@@ -17,24 +17,24 @@ from types import FrameType, TracebackType
 EXIT_NOT_IN_TIME = 1
 EXIT_AT_ONCE = 130
 SAME_REQUEST_S = 0.5
-"""Signals so close together are one request: Ctrl-C reaches a whole group, and the parent passes it on besides."""
-_STDERR = 2  # the descriptor, since sys.stderr may be a notebook's or a test's, which has none
+"""Signals within this time are one request: Ctrl-C reaches a whole process group, and the parent also passes it on."""
+_STDERR = 2  # the descriptor, since sys.stderr of a notebook or a test may have none
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class Life:
-    """Watches over a process; a context manager, entered in the main thread.
+    """Ends a process in order; a context manager, entered in the main thread.
 
     The first SIGTERM or SIGINT, the end of the lifeline, or `end` sets `ending`: the main thread finishes its work and
     returns. If it has not left the context `grace_s` seconds later, all stacks are printed and the process exits with
-    code 1; at a second signal (SAME_REQUEST_S later or more) with code 130, at once. SIGUSR1 prints all stacks.
+    code 1. At a second signal (SAME_REQUEST_S later or more) it exits at once with code 130. SIGUSR1 prints all stacks.
 
-    Signals are read by a thread of its own, so all this holds while the main thread is stuck in C code.
+    Signals are read by a separate thread, so all this also works while the main thread is stuck in C code.
     """
 
     def __init__(self, *, lifeline: int | None = None, grace_s: float = 20.0) -> None:
-        """`lifeline` is the reading end of a pipe whose writing end only the parent holds: it ends with the parent."""
+        """`lifeline` is the reading end of a pipe whose writing end only the parent has: it breaks with the parent."""
         self._lifeline = lifeline
         self._grace_s = grace_s
         self._lock = threading.Lock()
@@ -47,16 +47,17 @@ class Life:
 
     @property
     def ending(self) -> bool:
-        """The process has been asked to end."""
+        """Whether the process was asked to end."""
         return self._reason is not None
 
     @property
     def reason(self) -> str:
-        """Why it is to end, for people; empty while it is not."""
+        """Why the process was asked to end, for people; empty before that."""
         return self._reason or ""
 
     def on_end(self, callback: Callable[[], None]) -> None:
-        """Call `callback` once the process is asked to end (at once if it was): to wake a main thread that waits."""
+        """Call `callback` once the process is asked to end (at once if it was already), to wake a waiting main
+        thread."""
         with self._lock:
             if self._reason is None:
                 self._callbacks.append(callback)
@@ -64,20 +65,20 @@ class Life:
         callback()
 
     def end(self, reason: str) -> None:
-        """Ask the process to end; only the first reason counts. For any thread."""
+        """Ask the process to end; only the first reason counts. May be called by any thread."""
         with self._lock:
             if self._reason is not None:
                 return
             self._reason = reason
             self._asked_at_s = time.monotonic()
-        self._nudge()  # so that the watching thread learns of the deadline
+        self._nudge()  # so that the watching thread notices the deadline
         for callback in self._callbacks:
             callback()
 
     def on_forced_exit(self, callback: Callable[[], None]) -> None:
-        """Call `callback` just before the process exits by force (a second signal, or its time to end is over).
+        """Call `callback` just before the process exits by force (after a second signal, or when `grace_s` is over).
 
-        It runs in the watching thread, whatever the main thread is stuck in; it must be quick."""
+        It runs in the watching thread, even if the main thread is stuck; it must be quick."""
         self._last_acts.append(callback)
 
     def __enter__(self) -> Life:
@@ -89,7 +90,7 @@ class Life:
         _entered = self
         for number in _SIGNALS:
             self._former[number] = signal.signal(number, _noted_by_the_watching_thread)
-        if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # so whoever started us: children would end unseen
+        if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # inherited: dead children would go unnoticed
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         faulthandler.register(signal.SIGUSR1, file=_STDERR, all_threads=True, chain=False)
         self._left = False
@@ -114,7 +115,7 @@ class Life:
             self._written.close()
 
     def _nudge(self) -> None:
-        # OSError: it has much to read already and will look around when it does, or it is not watching (any more).
+        # OSError: the watching thread has much to read already, and then looks at the deadline; or it has ended.
         if self._written is not None:
             with contextlib.suppress(OSError):
                 self._written.send(b"\0")
@@ -151,7 +152,7 @@ class Life:
             self.end("its parent process is gone")
 
     def _exit_now(self) -> None:
-        print(f"did not end within {self._grace_s:g} s ({self.reason}); the stacks:", file=sys.stderr, flush=True)
+        print(f"did not end within {self._grace_s:g} s ({self.reason}); stacks:", file=sys.stderr, flush=True)
         faulthandler.dump_traceback(_STDERR, all_threads=True)
         self._force_exit(EXIT_NOT_IN_TIME)
 
@@ -164,9 +165,10 @@ class Life:
 
 
 def bound_threads(threads: int) -> None:
-    """Let numerical libraries use so many threads: several workers share a machine, and small networks gain nothing.
+    """Limit the threads of numerical libraries: several workers share a machine, and small networks do not gain by
+    more.
 
-    Variables that are set already win. Torch is bounded if it has been imported; before that, the variables bound it.
+    Environment variables that are set already are kept. If torch was imported already, it is limited directly.
     """
     for variable in _THREAD_VARIABLES:
         os.environ.setdefault(variable, str(threads))
@@ -177,7 +179,7 @@ def bound_threads(threads: int) -> None:
 
 
 def _noted_by_the_watching_thread(number: int, frame: FrameType | None) -> None:
-    """Python writes the signal's number to the wakeup descriptor; here is nothing left to do."""
+    """Do nothing: Python has written the number of the signal to the wakeup descriptor."""
 
 
 _entered: Life | None = None
@@ -185,7 +187,7 @@ _mask_before_fork: set[int] = set()
 
 
 def _hold_signals() -> None:
-    """A signal to a newborn child must wait until the child has its own handlers."""
+    """Block signals around a fork: a signal to the child must wait until the child has its own handlers."""
     global _mask_before_fork
     _mask_before_fork = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
 
@@ -195,7 +197,7 @@ def _release_signals() -> None:
 
 
 def _forget_in_child() -> None:
-    """A forked child (an environment's process) must neither ignore signals nor report its own to its parent."""
+    """Restore signal handling in a forked child: it must neither ignore signals nor report its own to the parent."""
     global _entered
     if _entered is not None:
         _entered = None

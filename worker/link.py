@@ -19,10 +19,13 @@ from remuda.worker.session import IDLE, Activity, Pulse
 
 
 class Link:
-    """Sends and receives for the main thread, and beats for it while it is busy.
+    """Sends and receives for the main thread, and sends beats while the main thread is busy.
 
-    Beats, repetitions and acknowledgements go on while the main thread steps an environment or updates a network: a
-    background thread stands in. Used by one thread, but for `send` and `wake`.
+    Beats, repetitions and acknowledgements continue while the main thread steps an environment or updates a network: a
+    background thread takes over. Only `send` and `wake` may be called by other threads.
+
+    The layers: `Link` is what the main thread uses, `Network` (network.py) shares one session between two threads, and
+    `Session` (session.py) is the conversation with the coordinator over one connection after another.
     """
 
     def __init__(
@@ -34,10 +37,10 @@ class Link:
         on_failure: Callable[[], None] | None = None,
         patience: Patience | None = None,
     ) -> None:
-        """`look_again` returns where the coordinator is now, if that can be told: one that was started again may
-        listen elsewhere. `on_failure` is called once, by any thread, as soon as `receive` has an error to raise: so
-        that a worker whose main thread no longer looks at its link can still be ended. `patience` says how long a
-        silent coordinator is waited for."""
+        """`look_again` returns the present connection file, if there is one: a coordinator that was started again may
+        listen at another address. `on_failure` is called once, by any thread, as soon as `receive` has an error to
+        raise, so that a worker can be ended even if its main thread no longer receives. `patience` says how long to
+        wait for a silent coordinator."""
         self._connection = connection
         self._look_again = look_again
         self._register = register
@@ -52,8 +55,8 @@ class Link:
     def start(self, deadline_s: float, *, given_up: Callable[[], bool] = lambda: False) -> Registered:
         """Connect and register.
 
-        Raises UnreachableError when no answer comes within `deadline_s`, or until `given_up` (asked after each `wake`),
-        and RefusedError when it is no.
+        Raises UnreachableError if no answer comes within `deadline_s` or before `given_up` (called after each `wake`),
+        and RefusedError if the coordinator refuses.
         """
         if self._network is not None:
             raise RuntimeError("the link was started already")
@@ -73,18 +76,18 @@ class Link:
         raise self._failure
 
     def send(self, message: WorkerMessage) -> None:
-        """Have `message` delivered, exactly once unless it is a Beat. Its arrays must not be changed afterwards.
+        """Deliver `message`, exactly once unless it is a Beat. Its arrays must not be changed afterwards.
 
-        Returns at once. Raises CodecError when the coordinator would refuse the message.
+        Returns at once. Raises CodecError if the coordinator would refuse the message.
         """
         check(Envelope(1, 0, 1, message))
         self._running().post(message)
 
     def receive(self, timeout_s: float) -> AnyMessage | None:
-        """The next message, or None when none came within `timeout_s` seconds or `wake` was called.
+        """The next message, or None if none came within `timeout_s` seconds or `wake` was called.
 
-        Raises, now and at every later call: CoordinatorLostError when nothing was heard for as long as the coordinator
-        is waited for, and RefusedError when it has sent Rejected.
+        Raises, now and at every later call, CoordinatorLostError if the coordinator was silent for longer than the
+        limit of `patience`, and RefusedError if it has sent Rejected.
         """
         if self._failure is not None:
             raise self._failure
@@ -103,9 +106,9 @@ class Link:
         return item
 
     def drain_arrived(self, lease: int) -> bool:
-        """Whether this lease is told to end by a message that `receive` has yet to return: for work that takes long.
+        """Whether a Drain of this lease has arrived that `receive` has not returned yet; for work that takes long.
 
-        Heard of within a tenth of a second, though nobody receives."""
+        Known within a tenth of a second, even if nobody receives."""
         arrived = [*self._early, *self._inbox]  # a copy: another thread adds to it
         return any(isinstance(message, Drain) and message.lease == lease for message in arrived)
 
@@ -116,27 +119,27 @@ class Link:
             network.turn()
 
     def wake(self) -> None:
-        """Let a waiting `receive` (or the next one) return None. For any thread, and for signal handlers."""
+        """Let a waiting `receive` (or the next one) return None. May be called by any thread and by signal handlers."""
         self._inbox.append(None)
         if self._network is not None:
             self._network.wake()
 
     def progress(self, done: int) -> None:
-        """Say how much work was done in this life, in all; it never falls. Beats carry it."""
+        """Report how much work this process has done in total; it never falls. Beats carry it."""
         self._pulse.progress = max(self._pulse.progress, done)
 
     @property
     def progressed(self) -> int:
-        """The work done so far in this life, as last said."""
+        """The work done so far by this process, as last reported."""
         return self._pulse.progress
 
     def activity(self, phase: Phase, text: str) -> None:
-        """Say what the worker is doing: the text is for people. Beats carry it."""
+        """Report what the worker is doing; the text is for people. Beats carry it."""
         self._pulse.activity = Activity(phase, text)
 
     @contextmanager
     def during(self, phase: Phase, text: str) -> Generator[None]:
-        """Say that the worker does this within the block; afterwards it does again what it did before."""
+        """Report this activity within the block, and the former one again after it."""
         before, self._pulse.activity = self._pulse.activity, Activity(phase, text)
         try:
             yield
@@ -145,7 +148,7 @@ class Link:
 
     @property
     def doing(self) -> Activity:
-        """What was last said of that."""
+        """The activity that was reported last."""
         return self._pulse.activity
 
     def begin_lease(self, lease: int) -> None:
@@ -153,7 +156,7 @@ class Link:
         self._pulse.lease = lease
 
     def forget_lease(self) -> None:
-        """The coordinator says that the lease is over; beats name none from now on."""
+        """The coordinator has ended the lease; beats name none from now on."""
         self._pulse.lease, self._pulse.activity = 0, IDLE
 
     def end_lease(self, lease: int) -> None:

@@ -1,8 +1,9 @@
-"""A worker's side of the network: one session, turned by whichever thread has time for it.
+"""A worker's side of the network: one session, served by two threads in turn.
 
-The main thread turns it whenever it looks for messages, so that none is handed from thread to thread: a handover
-costs a busy main thread the interpreter twice, some hundred microseconds each. While the main thread is away with
-work of its own, a second one stands in: it beats, acknowledges and repeats.
+A turn reads what has arrived and sends what is due. The main thread makes one whenever it looks for messages, so that
+no message is passed between threads: that would cost a busy main thread the interpreter lock twice, about a hundred
+microseconds each. While the main thread is busy, a second thread, the stand-in, makes the turns: it sends beats,
+acknowledges and repeats.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from remuda.worker.connector import Connector
 from remuda.worker.session import Pulse, Session
 
 STAND_IN_S = 0.1
-"""How long the main thread may be away before the other one stands in."""
+"""Time without a turn of the main thread after which the stand-in makes one."""
 FINISH_PAUSE_S = 0.02
-"""Longest pause between two looks at what is acknowledged, which the other thread may have heard of."""
+"""Longest pause between two checks whether everything is acknowledged, which the stand-in may have noted."""
 JOIN_S = 2.0
-"""How long the thread that stands in may take to end; it never waits."""
+"""How long to wait for the end of the stand-in, which never blocks for long."""
 
 Inbox: TypeAlias = "deque[AnyMessage | Exception | None]"
-"""What the main thread has to see: messages, an error to raise, or None where it was woken."""
+"""For the main thread: messages, an error to raise, or None when it was woken."""
 
 
 class Network:
-    """A Session for several threads: `wait` and `finish` are for the main thread, the rest for any."""
+    """A Session for several threads: `wait` and `finish` are for the main thread, all else for any thread."""
 
     def __init__(
         self,
@@ -65,10 +66,11 @@ class Network:
         with self._lock:
             now_s = time.monotonic()
             if self._session.post(message, now_s, sends=not self.over):
-                self._turn(now_s)  # sending may have swallowed the sign that something has arrived
+                self._turn(now_s)  # sending may have cleared the signal that something has arrived
 
     def turn(self) -> None:
-        """Put what has arrived into the inbox, and send what is due. A failure goes to the inbox, to be raised."""
+        """Put what has arrived into the inbox, and send what is due. An error goes into the inbox, to be raised
+        there."""
         with self._lock:
             self._turn(time.monotonic())
 
@@ -85,12 +87,12 @@ class Network:
 
     def wake(self) -> None:
         """Let `wait` return. Also for signal handlers: it takes no lock."""
-        with contextlib.suppress(OSError):  # it has plenty of reasons to wake up already, or it is over
+        with contextlib.suppress(OSError):  # the pipe is full, so it wakes up anyway; or the network is closed
             self._wake_sender.send(b"\0")
 
     def finish(self, deadline_s: float) -> bool:
-        """Go on until everything is acknowledged, at most for `deadline_s`, and end; True when all was. A coordinator
-        that is silent is not waited for."""
+        """Wait until everything is acknowledged, at most `deadline_s`, and end; True if all was acknowledged. Does not
+        wait for a silent coordinator."""
         end_s = time.monotonic() + deadline_s
         self.turn()
         while self._worth_waiting and (left_s := end_s - time.monotonic()) > 0:
@@ -106,7 +108,7 @@ class Network:
 
     @property
     def over(self) -> bool:
-        """Failed or finished: nothing is sent or received any more."""
+        """Whether it has failed or finished: nothing is sent or received any more."""
         return self._failed or self._finished.is_set()
 
     @property
@@ -129,11 +131,11 @@ class Network:
         renewed = self._session.socket is not watched
         if renewed:
             self._watch()
-        if self._main_waits and (renewed or self._inbox):  # it waits at the socket that is closed, or for the inbox
+        if self._main_waits and (renewed or self._inbox):  # it waits for the closed socket, or for the inbox
             self.wake()
 
     def _watch(self) -> None:
-        """What arrives at the session's socket, or wakes, is to be noticed."""
+        """Poll the session's present socket, and the pipe of `wake`."""
         self._arrivals = select.poll()
         self._arrivals.register(self._session.socket.fileno(), select.POLLIN)
         self._arrivals.register(self._wake_receiver.fileno(), select.POLLIN)
@@ -141,7 +143,7 @@ class Network:
     # --- inside ---
 
     def _be_stand_in(self) -> None:
-        """Turn in place of a main thread that is away; one that waits turns by itself as soon as there is reason to."""
+        """Make turns while the main thread is busy; a main thread that waits makes them itself."""
         pause_s = STAND_IN_S
         while not self._finished.wait(pause_s):
             with self._lock:
@@ -152,7 +154,7 @@ class Network:
                 pause_s = max(0.001, self._stand_in_s(now_s) - now_s) if away else STAND_IN_S
 
     def _stand_in_s(self, now_s: float) -> float:
-        """When somebody has to turn, whether the main thread is there or not."""
+        """The time of the next turn, if the main thread does not make one before."""
         return min(self._turned_s + STAND_IN_S, self._session.due_s(now_s))
 
     def _pause(self, pause_s: float) -> None:

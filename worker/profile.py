@@ -1,4 +1,4 @@
-"""Where a process spends its time: every few milliseconds a timer interrupts it, and what it was doing is added up."""
+"""Where a process spends its time: a profiler that samples the stacks of all threads every few milliseconds."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from types import CodeType, FrameType
 from remuda.storage.atomic import write_text
 
 INTERVAL_S = 0.005
-"""On average. Each pause is random, so that it does not keep step with what the process does periodically."""
+"""Average pause. Each pause is random, so that samples do not coincide with something periodic in the process."""
 ROWS = 25
 """Functions shown in each table."""
 
 _EXPLANATION = """\
-own: in the function itself and in the C code that it calls, most of it at the line in the last column.
-all: also in the Python functions that it calls. Waiting counts like working. The other threads are looked at while
-the main thread has the interpreter: what they do then is wait, or compute in C code.
+own: time in the function itself and in the C code that it calls, most of it at the line in the last column.
+all: also time in the Python functions that it calls. Waiting counts like working. The other threads are sampled
+while the main thread has the interpreter: at that time they wait, or compute in C code.
 The .folded file beside this one holds whole stacks, for speedscope.app or flamegraph.pl.
 """
 
@@ -35,7 +35,7 @@ Stack = tuple[CodeType, ...]
 
 @dataclass(frozen=True)
 class Sight:
-    """What one thread was doing: in which functions, and at which line of the innermost."""
+    """What one thread was doing: its functions, and the line in the innermost one."""
 
     thread: str
     stack: Stack
@@ -44,15 +44,15 @@ class Sight:
 
 @dataclass
 class Profile:
-    """Seconds by what was seen. Seconds of a thread add up to the time for which it was looked at."""
+    """Seconds by sample. The seconds of a thread add up to the time during which it was sampled."""
 
     seconds: defaultdict[Sight, float] = field(default_factory=lambda: defaultdict(float))
     looks: int = 0
     looking_s: float = 0.0
-    """Time spent on looking."""
+    """Time spent on sampling."""
 
     def note(self, frame: FrameType, thread: str, seconds: float) -> None:
-        """The thread was seen in `frame`, and stands for so many seconds."""
+        """Add a sample: the thread was in `frame`, which counts for this number of seconds."""
         line, stack = frame.f_lineno, [frame.f_code]
         caller = frame.f_back
         while caller is not None:
@@ -68,14 +68,14 @@ class Profile:
         longest_s = max((sum(seen.values()) for seen in by_thread.values()), default=0.0)
         share = 100 * self.looking_s / longest_s if longest_s else 0.0
         parts = [
-            f"{title}: {longest_s:.1f} s, looked at {self.looks} times; looking took {share:.1f} %\n",
+            f"{title}: {longest_s:.1f} s, sampled {self.looks} times; sampling took {share:.1f} %\n",
             _EXPLANATION,
             *(_thread_text(thread, by_thread[thread]) for thread in sorted(by_thread, key=_main_first)),
         ]
         return "\n".join(parts)
 
     def folded(self) -> str:
-        """One line per stack: its functions, outermost first, parted by semicolons, and microseconds."""
+        """One line per stack: its functions, outermost first, separated by semicolons, and microseconds."""
         stacks: Counter[str] = Counter()
         for sight, seconds in self.seconds.items():
             names = [sight.thread, *(f"{code.co_qualname} ({_file(code)})" for code in sight.stack)]
@@ -84,11 +84,11 @@ class Profile:
 
 
 class Profiler:
-    """Looks at every thread of this process between `start` and `stop`, which only the main thread may call.
+    """Samples every thread of this process between `start` and `stop`, which only the main thread may call.
 
-    A timer interrupts the main thread. A thread that looked on from outside would have to wait for the interpreter, and
-    so see the others only where they let go of it: in system calls and in the libraries that do, never in between.
-    System calls that the timer interrupts go on by themselves; forked children have no timer.
+    A timer interrupts the main thread. A separate sampling thread would have to wait for the interpreter lock, and so
+    see the others only where they release it: in system calls and some libraries, never in Python code. System calls
+    that the timer interrupts continue by themselves; forked children have no timer.
     """
 
     def __init__(self, interval_s: float = INTERVAL_S) -> None:
@@ -101,14 +101,14 @@ class Profiler:
         self._former: Callable[[int, FrameType | None], object] | int | None = None
 
     def start(self) -> None:
-        """Begin. Takes SIGALRM, which the process must not use otherwise. Raises ValueError in another thread."""
+        """Begin. Uses SIGALRM, so the process must not use it otherwise. Raises ValueError in another thread."""
         self._last_s = time.perf_counter()
         self._former = signal.signal(signal.SIGALRM, self._look)
         signal.siginterrupt(signal.SIGALRM, False)
         self._set_timer()
 
     def stop(self) -> None:
-        """End: `profile` does not change any more."""
+        """End; `profile` does not change any more."""
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, self._former)
 
@@ -136,7 +136,7 @@ class Profiler:
 
 @contextmanager
 def profiled(folder: Path | None, name: str) -> Generator[None]:
-    """Profile this process while the body runs, and however it ends write `<name>.txt` and `<name>.folded`.
+    """Profile this process while the body runs; then, also after an error, write `<name>.txt` and `<name>.folded`.
 
     Does nothing when `folder` is None. Raises OSError when the files cannot be written.
     """

@@ -20,67 +20,67 @@ from remuda.worker.link import Link
 from remuda.worker.vitals import VitalSigns
 
 IDLE_WAIT_S = 0.2
-"""Longest a worker with nothing to do sleeps before it looks whether it has been asked to end."""
+"""How long a worker without work sleeps before it checks again whether it was asked to end."""
 LOOK_INTERVAL_S = 0.003
-"""Between two looks at what was said, while there is work: a look costs a learner a twentieth of an update."""
+"""Between two checks for messages, while there is work: a check costs a learner a twentieth of an update."""
 WARNINGS_AT_MOST = 100
 _DOUBTS = ("CUDA", "cuDNN", "CUBLAS", "can't allocate memory")
-"""Errors that say so leave more behind than the work they ended."""
+"""Errors with these words may leave the process in a bad state."""
 
 
 class AskedToEndError(Exception):
-    """The process is to end: work gives up what is unfinished. No failure, and never reported as one."""
+    """The process was asked to end, and work stops unfinished. This is not a failure and is not reported as one."""
 
 
 class TakenOverError(Exception):
-    """Another worker does this work now; this one has only seemed dead. It lets go, which is no failure."""
+    """Another worker does this work now, since this one seemed dead. It ends its lease; this is not a failure."""
 
 
 class HopelessError(Exception):
-    """Work has failed in a way that another worker would only repeat: its run is over."""
+    """The work has failed, and would fail in another worker, too: its run is over."""
 
 
 class Work(Protocol):
-    """What one lease means for one role."""
+    """The work of one role under one lease."""
 
     def handle(self, message: AnyMessage) -> None:
-        """Something about this lease was said. Raises AskedToEndError."""
+        """Handle a message about this lease. Raises AskedToEndError."""
         ...
 
     @property
     def timers(self) -> Timers:
-        """What the lease's time is spent on."""
+        """Where the time of this lease goes."""
         ...
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What the commander's log should say as the work begins."""
+        """Warnings for the commander's log at the start of the work."""
         ...
 
     def step(self) -> bool:
-        """Do a bit of work. False when there is nothing to do until the next message."""
+        """Do a small piece of work. False if there is nothing to do until the next message."""
         ...
 
     def drain(self) -> None:
-        """Come to an end: finish what has begun. `drained` says when that is so."""
+        """Finish what has begun and begin nothing new; `drained` becomes true when this is done."""
         ...
 
     @property
     def drained(self) -> bool:
-        """Asked to drain, and nothing is unfinished or unannounced."""
+        """Whether it was asked to drain, and nothing is unfinished or unannounced."""
         ...
 
     def close(self) -> None:
-        """Let go of environments, files and threads; called once, also after an error."""
+        """Close environments, files and threads; called once, also after an error."""
         ...
 
 
 def serve(link: Link, life: Life, begin: Callable[[Assign], Work]) -> str:
-    """Work until told to leave or asked to end; returns why.
+    """Work until told to leave or asked to end; returns the reason.
 
-    A process that is asked to end hands in what it has collected or learned first. An exception in the work is
-    reported, with its traceback, and ends the lease, not the process: the worker is free for others. It is raised
-    where the process may be the worse for it: memory or the GPU has failed, or the work does not let go. Raises
+    A process that is asked to end first hands in what it has collected or learned. An exception in the work is
+    reported with its traceback and ends the lease, not the process: the worker is free for another lease. It is raised
+    if the process may be in a bad state: memory or the GPU has failed, or the work cannot be closed. Raises
     CoordinatorLostError and RefusedError as the link does.
     """
     desk = _Desk(link, begin)
@@ -97,7 +97,7 @@ def serve(link: Link, life: Life, begin: Callable[[Assign], Work]) -> str:
 
 
 class _Desk:
-    """The current lease, if there is one."""
+    """The current lease, if there is one, and its work."""
 
     def __init__(self, link: Link, begin: Callable[[Assign], Work]) -> None:
         self._link = link
@@ -108,12 +108,12 @@ class _Desk:
         self._look_s = 0.0
 
     def turn(self) -> str | None:
-        """Do a bit of work and hear what was said; returns why to leave, once told to."""
+        """Do a piece of work and handle messages; returns the reason once told to leave."""
         try:
             with NoExit():
                 return self._turn()
         except (CoordinatorLostError, RefusedError):
-            raise  # nobody is there to be told
+            raise  # there is no coordinator to report it to
         except TakenOverError as news:
             self._let_go(news)
             return None
@@ -122,7 +122,7 @@ class _Desk:
             return None
 
     def hand_in(self) -> None:
-        """Finish what has begun; nobody waits here for the coordinator to acknowledge it."""
+        """Finish what has begun, without waiting for acknowledgements."""
         if self._work is not None:
             try:
                 with NoExit():
@@ -136,7 +136,7 @@ class _Desk:
                 raise
 
     def close(self) -> None:
-        """Let go of the work."""
+        """Close the work."""
         work, self._work, self._vitals = self._work, None, None
         try:
             if work is not None:
@@ -163,7 +163,7 @@ class _Desk:
             case Registered():
                 self._carry_on(message)
             case _ if self._work is None or getattr(message, "lease", self._lease) != self._lease:
-                return None  # about a lease that is over (ChunkAccepted names none: the chunk says whose it is)
+                return None  # about a lease that is over (ChunkAccepted has no lease; its chunk identifies the worker)
             case Drain():
                 self._work.drain()
             case _:
@@ -172,7 +172,7 @@ class _Desk:
         return None
 
     def _receive(self, busy: bool) -> AnyMessage | None:
-        """What was said, if anything was; without work wait a moment for it."""
+        """The next message, if there is one; without work, wait for it for a moment."""
         if self._work is None:
             return self._link.receive(IDLE_WAIT_S)
         now_s = time.monotonic()
@@ -208,7 +208,7 @@ class _Desk:
         self._link.send(WorkerFailed(self._lease, _sendable(text), trace, hopeless=hopeless))
 
     def _carry_on(self, registered: Registered) -> None:
-        """The worker had lost touch and is registered again; if its lease is over, so is the work."""
+        """The worker is registered again after a lost connection; if its lease is over, so is its work."""
         if self._work is None or registered.lease != self._lease:
             return
         if registered.goes_on:
@@ -232,16 +232,16 @@ class _Desk:
 
 
 def _raise_failure(link: Link) -> None:
-    """A link that failed also asks the process to end: then that is why, and the exit code must say so."""
+    """If the process ends because its link has failed, raise that error: the exit code must tell it."""
     while link.receive(0.0) is not None:
         pass
 
 
 def _leaves_doubt(error: Exception) -> bool:
-    """Whether the next lease of this process might suffer from what has happened."""
+    """Whether the error may harm the next lease of this process."""
     return isinstance(error, MemoryError) or any(doubt in str(error) for doubt in _DOUBTS)
 
 
 def _sendable(text: str) -> str:
-    """Replace what cannot be sent: the name of a file that is not UTF-8, say."""
+    """Replace characters that cannot be sent, for instance in file names that are not UTF-8."""
     return text.encode(errors="replace").decode()

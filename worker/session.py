@@ -1,4 +1,4 @@
-"""What a worker and its coordinator say to each other: joining, beats, silence, and joining again."""
+"""A worker's conversation with its coordinator: registering, beats, silence, and registering again."""
 
 from __future__ import annotations
 
@@ -41,14 +41,15 @@ _log = logging.getLogger(__name__)
 
 LONGEST_WAIT_S = 1.0
 SILENT_BEATS = 3
-"""After so many beats without an answer the worker looks whether its coordinator has moved."""
+"""After this number of beats without an answer the worker checks whether its coordinator has moved."""
 STALE_S = 2.0
-"""A coordinator that has not answered a worker's first word for so long may be dead, and its connection file stale."""
+"""If a coordinator has not answered Register for this time, it may be dead, and its connection file stale."""
 LONGEST_STACKS = 100_000
+"""Characters of stacks that are sent."""
 AWAY_S = 3.0
-"""A turn that comes so long after the one before shows that this process stood still: nobody listened meanwhile."""
+"""If this time lies between two turns, this process was stopped, and could not receive anything meanwhile."""
 QUIET_S = 3.0
-"""A coordinator that has been silent for so long (or for SILENT_BEATS beats of a large herd) is not listening now."""
+"""A coordinator that was silent for this time (or for SILENT_BEATS beats of a large herd) is not listening now."""
 
 
 class Activity(NamedTuple):
@@ -65,7 +66,7 @@ IDLE = Activity("idle", "idle")
 
 @dataclass
 class Pulse:
-    """What the next beat says; written by the main thread, read by whoever sends it."""
+    """Content of the next beat; written by the main thread, read by the thread that sends it."""
 
     progress: int = 0
     activity: Activity = IDLE
@@ -73,9 +74,9 @@ class Pulse:
 
 
 class Session:
-    """One Channel over one socket, and another over a new one once the coordinator was started again.
+    """One Channel over one socket, and another over a new socket after the coordinator was started again.
 
-    Waits for nothing and knows no thread: whoever uses it sees to it that nobody else does meanwhile.
+    Never blocks, and is not thread-safe: its callers use a lock.
     """
 
     def __init__(
@@ -86,8 +87,8 @@ class Session:
         deliver: Callable[[AnyMessage], None],
         patience: Patience,
     ) -> None:
-        """Connects and sends `register`; until that is answered nothing else is sent. `deliver` gets what is for the
-        worker's work; `patience` says how long a silent coordinator is waited for."""
+        """Connects and sends `register`; until that is answered nothing else is sent. `deliver` gets the messages for
+        the main thread; `patience` says how long to wait for a silent coordinator."""
         self._connector = connector
         self._register = register
         self._pulse = pulse
@@ -97,19 +98,20 @@ class Session:
         self._process = psutil.Process()
         self._registered: Registered | None = None
         self._waiting: deque[WorkerMessage] = deque()
-        """To be sent once this connection is registered."""
+        """To be sent when this connection is registered."""
         self._forgotten = False
-        """The coordinator knows nothing of this connection."""
+        """Whether the coordinator does not know this connection."""
         self._heard_s = self._renewed_s = self._turned_s = time.monotonic()
         self._next_beat_s = 0.0
         self._beat_interval_s = 1.0
         self._leaving = False
-        """Goodbye was said: a beat after it would be answered as a stranger's, and this worker would join again."""
+        """Whether Bye was sent: a beat after it would be answered with `unknown`, and this worker would register
+        again."""
         self._connect()
 
     @property
     def socket(self) -> DealerSocket:
-        """The connection there is now."""
+        """The present connection."""
         return self._socket
 
     @property
@@ -118,7 +120,7 @@ class Session:
         return self._channel.unacknowledged + len(self._waiting)
 
     def post(self, message: WorkerMessage, now_s: float, *, sends: bool = True) -> bool:
-        """Send `message` now, if it may be, and again until it is acknowledged. False when it waits."""
+        """Send `message` now, if possible, and again until it is acknowledged. False if it has to wait."""
         self._leaving = self._leaving or isinstance(message, Bye)
         if not self._joined:
             self._waiting.append(message)
@@ -141,14 +143,14 @@ class Session:
             self._beat_and_listen(now_s)
 
     def due_s(self, now_s: float) -> float:
-        """When something is to be sent, or silence to be noticed."""
+        """The next time at which something has to be sent, or silence is checked."""
         due_s = self._channel.next_due_s()
         if self._registered is not None:
             return self._next_beat_s if due_s is None else min(due_s, self._next_beat_s)
         return now_s + LONGEST_WAIT_S if due_s is None else due_s
 
     def listens(self, now_s: float) -> bool:
-        """Whether the coordinator was heard of lately."""
+        """Whether something was received from the coordinator lately."""
         return now_s - self._heard_s <= max(QUIET_S, SILENT_BEATS * self._beat_interval_s)
 
     def close(self) -> None:
@@ -156,7 +158,7 @@ class Session:
         self._socket.close()
 
     def _forgive_absence(self, now_s: float) -> None:
-        """While this process stood still (stopped, say) it could hear nothing: that is no silence of the other end."""
+        """Do not count time in which this process was stopped as silence of the coordinator."""
         away_s, self._turned_s = now_s - self._turned_s, now_s
         if away_s > AWAY_S:
             self._heard_s = min(self._heard_s + away_s, now_s)
@@ -164,9 +166,9 @@ class Session:
     # --- connections ---
 
     def _connect(self) -> None:
-        """Register over a new connection; what the one before could not deliver is sent again once that is done.
+        """Register over a new connection; afterwards, send again what the former one could not deliver.
 
-        Not its requests for batches: what is acknowledged may still be unanswered, so the learner repeats them all.
+        Requests for batches are left out: one may be acknowledged and not answered, so the learner repeats all of them.
         """
         undelivered = [*cast("list[WorkerMessage]", self._channel.pending()), *self._waiting]
         self._waiting = deque(m for m in undelivered if not isinstance(m, Register | BatchRequest))
@@ -189,7 +191,7 @@ class Session:
                 self._refuse_mismatch(event)
                 continue
             if event.envelope.id and not self._joined:
-                continue  # ahead of its welcome: perhaps of a coordinator that died since; else it comes again
+                continue  # before Registered: perhaps from a coordinator that is dead; otherwise it comes again
             received = self._channel.take(event.envelope, now_s)
             for envelope in received.answers:
                 self._socket.send(envelope)
@@ -225,7 +227,7 @@ class Session:
         self._deliver(message)
 
     def _say_where_it_hangs(self, reason: str, now_s: float) -> None:
-        """Said once, and as well as can be: the main thread is lost, and the process ends in any case."""
+        """Send the stacks once, without repetition: the main thread hangs, and the process ends in any case."""
         error, where = shortened(f"dismissed: {reason}"), stacks()[-LONGEST_STACKS:]
         failed = WorkerFailed(self._pulse.lease, error, where, hung=True)
         with contextlib.suppress(CodecError):
@@ -238,7 +240,7 @@ class Session:
         self._patience.silent(silence_s)
         if self._registered is None:
             if silence_s > STALE_S and self._connector.coordinator_moved():
-                self._reconnect()  # the connection file was that of a coordinator that is dead
+                self._reconnect()  # the old connection file was of a dead coordinator
             return
         if now_s >= self._next_beat_s:
             self._next_beat_s = now_s + self._beat_interval_s
@@ -248,7 +250,7 @@ class Session:
                 self._reconnect()
 
     def _renew_if_silent(self, now_s: float) -> None:
-        """Something between may keep a connection open and swallow what passes; a new one may get through."""
+        """Connect again after a long silence: something in between may keep a connection open and drop all data."""
         if now_s - max(self._heard_s, self._renewed_s) > max(sockets.SILENCE_S, SILENT_BEATS * self._beat_interval_s):
             self._renewed_s = self._next_beat_s = now_s  # the answer to a beat tells whether it does
             self._socket.renew()

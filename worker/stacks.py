@@ -1,4 +1,4 @@
-"""What every thread of this process is doing, as text: what a worker says of itself when it hangs."""
+"""The stacks of all threads of this process as text, sent by a worker that hangs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import traceback
 
 
 def stacks() -> str:
-    """The stacks of all threads, that of the main thread first."""
+    """The stacks of all threads, the main thread first."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     main = threading.main_thread().ident
     frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage]: documented for this use, whatever its name

@@ -1,4 +1,4 @@
-"""Tells the coordinator now and then how a lease's time is spent."""
+"""Reports to the coordinator, every few seconds, how the time of a lease is spent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INTERVAL_S = 5.0
 
 
 class VitalSigns:
-    """Totals of one lease so far; the coordinator keeps the newest."""
+    """Totals of one lease; each report replaces the one before."""
 
     def __init__(self, lease: int, timers: Timers, clock: Callable[[], float] = time.monotonic) -> None:
         self._lease = lease
@@ -33,7 +33,7 @@ class VitalSigns:
         return self.now()
 
     def now(self) -> WorkerVitals:
-        """As of now."""
+        """The totals up to now."""
         return WorkerVitals(
             lease=self._lease,
             elapsed_s=self._timers.elapsed_s,

@@ -97,7 +97,7 @@ def test_a_run_folder_has_recorded_where_its_settings_came_from(tmp_path: Path, 
 def test_what_a_run_was_told_cannot_be_changed_afterwards(tmp_path: Path, terminal: Terminal) -> None:
     ended = terminal.remuda("config", "show", tmp_path, "--sources", "--seed", 7)
     assert (ended.code, ended.out) == (2, "")
-    assert "settings are what they were: leave --set and --seed out" in ended.err
+    assert "its settings cannot be changed: leave out --set and --seed" in ended.err
 
 
 def test_sources_of_a_folder_that_is_no_run(tmp_path: Path, terminal: Terminal) -> None:

@@ -89,7 +89,7 @@ def test_without_a_display_it_says_so_once_and_plays_on(
         monkeypatch.delenv(variable, raising=False)
     ended = terminal.remuda("evaluate", root, "-n", 2)
     assert ended.code == 0
-    assert ended.err.count("no display here") == 1
+    assert ended.err.count("no display: ") == 1
 
 
 def test_an_environment_that_cannot_be_shown_is_explained(
@@ -99,7 +99,7 @@ def test_an_environment_that_cannot_be_shown_is_explained(
     ended = terminal.remuda("evaluate", root, "-n", 1)
     assert ended.code == 2
     assert "has no parameter render_mode" in ended.err
-    assert "With -nr it would not" in ended.err
+    assert "With -nr the episodes are not shown" in ended.err
     assert "source_dir" not in ended.err  # it can be built
 
 
@@ -134,7 +134,7 @@ def test_the_runs_inside_of_a_folder_that_is_none_are_offered(terminal: Terminal
     (tmp_path / "runs" / "my run" / "config.json").touch()
     ended = terminal.remuda("evaluate", tmp_path / "runs")
     assert f"did you mean '{tmp_path}/runs/my run'?" in ended.err
-    assert "there is no such folder" in terminal.remuda("evaluate", tmp_path / "rums").err
+    assert "is not a run folder: it does not exist" in terminal.remuda("evaluate", tmp_path / "rums").err
 
 
 def test_an_environment_that_is_gone_is_explained(terminal: Terminal, root: Path, tmp_path: Path) -> None:

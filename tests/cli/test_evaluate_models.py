@@ -75,7 +75,7 @@ def test_a_model_that_was_copied_elsewhere_plays_too(terminal: Terminal, root: P
 def test_a_model_is_one_policy(terminal: Terminal, root: Path, option: tuple[str, ...]) -> None:
     ended = terminal.remuda("evaluate", root / "model", *option)
     assert (ended.code, ended.out) == (2, "")
-    assert f"is one policy, and {option[0]} is for a run folder" in ended.err
+    assert f"is a model/ folder with one policy; for {option[0]} give the run folder" in ended.err
 
 
 def test_a_damaged_model_is_refused(terminal: Terminal, root: Path, tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_ctrl_c_sums_up_what_is_over(root: Path, tmp_path: Path) -> None:
     assert ended.err == ""
     *lines, said = ended.out[: ended.out.index("\n\n")].splitlines()
     over = sum(line.startswith("[EVALUATOR]") for line in lines)
-    assert said == f"interrupted: {over} of 100000 episodes are over"
+    assert said == f"interrupted: {over} of 100000 episodes were finished"
     assert f"| {over} " in ended.out
 
 
@@ -187,7 +187,7 @@ def test_a_display_that_does_not_answer_is_explained(tmp_path: Path) -> None:
     ended = remuda_in_a_process("evaluate", tmp_path / "model", "-n", 1, "-d", **display)
     assert ended.code == 2
     assert "CartPole-v1 cannot be rendered here (human): error: " in ended.err
-    assert "With -nr it would not have to be shown." in ended.err
+    assert "With -nr the episodes are not shown, and no display is needed." in ended.err
     assert "Traceback" not in ended.err
 
 
@@ -198,7 +198,7 @@ def test_a_display_that_is_not_there_is_explained(tmp_path: Path) -> None:
     display = {"DISPLAY": ":4711", "SDL_VIDEODRIVER": "x11,offscreen"}  # its own order, but for what else this host has
     ended = remuda_in_a_process("evaluate", tmp_path / "model", "-n", 1, "-d", **display)
     assert ended.code == 2
-    assert "CartPole-v1 cannot be shown: no window can be opened on the display :4711\nWith -nr it would" in ended.err
+    assert "CartPole-v1 cannot be shown: no window can be opened on the display :4711\nWith -nr the" in ended.err
 
 
 def test_an_environment_of_other_observations_is_not_played(terminal: Terminal, painted: Path) -> None:

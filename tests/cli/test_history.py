@@ -87,7 +87,7 @@ def test_programs_get_the_records(terminal: Terminal, run: RunFolder) -> None:
 def test_what_has_begun_and_said_nothing_yet(terminal: Terminal, run: RunFolder) -> None:
     ended = terminal.remuda("status", "--history", run.root)
     assert ended.code == 2
-    assert ended.err.endswith("series.msgpack is not there (yet): the first interval of this run is not over\n")
+    assert ended.err.endswith("series.msgpack does not exist (yet): the first interval of this run is not over\n")
     write(run, intervals=0)
     assert shown(run)[0] == "no interval is over yet"
     write(run, intervals=0, events=0)
@@ -97,9 +97,9 @@ def test_what_has_begun_and_said_nothing_yet(terminal: Terminal, run: RunFolder)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--history"], "say of which run: remuda status --history RUN"),
-        (["--history", "--watch", "x"], "give one of --history and --watch"),
-        (["--history", "no/such/folder"], "no/such/folder is no run folder: there is no config.json in it"),
+        (["--history"], "name a run: remuda status --history RUN"),
+        (["--history", "--watch", "x"], "give only one of --history and --watch"),
+        (["--history", "no/such/folder"], "no/such/folder is not a run folder: it has no config.json"),
     ],
 )
 def test_what_cannot_be_shown(terminal: Terminal, arguments: list[str], message: str) -> None:

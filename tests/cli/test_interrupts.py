@@ -104,7 +104,7 @@ def test_a_worker_that_waits_for_a_coordinator(tmp_path: Path, started: list[Ver
 def waiting(folder: Path) -> str:
     """What a worker says without a coordinator; nothing more follows where it is interrupted then."""
     file = folder / "runs" / "connection.json"
-    return f"collector for the coordinator of {file}: it is not there yet, and is waited for at most 60 min\n"
+    return f"collector for the coordinator of {file}, which does not exist yet; waiting at most 60 min\n"
 
 
 def test_a_worker_whose_coordinator_does_not_answer(tmp_path: Path, started: list[Verb]) -> None:

@@ -1,4 +1,4 @@
-"""Logs of runs that no coordinator is there to be asked for: found by id, name and folder, and read from it."""
+"""Logs of runs without a coordinator: runs are found by id, name and folder, and their logs are read from there."""
 
 from __future__ import annotations
 
@@ -75,14 +75,14 @@ def test_the_verb_reads_them_where_there_is_no_coordinator(terminal: Terminal, r
     for more in ((), ("-f",)):
         ended = terminal.remuda("logs", "swing", "--runs-dir", runs, *more)
         assert (ended.code, ended.out) == (0, "it was 7\nthe run is over\n")
-        assert f"no coordinator is there to be asked: read from {runs / 'pole_2'}" in ended.err
+        assert f"no coordinator is running: reading from {runs / 'pole_2'}" in ended.err
     assert terminal.remuda("logs", "pole", "--runs-dir", runs, "-n", "1").out == "the run is over\n"
 
 
 def test_the_verb_says_what_it_does_not_find(terminal: Terminal, runs: Path) -> None:
     for arguments, said in (
         (("pale",), "has no run called 'pale'; there are: pole"),
-        (("pole", "--source", "learner"), "has nothing of source learner"),
+        (("pole", "--source", "learner"), "has no log of source learner"),
         (("pole", "--source", "nobody"), "no log is called 'nobody'"),
     ):
         ended = terminal.remuda("logs", *arguments, "--runs-dir", runs)

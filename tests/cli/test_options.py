@@ -131,7 +131,7 @@ class TestOnExists:
         [["--resume", "--force"], ["--resume", "--on-exists", "rename"], ["--force", "--on-exists", "error"]],
     )
     def test_contradictions_are_refused(self, starter: Starter, options: list[str]) -> None:
-        assert "give one of --resume, --force and --on-exists" in starter.refused(*options).err
+        assert "give only one of --resume, --force and --on-exists" in starter.refused(*options).err
 
     def test_all_three_are_named(self) -> None:
         with pytest.raises(InputError, match="force and rename and resume"):

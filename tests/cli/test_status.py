@@ -90,7 +90,7 @@ def test_nothing_is_made_up_of_a_machine_that_nobody_spoke_of(workers: tuple[Wor
 
 
 def test_without_workers_it_is_said_how_to_get_some() -> None:
-    assert shown()[-1] == "no worker: start some with `remuda worker`"
+    assert shown()[-1] == "no workers: start some with `remuda worker`"
 
 
 def test_what_others_are_called_is_neither_markup_nor_a_command_to_the_terminal() -> None:

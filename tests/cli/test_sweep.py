@@ -48,7 +48,7 @@ def test_a_dry_run_names_the_runs_and_writes_nothing(terminal: Terminal, folder:
     assert ended.code == 0, ended.err
     assert ended.out.splitlines() == NAMES
     assert ended.err == (
-        "4 runs of 2 variants; 0 finished, 0 to go on with, 4 to begin, on this machine; "
+        "4 runs of 2 variants; 0 finished, 0 to continue, 4 to begin, on this machine; "
         f"folder {folder / 'runs' / 'hills'}\n"
     )
     assert listing(folder) == before
@@ -65,9 +65,9 @@ def test_a_dry_run_names_the_runs_and_writes_nothing(terminal: Terminal, folder:
         ({}, ("--jobs", "0"), "--jobs"),
         ({}, ("--on", "moon"), "local"),
         ({}, ("--on", "herd"), "connection.json"),
-        ({}, ("--on", "herd", "--jobs", "2"), "--jobs is of --on local"),
+        ({}, ("--on", "herd", "--jobs", "2"), "--jobs works with --on local only"),
         ({}, ("--connection-file", "nowhere.json"), "nowhere.json"),
-        ({}, ("--sweep-dir", "a", "--datestamp"), "give one of --sweep-dir"),
+        ({}, ("--sweep-dir", "a", "--datestamp"), "give only one of --sweep-dir"),
     ],
 )
 def test_wrong_input_is_one_message_and_starts_nothing(
@@ -86,7 +86,7 @@ def test_a_missing_grid_and_one_that_is_none(terminal: Terminal, folder: Path) -
     assert "nowhere.yaml: cannot be read" in terminal.remuda("sweep", "nowhere.yaml").err
     ended = terminal.remuda("sweep", "tiny.yaml")
     assert ended.code == 2
-    assert "no such key of a grid" in ended.err
+    assert "a grid has no such key" in ended.err
 
 
 def test_a_run_folder_is_no_place_for_a_sweep(terminal: Terminal, folder: Path) -> None:
@@ -117,7 +117,7 @@ def test_from_start_to_end_and_once_more(terminal: Terminal, folder: Path) -> No
 
     again = terminal.remuda("sweep", "grid.yaml", "--json")
     assert again.code == 0
-    assert again.err.startswith("2 runs of 1 variant; 2 finished, 0 to go on with, 0 to begin")
+    assert again.err.startswith("2 runs of 1 variant; 2 finished, 0 to continue, 0 to begin")
     told = json.loads(again.out)
     assert told["folder"] == str(folder / "runs" / "hills")
     assert told["runs"] == stored["runs"]
@@ -133,7 +133,7 @@ def test_from_start_to_end_and_once_more(terminal: Terminal, folder: Path) -> No
     )
     changed = terminal.remuda("sweep", "grid.yaml")
     assert changed.code == 2
-    assert "hills_pol-ns1_s0 was begun with other settings (learner.batch_size)" in changed.err
+    assert "hills_pol-ns1_s0 was started with other settings (learner.batch_size)" in changed.err
 
 
 @pytest.mark.processes
@@ -146,7 +146,7 @@ def test_a_failed_run_is_named_at_the_end_and_tried_again(terminal: Terminal, fo
     assert ended.err.endswith(said)
     assert "hills_ffails_at-none_s3" in ended.out
     again = terminal.remuda("sweep", "grid.yaml", "--sweep-dir", "mine", "--dry-run")
-    assert again.err.startswith("2 runs of 2 variants; 1 finished, 1 to go on with, 0 to begin")
+    assert again.err.startswith("2 runs of 2 variants; 1 finished, 1 to continue, 0 to begin")
 
 
 def test_a_sweep_goes_on_where_it_was_begun(terminal: Terminal, folder: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_sweep_goes_on_where_it_was_begun(terminal: Terminal, folder: Path) ->
     assert "on this machine;" in terminal.remuda("sweep", "grid.yaml", "--dry-run").err
     refused = terminal.remuda("sweep", "grid.yaml", "--dry-run", "--on", "herd")
     assert refused.code == 2
-    assert "this sweep was begun on this machine: --on local" in refused.err
+    assert "this sweep was started on this machine: --on local" in refused.err
     (runs / "hills" / "sweep.json").write_text("{")
     assert "sweep.json is damaged" in terminal.remuda("sweep", "grid.yaml").err
 
@@ -181,7 +181,7 @@ def test_a_coordinator_that_is_gone_leaves_no_trace_of_a_sweep(
     ended = terminal.remuda("sweep", "grid.yaml")
     assert ended.code == 1
     assert "the coordinator at tcp://127.0.0.1:9 (process 1 on here) did not answer within 10 s" in ended.err
-    assert ended.err.endswith("; --on local runs the sweep here, without any\n")
+    assert ended.err.endswith("; --on local runs the sweep without a coordinator\n")
     assert listing(folder) == before
 
 
@@ -231,10 +231,10 @@ def test_interrupted_it_saves_tells_and_goes_on_later(started: Command, terminal
     assert ended.code == 0, ended.err
     assert "hills_s0  stopped" in ended.out
     assert "hills_s1  waiting" in ended.out
-    assert "  the same command again, to go on\n" in ended.out
+    assert "  the same command again, to continue\n" in ended.out
     assert family(folder) == []
     said = terminal.remuda("sweep", "grid.yaml", "--dry-run").err
-    assert said.startswith("2 runs of 1 variant; 0 finished, 1 to go on with, 1 to begin")
+    assert said.startswith("2 runs of 1 variant; 0 finished, 1 to continue, 1 to begin")
 
 
 @pytest.mark.processes
@@ -250,10 +250,12 @@ def test_interrupted_with_a_date_stamp_it_says_how_to_go_on_with_that_very_sweep
     finally:
         command.end()
     assert ended.code == 0, ended.err
-    advice = re.search(r"the same command with (--sweep-dir \S+_hills) in place of --datestamp, to go on\n", ended.out)
+    advice = re.search(
+        r"the same command with (--sweep-dir \S+_hills) instead of --datestamp, to continue\n", ended.out
+    )
     assert advice is not None
     said = terminal.remuda("sweep", "grid.yaml", *advice[1].split(), "--dry-run").err
-    assert said.startswith("2 runs of 1 variant; 0 finished, 1 to go on with, 1 to begin")
+    assert said.startswith("2 runs of 1 variant; 0 finished, 1 to continue, 1 to begin")
 
 
 @pytest.mark.processes

@@ -137,7 +137,7 @@ def test_inference_needs_a_trained_policy(terminal: Terminal, config: Path, tmp_
     for verb in ("train", "launch"):
         ended = terminal.remuda(verb, config, "--run-dir", tmp_path / "run", "--inference")
         assert ended.code == 2
-        assert "--inference has a trained policy act: say which by --initialize-from" in ended.err
+        assert "--inference needs a trained policy: add --initialize-from" in ended.err
     assert not (tmp_path / "run").exists()
 
 

@@ -108,7 +108,7 @@ def test_a_module_that_came_with_the_folder_runs_only_when_told_to(
     mark = run / "came_with_it.py ran"
     ended = terminal.remuda("evaluate", run, *options)
     assert ended.code == 2
-    assert "lies in the run folder itself" in ended.err
+    assert "is in the run folder itself" in ended.err
     assert "--trust-code" in ended.err
     assert not mark.exists()
     terminal.remuda("evaluate", run, *options, "--trust-code")

@@ -50,7 +50,7 @@ def test_without_a_coordinator_every_question_says_that_there_is_none(tmp_path: 
             with pytest.raises(UnreachableError):
                 client.stop("x")
         path.unlink()
-        with pytest.raises(ConnectionFileError, match="no coordinator has been started there"):
+        with pytest.raises(ConnectionFileError, match="no coordinator runs there"):
             client.stop("x")
 
 

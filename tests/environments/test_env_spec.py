@@ -78,7 +78,7 @@ def test_other_spaces_have_no_column(space: Any) -> None:
 
 
 def test_a_space_without_a_number_has_no_column() -> None:
-    with pytest.raises(UnsupportedSpaceError, match=r"action space .* holds no number"):
+    with pytest.raises(UnsupportedSpaceError, match=r"action space .* contains no number"):
         column_layout(spaces.Box(-1.0, 1.0, (0,)), what="action")
 
 
@@ -112,7 +112,7 @@ def test_one_that_cannot_be_pickled_is_a_warning_and_leaves_no_file(tmp_path: Pa
 def test_a_disk_that_refuses_is_a_warning(tmp_path: Path) -> None:
     warning = pickle_environment(tmp_path / "missing" / "vars.pkl", 1)
     assert warning is not None
-    assert "vars.pkl was not written, since it could not be (FileNotFoundError" in warning
+    assert "vars.pkl was not written, since the disk refused it (FileNotFoundError" in warning
 
 
 def test_what_was_there_stays_where_it_cannot_be_written(tmp_path: Path) -> None:

@@ -33,10 +33,10 @@ def test_where_it_cannot_be_it_is_explained_what_else_there_is(tmp_path: Path) -
     assert first.startswith(
         "the run's environment cannot be built here: env.make = 'gone_for_good:make' (folder /there"
     )
-    assert [hint[:24] for hint in hints] == ["- If its module lies els", "- In Python you can brin"]
+    assert [hint[:24] for hint in hints] == ["- If its module has move", "- In Python you can use "]
     (tmp_path / "env_spec.json").touch()
     assert pickle_environment(tmp_path / "vars.pkl", Painter()) is None
-    with pytest.raises(EnvironmentBuildError, match=r"env_spec\.json[^$]*vars\.pkl: --trust-code \(in Python"):
+    with pytest.raises(EnvironmentBuildError, match=r"env_spec\.json[^$]*vars\.pkl: use it with --trust-code \(in"):
         rebuild(GONE, source_dir=None, run_dir=tmp_path)
 
 

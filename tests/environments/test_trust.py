@@ -42,7 +42,7 @@ def test_what_another_users_config_names_is_not(strangers: Path, tmp_path: Path)
     for env, named in ((MAKE, "env.make = 'horse.stable:make'"), (EnvConfig(id="a:B-v1"), "env.id = 'a:B-v1'")):
         why = distrusted_environment(env, source_dir=str(tmp_path / "source"), run_dir=strangers)
         assert why is not None
-        assert why.startswith(f"{strangers} belongs to another user (number ")
+        assert why.startswith(f"{strangers} belongs to another user (user id ")
         assert named in why
         assert "--trust-code (in Python: trust_code=True)" in why
     why = distrusted_model(strangers / "model")
@@ -74,7 +74,7 @@ def test_a_module_in_the_run_folder_is_not_trusted_even_if_the_folder_is_ones_ow
     assert trusted_source_dir(str(run / inside), run_dir=run) is None
     why = distrusted_environment(MAKE, source_dir=str(run / inside), run_dir=run)
     assert why is not None
-    assert "lies in the run folder itself" in why
+    assert "is in the run folder itself" in why
 
 
 def test_one_that_is_installed_is_trusted_and_takes_nothing_from_the_run_folder(run: Path, tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_a_worker_that_is_started_first_waits_for_its_coordinator(herds: Herds) 
     """15."""
     herd = herds()
     herd.worker("collector")
-    until(lambda: "it is not there yet, and is waited for at most 60 min" in herd.said(), "it says so")
+    until(lambda: "which does not exist yet; waiting at most 60 min" in herd.said(), "it says so")
     herd.coordinator()
     herd.wait_members(1)
     assert [life.incarnation for life in herd.lives("collector")] == [1], "it has waited, and was not started again"

@@ -104,7 +104,7 @@ def test_who_stops_watching_leaves_the_run_alone_and_a_run_that_was_killed_is_ov
     first.process.send_signal(signal.SIGINT)
     stopped = first.ended()
     assert stopped.code == 0, stopped.err
-    assert "no longer following; the run is left alone" in stopped.err
+    assert "no longer following; the run was not touched" in stopped.err
     assert training.process.poll() is None
     second = follow(launched, tmp_path / "user", run)
     until(lambda: second.process.poll() is not None or lines(second), "a policy is played again")

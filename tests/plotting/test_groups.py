@@ -79,7 +79,7 @@ def test_a_legend_makes_one_curve_per_folder(tmp_path: Path) -> None:
         ("ours", ["a", "c"]),
         ("theirs", ["b"]),
     ]
-    with pytest.raises(PlotError, match="2 times --legend for 3 folders"):
+    with pytest.raises(PlotError, match="there are 2 --legend for 3 folders"):
         by_legend(runs, ["ours", "theirs"], 3)
 
 

@@ -50,11 +50,11 @@ def test_what_is_no_number_is_nan(path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "its first line must name the columns"),
-        ("A\tB", "its first line must name the columns"),
-        ("A\tA\n1\t2\n", "each once"),
-        ("A\tB\n1\t2\n3\n4\t5\n", "progress.txt:3: 1 cells under 2 columns"),
-        ("A\tB\n1\t2\t3\n", "progress.txt:2: 3 cells under 2 columns"),
+        ("", "its first line must name each column once"),
+        ("A\tB", "its first line must name each column once"),
+        ("A\tA\n1\t2\n", "each column once"),
+        ("A\tB\n1\t2\n3\n4\t5\n", "progress.txt:3: 1 cells for 2 columns"),
+        ("A\tB\n1\t2\t3\n", "progress.txt:2: 3 cells for 2 columns"),
     ],
 )
 def test_what_is_no_table(path: Path, text: str, said: str) -> None:

@@ -58,7 +58,7 @@ def test_select_wants_all_and_exclude_none(tmp_path: Path) -> None:
     assert names([run.root for run in find_runs([tmp_path], select=["lr1"])]) == ["lr1_big", "lr1_small"]
     assert names([run.root for run in find_runs([tmp_path], select=["lr1", "big"])]) == ["lr1_big"]
     assert names([run.root for run in find_runs([tmp_path], exclude=["lr2", "small"])]) == ["lr1_big"]
-    with pytest.raises(PlotError, match="leave none of 3 runs"):
+    with pytest.raises(PlotError, match="exclude all of 3 runs"):
         find_runs([tmp_path], select=["lr1", "lr2"])
 
 

@@ -81,7 +81,7 @@ def test_error_refuses_a_run_says_what_can_be_done_and_changes_nothing(tmp_path:
 
 def test_error_does_not_offer_to_resume_what_is_no_run(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
-    with pytest.raises(RunFolderError, match="is not empty and holds no run") as caught:
+    with pytest.raises(RunFolderError, match="is not empty and is not a run folder") as caught:
         prepare(tmp_path, "error", mode="serial", now=NOW)
     assert "--resume" not in str(caught.value)
     assert "--force" not in str(caught.value)
@@ -148,7 +148,7 @@ def test_force_moves_nothing_away_that_is_no_run(tmp_path: Path, also: tuple[str
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     before = tree(tmp_path)
-    with pytest.raises(RunFolderError, match=r"holds no run .*thesis\.tex.*choose another folder"):
+    with pytest.raises(RunFolderError, match=r"is not a run folder .*thesis\.tex.*choose another folder"):
         prepare(tmp_path, "force", mode="serial", now=NOW)
     assert tree(tmp_path) == before
 
@@ -191,7 +191,7 @@ def test_a_submitted_folder_lies_in_the_runs_folder(run_dir: str) -> None:
 
 @pytest.mark.parametrize("run_dir", ["..", "../../x", ".", "a/..", "/r", "/r/runs", "/r/runs2/a", "/etc", "a/../../b"])
 def test_a_submitted_folder_elsewhere_is_refused(run_dir: str) -> None:
-    with pytest.raises(RunFolderError, match="does not lie in the coordinator's runs folder /r/runs"):
+    with pytest.raises(RunFolderError, match="is not in the coordinator's runs folder /r/runs"):
         submitted_folder(Path("/r/runs"), run_dir)
 
 

@@ -67,8 +67,8 @@ def test_a_grid_of_seeds_alone_is_one_variant(tmp_path: Path) -> None:
         ("name: a", "grid.yaml: config: is required"),
         ("name: a/b\nconfig: b.yaml", "grid.yaml:1: name: should be letters, digits, dots, hyphens and underscores"),
         ("name: a\nconfig: [1]", "grid.yaml:2: config: should be the path of a config, not [1]"),
-        ("name: a\nconfig: b.yaml\nseed: 3", "grid.yaml:3: seed: no such key of a grid; there are name, config, seeds"),
-        ("name: a\nconfig: b.yaml\nseeds: 0", "grid.yaml:3: seeds: should be how many"),
+        ("name: a\nconfig: b.yaml\nseed: 3", "grid.yaml:3: seed: a grid has no such key; its keys are name, config"),
+        ("name: a\nconfig: b.yaml\nseeds: 0", "grid.yaml:3: seeds: should be a number of seeds"),
         ("name: a\nconfig: b.yaml\nseeds: [1, 1]", "a list of different seeds, not [1, 1]"),
         ("name: a\nconfig: b.yaml\nseeds: [-1]", "grid.yaml:3: seeds:"),
         ("name: a\nconfig: b.yaml\nseeds: [true]", "grid.yaml:3: seeds:"),
@@ -76,20 +76,20 @@ def test_a_grid_of_seeds_alone_is_one_variant(tmp_path: Path) -> None:
         ("name: a\nconfig: b.yaml\ngrid: [1]", "grid.yaml:3: grid: should be a mapping of settings to lists"),
         ("name: a\nconfig: b.yaml\ngrid:\n  x.y: 3", "grid.x.y: should be a list of values, as in x.y: [1, 2], not 3"),
         ("name: a\nconfig: b.yaml\ngrid:\n  x.y: []", "grid.yaml:4: grid.x.y: should be a list of values"),
-        ("name: a\nconfig: b.yaml\ngrid:\n  x: {y: [1, 2]}", "grid.yaml:4: grid.x: y is no key of a setting"),
+        ("name: a\nconfig: b.yaml\ngrid:\n  x: {y: [1, 2]}", "grid.yaml:4: grid.x: y is not a key of a setting"),
         ("name: a\nconfig: b.yaml\ngrid:\n  x: {values: [1], shorthand: a/b}", "shorthand should be letters"),
         ("name: a\nconfig: b.yaml\ngrid:\n  x: {values: [1, 2], in_name: false}", "always in the name"),
         ("name: a\nconfig: b.yaml\ngrid:\n  x: {values: [1], in_name: 3}", "in_name may be true"),
-        ("name: a\nconfig: b.yaml\ngrid:\n  seed: [1, 2]", "grid.yaml:4: grid.seed: is given as `seeds` of the grid"),
-        ("name: a\nconfig: b.yaml\ngrid:\n  name: [b, c]", "grid.yaml:4: grid.name: is given as `name` of the grid"),
+        ("name: a\nconfig: b.yaml\ngrid:\n  seed: [1, 2]", "grid.yaml:4: grid.seed: has its own key in a grid, `see"),
+        ("name: a\nconfig: b.yaml\ngrid:\n  name: [b, c]", "grid.yaml:4: grid.name: has its own key in a grid, `nam"),
         (
             "name: a\nconfig: b.yaml\ngrid:\n  policy.epsilon_start: [1, 2]\n  policy.epsilon_end: [1, 2]",
-            "grid.yaml:5: grid.policy.epsilon_end: is shortened to pol-eps, as policy.epsilon_start is: give one a "
+            "grid.yaml:5: grid.policy.epsilon_end: is shortened to pol-eps, like policy.epsilon_start: give one a "
             "shorthand, as in policy.epsilon_end: {values: [...], shorthand: epsilon_end}",
         ),
         ("name: a\nconfig: b.yaml\ngrid:\n  x: [0.1, 0-1]", "are both called a_x0-1"),
         ("name: a\nconfig: b.yaml\ngrid:\n  x: [1, 1]", "are both called a_x1"),
-        ("name: a\nconfig: b.yaml\nseeds: 10001", "makes 10001 runs; 10000 are the most"),
+        ("name: a\nconfig: b.yaml\nseeds: 10001", "makes 10001 runs; the most is 10000"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_and_where(tmp_path: Path, text: str, said: str) -> None:

@@ -145,7 +145,7 @@ def test_a_run_with_other_settings_is_never_gone_on_with(run: PlannedRun, tmp_pa
     (other,) = planned(tmp_path, {**SHORT, "learner.batch_size": [4], "stop.max_wall_s": [9]})
     assert changed(other) == ["learner.batch_size", "stop.max_wall_s"]
     with pytest.raises(
-        ConfigError, match=r"hills_s3 was begun with other settings \(learner\.batch_size\): start over"
+        ConfigError, match=r"hills_s3 was started with other settings \(learner\.batch_size\): start over"
     ):
         beginning(other, "serial")
     assert beginning(other, "serial", force=True) == "force"

@@ -82,7 +82,7 @@ def test_nothing_is_written_by_reading(tmp_path: Path) -> None:
         ("{", "is damaged"),
         (TEXT.replace('"format": 1', '"format": 2'), "is damaged"),
         (TEXT.replace('"name": "a"', '"name": "b"'), "is the folder of the sweep b, not of a"),
-        (TEXT.replace("parallel", "serial"), "this sweep was begun on this machine: --on local"),
+        (TEXT.replace("parallel", "serial"), "this sweep was started on this machine: --on local"),
     ],
 )
 def test_what_is_not_ours(tmp_path: Path, text: str, said: str) -> None:

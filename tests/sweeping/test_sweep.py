@@ -162,5 +162,5 @@ def test_a_finished_run_with_other_settings_is_not_taken_for_this_one(tmp_path: 
     run = planned(tmp_path)[0]
     done = really_run(run)
     other = planned(tmp_path, learner__batch_size=[4])[0]
-    with pytest.raises(ConfigError, match="begun with other settings"):
+    with pytest.raises(ConfigError, match="started with other settings"):
         tasks([other], {run.name: done}, "serial")

@@ -186,13 +186,13 @@ def test_another_version_is_told_apart_even_if_its_messages_are_unknown() -> Non
 @pytest.mark.parametrize(
     ("rows", "reason"),
     [
-        (np.array([object()]), r"dtype \|O and 1 dimensions is not carried"),
+        (np.array([object()]), r"dtype \|O with 1 dimensions cannot be sent"),
         (np.array(["text"]), "dtype <U4"),
         (np.arange(3).astype(">i8"), "dtype >i8"),
         (np.zeros(1, "datetime64[s]"), r"dtype <M8\[s\]"),
         (np.zeros((1,) * 9, np.int64), "9 dimensions"),
         (np.zeros(1, np.complex128), "dtype <c16"),
-        ({1, 2}.__iter__(), "set_iterator is no part of any message"),
+        ({1, 2}.__iter__(), "set_iterator cannot be part of a message"),
     ],
 )
 def test_what_no_message_carries_is_refused(rows: object, reason: str) -> None:
@@ -274,15 +274,15 @@ FOUR = bytes(4)
         ((0, "<f8", (1,)), [EIGHT, FOUR], "dtype <f8 where <i8 belongs"),
         ((0, "|O", (1,)), [EIGHT, FOUR], r"dtype \|O where <i8 belongs"),
         ((0, "V" * 1_000, (1,)), [EIGHT, FOUR], "array of dtype VVVVVVVVVVVVVVVV where"),
-        ((2, "<i8", (1,)), [EIGHT, FOUR], "array frame 2 is not there or is used twice"),
-        ((-1, "<i8", (1,)), [EIGHT, FOUR], "array frame -1 is not there"),
-        ((1, "<i8", (1,)), [EIGHT, EIGHT], "array frame 1 is not there or is used twice"),
+        ((2, "<i8", (1,)), [EIGHT, FOUR], "array frame 2 is missing or used twice"),
+        ((-1, "<i8", (1,)), [EIGHT, FOUR], "array frame -1 is missing"),
+        ((1, "<i8", (1,)), [EIGHT, EIGHT], "array frame 1 is missing or used twice"),
         ((0, "<i8", (1,)), [EIGHT, FOUR, FOUR, FOUR], r"no field refers to array frames \[2, 3\]"),
         ((0, "<i8", (1,)), [EIGHT, FOUR] + [b""] * 20, "22 arrays in one message; the most is 16"),
         ((0, "<i8"), [EIGHT, FOUR], "length 3, got 2"),
         ((0, "<i8", (1,), 0), [EIGHT, FOUR], "at most length 3"),
         ("rows", [EIGHT, FOUR], "got `str`"),
-        (None, [EIGHT, FOUR], r"no reference to an array: Expected `array`, got `null` - at `\$\[3\].rows`"),
+        (None, [EIGHT, FOUR], r"not a reference to an array: Expected `array`, got `null` - at `\$\[3\].rows`"),
     ],
 )
 def test_lying_array_references_are_refused(rows: object, arrays: list[bytes], reason: str) -> None:

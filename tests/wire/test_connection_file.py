@@ -54,7 +54,7 @@ def test_a_file_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.
     write(path, CONNECTION)
     me = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: me + 1)
-    with pytest.raises(ConnectionFileError, match=rf"belongs to another user \(number {me}, you are {me + 1}\)"):
+    with pytest.raises(ConnectionFileError, match=rf"belongs to another user \(user id {me}, yours is {me + 1}\)"):
         read(path)
 
 
@@ -63,7 +63,7 @@ def test_a_file_open_to_others_is_refused(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "connection.json"
     write(path, CONNECTION)
     path.chmod(mode)
-    with pytest.raises(ConnectionFileError, match=rf"connection.json has mode {mode:04o} .*chmod 600"):
+    with pytest.raises(ConnectionFileError, match=rf"connection.json has mode {mode:04o}, .*chmod 600"):
         read(path)
 
 
@@ -74,10 +74,10 @@ def changed(**fields: object) -> bytes:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "is no connection file: Input data was truncated"),
-        (changed()[:-5], "is no connection file"),
-        (b"\xff\xfe", "is no connection file"),
-        (b"[" * 50_000, "is no connection file"),
+        (b"", "is not a connection file: Input data was truncated"),
+        (changed()[:-5], "is not a connection file"),
+        (b"\xff\xfe", "is not a connection file"),
+        (b"[" * 50_000, "is not a connection file"),
         (b" " * 70_000, "larger than 65536 bytes"),
         (b"[]", "Expected `object`"),
         (b"{}", "missing required field `coordinator`"),
@@ -106,7 +106,7 @@ def test_fields_of_later_versions_are_ignored(tmp_path: Path) -> None:
 
 
 def test_a_missing_or_unreadable_file_says_so(tmp_path: Path) -> None:
-    with pytest.raises(ConnectionFileError, match="does not exist: no coordinator has been started there"):
+    with pytest.raises(ConnectionFileError, match="does not exist: no coordinator runs there"):
         read(tmp_path / "connection.json")
     with pytest.raises(ConnectionFileError, match="cannot be read: Is a directory"):
         read(tmp_path)

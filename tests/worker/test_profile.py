@@ -110,7 +110,7 @@ def test_without_a_folder_nothing_happens(tmp_path: Path) -> None:
 
 
 def test_a_profile_of_nothing_can_be_read() -> None:
-    assert Profile().text("worker").startswith("worker: 0.0 s, looked at 0 times")
+    assert Profile().text("worker").startswith("worker: 0.0 s, sampled 0 times")
     assert Profile().folded() == ""
 
 

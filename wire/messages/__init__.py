@@ -1,11 +1,10 @@
-"""Everything the coordinator, its workers and its clients say to each other: one frozen struct per message.
+"""All messages between the coordinator, its workers and its clients: one frozen struct per message.
 
-A file for each direction, and one for what several messages share. Everybody else imports them from here.
+There is one file per direction, and one for parts that several messages share. Other modules import them from here.
 
-Names are requests (`Register`) or events in the past tense (`ChunkAccepted`). A field that holds a numpy array travels
-as a frame of its own (see codec.py). A worker that holds a lease works for one experiment; every message about that
-work names the lease, so that a message of an older lease can be told apart and dropped. Only ChunkAccepted names the
-chunk instead.
+Names are requests (`Register`) or events in the past tense (`ChunkAccepted`). A field with a numpy array is sent as a
+separate frame (see codec.py). A worker with a lease works for one experiment; every message about that work names the
+lease, so that messages of an older lease are recognised and dropped. Only ChunkAccepted names the chunk instead.
 """
 
 from __future__ import annotations
@@ -190,7 +189,7 @@ __all__ = [
 ]
 
 PROTOCOL_VERSION = 2
-"""Raised whenever a message changes its shape; both sides must agree."""
+"""Increased whenever a message changes; both sides must have the same version."""
 
 WorkerMessage = (
     Register

@@ -1,4 +1,4 @@
-"""What clients ask of the coordinator; each question is answered."""
+"""Requests of clients to the coordinator; each is answered."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ MAX_DIFF_BYTES = 256 << 10
 
 
 class GitState(Part, frozen=True):
-    """Which source a run was started from, as its client saw it; null where that is not known."""
+    """The source that a run was started from, as seen by its client; null if it is not known."""
 
     log: Annotated[bytes, Meta(max_length=MAX_LOG_BYTES)] | None = None
     """Commit, and the newest entries of the history."""
     diff: Annotated[bytes, Meta(max_length=MAX_DIFF_BYTES)] | None = None
-    """What was changed since that commit; one that is longer is cut."""
+    """Changes since that commit; a longer diff is cut."""
     warning: ShortText | None = None
     """Why it is not known, for the log."""
 
@@ -42,7 +42,7 @@ class Submit(Message, frozen=True):
     provenance: Annotated[dict[ShortText, Origin], Meta(max_length=10_000)] = field(default_factory=dict[str, Origin])
     """Where each setting came from, by dotted key."""
     experiment: Uuid | None = None
-    """The id it shall have. With one, a submission that is repeated (to a coordinator that was started again, say) is
+    """The id of the new experiment. With it, a submission that is repeated, for instance to a restarted coordinator, is
     the same experiment."""
 
 
@@ -68,12 +68,12 @@ class LogRequest(Message, frozen=True):
     source: ShortText = "commander"
     """commander, learner, collector …, or the beginning of a worker's UUID."""
     last_lines: Annotated[int, Meta(ge=0, le=MOST_LAST_LINES)] | None = None
-    """Of logs that `places` does not name: begin so many lines before their ends; null begins at their starts."""
+    """For logs that are not in `places`: begin this number of lines before the end; null begins at the start."""
     places: Annotated[list[LogPlace], Meta(max_length=10_000)] = field(default_factory=list[LogPlace])
-    """Where the last answers ended; what was read longest ago first."""
+    """Where the last answers ended; the log that was read longest ago comes first."""
 
 
 class Shutdown(Message, frozen=True):
-    """Stop every experiment, let every worker go, end the coordinator. Answered by Done at once."""
+    """Stop every experiment, let every worker leave, end the coordinator. Answered by Done at once."""
 
     reason: ShortText = "asked to"

@@ -1,4 +1,4 @@
-"""What workers say to their coordinator: who they are, that they live, and what their work has come to."""
+"""Messages of workers to their coordinator: registration, beats, and results of their work."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from remuda.wire.messages.parts import (
 )
 
 Numbers = Annotated[dict[ShortText, float], Meta(max_length=1_000)]
-"""By name; nan or infinite where that is what they are."""
+"""Numbers by name; may be nan or infinite."""
 
 
 class Register(Message, frozen=True):
-    """First word over each connection of a worker. Answered by Registered or Rejected."""
+    """The first message over each connection of a worker. Answered by Registered or Rejected."""
 
     worker: Uuid
     incarnation: Count
@@ -45,25 +45,25 @@ class Register(Message, frozen=True):
     version: ShortText
     """Version of Remuda, for people; only `protocol` must agree."""
     cpus: Count = 0
-    """Cores that its process may use; 0: not said."""
+    """Cores that its process may use; 0: not known."""
     memory_bytes: Count = 0
-    """Of its machine."""
+    """Memory of its machine."""
     lease: Count = 0
-    """The lease it holds already: not 0 where it has outlived a coordinator, or lost touch with it for a while."""
+    """The lease that it has already; not 0 if the coordinator was restarted, or the connection was lost for a while."""
     former_exit: ShortText = ""
-    """How the life before this one ended, as its nanny saw it: `signal 6 (SIGABRT)`. Empty where nobody saw it."""
+    """How its former incarnation ended, as seen by its nanny: `signal 6 (SIGABRT)`. Empty if that is not known."""
 
 
 class Beat(Message, frozen=True):
-    """Sent every beat interval, by a second thread while the first one works: so a worker whose beats stop is dead or
-    cut off, and one whose `progress` stops while it holds a lease is stuck. Answered by BeatHeard. Not resent."""
+    """Sent every beat interval, by a second thread while the first one works. So a worker without beats is dead or cut
+    off, and one whose `progress` does not grow while it has a lease is stuck. Answered by BeatHeard. Not resent."""
 
     progress: Count
-    """Grows with every bit of work done: environment steps, updates, evaluated steps."""
+    """Grows with all work done: environment steps, updates, evaluated steps."""
     activity: ShortText
     """What the worker is doing, for people: `collecting`, `waiting for credit`, `training`."""
     lease: Count = 0
-    """The lease it believes it holds; 0 none."""
+    """The lease that it believes to have; 0: none."""
     rss_bytes: Count = 0
     cpu_s: Seconds = 0.0
     phase: Phase = "working"
@@ -74,34 +74,35 @@ class Ready(Message, frozen=True):
 
     lease: Count
     warnings: Annotated[list[ShortText], Meta(max_length=100)] = field(default_factory=list[str])
-    """For the commander's log: the checkpoint that a learner goes on from is of another version of torch, say."""
+    """For the commander's log, for instance that the learner's checkpoint is of another version of torch."""
 
 
 class ChunkReady(Message, frozen=True):
-    """A payload lies in data/. Resent until answered by ChunkAccepted; counted once however often it comes."""
+    """A payload is in data/. Resent until answered by ChunkAccepted; counted once however often it arrives."""
 
     lease: Count
     meta: ChunkMeta
 
 
 class CollectorReport(Message, frozen=True):
-    """What a collector did since its last report; the commander's collector log shows it."""
+    """What a collector did since its last report; shown in the commander's collector log."""
 
     lease: Count
     train_iter: Count
-    """Of the policy it acts with."""
+    """train_iter of the policy it acts with."""
     episode_count: Count
     step_count: Count
     duration_s: Seconds
     reward_mean: float
-    """nan where no episode finished."""
+    """nan if no episode finished."""
     reward_std: float
     statistics: Numbers = field(default_factory=dict[str, float])
-    """More of the episodes' returns, lengths and what they reported: `reward_median`, `length_max`; nan likewise."""
+    """More statistics of returns, lengths and env.episode_info: `reward_median`, `length_max`; nan if no episode
+    finished."""
 
 
 class TimedBlock(Part, frozen=True):
-    """What a process spends time on."""
+    """Time that a process spends in one block of code."""
 
     path: Annotated[str, Meta(max_length=1_000, pattern=r"^[^/]+(/[^/]+){0,15}\Z")]
     """`collect/act` is the block `act` inside `collect`."""
@@ -111,7 +112,7 @@ class TimedBlock(Part, frozen=True):
 
 
 class WorkerVitals(Message, frozen=True):
-    """How a lease's time has been spent so far: totals, which replace those sent before. Sent every few seconds, and
+    """How the time of a lease was spent so far: totals, which replace those sent before. Sent every few seconds, and
     when the lease ends."""
 
     lease: Count
@@ -124,32 +125,32 @@ class WorkerVitals(Message, frozen=True):
 
 
 class BatchRequest(Message, frozen=True):
-    """The learner asks for batches and gives priorities back. Answered by Batches once there are enough rows."""
+    """The learner asks for batches and returns priorities. Answered by Batches when there are enough rows."""
 
     lease: Count
     request: Count
     """Counts up from 1 with every request of the lease."""
     oldest: Count
-    """The lowest number of a request that is not answered yet, this one included."""
+    """The lowest number of a request without an answer, this one included."""
     batches: Annotated[int, Meta(ge=1, le=4_096)]
     batch_size: Annotated[int, Meta(ge=1, le=1_000_000)]
     train_iter: Count
     """Updates done so far."""
     loaded_row: Count
-    """Every live row below this id is in the learner's ring; chunks below may be deleted once evicted."""
+    """Every live row below this id is in the learner's ring; chunks below it may be deleted when they are evicted."""
     priority_rows: NDArray[np.int64]
     """int64 [n]: rows with a new priority."""
     priorities: NDArray[np.float32]
     """float32 [n]: their absolute errors, before exponent and offset."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for priorities that are not one of each row."""
+        """Raise ValueError unless there is one priority per row."""
         if self.priority_rows.ndim != 1 or self.priority_rows.shape != self.priorities.shape:
             raise ValueError(f"priorities of shape {self.priorities.shape} for rows of {self.priority_rows.shape}")
 
 
 class ChunkUnreadable(Message, frozen=True):
-    """A payload in data/ is missing or damaged. Its rows are not sampled any more; its steps stay counted."""
+    """A payload in data/ is missing or damaged. Its rows are not sampled any more; its steps remain counted."""
 
     lease: Count
     file: FileName
@@ -164,7 +165,7 @@ class PolicyPublished(Message, frozen=True):
 
 
 class LearnerReport(Message, frozen=True):
-    """What the algorithm monitors, averaged since the last report. Sent every log interval."""
+    """The algorithm's metrics, averaged since the last report. Sent every log interval."""
 
     lease: Count
     train_iter: Count
@@ -172,7 +173,7 @@ class LearnerReport(Message, frozen=True):
 
 
 class CheckpointSaved(Message, frozen=True):
-    """A checkpoint lies in ckpt/, complete and synced."""
+    """A checkpoint is in ckpt/, complete and synced."""
 
     lease: Count
     request: Count
@@ -181,7 +182,7 @@ class CheckpointSaved(Message, frozen=True):
 
 
 class EvaluationDone(Message, frozen=True):
-    """The share of an evaluation that one evaluator played."""
+    """The part of an evaluation that one evaluator played."""
 
     lease: Count
     evaluation: Count
@@ -190,33 +191,33 @@ class EvaluationDone(Message, frozen=True):
     lengths: EpisodeLengths
     duration_s: Seconds
     info: EpisodeInfo = field(default_factory=dict[str, list[float]])
-    """What these episodes reported besides."""
+    """Values of env.episode_info from these episodes."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError where episodes lack a return or a length."""
+        """Raise ValueError if a return or a length is missing."""
         check_episodes(self.returns, self.lengths, self.info)
 
 
 class Drained(Message, frozen=True):
-    """The lease has ended cleanly: nothing unfinished, nothing unannounced. The worker is idle again."""
+    """The lease has ended cleanly: nothing is unfinished or unannounced. The worker is idle again."""
 
     lease: Count
 
 
 class WorkerFailed(Message, frozen=True):
-    """An exception ended the lease's work. The worker is free for another lease; or it is in doubt of itself and exits,
-    and its nanny starts the next incarnation."""
+    """An exception ended the work of the lease. The worker is free for another lease; or, if its process may be in a
+    bad state, it exits, and its nanny starts the next incarnation."""
 
     lease: Count
     error: ShortText
     traceback: LongText
     hopeless: bool = False
-    """Another worker would fail alike: the run is over."""
+    """Another worker would fail in the same way: the run is over."""
     hung: bool = False
-    """No exception: its work did not let go, and it says where it hangs before its process ends."""
+    """No exception: its work hangs, and it sends its stacks before its process ends."""
 
 
 class Bye(Message, frozen=True):
-    """The worker leaves for good: told to, or asked by its operating system."""
+    """The worker leaves for good: it was told to, or received a signal."""
 
     reason: ShortText

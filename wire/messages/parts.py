@@ -1,4 +1,4 @@
-"""What messages are made of: the types of their fields, and the pieces that several of them share."""
+"""The types of the fields of messages, and the parts that several messages share."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from remuda.config.bounds import MOST_EVALUATION_EPISODES
 
 Role = Literal["collector", "evaluator", "learner"]
 Phase = Literal["idle", "preparing", "working", "waiting", "saving"]
-"""What kind of thing a worker does: how long it may take without any progress depends on it. `preparing`: building
-environments or networks, loading; `waiting`: for others, for as long as it takes."""
+"""What a worker does; how long it may go without progress depends on it. `preparing`: building environments or
+networks, or loading; `waiting`: for others, without a limit."""
 CheckpointReason = Literal["initial", "interval", "evaluation", "final", "interrupt"]
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]
@@ -19,7 +19,7 @@ _LARGEST = 1.7976931348623157e308
 Finite = Annotated[float, Meta(ge=-_LARGEST, le=_LARGEST)]
 """A number: neither nan nor infinite."""
 Seconds = Annotated[float, Meta(ge=0.0, le=1e15)]
-"""A duration: thirty million years are enough."""
+"""A duration."""
 Uuid = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\Z")]
 _SHORT_CHARACTERS = 1_000
 ShortText = Annotated[str, Meta(max_length=_SHORT_CHARACTERS)]
@@ -33,13 +33,13 @@ _EPISODES = Meta(max_length=MOST_EVALUATION_EPISODES)
 EpisodeLengths = Annotated[list[Count], _EPISODES]
 FiniteReturns = Annotated[list[Finite], _EPISODES]
 AnyReturns = Annotated[list[float], _EPISODES]
-"""What an environment paid may be infinite, or no number at all."""
+"""Returns, which may be infinite or nan if the environment's rewards are."""
 EpisodeInfo = Annotated[dict[ShortText, Annotated[list[Finite], _EPISODES]], Meta(max_length=1_000)]
-"""By name, what episodes reported besides (see the setting env.episode_info); not every one need have."""
+"""Values of env.episode_info by name; not every episode need have one."""
 
 
 def check_episodes(returns: list[float], lengths: list[int], info: dict[str, list[float]]) -> None:
-    """Raise ValueError, which the codec takes for a malformed message, where these are not of the same episodes."""
+    """Raise ValueError, which makes the message malformed, unless these fit the same episodes."""
     if len(returns) != len(lengths):
         raise ValueError(f"{len(returns)} returns of {len(lengths)} episodes")
     for name, values in info.items():
@@ -48,12 +48,12 @@ def check_episodes(returns: list[float], lengths: list[int], info: dict[str, lis
 
 
 def shortened(text: str) -> str:
-    """As much of it as a ShortText holds: one that is longer would not be understood."""
+    """The beginning of the text that fits into a ShortText; a longer text would make the message malformed."""
     return text[:_SHORT_CHARACTERS]
 
 
 class Message(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type"):
-    """What every message is: immutable, tagged with its class name, closed to unknown fields."""
+    """Base of every message: immutable, tagged with its class name, without unknown fields."""
 
 
 class Part(Struct, frozen=True, forbid_unknown_fields=True):
@@ -61,7 +61,7 @@ class Part(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Counters(Part, frozen=True):
-    """The one set of counters; every other number a view shows is derived from these."""
+    """The counters of a run; all other numbers in logs and views are derived from these."""
 
     env_step: Count = 0
     train_iter: Count = 0
@@ -87,7 +87,7 @@ class ChunkId(Part, frozen=True, order=True):
 
 
 class ChunkMeta(Part, frozen=True):
-    """All that is known of a chunk without opening its payload. Also stored in the payload's header."""
+    """All that is known about a chunk without opening its payload. Also stored in the payload's header."""
 
     chunk: ChunkId
     file: FileName
@@ -95,7 +95,7 @@ class ChunkMeta(Part, frozen=True):
     rows: Count
     """Training rows in the payload; differs from env_steps, since an n-step row ends later than it starts."""
     env_steps: Count
-    """Environment steps really taken for this chunk (resets not counted)."""
+    """Environment steps taken for this chunk, without resets."""
     payload_bytes: Count
     checksum: Count
     """Over the columns' names and bytes, in sorted order of name; see storage/tensor_file.py."""
@@ -103,19 +103,19 @@ class ChunkMeta(Part, frozen=True):
     """The oldest policy that acted in it."""
     collect_s: Seconds
     episode_returns: FiniteReturns = field(default_factory=list[float])
-    """Undiscounted returns of the episodes that ended in it, in order of ending."""
+    """Undiscounted returns of the episodes that ended in it, in the order of their ends."""
     episode_lengths: EpisodeLengths = field(default_factory=list[int])
-    """Their lengths, as many."""
+    """Lengths of the same episodes."""
     episode_info: EpisodeInfo = field(default_factory=dict[str, list[float]])
-    """What these episodes reported besides."""
+    """Values of env.episode_info from these episodes."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError where numbers contradict each other."""
+        """Raise ValueError if numbers contradict each other."""
         check_episodes(self.episode_returns, self.episode_lengths, self.episode_info)
 
 
 class IndexedChunk(Part, frozen=True):
-    """A chunk the learner has not heard of, and the row ids that its rows were given."""
+    """A chunk that the learner does not know yet, and the ids of its rows."""
 
     first_row: Count
     meta: ChunkMeta
@@ -135,7 +135,7 @@ class CheckpointRecord(Part, frozen=True):
     """Local time, ISO 8601 with offset."""
     episode: Count = 0
     policy: PolicyRef = PolicyRef()
-    """Published last before it; a resumed learner goes on under a higher epoch."""
+    """The policy published last before it; a resumed learner continues with a higher epoch."""
 
     @property
     def counters(self) -> Counters:
@@ -149,5 +149,5 @@ class LogPlace(Part, frozen=True):
     file: PathText
     """Relative to the run's log/."""
     inode: Count = 0
-    """Tells a file that was put in place of another."""
+    """Identifies the file, so that one that replaced it is noticed."""
     offset: Count = 0

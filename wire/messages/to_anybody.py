@@ -1,4 +1,4 @@
-"""Answers that anybody may get: a refusal, or that a message was received."""
+"""Answers to both workers and clients: a refusal, and an acknowledgement."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from remuda.wire.messages.parts import LongText, Message
 
 
 class Rejected(Message, frozen=True):
-    """No, and why. `unknown` to a worker means that it must register (again); every other code is final for it."""
+    """A refusal with its reason. `unknown` tells a worker to register (again); every other code is final for it."""
 
     code: Literal["protocol", "superseded", "dismissed", "malformed", "unknown", "invalid", "exists", "closing", "busy"]
     reason: LongText
 
 
 class Ack(Message, frozen=True):
-    """Received; there is no (immediate) answer. Never itself acknowledged."""
+    """The message was received; there is no (immediate) answer. An Ack is never acknowledged."""

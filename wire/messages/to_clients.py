@@ -1,4 +1,4 @@
-"""What the coordinator answers its clients."""
+"""Answers of the coordinator to its clients."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from remuda.wire.messages.parts import LogPlace, LongText, Message, Part, PathTe
 WorkerState = Literal["idle", "busy", "stuck", "lost", "draining"]
 ExperimentState = Literal["queued", "starting", "running", "stopping", "finished", "stopped", "failed"]
 OVER = ("finished", "stopped", "failed")
-"""States in which nothing more happens to an experiment."""
+"""States of an experiment that is over."""
 
 
 class Submitted(Message, frozen=True):
@@ -23,13 +23,13 @@ class CoordinatorLoad(Part, frozen=True):
     """How busy the coordinator's own process is."""
 
     longest_turn_s: float = 0.0
-    """The longest turn of its loop in the last minute: for so long nobody was answered."""
+    """The longest turn of its loop in the last minute; during a turn nobody is answered."""
     longest_turn_ever_s: float = 0.0
     """The longest turn since it was started."""
     descriptors: int = 0
-    """Files and connections that are open."""
+    """Number of open files and connections."""
     descriptor_limit: int = 0
-    """How many of them the operating system allows."""
+    """Number of them that the operating system allows."""
 
 
 class CoordinatorStatus(Part, frozen=True):
@@ -57,13 +57,13 @@ class WorkerStatus(Part, frozen=True):
     activity: str
     rss_bytes: int
     cpu_cores: float
-    """Processor time per second, child processes not included."""
+    """Processor time per second, without child processes."""
     work_share: float | None
-    """Share of the last seconds in which it did not wait; null where it has no lease, or has not said yet."""
+    """Share of the last seconds in which it did not wait; null without a lease, or before its first report."""
     cpus: int
-    """Cores that its process may use; 0 where it has not said so since the coordinator was started again."""
+    """Cores that its process may use; 0 until it registers with a restarted coordinator."""
     memory_bytes: int
-    """Of its machine; 0 as above."""
+    """Memory of its machine; 0 as above."""
 
 
 class ExperimentStatus(Part, frozen=True):
@@ -98,7 +98,7 @@ class Status(Message, frozen=True):
 
 
 class Done(Message, frozen=True):
-    """It was done, or is under way."""
+    """The request was carried out, or is being carried out."""
 
 
 class LogPiece(Part, frozen=True):
@@ -107,7 +107,7 @@ class LogPiece(Part, frozen=True):
     place: LogPlace
     """Where the next piece begins."""
     label: ShortText
-    """Whose lines these are, where several files make up a source."""
+    """The worker whose lines these are, if the source has several files."""
     text: LongText
 
 
@@ -115,8 +115,8 @@ class LogText(Message, frozen=True):
     """Answer to LogRequest."""
 
     pieces: list[LogPiece]
-    """Of files that are new to the client, or have grown; those it was told of last come last."""
+    """Pieces of files that are new to the client or have grown; files that it got last come last."""
     over: bool
-    """The experiment is over and everything was read."""
+    """Whether the experiment is over and everything was read."""
     more: bool = False
-    """There are other files of which this answer says nothing: ask at once, with the same `last_lines`."""
+    """Whether there are files that this answer does not contain: ask again at once, with the same `last_lines`."""

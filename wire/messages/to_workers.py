@@ -1,4 +1,4 @@
-"""What the coordinator says to its workers: welcome, leases and their ends, and what the work needs meanwhile."""
+"""Messages of the coordinator to its workers: registration, leases and their ends, and what the work needs."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from remuda.wire.messages.parts import (
 
 
 class Registered(Message, frozen=True):
-    """Welcome. Beats begin, and whatever waited for this may be said."""
+    """The worker is registered. It begins to send beats, and its other messages may be sent."""
 
     coordinator: Uuid
-    """This coordinator's own id, as in its connection file."""
+    """This coordinator's id, as in its connection file."""
     beat_interval_s: float
     lease: Count = 0
-    """The lease that the worker said it holds."""
+    """The lease that the worker named in Register."""
     goes_on: bool = False
-    """It still does; else it lets go of that lease (not of one that it was given since)."""
+    """Whether that lease continues; if not, the worker ends it (but not one that it got since)."""
 
 
 class BeatHeard(Message, frozen=True):
-    """The coordinator is alive. The next beat may wait for so long: the larger the herd, the longer."""
+    """The coordinator is alive. `next_s` is the time until the next beat, which is longer in a large herd."""
 
     next_s: float = 1.0
 
@@ -52,15 +52,15 @@ class Assign(Message, frozen=True):
     """Absolute."""
     config_json: LongText
     index: Count
-    """Which of the experiment's collectors (or evaluators) this is: 0, 1, 2 …; seeds are derived from it."""
+    """Number of this collector (or evaluator) in the experiment: 0, 1, 2 …; seeds are derived from it."""
     life: Count
-    """How many leases of this role and index there were before, over all lives of the run; seeds differ by it."""
+    """Number of leases of this role and index before this one, also before resumes; seeds are derived from it, too."""
     policy_file: PathText
     """Absolute; inside run_dir/policy."""
     epoch: Count
-    """A learner publishes under this epoch; higher than that of any learner before it."""
+    """Epoch of a learner; higher than that of any learner before it."""
     checkpoint: PathText | None = None
-    """A learner starts from this checkpoint; null starts afresh."""
+    """Checkpoint from which a learner starts; null starts from the beginning."""
     credit_env_steps: Count = 0
     """See Credit."""
     exploration: dict[str, float] = field(default_factory=dict[str, float])
@@ -69,18 +69,18 @@ class Assign(Message, frozen=True):
 
 
 class ChunkAccepted(Message, frozen=True):
-    """The chunk is counted (or was before): its announcement need not be repeated."""
+    """The chunk is counted (or was counted before); it need not be announced again."""
 
     chunk: ChunkId
     credit_env_steps: Count
     policy: PolicyRef
     exploration: dict[str, float]
     rejected: ShortText | None = None
-    """Why the chunk was not counted; null when it was."""
+    """Why the chunk was not counted; null if it was."""
 
 
 class Credit(Message, frozen=True):
-    """How far a collector may go: the environment steps it may take under this lease, in all. Never falls."""
+    """How far a collector may go: the total environment steps that it may take under this lease. Never falls."""
 
     lease: Count
     credit_env_steps: Count
@@ -89,7 +89,7 @@ class Credit(Message, frozen=True):
 
 
 class PolicyAvailable(Message, frozen=True):
-    """A newer policy is in the policy file. Not resent: every ChunkAccepted says the same."""
+    """A newer policy is in the policy file. Not resent, since every ChunkAccepted names the newest policy, too."""
 
     lease: Count
     policy: PolicyRef
@@ -105,9 +105,9 @@ class Batches(Message, frozen=True):
     weights: NDArray[np.float32]
     """float32 [batches, batch_size]: importance weights, largest 1 per batch."""
     new_chunks: list[IndexedChunk]
-    """In row order, gapless from what the learner was told last."""
+    """In the order of their rows, without gaps after those in the last answer."""
     first_live_row: Count
-    """Rows below are evicted and will not be asked for again."""
+    """Rows below this id are evicted and will not be drawn again."""
     counters: Counters
 
 
@@ -143,7 +143,7 @@ class Drain(Message, frozen=True):
 
 
 class StopTraining(Message, frozen=True):
-    """The learner does no further update under this lease but still saves what it is asked to save."""
+    """The learner does no further update under this lease, but still saves checkpoints when asked to."""
 
     lease: Count
 

@@ -41,7 +41,7 @@ def write_configs(run_dir: Path, config: ExperimentConfig, provenance: Mapping[s
     return warning
 
 
-def write_own_configs(run_dir: Path, settings: Mapping[str, JsonValue]) -> None:
+def write_custom_configs(run_dir: Path, settings: Mapping[str, JsonValue]) -> None:
     """Write the same files for settings of any kind, which are no experiment's. Raises OSError."""
     run = RunFolder(run_dir)
     literal = f"{VARIABLE} = {pprint.pformat(masked(dict(settings)), width=_WIDTH, sort_dicts=False)}\n"

@@ -1,4 +1,4 @@
-"""A training loop of your own in a run folder of Remuda's: the cross-entropy method on CartPole; docs/own-loops.md."""
+"""A custom training loop in a run folder of Remuda's: the cross-entropy method on CartPole; docs/custom-loops.md."""
 
 import gymnasium
 import numpy as np

@@ -110,7 +110,7 @@ def typed(path: Path, data: Mapping[str, object], of_type: type[_T]) -> _T:
     try:
         return msgspec.convert(data, of_type)
     except msgspec.ValidationError as error:
-        # What every checkpoint has and no policy: a loop of somebody's own wrote it, and only that can tell its parts.
+        # What every checkpoint has and no policy: a custom loop wrote it, and only that can tell its parts.
         own = "; it is of a loop of its own (run_context), which reads it with run.load()"
         raise CheckpointError(f"{path}: {error}{own if 'format' in data and 'config' not in data else ''}") from error
 

@@ -1,4 +1,4 @@
-"""Serial runs, and run folders for loops of people's own."""
+"""Serial runs, and run folders for custom training loops."""
 
 from remuda.logbook.rounds import Rounds
 from remuda.runner.custom_loop import Run, run_context

@@ -1,4 +1,4 @@
-"""Checkpoints of a loop of somebody's own: any plain state, in a file as trustworthy as Remuda's."""
+"""Checkpoints of a custom training loop: any plain state, in a file as trustworthy as Remuda's."""
 
 from __future__ import annotations
 

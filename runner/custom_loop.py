@@ -1,4 +1,4 @@
-"""A run folder for a training loop of somebody's own: the files of a serial run, written by a few calls."""
+"""A run folder for a custom training loop: the files of a serial run, written by a few calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from remuda.config.dump import write_configs, write_own_configs
+from remuda.config.dump import write_configs, write_custom_configs
 from remuda.config.plain import plain
 from remuda.config.schema import ExperimentConfig, SinkName
 from remuda.config.secrets import masked
@@ -243,5 +243,5 @@ def _write_configs(folder: RunFolder, config: ExperimentConfig | Mapping[str, ob
     given = plain(config)
     assert isinstance(given, dict), "a mapping stays one"
     settings |= given
-    write_own_configs(folder.root, settings)
+    write_custom_configs(folder.root, settings)
     return str(settings["name"])

@@ -22,9 +22,9 @@ from remuda.learner.checkpoint import CheckpointError, CheckpointState, restore_
 from remuda.learner.outputs import LearnerOutputs
 from remuda.learner.start import continue_from, new_algorithm, take_weights
 from remuda.logbook.book import Logbook, serial_logbook
-from remuda.logbook.row_sinks import attach_configured, settings_of
+from remuda.logbook.row_sinks import settings_of
 from remuda.logbook.timers import Timers
-from remuda.policy.algorithms import declaration, make_policy
+from remuda.policy.algorithms import make_policy
 from remuda.policy.base import Algorithm, Policy
 from remuda.policy.row_plan import row_plan
 from remuda.runner.checkpoint_journal import replay_of
@@ -37,6 +37,7 @@ from remuda.storage.ownership import Ownership
 from remuda.storage.run_folder import RunFolder
 from remuda.training.commander.evaluation import Judged
 from remuda.training.journal import open_or_begin
+from remuda.training.logbooks import open_logbook
 from remuda.training.recovery import catch_up, resume_point, show_again
 from remuda.training.snapshot import ResumePoint
 from remuda.wire.messages import CheckpointRecord, Counters, ExperimentStatus
@@ -183,10 +184,7 @@ def _continue(checkpoints: CheckpointIndex, algorithm: Algorithm, config: Experi
 
 def _open_logbook(config: ExperimentConfig, folder: RunFolder, continued: _Continued | None) -> Logbook:
     resumed = None if continued is None else continued.state.progress.counters
-    losses, info = tuple(declaration(config).loss_columns), config.env.episode_info
-    evaluates = config.evaluator.episodes > 0
-    logbook = serial_logbook(folder, losses, episode_info=info, evaluates=evaluates, resumed=resumed)
-    attach_configured(logbook, config, folder, resumed)
+    logbook = open_logbook(serial_logbook, folder, config, resumed)
     logbook.describe(settings_of(config), train_iter=0 if resumed is None else resumed.train_iter)
     return logbook
 

@@ -12,8 +12,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import CloseRun, DeleteChunks, KnowRun, RewindCurves
 from remuda.logbook.book import Logbook, commander_logbook
 from remuda.logbook.lines import TextLog
-from remuda.logbook.row_sinks import attach_configured, settings_of
-from remuda.policy.algorithms import declaration
+from remuda.logbook.row_sinks import settings_of
 from remuda.storage.atomic import sweep_temporaries
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.storage.fence import sweep_claims
@@ -22,6 +21,7 @@ from remuda.storage.run_folder import RunFolder
 from remuda.training.effects import Level, RecordEffect, Say
 from remuda.training.journal import RunJournal
 from remuda.training.journal_entry import Remember
+from remuda.training.logbooks import open_logbook
 from remuda.training.recording import record
 from remuda.wire.messages import OVER, Counters
 
@@ -187,18 +187,13 @@ def open_files(folder: RunFolder, config: ExperimentConfig, begins_at: Counters 
         journal = RunJournal(folder.journal)
         undo.callback(journal.close)
         checkpoints = CheckpointIndex(folder.ckpt)
-        log = open_logbook(folder, config, begins_at)
+        log = open_commander_logbook(folder, config, begins_at)
         undo.pop_all()
     return OpenFiles(log, checkpoints, journal, ownership)
 
 
-def open_logbook(
+def open_commander_logbook(
     folder: RunFolder, config: ExperimentConfig, resumed: Counters | None, *, sinks: bool = True
 ) -> Logbook:
-    """The commander's logbook, with the sinks of the config unless told otherwise."""
-    losses, info = tuple(declaration(config).loss_columns), config.env.episode_info
-    evaluates = config.evaluator.episodes > 0
-    log = commander_logbook(folder, losses, episode_info=info, evaluates=evaluates, resumed=resumed)
-    if sinks:
-        attach_configured(log, config, folder, resumed)
-    return log
+    """See open_logbook."""
+    return open_logbook(commander_logbook, folder, config, resumed, sinks=sinks)

@@ -26,7 +26,7 @@ from remuda.coordinator.disk.recovery import (
     uncounted_payloads,
     with_payloads,
 )
-from remuda.coordinator.disk.run_folder import EVERYTHING, OpenFiles, RunFiles, open_logbook
+from remuda.coordinator.disk.run_folder import EVERYTHING, OpenFiles, RunFiles, open_commander_logbook
 from remuda.coordinator.effects import PrepareRun
 from remuda.coordinator.events import PreparedRun, RunRefused
 from remuda.logbook.book import SERVICES_END_S, Logbook
@@ -123,7 +123,7 @@ class RunFolders:
             counters = counters_after(checkpoints.last, recovered) if resume else None
             changed = write_configs(folder.root, config, submit.provenance)
             # Services that sinks write to begin with the run, unless there is something that they may have missed.
-            log = open_logbook(folder, config, counters, sinks=recovered is not None)
+            log = open_commander_logbook(folder, config, counters, sinks=recovered is not None)
             files.callback(log.close)
             log.describe(settings_of(config), train_iter=0 if counters is None else counters.train_iter)
             if recovered is not None:
@@ -167,7 +167,7 @@ class RunFolders:
             if state != "queued":
                 checkpoints = CheckpointIndex(folder.ckpt)
                 catch_up(checkpoints, recovered.snapshot)
-                log = open_logbook(folder, config, curves_hold_until(recovered.snapshot))
+                log = open_commander_logbook(folder, config, curves_hold_until(recovered.snapshot))
                 undo.callback(log.close)
                 show_again(log, recovered.snapshot, config)
                 recovered = with_payloads(recovered, folder.data)

@@ -15,7 +15,7 @@ from remuda.config.dump import (
     formatted_total_config_text,
     total_config_text,
     write_configs,
-    write_own_configs,
+    write_custom_configs,
     yaml_text,
 )
 from remuda.config.errors import ConfigError
@@ -83,7 +83,7 @@ def test_a_runs_config_json_has_them_for_its_owner_alone(tmp_path: Path) -> None
 
 
 def test_settings_of_any_kind_are_treated_alike(tmp_path: Path) -> None:
-    write_own_configs(tmp_path, {"name": "a", "token": "hunter2"})
+    write_custom_configs(tmp_path, {"name": "a", "token": "hunter2"})
     assert "hunter2" not in (tmp_path / "total_config.py").read_text()
     assert "hunter2" not in (tmp_path / "formatted_total_config.py").read_text()
     assert stat.S_IMODE((tmp_path / "config.json").stat().st_mode) == 0o600

@@ -35,7 +35,7 @@ def opened(run: RunFolder, *names: SinkName, resumed: Counters | None = None) ->
 
 
 class Faulty:
-    """A sink of somebody's own that fails at its third row."""
+    """A sink of a user that fails at its third row."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""A loop of one's own leaves a run folder that every reader of Remuda's can read, however the loop ends."""
+"""A custom training loop leaves a run folder that every reader of Remuda's can read, however the loop ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from remuda.tests.patience import HANG_S
 
 pytestmark = pytest.mark.xdist_group("a finished serial run")
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "own-loops.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "custom-loops.md"
 EXAMPLE = PAGE.parents[1] / "examples" / "custom_loop.py"
 CONFIG = {"name": "mine", "rate": 0.1, "layers": (8, 8), "odd": math.nan, "kind": dict}
 

@@ -10,7 +10,7 @@ ROOMS = Rooms(
         {"effects", "rate", "snapshot", "vitals"},
         {"changed_rows", "identity", "journal_entry"},
         {"commander", "replay"},
-        {"journal", "recording", "recovery", "status"},
+        {"journal", "logbooks", "recording", "recovery", "status"},
     ),
 )
 

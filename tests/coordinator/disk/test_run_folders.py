@@ -88,7 +88,9 @@ class KilledError(Exception):
     """The coordinator's process ends here."""
 
 
-@pytest.mark.parametrize("point", ["Ownership", "open_or_begin", "write_configs", "open_logbook", "policy_file_of", ""])
+@pytest.mark.parametrize(
+    "point", ["Ownership", "open_or_begin", "write_configs", "open_commander_logbook", "policy_file_of", ""]
+)
 def test_who_died_while_it_began_goes_on_where_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:

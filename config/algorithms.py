@@ -48,8 +48,8 @@ class DqnConfig(AlgorithmConfig):
     type: Literal["dqn"] = "dqn"
     """Which algorithm."""
     hidden: Annotated[Hidden, AfterValidator(at_least_one_layer)] | None = None
-    """Units of each hidden layer, one layer at least; a dueling head splits after the last but one. Null is
-    [128, 128, 64], and [512] for images."""
+    """Units of each hidden layer, at least one layer. With `dueling`, value and advantages each have a last hidden
+    layer of their own. Null is [128, 128, 64], and [512] for images."""
     convolution: Convolution | None = None
     """Layers that read images (uint8 observations of two to four axes, boolean ones of three or four), each [filters,
     kernel, stride], before the hidden layers. Null takes [[32, 8, 4], [64, 4, 2], [64, 3, 1]] (Mnih et al. 2015), and
@@ -65,16 +65,16 @@ class DqnConfig(AlgorithmConfig):
     epsilon_start: Fraction = 1.0
     """Share of random actions at env_step 0."""
     epsilon_end: Fraction = 0.05
-    """Share of random actions once the decay is over."""
+    """Share of random actions after the decay."""
     epsilon_decay_env_steps: Positive | None = None
-    """Environment steps over which epsilon falls linearly from start to end; null is a fifth of stop.max_env_steps, and
-    a million at most."""
+    """Environment steps over which epsilon falls linearly from start to end; null is a fifth of stop.max_env_steps, at
+    most a million."""
     target_update_iters: Positive = 250
     """Gradient updates between hard copies of the online network into the target network."""
 
 
 class ActorCriticConfig(AlgorithmConfig):
-    """What the algorithms with a policy network and a value network have in common."""
+    """Settings that all algorithms with a policy and a value network have."""
 
     model_config = ConfigDict(json_schema_extra={"required": ["type"]})  # left out, it is dqn
 
@@ -83,14 +83,14 @@ class ActorCriticConfig(AlgorithmConfig):
     hidden: Hidden | None = None
     """Units of each hidden layer; null is [64, 64], and [512] for images."""
     shared_hidden: bool | None = None
-    """Whether policy and value share the hidden layers, which halves what an update costs, or have such layers each,
-    which keeps one from disturbing the other. Null shares them for images."""
+    """Whether policy and value share the hidden layers. Sharing halves the cost of an update; separate layers keep the
+    two losses from disturbing each other. Null shares them for images only."""
     convolution: Convolution | None = None
     """Layers that read images (uint8 observations of two to four axes, boolean ones of three or four), each [filters,
     kernel, stride], before the hidden layers. Null takes [[32, 8, 4], [64, 4, 2], [64, 3, 1]] (Mnih et al. 2015), and
     for images of less than 36 pixels [[16, 3, 1]] (Young and Tian 2019)."""
     activation: Literal["tanh", "relu"] | None = None
-    """What follows each hidden layer; null is tanh, and relu for images. Convolutions are followed by relu."""
+    """Activation after each hidden layer; null is tanh, and relu for images. Convolutions always use relu."""
     discount: Discount = 0.99
     """Discount per environment step."""
 
@@ -101,17 +101,18 @@ class PpoConfig(ActorCriticConfig):
     type: Literal["ppo"] = "ppo"  # pyright: ignore[reportIncompatibleVariableOverride]  # is never assigned to
     """Which algorithm."""
     gae_lambda: Fraction = 0.95
-    """How far advantages look along the segment: 0 is one step, 1 all the rest (Schulman et al. 2016)."""
+    """lambda of generalised advantage estimation (Schulman et al. 2016): 0 looks one step ahead, 1 to the end of the
+    segment."""
     horizon_steps: Horizon = 64
     """Steps of one environment in each segment. A batch is learner.segments_per_update segments."""
     epochs: Positive = 10
     """Passes over each batch."""
     minibatches: Positive = 8
-    """Gradient steps per pass, each on an equal share of the batch."""
+    """Gradient steps per pass, each on an equal part of the batch."""
     clip: PositiveFloat = 0.2
-    """How far a probability may move from that of the policy that acted, as a share, before it gains nothing more."""
+    """The ratio of new to old action probability is clipped to 1 - clip … 1 + clip."""
     value_clip: PositiveFloat | None = None
-    """How far a value may move from its estimate before the update, likewise; null leaves values free."""
+    """The change of a value from its estimate before the update is clipped to this size; null does not clip values."""
     entropy_coefficient: NonNegativeFloat = 0.0
     """Weight of the entropy bonus in the loss."""
     value_coefficient: NonNegativeFloat = 0.5
@@ -124,10 +125,11 @@ class PpoConfig(ActorCriticConfig):
     normalize_rewards: bool = False
     """Divide rewards by the running standard deviation of the discounted return, clipped at 10."""
     target_kl: PositiveFloat | None = None
-    """A batch's remaining gradient steps are skipped once the policy has moved by 1.5 times this divergence; null
-    takes them all."""
+    """The remaining gradient steps of a batch are skipped once the KL divergence from the old policy exceeds 1.5 times
+    this value; null never skips any."""
     anneal_env_steps: Positive | None = None
-    """Environment steps learned from over which learning rate and clip fall linearly to 0; null keeps them constant."""
+    """Learning rate and clip fall linearly to 0 over this number of environment steps that were learned from; null
+    keeps them constant."""
 
     @property
     def segment_steps(self) -> int | None:
@@ -144,9 +146,11 @@ class ImpalaConfig(ActorCriticConfig):
     """Steps of one environment in each segment. A batch is learner.segments_per_update segments and one
     gradient step."""
     rho_clip: PositiveFloat = 1.0
-    """Largest importance weight of a step: the larger, the closer the value learned is to the newest policy's."""
+    """Largest importance weight of a step (rho in V-trace). A larger value brings the learned values closer to those of
+    the newest policy."""
     c_clip: PositiveFloat = 1.0
-    """Largest importance weight along the trace: how fast news travels, against variance."""
+    """Largest importance weight along the trace (c in V-trace). A larger value passes rewards back faster, with more
+    variance."""
     entropy_coefficient: NonNegativeFloat = 0.01
     """Weight of the entropy bonus in the loss."""
     value_coefficient: NonNegativeFloat = 0.5
@@ -157,8 +161,8 @@ class ImpalaConfig(ActorCriticConfig):
     normalize_rewards: bool = True
     """Divide rewards by the running standard deviation of the discounted return, clipped at 10."""
     anneal_env_steps: Positive | None = None
-    """Environment steps learned from over which the learning rate falls linearly to 0; null keeps it constant. At a
-    constant rate a policy that has solved its task can forget it again."""
+    """The learning rate falls linearly to 0 over this number of environment steps that were learned from; null keeps it
+    constant. With a constant rate a policy that has solved its task can become worse again."""
 
     @property
     def segment_steps(self) -> int | None:
@@ -180,7 +184,7 @@ _SETTING: TypeAdapter[JsonValue] = TypeAdapter(
 
 
 class CustomConfig(AlgorithmConfig):
-    """An algorithm of your own, or of an installed package: beside these stand the settings of its class."""
+    """Your own algorithm, or one of an installed package. The settings of its class come beside these."""
 
     model_config = ConfigDict(extra="allow")
     type: Annotated[
@@ -191,10 +195,10 @@ class CustomConfig(AlgorithmConfig):
             json_schema_extra={"not": {"enum": ["dqn", "ppo", "impala"]}},
         ),
     ]
-    """`module:Class`, imported with the directory of the config file on the path; or the name under which an installed
-    package offers it, as an entry point of the group `remuda.algorithms`."""
+    """`module:Class`, looked up in the folder of the config file first; or its name in an installed package (entry
+    point group `remuda.algorithms`)."""
     declaration: Declaration | None = None
-    """What the class says of itself, for the coordinator, which does not import it. Filled in when the config is
+    """The declaration of the class, for the coordinator, which does not import it. Filled in when the config is
     loaded."""
 
     @model_validator(mode="before")

@@ -1,4 +1,4 @@
-"""What a config file says before the schema has judged it: plain values, and the line each key stands on."""
+"""A parsed config file before validation: plain values, and the line of each key."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def _with_absolute_weights(
 
 
 def read_document(path: Path) -> Document:
-    """What a file says, unjudged. Raises ConfigError where it cannot be read as what its name says."""
+    """Parse a file without validating its settings. Raises ConfigError if it does not have the format of its suffix."""
     reader = _READERS.get(path.suffix.lower())
     if reader is None and not path.is_dir():
         raise ConfigError([f"{path}: a config is a .yaml, .json or .py file, and this is none of them"])

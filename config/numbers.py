@@ -11,13 +11,13 @@ from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
 LARGEST_COUNT = 2**53
 """The largest integer every number of the wire and of a JSON reader holds exactly."""
 LARGEST_FLOAT = 1e30
-"""Of settings that are computed with in float32, which ends at 3.4e38."""
+"""Largest float of a setting: computations use float32, which ends at 3.4e38."""
 LARGEST_CAPACITY = 100_000_000
-"""Rows; the coordinator's memory of them takes some 50 bytes each."""
+"""Rows; each takes about 50 bytes of the coordinator's memory."""
 LARGEST_WEIGHTS = 2**27
-"""Between the layers of a network: 0.5 GiB, and some 3 GiB with gradients, optimizer and copies."""
+"""Weights between the layers of a network: 0.5 GiB, and about 3 GiB with gradients, optimizer and copies."""
 LARGEST_REQUEST = 4_194_304
-"""Rows drawn at a time; a message names each."""
+"""Rows in one request for batches; the answer lists each row."""
 
 
 def no_bool(value: object) -> object:
@@ -28,11 +28,12 @@ def no_bool(value: object) -> object:
 
 
 _MAX_DEPTH = 32
-"""Of what is followed into kwargs; what holds itself is left for the validation to refuse."""
+"""Levels of kwargs that are converted; a dict or list that contains itself is left to the validation, which refuses
+it."""
 
 
 def as_json(value: object, depth: int = 0) -> object:
-    """Read tuples as lists, and numpy's numbers and arrays as what they hold: in Python, people write those."""
+    """Convert tuples and numpy values, which configs in Python contain, to lists and plain numbers."""
     if depth > _MAX_DEPTH:
         return value
     if isinstance(value, dict):
@@ -45,31 +46,31 @@ def as_json(value: object, depth: int = 0) -> object:
 
 
 def all_finite(value: JsonValue) -> JsonValue:
-    """Keep out NaN and infinity, which JSON cannot hold."""
+    """Refuse NaN and infinity, which JSON cannot hold."""
     if isinstance(value, dict):
         return {key: all_finite(item) for key, item in value.items()}
     if isinstance(value, list):
         return [all_finite(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"should be made of finite numbers, and holds {value}")
+        raise ValueError(f"should contain finite numbers only, not {value}")
     return value
 
 
 def at_least_one_layer(hidden: tuple[int, ...]) -> tuple[int, ...]:
-    """Keep out a network of which nothing can be split into value and advantage."""
+    """Refuse a network without a hidden layer to split into value and advantage."""
     if not hidden:
-        raise ValueError("should name one hidden layer at least, not []")
+        raise ValueError("should name at least one hidden layer, not []")
     return hidden
 
 
 def _not_too_large(units: tuple[int, ...]) -> tuple[int, ...]:
-    """Keep out a network that the machine would kill the process for, with its optimizer and its copies."""
+    """Refuse a network that would not fit into memory with its optimizer and its copies."""
     _check_weights(sum(before * after for before, after in pairwise(units)))
     return units
 
 
 def _filters_not_too_large(layers: tuple[tuple[int, int, int], ...]) -> tuple[tuple[int, int, int], ...]:
-    """Keep out a network that the machine would kill the process for, with its optimizer and its copies."""
+    """Refuse a network that would not fit into memory with its optimizer and its copies."""
     filters = [1, *(layer[0] for layer in layers)]
     kernels = [layer[1] for layer in layers]
     _check_weights(sum(a * b * kernel**2 for (a, b), kernel in zip(pairwise(filters), kernels, strict=True)))

@@ -1,4 +1,4 @@
-"""What an experiment may be told: every setting, its default, its unit and its consequence."""
+"""The settings of an experiment: each with its default, its unit and its consequence."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ class EnvConfig(Section):
     """Which environment, and how many copies each collector steps at once."""
 
     id: str | None = None
-    """A gymnasium id such as CartPole-v1. Exactly one of `id` and `make` is given."""
+    """A gymnasium id such as CartPole-v1. Give exactly one of `id` and `make`."""
     make: str | None = None
-    """Your own environment: `module:function`, imported with the directory of the config file on the path; the
+    """Your own environment: `module:function`. The module is looked up in the folder of the config file first; the
     function is called with `kwargs` and returns a gymnasium.Env."""
     kwargs: Kwargs = {}  # noqa: RUF012  (pydantic copies it)
-    """Keyword arguments for the environment's constructor (or for your own function)."""
+    """Keyword arguments for the environment's constructor, or for your own function."""
     num_envs: Annotated[int, Field(gt=0, le=10_000), BeforeValidator(no_bool)] = 8
-    """Environments in each collector's vector."""
+    """Environments that each collector steps together."""
     vectorization: Literal["auto", "native", "sync", "async"] = "auto"
-    """How the vector is stepped: `native` is the environment's own vectorised class, `sync` objects in one process,
-    `async` objects in a process per core. `auto` takes native where the id has one; else it times a few steps and takes
-    processes where a step is so slow that they win on the cores there are, were all collectors on one machine."""
+    """How the environments of a collector are stepped: `native` uses the environment's own vectorised class, `sync`
+    objects in one process, `async` one process per core. `auto` takes native if the id has one. Otherwise it times a
+    few steps, and takes processes if they would be faster with all collectors on one machine."""
     max_episode_steps: Positive | None = None
-    """Longest episode in steps, truncated there; null keeps the environment's own limit."""
+    """Episodes are truncated after this number of steps; null keeps the environment's own limit."""
     episode_info: tuple[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,49}$")], ...] = ()
-    """Numbers that the environment puts into `info` with an episode's last step, under these names: logged per episode
-    as its return is, with mean, deviation, median, largest and smallest."""
+    """Keys of numbers that the environment puts into `info` at the last step of an episode. They are logged like
+    returns: mean, deviation, median, maximum and minimum over episodes."""
 
     @field_validator("episode_info")
     @classmethod
@@ -56,7 +56,7 @@ class EnvConfig(Section):
         for name in names:
             column = name.replace("_", "").lower()
             if column in taken:
-                raise ValueError(f"{name!r} is the name of something that is logged already, or given twice")
+                raise ValueError(f"{name!r} is given twice, or is the name of a column that is always logged")
             taken |= {column, f"test{column}"}
         return names
 
@@ -88,31 +88,32 @@ PolicyConfig = Annotated[
 
 
 class LearnerConfig(Section):
-    """How the policy is updated and how often it is published."""
+    """How the policy is updated, and how often it is published."""
 
     batch_size: Annotated[int, Field(gt=0, le=LARGEST_REQUEST), BeforeValidator(no_bool)] = 64
     """Replay only: rows per gradient update. On-policy algorithms have `segments_per_update`."""
     learning_rate: PositiveFloat = 1e-3
     """Adam step size."""
     max_grad_norm: PositiveFloat | None = 10.0
-    """Gradients are scaled down to this norm; null leaves them."""
+    """Gradients with a larger norm are scaled down to it; null never scales."""
     publish_interval_iters: Positive = 10
-    """Gradient updates between rewrites of the policy file, at least: in parallel mode publishing keeps to about 1 % of
-    the learner's time, so a large network's versions are further apart. On-policy algorithms publish after every
-    batch."""
+    """Least number of gradient updates between two versions of the policy file. In parallel mode publishing takes about
+    1 % of the learner's time at most, so large networks are published less often. On-policy algorithms publish after
+    every batch."""
     segments_per_update: Annotated[int, Field(gt=0, le=1_000_000), BeforeValidator(no_bool)] | None = None
-    """On-policy algorithms only: segments (of `policy.horizon_steps` steps of one environment) per update; null takes
-    one of every environment of `collector.count` collectors, in serial mode too, where one collector makes them all."""
+    """On-policy algorithms only: segments (of `policy.horizon_steps` steps of one environment) per update. Null is one
+    segment from each environment of `collector.count` collectors, also in serial mode, where one collector makes all
+    of them."""
     prefetch_batches: Annotated[int, Field(gt=0, le=10_000), BeforeValidator(no_bool)] = 16
-    """Replay only: batches asked for in one request; the next request is in flight while these are trained on."""
+    """Replay only: batches per request. The next request is under way while the learner trains on these."""
     device: str = "cpu"
     """A torch device: cpu, cuda, cuda:1."""
     initialize_from: str | None = None
-    """Checkpoint file whose weights a new run begins with; nothing else of it is taken. A relative path is meant from
-    the config file's folder. --initialize-from RUN fills in that run's best."""
+    """Checkpoint file with the initial weights of a new run; nothing else is taken from it. A relative path starts at
+    the folder of the config file. The option --initialize-from RUN sets this to the best checkpoint of that run."""
     inference: bool = False
-    """No updates: the policy that a run begins with (or is resumed with) acts, exploring as little as it ever would,
-    and is judged."""
+    """No updates: the policy with which the run begins (or is resumed) acts with the least exploration of its schedule,
+    and is evaluated."""
 
     @model_validator(mode="after")
     def _requests_fit_a_message(self) -> LearnerConfig:
@@ -129,19 +130,19 @@ class CollectorConfig(Section):
     """How experience is gathered."""
 
     count: Workers = 2
-    """Collector workers the experiment asks for (serial mode has one)."""
+    """Collectors that the experiment asks for (serial mode has one)."""
     minimum: Workers = 1
-    """It starts once so many are free. Those beyond it are lent to experiments of the same or a higher priority that
-    wait for their own minimum."""
+    """The experiment starts when this number of collectors is free. Collectors beyond it are lent to experiments of the
+    same or a higher priority that wait for their own minimum."""
     chunk_env_steps: Annotated[int, Field(gt=0, le=10_000_000), BeforeValidator(no_bool)] | None = None
-    """Environment steps per chunk, rounded up to whole steps of the vector. Small chunks hear of new policies sooner;
-    large ones cost less control traffic. Null is 64; but in parallel mode without buffer.samples_per_insert, where
-    collectors run as fast as they can, 512 steps of the whole vector or 0.1 s, whichever is less. On-policy chunks are
-    policy.horizon_steps long."""
+    """Environment steps per chunk, rounded up to whole steps of all environments of a collector. With small chunks
+    collectors get new policies sooner; large ones cost fewer messages. Null is 64. In parallel mode without
+    buffer.samples_per_insert, where collectors run at full speed, null is 512 steps of each environment or 0.1 s,
+    whichever is less. On-policy chunks have policy.horizon_steps steps of each environment."""
     device: str = "cpu"
-    """Where a collector's network answers its environments: cpu, or a GPU (cuda, cuda:1) for large networks. Then let
-    one collector have many environments in processes (env.num_envs, env.vectorization: async): their observations are
-    answered together, as one batch on the GPU."""
+    """Where a collector computes actions: cpu, or a GPU (cuda, cuda:1) for large networks. With a GPU, give one
+    collector many environments in processes (env.num_envs, env.vectorization: async): the actions for all of them are
+    computed as one batch."""
 
     @model_validator(mode="after")
     def _minimum_is_within_count(self) -> CollectorConfig:
@@ -151,92 +152,93 @@ class CollectorConfig(Section):
 
 
 class EvaluatorConfig(Section):
-    """How the policy is judged."""
+    """How the policy is evaluated."""
 
     count: Workers = 1
-    """Evaluator workers the experiment asks for (serial mode has one)."""
+    """Evaluators that the experiment asks for (serial mode has one)."""
     episodes: Annotated[NonNegative, Field(le=MOST_EVALUATION_EPISODES)] = 5
-    """Episodes per evaluation, shared between the evaluators; their seeds are the same at every evaluation. 0 plays
-    none: checkpoints are judged by how the training episodes before them went."""
+    """Episodes per evaluation, shared between the evaluators; their seeds are the same at every evaluation. With 0
+    there are no evaluations, and the newest training episodes decide which checkpoint is the best (see
+    `window_episodes`)."""
     max_episode_steps: Positive = 30_000
-    """Longest episode of an evaluation in steps, which is cut there with a warning: an environment without a limit of
-    its own may never end one. Above the 27,000 steps of the longest Atari games."""
+    """Evaluation episodes are cut after this number of steps, with a warning, since an environment without its own
+    limit may never end. The longest Atari games have 27,000 steps."""
     interval_env_steps: Positive = 5_000
-    """Environment steps between evaluations (or judgements). The first evaluation plays the initial policy at
-    env_step 0."""
+    """Environment steps between evaluations. The first evaluation plays the initial policy at env_step 0."""
     window_episodes: Positive = 100
-    """Only where `episodes` is 0: so many of the newest training episodes, which explore, judge a checkpoint by their
-    mean return, `best` and stop.stop_value included. Nothing is judged before there are so many."""
+    """Only if `episodes` is 0: the mean return of this number of newest training episodes takes the place of an
+    evaluation, also for the best checkpoint and stop.stop_value. These episodes explore. There is no value before
+    there are that many."""
 
 
 class BufferConfig(Section):
-    """What the replay index keeps and how rows are drawn from it. On-policy algorithms use each row once, in order: of
-    these settings `max_policy_lag` and `quota_bytes` alone are theirs."""
+    """What the replay index keeps, and how rows are drawn from it. On-policy algorithms use each row once, in order,
+    and only the settings `max_policy_lag` and `quota_bytes` apply to them."""
 
     capacity: Annotated[int, Field(gt=0, le=LARGEST_CAPACITY), BeforeValidator(no_bool)] = 100_000
-    """Rows kept; the oldest go first. Memory is taken as rows come: about 50 bytes each in the coordinator, and what
-    they consist of in the learner."""
+    """Rows kept; the oldest are evicted first. Memory grows with the rows: about 50 bytes each in the coordinator, and
+    their content in the learner."""
     min_rows: Positive = 1_000
     """Rows collected before the first update."""
     prioritized: bool = True
     """Draw rows in proportion to their priority (Schaul et al. 2016) instead of uniformly."""
     priority_exponent: Fraction = 0.6
-    """alpha: 0 is uniform, 1 fully proportional."""
+    """alpha of prioritized replay: 0 is uniform, 1 fully proportional."""
     importance_exponent: Fraction = 0.4
-    """beta at the start: how much of the sampling bias the weights undo."""
+    """beta of prioritized replay at the start: the part of the sampling bias that the weights correct."""
     importance_anneal_iters: Positive = 20_000
     """Gradient updates over which beta rises linearly to 1."""
     samples_per_insert: Annotated[float, Field(ge=1e-6, le=1e6), BeforeValidator(no_bool)] | None = 8.0
-    """How often a row is sampled on average. Holds back collectors when the learner lags and the learner when
-    collectors lag; null lets both run free."""
+    """How often a row is sampled on average. Collectors wait when the learner is behind, and the learner waits when
+    collectors are behind; with null neither waits."""
     max_policy_lag: Annotated[int, Field(ge=0, le=10_000), BeforeValidator(no_bool)] | None = 0
-    """On-policy algorithms only: by how many updates the policy that collected may be older than the one that learns;
-    older rows are dropped and counted. 0 is strictly on-policy; null drops nothing."""
+    """On-policy algorithms only: largest number of updates between the policy that collected a row and the policy that
+    learns from it. Older rows are dropped and counted. 0 is strictly on-policy; null drops nothing."""
     quota_bytes: Positive = 8 << 30
-    """Most bytes of payload files in data/; the oldest rows are evicted sooner when it is reached."""
+    """Most bytes of payload files in data/; when they are reached the oldest rows are evicted earlier."""
 
 
 class CheckpointConfig(Section):
-    """When checkpoints are saved and how many stay."""
+    """When checkpoints are saved, and how many are kept."""
 
     interval_env_steps: Positive | None = 50_000
-    """Environment steps between checkpoints, saved at multiples of it (evaluations save theirs besides); null saves
-    none by steps."""
+    """Environment steps between checkpoints, which are saved at multiples of it; each evaluation saves another one.
+    Null saves none by steps."""
     interval_s: PositiveFloat | None = None
-    """Longest time in seconds from one checkpoint to the next; null saves none by time."""
+    """Longest time in seconds between two checkpoints; null saves none by time."""
     keep: NonNegative = 5
-    """Checkpoints kept, the oldest pruned first; 0 keeps all. Initial, best and last are never pruned."""
+    """Checkpoints kept; the oldest are removed first, but never the initial, the best and the last. 0 keeps all."""
 
 
 class StopConfig(Section):
-    """What ends a run; the first condition reached wins."""
+    """What ends a run: the first of these conditions that is reached."""
 
     stop_value: Float | None = None
-    """Mean evaluation return that counts as solved."""
+    """Mean return of an evaluation that counts as solved."""
     max_env_steps: Positive = 1_000_000
     """Environment steps in accepted chunks."""
     max_train_iters: Positive | None = None
     """Gradient updates."""
     max_wall_s: PositiveFloat | None = None
-    """Seconds since the run started. An evaluation that is under way then, and that of the last checkpoint, may take a
-    tenth of it longer, at least 5 s and at most 600 s, and is given up after that."""
+    """Seconds since the run started. An evaluation under way at that time, and the evaluation of the last checkpoint,
+    may take a tenth of it longer (at least 5 s, at most 600 s); then they are given up."""
 
 
 class LogConfig(Section):
-    """How often each log speaks."""
+    """How often each log is written."""
 
     interval_train_iters: Positive = 100
-    """Gradient updates between tables of the learner's log, and at most between reports of a collector (with
-    `learner.inference`, where there are none, its environment steps count by `progress_interval_env_steps`)."""
+    """Gradient updates between tables of the learner's log, and the least number between reports of a collector. With
+    `learner.inference` there are no updates, and collectors report every `progress_interval_env_steps`."""
     progress_interval_env_steps: Positive = 1_000
-    """Environment steps between rows of progress.txt, which stand at its multiples. A row waits for the evaluation that
-    is due there."""
+    """Rows of progress.txt are at multiples of this number of environment steps. A row waits for the evaluation that is
+    due there."""
     sinks: tuple[SinkName, ...] = ()
-    """Where each row of progress.txt goes besides, with medians and all that the algorithm monitors: `csv` and `jsonl`
-    are files beside it; `wandb` (Weights & Biases) and `mlflow` are packages of their own, which stay offline unless
-    their environment variables say otherwise. A class of yours is named as `module:Class`, with the directory of the
-    config file on the path, or by the name that an installed package gives it (entry point group `remuda.sinks`); it
-    works in a process of its own. A sink that fails is warned of once, and the run goes on."""
+    """Other places that get each row of progress.txt, with medians and all metrics of the algorithm: `csv` and `jsonl`
+    are files beside it; `wandb` (Weights & Biases) and `mlflow` need their packages, and stay offline unless their
+    environment variables say otherwise. Name your own class as `module:Class`, looked up in the folder of the config
+    file first, or by its name in an installed package (entry point group `remuda.sinks`); it runs in a separate
+    process. If a sink fails there is one warning, and the run goes on."""
     buffer_interval_samples: Positive = 200
     """Batches drawn between tables of the buffer's log."""
     buffer_interval_s: PositiveFloat = 60.0
@@ -251,61 +253,61 @@ class LogConfig(Section):
 
 
 class AffinityConfig(Section):
-    """Cores by number, for each role. Those that a process may not use are left out."""
+    """Core numbers for each role. Cores that a process may not use are left out."""
 
     learner: Cores | None = None
-    """The learner keeps to these, with a torch thread for each, four at most; null is every core, with one thread."""
+    """The learner runs on these, with one torch thread per core, four at most; null is every core, with one thread."""
     collector: Cores | None = None
-    """Each collector keeps to one of these, in turn."""
+    """Each collector runs on one of these, in turn."""
     evaluator: Cores | None = None
-    """Each evaluator keeps to one of these, in turn."""
+    """Each evaluator runs on one of these, in turn."""
 
 
 class LimitsConfig(Section):
-    """How long workers may take, without any progress, for what takes long. One that takes longer is dismissed: its
-    process ends, is started again, and the run counts a failure. In anything else a worker is dismissed after two
+    """Time limits, without any progress, for slow steps of a worker. A worker that takes longer is dismissed: its
+    process ends and is started again, and the run counts a failure. In any other work a worker is dismissed after two
     minutes without progress (see `remuda coordinator --limit`). Parallel mode only."""
 
     prepare_s: PositiveFloat = 1_800.0
-    """Seconds for building environments and networks, and for loading a checkpoint or a policy. Replay that is loaded
-    is progress, file by file."""
+    """Seconds for building environments and networks, and for loading a checkpoint or a policy. Each file of replay
+    that is loaded counts as progress."""
     save_s: PositiveFloat = 1_800.0
-    """Seconds for saving a checkpoint. The end of a run waits as long for the last one."""
+    """Seconds for saving a checkpoint. The end of a run waits this long for the last one."""
 
 
 class ExperimentConfig(Section):
-    """One experiment, complete. Same config for serial and parallel mode."""
+    """All settings of one experiment; the same config runs in serial and in parallel mode."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-    """Names the experiment and, unless told otherwise, its run folder."""
+    """Name of the experiment and, without --run-dir and --run-id, of its run folder."""
     seed: NonNegative = 0
     """Every worker, environment and network derives its own seed from this one."""
     env: EnvConfig
     """The environment."""
     policy: PolicyConfig = DqnConfig()
-    """The algorithm and its networks: the settings are those of the `type` it names, dqn where it names none."""
+    """The algorithm and its networks. `type` selects the algorithm (dqn if it is missing) and with it the settings."""
     learner: LearnerConfig = LearnerConfig()
     """Updates and publishing."""
     collector: CollectorConfig = CollectorConfig()
-    """Gathering experience."""
+    """Collecting experience."""
     evaluator: EvaluatorConfig = EvaluatorConfig()
-    """Judging the policy."""
+    """Evaluating the policy."""
     buffer: BufferConfig = BufferConfig()
     """Replay."""
     checkpoint: CheckpointConfig = CheckpointConfig()
-    """Saved work."""
+    """Checkpoints."""
     stop: StopConfig = StopConfig()
-    """The end."""
+    """Stop conditions."""
     log: LogConfig = LogConfig()
-    """Cadence of logs."""
+    """Logs."""
     limits: LimitsConfig = LimitsConfig()
-    """How long workers may take."""
+    """Time limits of workers."""
     affinity: Literal["auto", "none"] | AffinityConfig = "none"
-    """Cores that processes keep to. `none` leaves that to the operating system. `auto` gives each process of the run a
-    core of its own and the learner what is left, where there are enough cores; it is meant for machines that work for
-    one run at a time. Or name cores by role: {learner: [0, 1], collector: [2, 3]}."""
+    """Which cores processes run on. `none` leaves that to the operating system. `auto` gives each process of the run
+    its own core, and the learner the rest, if there are enough cores; use it on machines that serve one run at a time.
+    Or name cores by role: {learner: [0, 1], collector: [2, 3]}."""
     source_dir: str | None = None
-    """Directory of the config file, filled in when it is loaded: where `env.make` is looked up."""
+    """Folder of the config file, set when it is loaded; `env.make` is looked up there."""
 
     @field_validator("policy", mode="before")
     @classmethod
@@ -326,13 +328,13 @@ class ExperimentConfig(Section):
         return self
 
     def _check_segments(self, horizon_steps: int) -> None:
-        """Raise where an on-policy run would have to hold more than fits any memory."""
+        """Raise ValueError if an on-policy run would need more memory than any machine has."""
         envs, lag = self.env.num_envs * self.collector.count, self.buffer.max_policy_lag or 0
         waiting = (lag + 1) * (self.learner.segments_per_update or envs)
         slots = max(waiting * horizon_steps, self.env.num_envs * horizon_steps)
         if slots > LARGEST_CAPACITY:
             raise ValueError(
-                f"{slots} steps would have to be held at once, and the most is {LARGEST_CAPACITY}: lower "
+                f"{slots} steps would have to be kept at once, and the most is {LARGEST_CAPACITY}: lower "
                 "policy.horizon_steps, learner.segments_per_update (env.num_envs times collector.count where it is "
                 "null) or buffer.max_policy_lag"
             )

@@ -118,7 +118,7 @@ def test_it_is_asked_again_whenever_a_config_is_loaded(folder: Path) -> None:
         ("type: mine:Mine\n  rat: 1", ":5: policy.rat: no such setting; did you mean policy.rate?"),
         ("type: mine:Mine\n  speed: 1", ":5: policy.speed: no such setting; valid here: horizon_steps, rate, sizes"),
         ("type: mine:Mine\n  rate: fast", ':5: policy.rate: should be a valid number, not "fast"'),
-        ("type: mine:Mine\n  rate: .nan", "policy: rate should be made of finite numbers, and holds nan"),
+        ("type: mine:Mine\n  rate: .nan", "policy: rate should contain finite numbers only, not nan"),
         ("type: mine:Yours", ":4: policy.type = 'mine:Yours'"),
         ("type: hers:Mine", ":4: policy.type = 'hers:Mine'"),
         ("type: mine:Exits", "SystemExit(3) was raised in"),
@@ -138,7 +138,7 @@ def test_every_mistake_names_its_place(folder: Path, policy: str, problem: str) 
 
 
 def test_segments_too_long_to_be_held_are_refused_as_those_of_ppo_are(folder: Path) -> None:
-    with pytest.raises(ConfigError, match="steps would have to be held at once"):
+    with pytest.raises(ConfigError, match="steps would have to be kept at once"):
         loaded(folder, "type: mine:Mine\n  horizon_steps: 100000\nbuffer: {max_policy_lag: 1000}")
 
 

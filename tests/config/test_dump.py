@@ -80,20 +80,20 @@ def test_formatted_config_explains_and_says_where_from(tmp_path: Path) -> None:
     assert text.startswith("""\
 # Every setting of this run. Edit it and run it again: remuda train formatted_total_config.py
 exp_config = {
-    # Names the experiment and, unless told otherwise, its run folder.
+    # Name of the experiment and, without --run-dir and --run-id, of its run folder.
     'name': 'small',  # file
     # Every worker, environment and network derives its own seed from this one.
     'seed': 0,
     # The environment.
     'env': {
-        # A gymnasium id such as CartPole-v1. Exactly one of `id` and `make` is given.
+        # A gymnasium id such as CartPole-v1. Give exactly one of `id` and `make`.
         'id': 'CartPole-v1',  # file
-        # Your own environment: `module:function`, imported with the directory of the config file on the path; the
+        # Your own environment: `module:function`. The module is looked up in the folder of the config file first; the
         # function is called with `kwargs` and returns a gymnasium.Env.
         'make': None,
-        # Keyword arguments for the environment's constructor (or for your own function).
+        # Keyword arguments for the environment's constructor, or for your own function.
         'kwargs': {},
-        # Environments in each collector's vector.
+        # Environments that each collector steps together.
         'num_envs': 4,  # command line
 """)
     assert max(map(len, text.splitlines())) <= 120

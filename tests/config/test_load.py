@@ -271,7 +271,7 @@ def test_weights_are_meant_from_where_they_are_written(tmp_path: Path, monkeypat
 
 
 def test_a_dqn_network_without_a_hidden_layer_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="should name one hidden layer at least"):
+    with pytest.raises(ConfigError, match="should name at least one hidden layer"):
         load_config(write(tmp_path, SMALL), overrides=["policy.hidden=[]"])
 
 

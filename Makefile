@@ -5,8 +5,10 @@ PEERS := $(patsubst benchmarks/peers/%/requirements.txt,.venv-peers/%/.ready,$(w
 SOAK_S ?= 1800
 TESTS ?= 4
 BENCHMARKS := PYTHONPATH=$(CURDIR)/.typing $(BIN)/python -m remuda.benchmarks
+# Tests start processes, each of which would compile all that it imports; CI images often say so.
+unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test faults learning sinks bench bench-peers soak effective docs site lint types mypy pyright unit clean
+.PHONY: help setup demo test faults learning sinks bench bench-peers soak effective docs site lint types mypy pyright unit collected clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -22,7 +24,9 @@ setup: .venv/.ready  ## make .venv with pinned versions (does nothing the second
 demo: setup  ## train CartPole with a coordinator and a herd of workers, live, to a return of 475
 	$(BIN)/remuda launch examples/cartpole_dqn.yaml --on-exists rename
 
-test: lint types unit  ## lint, types and every test (about seven minutes on two quiet cores)
+test: lint  ## lint, types and every test (about seven minutes on two quiet cores)
+	$(MAKE) --no-print-directory -j 3 mypy pyright collected
+	$(MAKE) --no-print-directory unit
 
 lint: setup  ## ruff: rules and format
 	$(BIN)/ruff check .
@@ -39,6 +43,10 @@ pyright: setup  ## pyright strict, of all but the tests
 
 unit: setup  ## the tests alone, four at a time (many wait for processes; TESTS=2 for two)
 	$(BIN)/pytest -n $(TESTS) --dist loadgroup
+
+# The assertions of all tests are rewritten once, instead of once by each process that runs tests.
+collected: setup
+	@$(BIN)/pytest --collect-only -q > /dev/null || true
 
 faults: setup  ## the faults of docs/failure-model.md in their long form: schedules, then real processes (an hour and a half)
 	REMUDA_FAULTS=long $(BIN)/pytest tests/coordinator/test_schedules.py tests/coordinator/test_recovery.py \

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from remuda.config.declaration import Declaration, Segments, Steps
     from remuda.config.errors import ConfigError
     from remuda.config.schema import ExperimentConfig
+    from remuda.policy.acting.network_policy import NetworkPolicy
     from remuda.policy.base import Algorithm, LearnResult, Policy
     from remuda.policy.entry import AlgorithmEntry, Setup
-    from remuda.policy.functions import load_policy, load_value
-    from remuda.policy.network_policy import NetworkPolicy
+    from remuda.policy.files.functions import load_policy, load_value
     from remuda.policy.spaces import ActionSpec, ObservationSpec, UnsupportedSpaceError
     from remuda.runner.custom_loop import run_context
 
@@ -61,7 +61,7 @@ if not TYPE_CHECKING:  # type checkers read the names above, and then know which
         "Declaration": "config.declaration",
         "ExperimentConfig": "config.schema",
         "LearnResult": "policy.base",
-        "NetworkPolicy": "policy.network_policy",
+        "NetworkPolicy": "policy.acting.network_policy",
         "ObservationSpec": "policy.spaces",
         "Policy": "policy.base",
         "Segments": "config.declaration",
@@ -72,8 +72,8 @@ if not TYPE_CHECKING:  # type checkers read the names above, and then know which
         "UnsupportedSpaceError": "policy.spaces",
         "UnusableError": "client.checking",
         "launch": "api.runs",
-        "load_policy": "policy.functions",
-        "load_value": "policy.functions",
+        "load_policy": "policy.files.functions",
+        "load_value": "policy.files.functions",
         "run_context": "runner.custom_loop",
         "train": "api.runs",
     }

@@ -19,8 +19,8 @@ import torch
 from torch import nn
 
 from remuda.benchmarks.figure import Figure, compare, main
-from remuda.policy.inference import fastest
-from remuda.policy.weights import Dense, Filters, Weights
+from remuda.policy.acting.inference import fastest
+from remuda.policy.acting.weights import Dense, Filters, Weights
 from remuda.worker.life import bound_threads
 
 MEASURED_S = 1.0

@@ -78,7 +78,7 @@ def bare_loop(whose: Whose) -> float:
     from remuda.buffer.ring import ColumnRing
     from remuda.environments.make import make_single
     from remuda.learner.start import new_algorithm
-    from remuda.policy.algorithms.dqn import Dqn
+    from remuda.policy.algorithms.dqn.learning import Dqn
     from remuda.worker.life import bound_threads
 
     bound_threads(1)

@@ -1,6 +1,6 @@
 """DQN's update as a plain torch loop writes it: autograd, and Adam of torch.optim in its fused form.
 
-The same network, loss and clipping as `policy/algorithms/dqn.py`, without its metrics and priorities.
+The same network, loss and clipping as `policy/algorithms/dqn/learning.py`, without its metrics and priorities.
 """
 
 # torch's annotations are partial: pyright knows neither what these calls take nor what they return.

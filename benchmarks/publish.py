@@ -29,7 +29,7 @@ from remuda.learner.publisher import Publisher
 from remuda.learner.start import new_algorithm
 from remuda.policy.algorithms import make_policy
 from remuda.policy.base import Algorithm
-from remuda.policy.policy_file import load, publish
+from remuda.policy.files.policy_file import load, publish
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.storage.fence import Fence
 from remuda.wire.messages import Assign, PolicyAvailable, PolicyPublished, PolicyRef

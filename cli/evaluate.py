@@ -15,7 +15,7 @@ from remuda.cli.errors import InputError
 from remuda.cli.options import AsJson
 
 if TYPE_CHECKING:  # playing imports torch, which --help does not need
-    from remuda.policy.playable import Playable
+    from remuda.policy.files.playable import Playable
     from remuda.storage.checkpoint_index import CheckpointIndex
     from remuda.wire.messages import CheckpointRecord
 
@@ -130,8 +130,8 @@ def _not_a_run(folder: Path) -> str:
 
 def _chosen(run_dir: Path, iteration: str, *, trust_code: bool) -> tuple[Playable, CheckpointRecord | None]:
     """The chosen policy, and its record in index.json."""
-    from remuda.policy.checkpoint_file import CheckpointError
-    from remuda.policy.playable import checkpoint_playable, model_playable, of_run
+    from remuda.policy.files.checkpoint_file import CheckpointError
+    from remuda.policy.files.playable import checkpoint_playable, model_playable, of_run
     from remuda.storage.run_folder import is_model
 
     try:

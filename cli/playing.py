@@ -22,7 +22,7 @@ from remuda.evaluator.evaluate import Episode, EvaluationError, evaluate
 from remuda.evaluator.outcome import outcome
 from remuda.evaluator.player import episode_report
 from remuda.logbook.tables import grid
-from remuda.policy.playable import Playable, require_fit
+from remuda.policy.files.playable import Playable, require_fit
 from remuda.wire.messages import CheckpointRecord
 
 

@@ -51,7 +51,7 @@ def _check_devices(config: ExperimentConfig) -> None:
     others = {setting: device for setting, device in devices.items() if device != "cpu"}
     if not others:
         return  # the import of torch takes over a second
-    from remuda.policy.tensors import DeviceError, usable
+    from remuda.policy.networks.tensors import DeviceError, usable
 
     try:
         for setting, device in others.items():
@@ -65,8 +65,8 @@ def _check_resumed(config: ExperimentConfig, run_dir: Path, observation: Space, 
     if not any(line.startswith(("policy.", "env.")) for line in changed_settings(run_dir, config)):
         return  # the import of torch takes over a second
     from remuda.learner.start import continue_from, new_algorithm
-    from remuda.policy.checkpoint_file import CheckpointError
-    from remuda.policy.loading import find_checkpoint
+    from remuda.policy.files.checkpoint_file import CheckpointError
+    from remuda.policy.files.loading import find_checkpoint
     from remuda.storage.checkpoint_index import CheckpointIndexError
 
     try:
@@ -78,7 +78,7 @@ def _check_resumed(config: ExperimentConfig, run_dir: Path, observation: Space, 
 def _check_weights(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists, observation: Space, action: Space) -> None:
     """Check the initial weights; only then, since importing torch takes over a second."""
     from remuda.learner.start import new_algorithm, take_weights
-    from remuda.policy.checkpoint_file import CheckpointError
+    from remuda.policy.files.checkpoint_file import CheckpointError
 
     config = loaded.config
     weights = Path(config.learner.initialize_from or "")

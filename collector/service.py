@@ -19,7 +19,7 @@ from remuda.logbook.episode_reports import CollectReport
 from remuda.logbook.printed import end_printed, log_printed
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import make_policy
-from remuda.policy.policy_file import load
+from remuda.policy.files.policy_file import load
 from remuda.policy.row_plan import row_plan
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.storage.run_folder import RunFolder

@@ -11,7 +11,7 @@ from remuda.environments.seeding import episode_seed, generator
 from remuda.evaluator.evaluate import Episode, evaluate
 from remuda.logbook.episode_reports import EpisodeReport
 from remuda.policy.base import Policy
-from remuda.policy.loading import load_checkpoint_policy
+from remuda.policy.files.loading import load_checkpoint_policy
 
 
 class CheckpointPlayer:

@@ -14,7 +14,7 @@ from remuda.logbook.book import evaluator_logbook
 from remuda.logbook.episode_reports import EvaluationReport
 from remuda.logbook.printed import end_printed, log_printed
 from remuda.logbook.timers import Timers
-from remuda.policy.loading import load_checkpoint_policy
+from remuda.policy.files.loading import load_checkpoint_policy
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import AnyMessage, Assign, Evaluate, EvaluationDone
 from remuda.worker.affinity import settle

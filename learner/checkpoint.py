@@ -15,8 +15,9 @@ from msgspec import Struct
 
 from remuda.config.schema import ExperimentConfig
 from remuda.config.secrets import masked
-from remuda.policy.base import Algorithm, StateMismatchError
-from remuda.policy.checkpoint_file import CheckpointError, encode, read, typed, versions, write
+from remuda.policy.base import Algorithm
+from remuda.policy.files.checkpoint_file import CheckpointError, encode, read, typed, versions, write
+from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.storage.atomic import Replacing, replacing
 from remuda.wire.messages import CheckpointRecord, Counters, PolicyRef

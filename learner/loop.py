@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from remuda.learner.diverged import DivergedError, finite
 from remuda.logbook.timers import Timers
 from remuda.policy.base import Algorithm
-from remuda.policy.denormals import denormals_are_zero
+from remuda.policy.networks.denormals import denormals_are_zero
 
 GRAD_NORM = "grad_norm"
 """The metric by which every algorithm tells the norm of its gradient, before clipping."""

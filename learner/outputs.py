@@ -17,7 +17,7 @@ from remuda.learner.diverged import finite
 from remuda.logbook.book import Logbook
 from remuda.logbook.training_reports import LearnReport
 from remuda.policy.base import Algorithm
-from remuda.policy.model_artifact import Exporter
+from remuda.policy.files.model_artifact import Exporter
 from remuda.policy.row_plan import row_plan
 from remuda.storage.atomic import Replacing, replacing
 from remuda.storage.fence import SupersededError

@@ -24,7 +24,7 @@ from remuda.logbook.book import learner_logbook
 from remuda.logbook.printed import end_printed, log_printed
 from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import declaration
-from remuda.policy.policy_file import publish
+from remuda.policy.files.policy_file import publish
 from remuda.policy.row_plan import row_plan
 from remuda.storage.checkpoint_index import unlisted
 from remuda.storage.fence import Fence, SupersededError

@@ -18,9 +18,10 @@ from remuda.environments.seeding import generator
 from remuda.environments.spaces import Space
 from remuda.learner.checkpoint import CheckpointError, CheckpointState, load, restore, restore_rngs
 from remuda.policy.algorithms import make_algorithm
-from remuda.policy.base import Algorithm, StateMismatchError
+from remuda.policy.base import Algorithm
+from remuda.policy.networks.tensors import usable
+from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
-from remuda.policy.tensors import usable
 
 
 def new_algorithm(config: ExperimentConfig, observation: Space, action: Space) -> Algorithm:

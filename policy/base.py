@@ -9,22 +9,15 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 if TYPE_CHECKING:
     import torch
 
-    from remuda.policy.portable import PortablePolicy
+    from remuda.policy.networks.portable import PortablePolicy
 
 Arrays = Mapping[str, np.ndarray]
-
-
-class StateMismatchError(ValueError):
-    """A saved state does not fit the network it is loaded into; the message names every key that does not."""
-
-    def __init__(self, problems: list[str]) -> None:
-        super().__init__("the saved state does not fit: " + "; ".join(problems))
-        self.problems = problems
 
 
 @dataclass(frozen=True)
@@ -119,7 +112,7 @@ class Algorithm(ABC):
 
     def load_weights(self, state: Mapping[str, object]) -> None:
         """Take only the model out of `state()`: a new run that starts from old weights. Raises StateMismatchError."""
-        from remuda.policy.tensors import model_misfits
+        from remuda.policy.networks.tensors import model_misfits
 
         if problems := model_misfits(self.network, state, "model"):
             raise StateMismatchError(problems)
@@ -129,16 +122,3 @@ class Algorithm(ABC):
         """Copy what Policy.load_state needs to the host: the network's state_dict, by name."""
         state: Mapping[str, torch.Tensor] = self.network.state_dict()
         return {name: tensor.detach().cpu().numpy().copy() for name, tensor in state.items()}
-
-
-def misfits(expected: Mapping[str, tuple[int, ...]], given: Mapping[str, object], *, what: str) -> list[str]:
-    """Name every missing, unexpected and misshapen key of `given`, arrays or tensors by name, and every non-array."""
-    problems = [f"{what}: missing {key}" for key in expected if key not in given]
-    problems += [f"{what}: unexpected {key}" for key in given if key not in expected]
-    for key, shape in expected.items():
-        if key in given:
-            found = getattr(given[key], "shape", None)
-            if found is None or tuple(found) != shape:
-                shown = "no array" if found is None else f"shape {tuple(found)}"
-                problems.append(f"{what}: {key} has {shown}, needed is {shape}")
-    return problems

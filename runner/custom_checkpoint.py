@@ -17,7 +17,7 @@ def write_state(path: Path, state: Mapping[str, object], counters: Counters) -> 
     """
     import torch  # a second that a loop without checkpoints need not wait
 
-    from remuda.policy.checkpoint_file import OURS, encode, first_line, write
+    from remuda.policy.files.checkpoint_file import OURS, encode, first_line, write
 
     if taken := sorted(state.keys() & set(OURS)):
         raise ValueError(f"the state's {', '.join(taken)} would hide what Remuda writes there: choose other names")
@@ -34,7 +34,7 @@ def write_state(path: Path, state: Mapping[str, object], counters: Counters) -> 
 
 def read_state(folder: Path, record: CheckpointRecord | None) -> Mapping[str, object]:
     """The state that was written, without what was added to it. Raises CheckpointError."""
-    from remuda.policy.checkpoint_file import OURS, CheckpointError, read
+    from remuda.policy.files.checkpoint_file import OURS, CheckpointError, read
 
     if record is None:
         raise CheckpointError("nothing is resumed: open the run with on_exists='resume'")

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from remuda.buffer.chunk import ChunkError, parse_name, read_meta
 from remuda.logbook.book import Logbook
-from remuda.policy.policy_file import PolicyFileError, read_ref
+from remuda.policy.files.policy_file import PolicyFileError, read_ref
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.run_folder import RunFolder
 from remuda.training.journal_entry import Recovered

@@ -12,8 +12,8 @@ from remuda.config.custom import CustomSettingsError, find_entry, parsed
 from remuda.config.declaration import Declaration
 from remuda.config.schema import ExperimentConfig
 from remuda.config.user_code import UserCodeError
-from remuda.policy.algorithms.actor_critic_entries import ImpalaEntry, PpoEntry
-from remuda.policy.algorithms.dqn_entry import DqnEntry
+from remuda.policy.algorithms.actor_critic.entries import ImpalaEntry, PpoEntry
+from remuda.policy.algorithms.dqn.entry import DqnEntry
 from remuda.policy.base import Algorithm, Policy
 from remuda.policy.entry import AlgorithmEntry, Chosen, Setup
 from remuda.policy.spaces import ActionSpec, ObservationSpec

@@ -12,7 +12,7 @@ from remuda.benchmarks.plain_dqn import PlainDqn
 from remuda.config.algorithms import DqnConfig
 from remuda.config.schema import EnvConfig, ExperimentConfig
 from remuda.learner.start import new_algorithm
-from remuda.policy.algorithms.dqn import Dqn
+from remuda.policy.algorithms.dqn.learning import Dqn
 
 
 def batch(rng: np.random.Generator) -> Mapping[str, np.ndarray]:

@@ -20,7 +20,7 @@ from remuda.tests.environments import painter
 from remuda.tests.environments.painter import LENGTH, WidePainter
 from remuda.tests.environments.test_video import pictures
 from remuda.tests.patience import HANG_S, until
-from remuda.tests.policy.exported import CASES, leave_behind
+from remuda.tests.policy.files.exported import CASES, leave_behind
 from remuda.tests.runner.runs import run_tiny, tiny_config
 
 

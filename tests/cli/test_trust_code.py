@@ -14,7 +14,7 @@ from remuda.runner.serial import Start
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.cli.terminal import Terminal
 from remuda.tests.poison import Poison
-from remuda.tests.policy.saved_runs import export_without_environment, lose_environment
+from remuda.tests.policy.files.saved_runs import export_without_environment, lose_environment
 from remuda.tests.runner.runs import run_tiny, tiny_config
 
 EVALUATIONS = {

@@ -15,7 +15,7 @@ from remuda.config.schema import EnvConfig
 from remuda.environments.make import make_single
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import make_vector
-from remuda.tests.policy.untaught import Untaught
+from remuda.tests.policy.algorithms.untaught import Untaught
 
 ENVS, SEEDS, DISCOUNT = 2, [3, 4], 0.9
 

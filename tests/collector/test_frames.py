@@ -24,7 +24,7 @@ from remuda.collector.rollout import Collected, Rollout
 from remuda.collector.rows import NStepRows, Rows, SegmentRows
 from remuda.tests.buffer.chunks import WORKER
 from remuda.tests.buffer.stacks import unstacked
-from remuda.tests.policy.untaught import Still
+from remuda.tests.policy.algorithms.untaught import Still
 from remuda.wire.messages import ChunkId
 
 SIDE = 32  # 1024 bytes: just a frame

@@ -21,7 +21,7 @@ from remuda.config.schema import EnvConfig
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import Vector, make_vector
 from remuda.tests.environments.scripted import FunctionPolicy, ScriptedEnv, Step
-from remuda.tests.policy.untaught import Still
+from remuda.tests.policy.algorithms.untaught import Still
 from remuda.wire.messages import PolicyRef
 
 DISCOUNT = 0.9

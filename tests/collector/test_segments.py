@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from remuda.collector.rollout import Rollout
 from remuda.collector.rows import SegmentRows
 from remuda.environments.spaces import Array
-from remuda.policy.normalisation import running_returns
-from remuda.tests.policy.untaught import Untaught
+from remuda.policy.networks.normalisation import running_returns
+from remuda.tests.policy.algorithms.untaught import Untaught
 from remuda.wire.messages import PolicyRef
 
 

@@ -17,8 +17,8 @@ from remuda.collector.service import CHUNKS_IN_THE_AIR, CollectorWork
 from remuda.config.schema import EnvConfig
 from remuda.environments.vectors import Vector, make_vector
 from remuda.policy.algorithms import make_policy
-from remuda.policy.policy_file import PolicyFileError, publish
-from remuda.policy.tensors import DeviceError
+from remuda.policy.files.policy_file import PolicyFileError, publish
+from remuda.policy.networks.tensors import DeviceError
 from remuda.tests.policy.cases import ACTION, OBSERVATION
 from remuda.tests.worker.leases import EXPERIMENT, algorithm_of, assign_to, new_run, small_config
 from remuda.tests.worker.recording_link import WORKER, RecordingLink

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from remuda.environments.spaces import Array
-from remuda.tests.policy.untaught import Untaught
+from remuda.tests.policy.algorithms.untaught import Untaught
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from remuda.evaluator import service
 from remuda.evaluator.evaluate import Episode, evaluate
 from remuda.evaluator.service import EvaluatorWork
 from remuda.learner import checkpoint
-from remuda.policy.checkpoint_file import CheckpointError
-from remuda.policy.loading import TrainedPolicy, load_checkpoint_policy
+from remuda.policy.files.checkpoint_file import CheckpointError
+from remuda.policy.files.loading import TrainedPolicy, load_checkpoint_policy
 from remuda.tests.policy.cases import dqn
 from remuda.tests.worker.leases import assign_to, new_run, small_config
 from remuda.tests.worker.recording_link import WORKER, RecordingLink

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from remuda.policy.policy_file import publish
+from remuda.policy.files.policy_file import publish
 from remuda.storage.atomic import sweep_temporaries
 from remuda.tests.faults.sizes import LONG, PUBLISHER_KILLS, READERS_S, within
 from remuda.wire.messages import PolicyRef
@@ -27,7 +27,7 @@ KILLED = """
 import os, random, signal, sys, time
 from pathlib import Path
 import numpy as np
-from remuda.policy.policy_file import load, publish
+from remuda.policy.files.policy_file import load, publish
 from remuda.wire.messages import PolicyRef
 
 def weights(epoch):
@@ -89,7 +89,7 @@ def test_a_learner_killed_at_hundreds_of_moments_of_publishing(tmp_path: Path) -
 READS = """
 import json, os, sys, time
 from pathlib import Path
-from remuda.policy.policy_file import load
+from remuda.policy.files.policy_file import load
 
 path, readers, end_s = Path(sys.argv[1]), int(sys.argv[2]), time.monotonic() + float(sys.argv[3])
 interval_s, work_s = 1 / float(sys.argv[4]), float(sys.argv[5])

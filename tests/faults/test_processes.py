@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from remuda.policy.policy_file import read_ref
+from remuda.policy.files.policy_file import read_ref
 from remuda.tests.faults.conftest import Herds
 from remuda.tests.faults.herd import Herd, assert_exact, commander, kill
 from remuda.tests.faults.sizes import AWAY_S, within

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from remuda.learner.publisher import RETRY_S
-from remuda.policy.policy_file import load, lock_path, read_ref
+from remuda.policy.files.policy_file import load, lock_path, read_ref
 from remuda.tests.faults.herd import Herd, assert_exact, beside
 from remuda.tests.faults.sizes import within
 from remuda.tests.faults.test_processes import ENDLESS

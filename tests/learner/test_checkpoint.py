@@ -18,7 +18,7 @@ import torch
 
 from remuda.config.algorithms import DqnConfig
 from remuda.learner.checkpoint import CheckpointError, Progress, load, restore, restore_rngs, save
-from remuda.policy.algorithms.dqn import Dqn
+from remuda.policy.algorithms.dqn.learning import Dqn
 from remuda.tests.policy.cases import ACTION, OBSERVATION, batch, config, dqn
 from remuda.wire.messages import CheckpointRecord, Counters, PolicyRef
 

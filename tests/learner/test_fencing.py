@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from remuda.policy.checkpoint_file import write
-from remuda.policy.policy_file import StaleEpoch, publish, read_ref
+from remuda.policy.files.checkpoint_file import write
+from remuda.policy.files.policy_file import StaleEpoch, publish, read_ref
 from remuda.storage.atomic import Replacing, replacing, write_bytes
 from remuda.storage.checkpoint_index import CheckpointIndex, unlisted
 from remuda.storage.fence import Fence, SupersededError, sweep_claims

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from remuda.learner.diverged import DivergedError
 from remuda.learner.loop import Batch, LearnerLoop
 from remuda.policy.base import Algorithm, Arrays, LearnResult
-from remuda.policy.portable import PortablePolicy
+from remuda.policy.networks.portable import PortablePolicy
 from remuda.tests.policy.cases import batch, dqn
 
 

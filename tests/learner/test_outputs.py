@@ -13,8 +13,8 @@ from remuda.learner.checkpoint import Progress
 from remuda.learner.diverged import DivergedError
 from remuda.learner.outputs import LearnerOutputs
 from remuda.logbook.book import learner_logbook
-from remuda.policy.algorithms.dqn import Dqn
-from remuda.policy.portable import PortableQ
+from remuda.policy.algorithms.dqn.learning import Dqn
+from remuda.policy.networks.portable import PortableQ
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.policy.cases import ACTION, OBSERVATION, config, dqn
 from remuda.wire.messages import CheckpointReason, Counters, PolicyRef

@@ -15,7 +15,7 @@ import pytest
 
 from remuda.learner.diverged import DivergedError
 from remuda.learner.publisher import RETRY_S, Publisher
-from remuda.policy.policy_file import load, publish, read_ref
+from remuda.policy.files.policy_file import load, publish, read_ref
 from remuda.tests.patience import HANG_S, until
 from remuda.wire.messages import PolicyRef
 from remuda.worker.serve import TakenOverError

@@ -20,7 +20,7 @@ from remuda.learner.diverged import DivergedError
 from remuda.learner.outputs import LearnerOutputs
 from remuda.learner.prefetch import NothingReadableError
 from remuda.learner.service import LearnerWork
-from remuda.policy.policy_file import LoadedPolicy, load, publish
+from remuda.policy.files.policy_file import LoadedPolicy, load, publish
 from remuda.policy.row_plan import RowPlan, row_plan
 from remuda.storage.fence import Fence
 from remuda.tests.buffer.chunks import meta_of

@@ -8,7 +8,7 @@ import pytest
 
 from remuda.buffer.chunk import parse_name, read_meta
 from remuda.config.load import load_config
-from remuda.policy.policy_file import read_ref
+from remuda.policy.files.policy_file import read_ref
 from remuda.policy.row_plan import row_plan
 from remuda.tests.logbook.event_reader import curves
 from remuda.tests.parallel.conftest import Finished

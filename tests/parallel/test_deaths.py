@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from remuda.buffer.chunk import read_meta
-from remuda.policy.policy_file import read_ref
+from remuda.policy.files.policy_file import read_ref
 from remuda.tests.logbook.event_reader import curves
 from remuda.tests.parallel.command import Command, Ended
 from remuda.tests.parallel.conftest import Launcher, wait_until_held

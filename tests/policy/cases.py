@@ -6,7 +6,7 @@ import numpy as np
 
 from remuda.config.algorithms import DqnConfig
 from remuda.config.schema import EnvConfig, ExperimentConfig, LearnerConfig
-from remuda.policy.algorithms.dqn import Dqn
+from remuda.policy.algorithms.dqn.learning import Dqn
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 OBSERVATION, ACTION = ObservationSpec((4,), "float32"), ActionSpec(2)

@@ -13,8 +13,8 @@ from remuda.config.load import load_config
 from remuda.config.schema import ExperimentConfig
 from remuda.policy import load_policy, load_value
 from remuda.policy.algorithms import UnknownAlgorithmError, make_policy
-from remuda.policy.checkpoint_file import CheckpointError
-from remuda.policy.functions import load_action
+from remuda.policy.files.checkpoint_file import CheckpointError
+from remuda.policy.files.functions import load_action
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.runner.serial import RunResult, Start, run
 from remuda.storage.checkpoint_index import CheckpointIndex
@@ -83,8 +83,8 @@ def test_another_network_at_resume_is_refused_by_the_name_of_its_setting(folder:
     last = CheckpointIndex(tmp_path / "run" / "ckpt").last
     assert last is not None
     policy = make_policy(config_in(folder, "policy.hidden=5"), *SPACES)
-    from remuda.policy.base import StateMismatchError
-    from remuda.policy.loading import load_checkpoint_policy
+    from remuda.policy.files.loading import load_checkpoint_policy
+    from remuda.policy.saved_state import StateMismatchError
 
     state = load_checkpoint_policy(tmp_path / "run" / "ckpt" / last.file).policy
     arrays = {name: tensor.numpy() for name, tensor in state.network.state_dict().items()}  # type: ignore[attr-defined]

@@ -14,7 +14,7 @@ import torch
 
 from remuda.config.schema import EnvConfig, ExperimentConfig
 from remuda.policy import load_policy
-from remuda.policy.checkpoint_file import CheckpointError
+from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.runner import Run, run_context
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.existing_folder import RunFolderError

@@ -18,9 +18,9 @@ from remuda.environments import record
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.evaluator.player import CheckpointPlayer
 from remuda.learner.checkpoint import CheckpointError, load
-from remuda.policy.finite import require_finite
-from remuda.policy.functions import load_value
-from remuda.policy.tensors import DeviceError
+from remuda.policy.files.functions import load_value
+from remuda.policy.networks.finite import require_finite
+from remuda.policy.networks.tensors import DeviceError
 from remuda.runner.serial import Start, run
 from remuda.storage import env_files
 from remuda.storage.checkpoint_index import CheckpointIndex

@@ -23,7 +23,7 @@ from remuda.coordinator.effects import Asked, CloseRun, DeleteChunks, KnowRun, P
 from remuda.coordinator.events import PreparedRun, RunRefused
 from remuda.logbook.episode_reports import WorkerReport
 from remuda.logbook.progress import ProgressRow
-from remuda.policy.policy_file import publish
+from remuda.policy.files.policy_file import publish
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.buffer.chunks import WORKER, cartpole_columns, meta_of
 from remuda.tests.coordinator.disk.writing import carry_out

@@ -1,0 +1,89 @@
+"""What a policy draws actions from, in numpy. For learning see actor_critic/torch_distributions.py."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+_LOG_2_PI = math.log(2.0 * math.pi)
+
+
+def epsilon_greedy(values: NDArray[np.float32], epsilon: float, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Indices int64 [rows]: of the highest of values [rows, n], or with probability epsilon any."""
+    best: NDArray[np.int64] = values.argmax(axis=1)
+    explores = rng.random(len(best)) < epsilon
+    return np.where(explores, rng.integers(values.shape[1], size=len(best)), best)
+
+
+class Categorical:
+    """One of n indices per row, by logits float32 [rows, n]."""
+
+    def __init__(self, logits: NDArray[np.float32]) -> None:
+        self._shifted = logits - logits.max(axis=1, keepdims=True)
+
+    def sample(self, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Draw int64 [rows], one uniform number each."""
+        cumulated = self._exponentials.cumsum(axis=1)
+        # A uniform number is below 1, so the product in float64 stays below the total and the index below n.
+        drawn = rng.random((len(cumulated), 1)) * cumulated[:, -1:]
+        indices: NDArray[np.int64] = np.count_nonzero(cumulated <= drawn, axis=1)
+        return indices
+
+    def mode(self) -> NDArray[np.int64]:
+        """The likeliest: int64 [rows]."""
+        indices: NDArray[np.int64] = self._shifted.argmax(axis=1)
+        return indices
+
+    def log_prob(self, actions: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Log probability of indices [rows]: float32 [rows]."""
+        chosen: NDArray[np.float32] = self._log_probs[np.arange(len(actions)), actions]
+        return chosen
+
+    def entropy(self) -> NDArray[np.float32]:
+        """In nats: float32 [rows]."""
+        probabilities = np.exp(self._log_probs)
+        entropy: NDArray[np.float32] = -(probabilities * np.where(probabilities > 0, self._log_probs, 0)).sum(axis=1)
+        return entropy
+
+    @functools.cached_property
+    def _exponentials(self) -> NDArray[np.float32]:
+        exponentials: NDArray[np.float32] = np.exp(self._shifted)
+        return exponentials
+
+    @functools.cached_property
+    def _log_probs(self) -> NDArray[np.float32]:
+        log_probs: NDArray[np.float32] = self._shifted - np.log(self._exponentials.sum(axis=1, keepdims=True))
+        return log_probs
+
+
+class Gaussian:
+    """Independent normal numbers: mean float32 [rows, k], logarithm of the standard deviation float32 [k]."""
+
+    def __init__(self, mean: NDArray[np.float32], log_std: NDArray[np.float32]) -> None:
+        self._mean = mean
+        self._log_std = log_std
+
+    def sample(self, rng: np.random.Generator) -> NDArray[np.float32]:
+        """Draw float32 [rows, k]."""
+        noise: NDArray[np.float32] = rng.standard_normal(self._mean.shape, np.float32)
+        noise *= np.exp(self._log_std)
+        return self._mean + noise
+
+    def mode(self) -> NDArray[np.float32]:
+        """The mean."""
+        return self._mean
+
+    def log_prob(self, actions: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Log density of numbers [rows, k], summed over k: float32 [rows]."""
+        distance = (actions - self._mean) * np.exp(-self._log_std)
+        density: NDArray[np.float32] = -0.5 * (distance * distance).sum(axis=1)
+        normaliser = np.float32(self._log_std.sum() + 0.5 * len(self._log_std) * _LOG_2_PI)
+        return density - normaliser
+
+    def entropy(self) -> NDArray[np.float32]:
+        """Differential entropy in nats: float32 [rows]."""
+        total = self._log_std.sum() + 0.5 * len(self._log_std) * (1.0 + _LOG_2_PI)
+        return np.full(len(self._mean), total, np.float32)

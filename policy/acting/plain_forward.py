@@ -1,0 +1,84 @@
+"""A forward pass in plain arrays: numpy alone, for collectors that need no torch.
+
+For perceptrons it is as fast as torch, traced and frozen or not, at every size that was tried, and a collector that
+never imports torch starts a second and a half sooner (benchmarks/inference.py).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from remuda.policy.acting.weights import Forward, Weights
+
+_Floats = NDArray[np.float32]
+
+
+def plain_forward(weights: Weights) -> Forward:
+    """Make the forward pass of these weights, which are not copied where they need no other order."""
+    perceptron = _perceptron(weights)
+    if not weights.filters:
+        return perceptron
+    convolve = _convolutions(weights)
+    return lambda images: perceptron(convolve(images))
+
+
+def _perceptron(weights: Weights) -> Forward:
+    layers = [(layer.weight.T, layer.bias) for layer in weights.dense]
+    if weights.filters:
+        layers[0] = (_for_pixels_first(layers[0][0], len(weights.filters[-1].bias)), layers[0][1])
+    between, (last_weight, last_bias) = layers[:-1], layers[-1]
+    tanh = weights.activation == "tanh"
+
+    def forward(observations: np.ndarray) -> _Floats:
+        hidden: _Floats = observations
+        for weight, bias in between:
+            hidden = hidden @ weight
+            hidden += bias
+            np.tanh(hidden, out=hidden) if tanh else np.maximum(hidden, 0.0, out=hidden)
+        outputs: _Floats = hidden @ last_weight
+        outputs += last_bias
+        return outputs
+
+    return forward
+
+
+def _convolutions(weights: Weights) -> Forward:
+    """Each layer is one matrix product over the windows of its image, [n, height, width, channels] throughout."""
+    layers = [
+        (np.ascontiguousarray(layer.weight.transpose(2, 3, 1, 0)), layer.bias, layer.stride)
+        for layer in weights.filters
+    ]
+
+    def convolve(images: np.ndarray) -> _Floats:
+        pixels = images if weights.channels_last else images.transpose(0, 2, 3, 1)
+        hidden: _Floats = np.ascontiguousarray(pixels).astype(np.float32)
+        for weight, bias, stride in layers:
+            windows = _windows(hidden, len(weight), stride)
+            hidden = windows.reshape(-1, weight[..., 0].size) @ weight.reshape(-1, len(bias))
+            hidden += bias
+            np.maximum(hidden, 0.0, out=hidden)
+            hidden = hidden.reshape(*windows.shape[:3], len(bias))
+        return hidden.reshape(len(images), -1)
+
+    return convolve
+
+
+def _windows(images: _Floats, kernel: int, stride: int) -> _Floats:
+    """View [n, height, width, channels] as [n, rows, columns, kernel, kernel, channels]."""
+    n, height, width, channels = images.shape
+    image, row, column, channel = images.strides
+    rows, columns = ((side - kernel) // stride + 1 for side in (height, width))
+    return np.lib.stride_tricks.as_strided(
+        images,
+        (n, rows, columns, kernel, kernel, channels),
+        (image, row * stride, column * stride, row, column, channel),
+        writeable=False,
+    )
+
+
+def _for_pixels_first(weight: _Floats, channels: int) -> _Floats:
+    """Reorder a layer [inputs, outputs] that reads channels, height, width to read height, width, channels."""
+    outputs = weight.shape[1]
+    reordered: _Floats = weight.reshape(channels, -1, outputs).swapaxes(0, 1).reshape(-1, outputs)
+    return np.ascontiguousarray(reordered)

@@ -1,0 +1,65 @@
+"""A network as acting needs it: weights in the order they are used, whatever the algorithm calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from remuda.policy.base import Arrays
+from remuda.policy.networks.images import ImageLayout
+
+Forward = Callable[[np.ndarray], NDArray[np.float32]]
+"""Maps encoded observations (see ObservationSpec.encode) [n, …] to the last layer's outputs, float32 [n, outputs]."""
+
+
+@dataclass(frozen=True)
+class Dense:
+    """A fully connected layer."""
+
+    weight: NDArray[np.float32]
+    """[outputs, inputs]."""
+    bias: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, state: Arrays, name: str) -> Dense:
+        """Take a torch layer out of a network's state."""
+        return cls(state[f"{name}.weight"], state[f"{name}.bias"])
+
+
+@dataclass(frozen=True)
+class Filters:
+    """A convolution, followed by relu."""
+
+    weight: NDArray[np.float32]
+    """[filters, channels, kernel, kernel]."""
+    bias: NDArray[np.float32]
+    stride: int
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Convolutions (of images), then a perceptron whose last layer is linear."""
+
+    dense: tuple[Dense, ...]
+    activation: Literal["relu", "tanh"]
+    """What follows each dense layer but the last."""
+    filters: tuple[Filters, ...] = ()
+    channels_last: bool = False
+    """Of the images, see ImageLayout."""
+
+
+def image_filters(state: Arrays, prefix: str, image: ImageLayout) -> tuple[Filters, ...]:
+    """Take a ConvolutionTrunk out of a network's state. Its scale goes into the first filters, which saves a pass."""
+    scale = np.float32(image.scale)
+    return tuple(
+        Filters(
+            state[f"{prefix}.{2 * index}.weight"] * (scale if index == 0 else np.float32(1.0)),
+            state[f"{prefix}.{2 * index}.bias"],
+            layer.stride,
+        )
+        for index, layer in enumerate(image.layers)
+    )

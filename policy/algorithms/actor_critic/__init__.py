@@ -1,0 +1,1 @@
+"""PPO and IMPALA: what they share, and an update rule each."""

@@ -1,0 +1,203 @@
+"""PPO and IMPALA, the acting side: draws from the policy's distribution.
+
+It records `log_prob`, float32: of each action, by the policy that acted.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from remuda.config.algorithms import ImpalaConfig, PpoConfig
+from remuda.policy.acting.distributions import Categorical, Gaussian
+from remuda.policy.acting.inference import Inference
+from remuda.policy.acting.weights import Dense, Weights, image_filters
+from remuda.policy.base import Arrays, Policy
+from remuda.policy.networks.images import ImageLayout, units
+from remuda.policy.networks.normalisation import CLIP, Moments
+from remuda.policy.saved_state import StateMismatchError, misfits
+from remuda.policy.spaces import ActionSpec, Numbers, ObservationSpec, UnsupportedSpaceError
+
+MONITORED = (
+    "cur_lr",
+    "total_loss",
+    "policy_loss",
+    "value_loss",
+    "entropy",
+    "approx_kl",
+    "clip_fraction",
+    "explained_variance",
+    "grad_norm",
+)
+"""The metrics of an update."""
+
+
+@dataclass(frozen=True)
+class NetworkShape:
+    """How an ActorCriticNetwork reads observations."""
+
+    image: ImageLayout | None
+    hidden: tuple[int, ...]
+    shared: bool
+    """Policy and value have the hidden layers in common."""
+    activation: Literal["tanh", "relu"]
+
+
+def network_shape(config: PpoConfig | ImpalaConfig, observation: ObservationSpec) -> NetworkShape:
+    """Fill in what the config leaves to the observations. Raises UnsupportedSpaceError."""
+    image = ImageLayout.of(observation, config.convolution)
+    if image is not None and config.normalize_observations:
+        raise UnsupportedSpaceError(
+            f"policy.normalize_observations is for numbers, and observations are images of shape {observation.shape}, "
+            "which are scaled by their bound: leave it out"
+        )
+    activation = config.activation or ("tanh" if image is None else "relu")
+    shared = image is not None if config.shared_hidden is None else config.shared_hidden
+    return NetworkShape(image, units(config.hidden, image, default=(64, 64)), shared, activation)
+
+
+class ActorCriticPolicy(Policy):
+    """Acts on the state of an ActorCriticNetwork."""
+
+    def __init__(
+        self,
+        config: PpoConfig | ImpalaConfig,
+        observation: ObservationSpec,
+        action: ActionSpec,
+        *,
+        chosen: Callable[[str], None] | None = None,
+        device: str = "cpu",
+    ) -> None:
+        """`chosen` and `device` are Inference's."""
+        self._config, self._observation, self._action = config, observation, action
+        self.keeps_float64 = config.normalize_observations
+        self._numbers: Numbers = observation.numbers(normalised=config.normalize_observations)
+        self._network = network_shape(config, observation)
+        self._shapes = _shapes(self._network, observation.features, action)
+        self._policy, self._value = Inference(chosen, device), Inference(device=device)
+        self._mean, self._scale = np.zeros(1, self._numbers), np.ones(1, self._numbers)
+
+    def load_state(self, state: Arrays) -> None:
+        """Act with these weights from now on. Raises StateMismatchError, and the old ones stay."""
+        problems = misfits(self._shapes, state, what="policy")
+        if problems:
+            raise StateMismatchError(problems)
+        self._policy.load(self._weights(state, "policy"))
+        self._value.load(self._weights(state, "value"))
+        if self._action.n is None:
+            self._log_std: NDArray[np.float32] = state["log_std"]
+        if self._config.normalize_observations:
+            observations = _moments(state, "observations")
+            self._mean, self._scale = observations.mean.astype(self._numbers), observations.scale.astype(self._numbers)
+        scale = _moments(state, "returns").scale[0] if self._config.normalize_rewards else 1.0
+        self._return_std = np.float32(1.0 / scale)
+
+    def outputs(self, observations: np.ndarray) -> NDArray[np.float32]:
+        """What the policy says of observations [n, …]: logits, or means, float32 [n, outputs]."""
+        return self._policy(self._encoded(observations))
+
+    def act(
+        self,
+        observations: np.ndarray,
+        exploration: Mapping[str, float],
+        rng: np.random.Generator,
+        *,
+        deterministic: bool,
+    ) -> np.ndarray:
+        """Choose actions [n, …] as the environment takes them: the likeliest, or drawn."""
+        distribution = self._distribution(observations)
+        return self._action.to_environment(distribution.mode() if deterministic else distribution.sample(rng))
+
+    def recorded(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
+        """See Policy."""
+        log_prob: dict[str, tuple[tuple[int, ...], str]] = {"log_prob": ((), "float32")}
+        return log_prob if self._action.n is not None else log_prob | {"action": (self._action.shape, "float32")}
+
+    def act_recording(
+        self, observations: np.ndarray, exploration: Mapping[str, float], rng: np.random.Generator
+    ) -> tuple[np.ndarray, Arrays]:
+        """Draw actions. Recorded are `log_prob` float32 [n] and, of a Box, the `action` as drawn, before clipping."""
+        distribution = self._distribution(observations)
+        if isinstance(distribution, Categorical):
+            indices = distribution.sample(rng)
+            return self._action.to_environment(indices), {"log_prob": distribution.log_prob(indices)}
+        drawn = distribution.sample(rng)
+        recorded = {
+            "log_prob": distribution.log_prob(drawn),
+            "action": drawn.reshape(len(drawn), *self._action.shape),
+        }
+        return self._action.to_environment(drawn), recorded
+
+    def value(self, observations: np.ndarray) -> np.ndarray:
+        """Estimate the return (in the environment's own rewards) from observations [n, …] on: float32 [n]."""
+        values: NDArray[np.float32] = self._value(self._encoded(observations))[:, 0]
+        return values * self._return_std
+
+    def _distribution(self, observations: np.ndarray) -> Categorical | Gaussian:
+        outputs = self.outputs(observations)
+        return Gaussian(outputs, self._log_std) if self._action.n is None else Categorical(outputs)
+
+    def _encoded(self, observations: np.ndarray) -> np.ndarray:
+        encoded = self._observation.encode(observations, self._numbers)
+        if self._config.normalize_observations:
+            encoded = ((encoded - self._mean) * self._scale).clip(-CLIP, CLIP).astype(np.float32, copy=False)
+        return encoded
+
+    def _weights(self, state: Arrays, part: Literal["policy", "value"]) -> Weights:
+        """What leads to the outputs of one of the two; what they share comes first."""
+        image, activation = self._network.image, self._network.activation
+        names = [
+            name.removesuffix(".weight")
+            for name in self._shapes
+            if name.startswith((f"{part}.", _SHARED)) and name.endswith(".weight")
+        ]
+        if image is None:
+            return Weights(tuple(Dense.of(state, name) for name in names), activation)
+        dense = tuple(Dense.of(state, name) for name in names if not name.startswith(f"{_CONVOLUTIONS}."))
+        return Weights(dense, activation, image_filters(state, _CONVOLUTIONS, image), image.channels_last)
+
+
+def _moments(state: Arrays, name: str) -> Moments:
+    return Moments(state[f"{name}.mean"], state[f"{name}.variance"], float(state[f"{name}.count"][0]))
+
+
+_SHARED = "trunk."
+"""Names in an ActorCriticNetwork of what policy and value share."""
+_CONVOLUTIONS = "trunk.0"
+"""Among them, for images, those of the convolutions."""
+
+
+def _shapes(network: NetworkShape, features: int, action: ActionSpec) -> dict[str, tuple[int, ...]]:
+    """The tensors of ActorCriticNetwork by name (a test compares the two)."""
+    shapes: dict[str, tuple[int, ...]] = {} if action.n is not None else {"log_std": (action.outputs,)}
+    hidden, image = network.hidden, network.image
+    if image is None:
+        shapes |= _moments_shapes("observations", features)
+    else:
+        shapes |= image.shapes(_CONVOLUTIONS)
+        features = image.features
+    if network.shared:
+        shapes |= _dense_shapes(_SHARED, 0 if image is None else 1, (features, *hidden))
+        features, hidden = (features, *hidden)[-1], ()
+    shapes |= _moments_shapes("returns", 1)
+    for part, outputs in (("policy.", action.outputs), ("value.", 1)):
+        shapes |= _dense_shapes(part, 0, (features, *hidden, outputs))
+    return shapes
+
+
+def _dense_shapes(prefix: str, first: int, widths: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    """Of layers numbered from `first`, an activation after each."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for index, (before, after) in enumerate(itertools.pairwise(widths)):
+        name = f"{prefix}{first + 2 * index}"
+        shapes |= {f"{name}.weight": (after, before), f"{name}.bias": (after,)}
+    return shapes
+
+
+def _moments_shapes(name: str, size: int) -> dict[str, tuple[int, ...]]:
+    return {f"{name}.mean": (size,), f"{name}.variance": (size,), f"{name}.count": (1,)}

@@ -1,0 +1,61 @@
+"""PPO and IMPALA as the roles know them: segments, used once; collectors draw from the policy's distribution."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from remuda.config.algorithms import ImpalaConfig, PpoConfig
+from remuda.config.declaration import Declaration, Segments
+from remuda.config.schema import ExperimentConfig
+from remuda.policy.algorithms.actor_critic.acting import MONITORED, ActorCriticPolicy
+from remuda.policy.base import Algorithm, Policy
+from remuda.policy.entry import AlgorithmEntry, Chosen, Setup
+
+ActorCriticSettings = TypeVar("ActorCriticSettings", PpoConfig, ImpalaConfig)
+
+
+class ActorCriticEntry(AlgorithmEntry[ActorCriticSettings]):
+    """What both have in common."""
+
+    def declaration(self, config: ExperimentConfig, settings: ActorCriticSettings) -> Declaration:
+        """Nothing is explored beside what the policy draws."""
+        return Declaration(
+            rows=Segments(horizon_steps=settings.horizon_steps, discount=settings.discount),
+            reuse="once",
+            monitored=MONITORED,
+            loss_columns={
+                "LossPi": "policy_loss",
+                "LossV": "value_loss",
+                "Entropy": "entropy",
+                "KL": "approx_kl",
+                "ClipFrac": "clip_fraction",
+            },
+        )
+
+    def make_policy(self, setup: Setup[ActorCriticSettings], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
+        """See AlgorithmEntry."""
+        return ActorCriticPolicy(setup.settings, setup.observation, setup.action, chosen=chosen, device=device)
+
+
+class PpoEntry(ActorCriticEntry[PpoConfig]):
+    """See AlgorithmEntry."""
+
+    settings = PpoConfig
+
+    def make_algorithm(self, setup: Setup[PpoConfig], seed: int) -> Algorithm:
+        """See AlgorithmEntry."""
+        from remuda.policy.algorithms.actor_critic.ppo import Ppo
+
+        return Ppo(setup.config, setup.observation, setup.action, seed)
+
+
+class ImpalaEntry(ActorCriticEntry[ImpalaConfig]):
+    """See AlgorithmEntry."""
+
+    settings = ImpalaConfig
+
+    def make_algorithm(self, setup: Setup[ImpalaConfig], seed: int) -> Algorithm:
+        """See AlgorithmEntry."""
+        from remuda.policy.algorithms.actor_critic.impala import Impala
+
+        return Impala(setup.config, setup.observation, setup.action, seed)

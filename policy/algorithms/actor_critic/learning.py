@@ -1,0 +1,237 @@
+"""What PPO and IMPALA share beside their update rules: network, preparation of segments, and state."""
+
+# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from remuda.config.algorithms import ImpalaConfig, PpoConfig
+from remuda.config.schema import ExperimentConfig
+from remuda.policy.algorithms.actor_critic.acting import MONITORED, network_shape
+from remuda.policy.algorithms.actor_critic.outputs import Outputs, actor_critic_outputs
+from remuda.policy.algorithms.actor_critic.returns import Outcome
+from remuda.policy.algorithms.actor_critic.torch_distributions import Categorical, Gaussian
+from remuda.policy.base import Algorithm, Arrays, LearnResult
+from remuda.policy.networks.adam import Adam
+from remuda.policy.networks.flat_parameters import FlatParameters
+from remuda.policy.networks.normalisation import CLIP, running_returns
+from remuda.policy.networks.portable import PortableActorCritic
+from remuda.policy.networks.tensors import model_misfits, to_tensor
+from remuda.policy.networks.torch_networks import ActorCriticNetwork
+from remuda.policy.saved_state import StateMismatchError
+from remuda.policy.spaces import ActionSpec, Numbers, ObservationSpec
+
+
+@dataclass(frozen=True)
+class Segments:
+    """A batch of B segments of T slots, of which n are valid, ready to learn from."""
+
+    observations: torch.Tensor
+    """float32 [B * (T + 1), features], normalised; or images as they are, [B * (T + 1), …]."""
+    outcome: Outcome
+    """Each [B, T]; rewards scaled."""
+    steps: torch.Tensor
+    """int64 [n]: which of the observations the valid slots acted on."""
+    actions: torch.Tensor
+    """Indices int64 [n], or numbers float32 [n, outputs]."""
+    log_prob: torch.Tensor
+    """float32 [n]: by the policy that acted."""
+
+    def per_slot(self, values: torch.Tensor) -> NDArray[np.float32]:
+        """Values [B * (T + 1)] of the observations as float32 [B, T + 1] on the host."""
+        array: NDArray[np.float32] = values.detach().cpu().numpy()
+        return array.reshape(len(self.outcome.valid), -1)
+
+    def per_observation(self, of_steps: torch.Tensor) -> torch.Tensor:
+        """Numbers [n, …] of the valid slots as [B * (T + 1), …] of all observations, 0 for the others."""
+        return of_steps.new_zeros(len(self.observations), *of_steps.shape[1:]).index_copy_(0, self.steps, of_steps)
+
+
+class Slopes(NamedTuple):
+    """The gradient of a loss by what an update rule makes it of."""
+
+    log_prob: torch.Tensor
+    """By the log probability of each action: float32 [n]."""
+    values: torch.Tensor
+    """By each value: float32 [n]."""
+    entropy: float
+    """By the entropy of each distribution."""
+
+
+class ActorCritic(Algorithm):
+    """Network, optimizer, normalisation and counters; a subclass has `learn`.
+
+    Observations are normalised in `learn` by the moments that the policy acted with, and only then are the moments
+    brought up to date, so that a probability changes by learning alone. Rewards are scaled by the newest moments.
+    """
+
+    def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
+        assert isinstance(config.policy, PpoConfig | ImpalaConfig), config.policy.type
+        self.observation, self.action = observation, action
+        self._shared, self._learner = config.policy, config.learner
+        self._numbers: Numbers = observation.numbers(normalised=config.policy.normalize_observations)
+        self._device = torch.device(config.learner.device)
+        self._network = self._make_network(seed)
+        self.network = self._network  # its forward is the policy, normalisation included
+        self._parameters = FlatParameters(self._network)
+        activation = network_shape(config.policy, observation).activation
+        self._outputs = actor_critic_outputs(self._network, self._parameters, activation)
+        self._log_std, self._log_std_gradient = (
+            self._parameters.by_name(vector).get("log_std")
+            for vector in (self._parameters.vector.detach(), self._parameters.gradient)
+        )
+        self._optimizer = Adam(
+            self._parameters.vector.detach(),
+            self._parameters.gradient,
+            learning_rate=config.learner.learning_rate,
+            epsilon=1e-5,
+        )
+        self._env_steps = 0  # learned from so far
+        self._updates = 0  # batches learned from
+
+    def portable(self) -> PortableActorCritic:
+        """See Algorithm."""
+        return PortableActorCritic(
+            self._network, self.observation, self.action, scaled_rewards=self._shared.normalize_rewards
+        )
+
+    # --- parts of an update
+
+    def _prepare(self, batch: Arrays) -> Segments:
+        """Encode, normalise and flatten a batch, and count it. The moments change with `_learned`."""
+        valid, done = batch["valid"], batch["done"]
+        segments, slots = valid.shape
+        reward = batch["reward"]
+        if self._shared.normalize_rewards:
+            sums = running_returns(reward, done, valid, batch["return_so_far"], discount=self._shared.discount)
+            returns = self._network.returns.load().including(sums[:, None])
+            self._network.returns.store(returns)
+            reward = (reward * returns.scale[0]).clip(-CLIP, CLIP).astype(np.float32)
+        outcome = Outcome(reward, batch["terminated"], done, valid)
+        seen = batch["obs"].reshape(segments * (slots + 1), *self.observation.shape)
+        encoded = self.observation.encode(seen, self._numbers)
+        segment, slot = np.nonzero(valid)
+        steps = segment * (slots + 1) + slot
+        self._env_steps += len(steps)
+        self._updates += 1
+        with torch.no_grad():
+            observations = self._network.normalised(to_tensor(encoded, self._device))
+        moments = self._network.observations
+        if self._shared.normalize_observations and moments is not None:  # after they were used, see the class
+            moments.store(moments.load().including(encoded[steps]))
+        return Segments(
+            observations,
+            outcome,
+            to_tensor(steps, self._device),
+            to_tensor(self._as_drawn(batch["action"][valid]), self._device),
+            to_tensor(batch["log_prob"][valid], self._device),
+        )
+
+    def _anneal(self) -> float:
+        """Set the learning rate for the next batch; return what is left of it, and of all that falls with it: 1 … 0."""
+        steps = self._shared.anneal_env_steps
+        remaining = 1.0 if steps is None else max(0.0, 1.0 - self._env_steps / steps)
+        self._optimizer.learning_rate = self._learner.learning_rate * remaining
+        return remaining
+
+    def _as_drawn(self, actions: np.ndarray) -> np.ndarray:
+        if self.action.n is not None:
+            return actions.astype(np.int64) - self.action.start
+        return actions.reshape(len(actions), self.action.outputs).astype(np.float32, copy=False)
+
+    def _distribution(self, outputs: torch.Tensor) -> Categorical | Gaussian:
+        """The policy's distribution, given what the network says: [n, outputs]."""
+        return Categorical(outputs) if self._log_std is None else Gaussian(outputs, self._log_std)
+
+    def _descend(
+        self,
+        distribution: Categorical | Gaussian,
+        actions: torch.Tensor,
+        slopes: Slopes,
+        segments: Segments | None = None,
+    ) -> torch.Tensor:
+        """Take one step down a loss of the outputs made last to learn; return the gradient's norm before clipping.
+
+        Those outputs were of the observations of the actions, or of all observations of `segments`.
+        """
+        gradient = Outputs(distribution.gradient(actions, slopes.log_prob, slopes.entropy), slopes.values)
+        self._outputs.backward(gradient if segments is None else Outputs(*map(segments.per_observation, gradient)))
+        if isinstance(distribution, Gaussian):
+            assert self._log_std_gradient is not None
+            self._log_std_gradient.copy_(distribution.log_std_gradient(actions, slopes.log_prob, slopes.entropy))
+        norm = self._parameters.clip_gradient(self._learner.max_grad_norm)
+        self._optimizer.step()
+        return norm
+
+    def _result(self, *, updates: int = 1, **metrics: float | torch.Tensor) -> LearnResult:
+        """The gradient updates done, and the metrics in the declared order.
+
+        0 for a metric that there is none of, as in a batch without one valid slot.
+        """
+        metrics["cur_lr"] = self._optimizer.learning_rate
+        return LearnResult({name: metrics.get(name, 0.0) for name in MONITORED}, None, updates)
+
+    # --- state
+
+    def state(self) -> dict[str, object]:
+        """See Algorithm; the model holds the running moments too."""
+        return {
+            "model": dict(self._network.state_dict()),
+            "optimizer": self._optimizer.state(),
+            "schedules": {"updates": self._updates, "env_steps": self._env_steps},
+        }
+
+    def load_state(self, state: Mapping[str, object]) -> None:
+        """See Algorithm. The learning rate is the config's, annealed as far as the state says."""
+        problems = model_misfits(self._network, state, "model") + self._optimizer.misfits(state.get("optimizer"))
+        schedules = cast("Mapping[str, object]", state.get("schedules") or {})
+        counts = {name: schedules.get(name) for name in ("updates", "env_steps")}
+        problems += [f"schedules: missing {name}" for name, count in counts.items() if not isinstance(count, int)]
+        if problems:
+            raise StateMismatchError(problems)
+        self._network.load_state_dict(cast("dict[str, torch.Tensor]", state["model"]))
+        self._optimizer.load_state(cast("Mapping[str, object]", state["optimizer"]))
+        self._updates, self._env_steps = (cast("int", count) for count in counts.values())
+
+    def load_weights(self, state: Mapping[str, object]) -> None:
+        """Start from a saved model and its running moments."""
+        problems = model_misfits(self._network, state, "model")
+        if problems:
+            raise StateMismatchError(problems)
+        self._network.load_state_dict(cast("dict[str, torch.Tensor]", state["model"]))
+
+    def acting_state(self) -> dict[str, np.ndarray]:
+        """Copy parameters (in one transfer) and running moments to the host."""
+        return self._parameters.snapshot() | {
+            name: buffer.cpu().numpy().copy() for name, buffer in self._network.named_buffers()
+        }
+
+    def _make_network(self, seed: int) -> ActorCriticNetwork:
+        with torch.random.fork_rng(devices=[]):  # the seed decides the weights and nothing else in the process
+            torch.manual_seed(seed)
+            shape = network_shape(self._shared, self.observation)
+            network = ActorCriticNetwork(
+                self.observation.features,
+                self.action.outputs,
+                shape.hidden,
+                activation=shape.activation,
+                gaussian=self.action.n is None,
+                normalizes=self._shared.normalize_observations,
+                shared=shape.shared,
+                image=shape.image,
+            )
+        return network.to(self._device)
+
+
+def explained_variance(values: NDArray[np.float32], targets: NDArray[np.float32]) -> float:
+    """Which share of the targets' variance the values predict: 1 all, 0 none; 0 where the targets do not vary."""
+    variance = float(targets.var()) if len(targets) else 0.0
+    return 1.0 - float((targets - values).var()) / variance if variance > 0 else 0.0

@@ -1,0 +1,76 @@
+"""The distributions of policy/acting for learning: log probabilities and entropies, and their gradients.
+
+The gradients are written out, so that an update needs no graph beyond the network's. Nothing here is recorded.
+"""
+
+# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+_LOG_2_PI = math.log(2.0 * math.pi)
+
+
+class Categorical:
+    """One of n indices per row, by logits float32 [rows, n]."""
+
+    def __init__(self, logits: torch.Tensor) -> None:
+        self._log_probs = torch.log_softmax(logits, dim=1)
+        self._probs = self._log_probs.exp()
+
+    def log_prob(self, actions: torch.Tensor) -> torch.Tensor:
+        """Log probability of indices int64 [rows]: float32 [rows]."""
+        return self._log_probs.gather(1, actions.unsqueeze(1)).squeeze(1)
+
+    def entropy(self) -> torch.Tensor:
+        """In nats: float32 [rows]."""
+        return -(self._probs * self._log_probs.clamp(min=_SMALLEST)).sum(dim=1)
+
+    def gradient(self, actions: torch.Tensor, by_log_prob: torch.Tensor, by_entropy: float) -> torch.Tensor:
+        """A loss's gradient by the logits, [rows, n], given that by the log probability of `actions`, [rows], and that
+        by the entropy of every row."""
+        chosen = by_log_prob.unsqueeze(1)
+        gradient = (self._probs * -chosen).scatter_add_(1, actions.unsqueeze(1), chosen)
+        if by_entropy:
+            surprise = self._log_probs.clamp(min=_SMALLEST) + self.entropy().unsqueeze(1)
+            gradient.addcmul_(self._probs, surprise, value=-by_entropy)
+        return gradient
+
+
+class Gaussian:
+    """Independent normal numbers: mean float32 [rows, k], logarithm of the standard deviation float32 [k]."""
+
+    def __init__(self, mean: torch.Tensor, log_std: torch.Tensor) -> None:
+        self._mean = mean
+        self._log_std = log_std
+
+    def log_prob(self, actions: torch.Tensor) -> torch.Tensor:
+        """Log density of numbers [rows, k], summed over k: float32 [rows]."""
+        normaliser = self._log_std.sum() + 0.5 * len(self._log_std) * _LOG_2_PI
+        return -0.5 * self._distance(actions).square().sum(dim=1) - normaliser
+
+    def entropy(self) -> torch.Tensor:
+        """Differential entropy in nats: float32 [rows]."""
+        total = self._log_std.sum() + 0.5 * len(self._log_std) * (1.0 + _LOG_2_PI)
+        return total.expand(len(self._mean))
+
+    def gradient(self, actions: torch.Tensor, by_log_prob: torch.Tensor, by_entropy: float) -> torch.Tensor:
+        """As Categorical's, by the mean: [rows, k]; the entropy does not depend on it."""
+        return by_log_prob.unsqueeze(1) * self._distance(actions) * torch.exp(-self._log_std)
+
+    def log_std_gradient(self, actions: torch.Tensor, by_log_prob: torch.Tensor, by_entropy: float) -> torch.Tensor:
+        """The same loss's gradient by the logarithm of the standard deviation: [k]."""
+        by_each = by_log_prob.unsqueeze(1) * (self._distance(actions).square() - 1.0)
+        return by_each.sum(dim=0) + by_entropy * len(self._mean)
+
+    def _distance(self, actions: torch.Tensor) -> torch.Tensor:
+        """From the mean, in standard deviations."""
+        return (actions - self._mean) * torch.exp(-self._log_std)
+
+
+_SMALLEST = torch.finfo(torch.float32).min
+"""Keeps 0 * log 0 from being no number."""

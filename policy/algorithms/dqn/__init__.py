@@ -1,0 +1,1 @@
+"""Deep Q-learning: the update rule, the acting side, the entry."""

@@ -1,0 +1,121 @@
+"""Deep Q-learning, the acting side: epsilon-greedy actions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from remuda.config.algorithms import DqnConfig
+from remuda.policy.acting.distributions import epsilon_greedy
+from remuda.policy.acting.inference import Inference
+from remuda.policy.acting.weights import Dense, Weights, image_filters
+from remuda.policy.base import Arrays, Policy
+from remuda.policy.networks.images import ImageLayout, units
+from remuda.policy.saved_state import StateMismatchError, misfits
+from remuda.policy.spaces import ActionSpec, ObservationSpec, UnsupportedSpaceError
+
+
+class DqnPolicy(Policy):
+    """Acts on the weights of a QNetwork."""
+
+    def __init__(
+        self,
+        config: DqnConfig,
+        observation: ObservationSpec,
+        action: ActionSpec,
+        *,
+        chosen: Callable[[str], None] | None = None,
+        device: str = "cpu",
+    ) -> None:
+        """`chosen` and `device` are Inference's."""
+        self._config, self._observation, self._action = config, observation, action
+        self._choices = number_of_actions(action)
+        self._image, hidden = layout(config, observation)
+        self._shapes = _shapes(config, self._image, hidden, observation.features, self._choices)
+        self._inference = Inference(chosen, device)
+
+    def load_state(self, state: Arrays) -> None:
+        """Act with these weights from now on. Raises StateMismatchError, and the old ones stay."""
+        problems = misfits(self._shapes, state, what="policy")
+        if problems:
+            raise StateMismatchError(problems)
+        names = list(
+            dict.fromkeys(key.rpartition(".")[0] for key in self._shapes if key.startswith(("torso", "streams")))
+        )
+        dense = [Dense.of(state, name) for name in names]
+        dense.append(_head(state, dueling=self._config.dueling))
+        if self._image is None:
+            self._inference.load(Weights(tuple(dense), "relu"))
+        else:
+            filters = image_filters(state, "trunk", self._image)
+            self._inference.load(Weights(tuple(dense), "relu", filters, self._image.channels_last))
+
+    def q_values(self, observations: np.ndarray) -> np.ndarray:
+        """Value the actions of observations [n, …]: float32 [n, actions]."""
+        return self._inference(self._observation.encode(observations))
+
+    def act(
+        self,
+        observations: np.ndarray,
+        exploration: Mapping[str, float],
+        rng: np.random.Generator,
+        *,
+        deterministic: bool,
+    ) -> np.ndarray:
+        """Choose actions [n] of the space's dtype: the best ones, or a random one with probability epsilon."""
+        values = self.q_values(observations)
+        chosen = values.argmax(axis=1) if deterministic else epsilon_greedy(values, exploration["epsilon"], rng)
+        return self._action.to_environment(chosen)
+
+    def value(self, observations: np.ndarray) -> np.ndarray:
+        """Value of the best action in each observation: float32 [n]."""
+        values: np.ndarray = self.q_values(observations).max(axis=1)
+        return values
+
+
+def number_of_actions(action: ActionSpec) -> int:
+    """How many action values there are. Raises UnsupportedSpaceError where actions cannot be counted."""
+    if action.n is None:
+        raise UnsupportedSpaceError(
+            f"action space Box{action.shape} is not supported by dqn, which values each action; supported: Discrete"
+        )
+    return action.n
+
+
+def layout(config: DqnConfig, observation: ObservationSpec) -> tuple[ImageLayout | None, tuple[int, ...]]:
+    """How a QNetwork reads these observations: its convolutions (of images) and the units of its hidden layers.
+
+    Raises UnsupportedSpaceError.
+    """
+    image = ImageLayout.of(observation, config.convolution)
+    return image, units(config.hidden, image, default=(128, 128, 64))
+
+
+def _shapes(
+    config: DqnConfig, image: ImageLayout | None, hidden: tuple[int, ...], features: int, actions: int
+) -> dict[str, tuple[int, ...]]:
+    """The tensors of QNetwork by name, in its order (a test compares the two)."""
+    *torso, last = hidden
+    streams = 2 * last if config.dueling else last
+    widths = [features if image is None else image.features, *torso, streams]
+    names = [f"torso.{2 * index}" for index in range(len(torso))] + ["streams.0"]
+    layers = list(zip(names, widths[:-1], widths[1:], strict=True))
+    layers.append(("advantage", last, actions))
+    if config.dueling:
+        layers.append(("value", last, 1))
+    shapes = {} if image is None else image.shapes("trunk")
+    for name, inputs, outputs in layers:
+        shapes |= {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
+    return shapes
+
+
+def _head(state: Arrays, *, dueling: bool) -> Dense:
+    """The last layer as one matrix and bias. Value plus advantage less its mean is linear in both streams."""
+    advantage = Dense.of(state, "advantage")
+    if not dueling:
+        return advantage
+    value, less_mean = Dense.of(state, "value"), advantage.weight - advantage.weight.mean(axis=0)
+    of_state = np.broadcast_to(value.weight, less_mean.shape)
+    bias = advantage.bias - advantage.bias.mean() + value.bias
+    return Dense(np.concatenate((of_state, less_mean), axis=1), bias)

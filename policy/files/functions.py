@@ -1,0 +1,102 @@
+"""Trained policies as plain functions, for scripts: from an observation to an action, or to a value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, Protocol
+
+import numpy as np
+
+from remuda.environments.make import SingleEnv
+from remuda.environments.rebuild import rebuild
+from remuda.policy.files.loading import find_checkpoint
+from remuda.policy.files.playable import Playable, checkpoint_playable, model_playable, of_run, require_fit
+from remuda.storage.run_folder import RunFolder, is_model
+
+Which = int | Literal["best", "last", "model"]
+"""A checkpoint by its train_iter, the best (the last where none was judged), the last, or model/."""
+
+
+class GetAction(Protocol):
+    """Maps one observation, as the environment gives it, to one action, as the environment takes it: an int where its
+    actions are Discrete, else an array."""
+
+    def __call__(self, observation: object, *, deterministic: bool = True) -> int | np.ndarray: ...
+
+
+def load_policy(
+    run_dir: str | Path,
+    which: Which = "best",
+    *,
+    env: SingleEnv | None = None,
+    render_mode: str | None = None,
+    trust_code: bool = False,
+) -> tuple[SingleEnv, GetAction]:
+    """Load a run's environment and its policy: (env, get_action).
+
+    `run_dir` may also be a model/ folder that was copied elsewhere. The environment is built again, with `render_mode`
+    (gymnasium's: human, rgb_array), unless you bring your own `env`. With `trust_code`, code runs that somebody else
+    may have put into the folder (its config's environment, model.pt), and the copy in vars.pkl serves where the
+    environment cannot be built: trust whoever made the folder.
+
+    Raises EnvironmentBuildError where the environment cannot be built (`load_action` needs none) or the policy does
+    not fit it, and what `load_action` raises.
+    """
+    playable = load_playable(run_dir, which, trust_code=trust_code)
+    if env is None:
+        env = rebuild(
+            playable.env,
+            source_dir=playable.source_dir,
+            run_dir=Path(run_dir),
+            render_mode=render_mode,
+            trust_code=trust_code,
+        )
+    require_fit(playable, env)
+    return env, _get_action(playable)
+
+
+def load_action(run_dir: str | Path, which: Which = "best", *, trust_code: bool = False) -> GetAction:
+    """Load a run's policy alone, as a function from one observation to one action; no environment is built.
+
+    Not deterministic, it explores as the run did at that checkpoint (from model/: as little as it ever would), the same
+    way every time it is loaded. `trust_code` opens model.pt of another user, too.
+
+    Raises CheckpointError, CheckpointIndexError, ConfigError.
+    """
+    return _get_action(load_playable(run_dir, which, trust_code=trust_code))
+
+
+def load_value(run_dir: str | Path, which: Which = "best", *, trust_code: bool = False) -> Callable[[object], float]:
+    """Load a run's value function: one observation to the return expected from there on.
+
+    Raises CheckpointError, CheckpointIndexError, ConfigError.
+    """
+    actor = load_playable(run_dir, which, trust_code=trust_code).actor
+
+    def value(observation: object) -> float:
+        return float(actor.value(np.asarray(observation)[None])[0])
+
+    return value
+
+
+def load_playable(run_dir: str | Path, which: Which, *, trust_code: bool = False) -> Playable:
+    """Find a policy of a run folder, or the one of a model/ folder, whatever `which` says."""
+    folder = Path(run_dir)
+    if is_model(folder):
+        return model_playable(folder, trust_code=trust_code)
+    if which == "model":
+        return of_run(model_playable(RunFolder(folder).model, trust_code=trust_code), folder)
+    return of_run(checkpoint_playable(find_checkpoint(folder, which), trust_code=trust_code), folder)
+
+
+def _get_action(playable: Playable) -> GetAction:
+    rng = np.random.default_rng(playable.seed)
+
+    def get_action(observation: object, *, deterministic: bool = True) -> int | np.ndarray:
+        seen = np.asarray(observation)[None]
+        actions = playable.actor.act(seen, playable.exploration, rng, deterministic=deterministic)
+        action: np.ndarray = actions[0]
+        return int(action) if playable.action.n is not None else action
+
+    return get_action

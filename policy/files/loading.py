@@ -1,0 +1,96 @@
+"""Trained policies out of checkpoints, and checkpoints out of run folders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from msgspec import Struct
+
+from remuda.config.schema import ExperimentConfig
+from remuda.environments.trust import distrusted_algorithm, trusted_source_dir
+from remuda.policy.algorithms import UnknownAlgorithmError, make_policy
+from remuda.policy.base import Policy
+from remuda.policy.files.checkpoint_file import CheckpointError, read, typed
+from remuda.policy.saved_state import StateMismatchError
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.storage.checkpoint_index import CheckpointIndex
+from remuda.storage.run_folder import RunFolder
+from remuda.wire.messages import Counters
+
+Which = int | Literal["best", "last"]
+
+
+@dataclass(frozen=True)
+class TrainedPolicy:
+    """A policy as one checkpoint holds it."""
+
+    policy: Policy
+    config: ExperimentConfig
+    counters: Counters
+    observation: ObservationSpec
+    action: ActionSpec
+
+
+class _Saved(Struct):
+    model: dict[str, object]
+    config: dict[str, object]
+    counters: Counters
+    observation: ObservationSpec
+    action: ActionSpec
+
+
+def load_checkpoint_policy(
+    path: Path, *, config: ExperimentConfig | None = None, trust_code: bool = False
+) -> TrainedPolicy:
+    """Rebuild the acting side from a checkpoint file. Raises CheckpointError.
+
+    The policy is built as `config` says, or without it as the checkpoint's own. That may name a custom algorithm, which
+    is code to run: of a run that others may have written to (see remuda.environments.trust) it is imported with
+    `trust_code` alone.
+    """
+    saved = typed(path, read(path), _Saved)
+    if config is None:
+        config = _config_of(path, saved, trust_code=trust_code)
+    try:
+        policy = make_policy(config, saved.observation, saved.action)
+    except UnknownAlgorithmError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+    tensors = {name: value for name, value in saved.model.items() if isinstance(value, torch.Tensor)}
+    try:
+        policy.load_state({name: tensor.numpy() for name, tensor in tensors.items()})
+    except StateMismatchError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+    return TrainedPolicy(policy, config, saved.counters, saved.observation, saved.action)
+
+
+def _config_of(path: Path, saved: _Saved, *, trust_code: bool) -> ExperimentConfig:
+    """The checkpoint's config; unless trusted, with no folder to import from that came with the run."""
+    try:
+        config = ExperimentConfig.model_validate(saved.config)
+    except ValueError as error:
+        raise CheckpointError(f"{path}: its config does not fit this Remuda: {error}") from error
+    if trust_code:
+        return config
+    run_dir = path.parent.parent
+    distrusted = distrusted_algorithm(config, run_dir=run_dir, checkpoint=path)
+    if distrusted is not None:
+        raise CheckpointError(distrusted)
+    return config.model_copy(update={"source_dir": trusted_source_dir(config.source_dir, run_dir=run_dir)})
+
+
+def find_checkpoint(run_dir: str | Path, which: Which = "best") -> Path:
+    """Look up a run's checkpoint: the best (the last where none was evaluated), the last, or that of an iteration.
+
+    Raises CheckpointError where the run has none, CheckpointIndexError where it lists none of this iteration.
+    """
+    if not Path(run_dir).is_dir():
+        raise CheckpointError(f"{run_dir}: no such run folder")
+    index = CheckpointIndex(RunFolder(Path(run_dir)).ckpt)
+    listed = index.record(which) if isinstance(which, int) else index.best if which == "best" else index.last
+    record = listed or index.last
+    if record is None:
+        raise CheckpointError(f"{run_dir}: no checkpoint is listed in {index.folder / 'index.json'}")
+    return index.folder / record.file

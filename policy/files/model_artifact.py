@@ -1,0 +1,214 @@
+"""The newest policy as an artefact that torch alone can load and act with: model/model.pt and model_info.json."""
+
+# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import io
+import os
+import shutil
+import warnings
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import msgspec
+import numpy as np
+import torch
+from msgspec import Struct
+
+from remuda.config.schema import ExperimentConfig
+from remuda.config.secrets import masked
+from remuda.policy.algorithms import declaration
+from remuda.policy.base import Algorithm
+from remuda.policy.networks.portable import Normalisation, PortablePolicy
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.storage.atomic import Replacing, replacing, write_bytes
+from remuda.storage.run_folder import MODEL, MODEL_INFO
+from remuda.wire.messages import Counters
+
+_USAGE = (
+    "import torch",
+    "model = torch.jit.load('model.pt')",
+    "actions = model.act(observations)  # a tensor of observations [batch, ...], as the environment gives them",
+    "env.step(actions[0].numpy())  # or .item() where actions are whole numbers",
+)
+_METHODS = {
+    "act": ("action", "the best actions, as the environment takes them"),
+    "sample": ("action", "actions with as much chance in them as the algorithm ever leaves"),
+    "value": ("return", "what is still to be expected, in the environment's own rewards, discounted"),
+}
+
+
+class Tensor(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What goes into a method of the model, or comes out of it."""
+
+    name: str
+    dtype: str
+    shape: list[int | Literal["batch"]]
+    method: str = ""
+    meaning: str = ""
+
+
+class ModelInfo(Struct, frozen=True, kw_only=True):
+    """model_info.json: what model.pt is, takes and gives; it holds a copy of this itself."""
+
+    format: Literal["torchscript"] = "torchscript"
+    version: int = 2
+    """Of this file's layout."""
+    algorithm: str
+    train_iter: int
+    env_step: int
+    usage: list[str]
+    """How to get an action, line by line."""
+    inputs: list[Tensor]
+    """Of every method."""
+    outputs: list[Tensor]
+    """The first is that of the model's own call."""
+    observation: ObservationSpec
+    action: ActionSpec
+    normalisation: Normalisation | None
+    """Null where observations are taken as they are."""
+    exploration: dict[str, float]
+    """That of `sample`; nothing where the policy is a distribution itself."""
+    env: dict[str, Any]
+    """The config's."""
+    source_dir: str | None
+    """Where the module of `env.make` was."""
+    seed: int
+    """Of the run."""
+    versions: dict[str, str]
+    sha256: str | None
+    """Of model.pt; null in the copy that is inside."""
+
+
+class Exporter:
+    """Writes what one algorithm has learned, again and again.
+
+    It traces once: torch keeps every trace, most of a megabyte, for as long as the process lives.
+    """
+
+    def __init__(self, algorithm: Algorithm, config: ExperimentConfig) -> None:
+        self._algorithm, self._config = algorithm, config
+        self._model: torch.jit.ScriptModule | None = None
+
+    def export(self, folder: Path, counters: Counters, *, replace: Replacing = replacing) -> None:
+        """Write the acting side as TorchScript and describe it, and keep it as iteration_<train_iter>.pt as well.
+        Replaces each file atomically.
+
+        Raises OSError, and whatever torch makes of a network it cannot trace.
+        """
+        # A copy: tracing must not disturb the network in training, which may live on another device.
+        shared = self._algorithm.portable()
+        assert shared is not None, "whoever exports has looked"
+        portable = copy.deepcopy(shared).to("cpu").eval().requires_grad_(False)
+        spec = self._algorithm.observation
+        example = torch.from_numpy(np.full((2, *spec.shape), spec.start, spec.dtype))
+        with torch.random.fork_rng(devices=[]):  # `sample` draws, and must draw nothing that training would have drawn
+            info = _info(portable, self._algorithm, self._config, counters, example)
+            if self._model is None:
+                self._model = traced_policy(portable, example)
+        _give(self._model, portable)
+        model = _saved(self._model, _encoded(info))
+        folder.mkdir(parents=True, exist_ok=True)
+        write_bytes(folder / MODEL, model, durable=False, replace=replace)
+        _keep(folder, counters.train_iter, replace)
+        info = msgspec.structs.replace(info, sha256=hashlib.sha256(model).hexdigest())
+        write_bytes(folder / MODEL_INFO, _encoded(info), durable=False, replace=replace)
+
+
+def _keep(folder: Path, train_iter: int, replace: Replacing) -> None:
+    """The same file under the name of its checkpoint; model.pt is replaced, and never written to."""
+    path = folder / f"iteration_{train_iter}{Path(MODEL).suffix}"
+    with replace(path, durable=False) as temporary:
+        try:
+            os.link(folder / MODEL, temporary)
+        except OSError:  # a file system without hard links
+            shutil.copyfile(folder / MODEL, temporary)
+
+
+@contextmanager
+def without_deprecation() -> Generator[None]:
+    """Keep torch's advice to export otherwise to ourselves.
+
+    torch deprecates TorchScript in favour of torch.export, whose imports take about 5 s and whose export takes
+    another; a trace takes milliseconds, so the artefact can be refreshed with every checkpoint.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r".*torch\.jit", category=DeprecationWarning)
+        yield
+
+
+def _info(
+    portable: PortablePolicy,
+    algorithm: Algorithm,
+    config: ExperimentConfig,
+    counters: Counters,
+    example: torch.Tensor,
+) -> ModelInfo:
+    meaning = {"q_values": "the value of each action", "logits": "of each action"}
+    own = _tensor(portable.output_name, portable(example))
+    return ModelInfo(
+        algorithm=config.policy.type,
+        train_iter=counters.train_iter,
+        env_step=counters.env_step,
+        usage=list(_USAGE),
+        inputs=[_tensor("observation", example)],
+        outputs=[
+            msgspec.structs.replace(own, method="forward", meaning=meaning.get(own.name, "the best action, unclipped")),
+            *(
+                _tensor(name, getattr(portable, method)(example), method=method, meaning=text)
+                for method, (name, text) in _METHODS.items()
+            ),
+        ],
+        observation=algorithm.observation,
+        action=algorithm.action,
+        normalisation=portable.normalisation,
+        exploration=dict(declaration(config).least_exploration),
+        env=cast("dict[str, Any]", masked(config.env.model_dump(mode="json"))),
+        source_dir=config.source_dir,
+        seed=config.seed,
+        versions={name: metadata.version(name) for name in ("remuda", "torch")},
+        sha256=None,
+    )
+
+
+def _tensor(name: str, tensor: torch.Tensor, *, method: str = "", meaning: str = "") -> Tensor:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return Tensor(name=name, dtype=dtype, shape=["batch", *tensor.shape[1:]], method=method, meaning=meaning)
+
+
+def traced_policy(portable: PortablePolicy, example: torch.Tensor) -> torch.jit.ScriptModule:
+    """Follow each method of the policy once, through an example of observations [batch, …]."""
+    with without_deprecation():
+        trace = cast("Callable[..., torch.jit.ScriptModule]", torch.jit.trace_module)
+        inputs: Mapping[str, torch.Tensor] = dict.fromkeys(("forward", *_METHODS), example)
+        return trace(portable, inputs, check_trace=False)
+
+
+@torch.no_grad()
+def _give(model: torch.jit.ScriptModule, newest: PortablePolicy) -> None:
+    """Let the trace hold what the policy holds now."""
+    held = _held_by(model)
+    for name, tensor in _held_by(newest).items():
+        held[name].copy_(tensor)
+
+
+def _held_by(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def _saved(model: torch.jit.ScriptModule, info: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with without_deprecation():
+        torch.jit.save(model, buffer, _extra_files={MODEL_INFO: info})
+    return buffer.getvalue()
+
+
+def _encoded(info: ModelInfo) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(info), indent=2) + b"\n"

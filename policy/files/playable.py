@@ -1,0 +1,130 @@
+"""A trained policy with all that playing it takes, whether it comes from a checkpoint or from model/."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from remuda.config.load import load_config
+from remuda.config.schema import EnvConfig
+from remuda.environments.errors import EnvironmentBuildError
+from remuda.environments.make import SingleEnv, shown
+from remuda.environments.trust import distrusted_model
+from remuda.policy.algorithms import declaration
+from remuda.policy.base import ValuingActor
+from remuda.policy.files.checkpoint_file import CheckpointError
+from remuda.policy.files.exported_policy import ExportedPolicy
+from remuda.policy.files.loading import TrainedPolicy, load_checkpoint_policy
+from remuda.policy.spaces import ActionSpec, ObservationSpec, UnsupportedSpaceError
+from remuda.storage.run_folder import MODEL, RunFolder
+
+
+@dataclass(frozen=True)
+class Playable:
+    """What acts, and where."""
+
+    source: Path
+    """The file that the policy is from."""
+    actor: ValuingActor
+    observation: ObservationSpec
+    action: ActionSpec
+    train_iter: int
+    env_step: int | None
+    """Null where the file does not say."""
+    env: EnvConfig
+    source_dir: str | None
+    """Where the module of `env.make` was."""
+    seed: int
+    """Of the run."""
+    exploration: Mapping[str, float]
+    """As much as there was of it at that point of the run; of a model, as `least_exploration`."""
+    least_exploration: Mapping[str, float]
+    """As much as the algorithm ever leaves."""
+
+
+def checkpoint_playable(path: Path, *, trust_code: bool = False) -> Playable:
+    """Take the policy of a checkpoint; with `trust_code` also where code of others acts. Raises CheckpointError."""
+    trained = load_checkpoint_policy(path, trust_code=trust_code)
+    return trained_playable(trained, path, train_iter=trained.counters.train_iter, env_step=trained.counters.env_step)
+
+
+def trained_playable(trained: TrainedPolicy, source: Path, *, train_iter: int, env_step: int | None) -> Playable:
+    """Take a policy whose config is known."""
+    config = trained.config
+    now = trained.counters.env_step if env_step is None else env_step
+    return Playable(
+        source=source,
+        actor=trained.policy,
+        observation=trained.observation,
+        action=trained.action,
+        train_iter=train_iter,
+        env_step=env_step,
+        env=config.env,
+        source_dir=config.source_dir,
+        seed=config.seed,
+        exploration=declaration(config).exploration_at(now),
+        least_exploration=declaration(config).least_exploration,
+    )
+
+
+def require_fit(playable: Playable, env: SingleEnv) -> None:
+    """Raise EnvironmentBuildError where the policy was trained on observations or actions of another shape."""
+    try:
+        observation, action = ObservationSpec.of(env.observation_space), ActionSpec.of(env.action_space)
+    except UnsupportedSpaceError as error:
+        raise EnvironmentBuildError(str(error)) from error
+    pairs: list[tuple[str, ObservationSpec | ActionSpec, ObservationSpec | ActionSpec]] = [
+        ("observations", playable.observation, observation),
+        ("actions", playable.action, action),
+    ]
+    for what, policy, there in pairs:
+        if (policy.n, policy.shape) != (there.n, there.shape):
+            raise EnvironmentBuildError(
+                f"the policy does not fit {shown(env)}: its {what} are {_told(policy)}, not {_told(there)}"
+            )
+
+
+def _told(spec: ObservationSpec | ActionSpec) -> str:
+    return f"{spec.n} whole numbers" if spec.n is not None else f"arrays of shape {spec.shape}"
+
+
+def of_run(playable: Playable, run_dir: Path) -> Playable:
+    """Take environment and seed from the run's config.json, which may have been mended, where there is one.
+
+    Raises ConfigError.
+    """
+    path = RunFolder(run_dir).config_json
+    if not path.is_file():
+        return playable
+    config = load_config(path, import_algorithm=False).config
+    return replace(playable, env=config.env, source_dir=config.source_dir, seed=config.seed)
+
+
+def model_playable(folder: Path, *, trust_code: bool = False) -> Playable:
+    """Take the policy of a model/ folder. That of another user is opened only with `trust_code`, since a model is a
+    program. Raises CheckpointError."""
+    distrusted = None if trust_code else distrusted_model(folder)
+    if distrusted is not None:
+        raise CheckpointError(distrusted)
+    actor = ExportedPolicy(folder)
+    info = actor.info
+    try:
+        env = EnvConfig.model_validate(info.env)
+    except ValidationError as error:
+        raise CheckpointError(f"{folder / MODEL}: its environment does not fit this Remuda: {error}") from error
+    return Playable(
+        source=folder / MODEL,
+        actor=actor,
+        observation=info.observation,
+        action=info.action,
+        train_iter=info.train_iter,
+        env_step=info.env_step,
+        env=env,
+        source_dir=info.source_dir,
+        seed=info.seed,
+        exploration=info.exploration,
+        least_exploration=info.exploration,
+    )

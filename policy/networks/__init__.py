@@ -1,0 +1,1 @@
+"""Networks and what trains them: layers, gradients, the optimizer, normalisation."""

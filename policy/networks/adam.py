@@ -1,0 +1,83 @@
+"""Adam on one flat vector of parameters (Kingma & Ba 2015).
+
+torch's own optimizers import its compiler on first use, 1.6 s that every learner would wait before its first update.
+This calls the kernel they end in: the whole rule in one pass over the vector, in a third of the time that its six
+operations take one by one.
+"""
+
+# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+import torch
+
+from remuda.policy.saved_state import misfits
+
+
+class Adam:
+    """Moves a parameter vector along its gradient vector; both are given once and changed in place by their owner."""
+
+    learning_rate: float
+    """May be changed between steps."""
+
+    def __init__(
+        self,
+        vector: torch.Tensor,
+        gradient: torch.Tensor,
+        *,
+        learning_rate: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        epsilon: float = 1e-8,
+    ) -> None:
+        self._vector = vector
+        self._gradient = gradient
+        self.learning_rate = learning_rate
+        self._betas = betas
+        self._epsilon = epsilon
+        self._steps = 0
+        self._mean = torch.zeros_like(vector)
+        self._square = torch.zeros_like(vector)
+        self._step = vector.new_zeros(())  # the kernel wants it where the vector is
+
+    def step(self) -> None:
+        """Take one step."""
+        self._steps += 1
+        beta1, beta2 = self._betas
+        torch._fused_adam_(  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
+            [self._vector],
+            [self._gradient],
+            [self._mean],
+            [self._square],
+            [],
+            [self._step.fill_(self._steps)],
+            lr=self.learning_rate,
+            beta1=beta1,
+            beta2=beta2,
+            weight_decay=0.0,
+            eps=self._epsilon,
+            amsgrad=False,
+            maximize=False,
+        )
+
+    def state(self) -> dict[str, object]:
+        """Steps taken, and the running means of the gradient and its square. Tensors are live, not copies."""
+        return {"step": self._steps, "exp_avg": self._mean, "exp_avg_sq": self._square}
+
+    def misfits(self, state: object) -> list[str]:
+        """Name what keeps a saved state from being loaded; empty when it fits."""
+        if not isinstance(state, Mapping):
+            return ["optimizer: missing"]
+        given = dict(cast("Mapping[str, object]", state))
+        problems = [] if isinstance(given.pop("step", None), int) else ["optimizer: missing step"]
+        length = tuple(self._vector.shape)
+        return problems + misfits({"exp_avg": length, "exp_avg_sq": length}, given, what="optimizer")
+
+    def load_state(self, state: Mapping[str, object]) -> None:
+        """Go on from a state without misfits. The learning rate stays this optimizer's."""
+        self._steps = cast("int", state["step"])
+        self._mean.copy_(cast("torch.Tensor", state["exp_avg"]))
+        self._square.copy_(cast("torch.Tensor", state["exp_avg_sq"]))

@@ -1,0 +1,162 @@
+"""A policy as one torch module that needs nothing besides: what model/ holds, traced."""
+
+# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from remuda.policy.networks.normalisation import CLIP
+from remuda.policy.networks.torch_networks import ActorCriticNetwork, QNetwork
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """What the module does to observations before anything else: (observation - mean) / std, within ± clip."""
+
+    mean: list[float]
+    std: list[float]
+    clip: float
+    where: str = "inside the model: give it observations as the environment gives them"
+
+
+class PortablePolicy(nn.Module):
+    """Takes observations [batch, …] as an environment gives them, and gives actions as it takes them.
+
+    Shares its network with the algorithm it comes from. Every method can be traced, for any batch size; whatever
+    training changes is a parameter or a buffer, so that a trace can be given what has been learned since.
+    """
+
+    output_name: str
+    """What `forward` gives: q_values, logits, action_mean."""
+    normalisation: Normalisation | None = None
+
+    def __init__(self, observation: ObservationSpec, action: ActionSpec, *, normalises: bool = False) -> None:
+        """`normalises`: the network brings observations to a common scale before it reads them."""
+        super().__init__()
+        self._observation, self._action = observation, action
+        self._numbers = torch_dtype(observation.numbers(normalised=normalises))
+        for name, bounds, unbounded in (("low", action.low, -math.inf), ("high", action.high, math.inf)):
+            limits = [unbounded if bound is None else bound for bound in bounds]
+            self.register_buffer(name, torch.tensor(limits, dtype=torch_dtype(action.dtype)), persistent=False)
+
+    @abstractmethod
+    def forward(self, observation: torch.Tensor) -> torch.Tensor:
+        """What the network says: float32 [batch, k]."""
+
+    @abstractmethod
+    def act(self, observation: torch.Tensor) -> torch.Tensor:
+        """The best actions."""
+
+    @abstractmethod
+    def sample(self, observation: torch.Tensor) -> torch.Tensor:
+        """Actions with as much chance in them as the algorithm ever leaves; torch's generator decides."""
+
+    @abstractmethod
+    def value(self, observation: torch.Tensor) -> torch.Tensor:
+        """The return to be expected from here on: float32 [batch]."""
+
+    def encoded(self, observation: torch.Tensor) -> torch.Tensor:
+        """As ObservationSpec.encode."""
+        spec = self._observation
+        if spec.is_image:
+            if len(spec.shape) == 3:
+                return observation
+            return observation.permute(0, *(axis + 1 for axis in spec.image_axes)).reshape(-1, *spec.image_shape)
+        if spec.n is None:
+            return observation.flatten(1).to(self._numbers) * spec.scale
+        return nn.functional.one_hot(observation.long() - spec.start, spec.n).float()
+
+    def to_environment(self, actions: torch.Tensor) -> torch.Tensor:
+        """As ActionSpec.to_environment."""
+        spec = self._action
+        dtype = torch_dtype(spec.dtype)
+        if spec.n is not None:
+            return (actions + spec.start).to(dtype)
+        return actions.to(dtype).clamp(self.get_buffer("low"), self.get_buffer("high")).reshape(-1, *spec.shape)
+
+
+class PortableQ(PortablePolicy):
+    """Takes the action of the highest value."""
+
+    output_name = "q_values"
+
+    def __init__(self, network: QNetwork, observation: ObservationSpec, action: ActionSpec, *, epsilon: float) -> None:
+        """`epsilon` is the share of random actions in `sample`."""
+        super().__init__(observation, action)
+        self.network, self._epsilon = network, epsilon
+
+    def forward(self, observation: torch.Tensor) -> torch.Tensor:
+        """The value of each action."""
+        values: torch.Tensor = self.network(self.encoded(observation))
+        return values
+
+    def act(self, observation: torch.Tensor) -> torch.Tensor:
+        """The best actions."""
+        return self.to_environment(self.forward(observation).argmax(1))
+
+    def sample(self, observation: torch.Tensor) -> torch.Tensor:
+        """The best actions, and with probability epsilon any."""
+        values = self.forward(observation)
+        choices = values.shape[1]
+        explores = torch.rand_like(values[:, 0]) < self._epsilon
+        chance = (torch.rand_like(values[:, 0]) * choices).long().clamp(max=choices - 1)
+        return self.to_environment(torch.where(explores, chance, values.argmax(1)))
+
+    def value(self, observation: torch.Tensor) -> torch.Tensor:
+        """That of the best action."""
+        return self.forward(observation).amax(1)
+
+
+class PortableActorCritic(PortablePolicy):
+    """Takes the likeliest action of a distribution, or draws from it."""
+
+    def __init__(
+        self, network: ActorCriticNetwork, observation: ObservationSpec, action: ActionSpec, *, scaled_rewards: bool
+    ) -> None:
+        """`scaled_rewards`: the network's values are in rewards divided by its running moments."""
+        super().__init__(observation, action, normalises=network.normalizes)
+        self.network = network
+        self.output_name = "logits" if action.n is not None else "action_mean"
+        scale = float(network.returns.load().scale[0]) if scaled_rewards else 1.0
+        self.register_buffer("return_std", torch.tensor(1.0 / scale, dtype=torch.float32), persistent=False)
+        if network.normalizes and network.observations is not None:
+            moments = network.observations.load()
+            self.normalisation = Normalisation(moments.mean.tolist(), (1.0 / moments.scale).tolist(), CLIP)
+
+    def forward(self, observation: torch.Tensor) -> torch.Tensor:
+        """Logits, or the means of independent normal numbers."""
+        outputs: torch.Tensor = self.network(self.encoded(observation))
+        return outputs
+
+    def act(self, observation: torch.Tensor) -> torch.Tensor:
+        """The likeliest actions."""
+        outputs = self.forward(observation)
+        return self.to_environment(outputs if self._action.n is None else outputs.argmax(1))
+
+    def sample(self, observation: torch.Tensor) -> torch.Tensor:
+        """Actions drawn from the distribution."""
+        outputs = self.forward(observation)
+        if self.network.log_std is None:
+            return self.to_environment(outputs.softmax(1).multinomial(1).squeeze(1))
+        return self.to_environment(outputs + torch.randn_like(outputs) * self.network.log_std.exp())
+
+    def value(self, observation: torch.Tensor) -> torch.Tensor:
+        """In the environment's own rewards."""
+        features = self.network.features(self.network.normalised(self.encoded(observation)))
+        values: torch.Tensor = self.network.value(features)
+        return values.squeeze(1) * self.get_buffer("return_std")
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """Torch's type of numpy's name."""
+    dtype = getattr(torch, name)
+    assert isinstance(dtype, torch.dtype), name
+    return dtype

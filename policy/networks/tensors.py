@@ -1,0 +1,42 @@
+"""Between the learner's arrays and states and torch's."""
+
+# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+import numpy as np
+import torch
+
+from remuda.policy.saved_state import misfits
+
+
+class DeviceError(ValueError):
+    """The config asks for a device that this machine (or this torch) does not have."""
+
+
+def usable(device: str, *, setting: str) -> torch.device:
+    """Return the device that this setting names. Raises DeviceError where there is none."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # torch has both, for a wrong name and for a missing GPU
+        raise DeviceError(f"{setting} = {device!r} cannot be used: {str(error).splitlines()[0]}") from error
+    return torch.device(device)
+
+
+def to_tensor(array: np.ndarray, device: torch.device) -> torch.Tensor:
+    """Move an array to the device; on the CPU they share memory where they can."""
+    # torch warns of read-only memory (a message's frame, a collector's shared columns); a copy costs less than that.
+    return torch.from_numpy(array if array.flags.writeable else array.copy()).to(device)
+
+
+def model_misfits(network: torch.nn.Module, state: Mapping[str, object], part: str) -> list[str]:
+    """Name what keeps `state[part]` from being loaded into the network; empty when it fits."""
+    given = state.get(part)
+    if not isinstance(given, Mapping):
+        return [f"{part}: missing"]
+    expected = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
+    return misfits(expected, cast("Mapping[str, object]", given), what=part)

@@ -1,0 +1,26 @@
+"""Whether a saved state fits the network that it is to be loaded into."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+class StateMismatchError(ValueError):
+    """A saved state does not fit the network it is loaded into; the message names every key that does not."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("the saved state does not fit: " + "; ".join(problems))
+        self.problems = problems
+
+
+def misfits(expected: Mapping[str, tuple[int, ...]], given: Mapping[str, object], *, what: str) -> list[str]:
+    """Name every missing, unexpected and misshapen key of `given`, arrays or tensors by name, and every non-array."""
+    problems = [f"{what}: missing {key}" for key in expected if key not in given]
+    problems += [f"{what}: unexpected {key}" for key in given if key not in expected]
+    for key, shape in expected.items():
+        if key in given:
+            found = getattr(given[key], "shape", None)
+            if found is None or tuple(found) != shape:
+                shown = "no array" if found is None else f"shape {tuple(found)}"
+                problems.append(f"{what}: {key} has {shown}, needed is {shape}")
+    return problems

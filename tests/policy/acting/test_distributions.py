@@ -1,0 +1,132 @@
+"""What is promised of distributions: acting and learning agree, probabilities are right, samples follow them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remuda.policy.acting import distributions
+from remuda.policy.algorithms.actor_critic import torch_distributions
+from remuda.tests.policy.algorithms import likelihoods
+
+seeds = st.integers(0, 10**6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=st.integers(1, 30), n=st.integers(1, 8), spread=st.sampled_from([0.01, 1.0, 30.0]), seed=seeds)
+def test_categorical_is_the_same_in_both(rows: int, n: int, spread: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    logits = (rng.normal(size=(rows, n)) * spread).astype(np.float32)
+    actions = rng.integers(0, n, rows)
+    ours, learning = distributions.Categorical(logits), torch_distributions.Categorical(torch.tensor(logits))
+    np.testing.assert_allclose(
+        ours.log_prob(actions), learning.log_prob(torch.tensor(actions)).numpy(), atol=1e-5, rtol=1e-5
+    )
+    np.testing.assert_allclose(ours.entropy(), learning.entropy().numpy(), atol=1e-5)
+    exact = logits.astype(np.float64)
+    exact -= np.log(np.exp(exact - exact.max(axis=1, keepdims=True)).sum(axis=1, keepdims=True)) + exact.max(
+        axis=1, keepdims=True
+    )
+    np.testing.assert_allclose(ours.log_prob(actions), exact[np.arange(rows), actions], atol=1e-4, rtol=1e-5)
+    np.testing.assert_allclose(ours.entropy(), -(np.exp(exact) * exact).sum(axis=1), atol=1e-4)
+    assert ours.log_prob(actions).dtype == np.float32
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=st.integers(1, 30), k=st.integers(1, 6), seed=seeds)
+def test_gaussian_is_the_same_in_both(rows: int, k: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    mean, actions = (rng.normal(size=(rows, k)).astype(np.float32) for _ in range(2))
+    log_std = rng.uniform(-1, 1, k).astype(np.float32)
+    ours = distributions.Gaussian(mean, log_std)
+    learning = torch_distributions.Gaussian(torch.tensor(mean), torch.tensor(log_std))
+    np.testing.assert_allclose(
+        ours.log_prob(actions), learning.log_prob(torch.tensor(actions)).numpy(), atol=1e-5, rtol=1e-5
+    )
+    std = np.exp(log_std.astype(np.float64))
+    exact = -0.5 * ((actions - mean) / std) ** 2 - np.log(std) - 0.5 * np.log(2 * np.pi)
+    np.testing.assert_allclose(ours.log_prob(actions), exact.sum(axis=1), atol=1e-4, rtol=1e-5)
+    np.testing.assert_allclose(ours.entropy(), learning.entropy().numpy(), atol=1e-5)
+    np.testing.assert_allclose(ours.entropy(), (0.5 + 0.5 * np.log(2 * np.pi) + np.log(std)).sum(), atol=1e-4)
+    assert ours.log_prob(actions).dtype == ours.sample(rng).dtype == np.float32
+
+
+def test_drawn_indices_follow_the_probabilities() -> None:
+    probabilities, n = np.array([0.5, 0.3, 0.0, 0.2]), 40_000
+    with np.errstate(divide="ignore"):
+        logits = np.tile(np.log(probabilities), (n, 1)).astype(np.float32)
+    logits[:, 2] = -1e4  # impossible
+    drawn = distributions.Categorical(logits + 100).sample(np.random.default_rng(0))
+    shares = np.bincount(drawn, minlength=4) / n
+    assert shares[2] == 0
+    np.testing.assert_allclose(shares, probabilities, atol=4 * 0.5 / np.sqrt(n))
+
+
+class Extreme(np.random.Generator):
+    """Draws one number for all."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__(np.random.PCG64(0))
+        self.value = value
+
+    def random(self, size: tuple[int, ...]) -> np.ndarray:  # type: ignore[override]  # pyright: ignore
+        return np.full(size, self.value)
+
+
+@pytest.mark.parametrize(("drawn", "index"), [(0.0, 1), (1.0 - 2.0**-53, 2)])
+def test_the_ends_of_the_uniform_numbers_are_possible_indices(drawn: float, index: int) -> None:
+    """Logits so low that their probability is 0 are drawn by no number."""
+    logits = np.array([[-1e9, 0.0, 0.1, -1e9]], np.float32)
+    assert distributions.Categorical(logits).sample(Extreme(drawn)).tolist() == [index]
+
+
+def test_drawn_numbers_have_the_mean_and_deviation() -> None:
+    n = 40_000
+    mean = np.tile(np.array([1.0, -2.0], np.float32), (n, 1))
+    gaussian = distributions.Gaussian(mean, np.log(np.array([0.5, 2.0], np.float32)))
+    drawn = gaussian.sample(np.random.default_rng(0))
+    np.testing.assert_allclose(drawn.mean(axis=0), [1.0, -2.0], atol=4 * 2 / np.sqrt(n))
+    np.testing.assert_allclose(drawn.std(axis=0), [0.5, 2.0], rtol=0.03)
+    np.testing.assert_array_equal(gaussian.mode(), mean)
+
+
+def test_impossible_actions_leave_entropy_and_gradient_finite() -> None:
+    learning = torch_distributions.Categorical(torch.tensor([[0.0, -float("inf")], [-1e9, 0.0]]))
+    np.testing.assert_allclose(learning.entropy(), 0.0, atol=1e-6)
+    np.testing.assert_allclose(learning.gradient(torch.tensor([0, 1]), torch.ones(2), 0.5), 0.0, atol=1e-6)
+    ours = distributions.Categorical(np.array([[0.0, -1e9], [-1e9, 0.0]], np.float32))
+    np.testing.assert_allclose(ours.entropy(), 0.0, atol=1e-6)
+
+
+@settings(max_examples=30, deadline=None)
+@given(n=st.integers(2, 5), seed=seeds)
+def test_the_gradient_of_a_log_probability_is_one_hot_less_probabilities(n: int, seed: int) -> None:
+    logits = torch.tensor(np.random.default_rng(seed).normal(size=(1, n)).astype(np.float32))
+    gradient = torch_distributions.Categorical(logits).gradient(torch.tensor([1]), torch.ones(1), 0.0)
+    expected = torch.nn.functional.one_hot(torch.tensor([1]), n) - torch.softmax(logits, 1)
+    np.testing.assert_allclose(gradient, expected, atol=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=st.integers(1, 30), n=st.integers(1, 8), by_entropy=st.sampled_from([0.0, -0.7]), seed=seeds)
+def test_gradients_are_those_of_autograd(rows: int, n: int, by_entropy: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    outputs, drawn, by_log_prob, log_std = (
+        torch.tensor(rng.normal(size=shape)) for shape in ((rows, n), (rows, n), (rows,), (n,))
+    )
+    indices = torch.tensor(rng.integers(0, n, rows))
+    logits, mean, std = (tensor.clone().requires_grad_() for tensor in (outputs, outputs, log_std))
+    of_both = likelihoods.categorical(logits, indices), likelihoods.gaussian(mean, std, drawn)
+    losses = [(by_log_prob * log_prob).sum() + by_entropy * entropy.sum() for log_prob, entropy in of_both]
+    expected = torch.autograd.grad(losses, (logits, mean, std))
+
+    gaussian = torch_distributions.Gaussian(outputs, log_std)
+    got = (
+        torch_distributions.Categorical(outputs).gradient(indices, by_log_prob, by_entropy),
+        gaussian.gradient(drawn, by_log_prob, by_entropy),
+        gaussian.log_std_gradient(drawn, by_log_prob, by_entropy),
+    )
+    torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-9)

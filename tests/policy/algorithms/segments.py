@@ -1,0 +1,156 @@
+"""Segments for tests: random ones, one slot by hand, and a small loop that collects them from a real vector."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from remuda.config.algorithms import ImpalaConfig, PpoConfig
+from remuda.config.schema import EnvConfig, ExperimentConfig, LearnerConfig
+from remuda.environments.vectors import Vector, single_spaces
+from remuda.policy.algorithms import make_algorithm, make_policy
+from remuda.policy.algorithms.actor_critic.returns import Outcome
+from remuda.policy.base import Algorithm, Arrays
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.tests.policy.cases import ACTION, OBSERVATION
+
+Batch = dict[str, np.ndarray]
+
+PUSH = ActionSpec(None, 0, "float32", (2,), (-1.0, None), (1.0, None))
+"""Two numbers, the first of them bounded."""
+
+
+def on_policy(
+    policy: PpoConfig | ImpalaConfig,
+    learner: LearnerConfig | None = None,
+    *,
+    observation: ObservationSpec = OBSERVATION,
+    action: ActionSpec = ACTION,
+    seed: int = 0,
+) -> Algorithm:
+    return make_algorithm(experiment(policy, learner), observation, action, seed)
+
+
+def experiment(policy: PpoConfig | ImpalaConfig, learner: LearnerConfig | None = None) -> ExperimentConfig:
+    env = EnvConfig(id="CartPole-v1")
+    return ExperimentConfig(name="case", env=env, policy=policy, learner=learner or LearnerConfig())
+
+
+def outcome(rng: np.random.Generator, segments: int, slots: int, *, ending: float = 0.3) -> Outcome:
+    """Episodes that end at random, each followed by its reset; some segments begin with one."""
+    terminated, done, valid = (np.zeros((segments, slots), np.bool_) for _ in range(3))
+    before = rng.random(segments) < ending
+    for t in range(slots):
+        valid[:, t] = ~before
+        done[:, t] = valid[:, t] & (rng.random(segments) < ending)
+        terminated[:, t] = done[:, t] & (rng.random(segments) < 0.5)
+        before = done[:, t]
+    reward = np.where(valid, rng.normal(size=valid.shape), 0.0).astype(np.float32)
+    return Outcome(reward, terminated, done, valid)
+
+
+def batch(
+    rng: np.random.Generator, segments: int = 6, slots: int = 9, *, action: ActionSpec = ACTION, ending: float = 0.3
+) -> Batch:
+    happened = outcome(rng, segments, slots, ending=ending)
+    shape = (segments, slots)
+    numbers = rng.normal(size=(*shape, *action.shape)).astype(np.float32)
+    return {
+        "obs": rng.normal(size=(segments, slots + 1, 4)).astype(np.float32),
+        "action": numbers if action.n is None else action.start + rng.integers(0, action.n, shape),
+        "reward": happened.reward,
+        "terminated": happened.terminated,
+        "done": happened.done,
+        "valid": happened.valid,
+        "log_prob": np.log(rng.uniform(0.3, 0.7, shape)).astype(np.float32),
+        "version": np.zeros(segments, np.int64),
+        "return_so_far": np.zeros(segments, np.float32),
+    }
+
+
+def one_slot(*, reward: float, log_prob: float, action: int = 1) -> Batch:
+    """One step from state 0 that ends the episode."""
+    true = np.ones((1, 1), np.bool_)
+    return {
+        "obs": np.array([[0, 1]]),
+        "action": np.array([[action]]),
+        "reward": np.array([[reward]], np.float32),
+        "terminated": true,
+        "done": true,
+        "valid": true,
+        "log_prob": np.array([[log_prob]], np.float32),
+        "version": np.zeros(1, np.int64),
+        "return_so_far": np.zeros(1, np.float32),
+    }
+
+
+def numbers(metrics: object) -> dict[str, float]:
+    assert isinstance(metrics, dict)
+    return {str(name): float(value) for name, value in metrics.items()}  # pyright: ignore
+
+
+class Collecting:
+    """Acts, collects segments and learns from them in turn, with no lag."""
+
+    def __init__(self, config: ExperimentConfig, vector: Vector) -> None:
+        assert isinstance(config.policy, PpoConfig | ImpalaConfig)
+        seen, acted = single_spaces(vector)
+        observation, action = ObservationSpec.of(seen), ActionSpec.of(acted)
+        self.algorithm = make_algorithm(config, observation, action, config.seed)
+        self.acts = make_policy(config, observation, action)
+        self.acts.load_state(self.algorithm.acting_state())
+        self.returns: list[float] = []
+        """Of finished episodes."""
+        self.env_steps = 0
+        self._vector, self._slots = vector, config.policy.horizon_steps
+        self._rng = np.random.default_rng(config.seed)
+        self._seen = np.asarray(vector.reset(seed=config.seed)[0])
+        self._reset = np.zeros(vector.num_envs, np.bool_)
+        self._return: NDArray[np.float64] = np.zeros(vector.num_envs)
+        self._discounted = np.zeros(vector.num_envs, np.float32)
+        self._discount = config.policy.discount
+
+    def iterate(self) -> dict[str, float]:
+        so_far = self._discounted.copy()
+        slots: list[Batch] = [self._slot() for _ in range(self._slots)]
+        columns = {name: np.stack([slot[name] for slot in slots], axis=1) for name in slots[0]}
+        columns["obs"] = np.concatenate((columns["obs"], self._seen[:, None]), axis=1)
+        columns |= {"version": np.zeros(len(self._seen), np.int64), "return_so_far": so_far}
+        metrics = numbers(self.algorithm.learn(columns).metrics)
+        self.acts.load_state(self.algorithm.acting_state())
+        return metrics
+
+    def _slot(self) -> Batch:
+        seen, valid = self._seen, ~self._reset
+        actions, recorded = self.acts.act_recording(seen, {}, self._rng)
+        observations, rewards, *ends, _ = self._vector.step(actions)
+        terminated, truncated = (np.asarray(end, np.bool_) for end in ends)
+        self._seen, done = np.asarray(observations), terminated | truncated
+        reward = np.where(valid, np.asarray(rewards), 0.0).astype(np.float32)
+        self._return += reward
+        self.returns += self._return[done].tolist()
+        self._return[done] = 0.0
+        self._discounted = np.where(valid, self._discount * self._discounted + reward, self._discounted)
+        self._discounted[done] = 0.0
+        self._reset = done
+        self.env_steps += int(valid.sum())
+        extra: Arrays = {"action": actions, **recorded}
+        return {
+            "obs": seen,
+            "reward": reward,
+            "terminated": terminated,
+            "done": done,
+            "valid": valid,
+            **extra,
+        }
+
+
+def episodes_of(happened: Outcome, segment: int) -> list[list[int]]:
+    """The slots of each stretch of one episode in a segment."""
+    stretches: list[list[int]] = [[]]
+    valid: NDArray[np.bool_] = happened.valid[segment]
+    for t in np.flatnonzero(valid):
+        stretches[-1].append(int(t))
+        if happened.done[segment, t]:
+            stretches.append([])
+    return [stretch for stretch in stretches if stretch]

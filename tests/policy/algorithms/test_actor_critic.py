@@ -1,0 +1,401 @@
+"""What is promised of PPO and IMPALA alike: acting, masks, normalisation, state, and that they learn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, cast
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remuda.config.algorithms import ImpalaConfig, PpoConfig
+from remuda.config.schema import LearnerConfig
+from remuda.environments.vectors import Vector
+from remuda.policy.algorithms import declaration, make_policy
+from remuda.policy.algorithms.actor_critic.acting import ActorCriticPolicy
+from remuda.policy.base import Algorithm, Policy
+from remuda.policy.files.policy_file import load, publish
+from remuda.policy.saved_state import StateMismatchError
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.tests.imports import imported_by
+from remuda.tests.policy.algorithms.segments import PUSH, Collecting, batch, experiment, numbers, on_policy, one_slot
+from remuda.tests.policy.cases import ACTION, OBSERVATION
+from remuda.wire.messages import PolicyRef
+
+POLICIES = [
+    PpoConfig(hidden=(16, 8), epochs=2, minibatches=3, normalize_observations=True, normalize_rewards=True),
+    ImpalaConfig(hidden=(16, 8), normalize_observations=True),
+    ImpalaConfig(hidden=(16, 8), shared_hidden=True, normalize_observations=True),
+]
+both = pytest.mark.parametrize("policy", POLICIES, ids=["ppo", "impala", "shared"])
+actions = pytest.mark.parametrize("action", [ActionSpec(3, start=5), PUSH], ids=["discrete", "box"])
+
+OnPolicy = PpoConfig | ImpalaConfig
+
+
+def acting(policy: OnPolicy, algorithm: Algorithm) -> Policy:
+    acts = make_policy(experiment(policy), algorithm.observation, algorithm.action)
+    acts.load_state(algorithm.acting_state())
+    return acts
+
+
+def trained(policy: OnPolicy, action: ActionSpec = ACTION, *, batches: int = 3, seed: int = 0) -> Algorithm:
+    algorithm, rng = on_policy(policy, action=action, seed=seed), np.random.default_rng(seed)
+    for _ in range(batches):
+        algorithm.learn(batch(rng, action=action))
+    return algorithm
+
+
+def same(first: Algorithm, second: Algorithm) -> bool:
+    ours, theirs = first.acting_state(), second.acting_state()
+    return ours.keys() == theirs.keys() and all(np.array_equal(ours[name], theirs[name]) for name in ours)
+
+
+# --- acting
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    hidden=st.lists(st.integers(1, 40), max_size=3).map(tuple),
+    activation=st.sampled_from(["tanh", "relu"]),
+    how=st.tuples(st.booleans(), st.booleans()),
+    action=st.sampled_from([ActionSpec(1), ActionSpec(4), PUSH]),
+    seed=st.integers(0, 1000),
+)
+def test_numpy_and_torch_agree(
+    hidden: tuple[int, ...],
+    activation: Literal["tanh", "relu"],
+    how: tuple[bool, bool],
+    action: ActionSpec,
+    seed: int,
+) -> None:
+    shared, normalize = how
+    policy = ImpalaConfig(
+        hidden=hidden,
+        shared_hidden=shared,
+        activation=activation,
+        normalize_observations=normalize,
+        normalize_rewards=False,
+    )
+    algorithm = trained(policy, action, seed=seed, batches=2)
+    observations = np.random.default_rng(seed).normal(size=(20, 4)).astype(np.float32) * 3
+    with torch.inference_mode():
+        expected = algorithm.network(torch.tensor(observations)).numpy()
+    acts = ActorCriticPolicy(policy, OBSERVATION, action)
+    acts.load_state(algorithm.acting_state())
+    outputs = acts.outputs(observations)
+    np.testing.assert_allclose(outputs, expected, atol=1e-5)
+    best = outputs.argmax(axis=1) if action.n is not None else outputs
+    chosen = acts.act(observations, {}, np.random.default_rng(0), deterministic=True)
+    np.testing.assert_array_equal(chosen, action.to_environment(best))
+
+
+@both
+@actions
+def test_right_after_acting_the_learner_finds_no_divergence(policy: OnPolicy, action: ActionSpec) -> None:
+    """The log probabilities recorded in numpy are those that torch computes for the same weights, normalised alike."""
+    once = policy.model_copy(update={"epochs": 1, "minibatches": 1}) if policy.type == "ppo" else policy
+    algorithm, rng = trained(once, action), np.random.default_rng(9)
+    rows = batch(rng, action=action, ending=0.0)
+    acts = acting(once, algorithm)
+    for t in range(rows["log_prob"].shape[1]):
+        taken, recorded = acts.act_recording(rows["obs"][:, t], {}, rng)
+        rows["action"][:, t] = recorded.get("action", taken)
+        rows["log_prob"][:, t] = recorded["log_prob"]
+    got = numbers(algorithm.learn(rows).metrics)
+    assert abs(got["approx_kl"]) < 1e-6
+    if policy.type == "ppo":
+        assert got["clip_fraction"] == 0
+
+
+@both
+def test_numbers_are_clipped_for_the_environment_and_recorded_as_drawn(policy: OnPolicy) -> None:
+    acts = acting(policy, on_policy(policy, action=PUSH))
+    observations = np.random.default_rng(0).normal(size=(2000, 4)).astype(np.float32)
+    taken, recorded = acts.act_recording(observations, {}, np.random.default_rng(1))
+    drawn = recorded["action"]
+    assert taken.shape == drawn.shape == (2000, 2)
+    assert drawn[:, 0].max() > 1.0 == taken[:, 0].max()
+    np.testing.assert_array_equal(taken[:, 1], drawn[:, 1])  # unbounded
+    np.testing.assert_array_equal(taken, acts.act(observations, {}, np.random.default_rng(1), deterministic=False))
+
+
+@both
+def test_deterministic_acting_draws_nothing_and_random_acting_follows_its_generator(policy: OnPolicy) -> None:
+    acts, rng = acting(policy, trained(policy)), np.random.default_rng(0)
+    observations, before = np.zeros((500, 4), np.float32), rng.bit_generator.state
+    assert len(set(acts.act(observations, {}, rng, deterministic=True).tolist())) == 1
+    assert rng.bit_generator.state == before
+    first, second = (acts.act(observations, {}, np.random.default_rng(3), deterministic=False) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    assert set(first.tolist()) == {0, 1}
+    assert first.dtype == np.int64
+
+
+@both
+def test_acting_without_weights_says_so(policy: OnPolicy) -> None:
+    acts = make_policy(experiment(policy), OBSERVATION, ACTION)
+    with pytest.raises(RuntimeError, match="no weights yet"):
+        acts.act(np.zeros((1, 4), np.float32), {}, np.random.default_rng(0), deterministic=True)
+
+
+@both
+@actions
+def test_both_sides_name_the_same_tensors_and_a_policy_file_carries_them(
+    policy: OnPolicy, action: ActionSpec, tmp_path: Path
+) -> None:
+    algorithm = trained(policy, action)
+    publish(tmp_path / "p", algorithm.acting_state(), PolicyRef(version=1), warn=print)
+    loaded = load(tmp_path / "p")
+    assert loaded is not None
+    acts = make_policy(experiment(policy), OBSERVATION, action)
+    acts.load_state(loaded.state)
+    acts.load_state({name: tensor.numpy() for name, tensor in algorithm.network.state_dict().items()})
+    assert declaration(experiment(policy)).reuse == "once"
+    other = on_policy(policy.model_copy(update={"hidden": (16, 9)}), action=action)
+    part = "trunk" if policy.shared_hidden else "policy"
+    with pytest.raises(
+        StateMismatchError, match=rf"policy: {part}\.2\.weight has shape \(9, 16\), needed is \(8, 16\)"
+    ):
+        acts.load_state(other.acting_state())
+
+
+def test_values_are_in_the_environments_own_rewards() -> None:
+    """Rewards a thousand times as large give values a thousand times as large, whatever the scale inside."""
+    policy = PpoConfig(hidden=(16,), normalize_rewards=True)
+    rng = np.random.default_rng(0)
+    small, large = (on_policy(policy, LearnerConfig(max_grad_norm=None)) for _ in range(2))
+    for _ in range(3):
+        rows = batch(rng)
+        small.learn(rows)
+        large.learn(rows | {"reward": rows["reward"] * np.float32(1000)})
+    observations = rng.normal(size=(9, 4)).astype(np.float32)
+    expected = 1000 * acting(policy, small).value(observations)
+    np.testing.assert_allclose(acting(policy, large).value(observations), expected, rtol=1e-2)
+
+
+def test_acting_imports_no_torch() -> None:
+    acting = (
+        "remuda.policy.algorithms",
+        "remuda.policy.algorithms.actor_critic.acting",
+        "remuda.policy.algorithms.actor_critic.returns",
+    )
+    assert "torch" not in imported_by(f"import {', '.join(acting)}")
+
+
+# --- masks and normalisation
+
+
+@both
+@actions
+@pytest.mark.parametrize("seed", range(3))
+def test_what_a_reset_slot_holds_changes_nothing(policy: OnPolicy, action: ActionSpec, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = batch(rng, action=action)
+    worse = {name: column.copy() for name, column in rows.items()}
+    reset = ~rows["valid"]
+    assert reset.any()
+    for name, garbage in (("reward", 1e6), ("log_prob", -50.0), ("action", 77)):
+        worse[name][reset] = garbage
+    first, second = on_policy(policy, action=action), on_policy(policy, action=action)
+    got, expected = numbers(first.learn(worse).metrics), numbers(second.learn(rows).metrics)
+    assert got == expected
+    assert same(first, second)
+
+
+@both
+def test_a_batch_without_one_valid_slot_changes_no_weights(policy: OnPolicy) -> None:
+    algorithm, untouched = on_policy(policy), on_policy(policy)
+    rows = batch(np.random.default_rng(0)) | {"valid": np.zeros((6, 9), np.bool_), "done": np.zeros((6, 9), np.bool_)}
+    metrics = numbers(algorithm.learn(rows).metrics)
+    assert set(metrics) == set(declaration(experiment(policy)).monitored)
+    assert np.isfinite(list(metrics.values())).all()
+    assert same(algorithm, untouched)
+
+
+@both
+def test_observations_are_counted_once_each_and_published(policy: OnPolicy) -> None:
+    algorithm, rng = on_policy(policy), np.random.default_rng(0)
+    seen: list[np.ndarray] = []
+    for _ in range(4):
+        rows = batch(rng)
+        algorithm.learn(rows)
+        seen.append(rows["obs"][:, :-1][rows["valid"]])
+    published, whole = algorithm.acting_state(), np.concatenate(seen).astype(np.float64)
+    np.testing.assert_allclose(published["observations.mean"], whole.mean(axis=0))
+    np.testing.assert_allclose(published["observations.variance"], whole.var(axis=0))
+    assert published["observations.count"] == len(whole)
+
+
+@both
+def test_without_normalisation_nothing_is_counted(policy: OnPolicy) -> None:
+    plain = policy.model_copy(update={"normalize_observations": False, "normalize_rewards": False})
+    published = trained(plain).acting_state()
+    assert published["observations.count"] == published["returns.count"] == 0
+    np.testing.assert_array_equal(published["observations.mean"], 0)
+
+
+# --- state
+
+
+@both
+@actions
+def test_same_seed_same_batches_same_weights(policy: OnPolicy, action: ActionSpec) -> None:
+    torch.manual_seed(1)  # pyright: ignore[reportUnknownMemberType]
+    first = trained(policy, action)
+    torch.rand(5)  # what else uses torch's generator does not matter
+    assert same(first, trained(policy, action))
+    assert not same(first, on_policy(policy, action=action))
+    assert not same(on_policy(policy, seed=0), on_policy(policy, seed=1))
+
+
+@both
+def test_a_restart_continues_as_if_there_had_been_none(policy: OnPolicy, tmp_path: Path) -> None:
+    if policy.type == "ppo":
+        policy = policy.model_copy(update={"anneal_env_steps": 500})
+    straight = trained(policy)
+    torch.save(straight.state(), tmp_path / "state")
+    resumed = on_policy(policy, seed=0)
+    resumed.load_state(torch.load(tmp_path / "state", weights_only=True))
+    for index in range(3):
+        rows = batch(np.random.default_rng(100 + index))
+        assert numbers(straight.learn(rows).metrics) == numbers(resumed.learn(rows).metrics)
+    assert same(straight, resumed)
+
+
+@both
+def test_everything_that_does_not_fit_is_named_and_nothing_is_changed(policy: OnPolicy) -> None:
+    algorithm, untouched = on_policy(policy), on_policy(policy)
+    state = trained(policy).state()
+    model = dict(cast("dict[str, torch.Tensor]", state["model"]))
+    last = 0 if policy.shared_hidden else 4
+    del model[f"value.{last}.bias"]
+    model[f"policy.{last}.bias"] = torch.zeros(5)
+    optimizer = dict(cast("dict[str, object]", state["optimizer"]), exp_avg=torch.zeros(3))
+    wrong = {"model": model, "optimizer": optimizer, "schedules": {"updates": 1}}
+    with pytest.raises(StateMismatchError) as caught:
+        algorithm.load_state(wrong)
+    told = "; ".join(caught.value.problems)
+    missing = f"missing value.{last}.bias"
+    for named in (missing, f"policy.{last}.bias has shape (5,)", "exp_avg has shape (3,)", "env_steps"):
+        assert named in told
+    with pytest.raises(StateMismatchError, match=missing):
+        algorithm.load_weights(wrong)
+    with pytest.raises(StateMismatchError, match="model: missing; optimizer: missing; schedules: missing updates"):
+        algorithm.load_state({})
+    assert same(algorithm, untouched)
+
+
+@both
+def test_weights_alone_bring_their_normalisation_and_no_more(policy: OnPolicy) -> None:
+    source, fresh = trained(policy), on_policy(policy, seed=5)
+    fresh.load_weights(source.state())
+    assert same(source, fresh)
+    assert fresh.state()["schedules"] == {"updates": 0, "env_steps": 0}
+
+
+@both
+def test_the_acting_state_is_a_copy(policy: OnPolicy) -> None:
+    algorithm = trained(policy)
+    before = algorithm.acting_state()
+    kept = {name: array.copy() for name, array in before.items()}
+    algorithm.learn(batch(np.random.default_rng(8)))
+    for name, array in before.items():
+        np.testing.assert_array_equal(array, kept[name])
+
+
+@both
+@actions
+def test_metrics_are_those_declared_and_read_only_columns_are_taken(policy: OnPolicy, action: ActionSpec) -> None:
+    algorithm = on_policy(policy, action=action)
+    rows = batch(np.random.default_rng(0), action=action)
+    for column in rows.values():
+        column.flags.writeable = False  # as the frames of a message are
+    result = algorithm.learn(rows)
+    assert result.priorities is None
+    declared = declaration(experiment(policy))
+    assert tuple(result.metrics) == declared.monitored
+    assert list(declared.loss_columns) == ["LossPi", "LossV", "Entropy", "KL", "ClipFrac"]
+
+
+# --- they learn
+
+
+@pytest.mark.parametrize("kind", ["ppo", "impala"])
+def test_a_bandit(kind: str) -> None:
+    """Action 1 pays 1, action 0 nothing."""
+    policy = PpoConfig(hidden=(8,), epochs=4, minibatches=2) if kind == "ppo" else ImpalaConfig(hidden=(8,))
+    observation = ObservationSpec((), "int64", n=2)
+    algorithm = on_policy(policy, LearnerConfig(learning_rate=0.02), observation=observation)
+    acts, rng = make_policy(experiment(policy), observation, ACTION), np.random.default_rng(0)
+    for _ in range(60):
+        acts.load_state(algorithm.acting_state())
+        taken, recorded = acts.act_recording(np.zeros(32, np.int64), {}, rng)
+        rows = {name: np.repeat(column, 32, axis=0) for name, column in one_slot(reward=0, log_prob=0).items()}
+        rows |= {"action": taken[:, None], "reward": taken[:, None].astype(np.float32)}
+        algorithm.learn(rows | {"log_prob": recorded["log_prob"][:, None]})
+    assert acts.act(np.zeros(200, np.int64), {}, rng, deterministic=False).mean() > 0.95
+
+
+class Reach(gymnasium.Env[np.ndarray, np.ndarray]):
+    """A point on a line is pushed; it costs how far it is from 1. Ten steps."""
+
+    observation_space = gymnasium.spaces.Box(-10, 10, (1,), np.float32)
+    action_space = gymnasium.spaces.Box(-0.5, 0.5, (1,), np.float32)
+
+    def reset(self, **kwargs: object) -> tuple[np.ndarray, dict[str, object]]:  # pyright: ignore
+        self.at, self.steps = np.zeros(1, np.float32), 0
+        return self.at.copy(), {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, object]]:
+        assert self.action_space.contains(action)
+        self.at, self.steps = self.at + action, self.steps + 1
+        return self.at.copy(), -abs(float(self.at[0]) - 1.0), False, self.steps == 10, {}
+
+
+@pytest.mark.parametrize("kind", ["ppo", "impala"])
+def test_continuous_actions(kind: str) -> None:
+    """The best return is -0.5: a push of 0.5 twice, then stay. Doing nothing gives -10."""
+    policy: OnPolicy = PpoConfig(hidden=(16,), discount=0.9, horizon_steps=22, minibatches=4, normalize_rewards=True)
+    if kind == "impala":
+        policy = ImpalaConfig(hidden=(16,), discount=0.9, horizon_steps=11, entropy_coefficient=0.0)
+    config = experiment(policy, LearnerConfig(learning_rate=0.01))
+    vector = gymnasium.vector.SyncVectorEnv([Reach] * 16)
+    loop = Collecting(config, cast("Vector", vector))
+    for _ in range(40 if kind == "ppo" else 200):
+        loop.iterate()
+    best, at = 0.0, np.zeros((1, 1), np.float32)
+    for _ in range(10):
+        at = at + loop.acts.act(at, {}, np.random.default_rng(0), deterministic=True)
+        best -= abs(float(at[0, 0]) - 1.0)
+    assert best > -3.0  # over six seeds IMPALA comes to -1.6 … -2.3
+
+
+@pytest.mark.parametrize("kind", ["ppo", "impala"])
+def test_cartpole_with_gymnasiums_own_vector(kind: str) -> None:
+    """A mean return above 400 over twenty episodes in a row, within 100 000 steps (seconds)."""
+    policy: OnPolicy = PpoConfig() if kind == "ppo" else ImpalaConfig()
+    learner = LearnerConfig(learning_rate=1e-3 if kind == "ppo" else 2e-3)
+    vector = gymnasium.make_vec("CartPole-v1", num_envs=8, vectorization_mode="vector_entry_point")
+    loop = Collecting(experiment(policy, learner), vector)
+    while not (len(loop.returns) >= 20 and np.mean(loop.returns[-20:]) > 400):
+        loop.iterate()
+        assert loop.env_steps < 100_000
+
+
+@pytest.mark.parametrize(("shared", "first"), [(False, "policy.0.weight"), (True, "trunk.0.weight")])
+def test_shared_layers_learn_from_the_value_too(shared: bool, first: str) -> None:
+    """With the policy's last layer at 0 nothing comes to the layers before through it: what moves them is the value."""
+    algorithm = on_policy(ImpalaConfig(hidden=(8,), shared_hidden=shared), LearnerConfig(learning_rate=0.1))
+    algorithm.network.get_parameter("policy.0.weight" if shared else "policy.2.weight").data.zero_()
+    before = algorithm.acting_state()
+    algorithm.learn(batch(np.random.default_rng(0)))
+    after = algorithm.acting_state()
+    assert np.array_equal(before[first], after[first]) != shared
+    assert {name for name in after if name.startswith("trunk")} == (
+        {"trunk.0.weight", "trunk.0.bias"} if shared else set()
+    )

@@ -1,0 +1,270 @@
+"""What is promised of actor-critic networks and updates that are written out: autograd's gradient, and when which is
+used."""
+
+# torch's annotations are partial.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import copy
+from typing import Literal, cast
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remuda.config.algorithms import ImpalaConfig, PpoConfig
+from remuda.config.schema import LearnerConfig
+from remuda.policy.algorithms.actor_critic.learning import ActorCritic
+from remuda.policy.algorithms.actor_critic.outputs import (
+    AutogradOutputs,
+    DenseOutputs,
+    Outputs,
+    actor_critic_outputs,
+)
+from remuda.policy.algorithms.actor_critic.returns import Outcome, generalized_advantages, vtrace
+from remuda.policy.networks.flat_parameters import FlatParameters
+from remuda.policy.networks.images import ImageLayout
+from remuda.policy.networks.torch_networks import ActorCriticNetwork
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.tests.policy.algorithms.likelihoods import categorical, gaussian
+from remuda.tests.policy.algorithms.segments import PUSH, Batch, batch, numbers, on_policy
+
+Activation = Literal["tanh", "relu"]
+OnPolicy = PpoConfig | ImpalaConfig
+
+HIDDEN = st.lists(st.integers(1, 24), max_size=3).map(tuple)
+ACTIVATION = st.sampled_from(["tanh", "relu"])
+SEED = st.integers(0, 2**32 - 1)
+
+
+def network(
+    features: int, outputs: int, hidden: tuple[int, ...], activation: Activation, *, shared: bool = False
+) -> tuple[ActorCriticNetwork, FlatParameters]:
+    """In double precision, its parameters random: last layers that start small would hide mistakes."""
+    made = ActorCriticNetwork(
+        features, outputs, hidden, activation=activation, gaussian=True, normalizes=False, shared=shared
+    ).double()
+    parameters = FlatParameters(made)
+    parameters.vector.data.normal_(std=0.7)
+    return made, parameters
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    features=st.integers(1, 9),
+    outputs=st.integers(1, 6),
+    hidden=HIDDEN,
+    how=st.tuples(ACTIVATION, st.booleans()),
+    rows=st.integers(1, 70),
+    seed=SEED,
+)
+def test_outputs_and_gradient_are_those_of_autograd(
+    features: int, outputs: int, hidden: tuple[int, ...], how: tuple[Activation, bool], rows: int, seed: int
+) -> None:
+    activation, shared = how
+    generator = torch.Generator().manual_seed(seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        made, parameters = network(features, outputs, hidden, activation, shared=shared)
+    by_autograd, by_hand = AutogradOutputs(made, parameters), DenseOutputs(parameters, activation)
+    observations, by_policy, by_values = (
+        torch.randn(*shape, generator=generator, dtype=torch.float64)
+        for shape in ((rows, features), (rows, outputs), (rows,))
+    )
+    gradient = Outputs(by_policy, by_values)
+
+    expected_outputs = by_autograd.forward_to_learn(observations)
+    by_autograd.backward(Outputs(*(part.clone() for part in gradient)))
+    expected = parameters.gradient.clone()
+    parameters.gradient.fill_(np.nan)  # nothing of it may be left
+    parameters.by_name(parameters.gradient)["log_std"].zero_()  # but for what is left to the distribution
+    got = by_hand.forward_to_learn(observations)
+    by_hand.values(observations * 2.0)  # what is valued in between has no influence
+    by_hand.backward(gradient)
+
+    torch.testing.assert_close(got, expected_outputs, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(by_hand.values(observations), by_autograd.values(observations), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(parameters.gradient, expected, rtol=1e-10, atol=1e-10)
+
+
+# --- a whole update, against the loss of the paper, differentiated by autograd
+
+
+def values_of(algorithm: ActorCritic, rows: Batch) -> torch.Tensor:
+    made = cast("ActorCriticNetwork", algorithm.network)
+    values: torch.Tensor = made.value(made.features(torch.tensor(rows["obs"]).reshape(-1, 4)))
+    return values.reshape(len(rows["valid"]), -1)
+
+
+def losses(algorithm: ActorCritic, rows: Batch, policy: OnPolicy, old_values: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Of all steps of a batch at once, differentiable; `old_values` are from before the first step."""
+    made = cast("ActorCriticNetwork", algorithm.network)
+    valid = rows["valid"]
+    features, values = made.features(torch.tensor(rows["obs"]).reshape(-1, 4)), values_of(algorithm, rows)
+    outputs = made.policy(features).reshape(*values.shape, -1)[:, :-1][torch.tensor(valid)]
+    actions = torch.tensor(rows["action"][valid])
+    if made.log_std is None:
+        log_prob, entropy = categorical(outputs, actions - algorithm.action.start)
+    else:
+        log_prob, entropy = gaussian(outputs, made.log_std, actions)
+    outcome = Outcome(rows["reward"], rows["terminated"], rows["done"], valid)
+    known = old_values.detach().numpy()
+    log_ratio = log_prob - torch.tensor(rows["log_prob"][valid])
+    chosen = values[:, :-1][torch.tensor(valid)]
+    if isinstance(policy, PpoConfig):
+        advantages = torch.tensor(
+            generalized_advantages(outcome, known, discount=policy.discount, gae_lambda=policy.gae_lambda)[valid]
+        )
+        old = torch.tensor(known[:, :-1][valid])
+        returns = advantages + old
+        if policy.normalize_advantages:
+            advantages = (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-8)
+        ratio = log_ratio.exp()
+        clipped = ratio.clamp(1 - policy.clip, 1 + policy.clip)
+        policy_loss = -torch.minimum(ratio * advantages, clipped * advantages).mean()
+        squares = (chosen - returns).square()
+        if policy.value_clip is not None:
+            held = old + (chosen - old).clamp(-policy.value_clip, policy.value_clip)
+            squares = torch.maximum(squares, (held - returns).square())
+        value_loss = squares.mean()
+    else:
+        full = np.zeros(valid.shape, np.float32)
+        full[valid] = log_ratio.detach().numpy()
+        trace = vtrace(outcome, known, full, discount=policy.discount, rho_clip=policy.rho_clip, c_clip=policy.c_clip)
+        policy_loss = -(torch.tensor(trace.advantages[valid]) * log_prob).mean()
+        value_loss = (chosen - torch.tensor(trace.targets[valid])).square().mean()
+    total = policy_loss + policy.value_coefficient * value_loss - policy.entropy_coefficient * entropy.mean()
+    return {
+        "total_loss": total,
+        "policy_loss": policy_loss,
+        "value_loss": value_loss,
+        "entropy": entropy.mean(),
+    }
+
+
+def mean_gradient(algorithm: ActorCritic) -> torch.Tensor:
+    """Adam's: after one step a tenth of the gradient."""
+    return cast("dict[str, torch.Tensor]", algorithm.state()["optimizer"])["exp_avg"].clone()
+
+
+def gradient_of(loss: torch.Tensor, algorithm: ActorCritic) -> torch.Tensor:
+    parts = torch.autograd.grad(loss, list(algorithm.network.parameters()))
+    return torch.cat([part.reshape(-1) for part in parts])
+
+
+def assert_close(got: torch.Tensor, expected: torch.Tensor) -> None:
+    """To 1e-6 of the largest."""
+    scale = max(1.0, float(expected.abs().max()))
+    np.testing.assert_allclose(got / scale, expected / scale, rtol=0.0, atol=1e-6)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    kind=st.sampled_from(["ppo", "impala"]),
+    hidden=HIDDEN,
+    how=st.tuples(ACTIVATION, st.booleans()),
+    entropy_coefficient=st.sampled_from([0.0, 0.3]),
+    action=st.sampled_from([ActionSpec(1), ActionSpec(3, start=-1), PUSH]),
+    seed=SEED,
+)
+def test_an_update_descends_the_loss_of_the_paper(
+    kind: str,
+    hidden: tuple[int, ...],
+    how: tuple[Activation, bool],
+    entropy_coefficient: float,
+    action: ActionSpec,
+    seed: int,
+) -> None:
+    activation, shared = how
+    common = {
+        "hidden": hidden,
+        "activation": activation,
+        "shared_hidden": shared,
+        "entropy_coefficient": entropy_coefficient,
+        "normalize_rewards": False,
+    }
+    policy: OnPolicy = (
+        PpoConfig.model_validate({**common, "epochs": 1, "minibatches": 1})
+        if kind == "ppo"
+        else ImpalaConfig.model_validate(common)
+    )
+    rng = np.random.default_rng(seed)
+    rows = batch(rng, action=action)
+    algorithm = cast("ActorCritic", on_policy(policy, LearnerConfig(max_grad_norm=None), action=action, seed=seed % 99))
+    of_the_paper = losses(algorithm, rows, policy, values_of(algorithm, rows))
+    expected = gradient_of(of_the_paper["total_loss"], algorithm)
+
+    got = numbers(algorithm.learn(rows).metrics)
+
+    for name, loss in of_the_paper.items():
+        assert got[name] == pytest.approx(float(loss.detach()), rel=1e-5, abs=1e-6)
+    assert_close(10.0 * mean_gradient(algorithm), expected)
+    assert got["grad_norm"] == pytest.approx(float(expected.norm()), rel=1e-5)
+
+
+@pytest.mark.parametrize("action", [ActionSpec(3), PUSH], ids=["discrete", "box"])
+@pytest.mark.parametrize("value_clip", [None, 0.003, 0.02, 10.0])
+def test_a_second_step_descends_the_loss_that_the_first_left(value_clip: float | None, action: ActionSpec) -> None:
+    """Ratios and values have moved: some are clipped, some are not."""
+    settings_of_both = {"hidden": (8,), "minibatches": 1, "clip": 0.3, "value_clip": value_clip}
+    one, two = (PpoConfig.model_validate(settings_of_both | {"epochs": epochs}) for epochs in (1, 2))
+    learner = LearnerConfig(learning_rate=0.01, max_grad_norm=None)
+    rows = batch(np.random.default_rng(0), segments=12, action=action)
+    once, twice = (cast("ActorCritic", on_policy(policy, learner, action=action)) for policy in (one, two))
+    old_values = values_of(once, rows).detach()
+    once.learn(rows)
+    first = mean_gradient(once)
+    expected = gradient_of(losses(once, rows, one, old_values)["total_loss"], once)
+    twice.learn(rows)
+    assert_close(10.0 * (mean_gradient(twice) - 0.9 * first), expected)
+
+
+# --- which is used
+
+
+def test_convolutions_keep_autograd() -> None:
+    image = ImageLayout.of(ObservationSpec((10, 10, 4), "bool", 0.0, 1.0), None)
+    assert image is not None
+    made = ActorCriticNetwork(
+        0, 2, (16,), activation="relu", gaussian=False, normalizes=False, shared=True, image=image
+    )
+    assert isinstance(actor_critic_outputs(made, FlatParameters(made), "relu"), AutogradOutputs)
+    perceptron, parameters = network(4, 2, (8,), "tanh")
+    assert isinstance(actor_critic_outputs(perceptron, parameters, "tanh"), DenseOutputs)
+
+
+@pytest.mark.parametrize("policy", [PpoConfig(hidden=(16,), epochs=1, minibatches=1), ImpalaConfig(hidden=(16,))])
+def test_an_update_through_convolutions_descends_the_same_loss(policy: OnPolicy) -> None:
+    """The gradient of the last layers, whose inputs the trunk makes, and of the trunk itself."""
+    observation, rng = ObservationSpec((10, 10, 4), "bool", 0.0, 1.0), np.random.default_rng(0)
+    rows = batch(rng, segments=3, slots=4) | {"obs": rng.random((3, 5, 10, 10, 4)) < 0.5}
+    policy = policy.model_copy(update={"normalize_rewards": False})
+    algorithm = cast("ActorCritic", on_policy(policy, LearnerConfig(max_grad_norm=None), observation=observation))
+    before = algorithm.acting_state()
+    algorithm.learn(rows)
+    gradient = mean_gradient(algorithm)
+    assert gradient.count_nonzero() > 0.5 * len(gradient)
+    assert all((tensor != before[name]).any() for name, tensor in algorithm.acting_state().items() if "weight" in name)
+
+
+def test_parameters_that_are_loaded_are_those_that_count() -> None:
+    (first, of_first), (second, _) = (network(4, 2, (8, 6), "tanh", shared=True) for _ in range(2))
+    outputs = DenseOutputs(of_first, "tanh")
+    first.load_state_dict(copy.deepcopy(second.state_dict()))
+    observations = torch.randn(5, 4, dtype=torch.float64)
+    with torch.no_grad():
+        torch.testing.assert_close(outputs.forward_to_learn(observations).policy, second(observations))
+
+
+@pytest.mark.parametrize("way", ["by hand", "by autograd"])
+def test_outputs_to_learn_stay_what_they_were_when_the_parameters_move(way: str) -> None:
+    made, parameters = network(4, 2, (8,), "relu")
+    outputs = DenseOutputs(parameters, "relu") if way == "by hand" else AutogradOutputs(made, parameters)
+    learnt = outputs.forward_to_learn(torch.randn(5, 4, dtype=torch.float64))
+    before = [part.clone() for part in learnt]
+    parameters.vector.data.add_(1.0)
+    assert all(torch.equal(part, kept) for part, kept in zip(learnt, before, strict=True))
+    assert not any(part.requires_grad for part in learnt)

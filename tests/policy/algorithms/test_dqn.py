@@ -1,0 +1,298 @@
+"""What is promised of DQN: its numbers, by hand; its gradient, against torch's; its state; and that it learns."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import cast
+
+import numpy as np
+import pytest
+import torch
+
+from remuda.config.algorithms import DqnConfig
+from remuda.config.schema import EnvConfig, ExperimentConfig, LearnerConfig
+from remuda.policy.algorithms import declaration
+from remuda.policy.algorithms.dqn.learning import Dqn
+from remuda.policy.networks.torch_networks import QNetwork
+from remuda.policy.saved_state import StateMismatchError
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.tests.policy.cases import batch, dqn
+
+# --- by hand: two states (one-hot), two actions; the hidden layer copies the state, so the last layer is a table of Q
+
+TABLE = DqnConfig(hidden=(2,), dueling=False, double=False, target_update_iters=1000)
+ONLINE = [[1.0, 2.0], [3.0, 0.5]]  # Q[state][action]
+TARGET = [[0.0, 0.0], [10.0, 20.0]]
+
+
+def tabular(policy: DqnConfig = TABLE, learner: LearnerConfig | None = None, start: int = 0) -> Dqn:
+    algorithm = dqn(
+        policy,
+        learner or LearnerConfig(learning_rate=0.1, max_grad_norm=None),
+        observation=ObservationSpec((), "int64", n=2),
+        action=ActionSpec(2, start),
+    )
+    state = algorithm.state()
+    for part, table in (("model", ONLINE), ("target_model", TARGET)):
+        state[part] = {
+            "streams.0.weight": torch.eye(2),
+            "streams.0.bias": torch.zeros(2),
+            "advantage.weight": torch.tensor(table).T.contiguous(),
+            "advantage.bias": torch.zeros(2),
+        }
+    algorithm.load_state(state)
+    return algorithm
+
+
+def one(*, discount: float, reward: float = 1.0, weight: float = 1.0, action: int = 1) -> dict[str, np.ndarray]:
+    """From state 0 by `action` to state 1."""
+    return {
+        "obs": np.array([0]),
+        "next_obs": np.array([1]),
+        "action": np.array([action]),
+        "reward": np.array([reward], np.float32),
+        "discount": np.array([discount], np.float32),
+        "weights": np.array([weight], np.float32),
+    }
+
+
+def learnt(algorithm: Dqn, row: dict[str, np.ndarray]) -> dict[str, float]:
+    result = algorithm.learn(row)
+    assert result.priorities is not None
+    return {name: float(value) for name, value in result.metrics.items()} | {"priority": float(result.priorities[0])}
+
+
+@pytest.mark.parametrize(
+    ("double", "discount", "target"),
+    [
+        (False, 0.5, 1.0 + 0.5 * 20.0),  # the target network's own best
+        (True, 0.5, 1.0 + 0.5 * 10.0),  # the online network prefers action 0 in state 1
+        (False, 0.0, 1.0),  # terminated
+        (True, 0.0, 1.0),
+        (True, 0.9**3, 1.0 + 0.729 * 10.0),  # a truncated or 3-step row bootstraps with what its discount says
+    ],
+)
+def test_target_and_error_by_hand(double: bool, discount: float, target: float) -> None:
+    got = learnt(tabular(TABLE.model_copy(update={"double": double})), one(discount=discount))
+    assert got["q_value"] == 2.0
+    assert got["target_q_value"] == pytest.approx(target)
+    assert got["td_error"] == got["priority"] == pytest.approx(abs(target - 2.0))
+
+
+@pytest.mark.parametrize(
+    ("reward", "weight", "loss"),
+    [
+        (2.5, 1.0, 0.5 * 0.5**2),  # small error: half its square
+        (5.0, 1.0, 3.0 - 0.5),  # large error: linear
+        (5.0, 0.25, 0.25 * 2.5),  # importance weight
+        (2.0, 1.0, 0.0),
+    ],
+)
+def test_huber_loss_by_hand(reward: float, weight: float, loss: float) -> None:
+    assert learnt(tabular(), one(discount=0.0, reward=reward, weight=weight))["total_loss"] == pytest.approx(loss)
+
+
+def test_gradient_norm_by_hand() -> None:
+    # d loss / d q = -1 (linear part of the Huber loss). It reaches the bias of the action (1), its weight from the
+    # active unit (1), and that unit's bias and its one weight from the input (2 each: Q's weight is 2).
+    got = learnt(tabular(), one(discount=0.0, reward=5.0))
+    assert got["grad_norm"] == pytest.approx(np.sqrt(1 + 1 + 4 + 4))
+
+
+@pytest.mark.parametrize(("max_norm", "applied"), [(0.5, 0.5), (4.0, np.sqrt(10)), (None, np.sqrt(10))])
+def test_clipping_shows_the_norm_from_before_and_never_enlarges(max_norm: float | None, applied: float) -> None:
+    algorithm = tabular(learner=LearnerConfig(learning_rate=0.1, max_grad_norm=max_norm))
+    assert learnt(algorithm, one(discount=0.0, reward=5.0))["grad_norm"] == pytest.approx(np.sqrt(10))
+    optimizer = cast("dict[str, torch.Tensor]", algorithm.state()["optimizer"])
+    # Adam's first moment after one step is (1 - beta1) times the gradient it was given.
+    assert np.linalg.norm(optimizer["exp_avg"].numpy()) == pytest.approx(0.1 * applied, rel=1e-4)
+
+
+def test_adams_first_step_moves_what_had_a_gradient_by_the_learning_rate() -> None:
+    algorithm = tabular()
+    before = algorithm.acting_state()
+    algorithm.learn(one(discount=0.0, reward=5.0))
+    after = algorithm.acting_state()
+    np.testing.assert_allclose(after["advantage.bias"] - before["advantage.bias"], [0.0, 0.1], atol=1e-6)
+
+
+def test_actions_of_bytes() -> None:
+    row = one(discount=0.0)
+    assert learnt(tabular(), row | {"action": row["action"].astype(np.uint8)})["q_value"] == 2.0
+
+
+def test_actions_that_do_not_start_at_zero() -> None:
+    assert learnt(tabular(start=5), one(discount=0.0, action=6))["q_value"] == 2.0
+
+
+def test_the_target_network_is_a_copy_from_the_last_multiple_of_the_interval() -> None:
+    algorithm = dqn(DqnConfig(hidden=(8,), target_update_iters=4))
+    rng = np.random.default_rng(0)
+    copies: list[bool] = []
+    for _ in range(9):
+        algorithm.learn(batch(rng))
+        state = cast("dict[str, dict[str, torch.Tensor]]", algorithm.state())
+        copies.append(all(torch.equal(state["model"][key], state["target_model"][key]) for key in state["model"]))
+    assert copies == [False, False, False, True, False, False, False, True, False]
+
+
+# --- against torch's own pieces
+
+
+@pytest.mark.parametrize("dueling", [False, True])
+@pytest.mark.parametrize("double", [False, True])
+def test_an_update_equals_the_textbook_in_plain_torch(dueling: bool, double: bool) -> None:
+    policy = DqnConfig(hidden=(16, 8), dueling=dueling, double=double)
+    algorithm = dqn(policy, LearnerConfig(max_grad_norm=0.1))
+    online, target = copy.deepcopy(algorithm.network), copy.deepcopy(algorithm.network)
+    for parameter in online.parameters():
+        parameter.grad = None
+    optimizer = torch.optim.Adam(online.parameters(), lr=1e-3)
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        rows = batch(rng) | {"weights": rng.random(16).astype(np.float32)}
+        t = {name: torch.from_numpy(column) for name, column in rows.items()}  # pyright: ignore[reportUnknownMemberType]
+        with torch.no_grad():
+            best = (online if double else target)(t["next_obs"]).argmax(1)
+            y = t["reward"] + t["discount"] * target(t["next_obs"])[torch.arange(16), best]
+        q = online(t["obs"])[torch.arange(16), t["action"]]
+        loss = (t["weights"] * torch.nn.HuberLoss(reduction="none")(q, y)).mean()
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        torch.nn.utils.clip_grad_norm_(online.parameters(), 0.1)
+        optimizer.step()  # pyright: ignore[reportUnknownMemberType]
+        result = algorithm.learn(rows)
+        assert float(result.metrics["total_loss"]) == pytest.approx(float(loss.detach()), rel=1e-5)
+    for name, parameter in online.named_parameters():
+        np.testing.assert_allclose(algorithm.acting_state()[name], parameter.detach().numpy(), atol=1e-6)
+
+
+def test_advantages_are_centred() -> None:
+    network = QNetwork(4, 3, (16, 8), dueling=True)
+    observations = torch.randn(5, 4)
+    q = network(observations)
+    assert network.value is not None
+    of_state = network.value(network.streams(network.torso(observations))[:, :8])
+    assert torch.allclose(q.mean(dim=1, keepdim=True), of_state, atol=1e-6)
+
+
+# --- determinism and state
+
+
+def weights(algorithm: Dqn) -> bytes:
+    return b"".join(array.tobytes() for array in algorithm.acting_state().values())
+
+
+def test_same_seed_and_batches_give_identical_bits() -> None:
+    runs: list[bytes] = []
+    for _ in range(2):
+        torch.rand(3)  # what the rest of the process draws has no influence
+        algorithm, rng = dqn(seed=7), np.random.default_rng(0)
+        for _ in range(20):
+            algorithm.learn(batch(rng))
+        runs.append(weights(algorithm))
+    assert runs[0] == runs[1]
+    assert weights(dqn(seed=7)) != weights(dqn(seed=8))
+
+
+def test_making_an_algorithm_leaves_torchs_own_generator_alone() -> None:
+    before = torch.get_rng_state()
+    dqn(seed=3)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_restored_algorithm_goes_on_bit_for_bit() -> None:
+    rng = np.random.default_rng(0)
+    batches = [batch(rng) for _ in range(20)]
+    policy = DqnConfig(hidden=(16, 8), target_update_iters=7)  # the copy falls due after the restart
+    through, first, second = dqn(policy, seed=1), dqn(policy, seed=1), dqn(policy, seed=2)
+    for rows in batches:
+        through.learn(rows)
+    for rows in batches[:10]:
+        first.learn(rows)
+    second.load_state(copy.deepcopy(first.state()))
+    for rows in batches[10:]:
+        second.learn(rows)
+    assert weights(second) == weights(through)
+
+
+def test_every_key_that_does_not_fit_is_named_and_nothing_is_changed() -> None:
+    algorithm = dqn()
+    algorithm.learn(batch(np.random.default_rng(0)))
+    state = algorithm.state()
+    model = dict(cast("Mapping[str, torch.Tensor]", state["model"]))
+    del model["torso.0.bias"]
+    model |= {"extra": torch.zeros(1), "value.weight": torch.zeros(2, 2), "value.bias": cast("torch.Tensor", 3)}
+    state |= {"model": model, "optimizer": {"state": {0: {"step": 1}}, "param_groups": ()}}
+    del state["target_model"]
+    other = dqn(seed=5)
+    before = weights(other)
+    with pytest.raises(StateMismatchError) as caught:
+        other.load_state(state)
+    message = str(caught.value)
+    for expected in (
+        "model: missing torso.0.bias",
+        "model: unexpected extra",
+        "model: value.weight has shape (2, 2), needed is (1, 8)",
+        "model: value.bias has no array, needed is (1,)",
+        "target_model: missing",
+        "optimizer: missing exp_avg",
+    ):
+        assert expected in message
+    assert weights(other) == before
+
+
+def test_initial_weights_come_without_counters() -> None:
+    trained, fresh = dqn(seed=1), dqn(seed=2)
+    trained.learn(batch(np.random.default_rng(0)))
+    fresh.load_weights(trained.state())
+    assert weights(fresh) == weights(trained)
+    assert fresh.state()["schedules"] == {"updates": 0}
+    with pytest.raises(StateMismatchError, match="model: missing"):
+        fresh.load_weights({})
+
+
+def test_the_acting_state_is_a_copy() -> None:
+    algorithm = dqn()
+    before = algorithm.acting_state()
+    kept = {name: array.copy() for name, array in before.items()}
+    algorithm.learn(batch(np.random.default_rng(0)))
+    for name, array in before.items():
+        np.testing.assert_array_equal(array, kept[name])
+
+
+def test_metrics_are_those_declared_and_read_only_columns_are_taken() -> None:
+    algorithm = dqn()
+    rows = batch(np.random.default_rng(0))
+    for column in rows.values():
+        column.flags.writeable = False  # as the frames of a message are
+    result = algorithm.learn(rows)
+    config = ExperimentConfig(name="declared", env=EnvConfig(id="CartPole-v1"), policy=DqnConfig())
+    assert tuple(result.metrics) == declaration(config).monitored
+
+
+# --- it learns
+
+
+def test_it_finds_the_values_of_a_chain() -> None:
+    """States 0 → 1 → end by action 1 (rewards 0 and 1); action 0 stays, for nothing. Q* = discount ** steps to go."""
+    algorithm = dqn(
+        DqnConfig(hidden=(32, 16), target_update_iters=20, discount=0.5),
+        LearnerConfig(learning_rate=0.01),
+        observation=ObservationSpec((), "int64", n=2),
+    )
+    obs, action = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
+    rows = {
+        "obs": obs,
+        "action": action,
+        "reward": np.array([0, 0, 0, 1], np.float32),
+        "next_obs": np.array([0, 1, 1, 0]),
+        "discount": np.array([0.5, 0.5, 0.5, 0.0], np.float32),
+        "weights": np.ones(4, np.float32),
+    }
+    for _ in range(600):
+        algorithm.learn(rows)
+    with torch.no_grad():
+        q = algorithm.network(torch.eye(2)).numpy()
+    np.testing.assert_allclose(q, [[0.25, 0.5], [0.5, 1.0]], atol=0.02)

@@ -1,0 +1,115 @@
+"""What is promised of IMPALA: its losses and step, by hand, however old the policy that acted."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from remuda.config.algorithms import ImpalaConfig
+from remuda.config.schema import LearnerConfig
+from remuda.policy.base import Algorithm
+from remuda.policy.spaces import ObservationSpec
+from remuda.tests.policy.algorithms.segments import numbers, on_policy, one_slot
+
+PLAIN = ImpalaConfig(hidden=(), discount=0.5, entropy_coefficient=0.0, normalize_rewards=False)
+HALF = math.log(0.5)
+
+
+def tabular(policy: ImpalaConfig = PLAIN) -> Algorithm:
+    """Both actions equally likely everywhere; states are worth 0.25 and 4."""
+    learner = LearnerConfig(learning_rate=0.1, max_grad_norm=None)
+    algorithm = on_policy(policy, learner, observation=ObservationSpec((), "int64", n=2))
+    model = dict(algorithm.network.state_dict())
+    model |= {"policy.0.weight": torch.zeros(2, 2), "value.0.weight": torch.tensor([[0.25, 4.0]])}
+    algorithm.load_state(algorithm.state() | {"model": model})
+    return algorithm
+
+
+@pytest.mark.parametrize(
+    ("old_probability", "rho_clip", "rho"),
+    [(0.5, 1.0, 1.0), (0.25, 1.0, 1.0), (0.25, 3.0, 2.0), (1.0, 1.0, 0.5), (1.0, 0.25, 0.25)],
+)
+def test_losses_of_one_step_by_hand(old_probability: float, rho_clip: float, rho: float) -> None:
+    algorithm = tabular(PLAIN.model_copy(update={"rho_clip": rho_clip, "entropy_coefficient": 0.1}))
+    result = algorithm.learn(one_slot(reward=1.0, log_prob=math.log(old_probability)))
+    got = numbers(result.metrics)
+    assert result.priorities is None
+    assert got["policy_loss"] == pytest.approx(-rho * 0.75 * HALF)  # the advantage 1 - 0.25, weighted
+    assert got["value_loss"] == pytest.approx((rho * 0.75) ** 2)  # the target is as far as the weight lets it go
+    expected = -rho * 0.75 * HALF + 0.5 * (rho * 0.75) ** 2 - 0.1 * math.log(2)
+    assert got["total_loss"] == pytest.approx(expected)
+    assert got["clip_fraction"] == float(0.5 / old_probability > rho_clip)
+    ratio = old_probability / 0.5
+    assert got["approx_kl"] == pytest.approx(ratio - 1 - math.log(ratio), abs=1e-6)
+
+
+def test_rounding_is_no_clipping() -> None:
+    got = numbers(tabular(PLAIN).learn(one_slot(reward=1.0, log_prob=math.log(0.5) - 1e-6)).metrics)
+    assert got["clip_fraction"] == 0.0
+
+
+@pytest.mark.parametrize("log_prob", [-1000.0, 1000.0])
+def test_policies_however_far_apart_give_finite_numbers(log_prob: float) -> None:
+    got = numbers(tabular(PLAIN).learn(one_slot(reward=1.0, log_prob=log_prob)).metrics)
+    assert all(math.isfinite(value) for value in got.values()), got
+
+
+def test_two_steps_by_hand() -> None:
+    """From state 0 by an unlikely action (ratio 2) to state 1, then by a likely one (ratio 1/2) to the end.
+
+    Errors 1 + 4/2 - 0.25 = 2.75 and 2 - 4 = -2. Targets: 4 + (-2)/2 = 3, and 0.25 + 2.75 + 1/2 * (-2)/2 = 2.5.
+    """
+    true, false = True, False
+    rows = {
+        "obs": np.array([[0, 1, 0]]),
+        "action": np.array([[0, 1]]),
+        "reward": np.array([[1.0, 2.0]], np.float32),
+        "terminated": np.array([[false, true]]),
+        "done": np.array([[false, true]]),
+        "valid": np.array([[true, true]]),
+        "log_prob": np.log(np.array([[0.25, 1.0]], np.float32)),
+        "version": np.zeros(1, np.int64),
+        "return_so_far": np.zeros(1, np.float32),
+    }
+    got = numbers(tabular().learn(rows).metrics)
+    assert got["value_loss"] == pytest.approx(((2.5 - 0.25) ** 2 + (3 - 4) ** 2) / 2)
+    advantages = 1 + 0.5 * 3 - 0.25, 0.5 * (2 - 4)
+    assert got["policy_loss"] == pytest.approx(-HALF * sum(advantages) / 2)
+
+
+def test_targets_and_weights_are_constants_to_the_gradient() -> None:
+    # Policy: advantage 0.75 times (one-hot less 1/2), to the bias and the state's weight. Value: 0.5 * 2 * -0.75, too.
+    got = numbers(tabular().learn(one_slot(reward=1.0, log_prob=math.log(0.25))).metrics)
+    assert got["grad_norm"] == pytest.approx(math.sqrt(2 * 2 * (0.75 / 2) ** 2 + 2 * 0.75**2))
+
+
+def test_a_batch_is_one_step() -> None:
+    algorithm = tabular()
+    algorithm.learn(one_slot(reward=1.0, log_prob=HALF))
+    np.testing.assert_allclose(algorithm.acting_state()["policy.0.bias"], [-0.1, 0.1], atol=1e-5)
+    np.testing.assert_allclose(algorithm.acting_state()["value.0.bias"], [0.1], atol=1e-5)
+
+
+def test_learning_rate_falls_with_the_steps_learned_from() -> None:
+    rows = one_slot(reward=1.0, log_prob=HALF)
+    annealed, constant = tabular(PLAIN.model_copy(update={"anneal_env_steps": 4})), tabular()
+    assert [numbers(annealed.learn(rows).metrics)["cur_lr"] for _ in range(6)] == pytest.approx(
+        [0.1, 0.075, 0.05, 0.025, 0.0, 0.0]
+    )
+    assert [numbers(constant.learn(rows).metrics)["cur_lr"] for _ in range(6)] == pytest.approx([0.1] * 6)
+
+
+def test_an_annealed_policy_goes_on_from_a_checkpoint_and_stays_as_it_is_in_the_end() -> None:
+    rows = one_slot(reward=1.0, log_prob=HALF)
+    first, second = (tabular(PLAIN.model_copy(update={"anneal_env_steps": 3})) for _ in range(2))
+    for _ in range(2):
+        first.learn(rows)
+    second.load_state(first.state())
+    assert numbers(second.learn(rows).metrics)["cur_lr"] == pytest.approx(0.1 / 3)
+    before = {name: tensor.copy() for name, tensor in second.acting_state().items()}
+    second.learn(rows)
+    after = second.acting_state()
+    assert all(np.array_equal(before[name], after[name]) for name in before if name.startswith(("policy", "value")))

@@ -1,0 +1,162 @@
+"""What is promised of PPO: its losses and steps, by hand; its epochs; and that it learns."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from remuda.config.algorithms import PpoConfig
+from remuda.config.schema import LearnerConfig
+from remuda.policy.base import Algorithm
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.tests.policy.algorithms.segments import batch, numbers, on_policy, one_slot
+
+# --- by hand: two states (one-hot), two actions, no hidden layer: logits and values are tables
+
+TWO_STATES = ObservationSpec((), "int64", n=2)
+ONCE = PpoConfig(hidden=(), epochs=1, minibatches=1, normalize_advantages=False)
+HALF = math.log(0.5)
+
+
+def tabular(policy: PpoConfig = ONCE, learner: LearnerConfig | None = None, start: int = 0) -> Algorithm:
+    """Both actions equally likely everywhere; states are worth 0.25 and 4."""
+    algorithm = on_policy(
+        policy,
+        learner or LearnerConfig(learning_rate=0.1, max_grad_norm=None),
+        observation=TWO_STATES,
+        action=ActionSpec(2, start),
+    )
+    state = algorithm.state()
+    model = dict(algorithm.network.state_dict())
+    model |= {"policy.0.weight": torch.zeros(2, 2), "value.0.weight": torch.tensor([[0.25, 4.0]])}
+    algorithm.load_state(state | {"model": model})
+    return algorithm
+
+
+def learnt(algorithm: Algorithm, rows: dict[str, np.ndarray]) -> dict[str, float]:
+    result = algorithm.learn(rows)
+    assert result.priorities is None
+    return numbers(result.metrics)
+
+
+def test_losses_of_one_step_by_hand() -> None:
+    got = learnt(tabular(ONCE.model_copy(update={"entropy_coefficient": 0.1})), one_slot(reward=1.0, log_prob=HALF))
+    assert got["policy_loss"] == pytest.approx(-0.75)  # ratio 1, advantage 1 - 0.25
+    assert got["value_loss"] == pytest.approx(0.75**2)
+    assert got["entropy"] == pytest.approx(math.log(2))
+    assert got["total_loss"] == pytest.approx(-0.75 + 0.5 * 0.75**2 - 0.1 * math.log(2))
+    assert got["approx_kl"] == pytest.approx(0, abs=1e-6)
+    assert got["clip_fraction"] == 0
+    assert got["cur_lr"] == 0.1
+
+
+def test_gradient_norm_by_hand() -> None:
+    # Policy: advantage 0.75 times (one-hot less 1/2), to the bias and the state's weight. Value: 0.5 * 2 * -0.75, too.
+    got = learnt(tabular(), one_slot(reward=1.0, log_prob=HALF))
+    assert got["grad_norm"] == pytest.approx(math.sqrt(2 * 2 * (0.75 / 2) ** 2 + 2 * 0.75**2))
+
+
+@pytest.mark.parametrize(
+    ("old_probability", "reward", "loss", "clipped"),
+    [
+        (0.25, 1.0, -1.2 * 0.75, True),  # ratio 2, a good action: nothing more to gain beyond 1.2
+        (0.25, -1.0, 2.0 * 1.25, False),  # ratio 2, a bad action: pushed back from where it is
+        (1.0, 1.0, -0.5 * 0.75, False),  # ratio 1/2, a good action: pushed back up
+        (1.0, -1.0, 0.8 * 1.25, True),  # ratio 1/2, a bad action: nothing more to gain below 0.8
+    ],
+)
+def test_clipping_by_hand(old_probability: float, reward: float, loss: float, clipped: bool) -> None:
+    algorithm = tabular()
+    got = learnt(algorithm, one_slot(reward=reward, log_prob=math.log(old_probability)))
+    assert got["policy_loss"] == pytest.approx(loss)
+    assert got["clip_fraction"] == 1.0
+    assert got["approx_kl"] == pytest.approx(0.5 / old_probability - 1 - math.log(0.5 / old_probability), rel=1e-5)
+    assert (not algorithm.acting_state()["policy.0.bias"].any()) == clipped, "clipped: no gradient"
+
+
+@pytest.mark.parametrize(("value_clip", "second"), [(None, 0.55**2), (0.05, 0.7**2), (0.3, 0.55**2)])
+def test_value_clip_by_hand(value_clip: float | None, second: float) -> None:
+    """Adam's first step moves weight and bias of the value by 0.1 each: from 0.25 to 0.45, of a return of 1."""
+    policy = ONCE.model_copy(update={"epochs": 2, "value_clip": value_clip})
+    got = learnt(tabular(policy), one_slot(reward=1.0, log_prob=HALF))
+    assert got["value_loss"] == pytest.approx((0.75**2 + second) / 2, rel=1e-4)
+
+
+def test_a_truncated_step_bootstraps_from_what_was_seen_last() -> None:
+    rows = one_slot(reward=1.0, log_prob=HALF) | {"terminated": np.zeros((1, 1), np.bool_)}
+    assert learnt(tabular(), rows)["policy_loss"] == pytest.approx(-(1 + 0.99 * 4 - 0.25))
+
+
+def test_actions_that_do_not_start_at_zero() -> None:
+    up, same = (tabular(start=start) for start in (5, 0))
+    up.learn(one_slot(reward=1.0, log_prob=HALF, action=6))
+    same.learn(one_slot(reward=1.0, log_prob=HALF, action=1))
+    np.testing.assert_array_equal(up.acting_state()["policy.0.bias"], same.acting_state()["policy.0.bias"])
+    np.testing.assert_allclose(up.acting_state()["policy.0.bias"], [-0.1, 0.1], atol=1e-5)
+
+
+# --- epochs and minibatches
+
+
+def steps_of_adam(algorithm: Algorithm) -> object:
+    optimizer = algorithm.state()["optimizer"]
+    assert isinstance(optimizer, dict)
+    return optimizer["step"]  # pyright: ignore
+
+
+@pytest.mark.parametrize(("epochs", "minibatches", "rows", "steps"), [(3, 4, 40, 12), (2, 5, 1, 2), (1, 7, 3, 7)])
+def test_a_batch_is_epochs_times_minibatches_steps(epochs: int, minibatches: int, rows: int, steps: int) -> None:
+    """Three segments of five slots are fifteen steps, one slot is one."""
+    algorithm = on_policy(PpoConfig(hidden=(8,), epochs=epochs, minibatches=minibatches))
+    slots = 1 if rows == 1 else 5
+    result = algorithm.learn(batch(np.random.default_rng(0), rows, slots, ending=0.0))
+    assert steps_of_adam(algorithm) == result.updates == steps
+
+
+def test_target_kl_skips_the_rest() -> None:
+    rows = batch(np.random.default_rng(0))
+    free, bound = (
+        on_policy(PpoConfig(hidden=(8,), epochs=20, target_kl=target_kl), LearnerConfig(learning_rate=0.05))
+        for target_kl in (None, 1e-3)
+    )
+    rows["log_prob"] = np.full_like(rows["log_prob"], HALF)  # nearly what a new policy says
+    free.learn(rows)
+    bound.learn(rows)
+    assert steps_of_adam(free) == 160
+    taken = steps_of_adam(bound)
+    assert isinstance(taken, int)
+    assert 1 <= taken < 80
+
+
+def test_learning_rate_and_clip_fall_with_the_steps_learned_from() -> None:
+    algorithm = tabular(ONCE.model_copy(update={"anneal_env_steps": 4}))
+    rows = one_slot(reward=1.0, log_prob=math.log(0.25))
+    rates = [learnt(algorithm, rows)["cur_lr"] for _ in range(6)]
+    assert rates == pytest.approx([0.1, 0.075, 0.05, 0.025, 0.0, 0.0])
+    again = tabular(ONCE.model_copy(update={"anneal_env_steps": 2}))
+    assert learnt(again, rows)["policy_loss"] == pytest.approx(-1.2 * 0.75)
+    got = learnt(again, one_slot(reward=1.0, log_prob=-3.0))
+    assert got["policy_loss"] < 0
+    advantage = 1.0 - (0.25 + 0.2)  # its value has moved by 0.1 twice
+    assert got["policy_loss"] == pytest.approx(-1.1 * advantage, rel=1e-4)
+
+
+def test_advantages_are_normalised_over_the_valid_steps_of_a_batch() -> None:
+    """Ratio 1 everywhere and mean advantage 0: the policy loss is 0, whatever the rewards."""
+    algorithm = tabular(ONCE.model_copy(update={"normalize_advantages": True}))
+    rows = {name: np.repeat(column, 7, axis=0) for name, column in one_slot(reward=0, log_prob=HALF).items()}
+    rows["reward"] = np.arange(100, 107, dtype=np.float32)[:, None]
+    assert learnt(algorithm, rows)["policy_loss"] == pytest.approx(0, abs=1e-6)
+    assert learnt(algorithm, one_slot(reward=1, log_prob=HALF))["policy_loss"] == pytest.approx(0, abs=1e-6)
+
+
+def test_explained_variance() -> None:
+    exact = {name: np.repeat(column, 2, axis=0) for name, column in one_slot(reward=0, log_prob=HALF).items()}
+    exact["obs"] = np.array([[0, 0], [1, 1]])
+    exact["reward"] = np.array([[0.25], [4.0]], np.float32)
+    assert learnt(tabular(), exact)["explained_variance"] == pytest.approx(1.0)
+    exact["reward"] = np.array([[1.0], [1.0]], np.float32)
+    assert learnt(tabular(), exact)["explained_variance"] == 0.0

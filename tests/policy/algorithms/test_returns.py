@@ -1,0 +1,149 @@
+"""What is promised of advantages and V-trace: the papers' sums, episode by episode, whatever the masks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from remuda.policy.algorithms.actor_critic.returns import Outcome, generalized_advantages, vtrace
+from remuda.tests.policy.algorithms.segments import episodes_of, outcome
+
+Floats = NDArray[np.float32]
+
+
+def row(*values: float) -> Floats:
+    return np.array([values], np.float32)
+
+
+def slots(reward: Floats, *, terminated: str = "", done: str = "", reset: str = "") -> Outcome:
+    """`terminated`, `done` (truncated or terminated) and `reset` name slots by their digits."""
+    flags = [
+        np.array([[str(t) in named for t in range(reward.shape[1])]])
+        for named in (terminated, terminated + done, reset)
+    ]
+    return Outcome(reward, flags[0], flags[1], ~flags[2])
+
+
+@pytest.mark.parametrize(
+    ("happened", "expected"),
+    [
+        # discount 0.5, lambda 0.5: errors 1 + 0.5 * 2 - 1 = 1, and 2 + 0.5 * 4 - 2 = 2 at the segment's end
+        (slots(row(1, 2)), row(1 + 0.25 * 2, 2)),
+        (slots(row(1, 2), terminated="1"), row(1 + 0.25 * 0, 0)),  # nothing follows: 2 - 2
+        (slots(row(1, 2), done="1"), row(1.5, 2)),  # truncated: the last observation's value stands for the rest
+        (slots(row(1, 2), done="0", reset="1"), row(1, 0)),
+        (slots(row(1, 2), terminated="0", reset="1"), row(0, 0)),
+        (slots(row(9, 2), reset="0"), row(0, 2)),
+    ],
+)
+def test_generalized_advantages_by_hand(happened: Outcome, expected: Floats) -> None:
+    got = generalized_advantages(happened, row(1, 2, 4), discount=0.5, gae_lambda=0.5)
+    np.testing.assert_allclose(got, expected, atol=1e-6)
+    assert got.dtype == np.float32
+
+
+def test_vtrace_by_hand() -> None:
+    """Ratios 2 and 1/2, discount 1/2, both clips 1: the first weighs 1, the second 1/2; errors 1 and 2 as above."""
+    trace = vtrace(
+        slots(row(1, 2)), row(1, 2, 4), np.log(row(2, 0.5)), discount=0.5, rho_clip=1.0, c_clip=1.0
+    )  # fmt: skip
+    np.testing.assert_allclose(trace.targets, row(1 + 1 + 0.5 * 1 * (0.5 * 2), 2 + 0.5 * 2), rtol=1e-6)
+    np.testing.assert_allclose(trace.advantages, row(1 + 0.5 * 3 - 1, 0.5 * (2 + 0.5 * 4 - 2)), rtol=1e-6)
+
+
+def test_vtrace_clips_apart() -> None:
+    trace = vtrace(slots(row(1, 2)), row(1, 2, 4), np.log(row(3, 3)), discount=0.5, rho_clip=2.0, c_clip=0.5)
+    np.testing.assert_allclose(trace.targets, row(1 + 2 * 1 + 0.5 * 0.5 * (2 * 2), 2 + 2 * 2), rtol=1e-6)
+
+
+def test_on_policy_vtrace_is_generalized_advantages_with_lambda_one() -> None:
+    rng = np.random.default_rng(0)
+    happened, values = outcome(rng, 20, 15), rng.normal(size=(20, 16)).astype(np.float32)
+    trace = vtrace(happened, values, np.zeros((20, 15), np.float32), discount=0.9, rho_clip=1.0, c_clip=1.0)
+    advantages = generalized_advantages(happened, values, discount=0.9, gae_lambda=1.0)
+    expected = np.where(happened.valid, values[:, :-1] + advantages, 0)
+    np.testing.assert_allclose(trace.targets, expected, atol=1e-5)
+
+
+cases = st.tuples(st.integers(1, 5), st.integers(1, 12), st.sampled_from([0.0, 0.2, 0.6, 1.0]), st.integers(0, 10**6))
+fractions = st.sampled_from([0.0, 0.3, 0.95, 1.0])
+
+
+def made(case: tuple[int, int, float, int]) -> tuple[Outcome, Floats, Floats]:
+    segments, length, ending, seed = case
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=(segments, length + 1)).astype(np.float32)
+    return outcome(rng, segments, length, ending=ending), values, rng.normal(size=(segments, length)).astype(np.float32)
+
+
+def error(happened: Outcome, values: Floats, b: int, t: int, *, discount: float) -> float:
+    following = 0.0 if happened.terminated[b, t] else values[b, t + 1]
+    return float(happened.reward[b, t] + discount * following - values[b, t])
+
+
+@settings(max_examples=150, deadline=None)
+@given(case=cases, discount=fractions, gae_lambda=fractions)
+def test_generalized_advantages_are_the_sums_of_each_episode(
+    case: tuple[int, int, float, int], discount: float, gae_lambda: float
+) -> None:
+    happened, values, _ = made(case)
+    expected = np.zeros(happened.reward.shape)
+    for b in range(len(expected)):
+        for stretch in episodes_of(happened, b):
+            errors = [error(happened, values, b, t, discount=discount) for t in stretch]
+            for index, t in enumerate(stretch):
+                expected[b, t] = sum((discount * gae_lambda) ** k * later for k, later in enumerate(errors[index:]))
+    got = generalized_advantages(happened, values, discount=discount, gae_lambda=gae_lambda)
+    np.testing.assert_allclose(got, expected, atol=1e-4)
+
+
+@settings(max_examples=150, deadline=None)
+@given(case=cases, discount=fractions, rho_clip=st.sampled_from([0.5, 1.0, 3.0]), c_clip=st.sampled_from([0.5, 1.0]))
+def test_vtrace_is_the_sums_of_each_episode(
+    case: tuple[int, int, float, int], discount: float, rho_clip: float, c_clip: float
+) -> None:
+    happened, values, log_ratio = made(case)
+    ratio = np.exp(log_ratio)
+    rho, c = np.minimum(rho_clip, ratio), np.minimum(c_clip, ratio)
+    targets, advantages = np.zeros(ratio.shape), np.zeros(ratio.shape)
+    for b in range(len(ratio)):
+        for stretch in episodes_of(happened, b):
+            for start, s in enumerate(stretch):
+                target, weight = float(values[b, s]), 1.0
+                for t in stretch[start:]:
+                    target += weight * rho[b, t] * error(happened, values, b, t, discount=discount)
+                    weight *= discount * c[b, t]
+                targets[b, s] = target
+            for s, after in zip(stretch, [*stretch[1:], None], strict=True):
+                following = targets[b, after] if after is not None else values[b, s + 1]
+                following *= not happened.terminated[b, s]
+                advantages[b, s] = rho[b, s] * (happened.reward[b, s] + discount * following - values[b, s])
+    trace = vtrace(happened, values, log_ratio, discount=discount, rho_clip=rho_clip, c_clip=c_clip)
+    np.testing.assert_allclose(trace.targets, targets, atol=1e-4)
+    np.testing.assert_allclose(trace.advantages, advantages, atol=1e-4)
+
+
+@settings(max_examples=50, deadline=None)
+@given(case=cases, garbage=st.floats(-(2.0**90), 2.0**90, width=32))
+def test_what_a_reset_slot_holds_changes_nothing(case: tuple[int, int, float, int], garbage: float) -> None:
+    happened, values, log_ratio = made(case)
+    worse = replace(happened, reward=np.where(happened.valid, happened.reward, np.float32(garbage)))
+    strange = np.where(happened.valid, log_ratio, np.float32(garbage))
+    for got, expected in (
+        (
+            generalized_advantages(worse, values, discount=0.9, gae_lambda=0.9),
+            generalized_advantages(happened, values, discount=0.9, gae_lambda=0.9),
+        ),
+        *zip(
+            vtrace(worse, values, strange, discount=0.9, rho_clip=1.0, c_clip=1.0),
+            vtrace(happened, values, log_ratio, discount=0.9, rho_clip=1.0, c_clip=1.0),
+            strict=True,
+        ),
+    ):
+        np.testing.assert_array_equal(got, expected)
+        assert not got[~happened.valid].any()

@@ -1,0 +1,144 @@
+"""Algorithms of every kind, with what their observations look like, for the tests of model/."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from remuda.config.algorithms import DqnConfig, ImpalaConfig, PpoConfig
+from remuda.config.schema import EnvConfig, ExperimentConfig, LearnerConfig
+from remuda.learner import checkpoint
+from remuda.policy.algorithms import make_algorithm
+from remuda.policy.base import Algorithm
+from remuda.policy.files.model_artifact import Exporter
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.wire.messages import Counters, PolicyRef
+
+COUNTERS = Counters(env_step=120, train_iter=12)
+
+
+@dataclass(frozen=True)
+class Case:
+    policy: DqnConfig | PpoConfig | ImpalaConfig
+    observation: ObservationSpec
+    action: ActionSpec
+    seen: Callable[[np.random.Generator, int], np.ndarray]
+    """Draws observations, as an environment gives them."""
+
+
+def numbers(rng: np.random.Generator, n: int) -> np.ndarray:
+    return rng.normal(3.0, 2.0, size=(n, 4)).astype(np.float32)
+
+
+def wide(rng: np.random.Generator, n: int) -> np.ndarray:
+    return rng.normal(-50.0, 20.0, size=(n, 2, 3))
+
+
+def far_away(rng: np.random.Generator, n: int) -> np.ndarray:
+    return rng.normal(1e9, 2.0, size=(n, 4))
+
+
+def places(rng: np.random.Generator, n: int) -> np.ndarray:
+    return rng.integers(5, 12, size=n)
+
+
+def frames(rng: np.random.Generator, n: int) -> np.ndarray:
+    return rng.integers(0, 256, size=(n, 4, 36, 40), dtype=np.uint8)
+
+
+def boards(rng: np.random.Generator, n: int) -> np.ndarray:
+    return rng.random((n, 10, 10, 4)) < 0.3
+
+
+VECTOR = ObservationSpec((4,), "float32")
+MATRIX = ObservationSpec((2, 3), "float64")
+FAR_AWAY = ObservationSpec((4,), "float64")
+PLACES = ObservationSpec((), "int64", n=7, start=5)
+FRAMES = ObservationSpec((4, 36, 40), "uint8", 0.0, 255.0)
+BOARDS = ObservationSpec((10, 10, 4), "bool", 0.0, 1.0)
+TWO, FROM_MINUS_ONE = ActionSpec(2), ActionSpec(3, -1, "int32")
+PUSH = ActionSpec(None, 0, "float64", (1, 2), (-0.2, None), (0.2, None))
+
+CASES = {
+    "dqn": Case(DqnConfig(hidden=(16, 8)), VECTOR, TWO, numbers),
+    "dqn without streams, on places": Case(DqnConfig(hidden=(8,), dueling=False), PLACES, FROM_MINUS_ONE, places),
+    "dqn, frames": Case(DqnConfig(hidden=(16,)), FRAMES, FROM_MINUS_ONE, frames),
+    "ppo, discrete": Case(PpoConfig(normalize_observations=True), VECTOR, FROM_MINUS_ONE, numbers),
+    "ppo, continuous": Case(PpoConfig(normalize_observations=True, normalize_rewards=True), MATRIX, PUSH, wide),
+    "ppo, far away": Case(PpoConfig(normalize_observations=True), FAR_AWAY, TWO, far_away),
+    "ppo, boards": Case(PpoConfig(hidden=(16,)), BOARDS, TWO, boards),
+    "impala": Case(ImpalaConfig(normalize_observations=True), VECTOR, TWO, numbers),
+    "impala, continuous": Case(ImpalaConfig(hidden=()), VECTOR, PUSH, numbers),
+    "impala, frames": Case(ImpalaConfig(convolution=((4, 3, 2),), hidden=(8,)), FRAMES, TWO, frames),
+}
+
+
+def experiment(case: Case) -> ExperimentConfig:
+    env = EnvConfig(id="CartPole-v1", kwargs={"sutton_barto_reward": True}, max_episode_steps=90)
+    learner = LearnerConfig(learning_rate=0.01)
+    return ExperimentConfig(name="case", seed=4, env=env, policy=case.policy, learner=learner)
+
+
+def trained(case: Case) -> Algorithm:
+    """After a few updates, so that weights and moments are no longer those of the start."""
+    algorithm = _untrained(case)
+    _train(algorithm, case)
+    return algorithm
+
+
+def _untrained(case: Case) -> Algorithm:
+    return make_algorithm(experiment(case), case.observation, case.action, seed=1)
+
+
+def _train(algorithm: Algorithm, case: Case) -> None:
+    rng = np.random.default_rng(2)
+    for _ in range(3):
+        algorithm.learn(transitions(case, rng) if isinstance(case.policy, DqnConfig) else segments(case, rng))
+
+
+def leave_behind(case: Case, run: Path) -> Path:
+    """A checkpoint and the model/ that was exported with it, as a learner writes them: not for the first time, so that
+    what was traced before training is given what was learned since. Returns the checkpoint."""
+    algorithm = _untrained(case)
+    exporter = Exporter(algorithm, experiment(case))
+    exporter.export(run / "model", Counters())
+    _train(algorithm, case)
+    path = run / "ckpt" / f"iteration_{COUNTERS.train_iter}.pth.tar"
+    path.parent.mkdir(parents=True)
+    progress = checkpoint.Progress(COUNTERS, PolicyRef(), {})
+    checkpoint.save(path, algorithm, progress, config=experiment(case))
+    exporter.export(run / "model", COUNTERS)
+    return path
+
+
+def transitions(case: Case, rng: np.random.Generator, rows: int = 16) -> dict[str, np.ndarray]:
+    assert case.action.n is not None
+    return {
+        "obs": case.seen(rng, rows),
+        "next_obs": case.seen(rng, rows),
+        "action": case.action.start + rng.integers(0, case.action.n, rows),
+        "reward": rng.normal(size=rows).astype(np.float32),
+        "discount": np.full(rows, 0.9, np.float32),
+        "weights": np.ones(rows, np.float32),
+    }
+
+
+def segments(case: Case, rng: np.random.Generator, number: int = 4, slots: int = 8) -> dict[str, np.ndarray]:
+    shape, action = (number, slots), case.action
+    drawn = rng.normal(size=(*shape, *action.shape)).astype(np.float32)
+    no = np.zeros(shape, np.bool_)
+    seen = case.seen(rng, number * (slots + 1))
+    return {
+        "obs": seen.reshape(number, slots + 1, *seen.shape[1:]),
+        "action": drawn if action.n is None else action.start + rng.integers(0, action.n, shape),
+        "reward": rng.normal(0.0, 5.0, size=shape).astype(np.float32),
+        "terminated": no,
+        "done": no,
+        "valid": ~no,
+        "log_prob": np.full(shape, -0.7, np.float32),
+        "version": np.zeros(number, np.int64),
+        "return_so_far": np.zeros(number, np.float32),
+    }

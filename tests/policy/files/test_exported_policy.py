@@ -1,0 +1,65 @@
+"""What is promised of playing model/: the same actions as the checkpoint, also where chance has a part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from remuda.policy.files.checkpoint_file import CheckpointError
+from remuda.policy.files.exported_policy import ExportedPolicy
+from remuda.policy.files.loading import load_checkpoint_policy
+from remuda.tests.policy.files.exported import CASES, COUNTERS, leave_behind
+
+cases = pytest.mark.parametrize("name", CASES)
+
+
+@cases
+def test_it_acts_and_values_as_its_checkpoint(tmp_path: Path, name: str) -> None:
+    case = CASES[name]
+    trained = load_checkpoint_policy(leave_behind(case, tmp_path)).policy
+    exported = ExportedPolicy(tmp_path / "model")
+    seen = case.seen(np.random.default_rng(1), 31)
+    for deterministic in (True, False):
+        first, second = (
+            actor.act(seen, {"epsilon": 0.5}, np.random.default_rng(5), deterministic=deterministic)
+            for actor in (trained, exported)
+        )
+        assert first.dtype == second.dtype
+        np.testing.assert_allclose(second, first, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(exported.value(seen), trained.value(seen), rtol=1e-5, atol=1e-5)
+
+
+def test_how_much_it_explores_is_its_callers_affair(tmp_path: Path) -> None:
+    case = CASES["dqn"]
+    leave_behind(case, tmp_path)
+    exported = ExportedPolicy(tmp_path / "model")
+    seen = np.repeat(case.seen(np.random.default_rng(1), 1), 400, axis=0)
+    share = {
+        epsilon: exported.act(seen, {"epsilon": epsilon}, np.random.default_rng(0), deterministic=False).mean()
+        for epsilon in (0.0, 1.0)
+    }
+    assert share[0.0] in (0.0, 1.0)
+    assert 0.4 < share[1.0] < 0.6
+
+
+def test_the_description_comes_from_inside_the_model(tmp_path: Path) -> None:
+    """So a copy of model.pt is enough, and the two files cannot disagree while they are being replaced."""
+    leave_behind(CASES["dqn"], tmp_path)
+    (tmp_path / "model" / "model_info.json").unlink()
+    info = ExportedPolicy(tmp_path / "model").info
+    assert (info.train_iter, info.env_step, info.algorithm) == (COUNTERS.train_iter, COUNTERS.env_step, "dqn")
+    assert info.observation == CASES["dqn"].observation
+
+
+def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"model\.pt: no such model"):
+        ExportedPolicy(tmp_path)
+    (tmp_path / "model.pt").write_bytes(b"PK\x03\x04 and so on")
+    with pytest.raises(CheckpointError, match="not a model of Remuda's, or a damaged one"):
+        ExportedPolicy(tmp_path)
+    checkpoint = leave_behind(CASES["dqn"], tmp_path / "run")
+    (tmp_path / "model.pt").write_bytes(checkpoint.read_bytes())
+    with pytest.raises(CheckpointError, match="not a model of Remuda's"):
+        ExportedPolicy(tmp_path)

@@ -1,0 +1,56 @@
+"""What is promised of loading: a run folder's checkpoints are found, and are believed only where they fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from remuda.policy.algorithms.dqn.learning import Dqn
+from remuda.policy.files.checkpoint_file import CheckpointError
+from remuda.policy.files.loading import find_checkpoint, load_checkpoint_policy
+from remuda.tests.policy.cases import ACTION, OBSERVATION, config, dqn
+from remuda.tests.policy.files.saved_runs import save, save_three
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> tuple[Path, list[Dqn]]:
+    return tmp_path, save_three(tmp_path)
+
+
+def test_best_is_the_last_where_nothing_was_evaluated(run: tuple[Path, list[Dqn]]) -> None:
+    assert find_checkpoint(run[0]).name == "iteration_2.pth.tar"
+
+
+def test_a_checkpoint_carries_what_is_needed_to_play_it(run: tuple[Path, list[Dqn]]) -> None:
+    trained = load_checkpoint_policy(run[0] / "ckpt" / "iteration_2.pth.tar")
+    assert (trained.observation, trained.action, trained.config) == (OBSERVATION, ACTION, config())
+    assert (trained.counters.train_iter, trained.counters.env_step) == (2, 20)
+
+
+def test_a_network_that_does_not_fit_its_config_is_refused(tmp_path: Path) -> None:
+    path = save(tmp_path, dqn(), 0)
+    content = torch.load(path, weights_only=True)
+    content["model"]["value.bias"] = torch.zeros(2)
+    del content["model"]["advantage.bias"]
+    torch.save(content, path)
+    with pytest.raises(CheckpointError, match=r"iteration_0.*missing advantage\.bias.*value\.bias has shape \(2,\)"):
+        load_checkpoint_policy(path)
+
+
+def test_a_config_of_another_remuda_is_refused(tmp_path: Path) -> None:
+    path = save(tmp_path, dqn(), 0)
+    content = torch.load(path, weights_only=True)
+    content["config"]["novelty"] = 1
+    torch.save(content, path)
+    with pytest.raises(CheckpointError, match="its config does not fit this Remuda"):
+        load_checkpoint_policy(path)
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="nowhere: no such run folder"):
+        find_checkpoint(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(CheckpointError, match="no checkpoint is listed"):
+        find_checkpoint(tmp_path / "empty")

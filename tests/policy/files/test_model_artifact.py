@@ -1,0 +1,276 @@
+"""What is promised of model/: torch alone loads it, and it acts as the checkpoint does that was saved with it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pytest
+import torch
+
+from remuda.config.algorithms import DqnConfig
+from remuda.learner import checkpoint
+from remuda.policy.algorithms import make_algorithm
+from remuda.policy.files import model_artifact
+from remuda.policy.files.loading import load_checkpoint_policy
+from remuda.policy.files.model_artifact import Exporter
+from remuda.policy.networks.portable import PortablePolicy
+from remuda.tests.patience import HANG_S
+from remuda.tests.policy.cases import batch, config, dqn
+from remuda.tests.policy.files.exported import CASES, COUNTERS, Case, experiment, leave_behind
+from remuda.tests.policy.files.exported import trained as trained_case
+from remuda.wire.messages import Counters
+
+pytestmark = pytest.mark.xdist_group("models left behind")
+
+ELSEWHERE = """
+import json, sys, warnings
+sys.path.append({packages!r})
+try:
+    import remuda.policy
+except ImportError:
+    pass
+else:
+    raise SystemExit("remuda can be imported")
+warnings.simplefilter("ignore")
+import numpy, torch
+torch.set_num_threads(1)
+for run in json.loads(sys.argv[1]):
+    model = torch.jit.load(run + "/model/model.pt")
+    seen = torch.from_numpy(numpy.load(run + "/seen.npy"))
+    torch.manual_seed(0)
+    drawn = torch.stack([model.sample(seen) for _ in range(50)])
+    answers = dict(forward=model(seen), act=model.act(seen), value=model.value(seen), drawn=drawn)
+    answers["one"] = model.act(seen[:1])
+    numpy.savez(run + "/answers.npz", **{{name: answer.numpy() for name, answer in answers.items()}})
+assert not any(name.split(".")[0] in ("remuda", "gymnasium", "msgspec") for name in sys.modules)
+"""
+"""-I leaves out the user's paths and variables, -S the editable installation's import hook: torch is reachable then,
+and remuda is not."""
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a run left behind, and what a process without Remuda made of it."""
+
+    case: Case
+    checkpoint: Path
+    seen: np.ndarray
+    answers: dict[str, np.ndarray]
+    info: dict[str, object]
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Left]:
+    root = tmp_path_factory.mktemp("left")
+    runs = {name: root / f"run{number}" for number, name in enumerate(CASES)}
+    checkpoints = {name: leave_behind(CASES[name], run) for name, run in runs.items()}
+    for name, run in runs.items():
+        np.save(run / "seen.npy", CASES[name].seen(np.random.default_rng(7), 23))
+    code = ELSEWHERE.format(packages=str(Path(torch.__file__).parents[1]))
+    asked = json.dumps([str(run) for run in runs.values()])
+    subprocess.run([sys.executable, "-I", "-S", "-c", code, asked], cwd=root, check=True, timeout=HANG_S)
+    return {
+        name: Left(
+            CASES[name],
+            checkpoints[name],
+            np.load(run / "seen.npy"),
+            dict(np.load(run / "answers.npz")),
+            json.loads((run / "model" / "model_info.json").read_text()),
+        )
+        for name, run in runs.items()
+    }
+
+
+cases = pytest.mark.parametrize("name", CASES)
+processes = pytest.mark.processes
+
+
+@processes
+@cases
+def test_without_remuda_it_says_what_the_checkpoints_network_says(left: dict[str, Left], name: str) -> None:
+    there = left[name]
+    algorithm = make_algorithm(experiment(there.case), there.case.observation, there.case.action, seed=9)
+    checkpoint.restore(checkpoint.load(there.checkpoint), algorithm)
+    with torch.no_grad():
+        normalised = not isinstance(there.case.policy, DqnConfig) and there.case.policy.normalize_observations
+        spec = there.case.observation
+        encoded = torch.tensor(spec.encode(there.seen, spec.numbers(normalised=normalised)))
+        expected = algorithm.network.eval()(encoded).numpy()
+    np.testing.assert_allclose(there.answers["forward"], expected, rtol=1e-6, atol=1e-6)
+
+
+@processes
+@cases
+def test_without_remuda_it_takes_the_checkpoints_actions(left: dict[str, Left], name: str) -> None:
+    there = left[name]
+    trained = load_checkpoint_policy(there.checkpoint)
+    rng = np.random.default_rng(0)
+    expected = trained.policy.act(there.seen, {}, rng, deterministic=True)
+    acted = there.answers["act"]
+    assert (acted.shape, acted.dtype) == (expected.shape, expected.dtype)
+    np.testing.assert_allclose(acted, expected, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(there.answers["one"], acted[:1], rtol=1e-6, atol=1e-6)
+
+
+@processes
+@cases
+def test_without_remuda_it_values_as_the_checkpoint_does(left: dict[str, Left], name: str) -> None:
+    there = left[name]
+    expected = load_checkpoint_policy(there.checkpoint).policy.value(there.seen)
+    np.testing.assert_allclose(there.answers["value"], expected, rtol=1e-5, atol=1e-5)
+    assert np.abs(expected).max() > 1e-3
+
+
+@processes
+@cases
+def test_without_remuda_it_draws_actions_that_the_environment_takes(left: dict[str, Left], name: str) -> None:
+    there, action = left[name], left[name].case.action
+    drawn, acted = there.answers["drawn"], there.answers["act"]
+    assert drawn.shape == (50, *acted.shape)
+    assert drawn.dtype == acted.dtype
+    assert (drawn != drawn[0]).any()
+    if action.n is not None:
+        assert set(np.unique(drawn)) <= set(range(action.start, action.start + action.n))
+        share = float((drawn == acted).mean())
+        assert share > (0.9 if there.info["algorithm"] == "dqn" else 0.3)  # epsilon is 5 %
+    else:
+        assert (np.abs(drawn[..., 0]) <= 0.2).all()
+        assert (np.abs(drawn[..., 1]) > 0.2).any()
+
+
+@processes
+@cases
+def test_the_description_says_what_goes_in_and_what_comes_out(left: dict[str, Left], name: str) -> None:
+    there = left[name]
+    info, case = there.info, there.case
+    shape = ["batch", *case.observation.shape]
+    assert info["inputs"] == [{"name": "observation", "dtype": case.observation.dtype, "shape": shape}]
+    outputs = cast("list[dict[str, object]]", info["outputs"])
+    for output, method in zip(outputs, ("forward", "act", "sample", "value"), strict=True):
+        answer = there.answers["drawn"][0] if method == "sample" else there.answers[method]
+        assert output["method"] == method
+        assert output["dtype"] == str(answer.dtype)
+        assert output["shape"] == ["batch", *answer.shape[1:]]
+        assert output["meaning"]
+    gives = "q_values" if info["algorithm"] == "dqn" else "action_mean" if case.action.n is None else "logits"
+    assert outputs[0]["name"] == gives
+
+
+@processes
+def test_the_usage_in_the_description_works_as_it_stands(left: dict[str, Left], tmp_path: Path) -> None:
+    there = left["ppo, continuous"]
+    usage = cast("list[str]", there.info["usage"])
+    code = "\n".join(
+        [
+            f"import sys, warnings; sys.path.append({str(Path(torch.__file__).parents[1])!r})",
+            "warnings.simplefilter('ignore')",
+            usage[0],
+            usage[1],
+            "class env: step = print",
+            "observations = torch.zeros(1, 2, 3, dtype=torch.float64)",
+            *usage[2:],
+        ]
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code],
+        cwd=there.checkpoint.parents[1] / "model",
+        check=True,
+        timeout=HANG_S,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.startswith("[[")
+
+
+def test_the_description_word_for_word(tmp_path: Path) -> None:
+    case = CASES["dqn without streams, on places"]
+    Exporter(trained_case(case), experiment(case)).export(tmp_path / "model", COUNTERS)
+    info = json.loads((tmp_path / "model" / "model_info.json").read_text())
+    sha256 = hashlib.sha256((tmp_path / "model" / "model.pt").read_bytes()).hexdigest()
+    assert info.pop("sha256") == sha256
+    assert set(info.pop("versions")) == {"remuda", "torch"}
+    assert info == {
+        "format": "torchscript",
+        "version": 2,
+        "algorithm": "dqn",
+        "train_iter": 12,
+        "env_step": 120,
+        "usage": [
+            "import torch",
+            "model = torch.jit.load('model.pt')",
+            "actions = model.act(observations)  # a tensor of observations [batch, ...], as the environment gives them",
+            "env.step(actions[0].numpy())  # or .item() where actions are whole numbers",
+        ],
+        "inputs": [{"name": "observation", "dtype": "int64", "shape": ["batch"]}],
+        "outputs": [
+            {"name": "q_values", "dtype": "float32", "shape": ["batch", 3], "method": "forward",
+             "meaning": "the value of each action"},
+            {"name": "action", "dtype": "int32", "shape": ["batch"], "method": "act",
+             "meaning": "the best actions, as the environment takes them"},
+            {"name": "action", "dtype": "int32", "shape": ["batch"], "method": "sample",
+             "meaning": "actions with as much chance in them as the algorithm ever leaves"},
+            {"name": "return", "dtype": "float32", "shape": ["batch"], "method": "value",
+             "meaning": "what is still to be expected, in the environment's own rewards, discounted"},
+        ],
+        "observation": {"shape": [], "dtype": "int64", "low": None, "high": None, "n": 7, "start": 5},
+        "action": {"n": 3, "start": -1, "dtype": "int32", "shape": [], "low": [], "high": []},
+        "normalisation": None,
+        "exploration": {"epsilon": 0.05},
+        "env": experiment(case).env.model_dump(mode="json"),
+        "source_dir": None,
+        "seed": 4,
+    }  # fmt: skip
+
+
+def test_it_is_traced_once_for_torch_keeps_every_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    traced: list[object] = []
+    trace = model_artifact.traced_policy
+
+    def count(portable: PortablePolicy, example: torch.Tensor) -> torch.jit.ScriptModule:
+        traced.append(portable)
+        return trace(portable, example)
+
+    monkeypatch.setattr(model_artifact, "traced_policy", count)
+    exporter = Exporter(dqn(), config())
+    for train_iter in range(3):
+        exporter.export(tmp_path, Counters(train_iter=train_iter))
+    assert len(traced) == 1
+    assert json.loads((tmp_path / "model_info.json").read_text())["train_iter"] == 2
+
+
+def test_normalisation_is_inside_and_described(tmp_path: Path) -> None:
+    case = CASES["ppo, continuous"]
+    algorithm = trained_case(case)
+    Exporter(algorithm, experiment(case)).export(tmp_path, COUNTERS)
+    normalisation = json.loads((tmp_path / "model_info.json").read_text())["normalisation"]
+    state = algorithm.acting_state()
+    np.testing.assert_allclose(normalisation["mean"], state["observations.mean"])
+    np.testing.assert_allclose(normalisation["std"], np.sqrt(state["observations.variance"]), rtol=1e-6)
+    assert (normalisation["clip"], normalisation["where"].split(":")[0]) == (10.0, "inside the model")
+    assert np.mean(normalisation["mean"]) == pytest.approx(-50.0, abs=5.0)  # of what was seen
+
+
+def test_exporting_leaves_training_as_it_was_and_can_be_repeated(tmp_path: Path) -> None:
+    plain, exported = dqn(), dqn()
+    before = torch.get_rng_state()
+    exporter = Exporter(exported, config())
+    for train_iter in range(3):
+        rows = batch(np.random.default_rng(train_iter))
+        plain.learn(rows)
+        exported.learn(rows)
+        exporter.export(tmp_path, Counters(train_iter=train_iter))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert exported.network.training
+    assert all(parameter.requires_grad for parameter in exported.network.parameters())
+    for name, array in plain.acting_state().items():
+        np.testing.assert_array_equal(array, exported.acting_state()[name])
+    kept = [f"iteration_{train_iter}.pt" for train_iter in range(3)]
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [*kept, "model.pt", "model_info.json"]
+    assert len({entry.read_bytes() for entry in tmp_path.glob("iteration_*.pt")}) == 3, "each keeps its own weights"

@@ -1,0 +1,366 @@
+"""What is promised of the policy file: never torn, never older, never foreign, whatever dies and whenever."""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import json
+import os
+import threading
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from remuda.policy.files import policy_file
+from remuda.policy.files.policy_file import PolicyFileError, StaleEpoch, load, lock_path, publish, read_ref
+from remuda.policy.networks.finite import NotFinite
+from remuda.storage.lock import holding
+from remuda.tests.patience import HANG_S
+from remuda.wire.messages import PolicyRef
+
+STATE: dict[str, np.ndarray] = {
+    "a.weight": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "b": np.array(3, np.int64),
+    "c": np.zeros((0, 2)),
+}
+REF = PolicyRef(epoch=2, version=5, train_iter=50)
+
+
+def never(warning: str) -> None:
+    raise AssertionError(f"unexpected warning: {warning}")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "policy_x_000001"
+
+
+@pytest.fixture
+def published(path: Path) -> Path:
+    publish(path, STATE, REF, warn=never)
+    return path
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in folder.iterdir())
+
+
+# --- round trip
+
+
+def test_what_is_published_is_what_is_loaded(published: Path) -> None:
+    loaded = load(published)
+    assert loaded is not None
+    assert loaded.ref == read_ref(published) == REF
+    assert loaded.state.keys() == STATE.keys()
+    for name, array in STATE.items():
+        assert loaded.state[name].dtype == array.dtype
+        np.testing.assert_array_equal(loaded.state[name], array)
+    assert names(published.parent) == [published.name, f"{published.name}.lock"]
+
+
+def test_arrays_that_are_views_are_published_by_value(path: Path) -> None:
+    base = np.arange(12, dtype=np.float32).reshape(3, 4)
+    publish(path, {"t": base.T, "s": base[:, ::2]}, REF, warn=never)
+    loaded = load(path)
+    assert loaded is not None
+    np.testing.assert_array_equal(loaded.state["t"], base.T)
+    np.testing.assert_array_equal(loaded.state["s"], base[:, ::2])
+
+
+@pytest.mark.parametrize(
+    ("known", "is_news"),
+    [
+        (PolicyRef(2, 4, 40), True),
+        (PolicyRef(1, 99, 990), True),  # an older learner had published more
+        (PolicyRef(2, 5, 50), False),
+        (PolicyRef(2, 5, 0), False),
+        (PolicyRef(3, 0, 0), False),
+    ],
+)
+def test_only_what_is_newer_is_loaded(published: Path, known: PolicyRef, is_news: bool) -> None:
+    assert (load(published, newer_than=known) is not None) is is_news
+
+
+# --- fencing
+
+
+@pytest.mark.parametrize("ref", [PolicyRef(1, 9, 90), PolicyRef(2, 4, 60), PolicyRef(2, 5, 50)])
+def test_a_replaced_learner_cannot_publish_over_its_successor(published: Path, ref: PolicyRef) -> None:
+    before = published.read_bytes()
+    with pytest.raises(StaleEpoch, match="holds epoch 2 version 5"):
+        publish(published, STATE, ref, warn=never)
+    assert published.read_bytes() == before
+    assert names(published.parent) == [published.name, f"{published.name}.lock"]
+
+
+@given(refs=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=12))
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_in_whatever_order_learners_publish_the_file_only_advances(
+    tmp_path_factory: pytest.TempPathFactory, refs: list[tuple[int, int]]
+) -> None:
+    path = tmp_path_factory.mktemp("order") / "policy"
+    newest: tuple[int, int] | None = None
+    for epoch, version in refs:
+        try:
+            publish(path, STATE, PolicyRef(epoch, version, 0), warn=never)
+        except StaleEpoch:
+            assert newest is not None
+            assert (epoch, version) <= newest
+        else:
+            assert newest is None or (epoch, version) > newest
+            newest = epoch, version
+        there = read_ref(path)
+        assert there is not None
+        assert (there.epoch, there.version) == newest
+
+
+def test_a_lock_that_is_never_released_costs_the_deadline_and_a_warning_that_names_its_holder(published: Path) -> None:
+    warnings: list[str] = []
+    with holding(lock_path(published), deadline_s=1.0):
+        publish(published, STATE, PolicyRef(2, 6, 60), warn=warnings.append, lock_deadline_s=0.05)
+        with pytest.raises(StaleEpoch):  # the fence holds without the lock
+            publish(published, STATE, PolicyRef(1, 0, 0), warn=warnings.append, lock_deadline_s=0.05)
+    assert read_ref(published) == PolicyRef(2, 6, 60)
+    assert f":{os.getpid()}" in warnings[0]
+    assert "without its lock" in warnings[0]
+
+
+def test_reading_takes_no_lock(published: Path) -> None:
+    with holding(lock_path(published), deadline_s=1.0):
+        loaded = load(published, deadline_s=0.0)
+    assert loaded is not None
+    assert loaded.ref == REF
+
+
+def test_a_file_system_without_locks_is_a_warning(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_lock(path: Path, *, deadline_s: float) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(policy_file, "holding", no_lock)
+    warnings: list[str] = []
+    publish(path, STATE, REF, warn=warnings.append)
+    assert read_ref(path) == REF
+    assert "No locks available" in warnings[0]
+
+
+# --- what must not be published
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_weights_that_are_not_finite_stay_unpublished(published: Path, value: float) -> None:
+    before = published.read_bytes()
+    with pytest.raises(NotFinite, match=r"a\.weight"):
+        publish(published, {"a.weight": np.array([1.0, value], np.float32), "b": np.ones(2)}, REF, warn=never)
+    assert published.read_bytes() == before
+
+
+@pytest.mark.parametrize("failing", ["fsync", "replace"])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO])
+def test_a_failing_disk_leaves_the_old_file_and_no_litter(
+    published: Path, monkeypatch: pytest.MonkeyPatch, failing: str, number: int
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, failing, fail)
+        with pytest.raises(OSError, match=os.strerror(number)):
+            publish(published, STATE, PolicyRef(2, 6, 60), warn=never)
+    assert read_ref(published) == REF
+    assert names(published.parent) == [published.name, f"{published.name}.lock"]
+    publish(published, STATE, PolicyRef(2, 6, 60), warn=never)  # space has returned
+    assert read_ref(published) == PolicyRef(2, 6, 60)
+
+
+# --- damage
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_no_flipped_bit_goes_unnoticed(published: Path, data: st.DataObject) -> None:
+    content = bytearray(published.read_bytes())
+    position = data.draw(st.integers(0, len(content) * 8 - 1))
+    content[position // 8] ^= 1 << position % 8
+    damaged = published.with_name("damaged")
+    damaged.write_bytes(content)
+    with pytest.raises(PolicyFileError, match="damaged"):
+        load(damaged, deadline_s=0.0)
+
+
+LARGE: dict[str, np.ndarray] = {"w": np.arange(20_000, dtype=np.float32), "v": np.zeros(2_048, np.float32)}
+"""A tensor so large that it is condensed before it is summed up, and a smaller one."""
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_nothing_overwritten_in_a_large_tensor_goes_unnoticed(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Up to 4 KiB of other bytes in one place, as a bad sector or page has."""
+    path = tmp_path_factory.mktemp("large") / "policy"
+    publish(path, LARGE, REF, warn=never)
+    content = bytearray(path.read_bytes())
+    body = 8 + int.from_bytes(content[:8], "little")
+    start = data.draw(st.integers(body, len(content) - 1))
+    junk = data.draw(st.binary(min_size=1, max_size=64)) * data.draw(st.integers(1, 64))
+    junk = junk[: len(content) - start]
+    assume(bytes(content[start : start + len(junk)]) != junk)
+    content[start : start + len(junk)] = junk
+    path.write_bytes(content)
+    with pytest.raises(PolicyFileError, match="damaged"):
+        load(path, deadline_s=0.0)
+
+
+@pytest.mark.parametrize("unit_bytes", [4, 8, 512, 4_096])
+def test_parts_that_changed_places_are_noticed(path: Path, unit_bytes: int) -> None:
+    publish(path, LARGE, REF, warn=never)
+    content = path.read_bytes()
+    start = 8 + int.from_bytes(content[:8], "little") + 4_096
+    one, other = content[start : start + unit_bytes], content[start + 8_192 : start + 8_192 + unit_bytes]
+    assert one != other
+    swapped = bytearray(content)
+    swapped[start : start + unit_bytes], swapped[start + 8_192 : start + 8_192 + unit_bytes] = other, one
+    path.write_bytes(swapped)
+    with pytest.raises(PolicyFileError, match="damaged"):
+        load(path, deadline_s=0.0)
+
+
+def test_every_truncation_is_noticed(published: Path) -> None:
+    content = published.read_bytes()
+    damaged = published.with_name("damaged")
+    for length in range(len(content)):
+        damaged.write_bytes(content[:length])
+        with pytest.raises(PolicyFileError, match="damaged"):
+            load(damaged, deadline_s=0.0)
+
+
+def test_trailing_junk_is_noticed(published: Path) -> None:
+    with published.open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(PolicyFileError):
+        load(published)
+
+
+def header(length: int, text: bytes = b"") -> bytes:
+    return length.to_bytes(8, "little") + text
+
+
+def deep() -> bytes:
+    text = b'{"__metadata__":' + b"[" * 200_000
+    return header(len(text), text)
+
+
+def foreign() -> bytes:
+    text = json.dumps({"__metadata__": {"format": "pt"}}).encode()
+    return header(len(text), text)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", header(10 * 2**40, b"{}"), header(2**63), deep(), foreign(), header(2, b"{}"), b"\xff" * 64]
+)
+def test_what_is_no_policy_file_is_refused_in_bounded_memory(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    tracemalloc.start()
+    try:
+        with pytest.raises(PolicyFileError, match="policy_x_000001"):
+            load(path, deadline_s=0.0)
+        assert tracemalloc.get_traced_memory()[1] < 20 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_file_larger_than_any_policy_is_not_read(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy_file, "_MAX_FILE_BYTES", 100)
+    with pytest.raises(PolicyFileError, match="more than a policy file may have"):
+        load(published)
+
+
+def test_a_pickle_is_refused_and_not_executed(path: Path) -> None:
+    canary = path.with_name("canary")
+    command = f"touch {canary}".encode()
+    path.write_bytes(b"cposix\nsystem\n(S'" + command + b"'\ntR.")  # os.system(command) for whoever unpickles it
+    with pytest.raises(PolicyFileError):
+        load(path)
+    assert not canary.exists()
+
+
+def test_a_damaged_file_does_not_stop_the_next_publication(published: Path) -> None:
+    published.write_bytes(published.read_bytes()[:20])
+    warnings: list[str] = []
+    publish(published, STATE, PolicyRef(2, 6, 60), warn=warnings.append)
+    assert read_ref(published) == PolicyRef(2, 6, 60)
+    assert "damaged" in warnings[0]
+
+
+# --- waiting
+
+
+def test_a_file_that_never_comes_is_an_error_after_the_deadline(path: Path) -> None:
+    assert read_ref(path) is None
+    with pytest.raises(PolicyFileError, match="No such file"):
+        load(path, deadline_s=0.02)
+
+
+def test_a_file_that_cannot_be_read_is_an_error_at_once(path: Path) -> None:
+    path.mkdir()
+    with pytest.raises(PolicyFileError, match="Is a directory"):
+        load(path, deadline_s=60.0)
+
+
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.ESTALE])
+def test_a_file_replaced_under_a_readers_hands_is_opened_again(
+    published: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    failures = [OSError(number, "gone")] * 3
+
+    def unlucky(path: Path, mode: str, buffering: int) -> IO[bytes]:
+        if failures:
+            raise failures.pop()
+        assert mode == "rb"
+        return builtins.open(path, "rb", buffering=buffering)
+
+    monkeypatch.setattr(policy_file, "open", unlucky, raising=False)
+    loaded = load(published, deadline_s=30.0)
+    assert loaded is not None
+    assert not failures
+
+
+# --- concurrency
+
+
+def _collect(path: Path, done: threading.Event, seen: list[tuple[int, float]]) -> Callable[[], None]:
+    def read_on() -> None:
+        last: PolicyRef | None = None
+        while not done.is_set() or last is None:
+            loaded = load(path, newer_than=last)
+            if loaded is not None:
+                last = loaded.ref
+                assert np.unique(loaded.state["w"]).size == 1
+                seen.append((last.version, float(loaded.state["w"][0])))
+
+    return read_on
+
+
+def test_readers_beside_a_writer_see_whole_policies_in_order(path: Path) -> None:
+    publish(path, {"w": np.zeros(50_000)}, PolicyRef(1, 0, 0), warn=never)
+    done = threading.Event()
+    seen: list[list[tuple[int, float]]] = [[] for _ in range(3)]
+    readers = [threading.Thread(target=_collect(path, done, views)) for views in seen]
+    for reader in readers:
+        reader.start()
+    for version in range(1, 60):
+        publish(path, {"w": np.full(50_000, float(version))}, PolicyRef(1, version, version), warn=never)
+    done.set()
+    for reader in readers:
+        reader.join(timeout=HANG_S)
+    for views in seen:
+        assert views, "the reader died"
+        assert views == sorted(views)
+        assert all(version == value for version, value in views)

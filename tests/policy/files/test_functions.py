@@ -71,7 +71,7 @@ def test_an_environment_of_ones_own_needs_none_to_be_built(run: tuple[Path, list
     env, get_action = load_policy(run[0], env=mine)
     assert env is mine
     assert get_action(OBSERVATIONS[0]) == load_action(run[0])(OBSERVATIONS[0])
-    with pytest.raises(EnvironmentBuildError, match=r"load_policy\(run, env=\.\.\.\), or load_action"):
+    with pytest.raises(EnvironmentBuildError, match=r"load_policy\(run, env=\.\.\.\); load_action"):
         load_policy(run[0])
 
 

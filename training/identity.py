@@ -20,7 +20,7 @@ class Identity:
     """Its place among all, in the order they were submitted in."""
 
     def snapshot(self, config_json: str) -> IdentitySnapshot:
-        """What a restarted coordinator has to know, with the config that it was submitted with."""
+        """What is needed to go on after a restart, with the config that it was submitted with."""
         return IdentitySnapshot(
             self.id, self.name, self.run_dir, self.policy_file, self.priority, self.submitted, config_json
         )

@@ -1,8 +1,8 @@
-"""The journal of one run: what a coordinator must know to go on after its process has died, in SQLite.
+"""The journal of one run: what is needed to go on with it after its process has died, in SQLite.
 
-Everything of one turn of the coordinator's loop is one transaction, committed before anybody is answered. Without a
-disk sync per commit: a killed process loses nothing, a machine that loses power may lose its last moments, and no
-more than that (the file itself stays whole).
+Everything of one turn of the coordinator's loop is one transaction, committed before any answer is sent; in serial mode,
+everything of one checkpoint. Without a disk sync per commit: a killed process loses nothing, a machine that loses power
+may lose its last moments, and no more than that (the file itself stays whole).
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def is_open(path: Path) -> bool:
 
 def open_or_begin(path: Path) -> tuple[RunJournal, Recovered | None, str | None]:
     """The journal of a run that begins or is resumed, and what is in it. A damaged one is put aside and another begun:
-    the third value says so. Raises JournalError, also when another coordinator has it open."""
+    the third value says so. Raises JournalError, also when another process has it open."""
     try:
         journal = RunJournal(path)
         try:
@@ -171,7 +171,7 @@ class RunJournal:
     """Owns `<run>/journal.sqlite` while it is open: nobody else can write it, or even read it."""
 
     def __init__(self, path: Path) -> None:
-        """Open the journal, made if missing. Raises JournalError, also when another coordinator has it open."""
+        """Open the journal, made if missing. Raises JournalError, also when another process has it open."""
         self._path = path
         self._chunks = msgspec.msgpack.Decoder(IndexedChunk)
         self._episodes = msgspec.msgpack.Decoder(NewEpisodes)

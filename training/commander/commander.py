@@ -220,7 +220,7 @@ class Commander:
     # --- over a restart ---
 
     def snapshot(self) -> CommanderSnapshot:
-        """What a restarted coordinator has to know."""
+        """What is needed to go on after a restart."""
         return CommanderSnapshot(
             next_evaluation=self._cadence.next_evaluation,
             next_checkpoint=self._cadence.next_checkpoint,

@@ -36,7 +36,7 @@ class EvaluationResult:
         return sum(length >= max_episode_steps for length in self.lengths)
 
     def snapshot(self) -> ResultSnapshot:
-        """What a restarted coordinator has to know."""
+        """What is needed to go on after a restart."""
         info = merged([self.info])
         return ResultSnapshot(self.record, list(self.returns), list(self.lengths), self.duration_s, info)
 

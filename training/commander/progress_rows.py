@@ -165,7 +165,7 @@ class ProgressRows:
         return None if told == self._told else NewEpisodes(told or 0, self._ended[told or 0 :])
 
     def snapshot(self) -> ProgressSnapshot:
-        """What a restarted coordinator has to know besides the training episodes and the rows that wait, of which there
+        """What is needed to go on after a restart besides the training episodes and the rows that wait, of which there
         are `news`; with the rows that were given since then."""
         return ProgressSnapshot(
             next_env_step=self._next_env_step,

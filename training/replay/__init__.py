@@ -1,1 +1,1 @@
-"""Experience that is counted, sampled and let go, and the credit that keeps collectors and learner in step."""
+"""Experience that is counted, sampled and dropped, and what a run may still take."""

@@ -230,7 +230,7 @@ class ReplayAccounting:
     # --- over a restart ---
 
     def snapshot(self) -> ReplaySnapshot:
-        """What a restarted coordinator has to know, besides its rows, the live chunks and their priorities."""
+        """What is needed to go on after a restart, besides its rows, the live chunks and their priorities."""
         index, limiter = self._index, self._on_policy
         return ReplaySnapshot(
             ledger=self._ledger.snapshot(),

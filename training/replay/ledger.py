@@ -200,7 +200,7 @@ class Ledger:
     # --- over a restart ---
 
     def snapshot(self) -> LedgerSnapshot:
-        """What a restarted coordinator has to know, besides its rows."""
+        """What is needed to go on after a restart, besides its rows."""
         return LedgerSnapshot(self._env_steps, self._rows, self._episodes, self._chunks, self._has_forgotten)
 
     def rows_of_leases(self) -> tuple[CountedSnapshot, ...]:

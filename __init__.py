@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from remuda.config.declaration import Declaration, Segments, Steps
     from remuda.config.errors import ConfigError
     from remuda.config.schema import ExperimentConfig
+    from remuda.environments.unsupported import UnsupportedSpaceError
     from remuda.policy.acting.network_policy import NetworkPolicy
     from remuda.policy.base import Algorithm, LearnResult, Policy
     from remuda.policy.entry import AlgorithmEntry, Setup
     from remuda.policy.files.functions import load_policy, load_value
-    from remuda.policy.spaces import ActionSpec, ObservationSpec, UnsupportedSpaceError
+    from remuda.policy.spaces import ActionSpec, ObservationSpec
     from remuda.runner.custom_loop import run_context
 
     __version__: str
@@ -69,7 +70,7 @@ if not TYPE_CHECKING:  # type checkers read the names above, and then know which
         "Steps": "config.declaration",
         "TrainingFailedError": "api.runs",
         "TrainingResult": "api.runs",
-        "UnsupportedSpaceError": "policy.spaces",
+        "UnsupportedSpaceError": "environments.unsupported",
         "UnusableError": "client.checking",
         "launch": "api.runs",
         "load_policy": "policy.files.functions",

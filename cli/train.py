@@ -68,10 +68,10 @@ def _run(asked: ResolvedRun, lifeline: int | None) -> tuple[RunResult, Experimen
         from remuda.client import running
         from remuda.client.progress import open_view
         from remuda.environments.errors import EnvironmentBuildError
+        from remuda.environments.unsupported import UnsupportedSpaceError
         from remuda.policy.algorithms import UnknownAlgorithmError
         from remuda.policy.files.checkpoint_file import CheckpointError
         from remuda.policy.networks.tensors import DeviceError
-        from remuda.policy.spaces import UnsupportedSpaceError
         from remuda.storage.checkpoint_index import CheckpointIndexError
         from remuda.training.journal import JournalError
         from remuda.worker.life import Life

@@ -31,8 +31,9 @@ def check_experiment(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -
     UnusableError."""
     from remuda.environments.check import check_environment
     from remuda.environments.errors import EnvironmentBuildError
+    from remuda.environments.unsupported import UnsupportedSpaceError
     from remuda.policy.algorithms import UnknownAlgorithmError, make_policy
-    from remuda.policy.spaces import ActionSpec, ObservationSpec, UnsupportedSpaceError
+    from remuda.policy.spaces import ActionSpec, ObservationSpec
 
     config, path = loaded.config, loaded.path
     try:

@@ -14,7 +14,8 @@ from remuda.config.user_code import UserCodeError, user_object
 from remuda.environments.atari import AtariGame, atari_settings, is_atari
 from remuda.environments.errors import EnvironmentBuildError, unbuildable
 from remuda.environments.registered import known_spec, not_taken, obstacle_to_native
-from remuda.environments.spaces import Array, Space, UnsupportedSpaceError, column_layout
+from remuda.environments.spaces import Array, Space, column_layout
+from remuda.environments.unsupported import UnsupportedSpaceError
 
 SingleEnv: TypeAlias = gymnasium.Env[Array, Any]
 

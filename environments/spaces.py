@@ -9,12 +9,10 @@ import numpy.typing as npt
 from gymnasium import spaces
 from pydantic import JsonValue
 
+from remuda.environments.unsupported import UnsupportedSpaceError
+
 Space: TypeAlias = spaces.Space[Any]
 Array: TypeAlias = npt.NDArray[Any]
-
-
-class UnsupportedSpaceError(ValueError):
-    """The space is not one array of numbers per step, so no column can hold it."""
 
 
 def column_layout(space: Space, *, what: str, keeps_float64: bool = False) -> tuple[tuple[int, ...], np.dtype[Any]]:

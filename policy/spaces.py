@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from remuda.environments.unsupported import UnsupportedSpaceError
+
 if TYPE_CHECKING:
     import gymnasium
 
@@ -20,10 +22,6 @@ _ACTIONS = "Discrete, Box of floats"
 
 Numbers = Literal["float32", "float64"]
 """The type that observations which are numbers get, by numpy's name."""
-
-
-class UnsupportedSpaceError(ValueError):
-    """No algorithm here can work with this space; the message names it and what is supported."""
 
 
 @dataclass(frozen=True)

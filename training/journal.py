@@ -1,8 +1,8 @@
 """The journal of one run: what is needed to go on with it after its process has died, in SQLite.
 
-Everything of one turn of the coordinator's loop is one transaction, committed before any answer is sent; in serial mode,
-everything of one checkpoint. Without a disk sync per commit: a killed process loses nothing, a machine that loses power
-may lose its last moments, and no more than that (the file itself stays whole).
+Everything of one turn of the coordinator's loop is one transaction, committed before any answer is sent; in serial
+mode, everything of one checkpoint. Without a disk sync per commit: a killed process loses nothing, a machine that loses
+power may lose its last moments, and no more than that (the file itself stays whole).
 """
 
 from __future__ import annotations

@@ -13,12 +13,13 @@ from remuda.config.schema import EnvConfig
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.make import SingleEnv, shown
 from remuda.environments.trust import distrusted_model
+from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.algorithms import declaration
 from remuda.policy.base import ValuingActor
 from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.policy.files.exported_policy import ExportedPolicy
 from remuda.policy.files.loading import TrainedPolicy, load_checkpoint_policy
-from remuda.policy.spaces import ActionSpec, ObservationSpec, UnsupportedSpaceError
+from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.storage.run_folder import MODEL, RunFolder
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from remuda.policy.spaces import ObservationSpec, UnsupportedSpaceError
+from remuda.environments.unsupported import UnsupportedSpaceError
+from remuda.policy.spaces import ObservationSpec
 
 ATARI = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 """Filters, kernel and stride of each layer (Mnih et al. 2015)."""

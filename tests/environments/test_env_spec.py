@@ -15,7 +15,8 @@ from gymnasium import spaces
 from remuda.config.schema import EnvConfig
 from remuda.environments.env_spec import environment_spec
 from remuda.environments.make import make_single
-from remuda.environments.spaces import UnsupportedSpaceError, column_layout, space_structure
+from remuda.environments.spaces import column_layout, space_structure
+from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.environments.vectors import make_vector
 from remuda.storage.env_files import pickle_environment
 

@@ -10,12 +10,12 @@ import torch
 
 from remuda.config.algorithms import DqnConfig
 from remuda.config.schema import EnvConfig, ExperimentConfig, LearnerConfig
+from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.learner import checkpoint
 from remuda.learner.checkpoint import CheckpointError, Progress
 from remuda.learner.start import continue_from, new_algorithm, take_weights
 from remuda.policy.base import Algorithm
 from remuda.policy.networks.tensors import DeviceError
-from remuda.policy.spaces import UnsupportedSpaceError
 from remuda.wire.messages import Counters, PolicyRef
 
 BOX, TWO = gymnasium.spaces.Box(-1.0, 1.0, (3,)), gymnasium.spaces.Discrete(2)

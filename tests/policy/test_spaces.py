@@ -12,7 +12,8 @@ from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.policy.spaces import ActionSpec, ObservationSpec, UnsupportedSpaceError
+from remuda.environments.unsupported import UnsupportedSpaceError
+from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 
 def test_a_box_with_and_without_bounds() -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remuda.config.algorithms import ImpalaConfig, PpoConfig
+from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.acting.distributions import Categorical, Gaussian
 from remuda.policy.acting.inference import Inference
 from remuda.policy.acting.weights import Dense, Weights, image_filters
@@ -21,7 +22,7 @@ from remuda.policy.base import Arrays, Policy
 from remuda.policy.networks.images import ImageLayout, units
 from remuda.policy.networks.normalisation import CLIP, Moments
 from remuda.policy.saved_state import StateMismatchError, misfits
-from remuda.policy.spaces import ActionSpec, Numbers, ObservationSpec, UnsupportedSpaceError
+from remuda.policy.spaces import ActionSpec, Numbers, ObservationSpec
 
 MONITORED = (
     "cur_lr",

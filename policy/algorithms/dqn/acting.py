@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from remuda.config.algorithms import DqnConfig
+from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.acting.distributions import epsilon_greedy
 from remuda.policy.acting.inference import Inference
 from remuda.policy.acting.weights import Dense, Weights, image_filters
 from remuda.policy.base import Arrays, Policy
 from remuda.policy.networks.images import ImageLayout, units
 from remuda.policy.saved_state import StateMismatchError, misfits
-from remuda.policy.spaces import ActionSpec, ObservationSpec, UnsupportedSpaceError
+from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 
 class DqnPolicy(Policy):

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from remuda.config.algorithms import DqnConfig, ImpalaConfig, PpoConfig
+from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.algorithms.actor_critic.acting import ActorCriticPolicy
 from remuda.policy.algorithms.dqn.acting import DqnPolicy
@@ -19,7 +20,7 @@ from remuda.policy.base import Algorithm, Arrays, Policy
 from remuda.policy.files.policy_file import load, publish
 from remuda.policy.networks.images import ATARI, SMALL, ImageLayout
 from remuda.policy.networks.torch_networks import ConvolutionTrunk
-from remuda.policy.spaces import ActionSpec, ObservationSpec, UnsupportedSpaceError
+from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.policy.algorithms.segments import batch as segments
 from remuda.tests.policy.algorithms.segments import experiment
 from remuda.tests.policy.cases import config, dqn

@@ -17,7 +17,7 @@ from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.make import SingleEnv
 from remuda.environments.rebuild import rebuild
 from remuda.environments.seeding import episode_seed, generator
-from remuda.environments.video import FilmedEnv
+from remuda.environments.video import FilmedEnv, draw_unseen
 from remuda.evaluator.evaluate import Episode, EvaluationError, evaluate
 from remuda.evaluator.outcome import outcome
 from remuda.evaluator.player import episode_report
@@ -96,9 +96,8 @@ class Player:
         asked, mode = self._asked, self._asked.render_mode
         if mode is not None:
             os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # it prints a greeting on standard output
-        if mode == "rgb_array":  # nothing is shown or heard: SDL shall not warn of a missing display or sound device
-            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-            os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
+        if mode == "rgb_array":
+            draw_unseen()
         count = 1 if mode is not None else min(asked.episodes, playable.env.num_envs)
         try:
             for _ in range(count):

@@ -243,6 +243,15 @@ class LogConfig(Section):
     """Batches drawn between tables of the buffer's log."""
     buffer_interval_s: PositiveFloat = 60.0
     """Seconds between throughput tables of the buffer's log."""
+    histograms: bool = True
+    """Show histograms in TensorBoard: of the weights of each checkpoint, and of the actions of each evaluation. They
+    are on because they cost only milliseconds: in a layer with more than 65,536 weights every n-th weight is counted,
+    and at most 16 action dimensions. A checkpoint takes about 600 bytes per layer."""
+    film_interval_env_steps: Positive | None = None
+    """Environment steps between films in TensorBoard. The first evaluation at or after each multiple is filmed; null
+    films none. A film shows the first episode, at most 1,000 steps of it, and has at most 512 KiB. It takes some
+    seconds, which are not part of the evaluation's results. Films need `pip install 'remuda[video]'` and an environment
+    that can render `rgb_array`; if filming fails there is one warning."""
 
     @field_validator("sinks")
     @classmethod

@@ -15,13 +15,13 @@ from remuda.training.effects import Emit
 from remuda.training.identity import Identity
 from remuda.training.journal_entry import Recovered, Remember
 from remuda.training.snapshot import FORMAT, RunSnapshot
-from remuda.wire.messages import AnyMessage, Batches, CollectorReport, LearnerReport, WorkerVitals
+from remuda.wire.messages import AnyMessage, Batches, CollectorReport, EvaluationFilmed, LearnerReport, WorkerVitals
 
 SOFT_S = 1.0
 """What may be forgotten for so long: updates done, rows sampled, the wall clock."""
 PRIORITIES_S = 30.0
 """Between two snapshots of all priorities."""
-_SOFT = (CollectorReport, LearnerReport, WorkerVitals)
+_SOFT = (CollectorReport, EvaluationFilmed, LearnerReport, WorkerVitals)
 
 
 class Journaling:

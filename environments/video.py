@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
 import subprocess
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, SupportsFloat, cast
 
@@ -16,6 +19,7 @@ from remuda.environments.spaces import Array
 
 _USUAL_FPS = 30
 """Pictures per second where the environment's metadata does not say."""
+_UNSEEN = {"PYGAME_HIDE_SUPPORT_PROMPT": "1", "SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy"}
 
 
 class FilmedEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
@@ -26,7 +30,7 @@ class FilmedEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
         super().__init__(env)
         if env.render_mode != "rgb_array":
             raise EnvironmentBuildError(f"{shown(env)} renders no pictures: its render_mode is {env.render_mode}")
-        self._ffmpeg = _encoder()
+        self._ffmpeg = encoder()
         self._folder = folder
         self._film: subprocess.Popen[bytes] | None = None
         self.title = "policy"
@@ -78,16 +82,11 @@ class FilmedEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
             self.written.pop().unlink(missing_ok=True)
 
     def _shoot(self) -> None:
-        picture: object = self.env.render()
-        if not (isinstance(picture, np.ndarray) and picture.ndim == 3 and picture.shape[2] == 3):
-            found = getattr(picture, "shape", type(picture).__name__)
-            raise EnvironmentBuildError(
-                f"{shown(self.env)} rendered {found}, and a picture is an array [height, width, 3]"
-            )
+        seen = picture(self.env)
         if self._film is None:
-            self._film = self._begin(height=picture.shape[0], width=picture.shape[1])
+            self._film = self._begin(height=seen.shape[0], width=seen.shape[1])
         try:
-            cast("IO[bytes]", self._film.stdin).write(np.ascontiguousarray(picture, np.uint8).data)
+            cast("IO[bytes]", self._film.stdin).write(np.ascontiguousarray(seen, np.uint8).data)
         except BrokenPipeError:
             self.cut()  # which knows what ffmpeg complained of
 
@@ -95,8 +94,8 @@ class FilmedEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"{self.title}_episode_{self._episode}.mp4"
         self._episode += 1
-        fps = self.metadata.get("render_fps") or _USUAL_FPS
-        pictures = ("-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", str(fps), "-i", "-")
+        fps = str(frames_per_s(self))
+        pictures = ("-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", fps, "-i", "-")
         # What every player opens: this codec, these colours, even sides.
         film = ("-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-c:v", "libx264", "-pix_fmt", "yuv420p", str(path))
         command = [self._ffmpeg, "-y", "-loglevel", "error", *pictures, *film]
@@ -110,7 +109,41 @@ class FilmedEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
         return process
 
 
-def _encoder() -> str:
+def picture(env: SingleEnv) -> Array:
+    """Have an environment rendered: [height, width, 3]. Raises EnvironmentBuildError where that gives no picture."""
+    seen: object = env.render()
+    if not (isinstance(seen, np.ndarray) and seen.ndim == 3 and seen.shape[2] == 3):
+        found = getattr(seen, "shape", type(seen).__name__)
+        raise EnvironmentBuildError(f"{shown(env)} rendered {found}, and a picture is an array [height, width, 3]")
+    return seen
+
+
+def frames_per_s(env: SingleEnv) -> float:
+    """Pictures per second at the environment's own pace."""
+    fps: float = env.metadata.get("render_fps") or _USUAL_FPS
+    return fps
+
+
+def draw_unseen() -> None:
+    """Nothing is shown or heard in this process: SDL need not complain of what it does not find, nor greet."""
+    for name, value in _UNSEEN.items():
+        os.environ.setdefault(name, value)
+
+
+@contextmanager
+def drawn_unseen() -> Generator[None]:
+    """The same while the body runs, in which the first picture is drawn: in a process that may show others later."""
+    added = _UNSEEN.keys() - os.environ.keys()
+    draw_unseen()
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
+
+
+def encoder() -> str:
+    """Path of ffmpeg. Raises EnvironmentBuildError."""
     try:
         executable: str = cast("Any", importlib.import_module("imageio_ffmpeg")).get_ffmpeg_exe()
         return executable

@@ -69,6 +69,7 @@ def evaluate(
     episode_info: Sequence[str] = (),
     progress: Callable[[int], None] = lambda env_steps: None,
     finished: Callable[[Episode, int], None] = lambda episode, count: None,
+    acted: Callable[[Array], None] = lambda actions: None,
 ) -> list[Episode]:
     """Play exactly one episode per seed and return them in the order of `seeds`.
 
@@ -79,8 +80,8 @@ def evaluate(
 
     The policy is deterministic unless it is given `exploration`, for which `rng` serves. `max_episode_steps` ends an
     episode early. `episode_info` names what environments report of an episode with its last step. `progress` hears of
-    the steps as they are taken; `finished` of each episode, with the number finished so far. With environments made for
-    `render_mode="human"` the episodes are shown.
+    the steps as they are taken; `finished` of each episode, with the number finished so far; `acted` of the
+    actions [n, …] of each step. With environments made for `render_mode="human"` the episodes are shown.
 
     Raises EvaluationError, ValueError without environments, and whatever environments or policy raise.
     """
@@ -95,6 +96,7 @@ def evaluate(
         for row, slot in enumerate(playing):
             observations[row] = slot.observation
         actions = policy.act(observations, exploration or {}, rng, deterministic=exploration is None)
+        acted(actions)
         progress(len(playing))
         still_playing: list[_Slot] = []
         for slot, action in zip(playing, actions, strict=True):

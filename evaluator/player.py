@@ -8,10 +8,13 @@ from pathlib import Path
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.make import SingleEnv, make_single
 from remuda.environments.seeding import episode_seed, generator
+from remuda.evaluator.actions import ActionCounts
 from remuda.evaluator.evaluate import Episode, evaluate
+from remuda.evaluator.films import Films
 from remuda.logbook.episode_reports import EpisodeReport
 from remuda.policy.base import Policy
 from remuda.policy.files.loading import load_checkpoint_policy
+from remuda.policy.spaces import ActionSpec
 
 
 class CheckpointPlayer:
@@ -21,6 +24,8 @@ class CheckpointPlayer:
         """Raises EnvironmentBuildError."""
         self._config = config
         self._envs: list[SingleEnv] = []
+        self.films = Films(config)
+        """Of its evaluations, if they are to be filmed."""
         try:
             for _ in range(num_envs):
                 self._envs.append(make_single(config.env, source_dir=config.source_dir))
@@ -52,8 +57,11 @@ class CheckpointPlayer:
         *,
         progress: Callable[[int], None] = lambda env_steps: None,
         finished: Callable[[Episode, int], None] = lambda episode, count: None,
+        actions: ActionCounts | None = None,
     ) -> list[Episode]:
-        """Let a policy play, greedily, the episodes of these numbers. Raises EvaluationError and as the environment."""
+        """Let a policy play, greedily, the episodes of these numbers. `actions` counts what it does.
+
+        Raises EvaluationError and as the environment."""
         return evaluate(
             self._envs,
             policy,
@@ -63,12 +71,22 @@ class CheckpointPlayer:
             episode_info=self._config.env.episode_info,
             progress=progress,
             finished=finished,
+            acted=_ignore if actions is None else actions.add,
         )
+
+    def action_counts(self) -> ActionCounts | None:
+        """To count the actions of an evaluation with; None where log.histograms is off."""
+        return ActionCounts(ActionSpec.of(self._envs[0].action_space)) if self._config.log.histograms else None
 
     def close(self) -> None:
         """Let go of the environments."""
         for env in self._envs:
             env.close()
+        self.films.close()
+
+
+def _ignore(actions: object) -> None:
+    pass
 
 
 def episode_report(episode: Episode, count: int, *, train_iter: int, env_step: int) -> EpisodeReport:

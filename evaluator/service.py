@@ -14,9 +14,10 @@ from remuda.logbook.book import evaluator_logbook
 from remuda.logbook.episode_reports import EvaluationReport
 from remuda.logbook.printed import end_printed, log_printed
 from remuda.logbook.timers import Timers
+from remuda.policy.base import Policy
 from remuda.policy.files.loading import load_checkpoint_policy
 from remuda.storage.run_folder import RunFolder
-from remuda.wire.messages import AnyMessage, Assign, Evaluate, EvaluationDone
+from remuda.wire.messages import AnyMessage, Assign, Evaluate, EvaluationDone, EvaluationFilmed
 from remuda.worker.affinity import settle
 from remuda.worker.identity import WorkerIdentity
 from remuda.worker.life import Life
@@ -27,9 +28,6 @@ from remuda.worker.serve import AskedToEndError
 class EvaluatorWork:
     """Evaluates for one experiment. When the process or the lease is to end, the evaluation under way is given up; the
     coordinator deals it to another evaluator, if it is still wanted."""
-
-    warnings: Sequence[str] = ()
-    """None: they stand in its own log."""
 
     def __init__(self, assign: Assign, identity: WorkerIdentity, link: Link, life: Life) -> None:
         config = self._config = ExperimentConfig.model_validate_json(assign.config_json)
@@ -50,6 +48,8 @@ class EvaluatorWork:
         self._newest = (0, 0)
         """Evaluation and first episode of the newest share; after a break the coordinator repeats itself."""
         self._draining = False
+        self.warnings: Sequence[str] = self._warned()
+        """Why evaluations are not filmed; in its own log too."""
         link.activity("waiting", "waiting for an evaluation")
         self._log.say("evaluator", settle(config, "evaluator", assign.index))
         self._log.say(
@@ -94,8 +94,11 @@ class EvaluatorWork:
         with self._link.during("preparing", f"loading {checkpoint.name}"):
             policy = load_checkpoint_policy(checkpoint, config=self._config).policy
         numbers = range(message.first_episode, message.first_episode + message.episodes)
+        actions = self._player.action_counts()
         with self._link.during("working", f"evaluating {checkpoint.name}"):
-            episodes = self._player.play_policy(policy, numbers, progress=self._stepped, finished=finished)
+            episodes = self._player.play_policy(
+                policy, numbers, progress=self._stepped, finished=finished, actions=actions
+            )
         report = EvaluationReport(
             train_iter=train_iter,
             env_step=env_step,
@@ -119,8 +122,31 @@ class EvaluatorWork:
                 list(report.lengths),
                 report.duration_s,
                 merged_info(episodes),
+                {} if actions is None else actions.histograms(),
             )
         )
+        if message.first_episode == 0 and self._player.films.due(env_step):
+            with self.timers("film"), self._link.during("working", f"filming {checkpoint.name}"):
+                self._film(policy, message, steps=episodes[0].length)
+
+    def _film(self, policy: Policy, message: Evaluate, *, steps: int) -> None:
+        """The evaluation is told of already: no figure of it has anything of this."""
+
+        def go_on(env_steps: int) -> bool:
+            self._link.progress(self._link.progressed + env_steps)
+            return not self._life.ending  # the last evaluation of a run is filmed while its lease is to end
+
+        film = self._player.films.film(policy, env_step=message.env_step, steps=steps, go_on=go_on)
+        self._warned()
+        if film is not None:
+            self._link.send(EvaluationFilmed(self._assign.lease, message.train_iter, message.env_step, film))
+
+    def _warned(self) -> Sequence[str]:
+        """Log why evaluations are not filmed, if that is news; returns what is."""
+        warnings = self._player.films.take_warnings()
+        for text in warnings:
+            self._log.say("evaluator", text, level="warning")
+        return warnings
 
     def _stepped(self, env_steps: int) -> None:
         self._link.progress(self._link.progressed + env_steps)

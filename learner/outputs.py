@@ -14,7 +14,9 @@ from remuda.config.schema import ExperimentConfig
 from remuda.learner import checkpoint
 from remuda.learner.checkpoint import Progress
 from remuda.learner.diverged import finite
+from remuda.learner.weights import weight_histograms
 from remuda.logbook.book import Logbook
+from remuda.logbook.page_reports import HistogramReport
 from remuda.logbook.training_reports import LearnReport
 from remuda.policy.base import Algorithm
 from remuda.policy.files.model_artifact import Exporter
@@ -87,6 +89,8 @@ class LearnerOutputs:
         path = self.run.checkpoint(progress.counters.train_iter)
         record = checkpoint.save(path, algorithm, progress, config=self.config, rngs=rngs, replace=self.replace)
         self.logbook.say("learner", f"saved checkpoint {path}")
+        if self.config.log.histograms:
+            self._show_weights(algorithm, progress.counters)
         interval_s = min(EXPORT_INTERVAL_S, self._export_s / EXPORT_SHARE)
         if algorithm.portable() is None:
             return record
@@ -97,6 +101,12 @@ class LearnerOutputs:
     def report(self, metrics: Mapping[str, float], *, train_iter: int, env_step: int) -> None:
         """Show what the algorithm monitors, averaged since the last report."""
         self.logbook.emit(LearnReport(train_iter=train_iter, env_step=env_step, variables=metrics))
+
+    def _show_weights(self, algorithm: Algorithm, counters: Counters) -> None:
+        """Show how the weights that were saved are spread."""
+        weights = weight_histograms(algorithm.network)
+        train_iter, env_step = counters.train_iter, counters.env_step
+        self.logbook.emit(HistogramReport(train_iter=train_iter, env_step=env_step, of="weights", histograms=weights))
 
     def _export(self, algorithm: Algorithm, counters: Counters) -> None:
         """Write model/ again. It is a convenience: a failure is logged and loses nothing."""

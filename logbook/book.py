@@ -23,7 +23,7 @@ from remuda.logbook.progress import ProgressFile, ProgressRow
 from remuda.logbook.reports import Report, Topic
 from remuda.logbook.series_file import SeriesFile
 from remuda.logbook.series_view import SeriesView
-from remuda.logbook.sinks import CurveView, TextView, View
+from remuda.logbook.sinks import CurveView, PageView, TextView, View
 from remuda.logbook.tensorboard import EventWriter
 from remuda.logbook.timers import write_timers
 from remuda.storage.run_folder import RunFolder
@@ -200,7 +200,7 @@ def serial_logbook(
     buffer, collector = TextLog(run.buffer_log), TextLog(run.serial_collector_log)
     evaluator, learner = TextLog(run.serial_evaluator_log), TextLog(run.learner_log)
     curves, file = EventWriter(run.serial_tb, resumed=resumed), SeriesFile(run.series, resumed=resumed)
-    series = SeriesView(file)
+    series, pages = SeriesView(file), PageView(curves)
     return Logbook(
         logs={
             "buffer": buffer,
@@ -218,6 +218,9 @@ def serial_logbook(
             "event": (series,),
             "learn": (TextView(learner), CurveView(curves, "learner")),
             "vitals": (TextView(evaluator), CurveView(curves, "vitals"), series),
+            "weights": (pages,),
+            "actions": (pages,),
+            "film": (pages,),
         },
         writers=(curves,),
         progress_file=_progress(run, loss_columns, episode_info, evaluates, resumed),
@@ -229,7 +232,11 @@ def serial_logbook(
 def learner_logbook(run: RunFolder, *, resumed: Counters | None = None) -> Logbook:
     """Open what a learner worker writes."""
     log, curves = TextLog(run.learner_log), EventWriter(run.learner_tb, resumed=resumed)
-    return Logbook({"learner": log}, {"learn": (TextView(log), CurveView(curves, "learner"))}, (curves,))
+    views: dict[Topic, Sequence[View]] = {
+        "learn": (TextView(log), CurveView(curves, "learner")),
+        "weights": (PageView(curves),),
+    }
+    return Logbook({"learner": log}, views, (curves,))
 
 
 def collector_logbook(run: RunFolder, uuid: str, incarnation: int) -> Logbook:
@@ -278,6 +285,8 @@ def commander_logbook(
             "evaluation": (TextView(commander), CurveView(curves, "evaluator"), series),
             "event": (series,),
             "vitals": (TextView(commander), CurveView(curves, "vitals"), series),
+            "actions": (PageView(curves),),
+            "film": (PageView(curves),),
         },
         writers=(curves, buffer_curves),
         progress_file=_progress(run, loss_columns, episode_info, evaluates, resumed),

@@ -18,6 +18,7 @@ _NO_FIELD = 15
 _HEADER_BYTES, _CRC_BYTES = 12, 4
 _LONGEST_LEAD_BYTES = 64
 """What may stand in a record before a note's text: its header, the time, a step, a level, lengths."""
+_SMALL_BYTES = 4 << 10
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Frame:
     """Its checksum fits, or was not looked at."""
     step: int
     tag: str
-    """Of its first scalar, else nothing."""
+    """Of the first that it shows, else nothing."""
     note: str
     """The text of a `note_event`, else nothing."""
 
@@ -62,9 +63,18 @@ def summary_event(wall_time_s: float, step: int, summary: Summaries) -> bytes:
     return _frame(event_messages().event(wall_time=wall_time_s, step=step, summary=summary))
 
 
-@functools.lru_cache(maxsize=1024)
 def blank_frame(frame_bytes: int) -> bytes:
     """Frame an event of this size that says nothing, to be written over another one."""
+    return _small_blank_frame(frame_bytes) if frame_bytes <= _SMALL_BYTES else _blank_frame(frame_bytes)
+
+
+@functools.lru_cache(maxsize=1024)
+def _small_blank_frame(frame_bytes: int) -> bytes:
+    """Curves have many events of few sizes; a film is kept in no cache."""
+    return _blank_frame(frame_bytes)
+
+
+def _blank_frame(frame_bytes: int) -> bytes:
     filler = max(frame_bytes - _HEADER_BYTES - _CRC_BYTES - 5, 0)
     # A field that events do not have, its length in four bytes whatever it is: protobuf itself always takes as few as
     # the length needs, and so could not fill every size.

@@ -14,6 +14,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Protocol, cast
 
+from remuda.wire.messages import Film, Histogram
+
 
 class _Value(Protocol):
     @property
@@ -61,6 +63,10 @@ class EventMessages:
     """Of a tag and Markdown."""
     hparams: Callable[[Mapping[str, object], Mapping[str, float]], tuple[Summaries, Summaries, Summaries]]
     """Of hyperparameters and results by tag: the experiment, the session's beginning, its end."""
+    histogram: Callable[[str, Histogram], Summaries]
+    """Of a tag and buckets, of which the outer ones are not empty."""
+    image: Callable[[str, Film], Summaries]
+    """Of a tag and an animated GIF."""
     parse: Callable[[bytes], EventMessage]
     malformed: type[Exception]
 
@@ -90,9 +96,34 @@ def event_messages() -> EventMessages:
         checksum=records.masked_crc32c,
         text=summaries.text,
         hparams=summaries.hparams,
+        histogram=lambda tag, histogram: _histogram(summaries, tag, histogram),
+        image=lambda tag, film: _image(summaries, tag, film),
         parse=events.Event.FromString,
         malformed=protobuf.DecodeError,
     )
+
+
+def _histogram(summaries: Any, tag: str, histogram: Histogram) -> Summaries:
+    """TensorBoard takes the least and the largest value for the outer edges of the buckets, so they are these edges."""
+    summary: Summaries = summaries.histogram_raw(
+        tag,
+        min=histogram.left,
+        max=histogram.rights[-1] if histogram.rights else histogram.left,
+        num=sum(histogram.counts),
+        sum=histogram.total,
+        sum_squares=histogram.total_squares,
+        bucket_limits=histogram.rights,
+        bucket_counts=histogram.counts,
+    )
+    return summary
+
+
+def _image(summaries: Any, tag: str, film: Film) -> Summaries:
+    """As tensorboardX's own `video`, which needs moviepy to make the GIF."""
+    message = summaries.Summary
+    image = message.Image(height=film.height, width=film.width, colorspace=3, encoded_image_string=film.gif)
+    summary: Summaries = message(value=[message.Value(tag=tag, image=image)])
+    return summary
 
 
 class _WithoutTorch:

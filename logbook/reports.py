@@ -19,6 +19,9 @@ Topic = Literal[
     "evaluator_worker",
     "vitals",
     "event",
+    "weights",
+    "actions",
+    "film",
 ]
 """What a report is about; a logbook has a list of views for each."""
 

@@ -1,4 +1,4 @@
-"""The views a report is fanned out to: a text log, or curves in TensorBoard."""
+"""The views a report is fanned out to: a text log, or curves and other pages in TensorBoard."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Protocol
 
 from remuda.logbook.lines import TextLog
 from remuda.logbook.outages import Written
+from remuda.logbook.page_reports import FilmReport, HistogramReport
 from remuda.logbook.reports import Report
 from remuda.logbook.tensorboard import EventWriter
 from remuda.logbook.training_reports import BufferThroughputReport
@@ -60,3 +61,25 @@ class CurveView:
             self.writer.throughput(self.prefix, report.fields(), wall_s=report.wall_s)
         else:
             self.writer.scalars(self.prefix, report.fields(), train_iter=report.train_iter, env_step=report.env_step)
+
+
+@dataclass(frozen=True)
+class PageView:
+    """Shows histograms and films, each once per train_iter."""
+
+    writer: EventWriter
+
+    @property
+    def file(self) -> Written:
+        """Which file."""
+        return self.writer
+
+    def show(self, report: Report) -> None:
+        """Show the report on the page that is for its kind."""
+        match report:
+            case HistogramReport():
+                self.writer.histograms(report.of, report.histograms, train_iter=report.train_iter)
+            case FilmReport():
+                self.writer.film(report.film, train_iter=report.train_iter)
+            case _:
+                raise TypeError(f"TensorBoard has no other page for {type(report).__name__}")

@@ -1,5 +1,7 @@
 """TensorBoard's view: one event file per folder, every value over train_iter and over env_step.
 
+Histograms and films stand over train_iter alone, by which checkpoints are named.
+
 A resumed run must show each step once, but TensorBoard's own mark for that (purge all above a step) knows one axis
 and these curves have three. So what lies beyond the point from which a run continues is taken out of the file, each
 group of curves judged on its own axis; see curve_file.
@@ -16,8 +18,9 @@ from pathlib import Path
 from remuda.logbook.curve_file import CurveFile
 from remuda.logbook.event_file import scalar_event, summary_event
 from remuda.logbook.event_messages import Summaries, event_messages
+from remuda.logbook.histogram import trimmed
 from remuda.logbook.tables import Value
-from remuda.wire.messages import Counters
+from remuda.wire.messages import Counters, Film, Histogram
 
 _FLOAT32_MAX = 3.4028234e38
 _CONFIG, _RESULTS, _HPARAMS = "config", "results", "_hparams_"
@@ -82,6 +85,20 @@ class EventWriter:
         self._seconds |= {f"{group}/{key}": second for key in new}
         self._write(new, {group: second})
 
+    def histograms(self, prefix: str, histograms: Mapping[str, Histogram], *, train_iter: int) -> None:
+        """Add `<prefix>_iter/<name>` at train_iter for every histogram, unless the group has some there or beyond."""
+        group = f"{prefix}_iter"
+        if histograms and self._is_new(group, train_iter):
+            make = event_messages().histogram
+            shown = (make(f"{group}/{name}", trimmed(histogram)) for name, histogram in histograms.items())
+            self._summaries({group: train_iter}, *shown)
+
+    def film(self, film: Film, *, train_iter: int) -> None:
+        """Add a film to `film_iter/first_episode` at train_iter, unless there is one there or beyond."""
+        group = "film_iter"
+        if self._is_new(group, train_iter):
+            self._summaries({group: train_iter}, event_messages().image(f"{group}/first_episode", film))
+
     def config(self, markdown: str, *, train_iter: int) -> None:
         """Show the settings on the page of texts, unless those from this update on are there."""
         if self.newest_step(_CONFIG) < train_iter:
@@ -101,6 +118,11 @@ class EventWriter:
     def close(self) -> None:
         """Close the file. May be called again."""
         self._file.close()
+
+    def _is_new(self, group: str, step: int) -> bool:
+        """Whether a group has nothing at this step or beyond: a run that goes on may tell of its checkpoint again."""
+        self._cut_what_is_due()
+        return self.newest_step(group) < step
 
     def _cut(self, last_steps: Mapping[str, float]) -> None:
         self._last_steps = {**self._last_steps, **last_steps}

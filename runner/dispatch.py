@@ -110,10 +110,12 @@ class SerialDispatch:
         started_s = self.hooks.clock()
         self._judged.load_state(self.components.algorithm.acting_state())
         self._under_way = _UnderWay(record, self.components.config.evaluator.episodes, started_s, started_s)
+        actions = self.components.player.action_counts()
         try:
             episodes = self.components.player.play_policy(
                 self._judged,
                 range(self.components.config.evaluator.episodes),
+                actions=actions,
                 progress=self._goes_on,
                 finished=lambda episode, count: self._episode_finished(record, episode, count),
             )
@@ -123,14 +125,32 @@ class SerialDispatch:
             return
         finally:
             self._under_way = self.status.waiting_for = None
+        duration_s = self.hooks.clock() - started_s
+        self._film(record, steps=episodes[0].length)
         warning = cut_warning(episodes)
         if warning is not None:
             self.components.logbook.say("evaluator", warning, level="warning")
         returns = tuple(episode.return_ for episode in episodes)
         lengths = tuple(episode.length for episode in episodes)
-        result = EvaluationResult(record, returns, lengths, self.hooks.clock() - started_s, merged_info(episodes))
+        result = EvaluationResult(record, returns, lengths, duration_s, merged_info(episodes))
         cut = sum(episode.cut for episode in episodes)
-        self._follow(self.outcomes.evaluated(result, cut=cut), self.status.counters())
+        counted = None if actions is None else actions.histograms()
+        self._follow(self.outcomes.evaluated(result, cut=cut, actions=counted), self.status.counters())
+
+    def _film(self, record: CheckpointRecord, *, steps: int) -> None:
+        """Film the evaluation that is just over, where that is due."""
+        components, films = self.components, self.components.player.films
+        if not films.due(record.env_step):
+            return
+        try:
+            with components.timers("film"):
+                film = films.film(self._judged, env_step=record.env_step, steps=steps, go_on=self._films_on)
+        finally:
+            self.status.waiting_for = None
+        for text in films.take_warnings():
+            components.logbook.say("evaluator", text, level="warning")
+        if film is not None:
+            self.record(self.outcomes.filmed(film, train_iter=record.train_iter, env_step=record.env_step))
 
     def _follow(self, outcome: Outcome, counters: Counters) -> None:
         self._commit(counters)
@@ -144,19 +164,34 @@ class SerialDispatch:
 
     def _goes_on(self, env_steps: int) -> None:
         """Some steps of an evaluation were taken. Raises _GivenUpError where it is to end; else shows how far it is."""
-        if self.hooks.stop.ending:
-            raise _GivenUpError(self.hooks.stop.reason)
         under_way, now_s = self._under_way, self.hooks.clock()
         assert under_way is not None, "somebody plays"
-        if self._is_too_late(now_s):
-            raise _GivenUpError("stop.max_wall_s is over")
-        self.status.waiting_for = under_way.text()
-        status = self.status.news(now_s)
-        if status is not None:
-            self.hooks.on_progress(status)
+        why = self._to_end(now_s)
+        if why is not None:
+            raise _GivenUpError(why)
+        self._show(under_way.text(), now_s)
         if now_s - under_way.said_s >= LONG_S:
             under_way.said_s = now_s
             self._say(f"{under_way.text()} after {now_s - under_way.started_s:.0f} s")
+
+    def _films_on(self, env_steps: int) -> bool:
+        """Some steps of a film were taken. Shows what is going on; returns whether to go on."""
+        now_s = self.hooks.clock()
+        self._show("filming an evaluation", now_s)
+        return self._to_end(now_s) is None
+
+    def _to_end(self, now_s: float) -> str | None:
+        """Why what is played is to be given up; None where it may go on."""
+        if self.hooks.stop.ending:
+            return self.hooks.stop.reason
+        return "stop.max_wall_s is over" if self._is_too_late(now_s) else None
+
+    def _show(self, waiting_for: str, now_s: float) -> None:
+        """What keeps the run from collecting and learning."""
+        self.status.waiting_for = waiting_for
+        status = self.status.news(now_s)
+        if status is not None:
+            self.hooks.on_progress(status)
 
     def _is_too_late(self, now_s: float) -> bool:
         stop, wall_s = self.components.config.stop, self.status.live.wall_s(now_s)

@@ -200,7 +200,8 @@ def _describe(config: ExperimentConfig, start: Start, folder: RunFolder, *, buil
     """Write what says how the run was made."""
     changed = write_configs(folder.root, config, start.provenance or {})
     logbook.say("collector", f"n_sample: {row_plan(config, collectors=1).chunk_slots}, env_num: {config.env.num_envs}")
-    for warning in (changed, record_git(folder.root, Path.cwd()), *record_environment(folder, config, built.vector)):
+    warnings = (changed, record_git(folder.root, Path.cwd()), *record_environment(folder, config, built.vector))
+    for warning in (*warnings, *built.player.films.take_warnings()):
         if warning is not None:
             logbook.say("commander", warning, level="warning")
     for line in built.said:

@@ -21,6 +21,7 @@ from remuda.wire.messages import (
     Counters,
     ExperimentState,
     ExperimentStatus,
+    Histogram,
     PolicyRef,
     Role,
 )
@@ -206,6 +207,7 @@ class EvaluationSnapshot(Snapshot, frozen=True):
     played: list[tuple[int, float, int]]
     """Episode, return, length."""
     info: dict[str, list[float]] = {}
+    actions: dict[str, Histogram] = {}
 
 
 class DispatchSnapshot(Snapshot, frozen=True):

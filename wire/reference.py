@@ -54,7 +54,7 @@ _OPENING = """\
 Version {version}. Each worker (collector, evaluator, learner) and each client has one ZeroMQ connection to its
 coordinator: the coordinator binds a ROUTER socket, the others connect a DEALER. There are no other connections.
 Messages carry only metadata: experience is in files in `data/`, policies in `policy/`, weights in `ckpt/`; messages
-name them.
+name them. The only exception are films of evaluations, which are small.
 
 ## How a peer finds the coordinator
 

@@ -23,6 +23,7 @@ from remuda.wire.messages import (
     CollectorReport,
     Drained,
     EvaluationDone,
+    EvaluationFilmed,
     LearnerReport,
     PolicyPublished,
     Ready,
@@ -42,6 +43,7 @@ UNDER_A_LEASE = (
     LearnerReport,
     CheckpointSaved,
     EvaluationDone,
+    EvaluationFilmed,
     Drained,
     WorkerFailed,
 )
@@ -55,6 +57,7 @@ _ROLES: dict[type[AnyMessage], Role] = {
     LearnerReport: "learner",
     CheckpointSaved: "learner",
     EvaluationDone: "evaluator",
+    EvaluationFilmed: "evaluator",
 }
 """Whose work each is about; the others are everybody's."""
 

@@ -20,6 +20,7 @@ from remuda.wire.messages import (
     Counters,
     Evaluate,
     EvaluationDone,
+    EvaluationFilmed,
     SaveCheckpoint,
 )
 
@@ -79,7 +80,7 @@ class EvaluationDispatch:
         if evaluation is None or evaluation.number != message.evaluation:
             return []
         share = message.first_episode, message.returns, message.lengths
-        if not evaluation.finished(message.lease, *share, info=message.info):
+        if not evaluation.finished(message.lease, *share, info=message.info, actions=message.actions):
             return []
         steps: list[Step] = [Emit(self._experiment, evaluator_report(message, worker, evaluation.record))]
         if not evaluation.complete:
@@ -87,7 +88,12 @@ class EvaluationDispatch:
         self._evaluation = None
         result = evaluation.result(now_s)
         cut = result.cut(self.commander.config.evaluator.max_episode_steps)
-        return steps + self._follow(self.outcomes.evaluated(result, cut=cut), counters, now_s)
+        outcome = self.outcomes.evaluated(result, cut=cut, actions=evaluation.actions)
+        return steps + self._follow(outcome, counters, now_s)
+
+    def filmed(self, message: EvaluationFilmed) -> list[Step]:
+        """An evaluator has filmed what it has played."""
+        return [*self.outcomes.filmed(message.film, train_iter=message.train_iter, env_step=message.env_step)]
 
     def _follow(self, outcome: Outcome, counters: Counters, now_s: float) -> list[Step]:
         return [*outcome.effects, *self.carry_out(outcome.decisions, counters, now_s)]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from remuda.logbook.histogram import put_together
 from remuda.logbook.spread import merged
 from remuda.training.commander.evaluation import EvaluationResult
 from remuda.training.snapshot import EvaluationSnapshot
-from remuda.wire.messages import CheckpointRecord
+from remuda.wire.messages import MOST_ACTION_DIMENSIONS, CheckpointRecord, Histogram
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Evaluation:
     _returns: dict[int, float] = field(default_factory=dict[int, float])
     _lengths: dict[int, int] = field(default_factory=dict[int, int])
     _info: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+    _actions: dict[str, Histogram] = field(default_factory=dict[str, Histogram])
 
     def __post_init__(self) -> None:
         self._undealt = [Share(0, self.episodes)]
@@ -69,6 +72,7 @@ class Evaluation:
         lengths: Sequence[int],
         *,
         info: Mapping[str, Sequence[float]] | None = None,
+        actions: Mapping[str, Histogram] | None = None,
     ) -> bool:
         """Take a share's results in. False when they are not what this evaluator was asked for."""
         share = self._dealt.get(lease)
@@ -79,7 +83,18 @@ class Evaluation:
             self._returns[first_episode + offset] = return_
             self._lengths[first_episode + offset] = length
         self._info = merged([self._info, info or {}])
+        self._add_actions(actions or {})
         return True
+
+    def _add_actions(self, actions: Mapping[str, Histogram]) -> None:
+        """Those of a share; of one that counts in other buckets than those before they are left out."""
+        for name, new in actions.items():
+            before = self._actions.get(name)
+            if before is not None:
+                with contextlib.suppress(ValueError):
+                    self._actions[name] = put_together(before, new)
+            elif len(self._actions) < MOST_ACTION_DIMENSIONS:
+                self._actions[name] = new
 
     def lost(self, lease: int) -> None:
         """The evaluator is gone; its share is to be dealt again."""
@@ -103,6 +118,11 @@ class Evaluation:
             info=self._info,
         )
 
+    @property
+    def actions(self) -> Mapping[str, Histogram]:
+        """What the policy did in the episodes that were played, by name; empty where nobody counts that."""
+        return self._actions
+
     def share_of(self, lease: int) -> Share | None:
         """What this evaluator is playing, if anything."""
         return self._dealt.get(lease)
@@ -118,6 +138,7 @@ class Evaluation:
             dealt=[(lease, share.first_episode, share.episodes) for lease, share in self._dealt.items()],
             played=[(episode, self._returns[episode], self._lengths[episode]) for episode in self._returns],
             info=merged([self._info]),
+            actions=dict(self._actions),
         )
 
     @classmethod
@@ -129,4 +150,5 @@ class Evaluation:
         restored._returns = {episode: return_ for episode, return_, _ in snapshot.played}
         restored._lengths = {episode: length for episode, _, length in snapshot.played}
         restored._info = merged([snapshot.info])
+        restored._actions = dict(snapshot.actions)
         return restored

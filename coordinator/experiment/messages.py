@@ -29,6 +29,7 @@ from remuda.wire.messages import (
     CollectorReport,
     Drained,
     EvaluationDone,
+    EvaluationFilmed,
     LearnerReport,
     PolicyPublished,
     Ready,
@@ -76,6 +77,8 @@ class MessageHandlers:
             case EvaluationDone():
                 self._worked(lease, now_s)
                 return self.dispatch.played(message, lease.worker, self.status.counters(now_s), now_s)
+            case EvaluationFilmed():
+                return self.dispatch.filmed(message)
             case _:
                 return self._from_learner(lease, message, now_s)
 

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from remuda.config.schema import EnvConfig, EvaluatorConfig
+from remuda.config.schema import EnvConfig, EvaluatorConfig, LogConfig
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.make import SingleEnv, make_single
 from remuda.evaluator import player as evaluator_player
 from remuda.evaluator.player import CheckpointPlayer, cut_warning, episode_report
 from remuda.learner import checkpoint
 from remuda.learner.checkpoint import CheckpointError, Progress
+from remuda.policy.files.loading import load_checkpoint_policy
 from remuda.tests.policy.cases import config, dqn
 from remuda.wire.messages import Counters, PolicyRef
 
@@ -96,3 +97,15 @@ def test_a_player_that_cannot_be_made_leaves_no_environment_open(monkeypatch: py
 def test_only_a_checkpoint_is_played(tmp_path: Path) -> None:
     with player(1) as one, pytest.raises(CheckpointError, match="no such checkpoint"):
         one.play(tmp_path / "iteration_9.pth.tar", first_episode=0, episodes=1)
+
+
+def test_actions_are_counted_unless_that_is_switched_off(saved: Path) -> None:
+    policy = load_checkpoint_policy(saved).policy
+    off = config().model_copy(update={"log": LogConfig(histograms=False)})
+    with player(2) as one, closing(CheckpointPlayer(off, num_envs=1)) as other:
+        counts = one.action_counts()
+        assert counts is not None
+        episodes = one.play_policy(policy, range(3), actions=counts)
+        assert episodes == one.play_policy(policy, range(3))
+        assert other.action_counts() is None
+    assert sum(counts.histograms()["action"].counts) == sum(episode.length for episode in episodes)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from remuda.config.algorithms import DqnConfig
+from remuda.config.schema import ExperimentConfig
 from remuda.environments.make import make_single
 from remuda.environments.seeding import episode_seed
 from remuda.evaluator import service
@@ -18,10 +20,22 @@ from remuda.evaluator.service import EvaluatorWork
 from remuda.learner import checkpoint
 from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.policy.files.loading import TrainedPolicy, load_checkpoint_policy
-from remuda.tests.policy.cases import dqn
+from remuda.policy.spaces import ObservationSpec
+from remuda.tests.environments.gifs import pictures_of
+from remuda.tests.environments.painter import HEIGHT, LENGTH, WIDTH
+from remuda.tests.policy.cases import OBSERVATION, dqn
 from remuda.tests.worker.leases import assign_to, new_run, small_config
 from remuda.tests.worker.recording_link import WORKER, RecordingLink
-from remuda.wire.messages import Counters, Credit, Drain, Evaluate, EvaluationDone, PolicyRef
+from remuda.wire.messages import (
+    Counters,
+    Credit,
+    Drain,
+    Evaluate,
+    EvaluationDone,
+    EvaluationFilmed,
+    PolicyRef,
+    WorkerMessage,
+)
 from remuda.worker.identity import WorkerIdentity
 from remuda.worker.life import Life
 from remuda.worker.serve import AskedToEndError
@@ -30,8 +44,11 @@ from remuda.worker.serve import AskedToEndError
 class Lease:
     """One evaluator's lease, and checkpoints for it to play."""
 
-    def __init__(self, folder: Path) -> None:
-        self.config = small_config()
+    def __init__(
+        self, folder: Path, config: ExperimentConfig | None = None, observation: ObservationSpec = OBSERVATION
+    ) -> None:
+        self.config = config or small_config()
+        self.observation = observation
         self.run = new_run(folder)
         self.link = RecordingLink()
         self.life = Life()
@@ -44,7 +61,9 @@ class Lease:
         path = self.run.checkpoint(train_iter)
         progress = checkpoint.Progress(Counters(train_iter=train_iter), PolicyRef(), {"epsilon": 1.0})
         assert isinstance(self.config.policy, DqnConfig)
-        checkpoint.save(path, dqn(self.config.policy, seed=seed), progress, config=self.config)
+        checkpoint.save(
+            path, dqn(self.config.policy, observation=self.observation, seed=seed), progress, config=self.config
+        )
         return path
 
     def ask(self, path: Path, first_episode: int, episodes: int) -> None:
@@ -181,3 +200,89 @@ def test_it_builds_no_more_environments_than_its_share_needs(tmp_path: Path) -> 
     work = EvaluatorWork(assign_to(run, config), WorkerIdentity(WORKER, 1), RecordingLink(), Life())
     work.close()
     assert "of small: 2 environments" in run.evaluator_log(WORKER, 1).read_text()
+
+
+def test_its_actions_are_told_of(lease: Lease) -> None:
+    lease.ask(lease.saved(20, seed=1), 0, 5)
+    [done] = lease.link.sent_of(EvaluationDone)
+    assert sum(done.actions["action"].counts) == sum(done.lengths)
+    assert lease.link.sent_of(EvaluationFilmed) == [], "nobody has asked for films"
+
+
+@contextmanager
+def painting(folder: Path, env: str = "painter:WidePainter", **log: object) -> Generator[Lease]:
+    """A lease whose evaluations are filmed."""
+    made = {"make": f"remuda.tests.environments.{env}", "num_envs": 4}
+    config = small_config(env=made, log={"film_interval_env_steps": 1_000, **log})
+    opened = Lease(folder, config, observation=ObservationSpec((2,), "float32", -20.0, 20.0))
+    try:
+        yield opened
+    finally:
+        opened.work.close()
+
+
+def test_the_film_comes_after_the_result_and_counts_in_no_figure(tmp_path: Path) -> None:
+    with painting(tmp_path) as lease:
+        path = lease.saved(20, seed=1)
+        lease.ask(path, 0, 3)
+        lease.ask(path, 3, 2)
+        first, filmed, second = lease.link.sent
+        blocks = lease.work.timers.flat()
+        said = lease.link.progress_said
+    assert isinstance(first, EvaluationDone)
+    assert isinstance(filmed, EvaluationFilmed)
+    assert isinstance(second, EvaluationDone)
+    assert (filmed.lease, filmed.train_iter, filmed.env_step) == (3, 20, 4_000)
+    assert len(pictures_of(filmed.film.gif, height=HEIGHT, width=WIDTH)) == LENGTH + 1
+    assert sum(first.actions["action"].counts) == sum(first.lengths) == 3 * LENGTH
+    assert said[-1] == 6 * LENGTH, "a film is progress, too"
+    assert blocks["evaluate/film"][0] == 1
+    assert first.duration_s + second.duration_s <= blocks["evaluate"][1] - blocks["evaluate/film"][1]
+
+
+def test_the_last_evaluation_is_filmed_though_the_lease_is_to_end(tmp_path: Path) -> None:
+    """But not in a process that is to end."""
+    with painting(tmp_path, film_interval_env_steps=1) as lease:
+        path, link, send = lease.saved(20, seed=1), lease.link, lease.link.send
+
+        def send_and_hear_of_the_end(message: WorkerMessage) -> None:
+            send(message)
+            link.inbox.append(Drain(3, "the run is over"))
+
+        def send_and_be_told_to_end(message: WorkerMessage) -> None:
+            send(message)
+            lease.life.end("asked to by SIGTERM")
+
+        link.send = send_and_hear_of_the_end  # type: ignore[method-assign]
+        lease.ask(path, 0, 3)
+        assert len(link.sent_of(EvaluationFilmed)) == 1
+        link.inbox.clear()
+        link.send = send_and_be_told_to_end  # type: ignore[method-assign]
+        lease.evaluation += 1
+        lease.work.handle(Evaluate(3, lease.evaluation, str(path), 20, 5_000, 0, 3))
+        assert len(link.sent_of(EvaluationDone)) == 2
+        assert len(link.sent_of(EvaluationFilmed)) == 1
+
+
+def test_a_film_that_fails_costs_a_warning_and_no_result(tmp_path: Path) -> None:
+    with painting(tmp_path, "unfilmable:BlindLater", histograms=False) as lease:
+        assert list(lease.work.warnings) == []
+        path = lease.saved(20, seed=1)
+        for _ in range(2):
+            lease.ask(path, 0, 3)
+        first, second = lease.link.sent
+        log = lease.run.evaluator_log(WORKER, 2).read_text()
+    assert isinstance(first, EvaluationDone)
+    assert isinstance(second, EvaluationDone)
+    assert first.returns == second.returns == [float(LENGTH)] * 3
+    assert first.actions == {}
+    assert log.count("[WARNING] evaluations are not filmed: RuntimeError: the renderer is gone") == 1
+
+
+def test_what_cannot_be_filmed_at_all_is_told_to_the_commander_too(tmp_path: Path) -> None:
+    with painting(tmp_path, "unfilmable:Blind") as lease:
+        assert list(lease.work.warnings) == ["evaluations are not filmed: RuntimeError: no display"]
+        lease.ask(lease.saved(20, seed=1), 0, 3)
+        assert len(lease.link.sent_of(EvaluationDone)) == 1
+        log = lease.run.evaluator_log(WORKER, 2).read_text()
+    assert log.count("[WARNING] evaluations are not filmed: RuntimeError: no display") == 1

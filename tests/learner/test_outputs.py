@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from remuda.config.schema import LogConfig
 from remuda.learner.checkpoint import Progress
 from remuda.learner.diverged import DivergedError
 from remuda.learner.outputs import LearnerOutputs
@@ -16,6 +17,7 @@ from remuda.logbook.book import learner_logbook
 from remuda.policy.algorithms.dqn.learning import Dqn
 from remuda.policy.networks.portable import PortableQ
 from remuda.storage.run_folder import RunFolder
+from remuda.tests.logbook.event_reader import histograms
 from remuda.tests.policy.cases import ACTION, OBSERVATION, config, dqn
 from remuda.wire.messages import CheckpointReason, Counters, PolicyRef
 
@@ -139,3 +141,25 @@ def test_weights_that_are_not_finite_are_neither_saved_nor_exported(run: RunFold
             outputs.save(broken, progress(13), "final")
     assert [path.name for path in run.ckpt.iterdir()] == ["iteration_12.pth.tar"]
     assert exported(run) == 12
+
+
+@pytest.mark.parametrize("reason", ["initial", "interval", "evaluation", "final"])
+def test_every_checkpoint_shows_how_its_weights_are_spread(run: RunFolder, reason: CheckpointReason) -> None:
+    algorithm = dqn()
+    with learner_logbook(run) as book:
+        outputs = LearnerOutputs(run, config(), book)
+        outputs.save(algorithm, progress(12), reason)
+        outputs.save(algorithm, progress(12), "final")
+        outputs.save(algorithm, progress(20), "final")
+    found = histograms(run.learner_tb)
+    assert set(found) == {f"weights_iter/{name}" for name, _ in algorithm.network.named_parameters()}
+    assert all([step for step, _ in points] == [12, 20] for points in found.values())
+    sizes = {name: parameter.numel() for name, parameter in algorithm.network.named_parameters()}
+    assert {tag.partition("/")[2]: sum(points[0][1].counts) for tag, points in found.items()} == sizes
+
+
+def test_histograms_can_be_switched_off(run: RunFolder) -> None:
+    off = config().model_copy(update={"log": LogConfig(histograms=False)})
+    with learner_logbook(run) as book:
+        LearnerOutputs(run, off, book).save(dqn(), progress(12), "final")
+    assert histograms(run.learner_tb) == {}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 # TensorBoard has neither stubs nor a py.typed marker.
 import tensorboard.backend.event_processing.event_accumulator as untyped  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
 import tensorboard.plugins.hparams.plugin_data_pb2 as untyped_hparams  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
+
+from remuda.wire.messages import Film
 
 
 def curves(path: Path) -> dict[str, list[tuple[int, float]]]:
@@ -17,6 +20,41 @@ def curves(path: Path) -> dict[str, list[tuple[int, float]]]:
     return {
         tag: [(int(event.step), float(event.value)) for event in reader.Scalars(tag)]
         for tag in reader.Tags()["scalars"]
+    }
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """A histogram as TensorBoard reads it."""
+
+    edges: list[float]
+    counts: list[float]
+    total: float
+
+
+def histograms(path: Path) -> dict[str, list[tuple[int, Buckets]]]:
+    """What the page of histograms shows: tag to (step, buckets)."""
+    reader = cast("Any", untyped).EventAccumulator(str(path), size_guidance={"histograms": 0})
+    reader.Reload()
+
+    def buckets(value: Any) -> Buckets:
+        assert value.num == sum(value.bucket)
+        assert value.max == value.bucket_limit[-1], "TensorBoard takes it for the last edge"
+        return Buckets([value.min, *value.bucket_limit], list(value.bucket), value.sum)
+
+    return {
+        tag: [(int(event.step), buckets(event.histogram_value)) for event in reader.Histograms(tag)]
+        for tag in reader.Tags()["histograms"]
+    }
+
+
+def films(path: Path) -> dict[str, list[tuple[int, Film]]]:
+    """What the page of images shows: tag to (step, film)."""
+    reader = cast("Any", untyped).EventAccumulator(str(path), size_guidance={"images": 0})
+    reader.Reload()
+    return {
+        tag: [(image.step, Film(image.encoded_image_string, image.height, image.width)) for image in reader.Images(tag)]
+        for tag in reader.Tags()["images"]
     }
 
 

@@ -9,6 +9,7 @@ import re
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -27,13 +28,14 @@ from remuda.logbook.episode_reports import (
     EvaluationReport,
     WorkerReport,
 )
+from remuda.logbook.page_reports import FilmReport, HistogramReport
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.row_sinks import SinkContext, attach_sinks
 from remuda.logbook.training_reports import BufferThroughputReport, LearnReport
 from remuda.storage.existing_folder import Mode, prepare
 from remuda.storage.run_folder import RunFolder
-from remuda.tests.logbook.event_reader import curves
-from remuda.wire.messages import Counters
+from remuda.tests.logbook.event_reader import curves, films, histograms
+from remuda.wire.messages import Counters, Film, Histogram
 
 UUID = "6f1c9c3e-0d0a-4c5b-8a39-2f6f6f5c1e77"
 
@@ -62,6 +64,9 @@ COLLECTOR_WORKER = WorkerReport(
     reward_mean=9.0,
     reward_std=0.0,
 )
+WEIGHTS = HistogramReport(train_iter=100, env_step=800, of="weights", histograms={"layer": Histogram(0.0, [1.0], [3])})
+ACTIONS = replace(WEIGHTS, of="actions", histograms={"action": Histogram(0.0, [1.0], [4])})
+FILM = FilmReport(train_iter=100, env_step=800, film=Film(b"GIF89a", 4, 6))
 PROGRESS = ProgressRow(epoch=1, env_step=800, losses={"LossQ": 0.5}, wall_s=9.0)
 
 
@@ -168,6 +173,46 @@ def test_a_worker_writes_its_own_log_and_no_progress(tmp_path: Path) -> None:
             book.progress(PROGRESS)
         assert report.text() in path.read_text()
     assert not run.progress.exists(), "progress.txt is the commander's"
+
+
+def test_histograms_and_films_stand_in_the_event_file_of_whoever_makes_them_and_in_no_log(tmp_path: Path) -> None:
+    serial, parallel = (a_run(tmp_path / mode, mode) for mode in get_args(Mode))
+    with serial_logbook(serial, ["LossQ"]) as book:
+        for report in (WEIGHTS, ACTIONS, FILM):
+            book.emit(report)
+    with learner_logbook(parallel) as learner, commander_logbook(parallel, ["LossQ"]) as commander:
+        learner.emit(WEIGHTS)
+        commander.emit(ACTIONS)
+        commander.emit(FILM)
+    assert set(histograms(serial.serial_tb)) == {"weights_iter/layer", "actions_iter/action"}
+    assert set(histograms(parallel.learner_tb)) == {"weights_iter/layer"}
+    assert set(histograms(parallel.commander_tb)) == {"actions_iter/action"}
+    for folder in (serial.serial_tb, parallel.commander_tb):
+        assert films(folder) == {"film_iter/first_episode": [(100, FILM.film)]}
+    logs = [path for run in (serial, parallel) for path in run.root.rglob("*_logger.txt")]
+    assert logs
+    assert [path.name for path in logs if path.read_text()] == []
+
+
+def test_a_full_disk_costs_histograms_and_films_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, disk, now_s = a_run(tmp_path, "serial"), FullDisk(monkeypatch), 100.0
+    with serial_logbook(run, ["LossQ"]) as files:
+        book = replace(files, clock=lambda: now_s)
+
+        def report(i: int) -> None:
+            book.emit(replace(WEIGHTS, train_iter=i))
+            book.emit(replace(FILM, train_iter=i))
+            book.emit(replace(LEARN, train_iter=i))
+
+        report(1)
+        disk.full = True
+        report(2)
+        disk.full = False
+        now_s += 10.0
+        report(3)
+    assert [step for step, _ in histograms(run.serial_tb)["weights_iter/layer"]] == [1, 3]
+    assert [step for step, _ in films(run.serial_tb)["film_iter/first_episode"]] == [1, 3]
+    assert [step for step, _ in curves(run.serial_tb)["learner_iter/total_loss_avg"]] == [1, 3]
 
 
 def test_a_report_that_the_role_has_no_view_for_is_a_mistake(tmp_path: Path) -> None:

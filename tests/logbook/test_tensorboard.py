@@ -13,8 +13,8 @@ from remuda.logbook.event_file import read_frames, scalar_event, version_event
 from remuda.logbook.tables import Value
 from remuda.logbook.tensorboard import EventWriter
 from remuda.tests.imports import imported_by
-from remuda.tests.logbook.event_reader import curves, hyperparameters, texts
-from remuda.wire.messages import Counters
+from remuda.tests.logbook.event_reader import Buckets, curves, films, histograms, hyperparameters, texts
+from remuda.wire.messages import Counters, Film, Histogram
 
 
 def run_updates(writer: EventWriter, *train_iters: int) -> None:
@@ -230,3 +230,86 @@ def test_writing_events_does_not_load_torch(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1
     assert brought & {"torch", "matplotlib"} == set()
     assert "tensorboardX" in brought
+
+
+COUNTS = Histogram(-1.0, [0.0, 1.0, 2.0, 3.0], [0, 2, 5, 0], total=8.5, total_squares=12.0)
+FILM = Film(b"GIF89a" + bytes(range(256)) * 400, height=36, width=50)
+"""Some 100 KiB: more than what lies between two marks."""
+
+
+def test_histograms_are_read_back_without_empty_ends(tmp_path: Path) -> None:
+    """TensorBoard would stretch the first bucket that holds something over them."""
+    writer = EventWriter(tmp_path)
+    writer.histograms("actions", {"action": COUNTS, "action_1": Histogram(0.0, [0.5], [7])}, train_iter=20)
+    writer.histograms("actions", {}, train_iter=30)
+    assert histograms(tmp_path) == {
+        "actions_iter/action": [(20, Buckets([0.0, 1.0, 2.0], [2.0, 5.0], 8.5))],
+        "actions_iter/action_1": [(20, Buckets([0.0, 0.5], [7.0], 0.0))],
+    }, "readable while the writer is open"
+    writer.close()
+
+
+def test_a_film_is_read_back_byte_for_byte(tmp_path: Path) -> None:
+    writer = EventWriter(tmp_path)
+    run_updates(writer, 10)
+    writer.film(FILM, train_iter=20)
+    run_updates(writer, 30)
+    writer.close()
+    assert films(tmp_path) == {"film_iter/first_episode": [(20, FILM)]}
+    assert [step for step, _ in curves(tmp_path)["learner_iter/total_loss_avg"]] == [10, 30]
+
+
+def show_pages(writer: EventWriter, *train_iters: int) -> None:
+    for i in train_iters:
+        writer.histograms("weights", {"layer": Histogram(0.0, [1.0], [i])}, train_iter=i)
+        writer.film(Film(FILM.gif, height=1, width=i), train_iter=i)
+
+
+def shown(folder: Path) -> tuple[list[tuple[int, float]], list[tuple[int, int]]]:
+    """Each step with the value that is of it."""
+    counts = [(step, buckets.counts[0]) for step, buckets in histograms(folder)["weights_iter/layer"]]
+    return counts, [(step, film.width) for step, film in films(folder)["film_iter/first_episode"]]
+
+
+def test_a_resumed_run_shows_histograms_and_films_of_each_step_once(tmp_path: Path) -> None:
+    """Its checkpoint may be judged again; what came after it is shown again. A curve goes on among them."""
+    first = EventWriter(tmp_path)
+    for i in (10, 20, 30, 40):
+        show_pages(first, i)
+        first.scalars("collector", {"reward_mean": 1.0}, train_iter=0, env_step=i)
+    first.close()
+    second = EventWriter(tmp_path, resumed=Counters(train_iter=20, env_step=1_000, wall_s=10.0))
+    show_pages(second, 20, 30, 50)
+    second.close()
+    expected = [(10, 10), (20, 20), (30, 30), (50, 50)]
+    assert shown(tmp_path) == (expected, expected)
+    assert [step for step, _ in curves(tmp_path)["collector_step/reward_mean"]] == [10, 20, 30, 40]
+
+
+def test_rewound_it_shows_histograms_and_films_again(tmp_path: Path) -> None:
+    writer = EventWriter(tmp_path)
+    show_pages(writer, 10, 20, 30)
+    writer.rewind(15)
+    show_pages(writer, 30, 40)
+    writer.close()
+    expected = [(10, 10), (30, 30), (40, 40)]
+    assert shown(tmp_path) == (expected, expected)
+
+
+def test_what_was_shown_twice_is_there_once(tmp_path: Path) -> None:
+    writer = EventWriter(tmp_path)
+    show_pages(writer, 10, 20, 20, 10)
+    writer.close()
+    assert shown(tmp_path) == ([(10, 10), (20, 20)], [(10, 10), (20, 20)])
+
+
+def test_a_film_that_was_torn_off_is_left_behind(tmp_path: Path) -> None:
+    writer = EventWriter(tmp_path)
+    show_pages(writer, 10, 20)
+    writer.close()
+    data = writer.path.read_bytes()
+    writer.path.write_bytes(data[: data.rfind(b"GIF89a") + 5_000])
+    again = EventWriter(tmp_path)
+    show_pages(again, 20, 30)
+    again.close()
+    assert shown(tmp_path) == ([(10, 10), (20, 20), (30, 30)], [(10, 10), (20, 20), (30, 30)])

@@ -11,7 +11,7 @@ import pytest
 
 from remuda.tests.parallel.command import Command, Ended
 from remuda.tests.parallel.reading import pids, texts
-from remuda.tests.parallel.user_folder import HELD, UserFolder
+from remuda.tests.parallel.user_folder import FILMED, HELD, UserFolder
 from remuda.tests.patience import HANG_S, until
 
 
@@ -27,13 +27,13 @@ class Finished:
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """One short run, started inside a git repository with a change that is not committed.
+    """One short run, started inside a git repository with a change that is not committed; its evaluations are filmed.
 
     It would be over in half a second, and whoever joins it later than the others would have no part in it. So its
     environments wait until both collectors have worked and the evaluator has judged the policy to start from.
     """
     place = tmp_path_factory.mktemp("finished")
-    user = UserFolder.make(place / "user", HELD)
+    user = UserFolder.make(place / "user", HELD | FILMED)
     user.hold()
     _commit(user.root)
     user.config.write_text(user.config.read_text() + "# not committed\n")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from remuda.tests.logbook.event_reader import curves
+from remuda.tests.logbook.event_reader import curves, films, histograms
 from remuda.tests.parallel.conftest import Finished
 from remuda.tests.parallel.reading import index, table, texts
 from remuda.tests.parallel.test_logs import EVALUATION, LEARN, SAMPLE, THROUGHPUT, WORKER
@@ -62,3 +63,30 @@ def test_no_axis_goes_backwards(finished: Finished) -> None:
             steps = [step for step, _ in points]
             if not tag.startswith("collector_iter/"):  # each collector reports at the age of the policy it acts with
                 assert steps == sorted(steps), tag
+
+
+def test_every_checkpoint_has_its_weights_in_the_learners_file(finished: Finished) -> None:
+    found = histograms(finished.run / "log" / "learner" / "learner_tb_logger")
+    layers = ("torso.0", "streams.0", "advantage", "value")
+    assert set(found) == {f"weights_iter/{layer}.{kind}" for layer in layers for kind in ("weight", "bias")}
+    log = (finished.run / "log" / "learner" / "learner_logger.txt").read_text()
+    saved = sorted({int(step) for step in re.findall(r"saved checkpoint .*/iteration_(\d+)\.pth\.tar", log)})
+    for points in found.values():
+        assert [step for step, _ in points] == saved
+
+
+def test_every_evaluation_has_its_actions_and_some_have_films_in_the_commanders_file(finished: Finished) -> None:
+    folder = finished.run / "log" / "commander" / "commander_tb_logger"
+    shown = curves(folder)
+    judged = [step for step, _ in shown["evaluator_iter/reward_mean"]]
+    lengths = dict(shown["evaluator_iter/envstep_count"])
+    ((tag, actions),) = histograms(folder).items()
+    assert tag == "actions_iter/action"
+    assert [step for step, _ in actions] == judged
+    assert {step: sum(buckets.counts) for step, buckets in actions} == lengths
+    env_steps = [step for step, _ in shown["evaluator_step/reward_mean"]]
+    ((tag, filmed),) = films(folder).items()
+    assert tag == "film_iter/first_episode"
+    due = {env_step // 1000: train_iter for env_step, train_iter in reversed(list(zip(env_steps, judged, strict=True)))}
+    assert [step for step, _ in filmed] == sorted(due.values()), "that of the last checkpoint too"
+    assert all((film.height, film.width) == (8, 16) for _, film in filmed)

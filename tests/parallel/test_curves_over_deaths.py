@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from remuda.tests.faults.herd import Herd
-from remuda.tests.logbook.event_reader import curves
+from remuda.tests.logbook.event_reader import curves, histograms
 from remuda.tests.parallel.command import Command
 from remuda.tests.parallel.reading import index, progress, table, texts
 from remuda.tests.parallel.user_folder import CONFIG, HELD, UserFolder
@@ -35,10 +35,15 @@ def assert_shown_once(run: Path, *, end: int) -> None:
             if tag.startswith(("learner_iter/", "evaluator_", "buffer_sec/", "vitals_sec/")):
                 # others have several values at one step
                 assert len(set(steps)) == len(steps), (folder.name, tag, steps)
+        for tag, points_of in histograms(folder).items():
+            steps = [step for step, _ in points_of]
+            assert steps == sorted(set(steps)), (folder.name, tag, steps)
     judged = [record for record in index(run)["checkpoints"] if record["reward"] is not None]
     shown = dict(curves(run / "log" / "commander" / "commander_tb_logger")["evaluator_iter/reward_mean"])
     for record in judged:
         assert shown[record["train_iter"]] == pytest.approx(record["reward"], rel=1e-5)
+    weights = histograms(run / "log" / "learner" / "learner_tb_logger")["weights_iter/advantage.weight"]
+    assert {record["train_iter"] for record in index(run)["checkpoints"]} <= {step for step, _ in weights}
     told = [table(text) for text in texts(run / "log" / "commander" / "commander_logger.txt", "=== Evaluation")]
     assert [int(values["train_iter"]) for values in told] == sorted(shown)
 

@@ -36,10 +36,13 @@ class Horse(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(-1.0, 1.0, (3,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
 
-    def __init__(self, hold_after, fail_after, pause_s, says=""):
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
+
+    def __init__(self, hold_after, fail_after, pause_s, says="", render_mode=None):
         if says:
             print(says)
         self.hold_after, self.fail_after, self.pause_s = hold_after, fail_after, pause_s
+        self.render_mode = render_mode
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -57,13 +60,16 @@ class Horse(gymnasium.Env):
         self.left -= 1
         return self.look(), reward, self.left == 0, False, {}
 
+    def render(self):
+        return np.full((8, 16, 3), 255 if self.seen[0] > 0 else 0, np.uint8)
+
     def look(self):
         self.seen = self.np_random.uniform(-1, 1, 3).astype(np.float32)
         return self.seen
 
 
-def make_env(hold_after=None, fail_after=None, pause_s=0.0, says=""):
-    return Horse(hold_after, fail_after, pause_s, says)
+def make_env(hold_after=None, fail_after=None, pause_s=0.0, says="", render_mode=None):
+    return Horse(hold_after, fail_after, pause_s, says, render_mode)
 '''
 
 CONFIG: dict[str, dict[str, object]] = {
@@ -86,6 +92,7 @@ CONFIG: dict[str, dict[str, object]] = {
 HOLD_AFTER = 700
 """Steps after which a collector waits in its environment where it is held: more than an evaluator takes meanwhile."""
 HELD: dict[str, dict[str, object]] = {"env": {"kwargs": {"hold_after": HOLD_AFTER}}}
+FILMED: dict[str, dict[str, object]] = {"log": {**CONFIG["log"], "film_interval_env_steps": 1000}}
 ENDLESS: dict[str, dict[str, object]] = {
     "env": {**CONFIG["env"], "kwargs": {"pause_s": 0.001}},
     "stop": {"max_env_steps": 10_000_000},

@@ -26,7 +26,7 @@ from msgspec.inspect import (
 )
 
 from remuda.wire.envelope import Envelope
-from remuda.wire.messages import AnyMessage, BatchRequest, ChunkMeta, EvaluationDone
+from remuda.wire.messages import AnyMessage, BatchRequest, ChunkMeta, EvaluationDone, Histogram
 
 MESSAGE_TYPES: tuple[type[AnyMessage], ...] = get_args(AnyMessage)
 
@@ -41,6 +41,7 @@ _PATTERNS = {
 _ALIKE: dict[type[Any], tuple[str, ...]] = {
     ChunkMeta: ("episode_returns", "episode_lengths"),
     EvaluationDone: ("returns", "lengths"),
+    Histogram: ("rights", "counts"),
     BatchRequest: ("priority_rows", "priorities"),
 }
 """What a message refuses to have in other numbers than each other."""

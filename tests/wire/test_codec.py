@@ -19,6 +19,7 @@ from remuda.tests.wire.builders import MESSAGE_TYPES, envelopes, messages
 from remuda.wire.codec import CodecError, Frame, Limits, ProtocolMismatchError, check, decode, encode
 from remuda.wire.envelope import Envelope
 from remuda.wire.messages import (
+    MOST_FILM_BYTES,
     PROTOCOL_VERSION,
     Ack,
     AnyMessage,
@@ -33,6 +34,9 @@ from remuda.wire.messages import (
     CollectorReport,
     Counters,
     EvaluationDone,
+    EvaluationFilmed,
+    Film,
+    Histogram,
     IndexedChunk,
     Leave,
     PolicyRef,
@@ -151,7 +155,7 @@ def test_golden_bytes() -> None:
     assert as_bytes(
         encode(Envelope(7, 0, 6, ChunkAccepted(ChunkId(UUID, 2, 9), 128, PolicyRef(1, 3, 40), {"eps": 0.5})))
     ) == [
-        b"R\x02",
+        b"R\x03",
         b"\x94\x07\x00\x06\x86\xa4type\xadChunkAccepted"
         b"\xa5chunk\x83\xa6worker\xd9$" + UUID.encode() + b"\xabincarnation\x02\xa8sequence\x09"
         b"\xb0credit_env_steps\xcc\x80\xa6policy\x83\xa5epoch\x01\xa7version\x03\xaatrain_iter\x28"
@@ -408,6 +412,19 @@ def test_an_evaluation_has_a_length_for_each_return() -> None:
 
     with pytest.raises(CodecError, match="1 returns of 2 episodes"):
         decode(tampered(EvaluationDone(1, 1, 0, [1.0, 2.0], [3, 5], 0.5), forget_a_return))
+
+
+def test_a_histogram_has_a_count_for_each_bucket_and_a_film_is_not_too_large() -> None:
+    def forget_a_count(fields: Any, frames: list[Frame]) -> None:
+        fields["actions"]["action"]["counts"].pop()
+
+    actions = {"action": Histogram(0.0, [1.0, 2.0], [3, 5])}
+    with pytest.raises(CodecError, match="2 right edges of 1 buckets"):
+        decode(tampered(EvaluationDone(1, 1, 0, [1.0], [3], 0.5, actions=actions), forget_a_count))
+    largest = wrap(EvaluationFilmed(1, 20, 200, Film(bytes(MOST_FILM_BYTES), 10, 10)))
+    assert decode(encode(largest)) == largest
+    with pytest.raises(CodecError, match="film"):
+        decode(encode(wrap(EvaluationFilmed(1, 20, 200, Film(bytes(MOST_FILM_BYTES + 1), 10, 10)))))
 
 
 def test_there_is_one_priority_for_each_row() -> None:

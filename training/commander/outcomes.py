@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from remuda.logbook.page_reports import FilmReport
 from remuda.training.commander.commander import Commander, Decision
 from remuda.training.commander.end import End
 from remuda.training.commander.evaluation import EvaluationResult
 from remuda.training.commander.progress_rows import ProgressRows
-from remuda.training.commander.reports import evaluation_report, training_verdict_line, verdict_line
+from remuda.training.commander.reports import actions_report, evaluation_report, training_verdict_line, verdict_line
 from remuda.training.effects import Emit, Happened, RecordCheckpoint, RecordEffect, RecordReward, Say
-from remuda.wire.messages import CheckpointReason, CheckpointRecord
+from remuda.wire.messages import CheckpointReason, CheckpointRecord, Film, Histogram
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,11 @@ class Outcomes:
         )
         return Outcome([listed], decisions)
 
-    def evaluated(self, result: EvaluationResult, *, cut: int) -> Outcome:
-        """A checkpoint was played; `cut` of its episodes were cut at evaluator.max_episode_steps."""
+    def evaluated(
+        self, result: EvaluationResult, *, cut: int, actions: Mapping[str, Histogram] | None = None
+    ) -> Outcome:
+        """A checkpoint was played; `cut` of its episodes were cut at evaluator.max_episode_steps. `actions`: what its
+        policy did, where that was counted."""
         verdict = self._commander.evaluated(result)
         self._progress.evaluated(result)
         line = verdict_line(result, is_best=verdict.best, best=self._commander.best, cut=cut)
@@ -59,7 +63,16 @@ class Outcomes:
             self._reward(result, best=verdict.best),
             Say(self._experiment, line, "warning" if cut else "info"),
         ]
+        if actions:
+            effects.append(Emit(self._experiment, actions_report(result.record, actions)))
         return Outcome(effects, verdict.decisions)
+
+    def filmed(self, film: Film, *, train_iter: int, env_step: int) -> list[Emit]:
+        """The first episode of a checkpoint's evaluation was filmed. There are no films of checkpoints to come."""
+        newest = self._commander.last_record
+        if newest is None or train_iter > newest.train_iter:
+            return []
+        return [Emit(self._experiment, FilmReport(train_iter=train_iter, env_step=env_step, film=film))]
 
     def judged_by_training(self, record: CheckpointRecord) -> Outcome:
         """Nothing is played: the newest training episodes stand for how good this checkpoint is, once they are

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from remuda.logbook.episode_reports import EvaluationReport
+from remuda.logbook.page_reports import HistogramReport
 from remuda.training.commander.evaluation import EvaluationResult, Judged
+from remuda.wire.messages import CheckpointRecord, Histogram
 
 
 def evaluation_report(result: EvaluationResult, *, best: bool, cut: int = 0) -> EvaluationReport:
@@ -20,6 +24,11 @@ def evaluation_report(result: EvaluationResult, *, best: bool, cut: int = 0) -> 
         wall_s=result.record.wall_s,
         best=best,
     )
+
+
+def actions_report(record: CheckpointRecord, actions: Mapping[str, Histogram]) -> HistogramReport:
+    """What the policy of a checkpoint did in its evaluation."""
+    return HistogramReport(train_iter=record.train_iter, env_step=record.env_step, of="actions", histograms=actions)
 
 
 def verdict_line(result: EvaluationResult, *, is_best: bool, best: Judged | None, cut: int = 0) -> str:

@@ -31,6 +31,7 @@ from remuda.wire.messages.from_workers import (
     CollectorReport,
     Drained,
     EvaluationDone,
+    EvaluationFilmed,
     LearnerReport,
     Numbers,
     PolicyPublished,
@@ -41,6 +42,9 @@ from remuda.wire.messages.from_workers import (
     WorkerVitals,
 )
 from remuda.wire.messages.parts import (
+    MOST_ACTION_DIMENSIONS,
+    MOST_BUCKETS,
+    MOST_FILM_BYTES,
     AnyReturns,
     CheckpointReason,
     CheckpointRecord,
@@ -51,8 +55,10 @@ from remuda.wire.messages.parts import (
     EpisodeInfo,
     EpisodeLengths,
     FileName,
+    Film,
     Finite,
     FiniteReturns,
+    Histogram,
     IndexedChunk,
     LogPlace,
     LongText,
@@ -104,6 +110,9 @@ from remuda.wire.messages.to_workers import (
 __all__ = [
     "MAX_DIFF_BYTES",
     "MAX_LOG_BYTES",
+    "MOST_ACTION_DIMENSIONS",
+    "MOST_BUCKETS",
+    "MOST_FILM_BYTES",
     "MOST_LAST_LINES",
     "OVER",
     "PROTOCOL_VERSION",
@@ -139,12 +148,15 @@ __all__ = [
     "EpisodeLengths",
     "Evaluate",
     "EvaluationDone",
+    "EvaluationFilmed",
     "ExperimentState",
     "ExperimentStatus",
     "FileName",
+    "Film",
     "Finite",
     "FiniteReturns",
     "GitState",
+    "Histogram",
     "IndexedChunk",
     "LearnerReport",
     "Leave",
@@ -188,7 +200,7 @@ __all__ = [
     "shortened",
 ]
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 """Increased whenever a message changes; both sides must have the same version."""
 
 WorkerMessage = (
@@ -204,6 +216,7 @@ WorkerMessage = (
     | LearnerReport
     | CheckpointSaved
     | EvaluationDone
+    | EvaluationFilmed
     | Drained
     | WorkerFailed
     | Bye

@@ -9,6 +9,7 @@ from msgspec import Meta, field
 from numpy.typing import NDArray
 
 from remuda.wire.messages.parts import (
+    MOST_ACTION_DIMENSIONS,
     AnyReturns,
     CheckpointReason,
     CheckpointRecord,
@@ -17,6 +18,8 @@ from remuda.wire.messages.parts import (
     EpisodeInfo,
     EpisodeLengths,
     FileName,
+    Film,
+    Histogram,
     LongText,
     Message,
     Part,
@@ -192,10 +195,26 @@ class EvaluationDone(Message, frozen=True):
     duration_s: Seconds
     info: EpisodeInfo = field(default_factory=dict[str, list[float]])
     """Values of env.episode_info from these episodes."""
+    actions: Annotated[dict[ShortText, Histogram], Meta(max_length=MOST_ACTION_DIMENSIONS)] = field(
+        default_factory=dict[str, Histogram]
+    )
+    """Histograms of the actions in these episodes: `action`, or `action_0`, `action_1` … for a Box. Empty if
+    log.histograms is false."""
 
     def __post_init__(self) -> None:
         """Raise ValueError if a return or a length is missing."""
         check_episodes(self.returns, self.lengths, self.info)
+
+
+class EvaluationFilmed(Message, frozen=True):
+    """A film of the first episode of an evaluation, which was played again for it. It comes after EvaluationDone, so no
+    evaluation waits for its film."""
+
+    lease: Count
+    train_iter: Count
+    """Of the checkpoint that played."""
+    env_step: Count
+    film: Film
 
 
 class Drained(Message, frozen=True):

@@ -37,6 +37,13 @@ AnyReturns = Annotated[list[float], _EPISODES]
 EpisodeInfo = Annotated[dict[ShortText, Annotated[list[Finite], _EPISODES]], Meta(max_length=1_000)]
 """Values of env.episode_info by name; not every episode need have one."""
 
+MOST_BUCKETS = 100
+"""Of a histogram."""
+MOST_ACTION_DIMENSIONS = 16
+"""Of continuous actions, those whose histograms are shown."""
+MOST_FILM_BYTES = 512 << 10
+"""Of an evaluation."""
+
 
 def check_episodes(returns: list[float], lengths: list[int], info: dict[str, list[float]]) -> None:
     """Raise ValueError, which makes the message malformed, unless these fit the same episodes."""
@@ -141,6 +148,35 @@ class CheckpointRecord(Part, frozen=True):
     def counters(self) -> Counters:
         """The run's counters when it was saved."""
         return Counters(self.env_step, self.train_iter, self.episode, self.policy.version, self.wall_s)
+
+
+class Histogram(Part, frozen=True):
+    """How often values fell into neighbouring buckets."""
+
+    left: Finite
+    """Left edge of the first bucket."""
+    rights: Annotated[list[Finite], Meta(max_length=MOST_BUCKETS)]
+    """Right edge of each bucket, ascending; it is the left edge of the next one."""
+    counts: Annotated[list[Count], Meta(max_length=MOST_BUCKETS)]
+    """Values in each bucket."""
+    total: float = 0.0
+    """Sum of the values."""
+    total_squares: float = 0.0
+    """Sum of their squares."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError where buckets lack an edge or a count."""
+        if len(self.rights) != len(self.counts):
+            raise ValueError(f"{len(self.rights)} right edges of {len(self.counts)} buckets")
+
+
+class Film(Part, frozen=True):
+    """An animated GIF."""
+
+    gif: Annotated[bytes, Meta(max_length=MOST_FILM_BYTES)]
+    height: Count
+    """Pixels; as the next."""
+    width: Count
 
 
 class LogPlace(Part, frozen=True):

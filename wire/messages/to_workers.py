@@ -123,7 +123,7 @@ class SaveCheckpoint(Message, frozen=True):
 
 class Evaluate(Message, frozen=True):
     """Play episodes `first_episode` … `first_episode + episodes - 1` of an evaluation with exactly this file.
-    Answered by EvaluationDone."""
+    Answered by EvaluationDone; EvaluationFilmed follows if the first episode is to be filmed."""
 
     lease: Count
     evaluation: Count

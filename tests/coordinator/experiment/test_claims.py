@@ -31,6 +31,8 @@ from remuda.wire.messages import (
     ChunkUnreadable,
     Drained,
     EvaluationDone,
+    EvaluationFilmed,
+    Film,
     LearnerReport,
     PolicyPublished,
     PolicyRef,
@@ -233,6 +235,7 @@ LIES = {
     "loaded rows from a collector": Lie("collector", lambda w, me: request(w, me, loaded_row=2**53)),
     "an unreadable file from an evaluator": Lie("evaluator", lambda w, me: ChunkUnreadable(me.lease, "x", "no")),
     "an evaluation by a learner": Lie("learner", lambda w, me: EvaluationDone(me.lease, 1, 0, [1e9], [1], 0.1)),
+    "a film by a learner": Lie("learner", lambda w, me: EvaluationFilmed(me.lease, 0, 0, Film(b"", 1, 1))),
     "steps beyond a chunk": Lie(
         "collector", lambda w, me: ChunkReady(me.lease, chunk_of(me.uuid, me.incarnation, env_steps=2**53))
     ),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import pytest
 
 from remuda.coordinator.experiment.evaluation import Evaluation, Share
 from remuda.training.commander.evaluation import EvaluationResult
-from remuda.wire.messages import CheckpointRecord
+from remuda.training.snapshot import EvaluationSnapshot
+from remuda.wire.messages import MOST_ACTION_DIMENSIONS, CheckpointRecord, Histogram
 
 RECORD = CheckpointRecord(7, 100, 1.0, None, "iteration_7.pth.tar", "0" * 64, "2026-01-01T00:00:00+00:00")
 
@@ -87,3 +89,27 @@ def test_what_episodes_reported_is_gathered_over_shares_and_restarts() -> None:
     result = again.result(11.0)
     assert result.info == {"won": [1.0, 0.0], "boxes": [7.0]}
     assert EvaluationResult.of(result.snapshot()) == result
+
+
+def test_actions_are_gathered_over_shares_and_restarts() -> None:
+    one = Evaluation(1, RECORD, 4, 0.0)
+    one.deal([1, 2])
+    assert one.actions == {}
+    assert one.finished(2, 2, [3.0, 4.0], [30, 40], actions={"action": Histogram(0.0, [1.0, 2.0], [30, 40], 60.0)})
+    again = Evaluation.of(one.snapshot(5.0), 10.0)
+    assert again.finished(1, 0, [1.0, 2.0], [10, 20], actions={"action": Histogram(0.0, [1.0, 2.0], [5, 25], 30.0)})
+    assert again.actions == {"action": Histogram(0.0, [1.0, 2.0], [35, 65], 90.0)}
+
+
+def test_what_a_worker_invents_of_actions_stays_small() -> None:
+    """Other buckets than those before, and more names than there may be: what is journaled can be read again."""
+    one = Evaluation(1, RECORD, 3, 0.0)
+    one.deal([1, 2, 3])
+    huge = Histogram(0.0, [1.0], [2**53], 1e308, 1e308)
+    assert one.finished(1, 0, [1.0], [1], actions={"action": huge})
+    assert one.finished(2, 1, [1.0], [1], actions={"action": huge} | {str(i): huge for i in range(40)})
+    assert one.finished(3, 2, [1.0], [1], actions={"action": Histogram(0.0, [2.0], [7])})
+    snapshot = one.snapshot(1.0)
+    assert len(snapshot.actions) == MOST_ACTION_DIMENSIONS
+    assert snapshot.actions["action"].counts == [2**53]
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(snapshot), type=EvaluationSnapshot) == snapshot

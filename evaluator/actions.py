@@ -1,0 +1,71 @@
+"""How a policy's actions are spread: counted as they are chosen, so that none is kept for long."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from remuda.logbook.histogram import counted, put_together
+from remuda.policy.spaces import ActionSpec
+from remuda.wire.messages import MOST_ACTION_DIMENSIONS, Histogram
+
+BUCKETS = 64
+"""Of each number of an action; of discrete actions at most, which share buckets where there are more of them."""
+_WIDEST = 1_000.0
+"""A number that may be further from its least to its largest value is counted as one without bounds."""
+_AT_ONCE = 4_096
+"""Actions that are kept until they are counted."""
+
+
+class ActionCounts:
+    """Histograms of the actions of one evaluation. Their buckets depend on the action space alone, so that those of
+    several evaluators can be put together."""
+
+    def __init__(self, action: ActionSpec) -> None:
+        self._edges = _edges(action)
+        self._waiting: list[NDArray[np.generic]] = []
+        self._kept = 0
+        self._counted: dict[str, Histogram] = {}
+
+    def add(self, actions: NDArray[np.generic]) -> None:
+        """Count actions [n, …] as the environment takes them."""
+        self._waiting.append(actions.copy())
+        self._kept += len(actions)
+        if self._kept >= _AT_ONCE:
+            self._count()
+
+    def histograms(self) -> dict[str, Histogram]:
+        """Of all actions so far: `action` of discrete ones, `action_0`, `action_1` … of the numbers of a Box, up to
+        MOST_ACTION_DIMENSIONS of them. Empty where there was no action."""
+        self._count()
+        return dict(self._counted)
+
+    def _count(self) -> None:
+        if not self._kept:
+            return
+        actions = np.concatenate(self._waiting)
+        columns = actions.reshape(len(actions), -1)
+        self._waiting, self._kept = [], 0
+        for column, (name, edges) in enumerate(self._edges.items()):
+            new, before = counted(columns[:, column], edges), self._counted.get(name)
+            self._counted[name] = new if before is None else put_together(before, new)
+
+
+def _edges(action: ActionSpec) -> dict[str, NDArray[np.float64]]:
+    if action.n is not None:
+        first, buckets = action.start - 0.5, min(action.n, BUCKETS)
+        return {"action": np.linspace(first, first + action.n, buckets + 1)}
+    bounds = zip(action.low, action.high, strict=True)
+    return {
+        f"action_{number}": _edges_between(low, high)
+        for number, (low, high) in enumerate(bounds)
+        if number < MOST_ACTION_DIMENSIONS
+    }
+
+
+def _edges_between(low: float | None, high: float | None) -> NDArray[np.float64]:
+    """Evenly between bounds; else growing from 0.001 to 1000 on both sides of 0, and one bucket for all beyond."""
+    if low is not None and high is not None and 0.0 < high - low <= _WIDEST:
+        return np.linspace(low, high, BUCKETS + 1)
+    outer = np.append(np.geomspace(1e-3, 1e3, BUCKETS // 2 - 1), 1e9)
+    return np.concatenate([-outer[::-1], outer])

@@ -1,0 +1,131 @@
+"""Films an evaluation's first episode: it is played once more for that, so nothing of the evaluation itself changes."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+
+from remuda.config.exits import NoExit
+from remuda.config.schema import ExperimentConfig
+from remuda.environments.gif import PicturedEnv, gif_of
+from remuda.environments.make import make_single
+from remuda.environments.seeding import episode_seed, generator
+from remuda.environments.video import drawn_unseen, encoder
+from remuda.evaluator.evaluate import evaluate
+from remuda.policy.base import Policy
+from remuda.wire.messages import MOST_FILM_BYTES, Film
+
+MOST_STEPS = 1_000
+"""A film shows so many steps of its episode at most."""
+MOST_PICTURES = 200
+"""In longer ones every n-th step is seen."""
+MOST_PLAYING_S = 15.0
+"""An environment that takes longer is seen up to there: the last film of a run is waited for at its end."""
+
+
+class _GivenUpError(Exception):
+    """Whoever plays has something else to do."""
+
+
+class _LongEnoughError(Exception):
+    """MOST_PLAYING_S have passed."""
+
+
+class Films:
+    """Films at the first evaluation that has reached each multiple of `log.film_interval_env_steps`.
+
+    What goes wrong with that is told once, in `take_warnings`, and ends the films, but never the evaluation.
+    """
+
+    def __init__(self, config: ExperimentConfig, clock: Callable[[], float] = time.monotonic) -> None:
+        """See at once whether the environment can be filmed here: a first picture is taken of it. `clock`: seconds."""
+        self._config = config
+        self._clock = clock
+        self._env: PicturedEnv | None = None
+        self._interval_env_steps = config.log.film_interval_env_steps
+        self._reached = -1
+        """How many intervals had passed at the newest film."""
+        self._warnings: list[str] = []
+        if self._interval_env_steps is None or not config.evaluator.episodes:
+            return
+        try:
+            self._begin()
+        except Exception as error:  # no display, no renderer, no encoder: whatever the environment makes of that
+            self._end(error)
+
+    def due(self, env_step: int) -> bool:
+        """Whether the evaluation of a checkpoint of this step is to be filmed."""
+        return self._env is not None and self._passed(env_step) != self._reached
+
+    def film(
+        self, policy: Policy, *, env_step: int, steps: int, go_on: Callable[[int], bool] = lambda env_steps: True
+    ) -> Film | None:
+        """Film the evaluation's first episode, which has taken `steps`, with the policy of the checkpoint of this step.
+
+        `go_on` hears of the steps as they are taken, and says whether to go on. None where there is no film.
+        """
+        env = self._env
+        if env is None:
+            return None
+        try:
+            self._play(env, policy, min(steps, MOST_STEPS), go_on)
+            gif = gif_of(env.pictures, env.fps, most_bytes=MOST_FILM_BYTES)
+        except _GivenUpError:
+            return None
+        except Exception as error:  # whatever the environment raises where it is rendered
+            self._end(error)
+            return None
+        self._reached = self._passed(env_step)
+        return Film(gif.data, gif.height, gif.width)
+
+    def take_warnings(self) -> list[str]:
+        """What people should know, once."""
+        warnings, self._warnings = self._warnings, []
+        return warnings
+
+    def close(self) -> None:
+        """Let go of the environment."""
+        env, self._env = self._env, None
+        if env is not None:
+            env.close()
+
+    def _begin(self) -> None:
+        encoder()
+        with NoExit(), drawn_unseen():
+            self._env = PicturedEnv(
+                make_single(self._config.env, source_dir=self._config.source_dir, render_mode="rgb_array")
+            )
+            self._env.reset(seed=0)
+
+    def _play(self, env: PicturedEnv, policy: Policy, steps: int, go_on: Callable[[int], bool]) -> None:
+        """Take pictures of the first episode of evaluations. Raises _GivenUpError, and as the environment."""
+        end_s = self._clock() + MOST_PLAYING_S
+
+        def stepped(env_steps: int) -> None:
+            if not go_on(env_steps):
+                raise _GivenUpError
+            if self._clock() >= end_s:
+                raise _LongEnoughError
+
+        env.begin(every=-(-steps // (MOST_PICTURES - 2)))  # besides that of the reset and that of the end
+        with NoExit(), contextlib.suppress(_LongEnoughError):
+            evaluate(
+                [env],
+                policy,
+                seeds=[episode_seed(self._config.seed, 0)],
+                rng=generator(self._config.seed, "evaluator", 0, "film"),
+                max_episode_steps=steps,
+                progress=stepped,
+            )
+
+    def _end(self, error: Exception) -> None:
+        self._warnings.append(f"evaluations are not filmed: {type(error).__name__}: {error}")
+        try:
+            with NoExit():
+                self.close()
+        except Exception as second:  # what cannot draw may not be able to end either
+            self._warnings.append(f"the environment that was to be filmed cannot be closed: {second}")
+
+    def _passed(self, env_step: int) -> int:
+        return env_step // (self._interval_env_steps or 1)

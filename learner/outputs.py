@@ -92,8 +92,6 @@ class LearnerOutputs:
         if self.config.log.histograms:
             self._show_weights(algorithm, progress.counters)
         interval_s = min(EXPORT_INTERVAL_S, self._export_s / EXPORT_SHARE)
-        if algorithm.portable() is None:
-            return record
         if reason in EXPORTED or self.clock() - self._exported_s >= interval_s:
             self._export(algorithm, progress.counters)
         return record
@@ -112,6 +110,8 @@ class LearnerOutputs:
         """Write model/ again. It is a convenience: a failure is logged and loses nothing."""
         self._exported_s, traced = self.clock(), self._exporter is not None
         try:
+            if algorithm.portable() is None:
+                return
             if self._exporter is None:
                 self._exporter = Exporter(algorithm, self.config)
             self._exporter.export(self.run.model, counters, replace=self.replace)

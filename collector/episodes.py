@@ -2,37 +2,54 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from remuda.collector.n_step import Bools, Floats, Integers
 
 
+class Ended(NamedTuple):
+    """Episodes in order of ending; of environments that end at the same time in their own order."""
+
+    returns: Floats
+    """[n]: sums of rewards."""
+    discounted: Floats
+    """[n]: the same, with the reward of an episode's step t (from 0) times discount^t."""
+    lengths: Integers
+    """[n]: steps."""
+
+
 class EpisodeTotals:
     """Sums rewards and steps per episode, across stretches, for all environments at once."""
 
-    def __init__(self, num_envs: int) -> None:
-        self._returns: Floats = np.zeros(num_envs)
+    def __init__(self, num_envs: int, *, discount: float) -> None:
+        self._discount = discount
+        self._sums: Floats = np.zeros((2, num_envs))
+        """Of the episodes under way: rewards, and discounted ones."""
         self._lengths: Integers = np.zeros(num_envs, np.int64)
 
     def abandon(self) -> None:
         """Forget the episodes under way."""
-        self._returns[:] = 0.0
+        self._sums[:] = 0.0
         self._lengths[:] = 0
 
-    def add(self, reward: Floats, real: Bools, done: Bools) -> tuple[Floats, Integers]:
-        """Add a stretch of steps and return (returns, lengths) of the episodes that ended in it.
+    def add(self, reward: Floats, real: Bools, done: Bools) -> Ended:
+        """Add a stretch of steps and return the episodes that ended in it.
 
-        All arrays are [time, env]; `real` marks steps that count (their reward is added whether they do or not). The
-        episodes are in order of ending; environments that end at the same time are in their own order.
+        All arrays are [time, env]; `real` marks steps that count, the others bring no reward.
         """
-        returns = np.cumsum(reward, axis=0)
-        returns += self._returns
         lengths = np.cumsum(real, axis=0, dtype=np.int64)
         lengths += self._lengths
-        self._returns, self._lengths = returns[-1].copy(), lengths[-1].copy()
+        started = np.zeros_like(lengths)  # what `lengths` was when the episode of this step began
+        np.maximum.accumulate((lengths * done)[:-1], axis=0, out=started[1:])
+        discounted = reward * self._discount ** (lengths - real - started)
+        sums = np.cumsum((reward, discounted), axis=1)
+        sums += self._sums[:, None]
+        self._sums, self._lengths = sums[:, -1].copy(), lengths[-1].copy()
         times, envs = np.nonzero(done)
         if not len(times):
-            return np.zeros(0), np.zeros(0, np.int64)
+            return Ended(np.zeros(0), np.zeros(0), np.zeros(0, np.int64))
         by_env = envs.argsort(kind="stable")
         same_env = envs[by_env[1:]] == envs[by_env[:-1]]
         later, earlier = (
@@ -40,10 +57,10 @@ class EpisodeTotals:
             by_env[:-1][same_env],
         )  # an episode and the one before it, same environment
         last = by_env[np.append(~same_env, True)]  # of each environment
-        ended = returns[times, envs], lengths[times, envs]
-        self._returns[envs[last]] -= ended[0][last]
-        self._lengths[envs[last]] -= ended[1][last]
-        totals = ended[0].copy(), ended[1].copy()
-        totals[0][later] -= ended[0][earlier]
-        totals[1][later] -= ended[1][earlier]
-        return totals
+        sums_then, lengths_then = sums[:, times, envs], lengths[times, envs]
+        self._sums[:, envs[last]] -= sums_then[:, last]
+        self._lengths[envs[last]] -= lengths_then[last]
+        totals, steps = sums_then.copy(), lengths_then.copy()
+        totals[:, later] -= sums_then[:, earlier]
+        steps[later] -= lengths_then[earlier]
+        return Ended(totals[0], totals[1], steps)

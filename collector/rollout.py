@@ -14,7 +14,7 @@ from remuda.collector.n_step import Bools
 from remuda.collector.rows import Rows
 from remuda.collector.trace import Trace
 from remuda.environments.atari import LIFE_LOST
-from remuda.environments.episode_info import of_vector
+from remuda.environments.episode_info import DISCOUNTED_RETURN, of_vector
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import Vector, clips_rewards, reset_vector, single_spaces
 from remuda.logbook.timers import Timers
@@ -52,7 +52,8 @@ class Collected:
     episode_lengths: list[int]
     collect_s: float
     episode_info: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
-    """What the episodes reported besides, by name; those that reported nothing are left out."""
+    """What else is known of them, by name: the discounted return, and what they reported; those that reported nothing
+    are left out."""
 
     @property
     def rows(self) -> int:
@@ -128,7 +129,7 @@ class Rollout:
             keeps_float64=policy.keeps_float64,
         )
         self._acted = [PolicyRef()] * rows.kept  # which policy acted, per kept slot
-        self._episodes = EpisodeTotals(vector_env.num_envs)
+        self._episodes = EpisodeTotals(vector_env.num_envs, discount=rows.discount)
         self._info_names = tuple(episode_info)
         self._info: dict[str, list[float]] = {}
         self._vector_steps = 0
@@ -173,14 +174,15 @@ class Rollout:
         columns, first_slot = self._rows.take(self._trace, last=False)
         if self._rows.whole_slots:
             columns["version"] = np.full(self._env.num_envs, (policy_ref or PolicyRef()).version, np.int64)
-        returns, lengths = self._episodes.add(score, real, self._trace.over[self._trace.new])
+        ended = self._episodes.add(score, real, self._trace.over[self._trace.new])
         self._acted = acted[-self._rows.kept :]
         self._vector_steps += len(real)
         self._trace.shift()
         self._must_reset = False
         policy = acted[first_slot]
         collect_s = self._clock() - started_s
-        return Collected(columns, taken, policy, returns.tolist(), lengths.tolist(), collect_s, self._info)
+        info = {DISCOUNTED_RETURN: ended.discounted.tolist(), **self._info}
+        return Collected(columns, taken, policy, ended.returns.tolist(), ended.lengths.tolist(), collect_s, info)
 
     def flush(self) -> Collected:
         """Return the rows that wait for later steps, each ending at the last observation there is: for the end of a

@@ -25,6 +25,11 @@ class Rows(Protocol):
         """A chunk is so many slots of time, resets included, instead of so many real steps."""
         ...
 
+    @property
+    def discount(self) -> float:
+        """What a reward one step later is worth less by."""
+        ...
+
     def take(self, trace: Trace, *, last: bool) -> tuple[dict[str, Array], int]:
         """Give out the rows that are complete (`last`: all that are pending) and the slot in which the first acted."""
         ...
@@ -42,13 +47,13 @@ class NStepRows:
 
     def __init__(self, *, n_step: int, discount: float) -> None:
         self.kept = n_step
-        self._discount = discount
+        self.discount = discount
         self._powers = discount ** np.arange(n_step + 1)
 
     def take(self, trace: Trace, *, last: bool) -> tuple[dict[str, Array], int]:
         """See Rows."""
         end, num_envs = trace.end, trace.num_envs
-        windows = n_step_windows(trace.reward[:end], trace.done[:end], n_step=self.kept, discount=self._discount)
+        windows = n_step_windows(trace.reward[:end], trace.done[:end], n_step=self.kept, discount=self.discount)
         pending = trace.pending[:end]
         given = pending if last else pending & windows.complete
         first = np.flatnonzero(given)  # of each row's window, counting time-major over slots and environments
@@ -79,7 +84,7 @@ class SegmentRows:
     kept = 1  # whether the slot before the chunk ended an episode decides whether the first one is a reset
 
     def __init__(self, *, discount: float) -> None:
-        self._discount = discount
+        self.discount = discount
         self._return_so_far: Floats | None = None
         """[env], after the newest segment."""
 
@@ -112,8 +117,8 @@ class SegmentRows:
             return start.astype(np.float32)
         steps_from = np.cumsum(valid[::-1], axis=0)[::-1]  # [time, env]: real steps from this slot on
         ends_from = np.cumsum(done[::-1], axis=0)[::-1]
-        brought = np.where(ends_from > 0, 0.0, reward * self._discount ** (steps_from - valid)).sum(axis=0)
-        self._return_so_far = brought + np.where(ends_from[0] > 0, 0.0, start * self._discount ** steps_from[0])
+        brought = np.where(ends_from > 0, 0.0, reward * self.discount ** (steps_from - valid)).sum(axis=0)
+        self._return_so_far = brought + np.where(ends_from[0] > 0, 0.0, start * self.discount ** steps_from[0])
         return start.astype(np.float32)
 
 

@@ -14,6 +14,8 @@ from remuda.config.section import Section
 
 MOST_NAMES = 200
 """Columns, metrics and schedules of an algorithm: every log row and every checkpoint holds them."""
+BESIDES_MEAN = ("std", "max", "min", "median")
+"""The other four of the five statistics that logs show."""
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_./-]{0,99}$")]
 
 
@@ -87,21 +89,32 @@ class Declaration(Section):
     """How often a row is learned from. `replay`: as often as it is drawn. `once`: it is used up by one update, as
     on-policy algorithms want it."""
     monitored: Annotated[tuple[Name, ...], Field(max_length=MOST_NAMES)]
-    """Names of the metrics that `learn` returns, in the order the logs show them."""
+    """Names of the metrics that `learn` returns, in the order the logs show them. Each is averaged."""
+    spread: Annotated[tuple[Name, ...], Field(max_length=MOST_NAMES)] = ()
+    """Those of them that logs show with five statistics, such as losses, gradient norms and values. Besides the average
+    they are `<metric>_std`, `_max`, `_min` and `_median`."""
     loss_columns: Annotated[dict[Name, Name], Field(max_length=MOST_NAMES)] = {}  # noqa: RUF012  (pydantic copies it)
-    """Column of progress.txt -> the metric it shows."""
+    """Column of progress.txt -> the metric whose average it shows, or another statistic of one in `spread`:
+    `total_loss`, `total_loss_max`."""
     exploration: Annotated[dict[Name, Schedule], Field(max_length=MOST_NAMES)] = {}  # noqa: RUF012
     """What `Policy.act` is given, by name, as a schedule over accepted environment steps: a restarted run goes on where
     it was. None for policies that are distributions themselves."""
 
     @model_validator(mode="after")
     def _columns_show_what_is_monitored(self) -> Declaration:
-        unknown = [
-            f"{column}: {metric}" for column, metric in self.loss_columns.items() if metric not in self.monitored
-        ]
+        if lost := [metric for metric in self.spread if metric not in self.monitored]:
+            raise ValueError(f"spread names what is not in monitored: {', '.join(lost)}")
+        told = self.told
+        unknown = [f"{column}: {metric}" for column, metric in self.loss_columns.items() if metric not in told]
         if unknown:
             raise ValueError(f"loss_columns show what is not in monitored: {', '.join(unknown)}")
         return self
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """Names of all numbers that a learner reports: the averages, then the other statistics."""
+        others = tuple(f"{metric}_{statistic}" for metric in self.spread for statistic in BESIDES_MEAN)
+        return (*self.monitored, *others)
 
     def exploration_at(self, env_step: int) -> dict[str, float]:
         """What `Policy.act` is given after so many accepted environment steps."""

@@ -53,6 +53,7 @@ class EnvConfig(Section):
     @classmethod
     def _columns_of_their_own(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         taken = {"reward", "length", "epret", "eplen", "testepret", "testeplen"}
+        taken |= {"discountedreturn", "testdiscountedreturn"}
         for name in names:
             column = name.replace("_", "").lower()
             if column in taken:

@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 
 from remuda.environments.spaces import Array
 
+DISCOUNTED_RETURN = "discounted_return"
+"""The name under which an episode's discounted return stands among what environments report of it."""
+
 
 def of_vector(info: Mapping[str, object], names: Sequence[str], over: NDArray[np.bool_]) -> dict[str, list[float]]:
     """Take the finite numbers in the `info` of a vector's step, for the episodes that are `over` (bool [num_envs]).

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from remuda.environments.episode_info import of_single
+from remuda.environments.episode_info import DISCOUNTED_RETURN, of_single
 from remuda.environments.make import SingleEnv
 from remuda.environments.spaces import Array, column_layout
 from remuda.logbook.spread import merged
@@ -32,13 +32,14 @@ class Episode:
     length: int
     """Steps."""
     info: Mapping[str, float] = field(default_factory=dict[str, float])
-    """What the environment reported with the last step, of what was asked for."""
+    """By name: the discounted return, where there is a discount, and what was asked for of what the environment
+    reported with the last step."""
     cut: bool = False
     """It had not ended: `max_episode_steps` cut it."""
 
 
 def merged_info(episodes: Sequence[Episode]) -> dict[str, list[float]]:
-    """What the episodes reported, in their order, by name."""
+    """What else is known of the episodes, in their order, by name."""
     return merged({name: [value] for name, value in episode.info.items()} for episode in episodes)
 
 
@@ -53,6 +54,9 @@ class _Slot:
     seed: int
     observation: Array
     return_: float = 0.0
+    discounted: float = 0.0
+    weight: float = 1.0
+    """Of the next reward in `discounted`."""
     length: int = 0
     info: Mapping[str, object] = field(default_factory=dict[str, object])
     """Of the newest step."""
@@ -67,6 +71,7 @@ def evaluate(
     exploration: Mapping[str, float] | None = None,
     max_episode_steps: int | None = None,
     episode_info: Sequence[str] = (),
+    discount: float | None = None,
     progress: Callable[[int], None] = lambda env_steps: None,
     finished: Callable[[Episode, int], None] = lambda episode, count: None,
     acted: Callable[[Array], None] = lambda actions: None,
@@ -79,9 +84,10 @@ def evaluate(
     last bits that a network's batch size may change).
 
     The policy is deterministic unless it is given `exploration`, for which `rng` serves. `max_episode_steps` ends an
-    episode early. `episode_info` names what environments report of an episode with its last step. `progress` hears of
-    the steps as they are taken; `finished` of each episode, with the number finished so far; `acted` of the
-    actions [n, …] of each step. With environments made for `render_mode="human"` the episodes are shown.
+    episode early. `episode_info` names what environments report of an episode with its last step. With `discount`
+    the discounted return is known, too. `progress` hears of the steps as they are taken; `finished` of each episode,
+    with the number finished so far; `acted` of the actions [n, …] of each step. With environments made for
+    `render_mode="human"` the episodes are shown.
 
     Raises EvaluationError, ValueError without environments, and whatever environments or policy raise.
     """
@@ -100,11 +106,13 @@ def evaluate(
         progress(len(playing))
         still_playing: list[_Slot] = []
         for slot, action in zip(playing, actions, strict=True):
-            over = _step(slot, action)
+            over = _step(slot, action, discount=1.0 if discount is None else discount)
             if not over and slot.length != max_episode_steps:
                 still_playing.append(slot)
                 continue
             reported = of_single(slot.info, episode_info)
+            if discount is not None and math.isfinite(slot.discounted):
+                reported = {DISCOUNTED_RETURN: slot.discounted, **reported}
             episodes[slot.position] = Episode(
                 slot.seed, slot.env_index, slot.return_, slot.length, reported, cut=not over
             )
@@ -121,10 +129,13 @@ def _begin(env_index: int, env: SingleEnv, waiting: deque[tuple[int, int]]) -> _
     return _Slot(env_index, env, position, seed, observation)
 
 
-def _step(slot: _Slot, action: object) -> bool:
+def _step(slot: _Slot, action: object, *, discount: float) -> bool:
     """Take one step; return whether the episode ended."""
     slot.observation, reward, terminated, truncated, slot.info = slot.env.step(action)
-    slot.return_ += float(reward)
+    paid = float(reward)
+    slot.return_ += paid
+    slot.discounted += slot.weight * paid
+    slot.weight *= discount
     slot.length += 1
     if not (math.isfinite(slot.return_) and np.isfinite(slot.observation).all()):
         raise EvaluationError(

@@ -12,6 +12,7 @@ from remuda.evaluator.actions import ActionCounts
 from remuda.evaluator.evaluate import Episode, evaluate
 from remuda.evaluator.films import Films
 from remuda.logbook.episode_reports import EpisodeReport
+from remuda.policy.algorithms import declaration
 from remuda.policy.base import Policy
 from remuda.policy.files.loading import load_checkpoint_policy
 from remuda.policy.spaces import ActionSpec
@@ -69,6 +70,7 @@ class CheckpointPlayer:
             rng=generator(self._config.seed, "evaluator", 0, "actions"),
             max_episode_steps=self._config.evaluator.max_episode_steps,
             episode_info=self._config.env.episode_info,
+            discount=declaration(self._config).rows.discount,
             progress=progress,
             finished=finished,
             acted=_ignore if actions is None else actions.add,

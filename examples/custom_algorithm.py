@@ -63,7 +63,7 @@ class Learning(remuda.Algorithm):
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
-        metrics, errors = {"loss": loss.detach(), "q_value": q_value.detach().mean()}, (q_value - wanted).detach().abs()
+        metrics, errors = {"loss": loss.detach(), "q_value": q_value.detach()}, (q_value - wanted).detach().abs()
         return remuda.LearnResult(metrics, priorities=errors)
 
     def state(self) -> dict[str, object]:
@@ -87,7 +87,7 @@ class BoltzmannQ(remuda.AlgorithmEntry[Settings]):
             rows=remuda.Steps(n_step=1, discount=settings.discount),
             reuse="replay",
             monitored=("loss", "q_value"),
-            loss_columns={"LossQ": "loss", "QVals": "q_value"},
+            loss_columns={"LossQ": "loss", "AverageQVals": "q_value"},
             exploration={"temperature": ((0, 1.0), (10_000, 0.05))},
         )
 

@@ -1,9 +1,8 @@
-"""The learner's loop: batches in; updates, priorities and averaged metrics out. Opens no socket, file or clock."""
+"""The learner's loop: batches in; updates, priorities and metrics out. Opens no socket, file or clock."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from remuda.learner.diverged import DivergedError, finite
+from remuda.learner.metrics import Metrics, on_host
 from remuda.logbook.timers import Timers
 from remuda.policy.base import Algorithm
 from remuda.policy.networks.denormals import denormals_are_zero
@@ -72,15 +72,17 @@ class LearnerLoop:
         publish_interval_iters: int,
         report_interval_iters: int,
         train_iter: int = 0,
+        spread: Collection[str] = (),
         timers: Timers | None = None,
     ) -> None:
+        """`spread` is the declaration's."""
         self.algorithm = algorithm
         self.train_iter = train_iter
         self._source = source
         self._timers = timers or Timers()
         self._publish_interval_iters = publish_interval_iters
         self._report_interval_iters = report_interval_iters
-        self._metrics: dict[str, list[float | torch.Tensor]] = {}
+        self._metrics = Metrics(spread)
         self._grad_norms: list[float | torch.Tensor] = []
         """Of the updates since they were last looked at."""
         self._rows: list[NDArray[np.int64]] = []
@@ -95,8 +97,7 @@ class LearnerLoop:
         with self._timers("update"), denormals_are_zero():
             result = self.algorithm.learn(batch.columns)
         before, self.train_iter = self.train_iter, self.train_iter + result.updates
-        for name, value in result.metrics.items():
-            self._metrics.setdefault(name, []).append(value)
+        self._metrics.add(result.metrics)
         if GRAD_NORM in result.metrics:
             self._grad_norms.append(result.metrics[GRAD_NORM])
         if result.priorities is not None:
@@ -118,8 +119,9 @@ class LearnerLoop:
 
     def require_finite(self) -> None:
         """Raise DivergedError where a gradient since the last look was not finite. Waits for the device."""
-        norms, self._grad_norms = self._grad_norms, []
-        if norms and not math.isfinite(_mean(norms)):
+        told, self._grad_norms = self._grad_norms, []
+        norms = on_host(told)
+        if not np.isfinite(norms).all():
             raise DivergedError(f"of the last {len(norms)} gradients up to update {self.train_iter} one is not finite")
 
     def acting_state(self) -> Mapping[str, np.ndarray]:
@@ -128,20 +130,12 @@ class LearnerLoop:
         return finite(self.algorithm.acting_state(), train_iter=self.train_iter)
 
     def take_metrics(self) -> dict[str, float]:
-        """Average each metric over the updates since the last call; empty when there were none. Raises DivergedError
-        where a gradient was not finite."""
+        """Sum up what the algorithm monitors over the updates since the last call, as Metrics.take says. Raises
+        DivergedError where a gradient was not finite."""
         self.require_finite()
-        metrics, self._metrics = self._metrics, {}
-        return {name: _mean(values) for name, values in metrics.items()}
+        return self._metrics.take()
 
 
 def _crosses(before: int, after: int, interval: int) -> bool:
     """Whether a multiple of `interval` lies after `before`, up to `after`."""
     return before // interval < after // interval
-
-
-def _mean(values: list[float | torch.Tensor]) -> float:
-    tensors = [value for value in values if isinstance(value, torch.Tensor)]
-    numbers = [value for value in values if not isinstance(value, torch.Tensor)]
-    total = float(torch.stack(tensors).sum(dtype=torch.float64)) if tensors else 0.0
-    return (total + sum(numbers)) / len(values)

@@ -88,6 +88,7 @@ class LearnerWork:
             publish_interval_iters=plan.publish_interval_iters,
             report_interval_iters=config.log.interval_train_iters,
             train_iter=train_iter,
+            spread=declaration(config).spread,
             timers=self.timers,
         )
         self._warnings: SimpleQueue[str] = SimpleQueue()

@@ -26,10 +26,10 @@ class CollectWindow:
     episode_lengths: Sequence[int]
     """Environment steps of the same episodes."""
     episode_info: Mapping[str, Sequence[float]] = field(default_factory=dict[str, list[float]])
-    """What they reported besides, by name."""
+    """What else is known of them, by name: the discounted return, and what they reported."""
 
     def statistics(self) -> dict[str, float]:
-        """Five each, of returns, lengths and what was reported besides."""
+        """Five each, of returns, lengths and what else is known."""
         return episode_statistics(self.episode_returns, self.episode_lengths, self.episode_info)
 
 
@@ -122,7 +122,7 @@ class EvaluationReport(Report):
     lengths: Sequence[int]
     duration_s: float
     info: Mapping[str, Sequence[float]] = field(default_factory=dict[str, list[float]])
-    """What the episodes reported besides, by name."""
+    """What else is known of the episodes, by name."""
     cut: int = 0
     """How many of them were cut before they had ended."""
     wall_s: float = 0.0
@@ -135,7 +135,7 @@ class EvaluationReport(Report):
         return "evaluation"
 
     def statistics(self) -> dict[str, float]:
-        """Five each, of returns, lengths and what was reported besides."""
+        """Five each, of returns, lengths and what else is known."""
         return episode_statistics(self.returns, self.lengths, self.info)
 
     def fields(self) -> dict[str, Value]:

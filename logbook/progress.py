@@ -31,7 +31,7 @@ class ProgressRow:
     lengths: Sequence[int] = ()
     """Environment steps of the same."""
     info: Mapping[str, Sequence[float]] = field(default_factory=dict[str, list[float]])
-    """What they reported besides, by name."""
+    """What else is known of them, by name: the discounted return, and what they reported."""
     test_returns: Sequence[float] = ()
     """As `returns`, of evaluation episodes."""
     test_lengths: Sequence[int] = ()
@@ -39,9 +39,9 @@ class ProgressRow:
     test_env_step: int | None = None
     """Where the checkpoint that played them was saved, which may be before the row; shown as TestEnvInteracts."""
     losses: Mapping[str, float]
-    """Averages under the file's loss columns; others are left out, missing ones are nan."""
+    """Numbers under the file's loss columns; others are left out, missing ones are nan."""
     metrics: Mapping[str, float] = field(default_factory=dict[str, float])
-    """All that the algorithm monitors, under its own names."""
+    """All that the algorithm has told, as LearnReport has it."""
     wall_s: float
     """Seconds since the run began, shown as Time."""
     evaluates: bool = True

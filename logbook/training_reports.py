@@ -1,4 +1,4 @@
-"""What is reported of learning: the algorithm's averages, and the replay they were learned from."""
+"""What is reported of learning: the algorithm's metrics, and the replay they were learned from."""
 
 from __future__ import annotations
 
@@ -6,25 +6,31 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from remuda.config.declaration import BESIDES_MEAN
 from remuda.logbook.reports import Report, Topic
 from remuda.logbook.tables import Value, grid
 
 
 @dataclass(frozen=True, kw_only=True)
 class LearnReport(Report):
-    """What the algorithm monitors, each already averaged since the last report."""
+    """What the algorithm has told since the last report."""
 
     variables: Mapping[str, float]
+    """The average of each metric by its name. Of some the other statistics too, as `total_loss_max` of `total_loss`."""
 
     @property
     def topic(self) -> Topic:
         return "learn"
 
     def fields(self) -> dict[str, Value]:
-        return {f"{name}_avg": value for name, value in self.variables.items()}
+        return {self._shown(name): value for name, value in self.variables.items()}
 
     def text(self) -> str:
         return f"=== Training Iteration {self.train_iter} Result ===\n{grid(self.fields())}"
+
+    def _shown(self, name: str) -> str:
+        metric, _, statistic = name.rpartition("_")
+        return name if statistic in BESIDES_MEAN and metric in self.variables else f"{name}_avg"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,8 @@ class LearnResult:
     """What one update gives back. Tensors stay on the learner's device, so that nothing waits for it."""
 
     metrics: Mapping[str, float | torch.Tensor]
-    """Scalars, by name; see remuda.config.declaration."""
+    """By name; see remuda.config.declaration. One number, or a tensor [n] of n numbers: one per gradient update or row.
+    What there is none of is left out."""
     priorities: torch.Tensor | None
     """float32 [batch]: absolute errors, before exponent and offset; None where the algorithm has none."""
     updates: int = 1

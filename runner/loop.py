@@ -12,6 +12,7 @@ from remuda.logbook.episode_reports import CollectReport
 from remuda.logbook.pages import results_of
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.row_sinks import settings_of
+from remuda.policy.algorithms import declaration
 from remuda.runner.checkpoint_journal import SERIAL_WORKER, CheckpointJournal, identity_of, sweep
 from remuda.runner.components import Components, RunHooks
 from remuda.runner.dispatch import SerialDispatch
@@ -59,6 +60,7 @@ class SerialLoop:
             publish_interval_iters=self._plan.publish_interval_iters,
             report_interval_iters=config.log.interval_train_iters,
             train_iter=start.train_iter,
+            spread=declaration(config).spread,
             timers=components.timers,
         )
         self._commander = Commander(config, resumed)

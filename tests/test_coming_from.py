@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 from remuda.cli.app import app
 from remuda.config.schema import BUILT_IN, BufferConfig, ExperimentConfig
 from remuda.config.suggest import all_keys, kinds_at
+from remuda.environments.episode_info import DISCOUNTED_RETURN
 from remuda.logbook.episode_reports import CollectReport, EvaluationReport, WorkerReport
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.reports import Report
@@ -85,14 +86,15 @@ def settings() -> set[str]:
 @cache
 def names() -> set[str]:
     """Columns, keys of logs and curves, and fields of a status."""
-    row = ProgressRow(epoch=0, env_step=0, losses={}, wall_s=0.0)
+    info: dict[str, list[float]] = {DISCOUNTED_RETURN: []}
+    row = ProgressRow(epoch=0, env_step=0, losses={}, wall_s=0.0, info=info, test_info=info)
     known = {*row.values(), *row.record(), *ExperimentStatus.__struct_fields__, "nan"}
     known |= {*CheckpointRecord.__struct_fields__}
     for kind in BUILT_IN:
         config = ExperimentConfig.model_validate({"name": "x", "env": {"id": "x"}, "policy": {"type": kind}})
         declared = declaration(config)
-        known |= {*declared.loss_columns, *declared.monitored}
-        known |= {f"learner/{name}" for name in declared.monitored}
+        known |= {*declared.loss_columns, *declared.told}
+        known |= {f"learner/{name}" for name in declared.told}
         known |= {f"learner_step/{name}_avg" for name in declared.monitored}
     for role, report in (
         ("collector", CollectReport), ("evaluator", EvaluationReport), ("buffer", BufferSampleReport),

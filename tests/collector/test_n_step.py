@@ -1,4 +1,4 @@
-"""Windows of n steps, and sums per episode, against the definition."""
+"""Windows of n steps, against the definition."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.collector.episodes import EpisodeTotals
 from remuda.collector.n_step import n_step_windows
 
 
@@ -34,18 +33,3 @@ def test_the_input_is_left_alone() -> None:
     n_step_windows(reward, done, n_step=3, discount=0.5)
     assert reward.sum() == 5
     assert not done.any()
-
-
-def test_totals_run_across_stretches_and_are_in_order_of_ending() -> None:
-    totals = EpisodeTotals(2)
-    real = np.ones((3, 2), np.bool_)
-    returns, lengths = totals.add(np.full((3, 2), 2.0), real, np.zeros((3, 2), np.bool_))
-    assert (returns.tolist(), lengths.tolist()) == ([], [])
-    done = np.array([[False, True], [True, False], [False, True]])
-    returns, lengths = totals.add(np.ones((3, 2)), np.array([[1, 1], [1, 0], [0, 1]], np.bool_), done)
-    # Environment 1 ends at once (6 + 1), then 0 (6 + 2), then 1 again (the reset step's reward, 1, and 1).
-    assert returns.tolist() == [7.0, 8.0, 2.0]
-    assert lengths.tolist() == [4, 5, 1]
-    totals.abandon()
-    returns, lengths = totals.add(np.ones((1, 2)), np.ones((1, 2), np.bool_), np.ones((1, 2), np.bool_))
-    assert (returns.tolist(), lengths.tolist()) == ([1.0, 1.0], [1, 1])

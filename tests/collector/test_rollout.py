@@ -84,18 +84,24 @@ def assert_same_rows(got: list[Row], expected: list[Row]) -> None:
     np.testing.assert_allclose([row[4] for row in got], [row[4] for row in expected], rtol=1e-6)
 
 
-def naive_episodes(log: Sequence[Step], cuts: Sequence[int]) -> list[tuple[float, int]]:
-    """Return and length of each finished episode; one that was under way at a cut never finishes."""
-    episodes: list[tuple[float, int]] = []
-    total, length = 0.0, 0
+def naive_episodes(log: Sequence[Step], cuts: Sequence[int]) -> list[tuple[float, float, int]]:
+    """Return, discounted return and length of each finished episode; one that was under way at a cut never finishes."""
+    episodes: list[tuple[float, float, int]] = []
+    total, discounted, length = 0.0, 0.0, 0
     for number, step in enumerate(log):
         if number in cuts:
-            total, length = 0.0, 0
-        total, length = total + step.reward, length + 1
+            total, discounted, length = 0.0, 0.0, 0
+        total, discounted, length = total + step.reward, discounted + DISCOUNT**length * step.reward, length + 1
         if step.terminated or step.truncated:
-            episodes.append((total, length))
-            total, length = 0.0, 0
+            episodes.append((total, discounted, length))
+            total, discounted, length = 0.0, 0.0, 0
     return episodes
+
+
+def episodes_of(chunks: Sequence[Collected]) -> list[tuple[float, float, int]]:
+    """What the chunks say of the episodes that ended in them; one that was flushed has none."""
+    columns = ((c.episode_returns, c.episode_info.get("discounted_return", []), c.episode_lengths) for c in chunks)
+    return [episode for told in columns for episode in zip(*told, strict=True)]
 
 
 @settings(max_examples=150, deadline=None)
@@ -124,8 +130,7 @@ def test_rows_are_those_of_the_definition_whatever_the_chunks(
     assert sum(chunk.rows for chunk in collected) == sum(chunk.env_steps for chunk in collected)
     assert_same_rows(rows_of(collected), [row for env in envs for row in naive_rows(env.log, [], n_step)])
     expected = sorted(episode for env in envs for episode in naive_episodes(env.log, []))
-    got = sorted(pair for chunk in collected for pair in zip(chunk.episode_returns, chunk.episode_lengths, strict=True))
-    np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(sorted(episodes_of(collected)), expected, rtol=1e-9, atol=1e-9)
     assert rollout.flush().rows == 0
 
 
@@ -169,8 +174,7 @@ def test_a_chunk_that_fails_never_happened_and_nothing_else_is_lost(
     assert_same_rows(rows_of(collected), expected)
     assert sum(chunk.env_steps for chunk in collected) == len(expected)
     episodes = [pair for env, cut in zip(envs, broken, strict=True) for pair in naive_episodes(env.log, cut)]
-    got = [pair for chunk in collected for pair in zip(chunk.episode_returns, chunk.episode_lengths, strict=True)]
-    np.testing.assert_allclose(sorted(got), sorted(episodes), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(sorted(episodes_of(collected)), sorted(episodes), rtol=1e-9, atol=1e-9)
 
 
 class Corridor(gymnasium.Env[Array, Any]):
@@ -207,6 +211,7 @@ def test_a_termination_and_a_truncation_by_hand() -> None:
     assert chunk.columns["obs"][:, 0, 0].tolist() == [0, 0, 1, 1, 2, 2]
     assert chunk.columns["next_obs"][:, 0, 0].tolist() == [2, 2, 3, 3, 3, 3]  # the true last observation, not a reset
     assert (chunk.env_steps, chunk.episode_returns, chunk.episode_lengths) == (6, [6.0, 6.0], [3, 3])
+    assert chunk.episode_info == {"discounted_return": [pytest.approx(1 + 0.9 * 2 + 0.81 * 3)] * 2}
     assert chunk.columns["obs"].dtype == np.uint8
     assert chunk.columns["obs"].shape == (6, 2, 2)
     assert {name: chunk.columns[name].dtype for name in ("action", "reward", "discount")} == {

@@ -42,6 +42,11 @@ def test_exploration_is_asked_for_by_environment_steps() -> None:
     assert declared().exploration_at(50) == declared().least_exploration == {}
 
 
+def test_a_column_may_show_any_statistic_of_a_metric_with_a_spread() -> None:
+    both = declared(spread=("loss",), monitored=("loss", "kl"), loss_columns={"MaxLoss": "loss_max", "KL": "kl"})
+    assert both.told == ("loss", "kl", "loss_std", "loss_max", "loss_min", "loss_median")
+
+
 def test_it_comes_back_from_a_message_as_it_was() -> None:
     sent = declared(exploration={"epsilon": ((0, 1.0), (100, 0.0))}, loss_columns={"LossQ": "loss"})
     assert Declaration.model_validate_json(sent.model_dump_json()) == sent
@@ -51,6 +56,8 @@ def test_it_comes_back_from_a_message_as_it_was() -> None:
     ("changes", "problem"),
     [
         ({"loss_columns": {"LossQ": "los"}}, "LossQ: los"),
+        ({"loss_columns": {"LossQ": "loss_max"}}, "LossQ: loss_max"),
+        ({"spread": ("kl",)}, "spread names what is not in monitored: kl"),
         ({"exploration": {"epsilon": ((5, 1.0), (5, 0.0))}}, "rising order"),
         ({"exploration": {"epsilon": ()}}, "at least 1"),
         ({"reuse": "twice"}, "'replay' or 'once'"),

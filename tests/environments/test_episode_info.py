@@ -101,7 +101,9 @@ def test_objects_and_processes_report_alike(folder: Path) -> None:
     assert not any(step["note"] or step["missing"] for step in found[0])
 
 
-@pytest.mark.parametrize("names", [["reward"], ["boxes", "Boxes"], ["won", "test_won"], ["ep_len"], ["a b"], [""]])
+@pytest.mark.parametrize(
+    "names", [["reward"], ["boxes", "Boxes"], ["won", "test_won"], ["ep_len"], ["discounted_return"], ["a b"], [""]]
+)
 def test_names_that_would_be_columns_twice_are_refused(names: list[str]) -> None:
     with pytest.raises(ValueError, match=r"given twice, or is the name of a column|should match pattern"):
         EnvConfig.model_validate({"id": "CartPole-v1", "episode_info": names})

@@ -39,16 +39,22 @@ def test_results_depend_on_the_seed_alone(seeds: list[int], others: list[int], l
 
 def test_each_episode_is_what_the_environment_alone_would_give() -> None:
     policy = FunctionPolicy()
-    for episode in play(3, [5, 6, 7, 8, 9]):
+    for episode in play(3, [5, 6, 7, 8, 9], discount=0.9):
         env = ScriptedEnv(0, longest=30)
         obs, _ = env.reset(seed=episode.seed)
-        total, length, done = 0.0, 0, False
+        total, discounted, length, done = 0.0, 0.0, 0, False
         while not done:
             batch = obs[None].astype(np.float32)
             action = policy.act(batch, {}, np.random.default_rng(), deterministic=True)[0]
             obs, reward, terminated, truncated, _ = env.step(action)
+            discounted += 0.9**length * reward
             total, length, done = total + reward, length + 1, terminated or truncated
         assert (episode.return_, episode.length) == (total, length)
+        assert episode.info == {"discounted_return": pytest.approx(discounted)}
+
+
+def test_without_a_discount_nothing_is_said_of_a_discounted_return() -> None:
+    assert [dict(episode.info) for episode in play(2, [1, 2, 3])] == [{}] * 3
 
 
 def test_short_episodes_are_not_favoured() -> None:

@@ -48,6 +48,15 @@ def test_a_second_evaluation_plays_the_same_episodes(saved: Path) -> None:
         assert one.play(saved, first_episode=0, episodes=3) == one.play(saved, first_episode=0, episodes=3)
 
 
+def test_the_discounted_return_is_by_the_policys_discount(saved: Path) -> None:
+    """CartPole pays 1 per step."""
+    assert config().policy.discount == 0.99
+    with player(2) as one:
+        for episode in one.play(saved, first_episode=0, episodes=3):
+            expected = (1 - 0.99**episode.length) / (1 - 0.99)
+            assert episode.info["discounted_return"] == pytest.approx(expected)
+
+
 def test_steps_and_episodes_are_told_as_they_come(saved: Path) -> None:
     steps: list[int] = []
     lines: list[str] = []

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from remuda.learner.diverged import DivergedError
 from remuda.learner.loop import Batch, LearnerLoop
+from remuda.policy.algorithms import declaration
 from remuda.policy.base import Algorithm, Arrays, LearnResult
 from remuda.policy.networks.portable import PortablePolicy
-from remuda.tests.policy.cases import batch, dqn
+from remuda.tests.policy.cases import batch, config, dqn
 
 
 class Listed:
@@ -61,7 +62,12 @@ def rows(first: int, errors: list[float]) -> Batch:
 
 def loop(batches: Sequence[Batch | None], *, publish: int = 1, report: int = 1, train_iter: int = 0) -> LearnerLoop:
     return LearnerLoop(
-        Echo(), Listed(batches), publish_interval_iters=publish, report_interval_iters=report, train_iter=train_iter
+        Echo(),
+        Listed(batches),
+        publish_interval_iters=publish,
+        report_interval_iters=report,
+        train_iter=train_iter,
+        spread=["loss"],
     )
 
 
@@ -86,13 +92,15 @@ def test_what_is_due_follows_the_count_of_updates_also_after_a_resume(
         assert step.report_due == (train_iter % report == 0)
 
 
-def test_metrics_are_means_over_the_interval_and_taken_once() -> None:
+def test_metrics_are_of_the_interval_and_taken_once() -> None:
     learner = loop([rows(0, [1.0, 3.0]), rows(2, [6.0]), rows(3, [10.0])])
     learner.step()
     learner.step()
-    assert learner.take_metrics() == {"loss": 4.0, "lr": 0.5, "grad_norm": 5.0}
+    spread = {"loss_std": 2.0, "loss_max": 6.0, "loss_min": 2.0, "loss_median": 4.0}
+    assert learner.take_metrics() == {"loss": 4.0, "lr": 0.5, "grad_norm": 5.0, **spread}
     learner.step()
-    assert learner.take_metrics() == {"loss": 10.0, "lr": 0.5, "grad_norm": 10.0}
+    got = learner.take_metrics()
+    assert (got["loss"], got["lr"], got["grad_norm"], got["loss_std"]) == (10.0, 0.5, 10.0, 0.0)
     assert learner.take_metrics() == {}
 
 
@@ -128,12 +136,15 @@ def test_the_same_batches_through_the_loop_and_by_hand_give_the_same_weights() -
     for columns in batches:
         by_hand.learn(columns)
     listed = [Batch(np.arange(16), columns) for columns in batches]
-    learner = LearnerLoop(looped, Listed(listed), publish_interval_iters=1, report_interval_iters=1)
+    declared = declaration(config())
+    learner = LearnerLoop(
+        looped, Listed(listed), publish_interval_iters=1, report_interval_iters=1, spread=declared.spread
+    )
     while learner.step().trained:
         pass
     for name, array in by_hand.acting_state().items():
         np.testing.assert_array_equal(array, looped.acting_state()[name])
-    assert tuple(learner.take_metrics()) == tuple(looped.learn(batches[0]).metrics)
+    assert tuple(learner.take_metrics()) == declared.told
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.logbook.spread import Spread, ratio
+from remuda.config.declaration import BESIDES_MEAN
+from remuda.logbook.spread import Spread, mean, ratio
 
 FINITE = st.floats(-1e150, 1e150, allow_subnormal=False)
 ODD = st.sampled_from([math.nan, math.inf, -math.inf])
@@ -47,3 +48,30 @@ def test_a_spread_of_nothing_or_of_infinity_warns_nobody() -> None:
 def test_nothing_to_divide_by_is_nan() -> None:
     assert math.isnan(ratio(1, 0))
     assert ratio(3, 2) == 1.5
+
+
+def test_the_mean_alone_is_the_same_mean() -> None:
+    values = np.random.default_rng(0).normal(size=1_001)
+    assert mean(values) == Spread.of(values).mean
+    assert math.isnan(mean(np.zeros(0)))
+    assert math.isnan(mean(np.array([math.inf, -math.inf])))
+
+
+def test_the_other_four_are_named_after_what_they_are_of() -> None:
+    assert Spread.of([1.0, 3.0]).besides_mean("loss") == {
+        "loss_std": 1.0,
+        "loss_max": 3.0,
+        "loss_min": 1.0,
+        "loss_median": 2.0,
+    }
+    assert [f"loss_{name}" for name in BESIDES_MEAN] == list(Spread().besides_mean("loss"))
+
+
+def test_of_many_values_the_median_is_numpys_too() -> None:
+    rng = np.random.default_rng(0)
+    for size in (999, 1_000, 5_001, 5_002):
+        values = rng.normal(size=size)
+        spread = Spread.of(values)
+        assert (spread.median, spread.max, spread.min) == (np.median(values), values.max(), values.min())
+        values[size // 3] = math.nan
+        assert all(math.isnan(value) for value in vars(Spread.of(values)).values())

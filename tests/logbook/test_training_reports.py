@@ -13,6 +13,13 @@ def test_the_learners_table() -> None:
     assert report.fields() == {"cur_lr_avg": 0.001, "total_loss_avg": 0.098996}
 
 
+def test_other_statistics_of_a_metric_stand_behind_the_averages() -> None:
+    spread = {"total_loss_std": 0.5, "total_loss_max": 2.0, "total_loss_min": 1.0, "total_loss_median": 1.25}
+    variables = {"total_loss": 1.5, "reward_max": 7.0, **spread}
+    report = LearnReport(train_iter=300, env_step=1, variables=variables)
+    assert report.fields() == {"total_loss_avg": 1.5, "reward_max_avg": 7.0, **spread}, "the average of reward_max"
+
+
 def test_the_buffers_tables() -> None:
     sample = BufferSampleReport(
         train_iter=1,

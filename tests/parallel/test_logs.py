@@ -31,18 +31,27 @@ avg_envstep_per_sec avg_train_sample_per_sec avg_episode_per_sec collect_time re
 each_reward reward_max reward_min total_envstep_count total_train_sample_count total_episode_count
 total_duration
 reward_median length_mean length_std length_max length_min length_median
+discounted_return_mean discounted_return_std discounted_return_max discounted_return_min discounted_return_median
 """)
 EVALUATION = names("""
 train_iter ckpt_name episode_count envstep_count evaluate_time avg_envstep_per_episode avg_envstep_per_sec
 avg_time_per_episode reward_mean reward_std each_reward reward_max reward_min
 reward_median length_mean length_std length_max length_min length_median
+discounted_return_mean discounted_return_std discounted_return_max discounted_return_min discounted_return_median
 """)
 WORKER = names("""
 train_iter episode_count step_count avg_step_per_episode avg_time_per_step avg_time_per_episode
 reward_mean reward_std reward_max reward_min reward_median
 length_mean length_std length_max length_min length_median
+discounted_return_mean discounted_return_std discounted_return_max discounted_return_min discounted_return_median
 """)
-LEARN = ["cur_lr_avg", "total_loss_avg", "q_value_avg", "target_q_value_avg", "td_error_avg", "grad_norm_avg"]
+LEARN = names("""
+cur_lr_avg total_loss_avg q_value_avg target_q_value_avg td_error_avg grad_norm_avg
+total_loss_std total_loss_max total_loss_min total_loss_median
+q_value_std q_value_max q_value_min q_value_median
+td_error_std td_error_max td_error_min td_error_median
+grad_norm_std grad_norm_max grad_norm_min grad_norm_median
+""")
 SAMPLE = ["use_avg", "use_max", "priority_avg", "priority_max", "priority_min", "staleness_avg", "staleness_max"]
 THROUGHPUT = ["pushed_in", "sampled_out", "removed", "current_have", "samples_per_insert", "policy_lag"]
 

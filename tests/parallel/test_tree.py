@@ -145,7 +145,8 @@ def test_the_model_is_the_last_policy(finished: Finished) -> None:
 def test_progress_has_one_header_and_a_row_per_interval(finished: Finished) -> None:
     lines = (finished.run / "progress.txt").read_text().splitlines()
     fixed = [f"{name}{kind}EpRet" for kind in ("", "Test") for name in ("Average", "Std", "Max", "Min")]
-    expected = ["Epoch", *fixed, "EpLen", "TestEpLen", "TotalEnvInteracts", "LossQ", "QVals"]
+    expected = ["Epoch", *fixed, "EpLen", "TestEpLen", "TotalEnvInteracts"]
+    expected += ["AverageQVals", "StdQVals", "MaxQVals", "MinQVals", "LossQ"]
     expected += ["MedianEpRet", "MedianTestEpRet", "TestEnvInteracts", "Time"]
     assert lines[0].split("\t") == expected
     assert sum(line.startswith("Epoch") for line in lines) == 1

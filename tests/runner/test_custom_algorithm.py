@@ -73,7 +73,7 @@ def test_a_run_of_it_is_resumed_and_played(folder: Path, tmp_path: Path) -> None
     assert get_action(observation, deterministic=False) in (0, 1)
     assert isinstance(load_value(second.run_dir)(observation), float)
     header = (second.run_dir / "progress.txt").read_text().splitlines()[0].split("\t")
-    assert {"LossQ", "QVals"} <= set(header)
+    assert {"LossQ", "AverageQVals"} <= set(header)
     assert "no model/ is written" in (second.run_dir / "log" / "learner" / "learner_logger.txt").read_text()
     assert not list((second.run_dir / "model").glob("*"))
 

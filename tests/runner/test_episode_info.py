@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from remuda.runner.serial import Start
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.logbook.event_reader import curves
-from remuda.tests.runner.runs import run_tiny, tiny_config
+from remuda.tests.runner.runs import run_tiny, tiny_config, write_user_folder
 
 
 def progress(run: RunFolder) -> list[dict[str, float]]:
@@ -33,6 +34,26 @@ def test_it_is_everywhere(user: Path, tmp_path: Path) -> None:
     assert {f"{role}_{axis}/side_{statistic}" for role in ("collector", "evaluator") for axis in ("iter", "step")
             for statistic in ("mean", "std", "median", "min", "max")} <= seen.keys()  # fmt: skip
     assert {"collector_step/reward_median", "collector_step/length_median"} <= seen.keys()
+
+
+@pytest.mark.parametrize("algorithm", ["dqn", "ppo"])
+def test_the_discounted_return_stands_beside_the_return(algorithm: str, user: Path, tmp_path: Path) -> None:
+    """Where nothing is discounted the two are the same."""
+    if algorithm == "ppo":
+        policy = {"type": "ppo", "hidden": [8], "horizon_steps": 16}
+        write_user_folder(user, policy=policy, collector={})
+    config = tiny_config(user, "policy.discount=1.0", "log.sinks=[csv]")
+    run = RunFolder(run_tiny(config, Start(tmp_path / "run")).run_dir)
+    assert "\ndiscounted_return_mean: " in run.serial_collector_log.read_text()
+    assert "| discounted_return_mean |" in run.serial_evaluator_log.read_text()
+    with open(run.progress_csv, newline="") as file:
+        rows = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+    for role in ("collector", "evaluator"):
+        for statistic in ("mean", "std", "max", "min", "median"):
+            discounted = [row[f"{role}/discounted_return_{statistic}"] for row in rows]
+            assert discounted == [pytest.approx(row[f"{role}/reward_{statistic}"], nan_ok=True) for row in rows]
+    seen = curves(run.serial_tb)
+    assert {"collector_step/discounted_return_mean", "evaluator_iter/discounted_return_median"} <= seen.keys()
 
 
 def test_a_name_that_the_environment_does_not_report_is_nan_and_no_crash(user: Path, tmp_path: Path) -> None:

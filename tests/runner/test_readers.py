@@ -23,8 +23,9 @@ pandas: Any = importlib.import_module("pandas")  # it ships no types
 
 EPISODES = ["AverageEpRet", "StdEpRet", "MaxEpRet", "MinEpRet"]
 TESTS = ["AverageTestEpRet", "StdTestEpRet", "MaxTestEpRet", "MinTestEpRet"]
-ACTOR_CRITIC = ["LossPi", "LossV", "Entropy", "KL", "ClipFrac"]
-LOSSES = {"dqn": ["LossQ", "QVals"], "ppo": ACTOR_CRITIC, "impala": ACTOR_CRITIC}
+Q_VALUES, VALUES = ([f"{statistic}{letter}Vals" for statistic in ("Average", "Std", "Max", "Min")] for letter in "QV")
+ACTOR_CRITIC = [*VALUES, "LossPi", "LossV", "Entropy", "KL", "ClipFrac"]
+LOSSES = {"dqn": [*Q_VALUES, "LossQ"], "ppo": [*ACTOR_CRITIC, "StopIter"], "impala": ACTOR_CRITIC}
 """Spinning Up's columns, in its order; others of Remuda's own stand between the losses and the time."""
 
 
@@ -73,6 +74,10 @@ def test_every_column_is_there_and_numbers_are_numbers(algorithm: str, tmp_path:
     assert (read["MinEpRet"].dropna() <= read["AverageEpRet"].dropna()).all()
     assert (read["AverageEpRet"].dropna() <= read["MaxEpRet"].dropna()).all()
     assert read[LOSSES[algorithm]].iloc[-1].notna().all()
+    average, std, largest, smallest = (read[name].dropna() for name in (Q_VALUES if algorithm == "dqn" else VALUES))
+    assert ((smallest <= average) & (average <= largest) & (std > 0)).all()
+    if algorithm == "ppo":
+        assert (read["StopIter"].dropna() == 80).all(), "ten epochs of eight minibatches"
 
 
 def test_spinning_ups_plotting_finds_runs_seeds_and_performance(tmp_path: Path) -> None:

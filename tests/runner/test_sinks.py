@@ -24,6 +24,10 @@ NAMES = {
     "AverageTestEpRet": "evaluator/reward_mean",
     "TestEpLen": "evaluator/length_mean",
     "LossQ": "learner/total_loss",
+    "AverageQVals": "learner/q_value",
+    "StdQVals": "learner/q_value_std",
+    "MaxQVals": "learner/q_value_max",
+    "MinQVals": "learner/q_value_min",
 }
 
 
@@ -54,6 +58,11 @@ def test_every_row_of_progress_is_in_every_sink(interrupted: bool, user: Path, t
     assert from_csv[-1]["train_iter"] > 0
     assert from_csv[-1]["episode"] > 10
     assert not math.isnan(from_csv[-1]["learner/cur_lr"])
+    last = from_csv[-1]
+    for metric in ("total_loss", "td_error", "grad_norm"):
+        smallest, median, largest = (last[f"learner/{metric}_{name}"] for name in ("min", "median", "max"))
+        assert smallest <= median <= largest
+        assert smallest < last[f"learner/{metric}"] < largest
 
 
 def test_a_sink_that_cannot_be_opened_costs_the_run_nothing(user: Path, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ class EvaluationResult:
     lengths: tuple[int, ...]
     duration_s: float
     info: Mapping[str, Sequence[float]] = field(default_factory=dict[str, list[float]])
-    """What episodes reported besides, by name."""
+    """What else is known of the episodes, by name."""
 
     @property
     def reward_mean(self) -> float:

@@ -73,7 +73,7 @@ class ProgressRows:
         self._test = result
 
     def learned(self, metrics: Mapping[str, float]) -> None:
-        """The newest averages of what the algorithm monitors; shown until there are newer ones."""
+        """The newest numbers that the algorithm has told; shown until there are newer ones."""
         self._metrics = dict(metrics)
 
     def due(self, counters: Counters, awaited: Awaited | None = None) -> list[ProgressRow]:

@@ -168,11 +168,12 @@ class PolicyPublished(Message, frozen=True):
 
 
 class LearnerReport(Message, frozen=True):
-    """The algorithm's metrics, averaged since the last report. Sent every log interval."""
+    """The algorithm's metrics, over the updates since the last report. Sent every log interval."""
 
     lease: Count
     train_iter: Count
     metrics: Numbers
+    """The average of each metric by its name, and of some the other statistics, as `total_loss_std`."""
 
 
 class CheckpointSaved(Message, frozen=True):
@@ -194,7 +195,7 @@ class EvaluationDone(Message, frozen=True):
     lengths: EpisodeLengths
     duration_s: Seconds
     info: EpisodeInfo = field(default_factory=dict[str, list[float]])
-    """Values of env.episode_info from these episodes."""
+    """More values of these episodes."""
     actions: Annotated[dict[ShortText, Histogram], Meta(max_length=MOST_ACTION_DIMENSIONS)] = field(
         default_factory=dict[str, Histogram]
     )

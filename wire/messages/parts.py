@@ -35,7 +35,7 @@ FiniteReturns = Annotated[list[Finite], _EPISODES]
 AnyReturns = Annotated[list[float], _EPISODES]
 """Returns, which may be infinite or nan if the environment's rewards are."""
 EpisodeInfo = Annotated[dict[ShortText, Annotated[list[Finite], _EPISODES]], Meta(max_length=1_000)]
-"""Values of env.episode_info by name; not every episode need have one."""
+"""Values of episodes by name: `discounted_return` and those of env.episode_info; not every episode need have one."""
 
 MOST_BUCKETS = 100
 """Of a histogram."""
@@ -114,7 +114,7 @@ class ChunkMeta(Part, frozen=True):
     episode_lengths: EpisodeLengths = field(default_factory=list[int])
     """Lengths of the same episodes."""
     episode_info: EpisodeInfo = field(default_factory=dict[str, list[float]])
-    """Values of env.episode_info from these episodes."""
+    """More values of these episodes."""
 
     def __post_init__(self) -> None:
         """Raise ValueError if numbers contradict each other."""

@@ -33,9 +33,12 @@ MONITORED = (
     "approx_kl",
     "clip_fraction",
     "explained_variance",
+    "value",
     "grad_norm",
 )
 """The metrics of an update."""
+PPO_MONITORED = (*MONITORED, "stop_iter")
+"""Of PPO's: `stop_iter` counts the gradient updates on a batch, which `target_kl` may have stopped."""
 
 
 @dataclass(frozen=True)

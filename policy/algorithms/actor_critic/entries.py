@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TypeVar
 
 from remuda.config.algorithms import ImpalaConfig, PpoConfig
 from remuda.config.declaration import Declaration, Segments
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.actor_critic.acting import MONITORED, ActorCriticPolicy
+from remuda.policy.algorithms.actor_critic.acting import MONITORED, PPO_MONITORED, ActorCriticPolicy
 from remuda.policy.base import Algorithm, Policy
 from remuda.policy.entry import AlgorithmEntry, Chosen, Setup
 
@@ -17,19 +19,30 @@ ActorCriticSettings = TypeVar("ActorCriticSettings", PpoConfig, ImpalaConfig)
 class ActorCriticEntry(AlgorithmEntry[ActorCriticSettings]):
     """What both have in common."""
 
+    monitored: tuple[str, ...] = MONITORED
+    """See Declaration."""
+    further_columns: Mapping[str, str] = MappingProxyType({})
+    """Of progress.txt, besides those that both have."""
+
     def declaration(self, config: ExperimentConfig, settings: ActorCriticSettings) -> Declaration:
         """Nothing is explored beside what the policy draws."""
         return Declaration(
             rows=Segments(horizon_steps=settings.horizon_steps, discount=settings.discount),
             reuse="once",
-            monitored=MONITORED,
+            monitored=self.monitored,
             loss_columns={
+                "AverageVVals": "value",
+                "StdVVals": "value_std",
+                "MaxVVals": "value_max",
+                "MinVVals": "value_min",
                 "LossPi": "policy_loss",
                 "LossV": "value_loss",
                 "Entropy": "entropy",
                 "KL": "approx_kl",
                 "ClipFrac": "clip_fraction",
+                **self.further_columns,
             },
+            spread=("total_loss", "policy_loss", "value_loss", "entropy", "value", "grad_norm"),
         )
 
     def make_policy(self, setup: Setup[ActorCriticSettings], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
@@ -41,6 +54,8 @@ class PpoEntry(ActorCriticEntry[PpoConfig]):
     """See AlgorithmEntry."""
 
     settings = PpoConfig
+    monitored = PPO_MONITORED
+    further_columns = MappingProxyType({"StopIter": "stop_iter"})
 
     def make_algorithm(self, setup: Setup[PpoConfig], seed: int) -> Algorithm:
         """See AlgorithmEntry."""

@@ -77,5 +77,6 @@ class Impala(ActorCritic):
             approx_kl=divergence(moved),  # of the newest policy from the one that acted
             clip_fraction=float((moved > math.log(self._policy.rho_clip) + ROUNDING).mean()),
             explained_variance=explained_variance(values.cpu().numpy(), targets.cpu().numpy()),
+            value=values / segments.reward_scale,
             grad_norm=grad_norm,
         )

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from remuda.config.algorithms import ImpalaConfig, PpoConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.actor_critic.acting import MONITORED, network_shape
+from remuda.policy.algorithms.actor_critic.acting import PPO_MONITORED, network_shape
 from remuda.policy.algorithms.actor_critic.outputs import Outputs, actor_critic_outputs
 from remuda.policy.algorithms.actor_critic.returns import Outcome
 from remuda.policy.algorithms.actor_critic.torch_distributions import Categorical, Gaussian
@@ -44,6 +44,8 @@ class Segments:
     """Indices int64 [n], or numbers float32 [n, outputs]."""
     log_prob: torch.Tensor
     """float32 [n]: by the policy that acted."""
+    reward_scale: float
+    """What the environment's rewards were multiplied by, and so are values."""
 
     def per_slot(self, values: torch.Tensor) -> NDArray[np.float32]:
         """Values [B * (T + 1)] of the observations as float32 [B, T + 1] on the host."""
@@ -109,12 +111,13 @@ class ActorCritic(Algorithm):
         """Encode, normalise and flatten a batch, and count it. The moments change with `_learned`."""
         valid, done = batch["valid"], batch["done"]
         segments, slots = valid.shape
-        reward = batch["reward"]
+        reward, scale = batch["reward"], 1.0
         if self._shared.normalize_rewards:
             sums = running_returns(reward, done, valid, batch["return_so_far"], discount=self._shared.discount)
             returns = self._network.returns.load().including(sums[:, None])
             self._network.returns.store(returns)
-            reward = (reward * returns.scale[0]).clip(-CLIP, CLIP).astype(np.float32)
+            scale = returns.scale[0]
+            reward = (reward * scale).clip(-CLIP, CLIP).astype(np.float32)
         outcome = Outcome(reward, batch["terminated"], done, valid)
         seen = batch["obs"].reshape(segments * (slots + 1), *self.observation.shape)
         encoded = self.observation.encode(seen, self._numbers)
@@ -133,6 +136,7 @@ class ActorCritic(Algorithm):
             to_tensor(steps, self._device),
             to_tensor(self._as_drawn(batch["action"][valid]), self._device),
             to_tensor(batch["log_prob"][valid], self._device),
+            scale,
         )
 
     def _anneal(self) -> float:
@@ -172,12 +176,10 @@ class ActorCritic(Algorithm):
         return norm
 
     def _result(self, *, updates: int = 1, **metrics: float | torch.Tensor) -> LearnResult:
-        """The gradient updates done, and the metrics in the declared order.
-
-        0 for a metric that there is none of, as in a batch without one valid slot.
-        """
+        """The gradient updates done, and the metrics that there are, in the declared order."""
         metrics["cur_lr"] = self._optimizer.learning_rate
-        return LearnResult({name: metrics.get(name, 0.0) for name in MONITORED}, None, updates)
+        told = {name: metrics[name] for name in PPO_MONITORED if name in metrics}
+        return LearnResult(told, None, updates)
 
     # --- state
 

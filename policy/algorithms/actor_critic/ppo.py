@@ -55,7 +55,8 @@ class Ppo(ActorCritic):
     def learn(self, batch: Arrays) -> LearnResult:
         """Do a whole iteration: advantages, then `epochs` passes over `minibatches` shares of the batch."""
         remaining = self._anneal()
-        steps, explained = self._valued(self._prepare(batch))
+        segments = self._prepare(batch)
+        steps, explained = self._valued(segments)
         order = np.random.default_rng((self._seed, self._updates))  # of the batch, so a resumed run goes on the same
         taken: list[_Losses] = []
         norms: list[torch.Tensor] = []
@@ -67,19 +68,24 @@ class Ppo(ActorCritic):
                 break
             norms.append(self._descend(distribution, minibatch.actions, slopes))
             taken.append(losses)
+        of_batch: dict[str, float | torch.Tensor] = {
+            "explained_variance": explained,
+            "value": steps.values / segments.reward_scale,
+            "stop_iter": len(norms),
+        }
         if not taken:
-            return self._result(updates=0)
+            return self._result(updates=0, **of_batch)
         log_ratio = torch.cat([losses.log_ratio for losses in taken])
         return self._result(
             updates=len(norms),
-            total_loss=torch.stack([losses.total for losses in taken]).mean(),
-            policy_loss=torch.stack([losses.policy for losses in taken]).mean(),
-            value_loss=torch.stack([losses.value for losses in taken]).mean(),
-            entropy=torch.stack([losses.entropy for losses in taken]).mean(),
+            total_loss=torch.stack([losses.total for losses in taken]),
+            policy_loss=torch.stack([losses.policy for losses in taken]),
+            value_loss=torch.stack([losses.value for losses in taken]),
+            entropy=torch.stack([losses.entropy for losses in taken]),
             approx_kl=_divergence(log_ratio),
             clip_fraction=((log_ratio.exp() - 1.0).abs() > self._policy.clip * remaining).float().mean(),
-            explained_variance=explained,
-            grad_norm=torch.stack(norms).mean(),
+            grad_norm=torch.stack(norms),
+            **of_batch,
         )
 
     def _losses(

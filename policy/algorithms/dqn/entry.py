@@ -25,7 +25,14 @@ class DqnEntry(AlgorithmEntry[DqnConfig]):
             rows=Steps(n_step=settings.n_step, discount=settings.discount),
             reuse="replay",
             monitored=("cur_lr", "total_loss", "q_value", "target_q_value", "td_error", "grad_norm"),
-            loss_columns={"LossQ": "total_loss", "QVals": "q_value"},
+            loss_columns={
+                "AverageQVals": "q_value",
+                "StdQVals": "q_value_std",
+                "MaxQVals": "q_value_max",
+                "MinQVals": "q_value_min",
+                "LossQ": "total_loss",
+            },
+            spread=("total_loss", "q_value", "td_error", "grad_norm"),
             exploration={"epsilon": _epsilon(config, settings)},
         )
 

@@ -83,9 +83,9 @@ class Dqn(Algorithm):
         metrics: dict[str, float | torch.Tensor] = {
             "cur_lr": self._learner.learning_rate,
             "total_loss": loss,
-            "q_value": q_value.mean(),
-            "target_q_value": target.mean(),
-            "td_error": td_error.mean(),
+            "q_value": q_value,
+            "target_q_value": target,
+            "td_error": td_error,
             "grad_norm": grad_norm,
         }
         return LearnResult(metrics, td_error)

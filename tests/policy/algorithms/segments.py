@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from remuda.config.algorithms import ImpalaConfig, PpoConfig
 from remuda.config.schema import EnvConfig, ExperimentConfig, LearnerConfig
 from remuda.environments.vectors import Vector, single_spaces
+from remuda.learner.metrics import on_host
+from remuda.logbook.spread import mean
 from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.algorithms.actor_critic.returns import Outcome
 from remuda.policy.base import Algorithm, Arrays
@@ -84,9 +89,9 @@ def one_slot(*, reward: float, log_prob: float, action: int = 1) -> Batch:
     }
 
 
-def numbers(metrics: object) -> dict[str, float]:
-    assert isinstance(metrics, dict)
-    return {str(name): float(value) for name, value in metrics.items()}  # pyright: ignore
+def numbers(metrics: Mapping[str, float | torch.Tensor]) -> dict[str, float]:
+    """The average of each metric of an update."""
+    return {name: mean(on_host([values])) for name, values in metrics.items()}
 
 
 class Collecting:

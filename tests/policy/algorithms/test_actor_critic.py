@@ -211,9 +211,9 @@ def test_what_a_reset_slot_holds_changes_nothing(policy: OnPolicy, action: Actio
 def test_a_batch_without_one_valid_slot_changes_no_weights(policy: OnPolicy) -> None:
     algorithm, untouched = on_policy(policy), on_policy(policy)
     rows = batch(np.random.default_rng(0)) | {"valid": np.zeros((6, 9), np.bool_), "done": np.zeros((6, 9), np.bool_)}
-    metrics = numbers(algorithm.learn(rows).metrics)
-    assert set(metrics) == set(declaration(experiment(policy)).monitored)
-    assert np.isfinite(list(metrics.values())).all()
+    metrics = algorithm.learn(rows).metrics
+    assert set(metrics) <= set(declaration(experiment(policy)).monitored)
+    assert not {"total_loss", "grad_norm"} & set(metrics), "there was no update"
     assert same(algorithm, untouched)
 
 
@@ -319,7 +319,9 @@ def test_metrics_are_those_declared_and_read_only_columns_are_taken(policy: OnPo
     assert result.priorities is None
     declared = declaration(experiment(policy))
     assert tuple(result.metrics) == declared.monitored
-    assert list(declared.loss_columns) == ["LossPi", "LossV", "Entropy", "KL", "ClipFrac"]
+    columns = ["AverageVVals", "StdVVals", "MaxVVals", "MinVVals", "LossPi", "LossV", "Entropy", "KL", "ClipFrac"]
+    columns += ["StopIter"] if policy.type == "ppo" else []
+    assert list(declared.loss_columns) == columns
 
 
 # --- they learn

@@ -12,11 +12,13 @@ import torch
 
 from remuda.config.algorithms import DqnConfig
 from remuda.config.schema import EnvConfig, ExperimentConfig, LearnerConfig
+from remuda.learner.metrics import on_host
 from remuda.policy.algorithms import declaration
 from remuda.policy.algorithms.dqn.learning import Dqn
 from remuda.policy.networks.torch_networks import QNetwork
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.tests.policy.algorithms.segments import numbers
 from remuda.tests.policy.cases import batch, dqn
 
 # --- by hand: two states (one-hot), two actions; the hidden layer copies the state, so the last layer is a table of Q
@@ -60,7 +62,7 @@ def one(*, discount: float, reward: float = 1.0, weight: float = 1.0, action: in
 def learnt(algorithm: Dqn, row: dict[str, np.ndarray]) -> dict[str, float]:
     result = algorithm.learn(row)
     assert result.priorities is not None
-    return {name: float(value) for name, value in result.metrics.items()} | {"priority": float(result.priorities[0])}
+    return numbers(result.metrics) | {"priority": float(result.priorities[0])}
 
 
 @pytest.mark.parametrize(
@@ -115,6 +117,14 @@ def test_adams_first_step_moves_what_had_a_gradient_by_the_learning_rate() -> No
     algorithm.learn(one(discount=0.0, reward=5.0))
     after = algorithm.acting_state()
     np.testing.assert_allclose(after["advantage.bias"] - before["advantage.bias"], [0.0, 0.1], atol=1e-6)
+
+
+def test_values_and_errors_are_told_of_every_row() -> None:
+    both = {name: np.concatenate((column, column)) for name, column in one(discount=0.0).items()}
+    both["action"], both["reward"] = np.array([1, 0]), np.array([1.0, 5.0], np.float32)
+    told = {name: on_host([value]).tolist() for name, value in tabular().learn(both).metrics.items()}
+    assert (told["q_value"], told["target_q_value"], told["td_error"]) == ([2.0, 1.0], [1.0, 5.0], [1.0, 4.0])
+    assert told["total_loss"] == [pytest.approx((0.5 + 3.5) / 2)]
 
 
 def test_actions_of_bytes() -> None:

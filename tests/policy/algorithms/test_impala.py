@@ -10,6 +10,7 @@ import torch
 
 from remuda.config.algorithms import ImpalaConfig
 from remuda.config.schema import LearnerConfig
+from remuda.learner.metrics import on_host
 from remuda.policy.base import Algorithm
 from remuda.policy.spaces import ObservationSpec
 from remuda.tests.policy.algorithms.segments import numbers, on_policy, one_slot
@@ -78,6 +79,15 @@ def test_two_steps_by_hand() -> None:
     assert got["value_loss"] == pytest.approx(((2.5 - 0.25) ** 2 + (3 - 4) ** 2) / 2)
     advantages = 1 + 0.5 * 3 - 0.25, 0.5 * (2 - 4)
     assert got["policy_loss"] == pytest.approx(-HALF * sum(advantages) / 2)
+
+
+def test_values_are_told_in_the_environments_own_rewards() -> None:
+    """Returns of 1 and 5 deviate by 2: rewards are halved, and a value of 0.25 inside is one of 0.5 outside."""
+    rows = {name: np.repeat(column, 2, axis=0) for name, column in one_slot(reward=0, log_prob=HALF).items()}
+    rows["obs"], rows["reward"] = np.array([[0, 0], [1, 1]]), np.array([[1.0], [5.0]], np.float32)
+    for scaled, expected in ((False, [0.25, 4.0]), (True, [0.5, 8.0])):
+        told = tabular(PLAIN.model_copy(update={"normalize_rewards": scaled})).learn(rows).metrics
+        assert on_host([told["value"]]).tolist() == pytest.approx(expected)
 
 
 def test_targets_and_weights_are_constants_to_the_gradient() -> None:

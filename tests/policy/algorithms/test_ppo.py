@@ -10,6 +10,7 @@ import torch
 
 from remuda.config.algorithms import PpoConfig
 from remuda.config.schema import LearnerConfig
+from remuda.learner.metrics import on_host
 from remuda.policy.base import Algorithm
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.policy.algorithms.segments import batch, numbers, on_policy, one_slot
@@ -153,10 +154,49 @@ def test_advantages_are_normalised_over_the_valid_steps_of_a_batch() -> None:
     assert learnt(algorithm, one_slot(reward=1, log_prob=HALF))["policy_loss"] == pytest.approx(0, abs=1e-6)
 
 
+def two_slots(*, first: float, second: float) -> dict[str, np.ndarray]:
+    """One step from each state, each an episode of its own: `first` and `second` are what they bring."""
+    rows = {name: np.repeat(column, 2, axis=0) for name, column in one_slot(reward=0, log_prob=HALF).items()}
+    rows["obs"], rows["reward"] = np.array([[0, 0], [1, 1]]), np.array([[first], [second]], np.float32)
+    return rows
+
+
+def test_values_are_those_from_before_the_update_of_every_step() -> None:
+    told = tabular(ONCE.model_copy(update={"epochs": 3})).learn(two_slots(first=1, second=1)).metrics
+    assert on_host([told["value"]]).tolist() == [0.25, 4.0]
+
+
+def test_values_are_told_in_the_environments_own_rewards() -> None:
+    """Returns of 1 and 5 deviate by 2: rewards are halved, and a value of 0.25 inside is one of 0.5 outside."""
+    scaled = tabular(ONCE.model_copy(update={"normalize_rewards": True}))
+    told = scaled.learn(two_slots(first=1, second=5)).metrics
+    assert on_host([told["value"]]).tolist() == pytest.approx([0.5, 8.0])
+
+
+@pytest.mark.parametrize("target_kl", [None, 1e-3])
+def test_every_update_is_told_and_how_many_a_batch_had(target_kl: float | None) -> None:
+    policy = PpoConfig(hidden=(8,), epochs=5, minibatches=4, target_kl=target_kl)
+    algorithm = on_policy(policy, LearnerConfig(learning_rate=0.05))
+    rows = batch(np.random.default_rng(0))
+    rows["log_prob"] = np.full_like(rows["log_prob"], HALF)  # nearly what a new policy says
+    result = algorithm.learn(rows)
+    told = {name: on_host([value]) for name, value in result.metrics.items()}
+    assert told["stop_iter"].tolist() == [result.updates] == [steps_of_adam(algorithm)]
+    assert result.updates == 20 if target_kl is None else 1 <= result.updates < 20
+    assert {len(told[name]) for name in ("total_loss", "policy_loss", "value_loss", "entropy", "grad_norm")} == {
+        result.updates
+    }
+
+
+def test_a_batch_that_is_stopped_before_its_first_update_tells_of_no_losses() -> None:
+    algorithm = tabular(ONCE.model_copy(update={"target_kl": 1e-3}))
+    result = algorithm.learn(one_slot(reward=1.0, log_prob=math.log(0.1)))
+    assert (result.updates, result.metrics["stop_iter"]) == (0, 0)
+    assert on_host([result.metrics["value"]]).tolist() == [0.25]
+    assert not {"total_loss", "grad_norm"} & set(result.metrics)
+
+
 def test_explained_variance() -> None:
-    exact = {name: np.repeat(column, 2, axis=0) for name, column in one_slot(reward=0, log_prob=HALF).items()}
-    exact["obs"] = np.array([[0, 0], [1, 1]])
-    exact["reward"] = np.array([[0.25], [4.0]], np.float32)
+    exact, flat = two_slots(first=0.25, second=4.0), two_slots(first=1.0, second=1.0)
     assert learnt(tabular(), exact)["explained_variance"] == pytest.approx(1.0)
-    exact["reward"] = np.array([[1.0], [1.0]], np.float32)
-    assert learnt(tabular(), exact)["explained_variance"] == 0.0
+    assert learnt(tabular(), flat)["explained_variance"] == 0.0

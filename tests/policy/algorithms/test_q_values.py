@@ -23,6 +23,7 @@ from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.images import ImageLayout
 from remuda.policy.networks.torch_networks import QNetwork
 from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.tests.policy.algorithms.segments import numbers
 from remuda.tests.policy.cases import config
 
 HIDDEN = st.lists(st.integers(1, 24), min_size=1, max_size=4).map(tuple)
@@ -129,7 +130,7 @@ def test_an_update_is_that_of_autograd(
         assert result.priorities is not None
         optimizer = cast("dict[str, torch.Tensor]", algorithm.state()["optimizer"])
         gradient = optimizer["exp_avg"] * 10.0  # one step: a tenth of the gradient
-        return gradient, {name: float(value) for name, value in result.metrics.items()}, result.priorities
+        return gradient, numbers(result.metrics), result.priorities
 
     by_hand, by_autograd = update(written_out), update(AutogradQValues)
     assert_close(by_hand[0], by_autograd[0])

@@ -218,3 +218,13 @@ def test_where_both_intervals_agree_every_row_has_its_own_evaluation(interval: i
         assert all(
             step is not None and 0 <= step - row.env_step < interval for step, row in zip(tested, rows, strict=True)
         )
+
+
+def test_a_row_shows_the_statistics_of_values_that_spinning_up_names() -> None:
+    told = {"total_loss": 0.5, "q_value": 2.0, "q_value_std": 1.0, "q_value_max": 4.0, "q_value_min": -1.0}
+    rows = ProgressRows(SETTINGS)
+    rows.learned(told | {"q_value_median": 1.5})
+    rows.evaluated(judged(0, 0))
+    (row,) = rows.last(Counters(env_step=0))
+    assert row.losses == {"LossQ": 0.5, "AverageQVals": 2.0, "StdQVals": 1.0, "MaxQVals": 4.0, "MinQVals": -1.0}
+    assert row.record()["learner/q_value_median"] == 1.5

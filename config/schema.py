@@ -191,7 +191,8 @@ class BufferConfig(Section):
     """Gradient updates over which beta rises linearly to 1."""
     samples_per_insert: Annotated[float, Field(ge=1e-6, le=1e6), BeforeValidator(no_bool)] | None = 8.0
     """How often a row is sampled on average. Collectors wait when the learner is behind, and the learner waits when
-    collectors are behind; with null neither waits."""
+    collectors are behind; a run that reaches stop.max_env_steps ends when the learner has caught up. With null neither
+    waits."""
     max_policy_lag: Annotated[int, Field(ge=0, le=10_000), BeforeValidator(no_bool)] | None = 0
     """On-policy algorithms only: largest number of updates between the policy that collected a row and the policy that
     learns from it. Older rows are dropped and counted. 0 is strictly on-policy; null drops nothing."""

@@ -1,6 +1,7 @@
 """How a run ends, stage by stage, each in bounded time.
 
-Draining: the collectors hand in what they have and let go, and the learner stops updating. Settling: the last
+Draining: the collectors hand in what they have and let go. Where the environment steps are used up, a learner that is
+behind buffer.samples_per_insert goes on until it has caught up; else it stops updating at once. Settling: the last
 checkpoint is saved, and judged if it is to be; an evaluator that dies meanwhile is replaced. Releasing: everybody else
 lets go.
 """
@@ -26,6 +27,8 @@ STOPPED_S = 10.0
 """So long the last evaluation of a run is waited for that somebody has asked to end."""
 REPLACEMENT_S = 30.0
 """How long it waits for another evaluator when the last one is gone: a nanny restarts one within that time."""
+CATCHES_UP_AFTER = "max_env_steps"
+"""The end after which the learner catches up: all others say that it has learned enough, or no longer may."""
 
 
 @dataclass(kw_only=True)
@@ -71,14 +74,25 @@ class ExperimentShutdown:
     def begin(self, end: End, now_s: float) -> list[Step]:
         """Something has ended the run."""
         self.enter("draining", now_s)
-        said = self.dispatch.outcomes.run_ends(end)
-        return [*said, *self.workers.drain("collector", end.reason), *self.workers.stop_training()]
+        said: list[Step] = [*self.dispatch.outcomes.run_ends(end)]
+        if end.reason != CATCHES_UP_AFTER or not self.workers.flow.is_open:
+            said += self._stop_learning()
+        elif owed := self.workers.flow.updates_owed():
+            said.append(Say(self.experiment, f"the learner catches up: {owed} updates are owed"))
+        return [*said, *self.workers.drain("collector", end.reason)]
+
+    def hurry(self) -> list[Step]:
+        """Somebody waits for the end: the learner does not catch up."""
+        return self._stop_learning() if self.stage == "draining" and self.workers.flow.is_open else []
 
     def advance(self, counters: Counters, now_s: float) -> list[Step]:
         """Go on through every stage that has come to its end."""
         steps: list[Step] = []
-        if self.stage == "draining" and (not self.leases.count("collector") or self._is_late(now_s)):
-            steps += self._settle(counters, now_s)
+        if self.stage == "draining" and not self._catches_up(counters, now_s):
+            if self.workers.flow.is_open:
+                steps += self._stop_learning()
+            if not self.leases.count("collector") or self._is_late(now_s):
+                steps += self._settle(counters, now_s)
         if self.stage == "settling":
             steps += self._make_do(counters, now_s)
             if self.dispatch.commander.final_saved and not self._saved:
@@ -97,6 +111,20 @@ class ExperimentShutdown:
         saving_s = self.save_s if stage == "settling" else 0.0
         self.stage, self._deadline_s = stage, now_s + LONGEST_S.get(stage, 0.0) + saving_s
         self._saved = False
+
+    def _catches_up(self, counters: Counters, now_s: float) -> bool:
+        """Whether the learner goes on with what it owes, for which the last chunks may be still to come."""
+        commander, flow = self.dispatch.commander, self.workers.flow
+        end, bound_s = commander.ending, commander.config.stop.max_wall_s
+        if not flow.is_open or end is None or end.reason != CATCHES_UP_AFTER or self._is_late(now_s):
+            return False
+        in_time = bound_s is None or counters.wall_s < bound_s
+        return in_time and flow.learns_on(more_to_come=self.leases.count("collector") > 0)
+
+    def _stop_learning(self) -> list[Step]:
+        """No more batches, and no further update."""
+        self.workers.flow.close()
+        return self.workers.stop_training()
 
     def _is_late(self, now_s: float) -> bool:
         return now_s > self._deadline_s

@@ -275,8 +275,9 @@ class Experiment:
         if self.over:
             return []
         self._ending.nobody_comes = self._ending.nobody_comes or nobody_comes
+        hurried = self._ending.hurry()
         self._commander.end(End(ON_REQUEST, explanation), skip_final_evaluation=now)
-        return self._go_on(now_s)
+        return hurried + self._go_on(now_s)
 
     def break_off(self, reason: str, now_s: float) -> None:
         """It has failed, and nothing more is written of it."""
@@ -308,7 +309,6 @@ class Experiment:
         steps: list[Step] = []
         if self._ending.stage == "working":
             self._status.state = "stopping"
-            self._flow.close()
             steps += self._ending.begin(end, now_s)
         steps += self._ending.advance(counters, now_s)
         return steps + self._finish(end, now_s) if self._ending.complete else steps
@@ -321,15 +321,15 @@ class Experiment:
             *self._buffer_reports(now_s, last=True),
             *self._vital_signs(now_s, last=True),
             *([Say(id, f"{dropped} rows were dropped: too old for the policy")] if dropped else []),
-            *self._updates_owed(end),
+            *self._updates_owed(),
             self._dispatch.outcomes.run_is_over(end, counters.wall_s),
             CloseRun(id, self.experience.live_files(), results_of(self._status.status(None, now_s))),
         ]
 
-    def _updates_owed(self, end: End) -> list[Step]:
-        """A run does not go on to catch up with what its collectors had ahead; whoever compares runs should know."""
+    def _updates_owed(self) -> list[Step]:
+        """Those that a learner did not catch up with; whoever compares runs should know."""
         owed, per_insert = self._flow.updates_owed(), self._commander.config.buffer.samples_per_insert
-        if not owed or per_insert is None or end.reason == "max_train_iters":
+        if not owed or per_insert is None:
             return []
         asked = f"buffer.samples_per_insert {per_insert:g} asks for {self._flow.train_iter + owed}"
         return [Say(self.identity.id, f"{owed} updates are owed: {self._flow.train_iter} were done, and {asked}")]

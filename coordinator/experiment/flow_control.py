@@ -36,7 +36,7 @@ class FlowControl:
     """Keeps collectors and learner going, each as far ahead of the other as `samples_per_insert` allows.
 
     Closed until a learner is ready and again once the run ends: then chunks still count, but nobody gets more credit
-    or batches.
+    or batches. Once the environment steps are used up, the learner gets the batches that it owes and no more.
     """
 
     def __init__(
@@ -168,9 +168,24 @@ class FlowControl:
         return [Say(self._experiment, text, "warning"), *self._delete(files)]
 
     def updates_owed(self) -> int:
-        """How many updates buffer.samples_per_insert would have had besides those that were done."""
+        """How many updates buffer.samples_per_insert would have had besides those that were done, as far as the budget
+        goes."""
         owed = self._experience.batches_owed()
-        return 0 if owed is None else max(0, owed + max(0, self._served_iters - self.train_iter))
+        if owed is None:
+            return 0
+        return max(0, self._budgets.batches(owed + self._under_way, self.train_iter))
+
+    def learns_on(self, *, more_to_come: bool) -> bool:
+        """Whether the learner has updates to catch up with and can; or may have, as chunks are `more_to_come`."""
+        if self._experience.batches_owed() is None:
+            return False
+        can_have = self._experience.sampleable_batches(self._plan.rows_per_update) > 0
+        return more_to_come or (self.updates_owed() > 0 and (self._under_way > 0 or can_have))
+
+    @property
+    def _under_way(self) -> int:
+        """Updates that the learner has been given batches for and has not told of."""
+        return max(0, self._served_iters - self.train_iter)
 
     def published(self, message: PolicyPublished, collectors: Iterable[int]) -> list[Step]:
         """The learner has rewritten the policy file; these collectors (leases) hear of it."""
@@ -256,6 +271,9 @@ class FlowControl:
         while self._open and (request := self._requests.next) is not None:
             batches = min(request.batches, self._experience.sampleable_batches(request.batch_size))
             batches = self._budgets.batches(batches, self._served_iters)
+            if not self._budgets.env_steps_left(self._experience.env_step):  # the learner catches up, and that is all
+                owed = self._experience.batches_owed()
+                batches = batches if owed is None else min(batches, owed)
             if batches < 1:
                 break
             self._requests.answered()

@@ -115,7 +115,7 @@ class ExperimentWorkers:
             return steps
         if lease.role == "collector":
             return [*steps, *self.flow.repeat(number)]
-        if lease.role == "learner" and self.dispatch.commander.ending is not None:
+        if lease.role == "learner" and self.dispatch.commander.ending is not None and not self.flow.is_open:
             steps += self.stop_training()
         return [*steps, *self.dispatch.repeat(lease, counters)]
 

@@ -21,7 +21,7 @@ from remuda.tests.coordinator.simulation import Faults, Worker, World
 from remuda.wire.messages import StopExperiment
 
 SHORT, ALL, SLICES = 80, 12_000, 24
-POINTS = 450
+POINTS = 550
 """More than any of these runs has where the coordinator may die, if nothing else happens."""
 MOST_CHANCES = 6
 """Deaths by chance in one schedule, of the coordinator and of workers; those that are planned come on top."""

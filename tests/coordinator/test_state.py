@@ -72,22 +72,15 @@ def test_what_a_learner_warns_of_as_it_begins_is_in_the_commanders_log() -> None
 
 
 @pytest.mark.parametrize("per_insert", [0.5, 4.0, 40.0])
-def test_updates_that_are_owed_at_the_end_are_said(per_insert: float) -> None:
+def test_no_updates_are_owed_at_the_end(per_insert: float) -> None:
     buffer = {"capacity": 1_000, "min_rows": 200, "samples_per_insert": per_insert}
     world = World(config(buffer=buffer))
     world.herd(collectors=2)
     world.submit()
     status = finished(world)
-    said = [text for _, text in world.said if "updates are owed" in text]
     rows = sum(meta.rows for chunk, meta in world.written.items() if chunk in world.accepted)
-    asked = int(per_insert * (rows - 200) // 16)
-    if status.train_iter >= asked:
-        assert said == []
-    else:
-        assert said == [
-            f"{asked - status.train_iter} updates are owed: {status.train_iter} were done, and "
-            f"buffer.samples_per_insert {per_insert:g} asks for {asked}"
-        ]
+    assert status.train_iter >= int(per_insert * (rows - 200) // 16)
+    assert not [text for _, text in world.said if "were done, and buffer.samples_per_insert" in text]
 
 
 def test_progress_rows_begin_at_zero_and_follow_the_boundaries() -> None:

@@ -1,0 +1,149 @@
+"""A run whose environment steps are used up ends once its learner has done what buffer.samples_per_insert asks for; in
+bounded time, and not where somebody waits, the learner is gone, or nothing says how much is asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from remuda.coordinator.experiment.ending import LONGEST_S
+from remuda.tests.coordinator.configs import config
+from remuda.tests.coordinator.simulation import STEP_S, Worker, World
+from remuda.wire.messages import ExperimentStatus, StopExperiment
+
+MIN_ROWS, BATCH_SIZE = 200, 16
+BUDGET = 1_500
+
+
+def at_its_end(*, per_insert: float | None = 4.0, **stop: object) -> tuple[World, Worker]:
+    """A run that has just used up its steps, its learner far behind; and that learner."""
+    buffer = {"capacity": 1_000, "min_rows": MIN_ROWS, "samples_per_insert": per_insert}
+    world = World(config(buffer=buffer, stop={"max_env_steps": BUDGET, **stop}))
+    world.updates_per_step = 1
+    world.herd(collectors=2)
+    world.submit()
+    world.step()
+    while world.experiment().state != "stopping":
+        world.step()
+    [learner] = [worker for worker in world.workers.values() if worker.role == "learner"]
+    return world, learner
+
+
+def ended(world: World) -> tuple[ExperimentStatus, float]:
+    """How it came out, and how long that took from now."""
+    began_s = world.now_s
+    world.run(2 * sum(LONGEST_S.values()))
+    return world.experiment(), world.now_s - began_s
+
+
+def asked(world: World, per_insert: float = 4.0) -> int:
+    """Updates, for all rows that came in after the warm-up."""
+    rows = sum(meta.rows for chunk, meta in world.written.items() if chunk in world.accepted)
+    return int(per_insert * (rows - MIN_ROWS) // BATCH_SIZE)
+
+
+def told(world: World, part: str) -> list[str]:
+    return [text for _, text in world.said if part in text]
+
+
+def owed_at_the_end(world: World) -> list[str]:
+    return told(world, "were done, and buffer.samples_per_insert")
+
+
+@pytest.mark.parametrize("coordinator_dies", [False, True])
+def test_what_is_owed_is_done_and_no_more(coordinator_dies: bool) -> None:
+    world, _ = at_its_end()
+    [said] = told(world, "the learner catches up: ")
+    assert int(said.split()[4]) > 50
+    if coordinator_dies:
+        for _ in range(10):
+            world.step()
+        world.crash()
+    status, took_s = ended(world)
+    assert (status.state, status.reason) == ("finished", "max_env_steps")
+    again = 4 * coordinator_dies  # a request that the coordinator had answered may be answered again
+    assert asked(world) <= status.train_iter <= asked(world) + again
+    assert owed_at_the_end(world) == []
+    assert max(world.records) == status.train_iter, "the last checkpoint is of the last update"
+    assert status.train_iter in world.rewards, "and it is judged"
+    assert took_s < LONGEST_S["draining"]
+    assert status.env_step == world.unique_env_steps()
+
+
+@pytest.mark.parametrize("now", [False, True])
+def test_who_asks_the_run_to_end_does_not_wait_for_it(now: bool) -> None:
+    world, _ = at_its_end()
+    world.ask(StopExperiment(world.experiment().id, now=now))
+    status, took_s = ended(world)
+    assert took_s < 40 * STEP_S
+    owed = asked(world) - status.train_iter
+    assert owed > 50
+    assert owed_at_the_end(world) == [
+        f"{owed} updates are owed: {status.train_iter} were done, and buffer.samples_per_insert 4 asks for "
+        f"{asked(world)}"
+    ]
+
+
+def test_a_run_that_was_asked_to_end_before_its_budget_does_not_catch_up() -> None:
+    world = World(config())
+    world.updates_per_step = 1
+    world.herd(collectors=2)
+    world.submit()
+    world.step()
+    while world.experiment().env_step < 1_000:
+        world.step()
+    world.ask(StopExperiment(world.experiment().id))
+    status, took_s = ended(world)
+    assert status.state == "stopped"
+    assert took_s < 40 * STEP_S
+    assert status.train_iter < asked(world)
+    assert told(world, "the learner catches up") == []
+    assert len(owed_at_the_end(world)) == 1
+
+
+def test_a_learner_that_dies_is_not_waited_for() -> None:
+    world, learner = at_its_end()
+    world.kill(learner)
+    world.add("learner", 7)
+    status, took_s = ended(world)
+    assert status.state == "finished"
+    assert took_s < 2 * world.limits.lost_after_s
+    assert len(owed_at_the_end(world)) == 1
+    assert len(told(world, "joins as learner")) == 1
+
+
+def test_a_learner_that_comes_no_further_is_waited_for_a_minute() -> None:
+    world, _ = at_its_end()
+    world.updates_per_step = 0
+    status, took_s = ended(world)
+    assert status.state == "finished"
+    assert took_s == pytest.approx(LONGEST_S["draining"], abs=20 * STEP_S)
+    assert len(owed_at_the_end(world)) == 1
+    assert max(world.records) == status.train_iter
+
+
+def test_the_time_that_a_run_may_take_bounds_it_too() -> None:
+    world, _ = at_its_end()
+    reached_s = world.experiment().wall_s
+    world, _ = at_its_end(max_wall_s=reached_s + 5.0)
+    world.updates_per_step = 0
+    status, _ = ended(world)
+    assert (status.state, status.reason) == ("finished", "max_env_steps")
+    assert status.wall_s == pytest.approx(reached_s + 5.0, abs=20 * STEP_S)
+    assert len(owed_at_the_end(world)) == 1
+
+
+def test_nothing_is_owed_beyond_the_budget_of_updates() -> None:
+    world, _ = at_its_end()
+    most = world.experiment().train_iter + 20
+    world, _ = at_its_end(max_train_iters=most)
+    status, took_s = ended(world)
+    assert status.train_iter == most < asked(world)
+    assert owed_at_the_end(world) == []
+    assert took_s < LONGEST_S["draining"]
+
+
+def test_nothing_is_owed_where_nothing_says_how_much() -> None:
+    world, _ = at_its_end(per_insert=None)
+    _, took_s = ended(world)
+    assert took_s < 40 * STEP_S
+    assert told(world, "owed") == []

@@ -87,7 +87,9 @@ docs: setup  ## write docs/configuration.md and docs/protocol.md again, from the
 
 site: setup  ## build the pages of docs/ and an API reference into site/ (installs mkdocs into .venv)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
+	rm -rf .site && mkdir -p .site/remuda
+	ln -s $(CURDIR)/__init__.py $(patsubst %/__init__.py,$(CURDIR)/%,$(wildcard */__init__.py)) .site/remuda/
 	$(BIN)/mkdocs build --quiet
 
 clean:  ## remove the virtual environments and caches (never runs/)
-	rm -rf site .venv .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info build buffer/*.so
+	rm -rf site .site .venv .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info build buffer/*.so

@@ -12,8 +12,6 @@ from typing import Literal
 import numpy as np
 import torch
 
-from remuda.policy.networks.flat_parameters import FlatParameters
-
 Activation = Literal["tanh", "relu"]
 
 
@@ -50,13 +48,6 @@ class DenseLayer:
         return gradient @ self.weight
 
 
-def dense_layers(parameters: FlatParameters) -> dict[str, DenseLayer]:
-    """The layers of a network that has no others, by name, in its order."""
-    weights, gradients = (parameters.by_name(vector) for vector in (parameters.vector.detach(), parameters.gradient))
-    names = [name.removesuffix(".weight") for name in weights if name.endswith(".weight")]
-    return {name: DenseLayer.of(weights, gradients, name) for name in names}
-
-
 class Perceptron:
     """Layers one after the other with an activation between them; or none at all."""
 
@@ -75,22 +66,20 @@ class Perceptron:
             outputs.append(made)
         return outputs
 
-    def backward(self, outputs: Sequence[torch.Tensor], gradient: torch.Tensor) -> torch.Tensor:
+    def backward(self, outputs: Sequence[torch.Tensor], gradient: torch.Tensor, *, to_inputs: bool) -> torch.Tensor:
         """Write the gradient of every layer, given what `forward` returned and the gradient of the last of it.
 
-        Returns that of what the first layer makes of the inputs, before its activation; `gradient` may be overwritten.
+        Returns that of the inputs [n, inputs], if it is asked for. `gradient` is overwritten where the last layer is
+        activated.
         """
         for index in reversed(range(len(self._layers))):
+            layer = self._layers[index]
             if index < self._activated:
                 gradient = self._before_activation(outputs[index + 1], gradient)
-            self._layers[index].backward(outputs[index], gradient)
-            if index > 0:
-                gradient = self._layers[index].input_gradient(gradient)
+            layer.backward(outputs[index], gradient)
+            if index > 0 or to_inputs:
+                gradient = layer.input_gradient(gradient)
         return gradient
-
-    def input_gradient(self, gradient: torch.Tensor) -> torch.Tensor:
-        """What `backward` returned -> of the inputs, [n, inputs]."""
-        return self._layers[0].input_gradient(gradient)
 
     def _before_activation(self, outputs: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
         """The gradient of an activation's inputs, in place of that of its outputs."""

@@ -30,6 +30,11 @@ class FlatParameters:
             parameter.data = value
             parameter.grad = gradient
 
+    def layers(self, *prefixes: str) -> list[str]:
+        """Names of the layers that have a weight and begin with one of these, in the order of the vector."""
+        names = [name.removesuffix(".weight") for name, _ in self._layout if name.endswith(".weight")]
+        return [name for name in names if name.startswith(prefixes)]
+
     def by_name(self, vector: torch.Tensor) -> dict[str, torch.Tensor]:
         """View a vector of this layout as the network's named tensors."""
         return {name: view for (name, _), view in zip(self._layout, self._views(vector), strict=True)}

@@ -83,9 +83,12 @@ class QNetwork(nn.Module):
             values: torch.Tensor = self.advantage(hidden)
             return values
         of_state, of_actions = hidden.chunk(2, dim=1)
-        advantage: torch.Tensor = self.advantage(of_actions)
-        value: torch.Tensor = self.value(of_state)
-        return value + advantage - advantage.mean(dim=1, keepdim=True)
+        return dueling_values(self.value(of_state), self.advantage(of_actions))
+
+
+def dueling_values(value: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
+    """Values [n, actions] of states worth `value` [n, 1] (Wang et al. 2016, equation 9)."""
+    return value + advantage - advantage.mean(dim=1, keepdim=True)
 
 
 class ActorCriticNetwork(nn.Module):

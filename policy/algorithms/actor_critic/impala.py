@@ -12,7 +12,8 @@ import torch
 
 from remuda.config.algorithms import ImpalaConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.actor_critic.learning import ActorCritic, Slopes, explained_variance
+from remuda.policy.algorithms.actor_critic.learning import ActorCritic, explained_variance
+from remuda.policy.algorithms.actor_critic.outputs import Outputs
 from remuda.policy.algorithms.actor_critic.returns import divergence, vtrace
 from remuda.policy.base import Arrays, LearnResult
 from remuda.policy.networks.tensors import to_tensor
@@ -22,8 +23,32 @@ ROUNDING = 1e-4
 """Log ratios so small may be nothing but rounding: the policy that learns and the one that acted are the same."""
 
 
+def policy_loss(log_prob: torch.Tensor, advantages: torch.Tensor) -> torch.Tensor:
+    """That of the policy gradient, section 4.2 of the paper. Advantages hold the importance weights and are constant.
+    All [n]."""
+    return -(advantages * log_prob).mean()
+
+
+def policy_slope(advantages: torch.Tensor) -> torch.Tensor:
+    """The gradient of `policy_loss` by `log_prob`."""
+    return advantages / -len(advantages)
+
+
+def value_loss(values: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """The mean squared error; targets are constant. All [n]."""
+    return (values - targets).square().mean()
+
+
+def value_slope(values: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """The gradient of `value_loss` by `values`."""
+    return 2.0 / len(values) * (values - targets)
+
+
 class Impala(ActorCritic):
-    """One gradient step on each batch of segments; V-trace corrects for the age of the policy that acted."""
+    """One gradient step on each batch of segments; V-trace corrects for the age of the policy that acted.
+
+    It descends policy_loss + value_coefficient * value_loss - entropy_coefficient * entropy.
+    """
 
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
         super().__init__(config, observation, action, seed)
@@ -32,14 +57,14 @@ class Impala(ActorCritic):
 
     @torch.no_grad()
     def learn(self, batch: Arrays) -> LearnResult:
-        """Take one step of Adam on the policy gradient, the value error and the entropy (section 4.2 of the paper)."""
+        """Take one step of Adam down the losses of section 4.2 of the paper."""
         self._anneal()
         segments = self._prepare(batch)
         valid = segments.outcome.valid
         if not valid.any():
             return self._result()
 
-        outputs = self._outputs.forward_to_learn(segments.observations)
+        outputs, backward = self._outputs.vjp(segments.observations)
         distribution = self._distribution(outputs.policy.index_select(0, segments.steps))
         log_prob = distribution.log_prob(segments.actions)
         values = outputs.values.index_select(0, segments.steps)
@@ -56,24 +81,20 @@ class Impala(ActorCritic):
         )
         advantages, targets = (to_tensor(column[valid], self._device) for column in trace)
 
-        n, errors = len(log_prob), values - targets
-        policy_loss = -(advantages * log_prob).mean()
-        value_loss = errors.square().mean()
-        entropy = distribution.entropy().mean()
-        loss = policy_loss + self._policy.value_coefficient * value_loss - self._policy.entropy_coefficient * entropy
-        slopes = Slopes(
-            log_prob=-advantages / n,  # the weights in them are constants
-            values=2.0 * self._policy.value_coefficient / n * errors,
-            entropy=-self._policy.entropy_coefficient / n,
+        losses = self._losses(
+            policy_loss(log_prob, advantages), value_loss(values, targets), distribution.entropy().mean()
         )
-        grad_norm = self._descend(distribution, segments.actions, slopes, segments)
+        slopes = self._slopes(policy_slope(advantages), value_slope(values, targets))
+        grad_norm = self._descend(
+            distribution,
+            segments.actions,
+            slopes,
+            lambda of_steps: backward(Outputs(*map(segments.per_observation, of_steps))),
+        )
 
         moved = log_ratio[valid]
         return self._result(
-            total_loss=loss,
-            policy_loss=policy_loss,
-            value_loss=value_loss,
-            entropy=entropy,
+            losses,
             approx_kl=divergence(moved),  # of the newest policy from the one that acted
             clip_fraction=float((moved > math.log(self._policy.rho_clip) + ROUNDING).mean()),
             explained_variance=explained_variance(values.cpu().numpy(), targets.cpu().numpy()),

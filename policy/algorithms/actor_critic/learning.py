@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from remuda.config.algorithms import ImpalaConfig, PpoConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.actor_critic.acting import PPO_MONITORED, network_shape
-from remuda.policy.algorithms.actor_critic.outputs import Outputs, actor_critic_outputs
+from remuda.policy.algorithms.actor_critic.outputs import Backward, Outputs, actor_critic_outputs
 from remuda.policy.algorithms.actor_critic.returns import Outcome
 from remuda.policy.algorithms.actor_critic.torch_distributions import Categorical, Gaussian
 from remuda.policy.base import Algorithm, Arrays, LearnResult
@@ -57,8 +57,18 @@ class Segments:
         return of_steps.new_zeros(len(self.observations), *of_steps.shape[1:]).index_copy_(0, self.steps, of_steps)
 
 
+class Losses(NamedTuple):
+    """What an update descends, and what it is made of: policy + value_coefficient * value - entropy_coefficient *
+    entropy. Scalars, or [steps] of several gradient steps."""
+
+    total: torch.Tensor
+    policy: torch.Tensor
+    value: torch.Tensor
+    entropy: torch.Tensor
+
+
 class Slopes(NamedTuple):
-    """The gradient of a loss by what an update rule makes it of."""
+    """The gradient of the total loss by the numbers that the policy and the network gave."""
 
     log_prob: torch.Tensor
     """By the log probability of each action: float32 [n]."""
@@ -155,19 +165,25 @@ class ActorCritic(Algorithm):
         """The policy's distribution, given what the network says: [n, outputs]."""
         return Categorical(outputs) if self._log_std is None else Gaussian(outputs, self._log_std)
 
-    def _descend(
-        self,
-        distribution: Categorical | Gaussian,
-        actions: torch.Tensor,
-        slopes: Slopes,
-        segments: Segments | None = None,
-    ) -> torch.Tensor:
-        """Take one step down a loss of the outputs made last to learn; return the gradient's norm before clipping.
+    def _losses(self, policy: torch.Tensor, value: torch.Tensor, entropy: torch.Tensor) -> Losses:
+        """Weigh the parts of the loss."""
+        total = policy + self._shared.value_coefficient * value - self._shared.entropy_coefficient * entropy
+        return Losses(total, policy, value, entropy)
 
-        Those outputs were of the observations of the actions, or of all observations of `segments`.
+    def _slopes(self, policy: torch.Tensor, value: torch.Tensor) -> Slopes:
+        """Weigh their gradients likewise: of the policy's loss by each log probability, of the value's by each value,
+        both [n], and of the mean entropy."""
+        by_entropy = -self._shared.entropy_coefficient / len(policy)
+        return Slopes(policy, self._shared.value_coefficient * value, by_entropy)
+
+    def _descend(
+        self, distribution: Categorical | Gaussian, actions: torch.Tensor, slopes: Slopes, backward: Backward
+    ) -> torch.Tensor:
+        """Take one step of Adam down a loss of these actions; return the gradient's norm before clipping.
+
+        `backward` leads from the gradient by the distributions and values, [n, …], to that by the parameters.
         """
-        gradient = Outputs(distribution.gradient(actions, slopes.log_prob, slopes.entropy), slopes.values)
-        self._outputs.backward(gradient if segments is None else Outputs(*map(segments.per_observation, gradient)))
+        backward(Outputs(distribution.gradient(actions, slopes.log_prob, slopes.entropy), slopes.values))
         if isinstance(distribution, Gaussian):
             assert self._log_std_gradient is not None
             self._log_std_gradient.copy_(distribution.log_std_gradient(actions, slopes.log_prob, slopes.entropy))
@@ -175,8 +191,12 @@ class ActorCritic(Algorithm):
         self._optimizer.step()
         return norm
 
-    def _result(self, *, updates: int = 1, **metrics: float | torch.Tensor) -> LearnResult:
+    def _result(
+        self, losses: Losses | None = None, /, *, updates: int = 1, **metrics: float | torch.Tensor
+    ) -> LearnResult:
         """The gradient updates done, and the metrics that there are, in the declared order."""
+        if losses is not None:
+            metrics.update(zip(("total_loss", "policy_loss", "value_loss", "entropy"), losses, strict=True))
         metrics["cur_lr"] = self._optimizer.learning_rate
         told = {name: metrics[name] for name in PPO_MONITORED if name in metrics}
         return LearnResult(told, None, updates)

@@ -13,9 +13,8 @@ import torch
 
 from remuda.config.algorithms import PpoConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.actor_critic.learning import ActorCritic, Segments, Slopes, explained_variance
+from remuda.policy.algorithms.actor_critic.learning import ActorCritic, Losses, Segments, explained_variance
 from remuda.policy.algorithms.actor_critic.returns import generalized_advantages
-from remuda.policy.algorithms.actor_critic.torch_distributions import Categorical, Gaussian
 from remuda.policy.base import Arrays, LearnResult
 from remuda.policy.networks.tensors import to_tensor
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -32,19 +31,57 @@ class _Steps(NamedTuple):
     values: torch.Tensor
 
 
-class _Losses(NamedTuple):
-    """Of one minibatch."""
+class _Taken(NamedTuple):
+    """A gradient step that was taken."""
 
-    total: torch.Tensor
-    policy: torch.Tensor
-    value: torch.Tensor
-    entropy: torch.Tensor
+    losses: Losses
     log_ratio: torch.Tensor
-    """float32 [n]: how far the policy has moved from the one that acted."""
+    """float32 [n]: how far the policy had moved from the one that acted."""
+    grad_norm: torch.Tensor
+
+
+def policy_loss(ratio: torch.Tensor, advantages: torch.Tensor, *, clip: float) -> torch.Tensor:
+    """Equation 7 of the paper, to be descended: a ratio of probabilities beyond 1 ± `clip` gains nothing. All [n]."""
+    return -torch.minimum(ratio * advantages, ratio.clamp(1.0 - clip, 1.0 + clip) * advantages).mean()
+
+
+def policy_slope(ratio: torch.Tensor, advantages: torch.Tensor, *, clip: float) -> torch.Tensor:
+    """The gradient of `policy_loss` by the logarithm of `ratio`: none where the clipped gain is the smaller."""
+    gain = ratio * advantages  # and its own derivative, as the ratio is
+    clipped = ratio.clamp(1.0 - clip, 1.0 + clip) * advantages
+    return torch.where(gain <= clipped, gain, 0.0) / -len(gain)
+
+
+def value_loss(
+    values: torch.Tensor, returns: torch.Tensor, old_values: torch.Tensor, *, clip: float | None
+) -> torch.Tensor:
+    """The mean squared error, as in equation 9; with `clip`, of the value or of the one held that close to the old
+    value, whichever errs more. All [n]."""
+    squares = (values - returns).square()
+    if clip is not None:
+        held = old_values + (values - old_values).clamp(-clip, clip)
+        squares = torch.maximum(squares, (held - returns).square())
+    return squares.mean()
+
+
+def value_slope(
+    values: torch.Tensor, returns: torch.Tensor, old_values: torch.Tensor, *, clip: float | None
+) -> torch.Tensor:
+    """The gradient of `value_loss` by `values`: none where the value is held and so errs more."""
+    errors = values - returns
+    if clip is not None:
+        moved = values - old_values
+        held = old_values + moved.clamp(-clip, clip)
+        held_errs_more = (held - returns).square() > errors.square()
+        errors = torch.where((moved.abs() > clip) & held_errs_more, 0.0, errors)
+    return 2.0 / len(errors) * errors
 
 
 class Ppo(ActorCritic):
-    """Several epochs of minibatches on each batch of segments, with clipped probability ratios."""
+    """Several epochs of minibatches on each batch of segments, with clipped probability ratios.
+
+    Each step descends policy_loss + value_coefficient * value_loss - entropy_coefficient * entropy (equation 9).
+    """
 
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
         super().__init__(config, observation, action, seed)
@@ -54,65 +91,53 @@ class Ppo(ActorCritic):
     @torch.no_grad()
     def learn(self, batch: Arrays) -> LearnResult:
         """Do a whole iteration: advantages, then `epochs` passes over `minibatches` shares of the batch."""
-        remaining = self._anneal()
+        clip = self._policy.clip * self._anneal()
         segments = self._prepare(batch)
         steps, explained = self._valued(segments)
         order = np.random.default_rng((self._seed, self._updates))  # of the batch, so a resumed run goes on the same
-        taken: list[_Losses] = []
-        norms: list[torch.Tensor] = []
+        taken: list[_Taken] = []
         for minibatch in self._minibatches(steps, order):
-            outputs = self._outputs.forward_to_learn(minibatch.observations)
-            distribution = self._distribution(outputs.policy)
-            losses, slopes = self._losses(minibatch, distribution, outputs.values, clip=self._policy.clip * remaining)
-            if self._policy.target_kl is not None and _divergence(losses.log_ratio) > 1.5 * self._policy.target_kl:
+            step = self._step(minibatch, clip=clip)
+            if step is None:
                 break
-            norms.append(self._descend(distribution, minibatch.actions, slopes))
-            taken.append(losses)
+            taken.append(step)
         of_batch: dict[str, float | torch.Tensor] = {
             "explained_variance": explained,
             "value": steps.values / segments.reward_scale,
-            "stop_iter": len(norms),
+            "stop_iter": len(taken),
         }
         if not taken:
             return self._result(updates=0, **of_batch)
-        log_ratio = torch.cat([losses.log_ratio for losses in taken])
+        losses, log_ratios, norms = zip(*taken, strict=True)
+        log_ratio = torch.cat(log_ratios)
         return self._result(
-            updates=len(norms),
-            total_loss=torch.stack([losses.total for losses in taken]),
-            policy_loss=torch.stack([losses.policy for losses in taken]),
-            value_loss=torch.stack([losses.value for losses in taken]),
-            entropy=torch.stack([losses.entropy for losses in taken]),
+            Losses(*(torch.stack(parts) for parts in zip(*losses, strict=True))),
+            updates=len(taken),
             approx_kl=_divergence(log_ratio),
-            clip_fraction=((log_ratio.exp() - 1.0).abs() > self._policy.clip * remaining).float().mean(),
+            clip_fraction=((log_ratio.exp() - 1.0).abs() > clip).float().mean(),
             grad_norm=torch.stack(norms),
             **of_batch,
         )
 
-    def _losses(
-        self, steps: _Steps, distribution: Categorical | Gaussian, values: torch.Tensor, *, clip: float
-    ) -> tuple[_Losses, Slopes]:
-        """Equations 7 and 9 of the paper, and their gradient."""
-        policy, n = self._policy, values.shape[0]
+    def _step(self, steps: _Steps, *, clip: float) -> _Taken | None:
+        """Take one gradient step on a minibatch; none where the policy has moved too far already."""
+        config = self._policy
+        outputs, backward = self._outputs.vjp(steps.observations)
+        distribution = self._distribution(outputs.policy)
         log_ratio = distribution.log_prob(steps.actions) - steps.log_prob
+        if config.target_kl is not None and _divergence(log_ratio) > 1.5 * config.target_kl:
+            return None
         ratio = log_ratio.exp()
-        gain = ratio * steps.advantages
-        bound = ratio.clamp(1.0 - clip, 1.0 + clip) * steps.advantages
-        policy_loss = -torch.minimum(gain, bound).mean()
-        by_log_prob = torch.where(gain <= bound, gain, 0.0) / -n  # the slope of exp is exp; the bound has none
-
-        errors = values - steps.returns
-        squares = errors.square()
-        if policy.value_clip is not None:
-            moved = values - steps.values
-            held = moved.clamp(-policy.value_clip, policy.value_clip)
-            held_squares = (steps.values + held - steps.returns).square()
-            errors = torch.where((held != moved) & (held_squares > squares), 0.0, errors)
-            squares = torch.maximum(squares, held_squares)
-        value_loss, entropy = squares.mean(), distribution.entropy().mean()
-
-        total = policy_loss + policy.value_coefficient * value_loss - policy.entropy_coefficient * entropy
-        slopes = Slopes(by_log_prob, 2.0 * policy.value_coefficient / n * errors, -policy.entropy_coefficient / n)
-        return _Losses(total, policy_loss, value_loss, entropy, log_ratio), slopes
+        losses = self._losses(
+            policy_loss(ratio, steps.advantages, clip=clip),
+            value_loss(outputs.values, steps.returns, steps.values, clip=config.value_clip),
+            distribution.entropy().mean(),
+        )
+        slopes = self._slopes(
+            policy_slope(ratio, steps.advantages, clip=clip),
+            value_slope(outputs.values, steps.returns, steps.values, clip=config.value_clip),
+        )
+        return _Taken(losses, log_ratio, self._descend(distribution, steps.actions, slopes, backward))
 
     def _valued(self, segments: Segments) -> tuple[_Steps, float]:
         """The valid slots with their advantages and returns, and what of the returns the values had explained."""

@@ -25,6 +25,17 @@ from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 
+def huber(error: torch.Tensor) -> torch.Tensor:
+    """Half the square of an error up to 1, and linear beyond: error² / 2, and |error| - 1/2."""
+    within = error.clamp(-1.0, 1.0)
+    return within * (error - within / 2)
+
+
+def huber_slope(error: torch.Tensor) -> torch.Tensor:
+    """The derivative of `huber`."""
+    return error.clamp(-1.0, 1.0)
+
+
 class Dqn(Algorithm):
     """Learns action values by bootstrapping from a target network.
 
@@ -57,24 +68,22 @@ class Dqn(Algorithm):
 
     @torch.no_grad()
     def learn(self, batch: Arrays) -> LearnResult:
-        """Take one step of Adam on the weighted Huber loss of the temporal difference errors."""
+        """Take one step of Adam down the weighted Huber loss of the temporal difference errors."""
         obs, next_obs = (to_tensor(self.observation.encode(batch[name]), self._device) for name in ("obs", "next_obs"))
         indices = batch["action"].astype(np.int64, copy=False) - self.action.start
         action = to_tensor(indices, self._device).unsqueeze(1)
         reward, discount, weights = (to_tensor(batch[name], self._device) for name in ("reward", "discount", "weights"))
 
-        values, next_value = self._valued(obs, next_obs)
-        target = reward + discount * next_value
+        target = reward + discount * self._next_value(next_obs)
+        values, backward = self._online_values.vjp(obs)
         q_value = values.gather(1, action).squeeze(1)
         error = q_value - target
-        slope = error.clamp(-1.0, 1.0)  # of the Huber loss, which is slope * (error - slope / 2)
-        loss = (weights * slope * (error - slope / 2)).mean()
+        loss = (weights * huber(error)).mean()
 
-        gradient = (weights * slope / error.shape[0]).unsqueeze(1)
-        self._online_values.backward(torch.zeros_like(values).scatter_(1, action, gradient))
+        gradient = weights * huber_slope(error) / len(error)
+        backward(torch.zeros_like(values).scatter_(1, action, gradient.unsqueeze(1)))
         grad_norm = self._parameters.clip_gradient(self._learner.max_grad_norm)
         self._optimizer.step()
-
         self._updates += 1
         if self._updates % self._policy.target_update_iters == 0:
             self._target_parameters.vector.copy_(self._parameters.vector)
@@ -90,14 +99,13 @@ class Dqn(Algorithm):
         }
         return LearnResult(metrics, td_error)
 
-    def _valued(self, obs: torch.Tensor, next_obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Value the actions of observations [n, …] to learn, [n, actions], and next observations by the target network,
-        [n]."""
-        next_values = self._target_values.forward(next_obs)
+    def _next_value(self, next_obs: torch.Tensor) -> torch.Tensor:
+        """What the target network says the next observations are worth: [n]."""
+        values = self._target_values(next_obs)
         if not self._policy.double:
-            return self._online_values.forward_to_learn(obs), next_values.amax(dim=1)
-        values, online = self._online_values.forward_both(obs, next_obs)
-        return values, next_values.gather(1, online.argmax(dim=1, keepdim=True)).squeeze(1)
+            return values.amax(dim=1)
+        best = self._online_values(next_obs).argmax(dim=1, keepdim=True)
+        return values.gather(1, best).squeeze(1)
 
     # --- state
 

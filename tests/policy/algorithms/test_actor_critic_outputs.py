@@ -19,9 +19,10 @@ from remuda.config.algorithms import ImpalaConfig, PpoConfig
 from remuda.config.schema import LearnerConfig
 from remuda.policy.algorithms.actor_critic.learning import ActorCritic
 from remuda.policy.algorithms.actor_critic.outputs import (
-    AutogradOutputs,
-    DenseOutputs,
+    ActorCriticOutputs,
+    ModuleOutputs,
     Outputs,
+    PerceptronOutputs,
     actor_critic_outputs,
 )
 from remuda.policy.algorithms.actor_critic.returns import Outcome, generalized_advantages, vtrace
@@ -69,25 +70,22 @@ def test_outputs_and_gradient_are_those_of_autograd(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         made, parameters = network(features, outputs, hidden, activation, shared=shared)
-    by_autograd, by_hand = AutogradOutputs(made, parameters), DenseOutputs(parameters, activation)
     observations, by_policy, by_values = (
         torch.randn(*shape, generator=generator, dtype=torch.float64)
         for shape in ((rows, features), (rows, outputs), (rows,))
     )
-    gradient = Outputs(by_policy, by_values)
 
-    expected_outputs = by_autograd.forward_to_learn(observations)
-    by_autograd.backward(Outputs(*(part.clone() for part in gradient)))
-    expected = parameters.gradient.clone()
-    parameters.gradient.fill_(np.nan)  # nothing of it may be left
-    parameters.by_name(parameters.gradient)["log_std"].zero_()  # but for what is left to the distribution
-    got = by_hand.forward_to_learn(observations)
-    by_hand.values(observations * 2.0)  # what is valued in between has no influence
-    by_hand.backward(gradient)
+    def differentiated(way: ActorCriticOutputs) -> tuple[torch.Tensor, ...]:
+        parameters.gradient.fill_(np.nan)  # nothing of it may be left
+        parameters.by_name(parameters.gradient)["log_std"].zero_()  # but for what is left to the distribution
+        outputs, backward = way.vjp(observations)
+        way.values(observations * 2.0)  # what is valued in between has no influence
+        backward(Outputs(by_policy.clone(), by_values.clone()))
+        return *outputs, way.values(observations), parameters.gradient.clone()
 
-    torch.testing.assert_close(got, expected_outputs, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(by_hand.values(observations), by_autograd.values(observations), rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(parameters.gradient, expected, rtol=1e-10, atol=1e-10)
+    ways = actor_critic_outputs(made, parameters, activation), ModuleOutputs(made, parameters)
+    got, expected = map(differentiated, ways)
+    torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-10)
 
 
 # --- a whole update, against the loss of the paper, differentiated by autograd
@@ -231,9 +229,9 @@ def test_convolutions_keep_autograd() -> None:
     made = ActorCriticNetwork(
         0, 2, (16,), activation="relu", gaussian=False, normalizes=False, shared=True, image=image
     )
-    assert isinstance(actor_critic_outputs(made, FlatParameters(made), "relu"), AutogradOutputs)
+    assert isinstance(actor_critic_outputs(made, FlatParameters(made), "relu"), ModuleOutputs)
     perceptron, parameters = network(4, 2, (8,), "tanh")
-    assert isinstance(actor_critic_outputs(perceptron, parameters, "tanh"), DenseOutputs)
+    assert isinstance(actor_critic_outputs(perceptron, parameters, "tanh"), PerceptronOutputs)
 
 
 @pytest.mark.parametrize("policy", [PpoConfig(hidden=(16,), epochs=1, minibatches=1), ImpalaConfig(hidden=(16,))])
@@ -252,18 +250,18 @@ def test_an_update_through_convolutions_descends_the_same_loss(policy: OnPolicy)
 
 def test_parameters_that_are_loaded_are_those_that_count() -> None:
     (first, of_first), (second, _) = (network(4, 2, (8, 6), "tanh", shared=True) for _ in range(2))
-    outputs = DenseOutputs(of_first, "tanh")
+    outputs = PerceptronOutputs(of_first, "tanh")
     first.load_state_dict(copy.deepcopy(second.state_dict()))
     observations = torch.randn(5, 4, dtype=torch.float64)
     with torch.no_grad():
-        torch.testing.assert_close(outputs.forward_to_learn(observations).policy, second(observations))
+        torch.testing.assert_close(outputs.vjp(observations)[0].policy, second(observations))
 
 
 @pytest.mark.parametrize("way", ["by hand", "by autograd"])
 def test_outputs_to_learn_stay_what_they_were_when_the_parameters_move(way: str) -> None:
     made, parameters = network(4, 2, (8,), "relu")
-    outputs = DenseOutputs(parameters, "relu") if way == "by hand" else AutogradOutputs(made, parameters)
-    learnt = outputs.forward_to_learn(torch.randn(5, 4, dtype=torch.float64))
+    outputs = PerceptronOutputs(parameters, "relu") if way == "by hand" else ModuleOutputs(made, parameters)
+    learnt, _ = outputs.vjp(torch.randn(5, 4, dtype=torch.float64))
     before = [part.clone() for part in learnt]
     parameters.vector.data.add_(1.0)
     assert all(torch.equal(part, kept) for part, kept in zip(learnt, before, strict=True))

@@ -1,4 +1,4 @@
-"""What is promised of values and gradients that are written out: autograd's, and when which is used."""
+"""What is promised of values and gradients that are written out: autograd's; and when which is used."""
 
 # torch's annotations are partial.
 # pyright: reportUnknownMemberType=false
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from remuda.config.algorithms import DqnConfig
 from remuda.config.schema import LearnerConfig
 from remuda.policy.algorithms.dqn.learning import Dqn
-from remuda.policy.algorithms.dqn.q_values import AutogradQValues, DenseQValues, QValues, q_values
+from remuda.policy.algorithms.dqn.q_values import ModuleQValues, PerceptronQValues, QValues, q_values
 from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.images import ImageLayout
 from remuda.policy.networks.torch_networks import QNetwork
@@ -29,10 +29,6 @@ from remuda.tests.policy.cases import config
 HIDDEN = st.lists(st.integers(1, 24), min_size=1, max_size=4).map(tuple)
 TOLERANCE = 1e-5
 Way = Callable[[QNetwork, FlatParameters], QValues]
-
-
-def written_out(_network: QNetwork, parameters: FlatParameters) -> QValues:
-    return DenseQValues(parameters)
 
 
 def network(features: int, actions: int, hidden: tuple[int, ...], *, dueling: bool) -> tuple[QNetwork, FlatParameters]:
@@ -62,29 +58,21 @@ def test_values_and_gradient_are_those_of_autograd(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         made, parameters = network(features, actions, hidden, dueling=dueling)
-    by_autograd, by_hand = AutogradQValues(made, parameters), DenseQValues(parameters)
     observations = torch.randn(rows, features, generator=generator)
     of_values = torch.randn(rows, actions, generator=generator)
 
-    expected_values = by_autograd.forward_to_learn(observations)
-    by_autograd.backward(of_values)
-    expected = parameters.gradient.clone()
-    parameters.gradient.fill_(np.nan)  # nothing of it may be left
-    values = by_hand.forward_to_learn(observations)
-    by_hand.forward(observations * 2.0)  # what is valued in between has no influence
-    by_hand.backward(of_values)
+    def differentiated(way: QValues) -> tuple[torch.Tensor, torch.Tensor]:
+        parameters.gradient.fill_(np.nan)  # nothing of it may be left
+        values, backward = way.vjp(observations)
+        way(observations * 2.0)  # what is valued in between has no influence
+        backward(of_values.clone())
+        assert not values.requires_grad
+        assert_close(way(observations), values)
+        return values, parameters.gradient.clone()
 
-    assert_close(values, expected_values)
-    assert_close(by_hand.forward(observations), by_autograd.forward(observations))
-    assert_close(parameters.gradient, expected)
-
-    for way in (by_autograd, by_hand):  # beside others that are not learned from
-        parameters.gradient.fill_(np.nan)
-        values, others = way.forward_both(observations, observations * 2.0)
-        way.backward(of_values)
-        assert_close(values, expected_values)
-        assert_close(others, by_autograd.forward(observations * 2.0))
-        assert_close(parameters.gradient, expected)
+    ways = q_values(made, parameters), ModuleQValues(made, parameters)
+    for got, expected in zip(*map(differentiated, ways), strict=True):
+        assert_close(got, expected)
 
 
 @settings(deadline=None, derandomize=True)
@@ -132,7 +120,7 @@ def test_an_update_is_that_of_autograd(
         gradient = optimizer["exp_avg"] * 10.0  # one step: a tenth of the gradient
         return gradient, numbers(result.metrics), result.priorities
 
-    by_hand, by_autograd = update(written_out), update(AutogradQValues)
+    by_hand, by_autograd = update(q_values), update(ModuleQValues)
     assert_close(by_hand[0], by_autograd[0])
     assert by_hand[1] == pytest.approx(by_autograd[1], rel=TOLERANCE, abs=TOLERANCE)
     assert_close(by_hand[2], by_autograd[2])
@@ -140,17 +128,17 @@ def test_an_update_is_that_of_autograd(
 
 def test_parameters_that_are_loaded_are_those_that_count() -> None:
     (first, of_first), (second, _) = (network(4, 2, (8, 6), dueling=True) for _ in range(2))
-    values = DenseQValues(of_first)
+    values = q_values(first, of_first)
     first.load_state_dict(copy.deepcopy(second.state_dict()))
     observations = torch.randn(5, 4)
     with torch.no_grad():
-        assert_close(values.forward(observations), second(observations))
+        assert_close(values(observations), second(observations))
 
 
-@pytest.mark.parametrize("way", [written_out, AutogradQValues])
+@pytest.mark.parametrize("way", [q_values, ModuleQValues])
 def test_values_to_learn_stay_what_they_were_when_the_parameters_move(way: Way) -> None:
     made, parameters = network(4, 2, (8,), dueling=False)
-    learnt = way(made, parameters).forward_to_learn(torch.randn(5, 4))
+    learnt, _ = way(made, parameters).vjp(torch.randn(5, 4))
     before = learnt.clone()
     parameters.vector.data.add_(1.0)
     assert torch.equal(learnt, before)
@@ -162,6 +150,6 @@ def test_convolutions_keep_autograd() -> None:
     image = ImageLayout.of(observation, DqnConfig().convolution)
     assert image is not None
     made = QNetwork(0, 2, (16,), dueling=True, image=image)
-    assert isinstance(q_values(made, FlatParameters(made)), AutogradQValues)
+    assert isinstance(q_values(made, FlatParameters(made)), ModuleQValues)
     perceptron, parameters = network(4, 2, (8,), dueling=False)
-    assert isinstance(q_values(perceptron, parameters), DenseQValues)
+    assert isinstance(q_values(perceptron, parameters), PerceptronQValues)

@@ -1,0 +1,90 @@
+"""Perceptrons forward and backward, written out: what any update rule on small networks is made with.
+
+At the sizes of reinforcement learning, torch's modules and the graph that it records take as long as the matrix
+products between them: see docs/architecture.md for the figures.
+"""
+
+# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from remuda.policy.networks.dense import Activation, DenseLayer, Perceptron
+from remuda.policy.networks.flat_parameters import FlatParameters
+
+Outputs = tuple[torch.Tensor, ...]
+
+
+class Perceptrons:
+    """Perceptrons that begin with the same layers, or with none. Nothing here is recorded: call it under `no_grad`."""
+
+    def __init__(
+        self,
+        parameters: FlatParameters,
+        activation: Activation,
+        *,
+        heads: Sequence[Sequence[str]],
+        shared: Sequence[str] = (),
+        split: bool = False,
+    ) -> None:
+        """Find the layers in a network's parameters.
+
+        Args:
+            parameters: Where weights are read and gradients written.
+            activation: Follows every layer but the last of each head.
+            heads: Names of the layers of each perceptron, at least one layer each.
+            shared: Names of the layers before them.
+            split: Each head reads an equal share of what the shared layers make; otherwise each reads all of it.
+        """
+        weights, gradients = (
+            parameters.by_name(vector) for vector in (parameters.vector.detach(), parameters.gradient)
+        )
+
+        def layers(names: Sequence[str]) -> list[DenseLayer]:
+            return [DenseLayer.of(weights, gradients, name) for name in names]
+
+        self._shared = Perceptron(layers(shared), activation, activates_last=True)
+        self._heads = [Perceptron(layers(names), activation) for names in heads]
+        self._split = split
+
+    def forward(self, inputs: torch.Tensor) -> Outputs:
+        """What each head makes of the inputs [n, inputs]: [n, outputs]."""
+        parts = self._parts(self._shared.forward(inputs)[-1])
+        return tuple([head.forward(part)[-1] for head, part in zip(self._heads, parts, strict=True)])
+
+    def head(self, index: int, inputs: torch.Tensor) -> torch.Tensor:
+        """What one head alone makes of the inputs."""
+        return self._heads[index].forward(self._parts(self._shared.forward(inputs)[-1])[index])[-1]
+
+    def vjp(self, inputs: torch.Tensor) -> tuple[Outputs, Callable[[Outputs], None]]:
+        """What `forward` gives, and the vector-Jacobian product: a function that is given a loss's gradient by each
+        output, [n, outputs], and writes that by the layers' parameters. It is called before these change."""
+        shared = self._shared.forward(inputs)
+        made = [head.forward(part) for head, part in zip(self._heads, self._parts(shared[-1]), strict=True)]
+
+        def backward(gradients: Outputs) -> None:
+            by_parts = [
+                head.backward(outputs, gradient, to_inputs=len(shared) > 1)
+                for head, outputs, gradient in zip(self._heads, made, gradients, strict=True)
+            ]
+            if len(shared) > 1:
+                self._shared.backward(shared, self._whole(by_parts), to_inputs=False)
+
+        return tuple([outputs[-1] for outputs in made]), backward
+
+    def _parts(self, features: torch.Tensor) -> Sequence[torch.Tensor]:
+        """What each head reads."""
+        return features.chunk(len(self._heads), dim=1) if self._split else [features] * len(self._heads)
+
+    def _whole(self, by_parts: list[torch.Tensor]) -> torch.Tensor:
+        """The gradient by all that the heads read, given that by what each reads."""
+        if self._split:
+            return torch.cat(by_parts, dim=1)
+        whole, *others = by_parts
+        for other in others:
+            whole.add_(other)
+        return whole

@@ -1,4 +1,4 @@
-"""A sink that belongs to somebody else's service: in a thread of its own, so that nobody waits for it."""
+"""A sink for an external service, in a separate thread, so that nothing waits for it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from queue import Empty, Full, Queue
 from typing import Protocol
 
 _WAITING_ROWS = 1_000
-"""A service that is further behind does not keep up, and is given up."""
+"""Rows that may wait for a service; if there are more, it is too slow and gets no more rows."""
 
 
 class Service(Protocol):
@@ -27,11 +27,11 @@ class Service(Protocol):
 
 
 class SinkError(Exception):
-    """The service has failed, does not keep up, or does not come to an end."""
+    """The service has failed, is too slow, or does not end."""
 
 
 class BackgroundSink:
-    """Passes rows on to a service. What goes wrong there is raised at the next row, or by `finish`; once."""
+    """Passes rows on to a service. An error of the service is raised once, at the next row or by `finish`."""
 
     def __init__(self, path: Path, connect: Callable[[], Service]) -> None:
         """`path` is the folder that is the service's own; `connect` is called in the thread, as all that follows."""
@@ -44,7 +44,7 @@ class BackgroundSink:
         self._thread.start()
 
     def row(self, record: Mapping[str, float]) -> None:
-        """Pass a row on. Raises SinkError; never waits."""
+        """Pass on a row. Raises SinkError; never waits."""
         self._raise()
         try:
             self._rows.put_nowait(dict(record))
@@ -59,15 +59,15 @@ class BackgroundSink:
 
     @property
     def busy(self) -> bool:
-        """The service is at work, or has failed and not said so yet."""
+        """Whether the service is still working, or has failed without this being raised yet."""
         return self._thread.is_alive() or self._error is not None
 
     def finish(self, deadline_s: float) -> None:
-        """After `close`, wait for the service until then (time.monotonic). Raises SinkError."""
+        """After `close`, wait for the service until `deadline_s` (time.monotonic). Raises SinkError."""
         self._thread.join(max(deadline_s - time.monotonic(), 0.0))
         self._raise()
         if self._thread.is_alive():
-            raise SinkError("it has not come to an end in time")
+            raise SinkError("it did not end in time")
 
     def _raise(self) -> None:
         error, self._error = self._error, None

@@ -1,4 +1,4 @@
-"""A stream for messages that people may read or not: writing to it never waits and never fails."""
+"""A stream for messages that need not be read: writing to it never waits and never fails."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from collections.abc import Generator
 from typing import TextIO
 
 WAITING_AT_MOST = 1_000
-"""Writes that wait for a reader; beyond that they are dropped, and their number is written once there is room."""
+"""Writes that may wait; more are dropped, and their number is written when there is room again."""
 END_S = 1.0
 
 
 class BestEffortStream(io.TextIOBase):
-    """Passes text on to a stream by a thread of its own.
+    """Passes text on to a stream in a separate thread.
 
-    A full disk, a terminal that was closed and a pipe that nobody reads cost the text, and the writer nothing.
+    With a full disk, a closed terminal or a pipe that is not read, the text is lost, but the writer does not notice.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -29,7 +29,7 @@ class BestEffortStream(io.TextIOBase):
         self._thread.start()
 
     def write(self, text: str) -> int:
-        """Have it written some time; from any thread."""
+        """Queue the text for writing; may be called by any thread."""
         try:
             if self._dropped:
                 self._waiting.put_nowait(f"({self._dropped} messages were not written)\n")
@@ -57,7 +57,7 @@ class BestEffortStream(io.TextIOBase):
         return self._stream.encoding
 
     def finish(self) -> None:
-        """Give what waits a moment to be written."""
+        """Wait a moment for queued text to be written."""
         with contextlib.suppress(queue.Full):
             self._waiting.put_nowait(None)
             self._thread.join(END_S)
@@ -71,7 +71,7 @@ class BestEffortStream(io.TextIOBase):
 
 @contextlib.contextmanager
 def best_effort_stderr() -> Generator[None]:
-    """Let standard error be such a stream while the body runs."""
+    """Replace standard error by such a stream while the body runs."""
     before, stream = sys.stderr, BestEffortStream(sys.stderr)
     sys.stderr = stream
     try:

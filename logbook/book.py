@@ -1,4 +1,4 @@
-"""One report in, every view out: the logbook, and which files it opens for each role and mode."""
+"""The logbook: shows each report in all its views, and opens the files for each role and mode."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ Source = Literal[
     "learner",
     "buffer",
 ]
-"""Who speaks in a plain line; the names that `remuda logs --source` takes."""
+"""Where a plain line comes from; the names that `remuda logs --source` takes."""
 
 SERVICES_END_S = 30.0
-"""How long the services that some sinks write to may take to come to an end."""
+"""How long the services of sinks may take to end."""
 
 _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
@@ -52,15 +52,15 @@ class RowSink(Protocol):
 
     @property
     def path(self) -> Path:
-        """The file or folder that is its own."""
+        """Its file or folder."""
         ...
 
     def row(self, record: Mapping[str, float]) -> None:
-        """Take a row. What it raises costs the run nothing but this sink."""
+        """Take a row. If it raises, the run continues without this sink."""
         ...
 
     def close(self) -> None:
-        """No more rows come."""
+        """Note that no more rows come."""
         ...
 
 
@@ -71,10 +71,11 @@ class _Timers:
 
 @dataclass
 class Logbook:
-    """Fans each report out to the views of its topic, and plain lines to the log of their source.
+    """Shows each report in the views of its topic, and writes plain lines to the log of their source.
 
-    Nothing here fails a run: a file that cannot be written is reported, tried again after a pause, and reported again
-    when it can be, with how much it lacks; the others go on. Not for use by several threads at once.
+    A run never fails because of it: a file that cannot be written is reported and tried again after a pause; when it
+    works again, that is reported with the number of missing records. The other files are written as usual. Not
+    thread-safe.
     """
 
     logs: Mapping[Source, TextLog]
@@ -84,7 +85,7 @@ class Logbook:
     timers_file: Path | None = None
     series: SeriesFile | None = None
     sinks: list[RowSink] = field(default_factory=list["RowSink"])
-    """Where the rows of progress.txt go besides; see attach_sinks."""
+    """Other places that get the rows of progress.txt; see attach_sinks."""
     clock: Callable[[], float] = time.monotonic
     """Seconds."""
 
@@ -93,17 +94,17 @@ class Logbook:
         self._timers = None if self.timers_file is None else _Timers(self.timers_file)
 
     def emit(self, report: Report) -> None:
-        """Show a report in every view of its topic. Raises KeyError where this role has none for it."""
+        """Show a report in every view of its topic. Raises KeyError if this role has none for it."""
         for view in self.views[report.topic]:
             self._attempt(view.file, partial(view.show, report))
 
     def say(self, source: Source, text: str, *, level: Literal["info", "warning", "error"] = "info") -> None:
-        """Write a plain record in a source's log. Raises KeyError where this role does not open that log."""
+        """Write a plain record to the log of a source. Raises KeyError if this role does not open that log."""
         log = self.logs[source]
         self._attempt(log, partial(log.write, _LEVELS[level], text))
 
     def progress(self, row: ProgressRow) -> None:
-        """Append a row to progress.txt, where this role writes it, and pass it to every sink."""
+        """Append a row to progress.txt, if this role writes it, and pass it to every sink."""
         file = self.progress_file
         if file is not None:
             self._attempt(file, partial(file.row, row))
@@ -112,7 +113,7 @@ class Logbook:
             self._attempt(sink, partial(sink.row, record))
 
     def rewind(self, train_iter: int) -> None:
-        """Cut the curves off beyond this update: a learner goes on from there."""
+        """Remove the curves after this update, from which a learner continues."""
         for writer in self.writers:
             self._attempt(writer, partial(writer.rewind, train_iter), at_once=True)
 
@@ -121,7 +122,7 @@ class Logbook:
         return any(writer.newest_step("evaluator_iter") >= train_iter for writer in self.writers)
 
     def describe(self, settings: Mapping[str, JsonValue], *, train_iter: int) -> None:
-        """Show the settings that the run begins with, or goes on with from this update, beside the curves."""
+        """Show the settings with which the run begins, or continues from this update, beside the curves."""
         for writer in self.writers[:1]:
             self._attempt(writer, partial(writer.config, as_markdown(settings), train_iter=train_iter))
 
@@ -132,27 +133,27 @@ class Logbook:
             self._attempt(writer, partial(writer.results, compared, results, train_iter=train_iter))
 
     def timers(self, document: Mapping[str, object]) -> None:
-        """Write timers.json again, where this role writes it."""
+        """Rewrite timers.json, if this role writes it."""
         if self._timers is not None:
             self._attempt(self._timers, partial(write_timers, self._timers.path, document))
 
     def close(self) -> None:
-        """Close every file, and say which lack what came last. May be called again."""
+        """Close every file, and report those whose last records are missing. May be called again."""
         others = (file for file in (self.progress_file, self.series) if file is not None)
         for file in (*self.sinks, *self.logs.values(), *self.writers, *others):
             self._tell(self._outages.end(file))
             try:
                 file.close()
-            except Exception as error:  # whatever somebody's sink may raise
+            except Exception as error:  # a sink may raise anything
                 self._tell(f"{file.path} cannot be closed: {error}")
 
     @property
     def busy(self) -> bool:
-        """Services are still at work for some sinks, also after `close`."""
+        """Whether services of sinks are still working, also after `close`."""
         return any(isinstance(sink, BackgroundSink) and sink.busy for sink in self.sinks)
 
     def finish(self, deadline_s: float) -> None:
-        """After `close`, wait until then (time.monotonic) for the services that some sinks write to."""
+        """After `close`, wait until `deadline_s` (time.monotonic) for the services of sinks."""
         for sink in self.sinks:
             if isinstance(sink, BackgroundSink):
                 self._attempt(sink, partial(sink.finish, deadline_s))

@@ -1,13 +1,13 @@
-"""The event file of one folder: it grows, it knows how far its curves have come, and it forgets what is no longer true.
+"""The event file of one folder: it grows, knows how far its curves have come, and can remove points of a resumed run.
 
-Every 16 KiB a mark says how far each group of curves (`learner_iter`, `buffer_sec`) had come by then, in an event that
-TensorBoard passes over. So a file of any length is opened by reading its end back to the last mark, and what lies
-beyond the point from which a run continues is found by reading back to a mark before it. Events there that no longer
-hold are written over, in place, with events that say nothing; those of other curves stay where they are. How scalars
-are encoded is no concern of this module, as long as they lie in records.
+Every 16 KiB a mark, in an event that TensorBoard skips, has the newest step of each group of curves (`learner_iter`,
+`buffer_sec`). So a file of any length is opened by reading back from its end to the last mark, and the points after the
+step from which a run continues are found by reading back to an earlier mark. Such points are overwritten in place by
+empty events; those of other curves stay where they are. This module does not depend on the encoding of scalars, only on
+the records around them.
 
-Whenever a writer is killed, everything before a mark is whole: events are blanked from the end towards the beginning,
-marks among them. What comes after the last mark is checked when the file is opened next.
+If a writer is killed, everything before a mark is whole: events, including marks, are blanked from the end towards the
+beginning. The part after the last mark is checked when the file is opened next.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from remuda.storage.appended import AppendedFile
 from remuda.storage.atomic import replacing
 
 MARK_INTERVAL_BYTES = 16 << 10
-"""So much, and what is new, is read when a file is opened; a mark takes some 200 bytes."""
+"""Between two marks; about this much is read when a file is opened. A mark takes some 200 bytes."""
 
 _BLOCK_BYTES = 64 << 10
 _LONGEST_MARK_BYTES = 4 << 10
@@ -57,11 +57,11 @@ _BEGINNING = _Mark(0, {})
 
 
 class CurveFile:
-    """Owns the one event file of a folder; whoever opened it last is its writer.
+    """The one event file of a folder; the process that opened it last is its writer.
 
-    Opening gives the file a later name. A writer before this one, which may be a stopped process, finds its own gone
-    and writes no more; and to a TensorBoard that is watching it is the next file, with a mark at its head to forget
-    what was read before.
+    Opening gives the file a later name. A former writer, for instance a stopped process, does not find its file any
+    more and stops writing. A running TensorBoard reads it as a new file, which begins with an event that discards the
+    former points.
     """
 
     def __init__(self, folder: Path, *, now_s: Callable[[], float]) -> None:
@@ -91,7 +91,7 @@ class CurveFile:
         return self._file.path
 
     def append(self, records: bytes, steps: Newest) -> None:
-        """Append records that take these groups of curves so far. Raises OSError; then nothing of them is there."""
+        """Append records up to these steps of their groups of curves. Raises OSError; then none of them is written."""
         if not self._file.in_place:
             raise FileNotFoundError(f"{self.path} is gone, or another process has taken it over")
         newest = _higher(self.newest, steps)
@@ -102,7 +102,7 @@ class CurveFile:
         self.newest, self._unmarked_bytes = newest, unmarked_bytes
 
     def cut(self, limit: Callable[[str], float]) -> None:
-        """Forget what each group has beyond its limit. Raises OSError; then it may be called again."""
+        """Remove the points of each group after its limit. Raises OSError; then it may be called again."""
         if _within(self.newest, limit):
             return
         with _opened(self.path) as descriptor:
@@ -134,7 +134,7 @@ class CurveFile:
         return note_event(self._now_s(), _MARK + json.dumps(newest))
 
     def _repair(self, descriptor: int) -> None:
-        """Look at what came after the last mark: a torn end goes, a record that was being blanked is blanked."""
+        """Check the part after the last mark: remove a torn end, and blank records that were being blanked."""
         mark = _last_mark(descriptor, lambda newest: True)
         data = _read_from(descriptor, mark.end)
         end, newest = 0, mark.newest

@@ -1,4 +1,4 @@
-"""What is reported of episodes: by collectors, by evaluators, and by the commander of either."""
+"""Reports about episodes: of collectors, of evaluators, and of the commander about both."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class EvaluationReport(Report):
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerReport(Report):
-    """What one collector or evaluator worker told the commander."""
+    """A report of one collector or evaluator to the commander."""
 
     role: Literal["collector", "evaluator"]
     worker: str
@@ -177,7 +177,7 @@ class WorkerReport(Report):
     """Environment steps taken, also those of episodes that are not over."""
     duration_s: float
     reward_mean: float
-    """nan where no episode ended; as the next."""
+    """nan if no episode ended; so is the next."""
     reward_std: float
     statistics: Mapping[str, float] = field(default_factory=dict[str, float])
     """More of returns, lengths and what episodes reported; nan likewise. The averages per episode go by its

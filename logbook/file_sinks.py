@@ -16,8 +16,8 @@ _FIRST_COLUMNS = ("env_step", "train_iter", "episode", "wall_s")
 
 
 class CsvSink:
-    """A comma-separated table whose header grows: what is first reported in the middle of a run (losses, say) becomes a
-    column at the end, with nan above."""
+    """A comma-separated table whose header grows: a quantity that first appears during a run (for instance a loss)
+    becomes a new last column, with nan in the rows before."""
 
     def __init__(self, path: Path, *, resumed_env_step: int | None = None) -> None:
         """Goes on with a file that is there, without its rows beyond `resumed_env_step`. Raises ValueError, OSError."""
@@ -64,4 +64,4 @@ def _lines_to_keep(path: Path, last_env_step: float) -> list[str]:
     try:
         return [line for line in lines if float(json.loads(line)["env_step"]) <= last_env_step]
     except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{path} cannot be continued ({error}): mend it, or move it away") from None
+        raise ValueError(f"{path} cannot be continued ({error}): correct it, or move it away") from None

@@ -1,4 +1,4 @@
-"""How a text log is written: one dated, attributed record per call, that no text from outside can forge."""
+"""Writing text logs: one record per call, with date and source line, which text from outside cannot imitate."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _FORMAT = logging.Formatter("[%(asctime)s][%(filename)s:%(lineno)d][%(levelname)
 class TextLog:
     """Appends records `[2021-07-16 16:42:28][file.py:224][INFO] message` to a file, each flushed at once.
 
-    file.py:224 is the nearest caller outside this package, so the line tells who speaks however many views lie
-    between. A write that fails raises OSError. Touches none of the process's own loggers.
+    file.py:224 is the nearest caller outside this package. A write that fails raises OSError. The process's own loggers
+    are not used or changed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -28,15 +28,15 @@ class TextLog:
         self._file = AppendedFile(path)
 
     def info(self, text: str) -> None:
-        """Write what happened."""
+        """Write a record of level INFO."""
         self.write(logging.INFO, text)
 
     def warning(self, text: str) -> None:
-        """Write what somebody should look at."""
+        """Write a record of level WARNING."""
         self.write(logging.WARNING, text)
 
     def error(self, text: str) -> None:
-        """Write what went wrong."""
+        """Write a record of level ERROR."""
         self.write(logging.ERROR, text)
 
     def write(self, level: int, text: str) -> None:
@@ -46,15 +46,15 @@ class TextLog:
         self._file.append((_FORMAT.format(record) + "\n").encode())
 
     def close(self) -> None:
-        """Close the file; the log can be opened again and goes on."""
+        """Close the file; the log can be opened again and continued."""
         self._file.close()
 
 
 def unforgeable(text: str) -> str:
-    r"""Make text safe to log: it keeps its lines, but none of them looks like a record or steers a terminal.
+    r"""Make text safe to log: it keeps its lines, but none of them looks like a record or controls a terminal.
 
-    Control characters but newline and tab are written as escapes (`\x1b`), and a later line that starts with a
-    bracket, as a record does, is moved in by a space.
+    Control characters except newline and tab are written as escapes (`\x1b`), and later lines that start with a
+    bracket, as records do, are indented by a space.
     """
     if not text.replace("\n", "").replace("\t", "").isprintable():
         text = "".join(c if c in "\n\t" or c.isprintable() else c.encode("unicode_escape").decode() for c in text)
@@ -62,7 +62,7 @@ def unforgeable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    r"""Make text safe to stand inside a line or a table cell: newlines and tabs are escaped too."""
+    r"""Make text safe for a line or a table cell: newlines and tabs are escaped, too."""
     return unforgeable(text.replace("\n", r"\n").replace("\t", r"\t"))
 
 
@@ -75,7 +75,7 @@ def _caller() -> tuple[str, int]:
 
 
 def _end_torn_line(path: Path) -> None:
-    """End the line that a killed writer left unfinished, so that the next record starts on its own."""
+    """End the line that a killed writer left unfinished, so that the next record starts on a new line."""
     if not path.exists() or path.stat().st_size == 0:
         return
     with open(path, "rb+") as file:

@@ -1,7 +1,7 @@
-"""Files that cannot be written for a while: tried again after pauses; said once when it begins and once when it ends.
+"""Files that cannot be written for a while: tried again after pauses, and reported at the beginning and at the end.
 
-What is to be written meanwhile is counted and left out: a log must never hold a run up. An error that no waiting
-mends (a service that has given up, a table that cannot have this column) ends a file for good.
+Records in the meantime are counted and left out: a log must never delay a run. After an error that waiting does not
+repair (a service that has failed, a table that cannot have a column) the file is not written any more.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Outage:
 
 @dataclass(frozen=True)
 class News:
-    """What people should know of a file."""
+    """A change in the state of a file, for people."""
 
     text: str
     works: bool
@@ -43,7 +43,7 @@ class News:
 
 
 class Outages:
-    """Attempts to write, and knows which files are out of order."""
+    """Tries to write, and remembers which files cannot be written now."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock`: seconds."""
@@ -51,7 +51,7 @@ class Outages:
         self._outages: dict[int, _Outage] = {}
 
     def attempt(self, file: Written, action: Callable[[], None], *, at_once: bool = False) -> News | None:
-        """Write a piece, unless the file is out of order and it is too early to try again; `at_once`: it is not.
+        """Write a piece, unless the file failed and it is too early to try again; `at_once`: try in any case.
 
         Returns what people should know: that it can no longer be written, or that it is again."""
         outage = self._outages.get(id(file))
@@ -74,7 +74,7 @@ class Outages:
         return News(text, works=True)
 
     def end(self, file: Written) -> str | None:
-        """No more comes; returns what is missing at its end."""
+        """Note that nothing more is written; returns a text about missing records at its end."""
         outage = self._outages.get(id(file))
         if outage is None or outage.for_good:
             return None

@@ -1,4 +1,4 @@
-"""What TensorBoard shows of a run besides curves: its settings, and how it ended beside what it was started with."""
+"""What TensorBoard shows of a run besides curves: its settings, and its results beside its hyperparameters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from remuda.wire.messages import ExperimentStatus
 
 _NOT_COMPARED = ("name", "exp_name", "log", "limits", "checkpoint", "source_dir", "affinity")
-"""Settings that say nothing about how well a run can learn."""
+"""Settings that do not affect how well a run learns."""
 
 
 def as_markdown(settings: Mapping[str, JsonValue]) -> str:
@@ -21,7 +21,7 @@ def as_markdown(settings: Mapping[str, JsonValue]) -> str:
 
 
 def hyperparameters(settings: Mapping[str, JsonValue]) -> dict[str, object]:
-    """Dotted names and values of what runs are compared by: numbers, booleans and text."""
+    """Dotted names and values of the settings that are compared between runs: numbers, booleans and text."""
     compared = {name: value for name, value in settings.items() if name not in _NOT_COMPARED}
     return {name: value for name, value in flat(compared) if value is not None}
 

@@ -1,4 +1,4 @@
-"""What a worker's process prints while it works for a run stands in its log of that run too."""
+"""Copies what a worker's process prints while it works for a run to its log of that run."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from collections.abc import Callable, Generator
 from typing import TextIO
 
 KEPT_AT_MOST = 1_000
-"""Lines that wait for a log, or for the thread that writes it; the oldest go first."""
+"""Lines that wait for a log, or for the thread that writes it; the oldest are dropped first."""
 LONGEST = 10_000
-"""Characters of a line; a longer one becomes several."""
+"""Characters of a line; a longer line is split."""
 
 
 class PrintedStream(io.TextIOBase):
     """Passes text on to a stream, and keeps whole lines of it for a log.
 
-    A log belongs to one thread: what others print waits until that one prints, or ends it.
+    A log belongs to one thread: text of other threads waits until that thread prints, or ends the log.
     """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._lock = threading.RLock()
         self._begun = ""
-        """A line that has no end yet."""
+        """An unfinished line."""
         self._lines: deque[str] | None = None
-        """None while no log is going to be told."""
+        """None while there is no log to write to."""
         self._say: Callable[[str], None] | None = None
         self._thread = 0
         self._telling = False
 
     def write(self, text: str) -> int:
-        """Fails for nobody who prints, whether or not the stream is read."""
+        """Write to the stream, ignoring its errors, and keep whole lines for the log."""
         with contextlib.suppress(OSError, ValueError):
             self._stream.write(text)
         with self._lock:
@@ -52,13 +52,13 @@ class PrintedStream(io.TextIOBase):
             self._lines, self._begun, self._say = deque(maxlen=KEPT_AT_MOST), "", None
 
     def into(self, say: Callable[[str], None]) -> None:
-        """Tell this log, of this thread, what was kept and what is printed from now on."""
+        """Write kept lines, and what is printed from now on, to this log of the calling thread."""
         with self._lock:
             self._say, self._thread = say, threading.get_ident()
         self._tell()
 
     def end(self) -> None:
-        """Tell the log what is left, and nothing after that."""
+        """Write the remaining lines to the log, and nothing after that."""
         with self._lock:
             if self._lines is not None and self._begun:
                 self._lines.append(self._begun)
@@ -67,7 +67,7 @@ class PrintedStream(io.TextIOBase):
             self._lines, self._say = None, None
 
     def _tell(self) -> None:
-        """What goes wrong in there may be printed in turn: then that is not told again."""
+        """Write kept lines to the log; what this prints itself is not logged again."""
         with self._lock:
             if self._telling or self._say is None or not self._lines or self._thread != threading.get_ident():
                 return
@@ -105,7 +105,7 @@ class PrintedStream(io.TextIOBase):
 
 @contextlib.contextmanager
 def printed() -> Generator[None]:
-    """Let standard output and standard error be such streams while the body runs."""
+    """Replace standard output and standard error by such streams while the body runs."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = PrintedStream(sys.stdout), PrintedStream(sys.stderr)
     try:
@@ -115,20 +115,19 @@ def printed() -> Generator[None]:
 
 
 def keep_printed() -> None:
-    """Work for a run begins: what is printed is for its log, as soon as that is open. Nothing where `printed` is not
-    around."""
+    """Keep what is printed from now on for the log of a run, which is opened later. Does nothing outside `printed`."""
     for stream in _streams():
         stream.begin()
 
 
 def log_printed(say: Callable[[str], None]) -> None:
-    """The log is open: it is told each line, by this thread."""
+    """Write kept and further lines to the open log, by this thread."""
     for stream in _streams():
         stream.into(say)
 
 
 def end_printed() -> None:
-    """The log is about to be closed."""
+    """Write the remaining lines, before the log is closed."""
     for stream in _streams():
         stream.end()
 

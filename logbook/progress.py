@@ -1,4 +1,4 @@
-"""progress.txt: one tab-separated row per log interval, for pandas, numpy and the eye."""
+"""progress.txt: one tab-separated row per log interval, for pandas, numpy and people."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _TEST_RETURNS = ("AverageTestEpRet", "StdTestEpRet", "MaxTestEpRet", "MinTestEpR
 
 @dataclass(frozen=True, kw_only=True)
 class ProgressRow:
-    """What happened since the last row, raw; the views of it show averages, nan where there was nothing."""
+    """Raw values since the last row; the file shows their averages, or nan if there are none."""
 
     epoch: int
-    """Counts the rows, from 0 or 1 as the run likes."""
+    """Number of the row, from 0 or 1."""
     env_step: int
     """Shown as TotalEnvInteracts."""
     train_iter: int = 0
@@ -37,7 +37,7 @@ class ProgressRow:
     test_lengths: Sequence[int] = ()
     test_info: Mapping[str, Sequence[float]] = field(default_factory=dict[str, list[float]])
     test_env_step: int | None = None
-    """Where the checkpoint that played them was saved, which may be before the row; shown as TestEnvInteracts."""
+    """env_step of the evaluated checkpoint, which may be before the row; shown as TestEnvInteracts."""
     losses: Mapping[str, float]
     """Numbers under the file's loss columns; others are left out, missing ones are nan."""
     metrics: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -138,10 +138,10 @@ class ProgressFile:
         self._table = Table(path, columns, separator="\t", step_column=_STEP_COLUMN, resumed_step=resumed_env_step)
         self.path = path
         self.next_epoch = int(float(self._table.last_row.get("Epoch", -1))) + 1
-        """That of the row after the last one in the file. Rows may be missing that no disk would take."""
+        """The epoch of the next row. Rows may be missing that a full disk did not take."""
 
     def row(self, row: ProgressRow) -> None:
-        """Append one row. Raises ValueError for a new name that no column can have."""
+        """Append one row. Raises ValueError for a new name that cannot be the name of a column."""
         values = {**row.losses, **row.values()}
         lacks_tests = row.evaluates and _TEST_RETURNS[0] not in self._table.columns
         wanted = values if self._grows else row.tests() if lacks_tests else {}
@@ -156,7 +156,7 @@ class ProgressFile:
 
 
 def _columns(loss_columns: Sequence[str], episode_info: Sequence[str], *, evaluates: bool) -> list[str]:
-    """Those that tools know come first, the losses behind the steps, the time last."""
+    """The columns: first those that other tools know, the losses after the steps, the time last."""
     info: dict[str, list[float]] = {name: [] for name in episode_info}
     row = ProgressRow(epoch=0, env_step=0, losses={}, wall_s=0.0, info=info, test_info=info, evaluates=evaluates)
     fixed = list(row.values())

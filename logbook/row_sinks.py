@@ -1,4 +1,4 @@
-"""Where else the rows of progress.txt go: the sinks that `log.sinks` names, none of which may disturb a run."""
+"""The sinks in `log.sinks`, which get the rows of progress.txt and must not disturb a run."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from remuda.wire.messages import Counters
 
 @dataclass(frozen=True)
 class SinkContext:
-    """What a sink is told of its run."""
+    """What a sink gets to know about its run."""
 
     run: RunFolder
     name: str
     settings: Mapping[str, JsonValue]
     """The config, as trackers show it."""
     resumed_env_step: int | None = None
-    """Where a resumed run goes on; rows beyond are cut off where a sink can."""
+    """The step from which a resumed run continues; later rows are removed if the sink can do that."""
     source_dir: str | None = None
     """Where the module of a `module:Class` is looked up."""
 

@@ -1,7 +1,7 @@
-"""The run's time series, log/series.msgpack: what its records are, and how anybody reads them while the run goes on.
+"""The run's time series, log/series.msgpack: its records, and how to read them, also during the run.
 
-A record is a map; its `kind` says which of the types below it is. Later versions may add kinds and keys: readers pass
-over what they do not know.
+A record is a map; its `kind` says which of the types below it is. Later versions may add kinds and keys: readers skip
+those that they do not know.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from remuda.logbook.usage import Usage, WorkerUsage
 from remuda.storage.record_file import read_records
 
 FORMAT = 1
-"""Raised when a reader of the format before would misread the file."""
+"""Increased when a reader of the former format would misread the file."""
 _KIND: Final = "kind"
 
 EventKind = Literal[
@@ -114,9 +114,9 @@ _KINDS = frozenset(str(type_.__struct_config__.tag) for type_ in get_args(_ANY))
 
 
 def read_series(path: Path) -> Iterator[Moment]:
-    """Yield the records in the order they were written in; evaluations come later than their `wall_s`.
+    """Yield the records in the order in which they were written; evaluations come later than their `wall_s`.
 
-    What is torn or damaged ends the reading. Raises SeriesError for a newer format, OSError where there is no file.
+    Ends at a torn or damaged record. Raises SeriesError for a newer format, and OSError if there is no file.
     """
     for whole in read_whole(path):
         record = whole.record

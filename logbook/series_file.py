@@ -1,4 +1,4 @@
-"""The one writer of a run's time series: appends records, and goes on where a resumed run does."""
+"""The writer of a run's time series: appends records, and continues the file of a resumed run."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from remuda.wire.messages import Counters
 
 
 class SeriesFile:
-    """Opens its file with the first record: a disk that takes nothing keeps no run from beginning.
+    """Opens its file with the first record, so that a run can begin even if the disk is full.
 
-    A file that is there is continued: what a killed writer left torn is cut off, and so are the records beyond the
-    point where a resumed run goes on, so that each moment of the run is there once.
+    An existing file is continued: a torn record of a killed writer is removed, and so are the records after the point
+    from which a resumed run continues, so that each moment of the run is there once.
     """
 
     def __init__(self, path: Path, *, resumed: Counters | None = None, now_s: Callable[[], float] = time.time) -> None:
-        """`resumed` says up to where the records that are there hold; None keeps them all."""
+        """Existing records after `resumed` are removed; None keeps all."""
         self.path = path
         self.now_s = now_s
         """Seconds since 1970."""

@@ -26,14 +26,14 @@ _PARAMETERS_AT_ONCE = 100
 
 
 def require(module: str, extra: str) -> None:
-    """Raise ModuleNotFoundError, which says what to install, where a module is missing."""
+    """Raise ModuleNotFoundError, which says what to install, if a module is missing."""
     if find_spec(module) is None:
         raise ModuleNotFoundError(f"{module} is not installed: pip install 'remuda[{extra}]'")
 
 
 def wandb_run(folder: Path, name: str, settings: Mapping[str, JsonValue]) -> Service:
-    """A run of Weights & Biases: written to `folder`, to be sent with `wandb sync`; where $WANDB_MODE is `online`, sent
-    at once. $WANDB_PROJECT and the like hold. Raises whatever wandb does."""
+    """A run of Weights & Biases: written to `folder`, to be sent with `wandb sync`; with $WANDB_MODE=online sent at
+    once. $WANDB_PROJECT and the like work as usual. Raises what wandb raises."""
     wandb: Any = import_module("wandb")  # its annotations are partial
     id = _known_id(folder) or secrets.token_hex(4)
     _remember_id(folder, id)
@@ -63,7 +63,7 @@ class _Wandb:
 
 
 def mlflow_run(folder: Path, name: str, settings: Mapping[str, JsonValue]) -> Service:
-    """A run of MLflow, in a database of its own in `folder` unless $MLFLOW_TRACKING_URI names a server.
+    """A run of MLflow, in a database in `folder` unless $MLFLOW_TRACKING_URI names a server.
 
     $MLFLOW_EXPERIMENT_NAME holds. Raises whatever mlflow does.
     """

@@ -1,4 +1,4 @@
-"""The views a report is fanned out to: a text log, or curves and other pages in TensorBoard."""
+"""The views of a report: a text log, or curves and other pages in TensorBoard."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class View(Protocol):
         ...
 
     def show(self, report: Report) -> None:
-        """Write the report there; raises OSError where that fails."""
+        """Write the report there. Raises OSError if that fails."""
         ...
 
 

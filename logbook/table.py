@@ -1,4 +1,4 @@
-"""A table in a text file that grows while a run does: one header, a row at a time, each on disk at once."""
+"""A table in a text file that grows during a run: one header, and rows that are written at once."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ COLUMN = re.compile(r"[A-Za-z_][\w./ -]*")
 class Table:
     """Appends rows under their columns; a value that is missing is nan.
 
-    A file that is there already is continued under its own columns: a line a killed writer left unfinished goes, and
-    so do rows whose `step_column` is beyond `resumed_step` (None keeps all), both before anything is added. Raises
-    ValueError for a file that is something else.
+    An existing file is continued with its own columns: an unfinished line of a killed writer is removed, and so are
+    rows whose `step_column` is above `resumed_step` (None keeps all). Raises ValueError for a file that is not such a
+    table.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Table:
             step = header.rstrip("\n").split(self._separator).index(step_column)
             return [header, *(row for row in rows if float(row.split(self._separator)[step]) <= last_step)]
         except (ValueError, IndexError) as error:
-            raise ValueError(f"{self.path} cannot be continued ({error}): mend it, or move it away") from None
+            raise ValueError(f"{self.path} cannot be continued ({error}): correct it, or move it away") from None
 
 
 def _distinct(columns: Sequence[str]) -> list[str]:

@@ -1,6 +1,6 @@
-"""Reads text logs while others write them: from any byte, over rotation and truncation, in bounded memory.
+"""Reads text logs while other processes write them: from any byte, across rotation and truncation, in bounded memory.
 
-Nothing that stands in them can harm the terminal on which it is shown.
+Control characters are removed, so that the text cannot harm a terminal.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PIECE_BYTES = 64 << 10
-"""Most that is read at once; a longer line comes in several pieces."""
+"""The most that is read at once; a longer line comes in several pieces."""
 _BLOCK_BYTES = 64 << 10
 LAST_BYTES = 8 << 20
-"""Of a file's end, the most that is looked through for its last lines."""
+"""The most at the end of a file that is searched for its last lines."""
 MOST_LOGS = 10_000
-"""Of one source; the oldest beyond that are left out."""
+"""Most logs of one source; of more, the oldest are left out."""
 _FILES = {
     "commander": "commander/commander_logger.txt",
     "commander_collector": "commander/commander_collector_logger.txt",
@@ -33,12 +33,12 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class NoSuchSourceError(Exception):
-    """No log goes by that name; the text says which ones there are."""
+    """There is no log with this name; the text lists the names."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """How far a log has been read. The inode tells a file that was put in place of another."""
+    """How far a log has been read. The inode shows whether the file was replaced by another."""
 
     file: str
     """Relative to the run's log/."""
@@ -64,14 +64,14 @@ class Found:
     size: int
 
     def has_news(self, place: Place) -> bool:
-        """Whether there may be something to read for whoever has read so far."""
+        """Whether there may be something to read after this place."""
         return (self.inode, self.size) != (place.inode, place.offset)
 
 
 def find(log: Path, source: str) -> list[Found]:
     """The files of a source: by name, or by the beginning of a worker's UUID. At most MOST_LOGS, the newest names.
 
-    A log that nobody has written yet is not there. Raises NoSuchSourceError."""
+    A log without a file yet is left out. Raises NoSuchSourceError."""
     if source in _FILES:
         return _found(log, [_FILES[source]])
     if source in _FOLDERS:
@@ -80,21 +80,21 @@ def find(log: Path, source: str) -> list[Found]:
     by_worker = [found for role in _FOLDERS for found in _logs(log, role, source)] if is_name else []
     if not by_worker:
         raise NoSuchSourceError(
-            f"no log is called {source!r}: say {', '.join(SOURCES)}, or the first four letters or more of the UUID of "
-            "a collector or evaluator of this run"
+            f"there is no log {source!r}: give {', '.join(SOURCES)}, or the first four or more characters of the UUID "
+            "of a collector or evaluator of this run"
         )
     return by_worker[-MOST_LOGS:]
 
 
 def label(file: str) -> str:
-    """Whose lines these are, where several files are read at once: `collector 01234567.1`."""
+    """The worker whose lines these are, if several files are read: `collector 01234567.1`."""
     role, _, name = file.rpartition("/")
     match = re.match(r"([0-9a-f]{8})[0-9a-f-]*_(\d{6})_", name)
     return f"{role} {match[1]}.{int(match[2])}" if match else role or name
 
 
 def begin(log: Path, file: str, last_lines: int | None) -> Place:
-    """Where to read from, so that the last so many lines are shown; None shows everything."""
+    """The place to read from to get the last `last_lines` lines; None: the beginning."""
     with open(log / file, "rb") as opened:
         status = os.fstat(opened.fileno())
         if last_lines is None:
@@ -103,11 +103,11 @@ def begin(log: Path, file: str, last_lines: int | None) -> Place:
 
 
 def read(log: Path, place: Place, *, to_the_end: bool = False) -> Piece:
-    """The next whole lines from `place` on; none is an empty text.
+    """The next whole lines from `place` on; an empty text if there are none.
 
-    A line that is still being written waits, unless it is longer than a piece or nobody writes any more (`to_the_end`).
-    Of a file that was renamed and replaced by another (rotated), the rest comes first; one that was truncated is read
-    from its start."""
+    An unfinished line is not returned, unless it is longer than a piece or nobody writes any more (`to_the_end`). If
+    the file was renamed and replaced by another (rotated), its rest comes first; a file that was truncated is read from
+    its beginning."""
     renamed = _renamed(log, place)
     if renamed is not None:
         rest = _read(renamed, place, to_the_end=True)
@@ -131,7 +131,7 @@ def _read(path: Path, place: Place, *, to_the_end: bool) -> Piece:
 
 
 def _renamed(log: Path, place: Place) -> Path | None:
-    """Where the file that was read so far lies now, if another one has its name: `x.txt.1`, say."""
+    """The new path of the file that was read so far, if another file has its name now: for instance `x.txt.1`."""
     path = log / place.file
     if not place.inode or (path.exists() and path.stat().st_ino == place.inode):
         return None
@@ -141,7 +141,7 @@ def _renamed(log: Path, place: Place) -> Path | None:
 
 
 def harmless(text: str) -> str:
-    """Without what would move a terminal's cursor, colour it or break a line unseen."""
+    """Replace characters that would move a terminal's cursor, colour it or break a line."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 

@@ -1,4 +1,4 @@
-"""Hierarchical timers: in which of its tasks a process spends its time, and what it waits for."""
+"""Hierarchical timers: how much time a process spends on each task, and on waiting for what."""
 
 from __future__ import annotations
 

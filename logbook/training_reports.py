@@ -1,4 +1,4 @@
-"""What is reported of learning: the algorithm's metrics, and the replay they were learned from."""
+"""Reports about learning: the algorithm's metrics, and the replay that it learns from."""
 
 from __future__ import annotations
 

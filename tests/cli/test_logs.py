@@ -67,7 +67,7 @@ def test_all_lines_or_the_last_of_one_file_or_several(runs: Path) -> None:
     pieces = list(stored_logs(run, "collector", None))
     assert "".join(piece.text for piece in pieces) == "life 1\n" * 20_000 + "life 2\n" * 20_000
     assert {piece.label for piece in pieces} == {"collector 01234567.1", "collector 01234567.2"}
-    with pytest.raises(NoSuchSourceError, match="no log is called 'nobody'"):
+    with pytest.raises(NoSuchSourceError, match="there is no log 'nobody'"):
         list(stored_logs(run, "nobody", None))
 
 
@@ -83,7 +83,7 @@ def test_the_verb_says_what_it_does_not_find(terminal: Terminal, runs: Path) -> 
     for arguments, said in (
         (("pale",), "has no run called 'pale'; there are: pole"),
         (("pole", "--source", "learner"), "has no log of source learner"),
-        (("pole", "--source", "nobody"), "no log is called 'nobody'"),
+        (("pole", "--source", "nobody"), "there is no log 'nobody'"),
     ):
         ended = terminal.remuda("logs", *arguments, "--runs-dir", runs)
         assert (ended.code, ended.out) == (2, "")

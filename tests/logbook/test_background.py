@@ -121,7 +121,7 @@ def test_a_service_that_hangs_is_not_waited_for() -> None:
     with pytest.raises(SinkError, match="1000 rows wait for it"):
         send(sink, 2_000)
     sink.close()
-    with pytest.raises(SinkError, match="not come to an end in time"):
+    with pytest.raises(SinkError, match="did not end in time"):
         sink.finish(time.monotonic() + 0.01)
     assert sink.busy
     assert time.monotonic() - started_s < HANG_S

@@ -123,6 +123,7 @@ class EvaluatorWork:
                 report.duration_s,
                 merged_info(episodes),
                 {} if actions is None else actions.histograms(),
+                report.cut,
             )
         )
         if message.first_episode == 0 and self._player.films.due(env_step):

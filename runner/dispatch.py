@@ -132,10 +132,10 @@ class SerialDispatch:
             self.components.logbook.say("evaluator", warning, level="warning")
         returns = tuple(episode.return_ for episode in episodes)
         lengths = tuple(episode.length for episode in episodes)
-        result = EvaluationResult(record, returns, lengths, duration_s, merged_info(episodes))
         cut = sum(episode.cut for episode in episodes)
+        result = EvaluationResult(record, returns, lengths, duration_s, merged_info(episodes), cut)
         counted = None if actions is None else actions.histograms()
-        self._follow(self.outcomes.evaluated(result, cut=cut, actions=counted), self.status.counters())
+        self._follow(self.outcomes.evaluated(result, actions=counted), self.status.counters())
 
     def _film(self, record: CheckpointRecord, *, steps: int) -> None:
         """Film the evaluation that is just over, where that is due."""

@@ -174,6 +174,7 @@ class ResultSnapshot(Snapshot, frozen=True):
     lengths: list[int]
     duration_s: float
     info: dict[str, list[float]] = {}
+    cut: int = 0
 
 
 class CommanderSnapshot(Snapshot, frozen=True):
@@ -208,6 +209,7 @@ class EvaluationSnapshot(Snapshot, frozen=True):
     """Episode, return, length."""
     info: dict[str, list[float]] = {}
     actions: dict[str, Histogram] = {}
+    cut: int = 0
 
 
 class DispatchSnapshot(Snapshot, frozen=True):

@@ -80,15 +80,15 @@ class EvaluationDispatch:
         if evaluation is None or evaluation.number != message.evaluation:
             return []
         share = message.first_episode, message.returns, message.lengths
-        if not evaluation.finished(message.lease, *share, info=message.info, actions=message.actions):
+        played = evaluation.finished(message.lease, *share, info=message.info, actions=message.actions, cut=message.cut)
+        if not played:
             return []
         steps: list[Step] = [Emit(self._experiment, evaluator_report(message, worker, evaluation.record))]
         if not evaluation.complete:
             return steps + self.deal()
         self._evaluation = None
         result = evaluation.result(now_s)
-        cut = result.cut(self.commander.config.evaluator.max_episode_steps)
-        outcome = self.outcomes.evaluated(result, cut=cut, actions=evaluation.actions)
+        outcome = self.outcomes.evaluated(result, actions=evaluation.actions)
         return steps + self._follow(outcome, counters, now_s)
 
     def filmed(self, message: EvaluationFilmed) -> list[Step]:

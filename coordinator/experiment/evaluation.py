@@ -40,6 +40,7 @@ class Evaluation:
     _lengths: dict[int, int] = field(default_factory=dict[int, int])
     _info: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
     _actions: dict[str, Histogram] = field(default_factory=dict[str, Histogram])
+    _cut: int = 0
 
     def __post_init__(self) -> None:
         self._undealt = [Share(0, self.episodes)]
@@ -73,6 +74,7 @@ class Evaluation:
         *,
         info: Mapping[str, Sequence[float]] | None = None,
         actions: Mapping[str, Histogram] | None = None,
+        cut: int = 0,
     ) -> bool:
         """Take a share's results in. False when they are not what this evaluator was asked for."""
         share = self._dealt.get(lease)
@@ -84,6 +86,7 @@ class Evaluation:
             self._lengths[first_episode + offset] = length
         self._info = merged([self._info, info or {}])
         self._add_actions(actions or {})
+        self._cut += cut
         return True
 
     def _add_actions(self, actions: Mapping[str, Histogram]) -> None:
@@ -116,6 +119,7 @@ class Evaluation:
             lengths=tuple(self._lengths[i] for i in order),
             duration_s=now_s - self.started_s,
             info=self._info,
+            cut=self._cut,
         )
 
     @property
@@ -139,6 +143,7 @@ class Evaluation:
             played=[(episode, self._returns[episode], self._lengths[episode]) for episode in self._returns],
             info=merged([self._info]),
             actions=dict(self._actions),
+            cut=self._cut,
         )
 
     @classmethod
@@ -151,4 +156,5 @@ class Evaluation:
         restored._lengths = {episode: length for episode, _, length in snapshot.played}
         restored._info = merged([snapshot.info])
         restored._actions = dict(snapshot.actions)
+        restored._cut = snapshot.cut
         return restored

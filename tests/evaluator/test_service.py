@@ -286,3 +286,19 @@ def test_what_cannot_be_filmed_at_all_is_told_to_the_commander_too(tmp_path: Pat
         assert len(lease.link.sent_of(EvaluationDone)) == 1
         log = lease.run.evaluator_log(WORKER, 2).read_text()
     assert log.count("[WARNING] evaluations are not filmed: RuntimeError: no display") == 1
+
+
+def test_it_tells_how_many_episodes_it_cut(tmp_path: Path) -> None:
+    """An episode that ends by itself with the last step that it may take is not one of them."""
+    whole = Lease(tmp_path / "whole")
+    path = whole.saved(20, seed=1)
+    lengths = [episode.length for episode in whole.played_alone(path, range(5))]
+    whole.work.close()
+    most = sorted(lengths)[2]
+    evaluator = whole.config.evaluator.model_copy(update={"max_episode_steps": most})
+    bounded = Lease(tmp_path / "bounded", whole.config.model_copy(update={"evaluator": evaluator}))
+    bounded.ask(bounded.saved(20, seed=1), 0, 5)
+    bounded.work.close()
+    [done] = bounded.link.sent_of(EvaluationDone)
+    assert done.lengths == [min(length, most) for length in lengths]
+    assert done.cut == sum(length > most for length in lengths) < done.lengths.count(most)

@@ -93,6 +93,8 @@ def _alike(type_: type[Any], values: dict[str, Any]) -> dict[str, Any]:
     shortest = min(map(len, flat.values()), default=0)
     infos = {name: values[name] for name in ("episode_info", "info") if name in values and names}
     cut = {name: {key: value[:shortest] for key, value in info.items()} for name, info in infos.items()}
+    if "cut" in values:  # how many of these episodes were
+        values = values | {"cut": min(values["cut"], shortest)}
     return values | cut | {name: value[:shortest] for name, value in flat.items()}
 
 

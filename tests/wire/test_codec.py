@@ -412,6 +412,8 @@ def test_an_evaluation_has_a_length_for_each_return() -> None:
 
     with pytest.raises(CodecError, match="1 returns of 2 episodes"):
         decode(tampered(EvaluationDone(1, 1, 0, [1.0, 2.0], [3, 5], 0.5), forget_a_return))
+    with pytest.raises(ValueError, match="3 of 2 episodes were cut"):
+        EvaluationDone(1, 1, 0, [1.0, 2.0], [3, 5], 0.5, cut=3)
 
 
 def test_a_histogram_has_a_count_for_each_bucket_and_a_film_is_not_too_large() -> None:

@@ -22,6 +22,8 @@ class EvaluationResult:
     duration_s: float
     info: Mapping[str, Sequence[float]] = field(default_factory=dict[str, list[float]])
     """What else is known of the episodes, by name."""
+    cut: int = 0
+    """How many of the episodes were cut at evaluator.max_episode_steps, before they had ended."""
 
     @property
     def reward_mean(self) -> float:
@@ -31,21 +33,16 @@ class EvaluationResult:
         except (OverflowError, ValueError):
             return math.nan
 
-    def cut(self, max_episode_steps: int) -> int:
-        """How many episodes are so long that they were cut."""
-        return sum(length >= max_episode_steps for length in self.lengths)
-
     def snapshot(self) -> ResultSnapshot:
         """What is needed to go on after a restart."""
         info = merged([self.info])
-        return ResultSnapshot(self.record, list(self.returns), list(self.lengths), self.duration_s, info)
+        return ResultSnapshot(self.record, list(self.returns), list(self.lengths), self.duration_s, info, self.cut)
 
     @classmethod
     def of(cls, snapshot: ResultSnapshot) -> EvaluationResult:
         """The result that was remembered so."""
-        return cls(
-            snapshot.record, tuple(snapshot.returns), tuple(snapshot.lengths), snapshot.duration_s, snapshot.info
-        )
+        returns, lengths = tuple(snapshot.returns), tuple(snapshot.lengths)
+        return cls(snapshot.record, returns, lengths, snapshot.duration_s, snapshot.info, snapshot.cut)
 
 
 def due_env_step(env_step: int, train_iter: int, interval_env_steps: int) -> int:

@@ -50,18 +50,15 @@ class Outcomes:
         )
         return Outcome([listed], decisions)
 
-    def evaluated(
-        self, result: EvaluationResult, *, cut: int, actions: Mapping[str, Histogram] | None = None
-    ) -> Outcome:
-        """A checkpoint was played; `cut` of its episodes were cut at evaluator.max_episode_steps. `actions`: what its
-        policy did, where that was counted."""
+    def evaluated(self, result: EvaluationResult, *, actions: Mapping[str, Histogram] | None = None) -> Outcome:
+        """A checkpoint was played. `actions`: what its policy did, where that was counted."""
         verdict = self._commander.evaluated(result)
         self._progress.evaluated(result)
-        line = verdict_line(result, is_best=verdict.best, best=self._commander.best, cut=cut)
+        line = verdict_line(result, is_best=verdict.best, best=self._commander.best)
         effects: list[RecordEffect | Happened] = [
-            Emit(self._experiment, evaluation_report(result, best=verdict.best, cut=cut)),
+            Emit(self._experiment, evaluation_report(result, best=verdict.best)),
             self._reward(result, best=verdict.best),
-            Say(self._experiment, line, "warning" if cut else "info"),
+            Say(self._experiment, line, "warning" if result.cut else "info"),
         ]
         if actions:
             effects.append(Emit(self._experiment, actions_report(result.record, actions)))

@@ -10,8 +10,8 @@ from remuda.training.commander.evaluation import EvaluationResult, Judged
 from remuda.wire.messages import CheckpointRecord, Histogram
 
 
-def evaluation_report(result: EvaluationResult, *, best: bool, cut: int = 0) -> EvaluationReport:
-    """The table of an evaluation; `cut` is how many of its episodes were cut, `best` whether it is the best so far."""
+def evaluation_report(result: EvaluationResult, *, best: bool) -> EvaluationReport:
+    """The table of an evaluation; `best`: it is the best so far."""
     return EvaluationReport(
         train_iter=result.record.train_iter,
         env_step=result.record.env_step,
@@ -20,7 +20,7 @@ def evaluation_report(result: EvaluationResult, *, best: bool, cut: int = 0) -> 
         lengths=result.lengths,
         duration_s=result.duration_s,
         info=result.info,
-        cut=cut,
+        cut=result.cut,
         wall_s=result.record.wall_s,
         best=best,
     )
@@ -31,13 +31,13 @@ def actions_report(record: CheckpointRecord, actions: Mapping[str, Histogram]) -
     return HistogramReport(train_iter=record.train_iter, env_step=record.env_step, of="actions", histograms=actions)
 
 
-def verdict_line(result: EvaluationResult, *, is_best: bool, best: Judged | None, cut: int = 0) -> str:
-    """What the commander says of an evaluation; `cut` is how many of its episodes were cut."""
+def verdict_line(result: EvaluationResult, *, is_best: bool, best: Judged | None) -> str:
+    """What the commander says of an evaluation."""
     said = (
         f"evaluation of {result.record.file} at env_step {result.record.env_step}: mean return "
         f"{result.reward_mean:.6g} over {len(result.returns)} episodes ({_comparison(is_best, best)})"
     )
-    return f"{said}; {cut} of them cut at evaluator.max_episode_steps" if cut else said
+    return f"{said}; {result.cut} of them cut at evaluator.max_episode_steps" if result.cut else said
 
 
 def training_verdict_line(result: EvaluationResult, *, is_best: bool, best: Judged | None) -> str:

@@ -201,10 +201,14 @@ class EvaluationDone(Message, frozen=True):
     )
     """Histograms of the actions in these episodes: `action`, or `action_0`, `action_1` … for a Box. Empty if
     log.histograms is false."""
+    cut: Count = 0
+    """How many of these episodes were stopped at evaluator.max_episode_steps, before they had ended."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError if a return or a length is missing."""
+        """Raise ValueError if a return or a length is missing, or more episodes were cut than played."""
         check_episodes(self.returns, self.lengths, self.info)
+        if self.cut > len(self.returns):
+            raise ValueError(f"{self.cut} of {len(self.returns)} episodes were cut")
 
 
 class EvaluationFilmed(Message, frozen=True):

@@ -113,3 +113,15 @@ def test_what_a_worker_invents_of_actions_stays_small() -> None:
     assert len(snapshot.actions) == MOST_ACTION_DIMENSIONS
     assert snapshot.actions["action"].counts == [2**53]
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(snapshot), type=EvaluationSnapshot) == snapshot
+
+
+def test_cut_episodes_are_counted_by_those_who_played_them_also_over_a_restart() -> None:
+    """Whoever sees only lengths could not tell an episode that ended by itself with its last step."""
+    one = evaluation(4)
+    one.deal([1, 2])
+    assert one.finished(2, 2, [3.0, 4.0], [50, 50], cut=1)
+    again = Evaluation.of(one.snapshot(now_s=11.0), now_s=12.0)
+    assert again.finished(1, 0, [1.0, 2.0], [50, 20], cut=1)
+    result = again.result(now_s=13.0)
+    assert result.cut == 2
+    assert EvaluationResult.of(result.snapshot()) == result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -49,7 +50,7 @@ def test_the_last_checkpoint_of_a_run_that_was_stopped_is_the_one_that_was_inter
 def test_an_evaluation_is_shown_entered_and_said_in_this_order() -> None:
     outcomes, _ = begun()
     outcomes.saved("initial", record(0))
-    shown, entered, said = outcomes.evaluated(result(0, 3.0, 5.0), cut=0).effects
+    shown, entered, said = outcomes.evaluated(result(0, 3.0, 5.0)).effects
     assert isinstance(shown, Emit)
     assert isinstance(shown.report, EvaluationReport)
     assert (shown.report.returns, shown.report.best, shown.report.ckpt_name) == ((3.0, 5.0), True, record(0).file)
@@ -60,14 +61,14 @@ def test_an_evaluation_is_shown_entered_and_said_in_this_order() -> None:
 
 def test_episodes_that_were_cut_are_warned_of() -> None:
     outcomes, _ = begun()
-    *_, said = outcomes.evaluated(result(0, 3.0, 5.0), cut=1).effects
+    *_, said = outcomes.evaluated(replace(result(0, 3.0, 5.0), cut=1)).effects
     assert isinstance(said, Say)
     assert (said.level, said.text.endswith("; 1 of them cut at evaluator.max_episode_steps")) == ("warning", True)
 
 
 def test_the_stop_value_ends_the_run_with_the_evaluation_that_reaches_it() -> None:
     outcomes, commander = begun(stop_value=4.0)
-    outcome = outcomes.evaluated(result(0, 3.0, 5.0), cut=0)
+    outcome = outcomes.evaluated(result(0, 3.0, 5.0))
     assert [type(decision) for decision in outcome.decisions] == [End]
     assert commander.ending is not None
     assert commander.ending.reason == "stop_value"

@@ -10,11 +10,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from remuda.config.schema import ExperimentConfig
 from remuda.learner.diverged import DivergedError, finite
 from remuda.learner.metrics import Metrics, on_host
 from remuda.logbook.timers import Timers
+from remuda.policy.algorithms import declaration
 from remuda.policy.base import Algorithm
 from remuda.policy.networks.denormals import denormals_are_zero
+from remuda.policy.row_plan import RowPlan
 
 GRAD_NORM = "grad_norm"
 """The metric by which every algorithm tells the norm of its gradient, before clipping."""
@@ -87,6 +90,28 @@ class LearnerLoop:
         """Of the updates since they were last looked at."""
         self._rows: list[NDArray[np.int64]] = []
         self._priorities: list[torch.Tensor] = []
+
+    @classmethod
+    def of(
+        cls,
+        config: ExperimentConfig,
+        plan: RowPlan,
+        algorithm: Algorithm,
+        source: BatchSource,
+        *,
+        train_iter: int,
+        timers: Timers,
+    ) -> LearnerLoop:
+        """One that publishes, reports and averages as the config says; `train_iter` is where it goes on."""
+        return cls(
+            algorithm,
+            source,
+            publish_interval_iters=plan.publish_interval_iters,
+            report_interval_iters=config.log.interval_train_iters,
+            train_iter=train_iter,
+            spread=declaration(config).spread,
+            timers=timers,
+        )
 
     def step(self) -> Step:
         """Train on one batch, if there is one."""

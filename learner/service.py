@@ -82,14 +82,8 @@ class LearnerWork:
             read=self._read,
             unreadable=self._report_unreadable,
         )
-        self._loop = LearnerLoop(
-            self._algorithm,
-            self._prefetch,
-            publish_interval_iters=plan.publish_interval_iters,
-            report_interval_iters=config.log.interval_train_iters,
-            train_iter=train_iter,
-            spread=declaration(config).spread,
-            timers=self.timers,
+        self._loop = LearnerLoop.of(
+            config, plan, self._algorithm, self._prefetch, train_iter=train_iter, timers=self.timers
         )
         self._warnings: SimpleQueue[str] = SimpleQueue()
         """What the publishing thread has to say; the log belongs to this one."""

@@ -12,7 +12,6 @@ from remuda.logbook.episode_reports import CollectReport
 from remuda.logbook.pages import results_of
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.row_sinks import settings_of
-from remuda.policy.algorithms import declaration
 from remuda.runner.checkpoint_journal import SERIAL_WORKER, CheckpointJournal, identity_of, sweep
 from remuda.runner.components import Components, RunHooks
 from remuda.runner.dispatch import SerialDispatch
@@ -54,13 +53,12 @@ class SerialLoop:
         payloads = Payloads(components.folder.data)
         ring = ColumnRing(self._plan.capacity)
         self._memory = Memory(self._experience, ring, payloads, worker=SERIAL_WORKER, life=life)
-        self._learner = LearnerLoop(
+        self._learner = LearnerLoop.of(
+            config,
+            self._plan,
             components.algorithm,
             self._memory,
-            publish_interval_iters=self._plan.publish_interval_iters,
-            report_interval_iters=config.log.interval_train_iters,
             train_iter=start.train_iter,
-            spread=declaration(config).spread,
             timers=components.timers,
         )
         self._commander = Commander(config, resumed)

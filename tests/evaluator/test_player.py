@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from remuda.config.algorithms import DqnConfig
 from remuda.config.schema import EnvConfig, EvaluatorConfig, LogConfig
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.make import SingleEnv, make_single
@@ -50,7 +51,9 @@ def test_a_second_evaluation_plays_the_same_episodes(saved: Path) -> None:
 
 def test_the_discounted_return_is_by_the_policys_discount(saved: Path) -> None:
     """CartPole pays 1 per step."""
-    assert config().policy.discount == 0.99
+    settings = config().policy
+    assert isinstance(settings, DqnConfig)
+    assert settings.discount == 0.99
     with player(2) as one:
         for episode in one.play(saved, first_episode=0, episodes=3):
             expected = (1 - 0.99**episode.length) / (1 - 0.99)

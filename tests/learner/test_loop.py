@@ -11,11 +11,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remuda.config.schema import ExperimentConfig
 from remuda.learner.diverged import DivergedError
 from remuda.learner.loop import Batch, LearnerLoop
+from remuda.logbook.timers import Timers
 from remuda.policy.algorithms import declaration
 from remuda.policy.base import Algorithm, Arrays, LearnResult
 from remuda.policy.networks.portable import PortablePolicy
+from remuda.policy.row_plan import row_plan
 from remuda.tests.policy.cases import batch, config, dqn
 
 
@@ -168,3 +171,22 @@ def test_weights_that_are_not_finite_never_act() -> None:
     learner = LearnerLoop(algorithm, Listed([]), publish_interval_iters=1, report_interval_iters=1, train_iter=5)
     with pytest.raises(DivergedError, match="after update 5, weights are NaN or infinite: torso"):
         learner.acting_state()
+
+
+@pytest.mark.parametrize(("policy", "publishes_at"), [("dqn", [4, 8]), ("ppo", [1, 2, 3, 4, 5, 6, 7, 8])])
+def test_both_modes_publish_and_report_as_the_config_says(policy: str, publishes_at: list[int]) -> None:
+    """On-policy after each update, whatever learner.publish_interval_iters says."""
+    config = ExperimentConfig.model_validate(
+        {
+            "name": "intervals",
+            "env": {"id": "CartPole-v1"},
+            "policy": {"type": policy},
+            "learner": {"publish_interval_iters": 4},
+            "log": {"interval_train_iters": 3},
+        }
+    )
+    source = Listed([rows(first, [0.5]) for first in range(8)])
+    learner = LearnerLoop.of(config, row_plan(config), Echo(prioritizes=False), source, train_iter=0, timers=Timers())
+    steps = [learner.step() for _ in range(8)]
+    assert [at for at, step in enumerate(steps, start=1) if step.publish_due] == publishes_at
+    assert [at for at, step in enumerate(steps, start=1) if step.report_due] == [3, 6]

@@ -99,7 +99,7 @@ def test_code_that_came_with_a_run_folder_is_not_imported_unasked(folder: Path, 
     shutil.copy(folder / "custom_algorithm.py", moved / "custom_algorithm.py")
     shutil.rmtree(folder)
     sys.path[:] = [str(moved), *sys.path]
-    with pytest.raises(CheckpointError, match=r"policy\.type = 'custom_algorithm:BoltzmannQ'.*lies in the run folder"):
+    with pytest.raises(CheckpointError, match=r"policy\.type = 'custom_algorithm:BoltzmannQ'.*is in the run folder"):
         load_action(moved)
     assert load_action(moved, trust_code=True) is not None
 

@@ -19,7 +19,7 @@ from remuda.client.client import Client
 from remuda.config.algorithms import DqnConfig
 from remuda.config.load import load_config
 from remuda.config.schema import ExperimentConfig
-from remuda.deploy.launcher import Herd
+from remuda.deploy.launcher import WorkerCounts
 from remuda.deploy.local import ONE_THREAD, LocalLauncher
 from remuda.policy.base import Algorithm
 from remuda.policy.row_plan import row_plan
@@ -67,7 +67,7 @@ def limit(path: Path, *, updates: bool) -> float:
 def in_run(path: Path) -> float:
     """Env steps/s of a real herd while it learns, by what the coordinator hears of it."""
     config = load_config(path).config
-    herd = Herd(collectors=config.collector.count, evaluators=config.evaluator.count)
+    herd = WorkerCounts(collectors=config.collector.count, evaluators=config.evaluator.count)
     with tempfile.TemporaryDirectory() as folder, LocalLauncher(Path(folder)) as launcher:
         launcher.start(herd)
         with Client(launcher.connection_file) as client:
@@ -171,7 +171,7 @@ def updates(config: ExperimentConfig, threads: int) -> float:
 def _algorithm(config: ExperimentConfig) -> Algorithm:
     from remuda.environments.make import make_single
     from remuda.learner.start import new_algorithm
-    from remuda.worker.life import bound_threads
+    from remuda.worker.shutdown_guard import bound_threads
 
     bound_threads(1)
     env = make_single(config.env, source_dir=None)

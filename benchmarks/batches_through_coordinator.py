@@ -26,8 +26,8 @@ from remuda.learner.loop import Priorities
 from remuda.learner.prefetch import Prefetch
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import Assign, Batches, ChunkAccepted, ChunkId, ChunkMeta, ChunkReady, IndexedChunk, PolicyRef
-from remuda.worker.life import bound_threads
 from remuda.worker.link import Link
+from remuda.worker.shutdown_guard import bound_threads
 
 ROWS = 1_000_000
 CHUNK_ROWS = 10_000

@@ -174,7 +174,7 @@ class Herd:
 
 
 def longest_turns(collectors: int, folder: Path) -> dict[str, float]:
-    """Of every phase in the life of a run with so many collectors, in seconds."""
+    """Of every phase of a run with so many collectors, in seconds."""
     with collecting_rarely(), closing(RunJournal(folder / "journal.sqlite")) as journal:
         herd = Herd(collectors, journal)
         _play(herd)

@@ -21,7 +21,7 @@ from torch import nn
 from remuda.benchmarks.figure import Figure, compare, main
 from remuda.policy.acting.inference import fastest
 from remuda.policy.acting.weights import Dense, Filters, Weights
-from remuda.worker.life import bound_threads
+from remuda.worker.shutdown_guard import bound_threads
 
 MEASURED_S = 1.0
 BATCH = 8

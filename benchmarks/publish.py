@@ -33,8 +33,8 @@ from remuda.policy.files.policy_file import load, publish
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.storage.fence import Fence
 from remuda.wire.messages import Assign, PolicyAvailable, PolicyPublished, PolicyRef
-from remuda.worker.life import bound_threads
 from remuda.worker.link import Link
+from remuda.worker.shutdown_guard import bound_threads
 
 READERS = 64
 WARM_UP = 10

@@ -77,7 +77,7 @@ def evaluate(
     """
     _check(run_dir, iteration, follow=follow)
     from remuda.cli.playing import Asked, Player  # after the checks: it imports torch, which takes seconds
-    from remuda.worker.life import bound_threads
+    from remuda.worker.shutdown_guard import bound_threads
 
     bound_threads(1)
     chosen = None if follow else _chosen(run_dir, iteration or "-1", trust_code=trust_code)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from remuda.sweeping.plan import PlannedRun
     from remuda.sweeping.record import RunRecord
     from remuda.sweeping.sweep import Executor, Task
-    from remuda.worker.life import Life
+    from remuda.worker.shutdown_guard import ShutdownGuard
 
 EXAMPLE = "remuda sweep examples/sweeps/cartpole.yaml --on local --jobs 2"
 GRACE_S = 900.0
@@ -82,9 +82,9 @@ def sweep(
         return
     records, interrupted = look.records, False
     if look.todo:
-        with _executor(look, connection_file, runs_dir, jobs=jobs, force=force) as (executor, life):
-            records = _carry_out(look, executor, life)
-            interrupted = life.ending
+        with _executor(look, connection_file, runs_dir, jobs=jobs, force=force) as (executor, guard):
+            records = _carry_out(look, executor, guard)
+            interrupted = guard.ending
     _tell(folder, records, as_json=as_json, again=_again(folder, datestamp=datestamp) if interrupted else None)
 
 
@@ -170,21 +170,21 @@ def _counted(count: int, what: str) -> str:
 @contextmanager
 def _executor(
     look: _Look, connection_file: Path | None, runs_dir: Path, *, jobs: int, force: bool
-) -> Generator[tuple[Executor, Life]]:
+) -> Generator[tuple[Executor, ShutdownGuard]]:
     """Yield what makes the runs, and what reacts to Ctrl-C."""
     from remuda.sweeping.herd import HerdRuns
     from remuda.sweeping.local import LocalRuns
-    from remuda.worker.life import Life
+    from remuda.worker.shutdown_guard import ShutdownGuard
 
-    with Life(grace_s=GRACE_S) as life:
+    with ShutdownGuard(grace_s=GRACE_S) as guard:
         if look.place == "herd":
             with connected(connection_file, runs_dir) as client:
                 _require_answer(client, look)
-                yield HerdRuns(client, adopt=not force), life
+                yield HerdRuns(client, adopt=not force), guard
         else:
             with LocalRuns(look.folder, jobs=jobs) as local:
-                life.on_forced_exit(local.kill)
-                yield local, life
+                guard.on_forced_exit(local.kill)
+                yield local, guard
 
 
 def _require_answer(client: Client, look: _Look) -> None:
@@ -200,7 +200,7 @@ def _require_answer(client: Client, look: _Look) -> None:
         raise RunFailedError(f"{error}{here}") from error
 
 
-def _carry_out(look: _Look, executor: Executor, life: Life) -> list[RunRecord]:
+def _carry_out(look: _Look, executor: Executor, guard: ShutdownGuard) -> list[RunRecord]:
     from remuda.cli.sweep_view import open_view
     from remuda.storage.ownership import FolderOwnedError, Ownership
     from remuda.sweeping.record import SweepBook
@@ -221,7 +221,7 @@ def _carry_out(look: _Look, executor: Executor, life: Life) -> list[RunRecord]:
     try:
         book = SweepBook(look.folder, name=look.name, mode=_MODES[look.place])
         book.write(look.records)
-        carry_out(look.todo, executor, book, ending=lambda: life.ending, on_change=show)
+        carry_out(look.todo, executor, book, ending=lambda: guard.ending, on_change=show)
         book.write(latest.values())
     finally:
         view.close()

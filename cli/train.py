@@ -43,8 +43,8 @@ def train(
     score and logs are restored. The episodes under way are lost; new ones begin.
     """
     from remuda.cli.profiles import kept_profiles
-    from remuda.worker.life import bound_threads
     from remuda.worker.profile import profiled
+    from remuda.worker.shutdown_guard import bound_threads
 
     bound_threads(1)
     asked = run.resolved()
@@ -74,7 +74,7 @@ def _run(asked: ResolvedRun, lifeline: int | None) -> tuple[RunResult, Experimen
         from remuda.policy.networks.tensors import DeviceError
         from remuda.storage.checkpoint_index import CheckpointIndexError
         from remuda.training.journal import JournalError
-        from remuda.worker.life import Life
+        from remuda.worker.shutdown_guard import ShutdownGuard
 
     view = open_view(asked.loaded.config.stop)
     last: list[ExperimentStatus] = []
@@ -84,9 +84,9 @@ def _run(asked: ResolvedRun, lifeline: int | None) -> tuple[RunResult, Experimen
         view.update(status, time.monotonic())
 
     try:
-        with Life(lifeline=lifeline, grace_s=GRACE_S) as life:
+        with ShutdownGuard(lifeline=lifeline, grace_s=GRACE_S) as guard:
             result = running.train(
-                asked.loaded, run_dir=asked.run_dir, on_exists=asked.on_exists, on_progress=show, stop=life
+                asked.loaded, run_dir=asked.run_dir, on_exists=asked.on_exists, on_progress=show, stop=guard
             )
         return result, last[0]
     except (

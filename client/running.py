@@ -57,17 +57,17 @@ def train(
         on_exists: what to do with a run folder that is already there, see `remuda.train`.
         overrides: settings as `a.b=value`, for a config that is loaded from a file.
         on_progress: gets each status of the run.
-        stop: ends the run; needed outside the main thread (see remuda.worker.life.Life). Without it, Ctrl-C and SIGTERM
-            save a checkpoint and end the run.
+        stop: ends the run; needed outside the main thread (see remuda.worker.shutdown_guard.ShutdownGuard). Without it,
+            Ctrl-C and SIGTERM save a checkpoint and end the run.
 
     Raises what remuda.runner.serial.run raises, and ConfigError.
     """
     from remuda.runner.serial import Start, run
-    from remuda.worker.life import Life
+    from remuda.worker.shutdown_guard import ShutdownGuard
 
     given = _given(config, run_dir, overrides)
     with ExitStack() as stack:
-        asked = stop if stop is not None else stack.enter_context(Life(grace_s=TRAIN_GRACE_S))
+        asked = stop if stop is not None else stack.enter_context(ShutdownGuard(grace_s=TRAIN_GRACE_S))
         start = Start(given.run_dir, on_exists, given.provenance)
         return run(given.config, start, stop=asked, on_progress=on_progress)
 
@@ -101,24 +101,24 @@ def launch(
 
     Raises LaunchError, RefusedError, UnreachableError, ConfigError, UserCodeError.
     """
-    from remuda.deploy.launcher import Herd
+    from remuda.deploy.launcher import WorkerCounts
     from remuda.deploy.launchers import make_launcher
-    from remuda.worker.life import Life
+    from remuda.worker.shutdown_guard import ShutdownGuard
 
     given = _given(config, run_dir, overrides)
     evaluators = given.config.evaluator.count if given.config.evaluator.episodes else 0
     launcher = make_launcher(
         on, given.run_dir.parent, source_dir=given.config.source_dir, limits=limits, profile=profile
     )
-    with Life(grace_s=LAUNCH_GRACE_S) as life, launcher:
-        life.on_forced_exit(launcher.kill)
-        launcher.start(Herd(collectors=given.config.collector.count, evaluators=evaluators))
+    with ShutdownGuard(grace_s=LAUNCH_GRACE_S) as guard, launcher:
+        guard.on_forced_exit(launcher.kill)
+        launcher.start(WorkerCounts(collectors=given.config.collector.count, evaluators=evaluators))
         with Client(launcher.connection_file) as client:
             submitted = client.submit(
                 given.config, run_dir=given.run_dir, on_exists=on_exists, provenance=given.provenance
             )
             patience = Patience(say=on_silence)
-            status = _follow(client, submitted.experiment, launcher, life, on_progress, patience)
+            status = _follow(client, submitted.experiment, launcher, guard, on_progress, patience)
             client.shutdown("the run is over")
         launcher.wait_for_coordinator(END_DEADLINE_S)
         return status
@@ -128,7 +128,7 @@ def _follow(
     client: Client,
     experiment: str,
     launcher: Launcher,
-    life: StopRequest,
+    guard: StopRequest,
     on_progress: Callable[[ExperimentStatus], None],
     patience: Patience,
 ) -> ExperimentStatus:
@@ -138,7 +138,7 @@ def _follow(
     def check() -> None:
         nonlocal stopping
         launcher.check()
-        if life.ending and not stopping:
+        if guard.ending and not stopping:
             stopping = True
             client.stop(experiment)
 

@@ -22,18 +22,18 @@ def make_rollout(
     policy: Policy,
     *,
     index: int,
-    life: int,
+    generation: int,
     clock: Callable[[], float] = time.monotonic,
     progress: Callable[[int], None] = lambda env_steps: None,
     timers: Timers | None = None,
 ) -> Rollout:
-    """`index` and `life` say whose random numbers it uses: which collector, and which to hold that place."""
+    """`index` and `generation` say whose random numbers it uses: which collector, and which to hold that place."""
     return Rollout(
         vector,
         policy,
         rows=_rows(config),
-        rng=generator(config.seed, "collector", index, "exploration", incarnation=life),
-        seeds=environment_seeds(config.seed, "collector", index, config.env.num_envs, incarnation=life),
+        rng=generator(config.seed, "collector", index, "exploration", incarnation=generation),
+        seeds=environment_seeds(config.seed, "collector", index, config.env.num_envs, incarnation=generation),
         clock=clock,
         progress=progress,
         timers=timers,

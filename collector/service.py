@@ -179,9 +179,9 @@ class CollectorWork:
             chosen=lambda choice: self._log.say("collector", choice),
             device=config.collector.device,
         )
-        index, life = self._assign.index, self._assign.life
+        index, generation = self._assign.index, self._assign.generation
         return make_rollout(
-            config, self._env, policy, index=index, life=life, progress=self._stepped, timers=self.timers
+            config, self._env, policy, index=index, generation=generation, progress=self._stepped, timers=self.timers
         )
 
     def _allow(self, credit_env_steps: int, policy: PolicyRef, exploration: dict[str, float]) -> None:

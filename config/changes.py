@@ -1,4 +1,4 @@
-"""What a resumed run does differently from the life before it: settings that have changed, and the former ones kept."""
+"""What a resumed run does differently than before: settings that have changed, and the former ones kept."""
 
 from __future__ import annotations
 

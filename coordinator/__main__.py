@@ -9,8 +9,8 @@ from remuda.coordinator.registry import Limits
 from remuda.coordinator.service import Service, Settings
 from remuda.logbook.best_effort import best_effort_stderr
 from remuda.worker.lasting import lasting
-from remuda.worker.life import Life
 from remuda.worker.profile import profiled
+from remuda.worker.shutdown_guard import ShutdownGuard
 
 GRACE_S = 3_600.0
 """An orderly end saves and judges a last checkpoint per experiment, each step with a deadline of its own; this is the
@@ -30,7 +30,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with (
         best_effort_stderr(),
-        Life(lifeline=arguments.lifeline, grace_s=GRACE_S) as life,
+        ShutdownGuard(lifeline=arguments.lifeline, grace_s=GRACE_S) as guard,
         profiled(arguments.profile, "coordinator"),
     ):
         settings = Settings(
@@ -41,7 +41,7 @@ def main() -> None:
             limits=Limits.of(arguments.limit),
         )
         with lasting():
-            service = Service(settings, life)
+            service = Service(settings, guard)
         service.run()
 
 

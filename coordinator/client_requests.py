@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from remuda.coordinator.effects import Answer, Asked, Broken, KnowRun, PrepareRun, ReadLog, Step
+from remuda.coordinator.effects import Asked, Broken, MarkRecoverable, PrepareRun, ReadLog, Reply, Step
 from remuda.coordinator.events import RunPrepared, RunRefused
 from remuda.coordinator.experiment.catalog import Catalog
 from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.coordinator.journaling import Journaling
 from remuda.coordinator.membership import Membership
 from remuda.coordinator.shutdown import CoordinatorShutdown
-from remuda.training.effects import Say
+from remuda.training.effects import LogLine
 from remuda.wire.messages import (
     PROTOCOL_VERSION,
     ClientMessage,
@@ -77,13 +77,13 @@ class ClientRequests:
             case Submit():
                 return self._shutdown.refusal() or self._submit(message, asked)
             case StatusRequest():
-                return [Answer(self.status(message.experiment, now_s))]
+                return [Reply(self.status(message.experiment, now_s))]
             case StopExperiment():
                 return self._stop(message, now_s)
             case LogRequest():
                 return self._read_log(message, asked)
             case Shutdown():
-                return [Answer(Done()), *self._shutdown.begin(message.reason, now_s)]
+                return [Reply(Done()), *self._shutdown.begin(message.reason, now_s)]
 
     def status(self, query: str | None, now_s: float) -> Status | Rejected:
         """The whole picture, or that of one experiment."""
@@ -104,22 +104,27 @@ class ClientRequests:
         self._catalog.add(experiment)
         self._journaling.touch(id)
         text = f"experiment {id} ({submit.name}) submitted; run folder {run_dir}"
-        return [KnowRun(id), *experiment.left_over(), Say(id, text), Answer(Submitted(id, run_dir), after=id)]
+        return [
+            MarkRecoverable(id),
+            *experiment.left_over(),
+            LogLine(id, text),
+            Reply(Submitted(id, run_dir), after=id),
+        ]
 
     def not_prepared(self, event: RunRefused) -> list[Step]:
         """The run folder of a submission cannot be had."""
         self._preparing.discard(event.experiment)
-        return [Answer(event.rejection)]
+        return [Reply(event.rejection)]
 
     def _submit(self, message: Submit, asked: Asked) -> list[Step]:
         known = self._catalog.get(message.experiment or "")
         if known is not None:
-            return [Answer(Submitted(known.identity.id, known.identity.run_dir), after=known.identity.id)]
+            return [Reply(Submitted(known.identity.id, known.identity.run_dir), after=known.identity.id)]
         if message.experiment in self._preparing:
-            return [Answer(Rejected("busy", "this submission is being prepared already: ask again in a moment"))]
+            return [Reply(Rejected("busy", "this submission is being prepared already: ask again in a moment"))]
         if len(self._preparing) >= PREPARING_AT_ONCE:
             text = f"{len(self._preparing)} submissions are being prepared: submit again when some of them are done"
-            return [Answer(Rejected("busy", text))]
+            return [Reply(Rejected("busy", text))]
         id = message.experiment or self._new_id()
         self._preparing.add(id)
         return [PrepareRun(asked, id, message, self._catalog.next_place())]
@@ -127,18 +132,18 @@ class ClientRequests:
     def _stop(self, message: StopExperiment, now_s: float) -> list[Step]:
         found = self._catalog.find(message.experiment)
         if isinstance(found, Rejected):
-            return [Answer(found)]
+            return [Reply(found)]
         if isinstance(found, FinishedRun):
-            return [Answer(Done())]
+            return [Reply(Done())]
         id, held_up = found.identity.id, found.held_up
         if held_up is not None and message.now:
-            return [Answer(Done()), Broken(id, f"a client asked to stop at once while it was held up: {held_up}", "")]
+            return [Reply(Done()), Broken(id, f"a client asked to stop at once while it was held up: {held_up}", "")]
         self._journaling.touch(id)
-        answer = Answer(Done(), after="" if held_up else id)
+        answer = Reply(Done(), after="" if held_up else id)
         return [answer, *found.stop(now=message.now, explanation="a client asked to stop", now_s=now_s)]
 
     def _read_log(self, message: LogRequest, asked: Asked) -> list[Step]:
         found = self._catalog.find(message.experiment)
         if isinstance(found, Rejected):
-            return [Answer(found)]
+            return [Reply(found)]
         return [ReadLog(asked, found.identity.run_dir, message, found.over)]

@@ -59,7 +59,7 @@ class ReadLog:
 
 
 @dataclass(frozen=True)
-class KnowRun:
+class MarkRecoverable:
     """The run is journaled and listed: a coordinator that is started again knows it."""
 
     experiment: str
@@ -104,19 +104,19 @@ class Exit:
     """The coordinator's work is done."""
 
 
-DiskEffect = RecordEffect | KnowRun | DeleteChunks | RewindCurves | CloseRun | Abandon
+DiskEffect = RecordEffect | MarkRecoverable | DeleteChunks | RewindCurves | CloseRun | Abandon
 Effect = Send | PrepareRun | ReadLog | DiskEffect | Remember | Exit
 
 
 @dataclass(frozen=True)
-class Tell:
+class SendToLease:
     """A message for the worker that holds this lease; the state machine turns it into a Send."""
 
     lease: int
     message: AnyMessage
 
 
-class Answer(Struct, frozen=True):
+class Reply(Struct, frozen=True):
     """The reply to the message being handled; the state machine turns it into a Send."""
 
     message: AnyMessage
@@ -125,7 +125,7 @@ class Answer(Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Post:
+class SendToPeer:
     """A message for whoever speaks over this connection; the state machine turns it into a Send."""
 
     peer: bytes
@@ -142,7 +142,7 @@ class Broken:
 
 
 @dataclass(frozen=True)
-class HangUp:
+class ForgetPeer:
     """This connection will not be used again."""
 
     peer: bytes
@@ -156,4 +156,4 @@ class Release:
     dismiss: bool = False
 
 
-Step = Effect | Tell | Answer | Post | HangUp | Release | Broken | Happened
+Step = Effect | SendToLease | Reply | SendToPeer | ForgetPeer | Release | Broken | Happened

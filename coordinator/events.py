@@ -34,9 +34,9 @@ class PreparedRun:
     resumed: ResumePoint | None = None
     """Where a run that is resumed goes on."""
     recovered: Recovered | None = None
-    """Its experience, as the journal of its former life has it."""
+    """Its experience, as the journal of its earlier incarnation has it."""
     uncounted: tuple[ChunkMeta, ...] = ()
-    """Payloads of that life that nobody will announce any more: they are counted now."""
+    """Payloads of that incarnation that nobody will announce any more: they are counted now."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Tick:
 
 
 @dataclass(frozen=True)
-class Weighed:
+class SelfVitals:
     """What the coordinator's own process has used since it was started, and what for."""
 
     vitals: WorkerVitals
@@ -118,4 +118,4 @@ class ShutdownRequested:
     reason: str
 
 
-Event = Received | RunPrepared | RunRefused | LogRead | Tick | Weighed | HeldUp | RunBroken | ShutdownRequested
+Event = Received | RunPrepared | RunRefused | LogRead | Tick | SelfVitals | HeldUp | RunBroken | ShutdownRequested

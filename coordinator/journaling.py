@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Sequence
 
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.effects import Broken, DeleteChunks, Step, Tell
+from remuda.coordinator.effects import Broken, DeleteChunks, SendToLease, Step
 from remuda.coordinator.events import PreparedRun, TakenUp
 from remuda.coordinator.experiment.catalog import Catalog
 from remuda.coordinator.experiment.experiment import Experiment
@@ -134,4 +134,6 @@ def prepared_experiment(prepared: PreparedRun, now_s: float) -> Experiment:
 
 
 def _leaves_no_trace(step: Step) -> bool:
-    return isinstance(step, Emit | DeleteChunks) or (isinstance(step, Tell) and isinstance(step.message, Batches))
+    return isinstance(step, Emit | DeleteChunks) or (
+        isinstance(step, SendToLease) and isinstance(step.message, Batches)
+    )

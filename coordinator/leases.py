@@ -22,7 +22,7 @@ class Lease:
 
     holder: LeaseHolder
     index: int
-    life: int = 0
+    generation: int = 0
     """Higher than that of any worker before it in this place: a replacement does not repeat the random numbers of the
     first."""
     ready: bool = False
@@ -48,7 +48,7 @@ class Lease:
         return self.holder.worker
 
     def is_held_by(self, worker: str, incarnation: int) -> bool:
-        """Whether this life of this worker does the work, or did it."""
+        """Whether this incarnation of this worker does the work, or did it."""
         holder = self.holder
         return holder.worker == worker and holder.incarnation == incarnation
 
@@ -59,17 +59,17 @@ class LeaseBook:
     What a lease costs to open, change and close does not grow with the number of leases.
     """
 
-    def __init__(self, first_life: int = 0, on_forget: Callable[[int], None] = lambda number: None) -> None:
-        """`first_life` is that of each place's first worker: beyond all that a former life of the run can have had.
-        `on_forget` hears of each lease that is not known any more."""
-        self._first_life = first_life
+    def __init__(self, first_generation: int = 0, on_forget: Callable[[int], None] = lambda number: None) -> None:
+        """`first_generation` is that of each place's first worker: beyond all that the run can have had before it was
+        resumed. `on_forget` hears of each lease that is not known any more."""
+        self._first_generation = first_generation
         self._leases: dict[int, Lease] = {}
         self._places: dict[Role, dict[int, Lease]] = {"learner": {}, "collector": {}, "evaluator": {}}
         """Open leases by index."""
         self._vacant: dict[Role, list[int]] = {"learner": [], "collector": [], "evaluator": []}
         """Heaps of the free indices below the highest that was ever taken."""
         self._draining: Counter[Role] = Counter()
-        self._lives: dict[tuple[Role, int], int] = {}
+        self._generations: dict[tuple[Role, int], int] = {}
         """Of the next worker that takes a place, where there was one."""
         self._over: dict[int, Lease] = {}
         """Leases that are over and still known, the one first that was over first."""
@@ -92,10 +92,10 @@ class LeaseBook:
         role = holder.role
         vacant = self._vacant[role]
         index = heappop(vacant) if vacant else len(self._places[role])
-        life = self._lives.get((role, index), self._first_life)
-        self._lives[role, index] = life + 1
+        generation = self._generations.get((role, index), self._first_generation)
+        self._generations[role, index] = generation + 1
         self._new_lives.add((role, index))
-        lease = Lease(holder, index, life)
+        lease = Lease(holder, index, generation)
         self._add(lease)
         self._changed.put.add(lease.number)
         return lease
@@ -125,7 +125,7 @@ class LeaseBook:
         return lease
 
     def _forget_old(self) -> None:
-        while len(self._over) > NUMBERS_KEPT + len(self._lives):
+        while len(self._over) > NUMBERS_KEPT + len(self._generations):
             number = next(iter(self._over))
             del self._over[number]
             self._mourned.discard(number)
@@ -139,7 +139,7 @@ class LeaseBook:
         return first
 
     def was_held_by(self, number: int, worker: str, incarnation: int) -> bool:
-        """Whether this lease is over, and this life of this worker had it."""
+        """Whether this lease is over, and this incarnation of this worker had it."""
         lease = self._over.get(number)
         return lease is not None and lease.is_held_by(worker, incarnation)
 
@@ -184,7 +184,7 @@ class LeaseBook:
 
     def snapshot(self) -> LeaseBookSnapshot:
         """What a restarted coordinator has to know, besides its rows."""
-        return LeaseBookSnapshot(self._first_life)
+        return LeaseBookSnapshot(self._first_generation)
 
     def rows(self) -> tuple[LeaseSnapshot, ...]:
         """All rows of leases."""
@@ -192,7 +192,7 @@ class LeaseBook:
 
     def rows_of_places(self) -> tuple[PlaceSnapshot, ...]:
         """All rows of places."""
-        return tuple(PlaceSnapshot(role, index, life) for (role, index), life in self._lives.items())
+        return tuple(PlaceSnapshot(role, index, generation) for (role, index), generation in self._generations.items())
 
     def changes(self) -> Rows[LeaseSnapshot]:
         """Rows of leases that have changed since the last call."""
@@ -201,19 +201,19 @@ class LeaseBook:
     def changed_places(self) -> Rows[PlaceSnapshot]:
         """Rows of places that have changed since the last call."""
         places, self._new_lives = sorted(self._new_lives), set()
-        return Rows(tuple(PlaceSnapshot(*place, self._lives[place]) for place in places))
+        return Rows(tuple(PlaceSnapshot(*place, self._generations[place]) for place in places))
 
     def restore(self, snapshot: LeaseBookSnapshot) -> None:
         """Go on from there; for a book that is empty."""
         for m in sorted(snapshot.leases, key=lambda row: row.holder.lease):
-            lease = Lease(m.holder, m.index, m.life, m.ready, m.draining, m.over)
+            lease = Lease(m.holder, m.index, m.generation, m.ready, m.draining, m.over)
             if m.over:
                 self._over[lease.number] = lease
             else:
                 self._add(lease)
                 self._draining[lease.role] += m.draining
-        self._first_life = snapshot.first_life
-        self._lives = {(place.role, place.index): place.life for place in snapshot.places}
+        self._first_generation = snapshot.first_generation
+        self._generations = {(place.role, place.index): place.generation for place in snapshot.places}
         for role, places in self._places.items():
             self._vacant[role] = [index for index in range(max(places, default=-1) + 1) if index not in places]
             heapify(self._vacant[role])
@@ -224,4 +224,4 @@ class LeaseBook:
 
     def _row(self, number: int) -> LeaseSnapshot:
         lease = self._leases.get(number) or self._over[number]
-        return LeaseSnapshot(lease.holder, lease.index, lease.life, lease.ready, lease.draining, lease.over)
+        return LeaseSnapshot(lease.holder, lease.index, lease.generation, lease.ready, lease.draining, lease.over)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from remuda.coordinator.assignments import Assignments
-from remuda.coordinator.effects import Answer, HangUp, Post, Release, Step
+from remuda.coordinator.effects import ForgetPeer, Release, Reply, SendToPeer, Step
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.registry import Registry, Worker
-from remuda.training.effects import Level, Say
+from remuda.training.effects import Level, LogLine
 from remuda.wire.messages import (
     PROTOCOL_VERSION,
     Beat,
@@ -24,7 +24,7 @@ from remuda.wire.messages import (
 LOOK_INTERVAL_S = 0.25
 """Between two looks through the whole herd for those that are lost or stuck."""
 LOST_KEPT = 1_000
-"""Workers that were lost and may come back in another life."""
+"""Workers that were lost and may come back in another incarnation."""
 _LIMITS: Mapping[Phase, str] = {"preparing": "prepare_s", "saving": "save_s"}
 """The settings by which a run says how long its workers may do so."""
 AWAY_S = 3.0
@@ -50,11 +50,11 @@ class Membership:
         """A worker wants to join; or it is back over a new connection."""
         refusal = _refusal(message, peer)
         if refusal is not None:
-            return [Answer(refusal)]
+            return [Reply(refusal)]
         admission = self._registry.admit(message, peer, now_s)
         worker = admission.worker
         if worker is None:
-            return [Answer(Rejected("superseded", admission.refusal or "refused"))]
+            return [Reply(Rejected("superseded", admission.refusal or "refused"))]
         if admission.back:
             return [*_hang_up(admission.former_peer, peer), *self._welcome_back(worker, message, now_s)]
         steps: list[Step] = [self._registered(message.lease)]
@@ -63,11 +63,11 @@ class Membership:
             how = message.former_exit or "it was started again"
             why = f"it ended with {how} and was started again" if message.former_exit else how
             steps += self._assignments.end(former, why, now_s, died=how)
-            steps.append(Post(former.peer, Leave(f"incarnation {message.incarnation} has taken over")))
+            steps.append(SendToPeer(former.peer, Leave(f"incarnation {message.incarnation} has taken over")))
         elif message.former_exit:
             steps += self._explain(worker, message.former_exit)
         text = f"{message.role} {message.worker} incarnation {message.incarnation} joins the herd"
-        steps.append(Say(None, f"{text} (pid {message.pid} on {message.host})"))
+        steps.append(LogLine(None, f"{text} (pid {message.pid} on {message.host})"))
         return steps + self._assignments.schedule(now_s)
 
     def _welcome_back(self, worker: Worker, message: Register, now_s: float) -> list[Step]:
@@ -80,16 +80,16 @@ class Membership:
         return [self._registered(message.lease), *ended, *self._assignments.schedule(now_s)]
 
     def _explain(self, worker: Worker, exit: str) -> list[Step]:
-        """A worker that was lost is there in its next life, and its nanny has seen how the one before ended."""
+        """A worker that was lost is there in its next incarnation, and its nanny has seen how the one before ended."""
         experiment = self._assignments.find(self._lost.pop(worker.uuid, 0))
         if not isinstance(experiment, Experiment):
             return []
         experiment.explain_death(worker.uuid, exit)
-        return [Say(experiment.identity.id, f"{worker.role} {worker.uuid} was lost as it ended with {exit}")]
+        return [LogLine(experiment.identity.id, f"{worker.role} {worker.uuid} was lost as it ended with {exit}")]
 
-    def _registered(self, lease: int, *, goes_on: bool = False) -> Answer:
+    def _registered(self, lease: int, *, goes_on: bool = False) -> Reply:
         interval_s = self._registry.beat_interval_s
-        return Answer(Registered(self._coordinator, interval_s, lease, goes_on))
+        return Reply(Registered(self._coordinator, interval_s, lease, goes_on))
 
     # --- they are there ---
 
@@ -98,7 +98,7 @@ class Membership:
         steps: list[Step] = []
         if self._registry.beat(worker, message, now_s):
             steps.append(self._say_of(worker, f"{worker.role} {worker.uuid} moves again"))
-        return [Answer(BeatHeard(self._registry.beat_interval_s)), *steps]
+        return [Reply(BeatHeard(self._registry.beat_interval_s)), *steps]
 
     def release(self, release: Release, now_s: float) -> list[Step]:
         """An experiment lets go of a worker."""
@@ -125,7 +125,7 @@ class Membership:
         """It leaves of its own accord."""
         steps = self._assignments.end(worker, f"it left ({reason})", now_s, handed_in=True)
         self._registry.remove(worker)
-        steps.append(Say(None, f"{worker.role} {worker.uuid} leaves the herd: {reason}"))
+        steps.append(LogLine(None, f"{worker.role} {worker.uuid} leaves the herd: {reason}"))
         return steps + self._assignments.schedule(now_s)
 
     def tick(self, now_s: float) -> list[Step]:
@@ -139,7 +139,7 @@ class Membership:
         steps: list[Step] = []
         for worker in self._registry.lost(now_s):
             silence = f"silent for {now_s - worker.heard_s:.1f} s"
-            steps.append(Say(None, f"{worker.role} {worker.uuid} is lost: {silence}"))
+            steps.append(LogLine(None, f"{worker.role} {worker.uuid} is lost: {silence}"))
             if worker.lease:
                 self._note_lost(worker)
             steps += self._assignments.end(worker, f"lost, {silence}", now_s, died=f"lost, {silence}")
@@ -170,12 +170,12 @@ class Membership:
         """Take a worker out that is of no use any more. Its process ends, and its nanny starts it again."""
         steps = self._assignments.end(worker, why, now_s)
         self._registry.remove(worker)
-        return [*steps, Post(worker.peer, Rejected("dismissed", why))]
+        return [*steps, SendToPeer(worker.peer, Rejected("dismissed", why))]
 
-    def _say_of(self, worker: Worker, text: str, level: Level = "info") -> Say:
+    def _say_of(self, worker: Worker, text: str, level: Level = "info") -> LogLine:
         """In the log of the experiment that it works for."""
         experiment = self._assignments.experiment_of(worker)
-        return Say(None if experiment is None else experiment.identity.id, text, level)
+        return LogLine(None if experiment is None else experiment.identity.id, text, level)
 
 
 def _refusal(message: Register, peer: bytes) -> Rejected | None:
@@ -192,4 +192,4 @@ def _refusal(message: Register, peer: bytes) -> Rejected | None:
 
 
 def _hang_up(former: bytes, peer: bytes) -> list[Step]:
-    return [HangUp(former)] if former != peer else []
+    return [ForgetPeer(former)] if former != peer else []

@@ -70,7 +70,7 @@ it is stuck and hopeless as Limits says."""
 
 @dataclass
 class Worker:
-    """One registered worker in its present life."""
+    """One registered worker in its present incarnation."""
 
     uuid: str
     incarnation: int
@@ -78,7 +78,7 @@ class Worker:
     host: str
     pid: int
     peer: bytes
-    """Socket identity of this life."""
+    """Socket identity of this incarnation."""
     heard_s: float
     progress: int = 0
     progressed_s: float = 0.0
@@ -146,7 +146,7 @@ class Admission:
 
     worker: Worker | None
     superseded: Worker | None = None
-    """The same worker's former life, which must be told to go."""
+    """The same worker's earlier incarnation, which must be told to go."""
     refusal: str | None = None
     back: bool = False
     """It was known already and has made a new connection."""
@@ -179,7 +179,7 @@ class Registry:
         return iter(self._workers.values())
 
     def find(self, uuid: str) -> Worker | None:
-        """The worker in its present life, or None."""
+        """The worker in its present incarnation, or None."""
         return self._workers.get(uuid)
 
     def count(self, role: Role) -> int:
@@ -252,8 +252,8 @@ class Registry:
         return self._limits.lost_after_s + self.beat_interval_s - self._limits.beat_interval_s
 
     def admit(self, message: Register, peer: bytes, now_s: float) -> Admission:
-        """Take a worker in; a higher incarnation replaces the life before it, and of two processes that claim the same
-        life the first one stays."""
+        """Take a worker in; a higher incarnation replaces the one before it, and of two processes that claim the
+        same incarnation the first one stays."""
         known = self._workers.get(message.worker)
         if known is not None and known.is_process(message):
             former_peer, known.heard_s = known.peer, now_s

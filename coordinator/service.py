@@ -26,10 +26,10 @@ from remuda.coordinator.events import (
     Received,
     RunBroken,
     RunRecovered,
+    SelfVitals,
     ShutdownRequested,
     TakenUp,
     Tick,
-    Weighed,
 )
 from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.coordinator.reachable import reachable
@@ -38,7 +38,7 @@ from remuda.coordinator.state import UNKNOWN, Coordinator
 from remuda.coordinator.turn_watch import TurnWatch
 from remuda.logbook.lines import unforgeable
 from remuda.logbook.timers import Timers
-from remuda.training.effects import Say
+from remuda.training.effects import LogLine
 from remuda.training.journal_entry import Remember
 from remuda.wire import connection_file
 from remuda.wire.codec import CodecError, ProtocolMismatchError, TooEarlyError
@@ -48,7 +48,7 @@ from remuda.wire.messages import PROTOCOL_VERSION, CoordinatorLoad, Rejected
 from remuda.wire.sockets import Arrival, Malformed, RouterSocket
 from remuda.worker import descriptors
 from remuda.worker.lasting import collecting_rarely
-from remuda.worker.life import Life
+from remuda.worker.shutdown_guard import ShutdownGuard
 from remuda.worker.vitals import VitalSigns
 
 TICK_S = 0.05
@@ -95,12 +95,12 @@ class Settings:
 class Service:
     """Gives the pure state machine a socket, disks and a clock. Its thread waits for no slow disk."""
 
-    def __init__(self, settings: Settings, life: Life) -> None:
+    def __init__(self, settings: Settings, guard: ShutdownGuard) -> None:
         """Raises CannotListenError, before anything is written; FolderOwnedError where another coordinator owns the
         runs folder; JournalError and OSError."""
         descriptors.raise_limit()
         self._settings = settings
-        self._life = life
+        self._guard = guard
         self._id = str(uuid4())
         asked_for = None if settings.address is None else _listen(settings.address)
         self._runs_folder = RunsFolder(settings.runs_dir) if settings.lasting else None
@@ -126,7 +126,7 @@ class Service:
         """What this turn has asked for."""
         self._timers = Timers()
         self._vitals = VitalSigns(0, self._timers)
-        self._watch = TurnWatch(lambda text: self._effects.append(Say(None, text, "warning")))
+        self._watch = TurnWatch(lambda text: self._effects.append(LogLine(None, text, "warning")))
         self._done = False
         self._asked_to_end = False
         self._next_complaint_s = 0.0
@@ -246,15 +246,15 @@ class Service:
             self._contained(lambda: self._effects.extend(self._coordinator.drop(arrival.peer, time.monotonic())))
 
     def _tick(self) -> None:
-        if self._life.ending and not self._asked_to_end:
+        if self._guard.ending and not self._asked_to_end:
             self._asked_to_end = True
-            self._handle(ShutdownRequested(self._life.reason))
+            self._handle(ShutdownRequested(self._guard.reason))
         for event in self._disk.look():
             self._hear(event)
         self._handle(Tick())
         vitals = self._vitals.due()
         if vitals is not None:
-            self._handle(Weighed(vitals, self._load()))
+            self._handle(SelfVitals(vitals, self._load()))
 
     def _load(self) -> CoordinatorLoad:
         open_now, limit = descriptors.open_now(), descriptors.limit()
@@ -297,7 +297,7 @@ class Service:
                 case PrepareRun() | ReadLog() | Remember():
                     raise AssertionError("handed over before")
                 case _:
-                    if isinstance(effect, Say):
+                    if isinstance(effect, LogLine):
                         print(unforgeable(effect.text), file=sys.stderr, flush=True)
                     writes.append(effect)
         if remembered or writes:

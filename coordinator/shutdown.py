@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from remuda.coordinator.effects import Answer, Exit, Post, Step
+from remuda.coordinator.effects import Exit, Reply, SendToPeer, Step
 from remuda.coordinator.experiment.catalog import Catalog
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.journaling import Journaling
 from remuda.coordinator.registry import Registry
-from remuda.training.effects import Say
+from remuda.training.effects import LogLine
 from remuda.wire.messages import Leave, Register, Rejected, shortened
 
 HELD_UP_S = 10.0
@@ -32,7 +32,7 @@ class CoordinatorShutdown:
         an open lease: its unfinished work still counts."""
         if self._reason is None or (worker is not None and self._holds_lease(worker)):
             return []
-        return [Answer(Rejected("closing", f"the coordinator is shutting down: {self._reason}"))]
+        return [Reply(Rejected("closing", f"the coordinator is shutting down: {self._reason}"))]
 
     def _holds_lease(self, worker: Register) -> bool:
         """Whether the lease that it names is open, and held by this very process."""
@@ -45,7 +45,7 @@ class CoordinatorShutdown:
         if not hurry:
             self._begun_s = now_s
         self._reason = self._reason or reason
-        steps: list[Step] = [Say(None, f"shutting down: {reason}")]
+        steps: list[Step] = [LogLine(None, f"shutting down: {reason}")]
         explained = f"the coordinator is shutting down: {reason}"
         for experiment in self._catalog.going_on:
             self._journaling.touch(experiment.identity.id)
@@ -59,7 +59,7 @@ class CoordinatorShutdown:
         if self._farewell_s is None:
             self._farewell_s = now_s
             farewell = Leave(shortened(f"the coordinator ends: {self._reason}"))
-            return [Post(worker.peer, farewell) for worker in self._registry]
+            return [SendToPeer(worker.peer, farewell) for worker in self._registry]
         if len(self._registry) == 0 or now_s - self._farewell_s > FAREWELL_S:
             return [Exit()]
         return []

@@ -18,16 +18,16 @@ from remuda.coordinator.client_requests import About, ClientRequests
 from remuda.coordinator.connections import Connections
 from remuda.coordinator.effects import (
     Abandon,
-    Answer,
     Asked,
     Broken,
     DeleteChunks,
     Effect,
-    HangUp,
-    Post,
+    ForgetPeer,
     Release,
+    Reply,
+    SendToLease,
+    SendToPeer,
     Step,
-    Tell,
 )
 from remuda.coordinator.events import (
     Event,
@@ -37,10 +37,10 @@ from remuda.coordinator.events import (
     RunBroken,
     RunPrepared,
     RunRefused,
+    SelfVitals,
     ShutdownRequested,
     TakenUp,
     Tick,
-    Weighed,
 )
 from remuda.coordinator.experiment.catalog import Catalog
 from remuda.coordinator.experiment.claims import UNDER_A_LEASE, Speaker, speaker_at
@@ -50,7 +50,7 @@ from remuda.coordinator.journaling import Journaling
 from remuda.coordinator.membership import Membership
 from remuda.coordinator.registry import Limits, Registry, Worker
 from remuda.coordinator.shutdown import CoordinatorShutdown
-from remuda.training.effects import Emit, Happened, Say
+from remuda.training.effects import Emit, Happened, LogLine
 from remuda.training.journal_entry import Remember
 from remuda.wire.messages import (
     OVER,
@@ -73,7 +73,7 @@ from remuda.wire.messages import (
 )
 
 _FROM_ANYBODY = (Register, *get_args(ClientMessage), ChunkReady, WorkerFailed, Bye)
-"""Messages that mean something whoever says them: what a lost life collected or failed at counts all the same, once."""
+"""Messages that count whoever sends them: what a lost worker collected or failed at counts all the same, once."""
 UNKNOWN = Rejected("unknown", "not registered here (any more): register first")
 """What a worker is told whose messages mean nothing before it has registered."""
 _ANSWER_MAY_WAIT = (Submit, LogRequest)
@@ -127,7 +127,7 @@ class Coordinator:
                 return self._tick(now_s)
             case ShutdownRequested():
                 return self._perform(self._shutdown.begin(event.reason, now_s), now_s)
-            case Weighed():
+            case SelfVitals():
                 self._client_requests.load = event.load
                 for experiment in self._catalog.going_on:
                     experiment.weighed(event.vitals)
@@ -145,7 +145,7 @@ class Coordinator:
             case RunRefused():
                 return self._perform(self._client_requests.not_prepared(event), now_s, event.asked)
             case LogRead():
-                return self._perform([Answer(event.answer)], now_s, event.asked)
+                return self._perform([Reply(event.answer)], now_s, event.asked)
             case HeldUp():
                 return self._perform(self._held_up(event), now_s)
             case RunBroken():
@@ -299,11 +299,11 @@ class Coordinator:
         if event.why is None:
             self._catalog.held_up.discard(event.experiment)
             text = f"goes on: its disk takes what is written again (before: {before})"
-            return [Say(event.experiment, text), Happened(event.experiment, "goes_on", text)]
+            return [LogLine(event.experiment, text), Happened(event.experiment, "goes_on", text)]
         self._catalog.held_up.add(event.experiment)
         if before is None:
             text = f"is held up, and no other run is: {event.why}"
-            return [Say(event.experiment, text, "error"), Happened(event.experiment, "held_up", text)]
+            return [LogLine(event.experiment, text, "error"), Happened(event.experiment, "held_up", text)]
         return []
 
     def _break_off(self, broken: Broken, now_s: float) -> list[Step]:
@@ -314,7 +314,7 @@ class Coordinator:
         holders = [self._registry.holder(lease) for lease in experiment.lease_numbers]
         experiment.break_off(broken.reason, now_s)
         text = f"has failed: {broken.reason}\n{broken.traceback}".strip()
-        steps: list[Step] = [Say(broken.experiment, text, "error")]
+        steps: list[Step] = [LogLine(broken.experiment, text, "error")]
         for worker in holders:
             if worker is not None:
                 steps += self._membership.dismiss(worker, "its run has failed", now_s)
@@ -350,20 +350,20 @@ class Coordinator:
             match step:
                 case DeleteChunks():  # these two come with most chunks
                     effects.append(step)
-                case Answer():
+                case Reply():
                     assert asked is not None, "an answer outside a conversation"
                     known_to = step.after or after
                     effects += self._connections.answer(
                         asked.peer, step.message, now_s, to=asked.message_id, after=known_to
                     )
-                case Tell():
+                case SendToLease():
                     worker = self._registry.holder(step.lease)
                     if worker is not None:
                         known_to = self._assignments.experiment_id(step.lease)
                         effects += self._connections.post(worker.peer, step.message, now_s, after=known_to)
-                case Post():
+                case SendToPeer():
                     effects += self._connections.post(step.peer, step.message, now_s)
-                case HangUp():
+                case ForgetPeer():
                     self._connections.forget(step.peer)
                 case Release():
                     effects += self._perform(self._membership.release(step, now_s), now_s)

@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 @dataclass(frozen=True)
-class Herd:
+class WorkerCounts:
     """How many workers of each role to start."""
 
     collectors: int
@@ -29,7 +29,7 @@ class Launcher(Protocol):
         """The coordinator's connection file."""
         ...
 
-    def start(self, herd: Herd) -> None:
+    def start(self, workers: WorkerCounts) -> None:
         """Start everything; returns once the coordinator can be reached. Raises LaunchError."""
         ...
 

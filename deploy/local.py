@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from remuda.deploy.launcher import Herd, LaunchError
+from remuda.deploy.launcher import LaunchError, WorkerCounts
 from remuda.wire.connection_file import wait_for
 
 START_DEADLINE_S = 30.0
@@ -50,7 +50,7 @@ class LocalLauncher:
         """The connection file, in a folder used by this launch alone, so that it never finds another coordinator."""
         return self._folder / "connection.json"
 
-    def start(self, herd: Herd) -> None:
+    def start(self, workers: WorkerCounts) -> None:
         """Start everything; returns once the coordinator can be reached."""
         self._lifeline = os.pipe()
         common = ["--connection-file", str(self.connection_file), "--lifeline", str(self._lifeline[0])]
@@ -58,7 +58,14 @@ class LocalLauncher:
             common += ["--profile", str(self._profile)]
         own = [part for limit in self._limits for part in ("--limit", limit)]
         self._spawn("coordinator", "remuda.coordinator", *common, "--runs-dir", str(self._runs_dir), *own)
-        counts = ("--collectors", herd.collectors, "--evaluators", herd.evaluators, "--learners", herd.learners)
+        counts = (
+            "--collectors",
+            workers.collectors,
+            "--evaluators",
+            workers.evaluators,
+            "--learners",
+            workers.learners,
+        )
         self._spawn("workers", "remuda.deploy.nanny", *common, "--give-up", *map(str, counts))
         deadline_s = time.monotonic() + START_DEADLINE_S
         while not self.connection_file.exists():

@@ -24,10 +24,10 @@ from remuda.wire.conversation import RefusedError, UnreachableError
 from remuda.wire.messages import PROTOCOL_VERSION, Assign, Register, Role
 from remuda.wire.patience import CoordinatorLostError, Patience
 from remuda.worker.identity import WorkerIdentity
-from remuda.worker.life import Life, bound_threads
 from remuda.worker.link import Link
 from remuda.worker.profile import profiled
 from remuda.worker.serve import Work, serve
+from remuda.worker.shutdown_guard import ShutdownGuard, bound_threads
 
 FAREWELL_DEADLINE_S = 5.0
 GRACE_S = 8.0
@@ -55,23 +55,23 @@ def run_worker(
     bound_threads(1)
     again = identity.incarnation > 1
     name = f"{role}_{identity.uuid}_{identity.incarnation:06d}"
-    with printed(), Life(lifeline=lifeline, grace_s=GRACE_S) as life, profiled(profile, name):
+    with printed(), ShutdownGuard(lifeline=lifeline, grace_s=GRACE_S) as guard, profiled(profile, name):
         try:
             link = Link(
                 wait_for(
                     connection_file,
                     deadline_s=0.0 if again else coordinator_timeout_s,
-                    given_up=lambda: life.ending,
+                    given_up=lambda: guard.ending,
                 ),
                 _register(cast("Role", role), identity, former_exit),
                 look_again=lambda: _look_again(connection_file),
-                on_failure=lambda: life.end("the coordinator is lost or refuses this worker"),
+                on_failure=lambda: guard.end("the coordinator is lost or refuses this worker"),
                 patience=Patience(coordinator_timeout_s, lambda text: _say(f"{role} {identity.uuid}: {text}")),
             )
-            life.on_end(link.wake)
-            return _serve(link, life, role, identity, coordinator_timeout_s)
+            guard.on_end(link.wake)
+            return _serve(link, guard, role, identity, coordinator_timeout_s)
         except ConnectionFileError as error:
-            if life.ending:
+            if guard.ending:
                 return EXIT_DONE
             _say(f"{role} {identity.uuid}: {error}")
             if connection_file.exists():
@@ -81,7 +81,7 @@ def run_worker(
             _say(f"{role} {identity.uuid}: refused: {error}")
             return _AFTER_REFUSAL.get(error.code, EXIT_REFUSED)
         except UnreachableError as error:
-            if life.ending:
+            if guard.ending:
                 return EXIT_DONE
             _say(f"{role} {identity.uuid}: {error}")
             return EXIT_ORPHANED
@@ -104,22 +104,22 @@ def _look_again(connection_file: Path) -> ConnectionFile | None:
         return None
 
 
-def _serve(link: Link, life: Life, role: str, identity: WorkerIdentity, timeout_s: float) -> int:
+def _serve(link: Link, guard: ShutdownGuard, role: str, identity: WorkerIdentity, timeout_s: float) -> int:
     reason = "it failed"
     try:
-        link.start(timeout_s, given_up=lambda: life.ending)
-        reason = serve(link, life, _beginner(role, identity, link, life))
+        link.start(timeout_s, given_up=lambda: guard.ending)
+        reason = serve(link, guard, _beginner(role, identity, link, guard))
         return EXIT_DONE
     finally:
         link.close(reason, FAREWELL_DEADLINE_S)
 
 
-def _beginner(role: str, identity: WorkerIdentity, link: Link, life: Life) -> Callable[[Assign], Work]:
+def _beginner(role: str, identity: WorkerIdentity, link: Link, guard: ShutdownGuard) -> Callable[[Assign], Work]:
     def begin(assign: Assign) -> Work:
         if role == "collector":
             return CollectorWork(assign, identity, link)
         if role == "evaluator":
-            return EvaluatorWork(assign, identity, link, life)
+            return EvaluatorWork(assign, identity, link, guard)
         return LearnerWork(assign, link)
 
     return begin

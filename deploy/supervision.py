@@ -8,10 +8,10 @@ from dataclasses import dataclass
 FIRST_DELAY_S = 1.0
 LONGEST_DELAY_S = 32.0
 GOOD_LIFE_S = 60.0
-"""A process that lived this long resets the count of short lives, and the next one is started at once: the cause of its
+"""A process that lived this long resets the count of short runs, and the next one is started at once: the cause of its
 end is not one that ends every process at its start."""
 LIVES_IN_A_ROW = 8
-"""After this number of short lives in a row a worker counts as one that keeps dying."""
+"""After this number of short runs in a row a worker counts as one that keeps dying."""
 
 EXIT_DONE = 0
 """The worker was told to leave, or received SIGTERM: it is not started again."""
@@ -35,7 +35,7 @@ class Slot:
     uuid: str
     incarnation: int = 0
     short_lives: int = 0
-    """Short lives in a row until now."""
+    """Short runs in a row until now."""
     born_s: float = 0.0
     due_s: float | None = 0.0
     """When to start it next; None while it runs, or if it is not started again."""
@@ -46,7 +46,7 @@ class Slot:
 
     @property
     def keeps_dying(self) -> bool:
-        """Whether its newest lives were all short."""
+        """Whether its newest runs were all short."""
         return self.short_lives >= LIVES_IN_A_ROW
 
     @property
@@ -73,7 +73,7 @@ class Slot:
         self.short_lives += 1
         pause_s = min(FIRST_DELAY_S * 2 ** min(self.short_lives - 1, LIVES_IN_A_ROW), LONGEST_DELAY_S)
         self.due_s = now_s + pause_s
-        often = f" ({self.short_lives} short lives in a row)" if self.keeps_dying else ""
+        often = f" ({self.short_lives} short runs in a row)" if self.keeps_dying else ""
         return f"ended with {describe_exit(exit_code)}{often}; starting it again in {pause_s:g} s"
 
 

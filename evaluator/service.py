@@ -20,21 +20,21 @@ from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import AnyMessage, Assign, Evaluate, EvaluationDone, EvaluationFilmed
 from remuda.worker.affinity import settle
 from remuda.worker.identity import WorkerIdentity
-from remuda.worker.life import Life
 from remuda.worker.link import Link
 from remuda.worker.serve import AskedToEndError
+from remuda.worker.shutdown_guard import ShutdownGuard
 
 
 class EvaluatorWork:
     """Evaluates for one experiment. When the process or the lease is to end, the evaluation under way is given up; the
     coordinator deals it to another evaluator, if it is still wanted."""
 
-    def __init__(self, assign: Assign, identity: WorkerIdentity, link: Link, life: Life) -> None:
+    def __init__(self, assign: Assign, identity: WorkerIdentity, link: Link, guard: ShutdownGuard) -> None:
         config = self._config = ExperimentConfig.model_validate_json(assign.config_json)
         self.timers = Timers()
         self._assign = assign
         self._link = link
-        self._life = life
+        self._guard = guard
         share = -(-config.evaluator.episodes // config.evaluator.count)
         num_envs = min(config.env.num_envs, share)
         self._log = evaluator_logbook(RunFolder(Path(assign.run_dir)), identity.uuid, identity.incarnation)
@@ -135,7 +135,7 @@ class EvaluatorWork:
 
         def go_on(env_steps: int) -> bool:
             self._link.progress(self._link.progressed + env_steps)
-            return not self._life.ending  # the last evaluation of a run is filmed while its lease is to end
+            return not self._guard.ending  # the last evaluation of a run is filmed while its lease is to end
 
         film = self._player.films.film(policy, env_step=message.env_step, steps=steps, go_on=go_on)
         self._warned()
@@ -151,5 +151,5 @@ class EvaluatorWork:
 
     def _stepped(self, env_steps: int) -> None:
         self._link.progress(self._link.progressed + env_steps)
-        if self._life.ending or self._link.drain_arrived(self._assign.lease):
+        if self._guard.ending or self._link.drain_arrived(self._assign.lease):
             raise AskedToEndError("the evaluation is given up")

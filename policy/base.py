@@ -109,7 +109,7 @@ class Algorithm(ABC):
 
     @abstractmethod
     def load_state(self, state: Mapping[str, object]) -> None:
-        """Continue from `state()` of another life. Raises StateMismatchError, and nothing is changed."""
+        """Continue from `state()` of another incarnation. Raises StateMismatchError, and nothing is changed."""
 
     def load_weights(self, state: Mapping[str, object]) -> None:
         """Take only the model out of `state()`: a new run that starts from old weights. Raises StateMismatchError."""

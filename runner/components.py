@@ -24,7 +24,7 @@ EXPLORATION = "exploration"
 
 
 class StopRequest(Protocol):
-    """Whether somebody asks the run to end; see remuda.worker.life.Life."""
+    """Whether somebody asks the run to end; see remuda.worker.shutdown_guard.ShutdownGuard."""
 
     @property
     def ending(self) -> bool:

@@ -40,7 +40,7 @@ class SerialLoop:
         """`recovered` is the replay of a resumed run."""
         config = components.config
         start = Counters() if resumed is None else resumed.counters
-        life = 0 if resumed is None else resumed.life
+        generation = 0 if resumed is None else resumed.generation
         now_s = hooks.clock()
         self._components, self._config, self._hooks = components, config, hooks
         self._logbook, self._timers = components.logbook, components.timers
@@ -52,7 +52,7 @@ class SerialLoop:
         self._budgets = Budgets(config, self._plan)
         payloads = Payloads(components.folder.data)
         ring = ColumnRing(self._plan.capacity)
-        self._memory = Memory(self._experience, ring, payloads, worker=SERIAL_WORKER, life=life)
+        self._memory = Memory(self._experience, ring, payloads, worker=SERIAL_WORKER, generation=generation)
         self._learner = LearnerLoop.of(
             config,
             self._plan,
@@ -65,7 +65,7 @@ class SerialLoop:
         self._progress = ProgressRows(config, resumed)
         self._summary = CollectSummary.of(config, before=start)
         self._untrained_chunk = False
-        self._learning = SerialLearning(self._learner, PolicyRef(life, start.policy_version, start.train_iter))
+        self._learning = SerialLearning(self._learner, PolicyRef(generation, start.policy_version, start.train_iter))
         live = LiveStatus(
             identity=identity_of(config, components.folder),
             experience=self._experience,
@@ -86,7 +86,7 @@ class SerialLoop:
         self._dispatch = SerialDispatch(components, hooks, self._status, self._progress, journal)
         if recovered is not None:
             self._recover(recovered, now_s, rows=0 if resumed is None else resumed.progress_rows)
-        self._experience.open_lease(life, SERIAL_WORKER, life)
+        self._experience.open_lease(generation, SERIAL_WORKER, generation)
         sweep(components.folder, self._experience)
 
     def _recover(self, recovered: Recovered, now_s: float, *, rows: int) -> None:

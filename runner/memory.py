@@ -23,22 +23,22 @@ class Memory:
     """Between the one collector and the one learner; also the learner's source of batches."""
 
     def __init__(
-        self, experience: ReplayAccounting, ring: ColumnRing, payloads: Payloads, *, worker: str, life: int
+        self, experience: ReplayAccounting, ring: ColumnRing, payloads: Payloads, *, worker: str, generation: int
     ) -> None:
-        """`worker` and `life` name the chunks."""
+        """`worker` and `generation` name the chunks."""
         self._experience = experience
         self._ring = ring
         self._payloads = payloads
         self._worker = worker
-        self._life = life
+        self._generation = generation
         self._sequence = 0
         self._sampled: Sampled | None = None
         self._position = 0
 
     def insert(self, collected: Collected) -> ChunkMeta:
         """Count a chunk and put its rows into the ring. Raises ChunkRefusedError."""
-        meta = collected.meta(ChunkId(self._worker, self._life, self._sequence))
-        accepted = self._experience.accept(meta, self._life)
+        meta = collected.meta(ChunkId(self._worker, self._generation, self._sequence))
+        accepted = self._experience.accept(meta, self._generation)
         if accepted.rejected is not None:
             raise ChunkRefusedError(accepted.rejected)
         self._sequence += 1
@@ -50,7 +50,7 @@ class Memory:
         return meta
 
     def load(self, data: Path, damaged: Callable[[str], None]) -> None:
-        """Read what a former life of the run left in `data`; a file that cannot be read is left out and said."""
+        """Read what the run left in `data` before it was resumed; a file that cannot be read is left out and logged."""
         for chunk in self._experience.hand_out_new():
             try:
                 self._ring.write(chunk.first_row, read_chunk(data / chunk.meta.file, chunk.meta))

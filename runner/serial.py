@@ -42,7 +42,7 @@ from remuda.training.recovery import catch_up, resume_point, show_again
 from remuda.training.snapshot import ResumePoint
 from remuda.wire.messages import CheckpointRecord, Counters, ExperimentStatus
 from remuda.worker.affinity import settle_alone
-from remuda.worker.life import bound_threads
+from remuda.worker.shutdown_guard import bound_threads
 
 
 @dataclass(frozen=True)
@@ -134,8 +134,10 @@ def run(
             logbook.say("learner", f"loaded weights {weights}")
         if continued is not None:
             outputs.loaded(folder.ckpt / continued.record.file, continued.warnings)
-        timers, life = Timers(), 0 if resumed is None else resumed.life
-        rollout = make_rollout(config, built.vector, built.policy, index=0, life=life, clock=clock, timers=timers)
+        timers, generation = Timers(), 0 if resumed is None else resumed.generation
+        rollout = make_rollout(
+            config, built.vector, built.policy, index=0, generation=generation, clock=clock, timers=timers
+        )
         if continued is not None and EXPLORATION in continued.state.rngs:
             restore_rngs(continued.state, {EXPLORATION: rollout.rng})
         components = Components(

@@ -15,7 +15,7 @@ from contextlib import suppress
 
 import psutil
 
-from remuda.worker.life import SAME_REQUEST_S
+from remuda.worker.shutdown_guard import SAME_REQUEST_S
 
 HANG_S = 180.0
 """After so long nothing will come any more."""

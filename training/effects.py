@@ -66,7 +66,7 @@ class WriteTimers:
 
 
 @dataclass(frozen=True)
-class Say:
+class LogLine:
     """One line in the commander's log, or in the coordinator's own where `experiment` is None."""
 
     experiment: str | None
@@ -99,4 +99,4 @@ class Happened:
         )
 
 
-RecordEffect = RecordCheckpoint | RecordReward | Emit | WriteProgress | WriteTimers | Say
+RecordEffect = RecordCheckpoint | RecordReward | Emit | WriteProgress | WriteTimers | LogLine

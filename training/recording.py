@@ -7,10 +7,10 @@ from remuda.storage.checkpoint_index import CheckpointIndex, drop_models
 from remuda.storage.run_folder import RunFolder
 from remuda.training.effects import (
     Emit,
+    LogLine,
     RecordCheckpoint,
     RecordEffect,
     RecordReward,
-    Say,
     WriteProgress,
     WriteTimers,
 )
@@ -25,7 +25,7 @@ def record(effect: RecordEffect, folder: RunFolder, log: Logbook, checkpoints: C
             log.progress(effect.row)
         case WriteTimers():
             log.timers(effect.document)
-        case Say():
+        case LogLine():
             log.say("commander", effect.text, level=effect.level)
         case RecordCheckpoint():
             gone = checkpoints.add(effect.record, keep=effect.keep, in_use=effect.in_use)

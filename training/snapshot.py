@@ -131,7 +131,7 @@ class LeaseSnapshot(Snapshot, frozen=True):
 
     holder: LeaseHolder
     index: int
-    life: int
+    generation: int
     ready: bool
     draining: bool
     over: bool
@@ -148,7 +148,7 @@ class PlaceSnapshot(Snapshot, frozen=True):
 
     role: Role
     index: int
-    life: int
+    generation: int
     """Of the next worker in this place."""
 
     @property
@@ -160,7 +160,7 @@ class PlaceSnapshot(Snapshot, frozen=True):
 class LeaseBookSnapshot(Snapshot, frozen=True):
     """See LeaseBook."""
 
-    first_life: int = 0
+    first_generation: int = 0
     """Of a place's first worker."""
     leases: list[LeaseSnapshot] = []
     places: list[PlaceSnapshot] = []
@@ -322,7 +322,7 @@ class Changes(Struct, frozen=True):
     counted: Rows[CountedSnapshot] = Rows()
     rest: Rows[RestSnapshot] = Rows()
     whole: bool = False
-    """These are all of them: what was journaled before, for a former life of the run, is void."""
+    """These are all of them: what was journaled before, for an earlier incarnation of the run, is void."""
 
 
 class ExperimentSnapshot(Snapshot, frozen=True):
@@ -422,13 +422,13 @@ class FinishedRunSnapshot(Snapshot, frozen=True):
     lost: bool = False
 
 
-FORMAT = 2
+FORMAT = 3
 """Raised whenever a field changes its meaning; a journal of another format is not read."""
 
 
 @dataclass(frozen=True)
 class ResumePoint:
-    """What was and stays counted. Random streams that no journal has are those of a new life (`life`)."""
+    """What was and stays counted. Random streams that no journal has are those of a new incarnation (`generation`)."""
 
     record: CheckpointRecord
     """The checkpoint that is continued from."""
@@ -443,6 +443,6 @@ class ResumePoint:
     """Rows of progress.txt that still hold."""
 
     @property
-    def life(self) -> int:
-        """Which life of the run this is, 0 being the first: the epoch its learner publishes under."""
+    def generation(self) -> int:
+        """Which incarnation of the run this is, 0 being the first: the epoch its learner publishes under."""
         return self.policy.epoch + 1

@@ -36,7 +36,7 @@ class LiveStatus:
     learning: Learning
     commander: Commander
     before_s: float
-    """How long the run had gone on before this life of it."""
+    """How long the run had gone on before this incarnation of it."""
     state: ExperimentState = "queued"
     reason: str | None = None
     """Why it is over."""
@@ -65,7 +65,7 @@ class LiveStatus:
         self._since_s = None if state == "queued" or self.over else now_s
 
     def wall_s(self, now_s: float) -> float:
-        """How long the run has gone on, over all its lives."""
+        """How long the run has gone on, over all its incarnations."""
         return self.before_s if self._since_s is None else self.before_s + now_s - self._since_s
 
     def note_rates(self, now_s: float) -> None:

@@ -12,8 +12,8 @@ from remuda.logbook.usage import Usage
 from remuda.logbook.vitals import VitalsReport
 from remuda.wire.messages import Counters, Role, WorkerVitals
 
-MOST_LIVES = 200
-"""Lives whose timers are told apart in timers.json; those that ended first are added up beyond that."""
+MOST_PROCESSES = 200
+"""Processes whose timers are told apart in timers.json; those that ended first are added up beyond that."""
 WORKERS_TOLD = 100
 """Workers of which a report tells one by one; the roles tell of all."""
 OTHERS = "others"
@@ -32,8 +32,8 @@ _WAITS = {
 
 
 @dataclass
-class _Life:
-    """One process in one life, over all leases it had of this experiment."""
+class _ProcessTotals:
+    """One process in one incarnation, over all leases it had of this experiment."""
 
     role: str
     elapsed_s: float = 0.0
@@ -57,7 +57,7 @@ class _Since:
 class _Role:
     """All processes of a role."""
 
-    lives: dict[str, _Life] = field(default_factory=dict[str, _Life])
+    processes: dict[str, _ProcessTotals] = field(default_factory=dict[str, _ProcessTotals])
     """Those that can be told apart."""
     elapsed_s: float = 0.0
     """Of all that ever were, and so the blocks."""
@@ -65,13 +65,13 @@ class _Role:
     since: dict[str, _Since] = field(default_factory=dict[str, _Since])
     kinds_s: dict[str, float] = field(default_factory=dict[str, float])
     """Seconds since the last report, by what they were spent on."""
-    fold_at: int = 2 * MOST_LIVES
-    """With so many lives, those that have ended are looked for."""
+    fold_at: int = 2 * MOST_PROCESSES
+    """With so many processes, those that have ended are looked for."""
 
 
 class Vitals:
     """Knows no clock and no file. Totals that a process sends replace those it sent before, so none is counted twice;
-    a coordinator that is started again has those of the lives it still hears of.
+    a coordinator that is started again has those of the processes that it still hears of.
 
     A word costs what is in it, a report costs what was heard since the one before, and of processes that are gone only
     the newest are told apart.
@@ -91,18 +91,18 @@ class Vitals:
     def told(self, role: str, name: str, vitals: WorkerVitals) -> None:
         """A process of this role and name says how its lease has gone so far."""
         all_ = self._roles[role]
-        life = all_.lives.get(name)
-        first = life is None
-        if life is None:
-            life = all_.lives[name] = _Life(role)
-        known = life.last if life.last is not None and life.last.lease == vitals.lease else None
+        totals = all_.processes.get(name)
+        first = totals is None
+        if totals is None:
+            totals = all_.processes[name] = _ProcessTotals(role)
+        known = totals.last if totals.last is not None and totals.last.lease == vitals.lease else None
         elapsed_s = vitals.elapsed_s - (0.0 if known is None else known.elapsed_s)
         spent = _spent(vitals, known)
-        life.last, life.elapsed_s, life.blocks = vitals, life.elapsed_s + elapsed_s, add(life.blocks, spent)
+        totals.last, totals.elapsed_s, totals.blocks = vitals, totals.elapsed_s + elapsed_s, add(totals.blocks, spent)
         all_.elapsed_s, all_.blocks = all_.elapsed_s + elapsed_s, add(all_.blocks, spent)
         if elapsed_s > 0:
             waited_s = sum(seconds for kind, seconds in _by_kind(spent) if kind.startswith("wait"))
-            life.work_share = min(max(1.0 - waited_s / elapsed_s, 0.0), 1.0)
+            totals.work_share = min(max(1.0 - waited_s / elapsed_s, 0.0), 1.0)
         if first and role == COORDINATOR:
             return  # it was there before this experiment: what it did then is not told of
         since = all_.since.setdefault(name, _Since())
@@ -111,20 +111,22 @@ class Vitals:
         for kind, seconds in _by_kind(spent):
             all_.kinds_s[kind] = all_.kinds_s.get(kind, 0.0) + seconds
             since.kinds_s[kind] = since.kinds_s.get(kind, 0.0) + seconds
-        if len(all_.lives) > all_.fold_at:
+        if len(all_.processes) > all_.fold_at:
             self._fold(all_)
 
     def _fold(self, role: _Role) -> None:
         """Tell those apart no more that ended first."""
-        ended = [name for name, life in role.lives.items() if life.last is None or not self._holds(life.last.lease)]
-        for name in ended[: max(len(role.lives) - MOST_LIVES, 0)]:
-            del role.lives[name]
+        ended = [
+            name for name, totals in role.processes.items() if totals.last is None or not self._holds(totals.last.lease)
+        ]
+        for name in ended[: max(len(role.processes) - MOST_PROCESSES, 0)]:
+            del role.processes[name]
             role.since.pop(name, None)
-        role.fold_at = len(role.lives) + MOST_LIVES
+        role.fold_at = len(role.processes) + MOST_PROCESSES
 
     def work_share(self, name: str) -> float | None:
         """Share of the time between its last two words in which this process did not wait; None before any."""
-        return next((role.lives[name].work_share for role in self._roles.values() if name in role.lives), None)
+        return next((role.processes[name].work_share for role in self._roles.values() if name in role.processes), None)
 
     def due(self, counters: Counters, now_s: float, *, last: bool = False) -> VitalsReport | None:
         """The table of what happened since the one before, once `interval_s` has passed; the `last` one in any case."""
@@ -155,24 +157,26 @@ class Vitals:
             if name in get_args(Role):
                 for worker, since in role.since.items():
                     if since.elapsed_s > 0:
-                        yield worker, _usage(name, {worker: since}, role.lives, since.kinds_s)
+                        yield worker, _usage(name, {worker: since}, role.processes, since.kinds_s)
 
     def document(self, wall_s: float) -> dict[str, object]:
         """What timers.json holds: for each role and process its tree of blocks, in seconds."""
-        roles = {name: dict(_processes(role)) for name, role in self._roles.items() if role.elapsed_s or role.lives}
+        roles = {name: dict(_processes(role)) for name, role in self._roles.items() if role.elapsed_s or role.processes}
         return {"wall_s": round(wall_s, 6), "roles": roles}
 
 
 def _report(name: str, role: _Role) -> Usage | None:
     """None where nothing was heard since the last report."""
     heard = {process: since for process, since in role.since.items() if since.elapsed_s > 0}
-    return _usage(name, heard, role.lives, role.kinds_s) if heard else None
+    return _usage(name, heard, role.processes, role.kinds_s) if heard else None
 
 
-def _usage(name: str, heard: Mapping[str, _Since], lives: Mapping[str, _Life], kinds_s: Mapping[str, float]) -> Usage:
+def _usage(
+    name: str, heard: Mapping[str, _Since], processes: Mapping[str, _ProcessTotals], kinds_s: Mapping[str, float]
+) -> Usage:
     elapsed_s = sum(since.elapsed_s for since in heard.values())
     cores = sum(since.cpu_s / since.elapsed_s for since in heard.values())
-    rss_bytes = sum(last.rss_bytes for process in heard if (last := lives[process].last) is not None)
+    rss_bytes = sum(last.rss_bytes for process in heard if (last := processes[process].last) is not None)
     kinds = ("env", "wait_data", "wait_policy", "wait_credit", "wait_other")
     shares = {kind: kinds_s.get(kind, 0.0) / elapsed_s for kind in kinds}
     return Usage(name, len(heard), cores, rss_bytes / 2**20, work=max(0.0, 1.0 - sum(shares.values())), **shares)
@@ -193,13 +197,13 @@ def _by_kind(blocks: Flat) -> Iterable[tuple[str, float]]:
 
 
 def _processes(role: _Role) -> Iterable[tuple[str, object]]:
-    names = list(role.lives)[-MOST_LIVES:]
+    names = list(role.processes)[-MOST_PROCESSES:]
     blocks, elapsed_s = role.blocks, role.elapsed_s
     for name in names:
-        life = role.lives[name]
-        yield name, tree(life.blocks, life.elapsed_s)
-        blocks = add(blocks, {path: (-count, -seconds) for path, (count, seconds) in life.blocks.items()})
-        elapsed_s -= life.elapsed_s
+        totals = role.processes[name]
+        yield name, tree(totals.blocks, totals.elapsed_s)
+        blocks = add(blocks, {path: (-count, -seconds) for path, (count, seconds) in totals.blocks.items()})
+        elapsed_s -= totals.elapsed_s
     others = {path: (count, max(seconds, 0.0)) for path, (count, seconds) in blocks.items() if count > 0}
     if elapsed_s > 1e-6 or others:
         yield OTHERS, tree(others, max(elapsed_s, 0.0))

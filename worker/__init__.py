@@ -1,1 +1,1 @@
-"""What every worker shares: its link to the coordinator, its beats, its life."""
+"""What every worker shares: its link to the coordinator, its beats, its shutdown."""

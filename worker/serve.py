@@ -15,8 +15,8 @@ from remuda.logbook.timers import Timers
 from remuda.wire.conversation import RefusedError
 from remuda.wire.messages import AnyMessage, Assign, Drain, Leave, Ready, Registered, WorkerFailed, shortened
 from remuda.wire.patience import CoordinatorLostError
-from remuda.worker.life import Life
 from remuda.worker.link import Link
+from remuda.worker.shutdown_guard import ShutdownGuard
 from remuda.worker.vitals import VitalSigns
 
 IDLE_WAIT_S = 0.2
@@ -75,7 +75,7 @@ class Work(Protocol):
         ...
 
 
-def serve(link: Link, life: Life, begin: Callable[[Assign], Work]) -> str:
+def serve(link: Link, guard: ShutdownGuard, begin: Callable[[Assign], Work]) -> str:
     """Work until told to leave or asked to end; returns the reason.
 
     A process that is asked to end first hands in what it has collected or learned. An exception in the work is
@@ -85,13 +85,13 @@ def serve(link: Link, life: Life, begin: Callable[[Assign], Work]) -> str:
     """
     desk = _Desk(link, begin)
     try:
-        while not life.ending:
+        while not guard.ending:
             reason = desk.turn()
             if reason is not None:
                 return reason
         _raise_failure(link)
         desk.hand_in()
-        return life.reason
+        return guard.reason
     finally:
         desk.close()
 

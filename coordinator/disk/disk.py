@@ -26,7 +26,7 @@ from remuda.coordinator.disk.unrecoverable import unrecoverable_run
 from remuda.coordinator.effects import Abandon, CloseRun, DiskEffect, PrepareRun, ReadLog
 from remuda.coordinator.events import HeldUp, LogRead, RunBroken, RunPrepared, RunRecovered, RunRefused
 from remuda.coordinator.journaling import prepared_experiment
-from remuda.training.effects import Say
+from remuda.training.effects import LogLine
 from remuda.training.journal import JournalError
 from remuda.training.journal_entry import Remember
 from remuda.training.snapshot import FinishedRunSnapshot
@@ -114,7 +114,7 @@ class Disk:
             match effect:
                 case Abandon():
                     abandoned.append(effect)
-                case Say(experiment=None):
+                case LogLine(experiment=None):
                     self._say_of_herd(HerdSay(effect.text, effect.level), parts)
                 case _ if effect.experiment is not None and self._run_folders.files(effect.experiment) is not None:
                     parts.setdefault(effect.experiment, []).append(effect)

@@ -88,6 +88,6 @@ def _published(policy_file: Path) -> PolicyRef:
 
 
 def policy_file_of(folder: RunFolder, experiment: str) -> Path:
-    """The file of the life before this one, if there is one: its epoch keeps that life's learner from publishing."""
+    """The policy file from before the run was resumed, if any: its epoch keeps that learner from publishing."""
     known = sorted(path for path in folder.policy.glob("policy_*") if path.suffix != ".lock")
     return known[0] if known else folder.policy_file(experiment, 0)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from remuda.buffer.chunk import ChunkError, delete_chunks, sweep_orphans
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.effects import CloseRun, DeleteChunks, KnowRun, RewindCurves
+from remuda.coordinator.effects import CloseRun, DeleteChunks, MarkRecoverable, RewindCurves
 from remuda.logbook.book import Logbook, commander_logbook
 from remuda.logbook.lines import TextLog
 from remuda.logbook.row_sinks import settings_of
@@ -18,14 +18,14 @@ from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexErro
 from remuda.storage.fence import sweep_claims
 from remuda.storage.ownership import Ownership
 from remuda.storage.run_folder import RunFolder
-from remuda.training.effects import Level, RecordEffect, Say
+from remuda.training.effects import Level, LogLine, RecordEffect
 from remuda.training.journal import RunJournal
 from remuda.training.journal_entry import Remember
 from remuda.training.logbooks import open_logbook
 from remuda.training.recording import record
 from remuda.wire.messages import OVER, Counters
 
-RunEffect = RecordEffect | KnowRun | RewindCurves | DeleteChunks | CloseRun
+RunEffect = RecordEffect | MarkRecoverable | RewindCurves | DeleteChunks | CloseRun
 EVERYTHING = Counters(sys.maxsize, sys.maxsize, sys.maxsize, sys.maxsize, float("inf"))
 """Opened so, progress.txt and the curves go on where they are: nothing in them lies beyond."""
 
@@ -117,9 +117,9 @@ class RunFiles:
         match effect:
             case DeleteChunks():  # first, as one comes with most chunks
                 delete_chunks(self.folder.data, effect.files)
-            case KnowRun():
+            case MarkRecoverable():
                 self.folder.beginner(effect.experiment).unlink(missing_ok=True)
-            case Say():
+            case LogLine():
                 self._say(effect.text, effect.level)
             case CloseRun():
                 if self._files is not None:

@@ -131,7 +131,7 @@ class RunFolders:
             _warn(log, folder, submit, loss, changed)
             uncounted = () if recovered is None else uncounted_payloads(recovered, folder.data)
             live = payload_files(recovered) | {meta.file for meta in uncounted}
-            sweep_orphans(folder.data, live, older_than_s=0.0)  # what is left of a life before this one
+            sweep_orphans(folder.data, live, older_than_s=0.0)  # what is left of a incarnation before this one
             policy_file = policy_file_of(folder, experiment)
             resumed = resumed_at(checkpoints, log, counters, policy_file)
         self._files[experiment] = RunFiles(folder, config, counters)

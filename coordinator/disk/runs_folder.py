@@ -156,7 +156,7 @@ class RunsFolder:
         return past
 
     def note(self, remember: Remember) -> None:
-        """A run is new, or over. A folder has one run: one that is resumed takes the place of the life before it.
+        """A run is new, or over. A folder has one run: one that is resumed takes the place of what it was.
 
         Raises JournalError when the disk does not take it."""
         is_over = remember.snapshot.experiment.state in OVER

@@ -93,7 +93,7 @@ class Catalog:
         known: list[Experiment | FinishedRun] = [*self]
         matches = [each for each in known if query and _is_called(each.identity, query)]
         namesakes = [each for each in matches if each.identity.name == query]
-        if matches == namesakes:  # lives of one run: the one that goes on, else the newest
+        if matches == namesakes:  # incarnations of one run: the one that goes on, else the newest
             matches = [each for each in matches if not each.over] or matches[-1:]
         if len(matches) == 1:
             return matches[0]

@@ -63,7 +63,7 @@ _ROLES: dict[type[AnyMessage], Role] = {
 
 
 class Speaker(Struct, frozen=True):
-    """One life of a worker, as the identity of its connection names it."""
+    """One incarnation of a worker, as the identity of its connection names it."""
 
     worker: str
     incarnation: int

@@ -1,8 +1,8 @@
 """Deaths of an experiment's workers under its leases: which of them count, and when the experiment is given up.
 
 A process that dies says nothing: what it died of may be the environment or a library that the run uses. Chunks that it
-handed in before are no proof of the contrary, since the next life dies at the same place. A lease that works for a
-while is: so a run that loses a worker now and then is never given up, however long it goes on.
+handed in before are no proof of the contrary, since the next incarnation dies at the same place. A lease that works for
+a while is: so a run that loses a worker now and then is never given up, however long it goes on.
 """
 
 from __future__ import annotations

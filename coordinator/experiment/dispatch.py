@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from remuda.coordinator.effects import Step, Tell
+from remuda.coordinator.effects import SendToLease, Step
 from remuda.coordinator.experiment.evaluation import Evaluation, Share
 from remuda.coordinator.experiment.worker_reports import evaluator_report
 from remuda.coordinator.leases import Lease, LeaseBook
@@ -12,7 +12,7 @@ from remuda.training.commander.commander import Commander, Decision, JudgeByTrai
 from remuda.training.commander.end import End
 from remuda.training.commander.outcomes import Outcome, Outcomes
 from remuda.training.commander.progress_rows import ProgressRows
-from remuda.training.effects import Emit, Say
+from remuda.training.effects import Emit, LogLine
 from remuda.training.snapshot import DispatchSnapshot
 from remuda.wire.messages import (
     CheckpointReason,
@@ -116,7 +116,7 @@ class EvaluationDispatch:
         """The learner is gone before it has saved the last checkpoint: the newest one that there is is the last."""
         record = self.commander.last_record
         kept = "there is no checkpoint" if record is None else f"the last checkpoint is {record.file}"
-        said = Say(self._experiment, f"the learner is gone before it could save once more: {kept}", "warning")
+        said = LogLine(self._experiment, f"the learner is gone before it could save once more: {kept}", "warning")
         return [said, *self.carry_out(self.commander.make_do(), counters, now_s)]
 
     @property
@@ -147,8 +147,8 @@ class EvaluationDispatch:
         self._evaluation = None if snapshot.evaluation is None else Evaluation.of(snapshot.evaluation, now_s)
         self._evaluations, self._saves = snapshot.evaluations, snapshot.saves
 
-    def _tell_to_play(self, evaluation: Evaluation, lease: int, share: Share) -> Tell:
-        return Tell(
+    def _tell_to_play(self, evaluation: Evaluation, lease: int, share: Share) -> SendToLease:
+        return SendToLease(
             lease,
             Evaluate(
                 lease=lease,
@@ -168,9 +168,9 @@ class EvaluationDispatch:
         self._saves += 1
         return [self._tell_to_save(save.reason, counters)]
 
-    def _tell_to_save(self, reason: CheckpointReason, counters: Counters) -> Tell:
+    def _tell_to_save(self, reason: CheckpointReason, counters: Counters) -> SendToLease:
         learner = self._leases.learner
         assert learner is not None, "somebody is there to be told"
         best = self.commander.best
         reward = None if best is None else best.reward_mean
-        return Tell(learner.number, SaveCheckpoint(learner.number, self._saves, reason, counters, reward))
+        return SendToLease(learner.number, SaveCheckpoint(learner.number, self._saves, reason, counters, reward))

@@ -16,7 +16,7 @@ from remuda.coordinator.experiment.workers import ExperimentWorkers
 from remuda.coordinator.leases import LeaseBook
 from remuda.coordinator.scheduler import ROLES
 from remuda.training.commander.end import End, evaluation_is_too_late
-from remuda.training.effects import Say
+from remuda.training.effects import LogLine
 from remuda.training.snapshot import Stage
 from remuda.wire.messages import Counters
 
@@ -78,7 +78,7 @@ class ExperimentShutdown:
         if end.reason != CATCHES_UP_AFTER or not self.workers.flow.is_open:
             said += self._stop_learning()
         elif owed := self.workers.flow.updates_owed():
-            said.append(Say(self.experiment, f"the learner catches up: {owed} updates are owed"))
+            said.append(LogLine(self.experiment, f"the learner catches up: {owed} updates are owed"))
         return [*said, *self.workers.drain("collector", end.reason)]
 
     def hurry(self) -> list[Step]:
@@ -145,7 +145,7 @@ class ExperimentShutdown:
         if awaited is None or awaited == self._awaited:
             return []
         self._awaited, self._awaited_since_s = awaited, now_s
-        return [Say(self.experiment, f"waits for the evaluation of {awaited}")]
+        return [LogLine(self.experiment, f"waits for the evaluation of {awaited}")]
 
     def _make_do(self, counters: Counters, now_s: float) -> list[Step]:
         """A restarted learner begins at the newest checkpoint: nothing is gained by waiting for another one."""
@@ -174,12 +174,12 @@ class ExperimentShutdown:
             end = commander.ending
             why = "somebody waits" if end is not None and end.on_request else "stop.max_wall_s is over"
             text = f"the evaluation of {self.awaits_evaluation} is given up: {why}"
-            steps.append(Say(self.experiment, text, "warning"))
+            steps.append(LogLine(self.experiment, text, "warning"))
         elif not commander.settled:
             text = "the last checkpoint or its evaluation could not be had"
-            steps.append(Say(self.experiment, text, "warning"))
+            steps.append(LogLine(self.experiment, text, "warning"))
         elif commander.evaluating is not None:
-            steps.append(Say(self.experiment, f"the evaluation of {commander.evaluating.file} is given up"))
+            steps.append(LogLine(self.experiment, f"the evaluation of {commander.evaluating.file} is given up"))
         self.enter("releasing", now_s)
         over = "the run is over"
         return [*steps, *self.workers.drain("learner", over), *self.workers.drain("evaluator", over)]

@@ -30,7 +30,7 @@ from remuda.logbook.run_events import EventReport
 from remuda.training.commander.commander import Commander
 from remuda.training.commander.end import ON_REQUEST, End
 from remuda.training.commander.progress_rows import ProgressRows
-from remuda.training.effects import Emit, Happened, Say, WriteProgress, WriteTimers
+from remuda.training.effects import Emit, Happened, LogLine, WriteProgress, WriteTimers
 from remuda.training.identity import Identity
 from remuda.training.replay.accounting import ReplayAccounting
 from remuda.training.snapshot import Changes, ExperimentSnapshot, LeaseHolder, NewEpisodes, ResumePoint, Rows
@@ -49,7 +49,7 @@ from remuda.wire.messages import (
     WorkerVitals,
 )
 
-LIVES_PER_RUN = 1_000
+GENERATIONS_PER_RUN = 1_000
 """Seeds of replacements: those of a resumed run begin beyond what any run before it can have used."""
 
 
@@ -94,7 +94,7 @@ class Experiment:
         self._vitals = Vitals(config.log.buffer_interval_s, now_s, lambda lease: self._leases.find(lease) is not None)
         self._flow = FlowControl(identity.id, config, self.experience, resumed)
         self._leases = LeaseBook(
-            0 if resumed is None else resumed.life * LIVES_PER_RUN, on_forget=self._flow.forget_lease
+            0 if resumed is None else resumed.generation * GENERATIONS_PER_RUN, on_forget=self._flow.forget_lease
         )
         self._dispatch = EvaluationDispatch(
             identity.id, identity.run_dir, self._commander, self._leases, self._progress
@@ -198,7 +198,7 @@ class Experiment:
     def wait(self, reason: str | None, now_s: float) -> list[Step]:
         """What the scheduler says it lacks; None for nothing."""
         news = self._demand.wait(reason, now_s)
-        return [Say(self.identity.id, reason)] if news and reason else []
+        return [LogLine(self.identity.id, reason)] if news and reason else []
 
     @_bulkhead
     def assign(self, holder: LeaseHolder, now_s: float) -> list[Step]:
@@ -254,7 +254,7 @@ class Experiment:
 
     @_bulkhead
     def worker_gone(self, number: int, why: str, now_s: float, *, handed_in: bool, died: str = "") -> list[Step]:
-        """A worker was lost, left, or started a new life: its lease is over. `handed_in`: nothing is lost with it.
+        """A worker was lost, left, or started a new incarnation: its lease is over. `handed_in`: nothing is lost.
         `died`: how its process ended, where it is dead or seems so."""
         lease = self._leases.find(number)
         if lease is not None and died:
@@ -320,7 +320,7 @@ class Experiment:
             *self._progress_rows(counters, last=True),
             *self._buffer_reports(now_s, last=True),
             *self._vital_signs(now_s, last=True),
-            *([Say(id, f"{dropped} rows were dropped: too old for the policy")] if dropped else []),
+            *([LogLine(id, f"{dropped} rows were dropped: too old for the policy")] if dropped else []),
             *self._updates_owed(),
             self._dispatch.outcomes.run_is_over(end, counters.wall_s),
             CloseRun(id, self.experience.live_files(), results_of(self._status.status(None, now_s))),
@@ -332,7 +332,7 @@ class Experiment:
         if not owed or per_insert is None:
             return []
         asked = f"buffer.samples_per_insert {per_insert:g} asks for {self._flow.train_iter + owed}"
-        return [Say(self.identity.id, f"{owed} updates are owed: {self._flow.train_iter} were done, and {asked}")]
+        return [LogLine(self.identity.id, f"{owed} updates are owed: {self._flow.train_iter} were done, and {asked}")]
 
     def _progress_rows(self, counters: Counters, *, last: bool = False) -> list[Step]:
         awaited = self._commander.awaited(counters)
@@ -427,7 +427,7 @@ class Experiment:
     def resume(
         self, snapshot: ExperimentSnapshot, chunks: Sequence[IndexedChunk], late: Sequence[ChunkMeta], now_s: float
     ) -> None:
-        """Go on with all the experience of a former life, its learner at the checkpoint that this life begins with.
+        """Go on with all the experience from before the resume, the learner at the checkpoint that it resumes from.
         Chunks that come `late` were written and never announced, or announced and not counted any more."""
         deletable = [*self.experience.resume(snapshot.experience, chunks, now_s)]
         self._progress.restore(snapshot.progress)
@@ -441,6 +441,6 @@ class Experiment:
         self._left_over = tuple(deletable)
 
     def left_over(self) -> list[Step]:
-        """Payload files of a former life may go; said once."""
+        """Payload files of an earlier incarnation may go; said once."""
         files, self._left_over = self._left_over, ()
         return [DeleteChunks(self.identity.id, files)] if files else []

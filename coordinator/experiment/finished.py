@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from remuda.coordinator.effects import Answer, Step
-from remuda.training.effects import Say
+from remuda.coordinator.effects import Reply, Step
+from remuda.training.effects import LogLine
 from remuda.training.identity import Identity
 from remuda.training.snapshot import FinishedRunSnapshot
 from remuda.wire.messages import AnyMessage, ChunkAccepted, ChunkReady, ExperimentState, ExperimentStatus, WorkerFailed
@@ -46,11 +46,11 @@ class FinishedRun:
                 return [refused(message, f"the experiment is over ({self.state})")]
             case WorkerFailed():
                 text = f"lease {message.lease}: {message.error}\n{message.traceback}"
-                return [Say(self.identity.id, text, "error")]
+                return [LogLine(self.identity.id, text, "error")]
             case _:
                 return []
 
 
-def refused(message: ChunkReady, why: str) -> Answer:
+def refused(message: ChunkReady, why: str) -> Reply:
     """A chunk that nothing comes of."""
-    return Answer(ChunkAccepted(message.meta.chunk, 0, message.meta.policy, {}, rejected=why))
+    return Reply(ChunkAccepted(message.meta.chunk, 0, message.meta.policy, {}, rejected=why))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.effects import Answer, DeleteChunks, Step, Tell
+from remuda.coordinator.effects import DeleteChunks, Reply, SendToLease, Step
 from remuda.coordinator.experiment.credit import CreditBook
 from remuda.policy.algorithms import declaration
-from remuda.training.effects import Say
+from remuda.training.effects import LogLine
 from remuda.training.replay.accounting import Accepted, ReplayAccounting
 from remuda.training.replay.budgets import Budgets
 from remuda.training.snapshot import AccountSnapshot, FlowSnapshot, ResumePoint, Rows
@@ -121,16 +121,16 @@ class FlowControl:
             self._credit.arrived(message.lease, self._plan.slots(message.meta))
         if accepted.rejected is not None:
             text = f"chunk {message.meta.file} refused: {accepted.rejected}"
-            steps += [Say(self._experiment, text, "warning"), *self._delete([message.meta.file])]
+            steps += [LogLine(self._experiment, text, "warning"), *self._delete([message.meta.file])]
         grown = [lease for lease in self._grow_credit() if lease != message.lease]
         steps.append(self.answer(message, rejected=accepted.rejected))
         steps += self._tell_credit(grown)
         return accepted, steps + self._delete(accepted.deletable) + self._serve()
 
-    def answer(self, message: ChunkReady, *, rejected: str | None) -> Answer:
+    def answer(self, message: ChunkReady, *, rejected: str | None) -> Reply:
         """The acknowledgement of a chunk: all the control traffic a collector needs."""
         granted = self._credit.granted(message.lease)
-        return Answer(ChunkAccepted(message.meta.chunk, granted, self.policy, self.exploration(), rejected))
+        return Reply(ChunkAccepted(message.meta.chunk, granted, self.policy, self.exploration(), rejected))
 
     def requested(self, message: BatchRequest) -> list[Step]:
         """The learner gives priorities back and asks for more; on-policy it has published before."""
@@ -165,7 +165,7 @@ class FlowControl:
         """The learner cannot read a payload."""
         files = self._experience.quarantine(message.file)
         text = f"payload {message.file} is not sampled any more: {message.reason}"
-        return [Say(self._experiment, text, "warning"), *self._delete(files)]
+        return [LogLine(self._experiment, text, "warning"), *self._delete(files)]
 
     def updates_owed(self) -> int:
         """How many updates buffer.samples_per_insert would have had besides those that were done, as far as the budget
@@ -192,7 +192,7 @@ class FlowControl:
         if message.policy <= self.policy:
             return []
         self.policy = message.policy
-        return [Tell(lease, PolicyAvailable(lease, message.policy)) for lease in collectors]
+        return [SendToLease(lease, PolicyAvailable(lease, message.policy)) for lease in collectors]
 
     def exploration(self) -> dict[str, float]:
         """How much collectors shall explore now."""
@@ -230,7 +230,7 @@ class FlowControl:
         self._credit.restore(snapshot.accounts)
 
     def resume(self, snapshot: FlowSnapshot) -> None:
-        """Go on from a former life of the run: its policies stay older than those of this one's learner."""
+        """Go on from an earlier incarnation of the run: its policies stay older than those of this one's learner."""
         self.policy = max(self.policy, snapshot.policy)
         self.epoch = max(self.epoch, snapshot.epoch)
 
@@ -263,7 +263,7 @@ class FlowControl:
         if not leases:
             return []
         policy, exploration = self.policy, self.exploration()
-        return [Tell(lease, Credit(lease, self._credit.granted(lease), policy, exploration)) for lease in leases]
+        return [SendToLease(lease, Credit(lease, self._credit.granted(lease), policy, exploration)) for lease in leases]
 
     def _serve(self) -> list[Step]:
         """Answer the learner's requests while there is enough to sample from."""
@@ -279,7 +279,7 @@ class FlowControl:
             self._requests.answered()
             self._served_iters += batches
             self._served = [*self._served[-SERVED_KEPT:], (request.request, batches)]
-            steps.append(Tell(request.lease, self._sample(request, batches)))
+            steps.append(SendToLease(request.lease, self._sample(request, batches)))
         return steps + self.extend_credit() if steps else []
 
     def _sample(self, request: BatchRequest, batches: int) -> Batches:

@@ -16,7 +16,7 @@ from remuda.coordinator.experiment.workers import ExperimentWorkers
 from remuda.coordinator.leases import Lease, LeaseBook
 from remuda.training.commander.end import End
 from remuda.training.commander.progress_rows import ProgressRows
-from remuda.training.effects import Emit, Say
+from remuda.training.effects import Emit, LogLine
 from remuda.training.replay.accounting import ReplayAccounting
 from remuda.training.status import LiveStatus
 from remuda.training.vitals import Vitals
@@ -120,7 +120,7 @@ class MessageHandlers:
     def _ready(self, lease: Lease, message: Ready, now_s: float) -> list[Step]:
         self.leases.set_ready(lease)
         self.deaths.ready(lease.number, now_s)
-        said: list[Step] = [Say(self.status.identity.id, text, "warning") for text in message.warnings]
+        said: list[Step] = [LogLine(self.status.identity.id, text, "warning") for text in message.warnings]
         match lease.role:
             case "collector":
                 return said + self.flow.collector_ready(lease.number)
@@ -199,8 +199,8 @@ class MessageHandlers:
             reason = f"{self.failures.in_a_row} failures in a row; {what}"
             self.dispatch.commander.end(End(reason, reason), skip_final_evaluation=True)
 
-    def _tell_of(self, which: str, failure: WorkerFailed) -> Say:
-        return Say(self.status.identity.id, f"{which}: {failure.error}\n{failure.traceback}", "error")
+    def _tell_of(self, which: str, failure: WorkerFailed) -> LogLine:
+        return LogLine(self.status.identity.id, f"{which}: {failure.error}\n{failure.traceback}", "error")
 
 
 def _ordinal(count: int) -> str:

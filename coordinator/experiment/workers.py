@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from remuda.coordinator.effects import Release, RewindCurves, Step, Tell
+from remuda.coordinator.effects import Release, RewindCurves, SendToLease, Step
 from remuda.coordinator.experiment.dispatch import EvaluationDispatch
 from remuda.coordinator.experiment.flow_control import FlowControl
 from remuda.coordinator.leases import Lease, LeaseBook
 from remuda.logbook.series import EventKind
-from remuda.training.effects import Happened, Level, Say
+from remuda.training.effects import Happened, Level, LogLine
 from remuda.training.identity import Identity
 from remuda.training.replay.accounting import ReplayAccounting
 from remuda.training.snapshot import LeaseHolder
@@ -44,7 +44,7 @@ class ExperimentWorkers:
             run_dir=self.identity.run_dir,
             config_json=self.config_json,
             index=lease.index,
-            life=lease.life,
+            generation=lease.generation,
             policy_file=self.identity.policy_file,
             epoch=self.flow.epoch,
             checkpoint=checkpoint,
@@ -52,7 +52,7 @@ class ExperimentWorkers:
             replay=replay,
         )
         text = f"{role} {lease.worker} joins as {role} {lease.index}"
-        return [*steps, Tell(number, message), self._say(text), self._happened("worker_joined", lease, text)]
+        return [*steps, SendToLease(number, message), self._say(text), self._happened("worker_joined", lease, text)]
 
     def lend(self, role: Role, count: int, to: str) -> list[Step]:
         """Ask so many workers to let go, for another experiment that lacks them; the last ones go first."""
@@ -90,7 +90,7 @@ class ExperimentWorkers:
         return [self._happened("worker_failed", lease, error), *self._do_without(lease)]
 
     def gone(self, number: int, why: str, *, handed_in: bool, died: bool = False) -> list[Step]:
-        """A worker was lost, left, or started a new life."""
+        """A worker was lost, left, or started a new incarnation."""
         lease = self.leases.close(number)
         if lease is None:
             return []
@@ -110,7 +110,7 @@ class ExperimentWorkers:
         if lease.role == "learner":
             self.flow.learner_back()
         if lease.draining:
-            return [*steps, Tell(number, Drain(number, "as it was told before"))]
+            return [*steps, SendToLease(number, Drain(number, "as it was told before"))]
         if not lease.ready:
             return steps
         if lease.role == "collector":
@@ -122,7 +122,7 @@ class ExperimentWorkers:
     def stop_training(self) -> list[Step]:
         """The learner, if there is one, does no further update, and still saves what it is asked to save."""
         learner = self.leases.learner
-        return [] if learner is None else [Tell(learner.number, StopTraining(learner.number))]
+        return [] if learner is None else [SendToLease(learner.number, StopTraining(learner.number))]
 
     def _start(self, role: Role) -> tuple[str | None, list[IndexedChunk], list[Step]]:
         """What a worker begins with: a learner with the newest checkpoint and all live replay, others with nothing."""
@@ -145,12 +145,12 @@ class ExperimentWorkers:
                 self.flow.close()
                 return []
 
-    def _tell_to_drain(self, lease: Lease, reason: str) -> Tell:
+    def _tell_to_drain(self, lease: Lease, reason: str) -> SendToLease:
         self.leases.set_draining(lease, ready=lease.ready)
-        return Tell(lease.number, Drain(lease.number, shortened(reason)))
+        return SendToLease(lease.number, Drain(lease.number, shortened(reason)))
 
-    def _say(self, text: str, level: Level = "info") -> Say:
-        return Say(self.identity.id, text, level)
+    def _say(self, text: str, level: Level = "info") -> LogLine:
+        return LogLine(self.identity.id, text, level)
 
     def _happened(self, kind: EventKind, lease: Lease, text: str) -> Happened:
         return Happened(self.identity.id, kind, text, lease.role, lease.worker)

@@ -16,7 +16,7 @@ from remuda.tests.patience import HANG_S
 from remuda.tests.worker.fake_coordinator import UUID, FakeCoordinator
 from remuda.wire import connection_file
 from remuda.wire.messages import PROTOCOL_VERSION, CoordinatorStatus, Status
-from remuda.worker.life import Life
+from remuda.worker.shutdown_guard import ShutdownGuard
 
 
 def test_a_runs_folder_that_cannot_be_written_is_wrong_input(terminal: Terminal, tmp_path: Path) -> None:
@@ -41,10 +41,10 @@ def test_an_address_that_cannot_be_listened_on_is_wrong_input(terminal: Terminal
 def test_what_was_open_to_others_is_open_to_them_again_only_if_told_so(tmp_path: Path) -> None:
     addresses: list[tuple[str, str]] = []
     for bind in ("tcp://0.0.0.0:0", None, None):
-        with Life() as life:
-            life.end("at once")
+        with ShutdownGuard() as guard:
+            guard.end("at once")
             settings = Settings(tmp_path, tmp_path / "connection.json", bind, lasting=True)
-            service = Service(settings, life)
+            service = Service(settings, guard)
             addresses.append((service.address, service.listens_on))
             service.run()
     others, first, second = addresses

@@ -11,7 +11,7 @@ from remuda.coordinator import effects as fx
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.tests.coordinator.simulation import CollectorWork, World
-from remuda.training.effects import Emit, RecordCheckpoint, RecordReward, Say, WriteProgress, WriteTimers
+from remuda.training.effects import Emit, LogLine, RecordCheckpoint, RecordReward, WriteProgress, WriteTimers
 from remuda.training.snapshot import ExperimentSnapshot
 from remuda.wire.messages import OVER, ExperimentState, IndexedChunk, PolicyRef
 
@@ -54,7 +54,7 @@ class Invariants:
 
     def note(self, effect: fx.DiskEffect) -> None:
         """Progress goes on row by row, the best is the best, and a run that is over is not told of."""
-        if isinstance(effect, Say):
+        if isinstance(effect, LogLine):
             return
         seen = self._seen[effect.experiment]
         assert seen.over is None or isinstance(effect, fx.DeleteChunks), f"{effect} after the run's end"
@@ -75,7 +75,7 @@ class Invariants:
             case fx.CloseRun():
                 assert effect.keep <= self._world.disk, "a payload the index refers to was deleted"
                 seen.over = effect
-            case fx.KnowRun() | Emit() | fx.RewindCurves() | WriteTimers():
+            case fx.MarkRecoverable() | Emit() | fx.RewindCurves() | WriteTimers():
                 pass
 
     # --- after every turn ---

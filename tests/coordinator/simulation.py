@@ -37,7 +37,7 @@ from remuda.logbook.progress import ProgressRow
 from remuda.policy.row_plan import row_plan
 from remuda.training.commander.evaluation import EvaluationResult
 from remuda.training.commander.reports import evaluation_report
-from remuda.training.effects import Emit, RecordCheckpoint, RecordReward, Say, WriteProgress, WriteTimers
+from remuda.training.effects import Emit, LogLine, RecordCheckpoint, RecordReward, WriteProgress, WriteTimers
 from remuda.training.journal_entry import Recovered, Remember
 from remuda.training.snapshot import (
     AccountSnapshot,
@@ -647,7 +647,7 @@ class World:
                 case fx.Send():
                     if effect.after not in self.coordinator.unjournaled:
                         sends.append(effect)
-                case fx.Exit() | Say(experiment=None):
+                case fx.Exit() | LogLine(experiment=None):
                     self.apply([effect])
                 case fx.PrepareRun() | fx.ReadLog() | Remember():
                     raise AssertionError("handled before")
@@ -856,9 +856,9 @@ class World:
             case WriteProgress():
                 self.progress.append(effect.row)
                 self.shown[effect.experiment] = effect.row.epoch
-            case fx.KnowRun() | fx.RewindCurves() | WriteTimers():
+            case fx.MarkRecoverable() | fx.RewindCurves() | WriteTimers():
                 pass
-            case Say():
+            case LogLine():
                 self.said.append((effect.experiment, effect.text))
             case fx.CloseRun():
                 self.closed.append(effect)

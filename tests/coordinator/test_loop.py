@@ -18,21 +18,21 @@ from remuda.tests.patience import HANG_S, until
 from remuda.wire import codec, sockets
 from remuda.wire.conversation import UnreachableError
 from remuda.wire.messages import PROTOCOL_VERSION
-from remuda.worker.life import Life
+from remuda.worker.shutdown_guard import ShutdownGuard
 
 
 @contextmanager
 def running(folder: Path) -> Generator[Path]:
     """A coordinator on a thread of its own; yields its connection file."""
-    life, file = Life(), folder / "connection.json"
-    service = Service(Settings(folder / "runs", file), life)
+    guard, file = ShutdownGuard(), folder / "connection.json"
+    service = Service(Settings(folder / "runs", file), guard)
     thread = threading.Thread(target=service.run)
     thread.start()
     try:
         until(file.exists, "the connection file")
         yield file
     finally:
-        life.end("the test is over")
+        guard.end("the test is over")
         thread.join(HANG_S)
         assert not thread.is_alive()
 
@@ -54,7 +54,7 @@ def test_an_answer_that_is_too_large_to_be_sent_is_said_and_the_next_question_an
 
 def test_a_coordinator_that_cannot_say_where_it_is_lets_go_of_its_folder(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
-    service = Service(Settings(runs, tmp_path / "nowhere" / "connection.json", lasting=True), Life())
+    service = Service(Settings(runs, tmp_path / "nowhere" / "connection.json", lasting=True), ShutdownGuard())
     with pytest.raises(FileNotFoundError):
         service.run()
     RunsFolder(runs).close()

@@ -1,4 +1,4 @@
-"""The registry: one life per worker, and dead, stuck and well told apart."""
+"""The registry: one incarnation per worker, and dead, stuck and well told apart."""
 
 from __future__ import annotations
 

@@ -49,18 +49,18 @@ def test_a_replacement_has_the_place_but_not_the_life_of_the_one_before() -> Non
     second = book.open(holder(2, "collector", "b"))
     book.close(2)
     replacement = book.open(holder(3, "collector", "c"))
-    assert (second.index, second.life) == (1, 0)
-    assert (replacement.index, replacement.life) == (1, 1)
+    assert (second.index, second.generation) == (1, 0)
+    assert (replacement.index, replacement.generation) == (1, 1)
 
 
 def test_lives_of_a_resumed_run_begin_beyond_those_before_it_also_over_a_restart() -> None:
-    book = LeaseBook(first_life=1_000)
+    book = LeaseBook(first_generation=1_000)
     book.open(holder(1, "collector", "a"))
     book.open(holder(2, "collector", "b"))
     book.close(1)
     restarted = LeaseBook()
     restarted.restore(replace(book.snapshot(), leases=[*book.rows()], places=[*book.rows_of_places()]))
-    lives = [(lease.index, lease.life) for lease in (restarted.open(holder(n, "collector", "c")) for n in (3, 4))]
+    lives = [(lease.index, lease.generation) for lease in (restarted.open(holder(n, "collector", "c")) for n in (3, 4))]
     assert lives == [(0, 1_001), (2, 1_000)]
 
 

@@ -13,21 +13,21 @@ import psutil
 import pytest
 
 from remuda.client.client import Client
-from remuda.deploy.launcher import Herd, LaunchError
+from remuda.deploy.launcher import LaunchError, WorkerCounts
 from remuda.deploy.local import LocalLauncher
 from remuda.tests.patience import HANG_S, until, until_gone
 
 pytestmark = pytest.mark.processes
 
-HERD = Herd(collectors=1, evaluators=1)
+HERD = WorkerCounts(collectors=1, evaluators=1)
 
 LAUNCHING = """
 import sys, time
 from pathlib import Path
-from remuda.deploy.launcher import Herd
+from remuda.deploy.launcher import WorkerCounts
 from remuda.deploy.local import LocalLauncher
 with LocalLauncher(Path(sys.argv[1])) as launcher:
-    launcher.start(Herd(collectors=1, evaluators=1))
+    launcher.start(WorkerCounts(collectors=1, evaluators=1))
     print(launcher.connection_file, flush=True)
     time.sleep(600)
 """

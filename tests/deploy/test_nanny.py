@@ -222,7 +222,7 @@ def test_where_a_role_keeps_dying_a_nanny_for_one_run_gives_up() -> None:
         assert (end.role, end.number) == ("nanny", 1)
         code, errors = running.end()
         assert code == 1
-        assert "learner l1 ended with signal 9 (SIGKILL) (8 short lives in a row)" in errors
+        assert "learner l1 ended with signal 9 (SIGKILL) (8 short runs in a row)" in errors
 
 
 @pytest.mark.parametrize("gives_up", [False, True])
@@ -244,7 +244,7 @@ def test_a_nanny_for_many_runs_goes_on_whoever_keeps_dying() -> None:
         running.process.send_signal(signal.SIGTERM)
         assert running.hear().number == 0
         assert (
-            "learner l1 ended with exit code 1 (8 short lives in a row); starting it again in 32 s" in running.end()[1]
+            "learner l1 ended with exit code 1 (8 short runs in a row); starting it again in 32 s" in running.end()[1]
         )
 
 
@@ -287,7 +287,7 @@ def test_killed_itself_it_leaves_children_that_their_own_lifeline_ends() -> None
     reading, writing = os.pipe()
     body = "\n    ".join(
         [
-            "from remuda.worker.life import Life",
+            "from remuda.worker.shutdown_guard import Life",
             f"with Life(lifeline={reading}) as life:",
             "    while not life.ending: time.sleep(0.01)",
             "return 0",

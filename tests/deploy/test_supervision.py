@@ -57,7 +57,7 @@ def test_what_becomes_of_a_worker_is_said_with_how_it_ended_and_when_it_is_start
     assert slot.died(-9, 2.0 + GOOD_LIFE_S) == "ended with signal 9 (SIGKILL); starting it again at once"
     slot.born(2.0)
     slot.short_lives = LIVES_IN_A_ROW
-    assert slot.died(1, 3.0) == "ended with exit code 1 (9 short lives in a row); starting it again in 32 s"
+    assert slot.died(1, 3.0) == "ended with exit code 1 (9 short runs in a row); starting it again in 32 s"
 
 
 def test_a_good_life_wipes_the_record_and_the_next_one_begins_at_once() -> None:

@@ -16,6 +16,7 @@ from remuda.evaluator import player as evaluator_player
 from remuda.evaluator.player import CheckpointPlayer, cut_warning, episode_report
 from remuda.learner import checkpoint
 from remuda.learner.checkpoint import CheckpointError, Progress
+from remuda.policy.algorithms import declaration
 from remuda.policy.files.loading import load_checkpoint_policy
 from remuda.tests.policy.cases import config, dqn
 from remuda.wire.messages import Counters, PolicyRef
@@ -51,9 +52,7 @@ def test_a_second_evaluation_plays_the_same_episodes(saved: Path) -> None:
 
 def test_the_discounted_return_is_by_the_policys_discount(saved: Path) -> None:
     """CartPole pays 1 per step."""
-    settings = config().policy
-    assert isinstance(settings, DqnConfig)
-    assert settings.discount == 0.99
+    assert declaration(config()).rows.discount == 0.99
     with player(2) as one:
         for episode in one.play(saved, first_episode=0, episodes=3):
             expected = (1 - 0.99**episode.length) / (1 - 0.99)

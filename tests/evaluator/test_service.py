@@ -37,8 +37,8 @@ from remuda.wire.messages import (
     WorkerMessage,
 )
 from remuda.worker.identity import WorkerIdentity
-from remuda.worker.life import Life
 from remuda.worker.serve import AskedToEndError
+from remuda.worker.shutdown_guard import ShutdownGuard
 
 
 class Lease:
@@ -51,10 +51,10 @@ class Lease:
         self.observation = observation
         self.run = new_run(folder)
         self.link = RecordingLink()
-        self.life = Life()
+        self.guard = ShutdownGuard()
         self.evaluation = 0
         self.work = EvaluatorWork(
-            assign_to(self.run, self.config, lease=3), WorkerIdentity(WORKER, 2), self.link, self.life
+            assign_to(self.run, self.config, lease=3), WorkerIdentity(WORKER, 2), self.link, self.guard
         )
 
     def saved(self, train_iter: int, seed: int) -> Path:
@@ -158,7 +158,7 @@ def test_its_beats_say_when_it_loads_and_when_it_plays(lease: Lease, monkeypatch
 
 def test_a_process_that_is_to_end_gives_the_evaluation_up(lease: Lease) -> None:
     path = lease.saved(20, seed=1)
-    lease.life.end("asked to by SIGTERM")
+    lease.guard.end("asked to by SIGTERM")
     with pytest.raises(AskedToEndError):
         lease.ask(path, 0, 5)
     assert lease.link.sent == []
@@ -197,7 +197,7 @@ def test_it_drains_at_once(lease: Lease) -> None:
 def test_it_builds_no_more_environments_than_its_share_needs(tmp_path: Path) -> None:
     config = small_config(evaluator={"episodes": 5, "count": 3})
     run = new_run(tmp_path)
-    work = EvaluatorWork(assign_to(run, config), WorkerIdentity(WORKER, 1), RecordingLink(), Life())
+    work = EvaluatorWork(assign_to(run, config), WorkerIdentity(WORKER, 1), RecordingLink(), ShutdownGuard())
     work.close()
     assert "of small: 2 environments" in run.evaluator_log(WORKER, 1).read_text()
 
@@ -251,7 +251,7 @@ def test_the_last_evaluation_is_filmed_though_the_lease_is_to_end(tmp_path: Path
 
         def send_and_be_told_to_end(message: WorkerMessage) -> None:
             send(message)
-            lease.life.end("asked to by SIGTERM")
+            lease.guard.end("asked to by SIGTERM")
 
         link.send = send_and_hear_of_the_end  # type: ignore[method-assign]
         lease.ask(path, 0, 3)

@@ -28,7 +28,7 @@ from remuda.tests.parallel.reading import index, pids, progress, table, texts
 from remuda.tests.parallel.user_folder import CONFIG, HELD, UserFolder
 from remuda.tests.patience import HANG_S, until, until_ended
 from remuda.wire.messages import PROTOCOL_VERSION
-from remuda.worker.life import SAME_REQUEST_S
+from remuda.worker.shutdown_guard import SAME_REQUEST_S
 
 pytestmark = pytest.mark.processes
 
@@ -181,7 +181,7 @@ class Evaluation:
 
 
 def _evaluations(run: Path) -> list[Evaluation]:
-    """Oldest first; each life of the run has an evaluator of its own, with a log of its own."""
+    """Oldest first; each incarnation of the run has an evaluator of its own, with a log of its own."""
     logs = sorted((run / "log" / "evaluator").glob("*_logger.txt"), key=_begun)
     found: list[Evaluation] = []
     for life, log in enumerate(logs):

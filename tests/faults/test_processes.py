@@ -327,7 +327,7 @@ def test_an_environment_that_ends_its_process_fails_its_run_and_the_next_one_is_
 
 
 def test_an_environment_that_hangs_is_named_with_its_stack_and_started_anew(tmp_path: Path, herds: Herds) -> None:
-    """8. Stuck, then hopeless: the commander's log shows where it hung, and the next life of the collector works."""
+    """8. Stuck, then hopeless: the commander's log shows where it hung, and the collector's next incarnation works."""
     user = UserFolder.make(
         tmp_path / "user",
         {**LONG, **HELD, "collector": {**CONFIG["collector"], "count": 1}},

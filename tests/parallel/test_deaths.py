@@ -61,7 +61,7 @@ def survived(tmp_path_factory: pytest.TempPathFactory) -> Survived:
 
 
 def _kill(run: Path, role: str) -> Joined:
-    """Kill the first worker of a role; returns once its next life has joined."""
+    """Kill the first worker of a role; returns once its next incarnation has joined."""
     log = run / "log" / "coordinator_logger.txt"
     killed = next(life for life in joined(log) if life.role == role)
     psutil.Process(killed.pid).kill()

@@ -40,7 +40,7 @@ def memory(capacity: int = 20, payloads: Payloads | None = None) -> tuple[Memory
     experience = ReplayAccounting(config, 0.0, collectors=1, batches_in_flight=1, journaled=True)
     experience.open_lease(0, SERIAL_WORKER, 0)  # as the serial run does
     payloads = payloads or Payloads(Path("nothing-is-written-here"))
-    return Memory(experience, ColumnRing(capacity), payloads, worker=SERIAL_WORKER, life=0), experience
+    return Memory(experience, ColumnRing(capacity), payloads, worker=SERIAL_WORKER, generation=0), experience
 
 
 def test_batches_hold_the_rows_that_were_drawn_and_their_weights() -> None:

@@ -12,7 +12,7 @@ from remuda.logbook.book import Logbook, commander_logbook, serial_logbook
 from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.existing_folder import Mode, prepare
 from remuda.storage.run_folder import RunFolder
-from remuda.training.effects import RecordCheckpoint, RecordEffect, RecordReward, Say, WriteTimers
+from remuda.training.effects import LogLine, RecordCheckpoint, RecordEffect, RecordReward, WriteTimers
 from remuda.training.recording import record
 from remuda.wire.messages import CheckpointRecord
 
@@ -58,7 +58,7 @@ def test_lines_stand_where_the_commander_speaks(mode: Mode, tmp_path: Path) -> N
     folder, log = begun(tmp_path / "run", mode)
     checkpoints = CheckpointIndex(folder.ckpt)
     with closing(log):
-        record(Say(RUN, "two of them cut", "warning"), folder, log, checkpoints)
+        record(LogLine(RUN, "two of them cut", "warning"), folder, log, checkpoints)
         record(WriteTimers(RUN, {"wall_s": 1.5}), folder, log, checkpoints)
     text = (folder.serial_evaluator_log if mode == "serial" else folder.commander_log).read_text()
     assert "[WARNING] two of them cut" in text

@@ -1,4 +1,4 @@
-"""A run's time runs from its beginning to its end, over all its lives, and its status is read off those who count."""
+"""A run's time runs from its beginning to its end, over all resumes, and its status is read off those who count."""
 
 from __future__ import annotations
 

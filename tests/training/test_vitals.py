@@ -10,7 +10,7 @@ from remuda.logbook.timers import Flat
 from remuda.logbook.usage import Usage
 from remuda.logbook.vitals import VitalsReport
 from remuda.tests.coordinator.sizes import size_of
-from remuda.training.vitals import MOST_LIVES, OTHERS, WORKERS_TOLD, Vitals
+from remuda.training.vitals import MOST_PROCESSES, OTHERS, WORKERS_TOLD, Vitals
 from remuda.wire.messages import Counters, TimedBlock, WorkerVitals
 
 COUNTERS = Counters(env_step=500, train_iter=20, episode=3, policy_version=2, wall_s=60.0)
@@ -129,11 +129,11 @@ def test_the_last_report_does_not_wait() -> None:
 
 def test_the_file_stays_readable_with_workers_that_come_and_go() -> None:
     vitals = Vitals(60.0, now_s=0.0)
-    for number in range(MOST_LIVES + 50):
+    for number in range(MOST_PROCESSES + 50):
         vitals.told("collector", f"c{number}", said(number, 2.0, {"collect": (1, 1.0)}))
     roles = cast("dict[str, dict[str, Any]]", vitals.document(60.0)["roles"])
     collectors = roles["collector"]
-    assert len(collectors) == MOST_LIVES + 1
+    assert len(collectors) == MOST_PROCESSES + 1
     assert collectors[OTHERS]["total_s"] == 100.0
     assert collectors[OTHERS]["blocks"]["collect"]["count"] == 50
 
@@ -160,14 +160,14 @@ def test_of_workers_that_came_and_went_the_newest_are_kept_and_those_that_hold_a
     stays = 0
     vitals = Vitals(60.0, now_s=0.0, holds=lambda lease: lease == stays)
     vitals.told("collector", "stays", said(stays, 1.0, {"collect": (1, 1.0)}))
-    for number in range(1, 5 * MOST_LIVES + 1):
+    for number in range(1, 5 * MOST_PROCESSES + 1):
         vitals.told("collector", f"c{number}", said(number, 2.0, {"collect": (1, 1.0)}))
-    assert len(vitals._roles["collector"].lives) <= 2 * MOST_LIVES + 1  # pyright: ignore[reportPrivateUsage]
+    assert len(vitals._roles["collector"].processes) <= 2 * MOST_PROCESSES + 1  # pyright: ignore[reportPrivateUsage]
     vitals.told("collector", "stays", said(stays, 5.0, {"collect": (3, 5.0)}))
     collectors = cast("dict[str, dict[str, Any]]", vitals.document(60.0)["roles"])["collector"]
     elapsed_s = sum(seen["total_s"] for seen in collectors.values())
-    assert elapsed_s == pytest.approx(5.0 + 2.0 * 5 * MOST_LIVES)
-    assert sum(seen["blocks"]["collect"]["count"] for seen in collectors.values()) == 3 + 5 * MOST_LIVES
+    assert elapsed_s == pytest.approx(5.0 + 2.0 * 5 * MOST_PROCESSES)
+    assert sum(seen["blocks"]["collect"]["count"] for seen in collectors.values()) == 3 + 5 * MOST_PROCESSES
 
 
 def test_leases_of_a_worker_that_is_lent_again_and_again_leave_no_trace_but_their_sum() -> None:

@@ -17,7 +17,7 @@ from remuda.wire.sockets import Arrival, RouterSocket
 
 UUID = "01234567-89ab-cdef-0123-456789abcdef"
 
-Answer = AnyMessage | None
+Reply = AnyMessage | None
 
 
 class FakeCoordinator(Serving):
@@ -31,7 +31,7 @@ class FakeCoordinator(Serving):
         self.heard: list[AnyMessage] = []
         self.peers: list[bytes] = []
         self.malformed: list[CodecError] = []
-        self.answer: Callable[[AnyMessage], Answer] = self._usual_answer
+        self.answer: Callable[[AnyMessage], Reply] = self._usual_answer
         self.lose: Callable[[Envelope], bool] = lambda envelope: False
         """Whether an envelope to the worker is lost on its way."""
         self.silent = False
@@ -52,7 +52,7 @@ class FakeCoordinator(Serving):
     def heard_of(self, kind: type[AnyMessage]) -> list[AnyMessage]:
         return [message for message in self.heard if isinstance(message, kind)]
 
-    def _usual_answer(self, message: AnyMessage) -> Answer:
+    def _usual_answer(self, message: AnyMessage) -> Reply:
         match message:
             case Register():
                 return self.registered

@@ -27,8 +27,8 @@ from remuda.wire.messages import (
 )
 from remuda.wire.patience import CoordinatorLostError
 from remuda.worker.identity import WorkerIdentity
-from remuda.worker.life import Life
 from remuda.worker.serve import AskedToEndError, HopelessError, TakenOverError, serve
+from remuda.worker.shutdown_guard import ShutdownGuard
 
 
 class ScriptedWork:
@@ -68,9 +68,9 @@ class Office:
     """A worker with a scripted inbox, whose life ends when it has nothing left to hear."""
 
     def __init__(self, *inbox: AnyMessage | Exception) -> None:
-        self.life = Life()
+        self.guard = ShutdownGuard()
         self.link = RecordingLink(inbox)
-        self.link.when_idle = lambda: self.life.end("the script is over")
+        self.link.when_idle = lambda: self.guard.end("the script is over")
         self.works: list[ScriptedWork] = []
         self.make: Callable[[], ScriptedWork] = ScriptedWork
 
@@ -80,7 +80,7 @@ class Office:
         return work
 
     def serve(self) -> str:
-        return serve(self.link, self.life, self.begin)
+        return serve(self.link, self.guard, self.begin)
 
 
 def assign(lease: int) -> Assign:
@@ -171,7 +171,7 @@ def test_while_a_lease_is_prepared_beats_say_so() -> None:
 
     def end() -> None:
         seen.append(office.link.doing.phase)
-        office.life.end("the script is over")
+        office.guard.end("the script is over")
 
     office.link.when_idle = end
     office.serve()
@@ -271,7 +271,7 @@ def test_an_environment_that_asks_the_process_to_end_is_reported_and_ends_the_le
         return one
 
     office.make = work
-    office.link.when_idle = lambda: office.life.end("the script is over")
+    office.link.when_idle = lambda: office.guard.end("the script is over")
     assert office.serve() == "the script is over"
     [failure] = office.link.sent_of(WorkerFailed)
     assert failure.error.startswith(f"UserExitError: SystemExit(0) was raised in {__file__}")
@@ -290,7 +290,7 @@ def test_it_says_whether_another_worker_would_do_better(error: Exception, hopele
         return one
 
     office.make = work
-    office.link.when_idle = lambda: office.life.end("the script is over")
+    office.link.when_idle = lambda: office.guard.end("the script is over")
     assert office.serve() == "the script is over"
     assert [failure.hopeless for failure in office.link.sent_of(WorkerFailed)] == [hopeless]
 
@@ -319,7 +319,7 @@ def test_an_exception_is_reported_with_its_traceback_and_ends_the_lease_alone(wh
     def take_the_next() -> None:
         office.make = lambda: later
         office.link.inbox.append(assign(6))
-        office.link.when_idle = lambda: office.life.end("the script is over")
+        office.link.when_idle = lambda: office.guard.end("the script is over")
 
     office.make = broken
     office.link.when_idle = take_the_next
@@ -413,7 +413,7 @@ def test_work_given_up_because_the_process_is_to_end_is_no_failure() -> None:
         work = ScriptedWork()
 
         def give_up(message: AnyMessage) -> None:
-            office.life.end("asked to by SIGTERM")
+            office.guard.end("asked to by SIGTERM")
             raise AskedToEndError("in the middle of an evaluation")
 
         work.on_handle = give_up
@@ -449,7 +449,7 @@ def test_a_link_that_fails_while_the_worker_is_busy_still_says_so(failure: Excep
 
         def step() -> bool:
             office.link.inbox.extend([credit(1, 1), failure])
-            office.life.end("the coordinator is lost or refuses this worker")
+            office.guard.end("the coordinator is lost or refuses this worker")
             return True
 
         work.on_step = step

@@ -11,7 +11,7 @@ from remuda.training.commander.end import End
 from remuda.training.commander.evaluation import EvaluationResult
 from remuda.training.commander.progress_rows import ProgressRows
 from remuda.training.commander.reports import actions_report, evaluation_report, training_verdict_line, verdict_line
-from remuda.training.effects import Emit, Happened, RecordCheckpoint, RecordEffect, RecordReward, Say
+from remuda.training.effects import Emit, Happened, LogLine, RecordCheckpoint, RecordEffect, RecordReward
 from remuda.wire.messages import CheckpointReason, CheckpointRecord, Film, Histogram
 
 
@@ -58,7 +58,7 @@ class Outcomes:
         effects: list[RecordEffect | Happened] = [
             Emit(self._experiment, evaluation_report(result, best=verdict.best)),
             self._reward(result, best=verdict.best),
-            Say(self._experiment, line, "warning" if result.cut else "info"),
+            LogLine(self._experiment, line, "warning" if result.cut else "info"),
         ]
         if actions:
             effects.append(Emit(self._experiment, actions_report(result.record, actions)))
@@ -82,19 +82,19 @@ class Outcomes:
         line = training_verdict_line(result, is_best=verdict.best, best=self._commander.best)
         effects: list[RecordEffect | Happened] = [
             self._reward(result, best=verdict.best),
-            Say(self._experiment, line),
+            LogLine(self._experiment, line),
             Happened(self._experiment, "judged", line),
         ]
         return Outcome(effects, verdict.decisions)
 
-    def run_ends(self, end: End) -> list[Say | Happened]:
+    def run_ends(self, end: End) -> list[LogLine | Happened]:
         """Something has ended the run."""
         text = f"the run ends: {end.explanation}"
-        return [Say(self._experiment, text), Happened(self._experiment, "run_ends", text)]
+        return [LogLine(self._experiment, text), Happened(self._experiment, "run_ends", text)]
 
-    def run_is_over(self, end: End, wall_s: float) -> Say:
+    def run_is_over(self, end: End, wall_s: float) -> LogLine:
         """Everything is done; the last line of a run."""
-        return Say(self._experiment, f"the run is over after {wall_s:.1f} s: {end.reason}; {end.explanation}")
+        return LogLine(self._experiment, f"the run is over after {wall_s:.1f} s: {end.reason}; {end.explanation}")
 
     def _reward(self, result: EvaluationResult, *, best: bool) -> RecordReward:
         return RecordReward(self._experiment, result.record.train_iter, result.reward_mean, best)

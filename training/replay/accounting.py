@@ -66,8 +66,8 @@ class ReplayAccounting:
         self.plan = row_plan(config, collectors=collectors)
         self._on_policy = on_policy_limiter(config, self.plan)
         replay = self._on_policy or replay_limiter(config, self.plan, collectors, batches_in_flight)
-        life = 0 if resumed is None else resumed.life
-        self._rng = generator(config.seed, "coordinator", 0, "replay", incarnation=life)
+        generation = 0 if resumed is None else resumed.generation
+        self._rng = generator(config.seed, "coordinator", 0, "replay", incarnation=generation)
         self._index = ReplayIndex(
             self.plan.capacity,
             FifoSampler() if self.plan.on_policy else sampler_of(buffer),
@@ -88,7 +88,7 @@ class ReplayAccounting:
     # --- in ---
 
     def open_lease(self, lease: int, worker: str, incarnation: int) -> None:
-        """This life of a worker may announce chunks under this lease."""
+        """This incarnation of a worker may announce chunks under this lease."""
         self._ledger.open(lease, worker, incarnation)
 
     def forget_lease(self, lease: int) -> None:
@@ -105,7 +105,7 @@ class ReplayAccounting:
         return self._insert(meta)
 
     def count_late(self, meta: ChunkMeta) -> Accepted:
-        """Count a chunk that a former life of the run has left behind; it was not counted before."""
+        """Count a chunk that an earlier incarnation of the run has left behind; it was not counted before."""
         try:
             self._index.check_fits(meta)
         except ChunkTooLargeError as error:
@@ -270,8 +270,8 @@ class ReplayAccounting:
         return tuple(deletable)
 
     def resume(self, snapshot: ReplaySnapshot, chunks: Sequence[IndexedChunk], now_s: float) -> tuple[str, ...]:
-        """The same for another life of the run, perhaps with less room: nothing more comes under the leases of the one
-        before, and no learner reads what it was told of."""
+        """The same for a run that is resumed, perhaps with less room: nothing more comes under the leases from before,
+        and no learner reads what it was told of."""
         ledger = replace(snapshot.ledger, counted=[], has_forgotten=True)
         deletable = self.restore(replace(snapshot, ledger=ledger), chunks, now_s)
         return (*deletable, *self._index.make_room())

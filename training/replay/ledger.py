@@ -93,7 +93,7 @@ class _Counted:
     worker: str
     incarnation: int
     first: int
-    """Numbers below are those of former leases of this life of the worker. -1: that shows when a chunk comes."""
+    """Numbers below are those of former leases of this incarnation of the worker. -1: that shows when a chunk comes."""
     seen: SequenceSet = field(default_factory=SequenceSet)
 
 
@@ -102,14 +102,14 @@ class Ledger:
     resumed run go on from where its checkpoint had them.
 
     Remembers, per lease, which sequence numbers have come: a high-water mark and the gaps below it. A worker numbers
-    its chunks through its whole life, whoever it works for: between two leases of one run there are chunks of others.
-    A lease is known until it is forgotten; what comes under it after that is not counted. Does no I/O and keeps no
+    its chunks as long as it lives, whoever it works for: between two leases of one run there are chunks of others. A
+    lease is known until it is forgotten; what comes under it after that is not counted. Does no I/O and keeps no
     payload.
     """
 
     def __init__(self, start: Counters | None = None) -> None:
         self._leases: dict[int, _Counted] = {}
-        self._of_life: dict[tuple[str, int], list[int]] = {}
+        self._of_worker: dict[tuple[str, int], list[int]] = {}
         """Leases that are known, by worker and incarnation; the newest last."""
         self._has_forgotten = False
         self._changed = ChangedRows[int]()
@@ -121,8 +121,8 @@ class Ledger:
     # --- leases ---
 
     def open(self, lease: int, worker: str, incarnation: int) -> None:
-        """This life of a worker may announce chunks under this lease, numbered above those of its former leases."""
-        known = self._of_life.setdefault((worker, incarnation), [])
+        """A worker may announce chunks under this lease, numbered above those of its former leases."""
+        known = self._of_worker.setdefault((worker, incarnation), [])
         first = -1 if self._has_forgotten else 0
         if known:
             former = self._leases[known[-1]]
@@ -137,11 +137,11 @@ class Ledger:
         if counted is None:
             return
         self._changed.drop(lease)
-        life = counted.worker, counted.incarnation
-        known = self._of_life[life]
+        generation = counted.worker, counted.incarnation
+        known = self._of_worker[generation]
         known.remove(lease)
         if not known:
-            del self._of_life[life]
+            del self._of_worker[generation]
         self._has_forgotten = True
         for later in known:
             if 0 <= self._leases[later].first <= counted.seen.high_water:
@@ -176,12 +176,12 @@ class Ledger:
         not come under that one or any other. Of what came under forgotten leases nothing more is counted."""
         if self._is_counted(chunk):
             return False
-        leases = self._of_life.get((chunk.worker, chunk.incarnation), ())
+        leases = self._of_worker.get((chunk.worker, chunk.incarnation), ())
         return any(0 <= self._leases[lease].first <= chunk.sequence for lease in leases)
 
     def _is_counted(self, chunk: ChunkId) -> bool:
         """Whether it came under any lease that is known. From lease to lease the numbers of a worker rise."""
-        for lease in reversed(self._of_life.get((chunk.worker, chunk.incarnation), ())):
+        for lease in reversed(self._of_worker.get((chunk.worker, chunk.incarnation), ())):
             seen = self._leases[lease].seen
             if 0 <= seen.high_water < chunk.sequence:
                 return False
@@ -194,7 +194,7 @@ class Ledger:
         if counted is None:
             raise UnknownLeaseError(f"lease {lease} is not known any more")
         if counted.worker != chunk.worker or counted.incarnation != chunk.incarnation:
-            raise UnknownLeaseError(f"lease {lease} is that of {counted.worker}, life {counted.incarnation}")
+            raise UnknownLeaseError(f"lease {lease} is that of {counted.worker}, incarnation {counted.incarnation}")
         return counted
 
     # --- over a restart ---
@@ -216,11 +216,11 @@ class Ledger:
         self._env_steps, self._rows = snapshot.env_steps, snapshot.rows
         self._episodes, self._chunks = snapshot.episodes, snapshot.chunks
         self._has_forgotten = snapshot.has_forgotten
-        self._leases, self._of_life = {}, {}
+        self._leases, self._of_worker = {}, {}
         for m in sorted(snapshot.counted, key=lambda row: row.lease):
             seen = SequenceSet.of(m.high_water, [range(*gap) for gap in m.gaps])
             self._leases[m.lease] = _Counted(m.worker, m.incarnation, m.first, seen)
-            self._of_life.setdefault((m.worker, m.incarnation), []).append(m.lease)
+            self._of_worker.setdefault((m.worker, m.incarnation), []).append(m.lease)
 
     def _row(self, lease: int) -> CountedSnapshot:
         counted = self._leases[lease]
@@ -236,7 +236,7 @@ class Ledger:
 
     @property
     def rows(self) -> int:
-        """Training rows in the chunks accepted in this life of the run."""
+        """Training rows in the chunks accepted in this incarnation of the run."""
         return self._rows
 
     @property
@@ -246,5 +246,5 @@ class Ledger:
 
     @property
     def chunks(self) -> int:
-        """Chunks accepted in this life of the run."""
+        """Chunks accepted in this incarnation of the run."""
         return self._chunks

@@ -200,7 +200,7 @@ __all__ = [
     "shortened",
 ]
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 """Increased whenever a message changes; both sides must have the same version."""
 
 WorkerMessage = (

@@ -53,7 +53,7 @@ class Assign(Message, frozen=True):
     config_json: LongText
     index: Count
     """Number of this collector (or evaluator) in the experiment: 0, 1, 2 …; seeds are derived from it."""
-    life: Count
+    generation: Count
     """Number of leases of this role and index before this one, also before resumes; seeds are derived from it, too."""
     policy_file: PathText
     """Absolute; inside run_dir/policy."""

@@ -22,7 +22,7 @@ from remuda.storage.run_folder import RunFolder
 from remuda.tests.coordinator.disk.test_lane import Clock
 from remuda.tests.patience import HANG_S, until
 from remuda.tests.worker.leases import EXPERIMENT, small_config
-from remuda.training.effects import Say
+from remuda.training.effects import LogLine
 from remuda.training.journal_entry import Remember
 from remuda.training.snapshot import FORMAT, LeaseHolder, RunSnapshot
 from remuda.wire.messages import Submit
@@ -57,7 +57,7 @@ class Scene:
 
     def say(self, experiment: str, text: str = "a line") -> None:
         """Have something written of this run."""
-        self.disk.write([], [Say(experiment, text)])
+        self.disk.write([], [LogLine(experiment, text)])
 
     def close(self) -> list[str]:
         late = self.disk.close()
@@ -139,7 +139,7 @@ def test_a_run_that_is_abandoned_is_listed_as_over_and_its_folder_is_free(scene:
     experiment = prepared.experiment
     experiment.break_off("its disk refuses", 0.0)
     past = FinishedRun(experiment.identity, experiment.status(0.0))
-    scene.disk.write([], [Say(EXPERIMENT, "has failed", "error"), Abandon(EXPERIMENT, past.snapshot())])
+    scene.disk.write([], [LogLine(EXPERIMENT, "has failed", "error"), Abandon(EXPERIMENT, past.snapshot())])
     assert scene.close() == []
     assert "[ERROR] has failed" in RunFolder(tmp_path / "mine").commander_log.read_text()
     herd = RunsFolder(tmp_path)
@@ -182,17 +182,17 @@ def test_a_coordinator_that_ends_names_the_runs_whose_disks_do_not_answer(
 
 
 def test_what_was_said_of_the_herd_while_a_run_waited_stands_in_its_log_once(scene: Scene) -> None:
-    scene.disk.write([], [Say(None, "before it was submitted")])
+    scene.disk.write([], [LogLine(None, "before it was submitted")])
     scene.disk.prepare(PrepareRun(Asked(b"client", 7), EXPERIMENT, SUBMIT))
     prepared = scene.found()
     assert isinstance(prepared, RunPrepared)
-    scene.disk.write([], [Say(None, "while it waited")])
+    scene.disk.write([], [LogLine(None, "while it waited")])
     experiment = prepared.experiment
     experiment.assign(LeaseHolder(1, OTHER, 1, "learner", "here", 1), 0.0)
     for text in ("as it began", "later"):
         identity = experiment.identity.snapshot(experiment.config_json)
         snapshot = RunSnapshot(FORMAT, identity, experiment.snapshot(0.0), 1)
-        scene.disk.write([Remember(EXPERIMENT, snapshot, experiment.changes(0.0))], [Say(None, text)])
+        scene.disk.write([Remember(EXPERIMENT, snapshot, experiment.changes(0.0))], [LogLine(None, text)])
     assert scene.disk.close() == []
     log = RunFolder(Path(experiment.identity.run_dir)).coordinator_log.read_text()
     assert [line.partition("] ")[2] for line in log.splitlines()] == ["while it waited", "as it began", "later"]

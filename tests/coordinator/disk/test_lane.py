@@ -13,7 +13,7 @@ from remuda.coordinator.disk.lane import HerdSay, Journaled, Lane, LaneBroken, T
 from remuda.coordinator.disk.run_folder import RunEffect
 from remuda.coordinator.effects import DeleteChunks, RewindCurves
 from remuda.tests.patience import HANG_S
-from remuda.training.effects import Say
+from remuda.training.effects import LogLine
 from remuda.training.journal_entry import Remember
 
 ID = "eeeeeeee-0000-4000-8000-000000000001"
@@ -99,7 +99,7 @@ def scene() -> Generator[Scene]:
     assert scene.lane.join(clock.now_s + HANG_S), "its thread is gone"
 
 
-DELETION, LINE = DeleteChunks(ID, ("a",)), Say(ID, "text")
+DELETION, LINE = DeleteChunks(ID, ("a",)), LogLine(ID, "text")
 
 
 def test_a_turn_is_journaled_then_what_it_deletes_is_deleted_then_it_is_told_then_comes_the_rest(scene: Scene) -> None:
@@ -115,7 +115,7 @@ def test_curves_are_rewound_after_all_that_was_shown_before_and_before_the_learn
     writer, clock = Writer(), Clock()
     writer.gate.set()
     lane = Lane(ID, writer, writer.done.append, clock)
-    rewound, after = RewindCurves(ID, 500), Say(ID, "after")
+    rewound, after = RewindCurves(ID, 500), LogLine(ID, "after")
     lane.put(Turn(1, remember(1), [LINE, rewound, after, DELETION]))
     lane.rest()
     assert lane.join(clock.now_s + HANG_S)

@@ -19,7 +19,7 @@ from remuda.coordinator.disk.disk import RunWriter
 from remuda.coordinator.disk.lane import HerdSay
 from remuda.coordinator.disk.run_folder import RunEffect
 from remuda.coordinator.disk.run_folders import LONGEST_REASON, RunFolders
-from remuda.coordinator.effects import Asked, CloseRun, DeleteChunks, KnowRun, PrepareRun
+from remuda.coordinator.effects import Asked, CloseRun, DeleteChunks, MarkRecoverable, PrepareRun
 from remuda.coordinator.events import PreparedRun, RunRefused
 from remuda.logbook.episode_reports import WorkerReport
 from remuda.logbook.progress import ProgressRow
@@ -28,7 +28,7 @@ from remuda.storage.run_folder import RunFolder
 from remuda.tests.buffer.chunks import WORKER, cartpole_columns, meta_of
 from remuda.tests.coordinator.disk.writing import carry_out
 from remuda.tests.worker.leases import EXPERIMENT, small_config
-from remuda.training.effects import Emit, RecordCheckpoint, RecordReward, Say, WriteProgress
+from remuda.training.effects import Emit, LogLine, RecordCheckpoint, RecordReward, WriteProgress
 from remuda.wire.messages import CheckpointRecord, PolicyRef, Rejected, Submit
 from remuda.worker import descriptors
 
@@ -114,7 +114,7 @@ def test_who_died_while_it_began_goes_on_where_it_was(
     run = RunFolder(tmp_path / "runs" / "mine")
     assert prepared.run_dir == str(run.root)
     assert len(run.progress.read_text().splitlines()) == 1, "a header, once"
-    carry_out(folders, KnowRun(EXPERIMENT))
+    carry_out(folders, MarkRecoverable(EXPERIMENT))
     assert not run.beginner(EXPERIMENT).exists()
     folders.close()
 
@@ -289,7 +289,7 @@ def test_what_is_said_of_a_run_that_waits_stands_in_its_log_and_nothing_stays_op
     folders: RunFolders, run: RunFolder
 ) -> None:
     before = descriptors.open_now()
-    carry_out(folders, Say(EXPERIMENT, "the run waits", "warning"))
+    carry_out(folders, LogLine(EXPERIMENT, "the run waits", "warning"))
     RunWriter(folders, None, EXPERIMENT).carry_out(HerdSay("a collector joins the herd", "info"))
     assert "[WARNING] the run waits\n" in run.commander_log.read_text()
     assert not run.coordinator_log.exists() or not run.coordinator_log.read_text()
@@ -385,7 +385,7 @@ def test_what_comes_after_the_end_changes_nothing(
     closing = CloseRun(EXPERIMENT, frozenset({name.name for name in run.data.iterdir()}))
     carry_out(folders, closing)
     before = tree(run.root)
-    for effect in [*late, closing, Say(EXPERIMENT, "late words")]:
+    for effect in [*late, closing, LogLine(EXPERIMENT, "late words")]:
         carry_out(folders, effect)
     assert tree(run.root) == before
 

@@ -122,7 +122,7 @@ def let_it_abort(world: World, pause_s: float) -> None:
 
 @pytest.mark.parametrize("pause_s", [1.0, 15.0], ids=["started again at once", "lost first"])
 def test_a_run_whose_environment_aborts_fails_and_the_next_one_is_served(pause_s: float) -> None:
-    """It hands in chunks in each of its lives, and is learned from."""
+    """It hands in chunks in each of its incarnations, and is learned from."""
     world = World(config(collector={"count": 1}, stop={"max_env_steps": 10**9}))
     world.herd(collectors=1)
     world.submit("bad")

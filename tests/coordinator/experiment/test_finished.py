@@ -15,7 +15,7 @@ from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.tests.coordinator.configs import short_config
 from remuda.tests.coordinator.simulation import World
-from remuda.training.effects import Say
+from remuda.training.effects import LogLine
 from remuda.wire.channel import Channel
 from remuda.wire.messages import (
     AnyMessage,
@@ -138,7 +138,7 @@ def test_what_a_worker_did_that_did_not_let_go_is_shown() -> None:
     collector = next(worker for worker in world.workers.values() if worker.role == "collector")
     lease = collector.assignments[0]
     said, _ = said_by_somebody(world, WorkerFailed(lease, "dismissed: it did not let go", "in env.step"))
-    assert said == Say(world.experiment().id, f"lease {lease}: dismissed: it did not let go\nin env.step", "error")
+    assert said == LogLine(world.experiment().id, f"lease {lease}: dismissed: it did not let go\nin env.step", "error")
 
 
 def said_by_somebody(world: World, message: AnyMessage) -> list[fx.Effect]:

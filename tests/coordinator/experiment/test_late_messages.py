@@ -12,7 +12,7 @@ from remuda.coordinator.events import Received
 from remuda.coordinator.experiment import failures
 from remuda.tests.coordinator.configs import config, short_config
 from remuda.tests.coordinator.simulation import Worker, World
-from remuda.training.effects import Say
+from remuda.training.effects import LogLine
 from remuda.wire.channel import Channel
 from remuda.wire.messages import AnyMessage, ChunkAccepted, ChunkReady, PolicyRef, WorkerFailed
 
@@ -40,7 +40,7 @@ def said_by_somebody(world: World, message: AnyMessage, worker: Worker | None = 
 
 def is_known(world: World, lease: int, worker: Worker | None = None) -> bool:
     """Whether this worker finds a run to tell of what happened under this lease, which is over."""
-    return any(isinstance(e, Say) for e in said_by_somebody(world, WorkerFailed(lease, "gone", "nowhere"), worker))
+    return any(isinstance(e, LogLine) for e in said_by_somebody(world, WorkerFailed(lease, "gone", "nowhere"), worker))
 
 
 def collector(world: World) -> Worker:

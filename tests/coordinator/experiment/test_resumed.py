@@ -52,7 +52,7 @@ def test_counters_go_on() -> None:
 
 
 def test_the_next_life_has_a_higher_epoch() -> None:
-    assert resumed().life == 4
+    assert resumed().generation == 4
 
 
 def test_replay_starts_empty() -> None:

@@ -113,7 +113,7 @@ def test_a_turn_writes_its_own_episodes_however_many_wait(journaled: Journaled) 
 
 def test_no_news_is_none() -> None:
     rows = ProgressRows(SETTINGS)
-    assert rows.news() == NewEpisodes(0, []), "whatever the journal of a life before this one has is void"
+    assert rows.news() == NewEpisodes(0, []), "whatever the journal of a incarnation before this one has is void"
     assert rows.news() is None
     rows.chunk(chunk(0))
     assert rows.news() is None

@@ -15,7 +15,7 @@ from remuda.training.commander.end import End
 from remuda.training.commander.evaluation import is_best
 from remuda.training.commander.outcomes import Outcome, Outcomes
 from remuda.training.commander.progress_rows import ProgressRows
-from remuda.training.effects import Emit, Happened, RecordCheckpoint, RecordReward, Say
+from remuda.training.effects import Emit, Happened, LogLine, RecordCheckpoint, RecordReward
 from remuda.wire.messages import Counters
 
 RUN = "a run"
@@ -55,14 +55,14 @@ def test_an_evaluation_is_shown_entered_and_said_in_this_order() -> None:
     assert isinstance(shown.report, EvaluationReport)
     assert (shown.report.returns, shown.report.best, shown.report.ckpt_name) == ((3.0, 5.0), True, record(0).file)
     assert entered == RecordReward(RUN, 0, 4.0, best=True)
-    assert isinstance(said, Say)
+    assert isinstance(said, LogLine)
     assert (said.level, "mean return 4 over 2 episodes (the best so far)" in said.text) == ("info", True)
 
 
 def test_episodes_that_were_cut_are_warned_of() -> None:
     outcomes, _ = begun()
     *_, said = outcomes.evaluated(replace(result(0, 3.0, 5.0), cut=1)).effects
-    assert isinstance(said, Say)
+    assert isinstance(said, LogLine)
     assert (said.level, said.text.endswith("; 1 of them cut at evaluator.max_episode_steps")) == ("warning", True)
 
 
@@ -84,7 +84,7 @@ def test_training_episodes_judge_once_there_are_enough() -> None:
     progress.chunk(without_evaluations.chunk(0, 2.0, 4.0))
     entered, said, happened = outcomes.judged_by_training(record(500)).effects
     assert entered == RecordReward(RUN, 50, 3.0, best=True)
-    assert isinstance(said, Say)
+    assert isinstance(said, LogLine)
     assert "mean return 3 over the newest 2 training episodes (the best so far)" in said.text
     assert happened == Happened(RUN, "judged", said.text)
 
@@ -93,12 +93,12 @@ def test_the_end_is_said_and_is_an_event_with_the_counters_of_its_moment() -> No
     outcomes, _ = begun()
     end = End("max_env_steps", "env_step 10 has reached max_env_steps 10")
     said, happened = outcomes.run_ends(end)
-    assert said == Say(RUN, "the run ends: env_step 10 has reached max_env_steps 10")
+    assert said == LogLine(RUN, "the run ends: env_step 10 has reached max_env_steps 10")
     assert isinstance(happened, Happened)
     event = happened.report(Counters(env_step=10, train_iter=3, wall_s=0.5))
     assert (event.kind, event.env_step, event.train_iter, event.wall_s) == ("run_ends", 10, 3, 0.5)
     text = "the run is over after 1.2 s: max_env_steps; env_step 10 has reached max_env_steps 10"
-    assert outcomes.run_is_over(end, 1.23) == Say(RUN, text)
+    assert outcomes.run_is_over(end, 1.23) == LogLine(RUN, text)
 
 
 @pytest.mark.parametrize(

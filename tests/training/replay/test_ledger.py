@@ -62,7 +62,9 @@ def test_a_chunk_counts_only_under_a_lease_of_its_worker_that_is_known() -> None
     ledger, _ = opened((0, 1))
     with pytest.raises(UnknownLeaseError, match="lease 2 is not known"):
         ledger.accept(meta(0, 1, 0), 2)
-    with pytest.raises(UnknownLeaseError, match="lease 1 is that of 00000000-0000-4000-8000-000000000001, life 1"):
+    with pytest.raises(
+        UnknownLeaseError, match="lease 1 is that of 00000000-0000-4000-8000-000000000001, incarnation 1"
+    ):
         ledger.accept(meta(0, 2, 0), 1)
     ledger.forget(1)
     with pytest.raises(UnknownLeaseError):

@@ -23,7 +23,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-class Life:
+class ShutdownGuard:
     """Ends a process in order; a context manager, entered in the main thread.
 
     The first SIGTERM or SIGINT, the end of the lifeline, or `end` sets `ending`: the main thread finishes its work and
@@ -81,7 +81,7 @@ class Life:
         It runs in the watching thread, even if the main thread is stuck; it must be quick."""
         self._last_acts.append(callback)
 
-    def __enter__(self) -> Life:
+    def __enter__(self) -> ShutdownGuard:
         global _entered
         self._signalled, self._written = socket.socketpair()
         self._signalled.setblocking(False)
@@ -182,7 +182,7 @@ def _noted_by_the_watching_thread(number: int, frame: FrameType | None) -> None:
     """Do nothing: Python has written the number of the signal to the wakeup descriptor."""
 
 
-_entered: Life | None = None
+_entered: ShutdownGuard | None = None
 _mask_before_fork: set[int] = set()
 
 

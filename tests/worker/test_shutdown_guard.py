@@ -13,11 +13,11 @@ from contextlib import contextmanager
 import pytest
 
 from remuda.tests.patience import HANG_S
-from remuda.worker.life import EXIT_AT_ONCE, EXIT_NOT_IN_TIME, SAME_REQUEST_S, Life, bound_threads
+from remuda.worker.shutdown_guard import EXIT_AT_ONCE, EXIT_NOT_IN_TIME, SAME_REQUEST_S, ShutdownGuard, bound_threads
 
 PROGRAM = """
 import os, sys, time, signal
-from remuda.worker.life import Life
+from remuda.worker.shutdown_guard import Life
 with Life(lifeline={lifeline}, grace_s={grace_s}) as life:
     print("ready", flush=True)
     {body}
@@ -136,8 +136,8 @@ def test_everything_is_put_back() -> None:
     handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
     threads = set(threading.enumerate())
     descriptors = len(os.listdir("/dev/fd"))
-    with Life() as life:
-        assert not life.ending
+    with ShutdownGuard() as guard:
+        assert not guard.ending
         assert signal.getsignal(signal.SIGTERM) not in handlers
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == handlers
     assert set(threading.enumerate()) == threads
@@ -146,14 +146,14 @@ def test_everything_is_put_back() -> None:
 
 def test_whoever_waits_is_woken_once_and_the_first_reason_counts() -> None:
     woken: list[str] = []
-    with Life() as life:
-        life.on_end(lambda: woken.append("early"))
-        life.end("lost its coordinator")
-        life.end("something else")
-        life.on_end(lambda: woken.append("late"))
-        assert (life.ending, life.reason) == (True, "lost its coordinator")
+    with ShutdownGuard() as guard:
+        guard.on_end(lambda: woken.append("early"))
+        guard.end("lost its coordinator")
+        guard.end("something else")
+        guard.on_end(lambda: woken.append("late"))
+        assert (guard.ending, guard.reason) == (True, "lost its coordinator")
     assert woken == ["early", "late"]
-    life.end("long over")
+    guard.end("long over")
 
 
 def test_threads_are_bounded_unless_somebody_said_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:

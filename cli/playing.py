@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -124,9 +126,10 @@ class Player:
         over: list[Episode] = []
 
         def finished(episode: Episode, count: int) -> None:
-            over.append(episode)
-            if not asked.as_json:
-                self.say(episode_report(episode, count, train_iter=0, env_step=0).text())
+            with _ctrl_c_waits():  # else an episode could be counted and not shown
+                over.append(episode)
+                if not asked.as_json:
+                    self.say(episode_report(episode, count, train_iter=0, env_step=0).text())
 
         try:
             with NoExit():
@@ -150,6 +153,22 @@ class Player:
         if self._film is not None:
             self._film.cut()
         return over
+
+
+@contextmanager
+def _ctrl_c_waits() -> Generator[None]:
+    """Ctrl-C is heard at the end of this block, where Python would have raised KeyboardInterrupt within it."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    heard: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if heard:
+        raise KeyboardInterrupt
 
 
 def _introduced(playable: Playable, record: CheckpointRecord | None) -> str:

@@ -63,8 +63,6 @@ class LearnerOutputs:
         """Log the network that is going to be trained, and on how much at a time."""
         self.logbook.say("learner", f"[RANK0]: {algorithm.network!r}")
         self.logbook.say("learner", batch_line(self.config))
-        if algorithm.portable() is None:
-            self.logbook.say("learner", "no model/ is written: the algorithm has no portable form")
 
     def loaded(self, path: Path, warnings: Sequence[str]) -> None:
         """Log which checkpoint the weights came from."""
@@ -111,6 +109,8 @@ class LearnerOutputs:
         self._exported_s, traced = self.clock(), self._exporter is not None
         try:
             if algorithm.portable() is None:
+                if counters.train_iter == 0:
+                    self.logbook.say("learner", "no model/ is written: the algorithm has no portable form")
                 return
             if self._exporter is None:
                 self._exporter = Exporter(algorithm, self.config)

@@ -173,7 +173,7 @@ def test_a_failing_environment_is_exit_code_1_and_says_where_to_look(
     ended = terminal.remuda("train", config, "--run-dir", tmp_path / "run", "--set", "env.kwargs={fails_at: 30}")
     assert ended.code == 1
     assert "The run failed: RuntimeError: the floor gave way" in ended.err
-    assert "go on with --resume" in ended.err
+    assert "continue with --resume" in ended.err
     log = tmp_path / "run" / "log" / "evaluator" / "evaluator_logger.txt"
     assert str(log) in ended.err
     assert "the floor gave way" in log.read_text()

@@ -283,13 +283,13 @@ def test_a_stranger_that_it_inherits_stays_no_zombie() -> None:
 
 
 def test_killed_itself_it_leaves_children_that_their_own_lifeline_ends() -> None:
-    """The nanny can do nothing here: what its children hold of the lifeline does (see worker.life)."""
+    """The nanny can do nothing here: what its children hold of the lifeline does (see worker.shutdown_guard)."""
     reading, writing = os.pipe()
     body = "\n    ".join(
         [
-            "from remuda.worker.shutdown_guard import Life",
-            f"with Life(lifeline={reading}) as life:",
-            "    while not life.ending: time.sleep(0.01)",
+            "from remuda.worker.shutdown_guard import ShutdownGuard",
+            f"with ShutdownGuard(lifeline={reading}) as guard:",
+            "    while not guard.ending: time.sleep(0.01)",
             "return 0",
         ]
     )

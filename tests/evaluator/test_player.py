@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from remuda.config.algorithms import DqnConfig
 from remuda.config.schema import EnvConfig, EvaluatorConfig, LogConfig
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.make import SingleEnv, make_single

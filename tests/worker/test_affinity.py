@@ -87,10 +87,10 @@ def test_cores_that_may_not_be_used_are_left_out() -> None:
 def test_the_line_for_the_log() -> None:
     told = config({"learner": [0, 1, 2, 7], "collector": [3]})
     assert choose(told, "learner", 0, range(8)).line("learner") == (
-        "affinity: this learner runs on cores 0-2,7 with 4 torch threads (as told)"
+        "affinity: this learner runs on cores 0-2,7 with 4 torch threads (as the config says)"
     )
     assert choose(told, "collector", 0, range(8)).line("collector") == (
-        "affinity: this collector runs on core 3 with 1 torch thread (as told)"
+        "affinity: this collector runs on core 3 with 1 torch thread (as the config says)"
     )
 
 
@@ -120,4 +120,4 @@ assert os.sched_getaffinity(0) == before, "the next lease is not bound by the on
 def test_a_process_is_bound_and_let_loose_again() -> None:
     done = subprocess.run([sys.executable, "-c", SETTLE], capture_output=True, text=True, timeout=HANG_S, check=True)
     core = min(os.sched_getaffinity(0))
-    assert done.stdout.strip() == f"affinity: this learner runs on core {core} with 1 torch thread (as told)"
+    assert done.stdout.strip() == f"affinity: this learner runs on core {core} with 1 torch thread (as the config says)"

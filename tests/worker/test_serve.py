@@ -65,7 +65,7 @@ class ScriptedWork:
 
 
 class Office:
-    """A worker with a scripted inbox, whose life ends when it has nothing left to hear."""
+    """A worker with a scripted inbox, which ends when it has nothing left to hear."""
 
     def __init__(self, *inbox: AnyMessage | Exception) -> None:
         self.guard = ShutdownGuard()
@@ -460,7 +460,7 @@ def test_a_link_that_fails_while_the_worker_is_busy_still_says_so(failure: Excep
         office.serve()
 
 
-def test_chunk_numbers_run_through_a_whole_life() -> None:
+def test_chunk_numbers_run_through_all_leases_of_a_worker() -> None:
     identity = WorkerIdentity(WORKER, 3)
     assert [identity.next_sequence() for _ in range(4)] == [0, 1, 2, 3]
     assert WorkerIdentity(WORKER, 4).next_sequence() == 0

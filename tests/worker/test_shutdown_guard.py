@@ -17,13 +17,13 @@ from remuda.worker.shutdown_guard import EXIT_AT_ONCE, EXIT_NOT_IN_TIME, SAME_RE
 
 PROGRAM = """
 import os, sys, time, signal
-from remuda.worker.shutdown_guard import Life
-with Life(lifeline={lifeline}, grace_s={grace_s}) as life:
+from remuda.worker.shutdown_guard import ShutdownGuard
+with ShutdownGuard(lifeline={lifeline}, grace_s={grace_s}) as guard:
     print("ready", flush=True)
     {body}
-    print("ended:", life.reason, flush=True)
+    print("ended:", guard.reason, flush=True)
 """
-WAIT = "while not life.ending: time.sleep(0.01)"
+WAIT = "while not guard.ending: time.sleep(0.01)"
 
 
 @contextmanager
@@ -74,7 +74,7 @@ def test_a_second_signal_ends_it_at_once() -> None:
 
 
 def test_a_forced_exit_comes_with_a_last_act() -> None:
-    act = "life.on_forced_exit(lambda: print('the last act', flush=True))\n    "
+    act = "guard.on_forced_exit(lambda: print('the last act', flush=True))\n    "
     with child(f"{act}{WAIT}\n    time.sleep(600)", grace_s=0.2) as process:
         process.send_signal(signal.SIGTERM)
         output, _ = process.communicate(timeout=HANG_S)
@@ -98,7 +98,7 @@ def test_one_that_is_stuck_in_c_code_is_ended_too() -> None:
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=HANG_S)
         assert process.returncode == EXIT_NOT_IN_TIME
-        assert "the stacks:" in errors
+        assert "stacks:" in errors
 
 
 def test_the_end_of_the_lifeline_ends_it() -> None:
@@ -126,7 +126,7 @@ def test_a_forked_child_has_its_own_signals() -> None:
     os.kill(pid, signal.SIGTERM)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGTERM
     time.sleep(0.1)
-    assert not life.ending"""
+    assert not guard.ending"""
     with child(body) as process:
         output, errors = process.communicate(timeout=HANG_S)
         assert (process.returncode, output, errors) == (0, "ended: \n", "")

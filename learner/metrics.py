@@ -68,7 +68,7 @@ def _joined(values: Sequence[float | torch.Tensor]) -> list[float | torch.Tensor
 
 def _apart(values: Sequence[float | torch.Tensor]) -> tuple[list[float], list[torch.Tensor]]:
     """Plain numbers, and at most two tensors [n] with all that tensors hold, longer ones first."""
-    numbers = [value for value in values if not isinstance(value, torch.Tensor)]
+    numbers: list[float] = [value for value in values if not isinstance(value, torch.Tensor)]
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
     single = [tensor for tensor in tensors if not tensor.dim()]
     longer = [tensor if tensor.dim() == 1 else tensor.flatten() for tensor in tensors if tensor.dim()]

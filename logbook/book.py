@@ -192,11 +192,11 @@ def serial_logbook(
     evaluates: bool = True,
     resumed: Counters | None = None,
 ) -> Logbook:
-    """Open all logs of a serial run. What the commander says stands in the evaluator's log.
+    """Open all logs of a serial run. Messages of the commander are in the evaluator's log.
 
-    `episode_info` names what episodes report besides; it has columns in progress.txt, and so have evaluations where the
-    run `evaluates`. `resumed` are the counters a resumed run continues from: curves and progress rows beyond them are
-    cut off.
+    `episode_info` names further numbers that episodes report; they get columns in progress.txt. Evaluations get columns
+    if the run `evaluates`. `resumed` are the counters a resumed run continues from: curves and progress rows beyond
+    them are cut off.
     """
     buffer, collector = TextLog(run.buffer_log), TextLog(run.serial_collector_log)
     evaluator, learner = TextLog(run.serial_evaluator_log), TextLog(run.learner_log)

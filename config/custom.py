@@ -6,6 +6,7 @@ Imports the user's code. It is done where a config is loaded, and by the workers
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Protocol, cast
 
@@ -118,7 +119,8 @@ def declared(entry: Declares, config: ExperimentConfig, settings: AlgorithmConfi
     where = f"policy.type = {config.policy.type!r}: {type(entry).__name__}.declaration"
     try:
         with NoExit():
-            found: object = entry.declaration(config, settings)
+            declare = cast("Callable[..., object]", entry.declaration)  # of a user's class: it may return anything
+            found = declare(config, settings)
     except Exception as error:  # whatever the user's class raises
         raise UserCodeError(TYPE, f"{where} failed: {_raised(error)}") from error
     if not isinstance(found, Declaration):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import cast
 
 from pydantic_core import ErrorDetails
 
@@ -85,10 +86,9 @@ def _what(details: ErrorDetails, loc: Loc, chosen: str | None) -> str:
     if kind == "extra_forbidden":
         of = f" of {chosen}" if chosen else ""
         return f"no such setting{of}; {nearest_setting(loc, chosen)}"
-    if kind == "union_tag_not_found" and isinstance(
-        details["input"], dict
-    ):  # of a type that is no text; of one that is missing or unknown, custom.py tells
-        return f"should be one of {', '.join(BUILT_IN)}, or module:Class, not {_shown(details['input']['type'])}"
+    if kind == "union_tag_not_found" and isinstance(details["input"], dict):  # a type that is no text
+        given = cast("dict[str, object]", details["input"])["type"]
+        return f"should be one of {', '.join(BUILT_IN)}, or module:Class, not {_shown(given)}"
     if kind == "missing":
         return "is required"
     if kind in ("model_type", "model_attributes_type", "union_tag_not_found"):

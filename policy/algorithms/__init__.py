@@ -79,15 +79,14 @@ def _entry_of(config: ExperimentConfig) -> tuple[Entry, AlgorithmConfig]:
         settings = parsed(entry, policy)
     except (UserCodeError, CustomSettingsError) as error:
         raise UnknownAlgorithmError(str(error)) from error
+    where = f"policy.type {policy.type!r}: {type(entry).__name__}"
     if not isinstance(entry, AlgorithmEntry):
-        raise UnknownAlgorithmError(
-            f"policy.type {policy.type!r}: {type(entry).__name__} is not derived from remuda.AlgorithmEntry"
-        )
-    found: Entry = entry
+        raise UnknownAlgorithmError(f"{where} is not derived from remuda.AlgorithmEntry")
+    found = cast("Entry", entry)
     if policy.declaration is not None and found.declaration(config, settings) != policy.declaration:
         raise UnknownAlgorithmError(
-            f"policy.type {policy.type!r}: {type(entry).__name__} declares something else than when the run was "
-            "started: its code has changed. Begin a new run, or undo the change"
+            f"{where} declares something else than when the run was started: its code has changed. Begin a new run, or "
+            "undo the change"
         )
     return found, settings
 

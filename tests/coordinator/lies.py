@@ -64,14 +64,21 @@ class Liar:
             if field.default is not NODEFAULT and self._chance.random() < 0.3:
                 continue
             values[field.name] = self._known(field.name, field.type) or self._value(field.type, hints[field.name])
-        for names in (("episode_returns", "episode_lengths"), ("returns", "lengths"), ("priority_rows", "priorities")):
+        for names in (
+            ("episode_returns", "episode_lengths"),
+            ("returns", "lengths"),
+            ("priority_rows", "priorities"),
+            ("rights", "counts"),
+        ):
             if all(name in values for name in names):
                 shortest = min(len(values[name]) for name in names)
                 values |= {name: values[name][:shortest] for name in names}
         try:
             return info.cls(**values)
         except ValueError:
-            return info.cls(**{name: value for name, value in values.items() if name not in ("info", "episode_info")})
+            return info.cls(
+                **{name: value for name, value in values.items() if name not in ("info", "episode_info", "cut")}
+            )
 
     def _known(self, name: str, type_: Type) -> Any:
         """What would be right, now and then: a lie is nearest to the truth where it is worst."""

@@ -159,9 +159,9 @@ class Histogram(Part, frozen=True):
     """Right edge of each bucket, ascending; it is the left edge of the next one."""
     counts: Annotated[list[Count], Meta(max_length=MOST_BUCKETS)]
     """Values in each bucket."""
-    total: float = 0.0
+    total: Finite = 0.0
     """Sum of the values."""
-    total_squares: float = 0.0
+    total_squares: Finite = 0.0
     """Sum of their squares."""
 
     def __post_init__(self) -> None:

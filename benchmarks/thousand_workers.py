@@ -253,7 +253,7 @@ def _herd(address: str, workers: int, over_s: float, hurry: bool) -> Generator[l
 @contextmanager
 def _coordinator(folder: Path) -> Generator[tuple[psutil.Process, Path]]:
     file = folder / "connection.json"
-    arguments = ["--connection-file", str(file), "--runs-dir", str(folder / "runs"), "--lasting"]
+    arguments = ["--connection-file", str(file), "--runs-dir", str(folder / "runs"), "--persistent"]
     with (folder / "coordinator.log").open("wb") as output:
         process = subprocess.Popen([sys.executable, "-P", "-m", "remuda.coordinator", *arguments], stderr=output)
         try:

@@ -20,10 +20,10 @@ from remuda.environments.make import SingleEnv
 from remuda.environments.rebuild import rebuild
 from remuda.environments.seeding import episode_seed, generator
 from remuda.environments.video import FilmedEnv, draw_unseen
+from remuda.evaluator.checkpoint_player import episode_report
 from remuda.evaluator.evaluate import Episode, EvaluationError, evaluate
 from remuda.evaluator.outcome import outcome
-from remuda.evaluator.player import episode_report
-from remuda.logbook.tables import grid
+from remuda.logbook.grid_format import grid
 from remuda.policy.files.playable import Playable, require_fit
 from remuda.wire.messages import CheckpointRecord
 

@@ -59,15 +59,15 @@ def coordinator(
     from remuda.logbook.best_effort import best_effort_stderr
     from remuda.storage.ownership import FolderOwnedError
     from remuda.training.journal import JournalError
-    from remuda.worker.lasting import lasting
+    from remuda.worker.gc_freeze import gc_frozen
     from remuda.worker.shutdown_guard import ShutdownGuard
 
     address = None if bind is None else _address(bind, insecure=insecure)
     file = connection_path(connection_file, runs_dir)
-    settings = Settings(runs_dir.absolute(), file, address, lasting=True, limits=herd_limits(limit or []))
+    settings = Settings(runs_dir.absolute(), file, address, persistent=True, limits=herd_limits(limit or []))
     try:
         with best_effort_stderr(), ShutdownGuard(grace_s=GRACE_S) as guard:
-            with lasting():
+            with gc_frozen():
                 service = Service(settings, guard)
             others = "" if service.address == service.listens_on else f", reached at {service.address}"
             print(f"coordinator listens on {service.listens_on}{others}; connection file {file}", file=sys.stderr)

@@ -61,9 +61,9 @@ def train(
 
 def _run(asked: ResolvedRun, lifeline: int | None) -> tuple[RunResult, ExperimentStatus]:
     """Run it; returns the result and the last status."""
-    from remuda.worker.lasting import lasting
+    from remuda.worker.gc_freeze import gc_frozen
 
-    with lasting():
+    with gc_frozen():
         import_module("remuda.runner.serial")  # which `running.train` imports later
         from remuda.client import running
         from remuda.client.progress import open_view

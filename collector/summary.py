@@ -5,7 +5,7 @@ from __future__ import annotations
 from remuda.collector.rollout import Collected
 from remuda.config.schema import ExperimentConfig
 from remuda.logbook.episode_reports import CollectReport, CollectTotals, CollectWindow
-from remuda.logbook.spread import merged
+from remuda.logbook.statistics import merged
 from remuda.wire.messages import Counters
 
 

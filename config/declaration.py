@@ -90,11 +90,11 @@ class Declaration(Section):
     on-policy algorithms want it."""
     monitored: Annotated[tuple[Name, ...], Field(max_length=MOST_NAMES)]
     """Names of the metrics that `learn` returns, in the order the logs show them. Each is averaged."""
-    spread: Annotated[tuple[Name, ...], Field(max_length=MOST_NAMES)] = ()
+    with_statistics: Annotated[tuple[Name, ...], Field(max_length=MOST_NAMES)] = ()
     """Those of them that logs show with five statistics, such as losses, gradient norms and values. Besides the average
     they are `<metric>_std`, `_max`, `_min` and `_median`."""
     loss_columns: Annotated[dict[Name, Name], Field(max_length=MOST_NAMES)] = {}  # noqa: RUF012  (pydantic copies it)
-    """Column of progress.txt -> the metric whose average it shows, or another statistic of one in `spread`:
+    """Column of progress.txt -> the metric whose average it shows, or another statistic of one in `with_statistics`:
     `total_loss`, `total_loss_max`."""
     exploration: Annotated[dict[Name, Schedule], Field(max_length=MOST_NAMES)] = {}  # noqa: RUF012
     """What `Policy.act` is given, by name, as a schedule over accepted environment steps: a restarted run goes on where
@@ -102,8 +102,8 @@ class Declaration(Section):
 
     @model_validator(mode="after")
     def _columns_show_what_is_monitored(self) -> Declaration:
-        if lost := [metric for metric in self.spread if metric not in self.monitored]:
-            raise ValueError(f"spread names what is not in monitored: {', '.join(lost)}")
+        if lost := [metric for metric in self.with_statistics if metric not in self.monitored]:
+            raise ValueError(f"with_statistics names what is not in monitored: {', '.join(lost)}")
         told = self.told
         unknown = [f"{column}: {metric}" for column, metric in self.loss_columns.items() if metric not in told]
         if unknown:
@@ -113,7 +113,7 @@ class Declaration(Section):
     @property
     def told(self) -> tuple[str, ...]:
         """Names of all numbers that a learner reports: the averages, then the other statistics."""
-        others = tuple(f"{metric}_{statistic}" for metric in self.spread for statistic in BESIDES_MEAN)
+        others = tuple(f"{metric}_{statistic}" for metric in self.with_statistics for statistic in BESIDES_MEAN)
         return (*self.monitored, *others)
 
     def exploration_at(self, env_step: int) -> dict[str, float]:

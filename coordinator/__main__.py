@@ -8,7 +8,7 @@ from pathlib import Path
 from remuda.coordinator.registry import Limits
 from remuda.coordinator.service import Service, Settings
 from remuda.logbook.best_effort import best_effort_stderr
-from remuda.worker.lasting import lasting
+from remuda.worker.gc_freeze import gc_frozen
 from remuda.worker.profile import profiled
 from remuda.worker.shutdown_guard import ShutdownGuard
 
@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("--runs-dir", type=Path, required=True)
     parser.add_argument("--connection-file", type=Path, required=True)
     parser.add_argument("--bind", default=None, help="address to listen on (default: a free port of this host alone)")
-    parser.add_argument("--lasting", action="store_true", help="own the runs folder and take up what was left there")
+    parser.add_argument("--persistent", action="store_true", help="own the runs folder and take up what was left there")
     parser.add_argument("--limit", action="append", default=[], metavar="NAME=SECONDS", help="see Limits; repeatable")
     parser.add_argument("--lifeline", type=int, default=None, help="file descriptor whose end means: stop")
     parser.add_argument("--profile", type=Path, default=None, help="folder for a profile of this process")
@@ -37,10 +37,10 @@ def main() -> None:
             arguments.runs_dir.absolute(),
             arguments.connection_file,
             arguments.bind,
-            lasting=arguments.lasting,
+            persistent=arguments.persistent,
             limits=Limits.of(arguments.limit),
         )
-        with lasting():
+        with gc_frozen():
             service = Service(settings, guard)
         service.run()
 

@@ -47,7 +47,7 @@ from remuda.wire.envelope import Envelope
 from remuda.wire.messages import PROTOCOL_VERSION, CoordinatorLoad, Rejected
 from remuda.wire.sockets import Arrival, Malformed, RouterSocket
 from remuda.worker import descriptors
-from remuda.worker.lasting import collecting_rarely
+from remuda.worker.gc_freeze import collecting_rarely
 from remuda.worker.shutdown_guard import ShutdownGuard
 from remuda.worker.vitals import VitalSigns
 
@@ -86,9 +86,9 @@ class Settings:
     address: str | None = None
     """Where to listen, such as tcp://127.0.0.1:5555; None: where the one before it listened if that is free, else any
     free port of the loopback interface."""
-    lasting: bool = False
-    """It owns the runs folder and takes up what a coordinator before it left there. One that is not lasting lives for
-    the runs it is given."""
+    persistent: bool = False
+    """It owns the runs folder and takes up what a coordinator before it left there. One that is not persistent
+    lives for the runs it is given."""
     limits: Limits = field(default_factory=Limits)
 
 
@@ -103,7 +103,7 @@ class Service:
         self._guard = guard
         self._id = str(uuid4())
         asked_for = None if settings.address is None else _listen(settings.address)
-        self._runs_folder = RunsFolder(settings.runs_dir) if settings.lasting else None
+        self._runs_folder = RunsFolder(settings.runs_dir) if settings.persistent else None
         self._socket = asked_for or _listen_again(None if self._runs_folder is None else self._runs_folder.last_address)
         self._address = reachable(self._socket.address)
         self._epoch = 1 if self._runs_folder is None else self._runs_folder.begin(self._socket.address)

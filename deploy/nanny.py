@@ -22,8 +22,8 @@ from uuid import uuid4
 
 from remuda.deploy.supervision import EXIT_DONE, EXIT_FAILED, Slot
 from remuda.wire.patience import COORDINATOR_TIMEOUT_S
+from remuda.worker.gc_freeze import gc_frozen
 from remuda.worker.identity import WorkerIdentity
-from remuda.worker.lasting import lasting
 
 POLL_S = 0.05
 GRACE_S = 10.0
@@ -178,7 +178,7 @@ def supervise(
     Each worker has a lifeline that only this process holds, so all of them end with it, however it ends."""
     for number in _SIGNALS:  # until the nanny handles them: there are no workers yet that must be ended
         signal.signal(number, _leave)
-    with lasting():  # keeps these pages shared: a garbage collection in a child would write to all of them
+    with gc_frozen():  # keeps these pages shared: a garbage collection in a child would write to all of them
         from remuda.deploy.roles import run_worker  # once, before forking: it imports torch
 
     children_end, nannys_end = os.pipe()

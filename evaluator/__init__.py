@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from remuda.evaluator.playing import run_policy
+    from remuda.evaluator.play_policy import run_policy
 
 __all__ = ["run_policy"]
 

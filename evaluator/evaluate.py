@@ -12,7 +12,7 @@ import numpy as np
 from remuda.environments.episode_info import DISCOUNTED_RETURN, of_single
 from remuda.environments.make import SingleEnv
 from remuda.environments.spaces import Array, column_layout
-from remuda.logbook.spread import merged
+from remuda.logbook.statistics import merged
 from remuda.policy.base import Actor
 
 

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from remuda.config.schema import ExperimentConfig
+from remuda.evaluator.checkpoint_player import CheckpointPlayer, cut_warning, episode_report
 from remuda.evaluator.evaluate import Episode, merged_info
-from remuda.evaluator.player import CheckpointPlayer, cut_warning, episode_report
 from remuda.logbook.book import evaluator_logbook
 from remuda.logbook.episode_reports import EvaluationReport
 from remuda.logbook.printed import end_printed, log_printed

@@ -75,17 +75,17 @@ class LearnerLoop:
         publish_interval_iters: int,
         report_interval_iters: int,
         train_iter: int = 0,
-        spread: Collection[str] = (),
+        with_statistics: Collection[str] = (),
         timers: Timers | None = None,
     ) -> None:
-        """`spread` is the declaration's."""
+        """`with_statistics` is the declaration's."""
         self.algorithm = algorithm
         self.train_iter = train_iter
         self._source = source
         self._timers = timers or Timers()
         self._publish_interval_iters = publish_interval_iters
         self._report_interval_iters = report_interval_iters
-        self._metrics = Metrics(spread)
+        self._metrics = Metrics(with_statistics)
         self._grad_norms: list[float | torch.Tensor] = []
         """Of the updates since they were last looked at."""
         self._rows: list[NDArray[np.int64]] = []
@@ -109,7 +109,7 @@ class LearnerLoop:
             publish_interval_iters=plan.publish_interval_iters,
             report_interval_iters=config.log.interval_train_iters,
             train_iter=train_iter,
-            spread=declaration(config).spread,
+            with_statistics=declaration(config).with_statistics,
             timers=timers,
         )
 

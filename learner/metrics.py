@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from remuda.logbook.spread import Spread, mean
+from remuda.logbook.statistics import Statistics, mean
 
 KEPT = 1_000_000
 """Numbers of a metric that are kept: the newest. Only where reports are very far apart are there more."""
@@ -19,9 +19,9 @@ JOINED = 1_000
 class Metrics:
     """Gathers the metrics of updates; adding some waits for no device."""
 
-    def __init__(self, spread: Collection[str]) -> None:
-        """`spread` is Declaration's."""
-        self._spread = spread
+    def __init__(self, with_statistics: Collection[str]) -> None:
+        """`with_statistics` is Declaration's."""
+        self._with_statistics = with_statistics
         self._told: dict[str, list[float | torch.Tensor]] = {}
         self._updates = 0
 
@@ -36,17 +36,17 @@ class Metrics:
     def take(self) -> dict[str, float]:
         """Sum up, once, what was told since the last call; empty where no update was. Waits for the device.
 
-        First the average of each metric by its name, then the other statistics of those with a spread. Every number
+        First the average of each metric by its name, then the other statistics of those with statistics. Every number
         weighs the same: of a metric that is told per row, every row.
         """
         told, self._told = self._told, {}
         averages: dict[str, float] = {}
         others: dict[str, float] = {}
         for name, values in told.items():
-            if name in self._spread:
-                spread = Spread.of(on_host(values))
-                averages[name] = spread.mean
-                others |= spread.besides_mean(name)
+            if name in self._with_statistics:
+                statistics = Statistics.of(on_host(values))
+                averages[name] = statistics.mean
+                others |= statistics.besides_mean(name)
             else:
                 averages[name] = mean(on_host(values))
         return averages | others

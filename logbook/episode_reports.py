@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from remuda.logbook.grid_format import Value, grid, lines
 from remuda.logbook.lines import one_line
 from remuda.logbook.reports import Report, Topic
-from remuda.logbook.spread import episode_statistics, ratio
-from remuda.logbook.tables import Value, grid, lines
+from remuda.logbook.statistics import episode_statistics, ratio
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from remuda.logbook.table import Table
+from remuda.logbook.growing_table import Table
 from remuda.storage.appended import AppendedFile
 from remuda.storage.atomic import write_text
 

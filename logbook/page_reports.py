@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from remuda.logbook.grid_format import Value
 from remuda.logbook.reports import Report, Topic
-from remuda.logbook.tables import Value
 from remuda.wire.messages import Film, Histogram
 
 

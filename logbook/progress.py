@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from remuda.logbook.spread import Spread, episode_statistics
-from remuda.logbook.table import Table
+from remuda.logbook.growing_table import Table
+from remuda.logbook.statistics import Statistics, episode_statistics
 
 _STEP_COLUMN = "TotalEnvInteracts"
 _TEST_RETURNS = ("AverageTestEpRet", "StdTestEpRet", "MaxTestEpRet", "MinTestEpRet")
@@ -49,7 +49,7 @@ class ProgressRow:
 
     def values(self) -> dict[str, float]:
         """List the columns of progress.txt with their values, but for the losses."""
-        train, tests = Spread.of(self.returns), self.tests()
+        train, tests = Statistics.of(self.returns), self.tests()
         reported = {_camel(name): values for name, values in self.info.items()}
         fixed = {
             "Epoch": self.epoch,
@@ -58,7 +58,7 @@ class ProgressRow:
             "MaxEpRet": train.max,
             "MinEpRet": train.min,
             **{name: value for name, value in tests.items() if name in _TEST_RETURNS},
-            "EpLen": Spread.of(self.lengths).mean,
+            "EpLen": Statistics.of(self.lengths).mean,
             **{name: value for name, value in tests.items() if name == "TestEpLen"},
             _STEP_COLUMN: self.env_step,
             "MedianEpRet": train.median,
@@ -78,11 +78,11 @@ class ProgressRow:
         """The columns of evaluations among them."""
         if not self.evaluates:
             return {}
-        test = Spread.of(self.test_returns)
+        test = Statistics.of(self.test_returns)
         reported = {f"Test{_camel(name)}": values for name, values in self.test_info.items()}
         return {
             **dict(zip(_TEST_RETURNS, (test.mean, test.std, test.max, test.min), strict=True)),
-            "TestEpLen": Spread.of(self.test_lengths).mean,
+            "TestEpLen": Statistics.of(self.test_lengths).mean,
             "MedianTestEpRet": test.median,
             "TestEnvInteracts": self._tested_at,
             **{column: value for name, values in reported.items() for column, value in _columns_of(name, values)},
@@ -168,13 +168,13 @@ def _columns(loss_columns: Sequence[str], episode_info: Sequence[str], *, evalua
 
 
 def _columns_of(name: str, values: Sequence[float]) -> list[tuple[str, float]]:
-    spread = Spread.of(values)
+    statistics = Statistics.of(values)
     return [
-        (f"Average{name}", spread.mean),
-        (f"Std{name}", spread.std),
-        (f"Max{name}", spread.max),
-        (f"Min{name}", spread.min),
-        (f"Median{name}", spread.median),
+        (f"Average{name}", statistics.mean),
+        (f"Std{name}", statistics.std),
+        (f"Max{name}", statistics.max),
+        (f"Min{name}", statistics.min),
+        (f"Median{name}", statistics.median),
     ]
 
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal
 
-from remuda.logbook.tables import Value
+from remuda.logbook.grid_format import Value
 
 Topic = Literal[
     "collect",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from remuda.logbook.grid_format import Value
 from remuda.logbook.reports import Report, Topic
 from remuda.logbook.series import EventKind
-from remuda.logbook.tables import Value
 
 
 @dataclass(frozen=True, kw_only=True)

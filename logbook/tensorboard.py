@@ -18,8 +18,8 @@ from pathlib import Path
 from remuda.logbook.curve_file import CurveFile
 from remuda.logbook.event_file import scalar_event, summary_event
 from remuda.logbook.event_messages import Summaries, event_messages
+from remuda.logbook.grid_format import Value
 from remuda.logbook.histogram import trimmed
-from remuda.logbook.tables import Value
 from remuda.wire.messages import Counters, Film, Histogram
 
 _FLOAT32_MAX = 3.4028234e38

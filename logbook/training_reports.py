@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from remuda.config.declaration import BESIDES_MEAN
+from remuda.logbook.grid_format import Value, grid
 from remuda.logbook.reports import Report, Topic
-from remuda.logbook.tables import Value, grid
 
 
 @dataclass(frozen=True, kw_only=True)

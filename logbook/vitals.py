@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from msgspec.structs import asdict
 from tabulate import tabulate
 
+from remuda.logbook.grid_format import Value
 from remuda.logbook.reports import Report, Topic
-from remuda.logbook.tables import Value
 from remuda.logbook.usage import Usage
 
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from remuda.collector.rollout import Rollout
 from remuda.config.schema import ExperimentConfig
-from remuda.evaluator.player import CheckpointPlayer
+from remuda.evaluator.checkpoint_player import CheckpointPlayer
 from remuda.learner.outputs import LearnerOutputs
 from remuda.logbook.book import Logbook
 from remuda.logbook.timers import Timers

@@ -19,7 +19,7 @@ from remuda.logbook.book import Logbook, serial_logbook
 from remuda.logbook.episode_reports import CollectReport, CollectTotals, CollectWindow, EvaluationReport
 from remuda.logbook.progress import ProgressRow
 from remuda.logbook.row_sinks import SinkContext, attach_sinks
-from remuda.logbook.spread import Spread
+from remuda.logbook.statistics import Statistics
 from remuda.logbook.training_reports import LearnReport
 from remuda.runner.custom_checkpoint import read_state, write_state
 from remuda.storage.checkpoint_index import CheckpointIndex
@@ -122,7 +122,7 @@ class Run:
         It stands in the evaluator's log, its curves, index.json, and the next row of progress.txt.
         """
         best = self._checkpoints.best
-        mean = Spread.of(returns).mean
+        mean = Statistics.of(returns).mean
         better = is_best(mean, None if best is None else best.reward)
         report = EvaluationReport(
             train_iter=record.train_iter,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from remuda.evaluator.checkpoint_player import cut_warning, episode_report
 from remuda.evaluator.evaluate import Episode, merged_info
-from remuda.evaluator.player import cut_warning, episode_report
 from remuda.policy.algorithms import make_policy
 from remuda.policy.base import Policy
 from remuda.runner.checkpoint_journal import CheckpointJournal

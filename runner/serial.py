@@ -17,7 +17,7 @@ from remuda.config.load import Origin
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.record import record_environment
 from remuda.environments.vectors import Vector, make_vector, single_spaces
-from remuda.evaluator.player import CheckpointPlayer
+from remuda.evaluator.checkpoint_player import CheckpointPlayer
 from remuda.learner.checkpoint import CheckpointError, CheckpointState, restore_rngs
 from remuda.learner.outputs import LearnerOutputs
 from remuda.learner.start import continue_from, new_algorithm, take_weights

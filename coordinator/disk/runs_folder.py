@@ -1,4 +1,4 @@
-"""The runs folder of a lasting coordinator: owned by one at a time, with a list of all runs in it.
+"""The runs folder of a persistent coordinator: owned by one at a time, with a list of all runs in it.
 
 A run that is over is one row of that list: its own folder is not looked at again.
 """

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from remuda.logbook.histogram import put_together
-from remuda.logbook.spread import merged
+from remuda.logbook.statistics import merged
 from remuda.training.commander.evaluation import EvaluationResult
 from remuda.training.snapshot import EvaluationSnapshot
 from remuda.wire.messages import MOST_ACTION_DIMENSIONS, CheckpointRecord, Histogram

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from remuda.logbook.episode_reports import WorkerReport
-from remuda.logbook.spread import episode_statistics
+from remuda.logbook.statistics import episode_statistics
 from remuda.wire.messages import CheckpointRecord, CollectorReport, EvaluationDone
 
 

@@ -43,7 +43,7 @@ def test_what_was_open_to_others_is_open_to_them_again_only_if_told_so(tmp_path:
     for bind in ("tcp://0.0.0.0:0", None, None):
         with ShutdownGuard() as guard:
             guard.end("at once")
-            settings = Settings(tmp_path, tmp_path / "connection.json", bind, lasting=True)
+            settings = Settings(tmp_path, tmp_path / "connection.json", bind, persistent=True)
             service = Service(settings, guard)
             addresses.append((service.address, service.listens_on))
             service.run()

@@ -42,8 +42,10 @@ def test_exploration_is_asked_for_by_environment_steps() -> None:
     assert declared().exploration_at(50) == declared().least_exploration == {}
 
 
-def test_a_column_may_show_any_statistic_of_a_metric_with_a_spread() -> None:
-    both = declared(spread=("loss",), monitored=("loss", "kl"), loss_columns={"MaxLoss": "loss_max", "KL": "kl"})
+def test_a_column_may_show_any_statistic_of_a_metric_with_statistics() -> None:
+    both = declared(
+        with_statistics=("loss",), monitored=("loss", "kl"), loss_columns={"MaxLoss": "loss_max", "KL": "kl"}
+    )
     assert both.told == ("loss", "kl", "loss_std", "loss_max", "loss_min", "loss_median")
 
 
@@ -57,7 +59,7 @@ def test_it_comes_back_from_a_message_as_it_was() -> None:
     [
         ({"loss_columns": {"LossQ": "los"}}, "LossQ: los"),
         ({"loss_columns": {"LossQ": "loss_max"}}, "LossQ: loss_max"),
-        ({"spread": ("kl",)}, "spread names what is not in monitored: kl"),
+        ({"with_statistics": ("kl",)}, "with_statistics names what is not in monitored: kl"),
         ({"exploration": {"epsilon": ((5, 1.0), (5, 0.0))}}, "rising order"),
         ({"exploration": {"epsilon": ()}}, "at least 1"),
         ({"reuse": "twice"}, "'replay' or 'once'"),

@@ -54,7 +54,7 @@ def test_an_answer_that_is_too_large_to_be_sent_is_said_and_the_next_question_an
 
 def test_a_coordinator_that_cannot_say_where_it_is_lets_go_of_its_folder(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
-    service = Service(Settings(runs, tmp_path / "nowhere" / "connection.json", lasting=True), ShutdownGuard())
+    service = Service(Settings(runs, tmp_path / "nowhere" / "connection.json", persistent=True), ShutdownGuard())
     with pytest.raises(FileNotFoundError):
         service.run()
     RunsFolder(runs).close()

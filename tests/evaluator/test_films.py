@@ -15,8 +15,8 @@ from remuda.config.schema import EnvConfig, EvaluatorConfig, ExperimentConfig, L
 from remuda.environments import gif
 from remuda.environments.seeding import episode_seed
 from remuda.evaluator import films as evaluator_films
+from remuda.evaluator.checkpoint_player import CheckpointPlayer
 from remuda.evaluator.films import Films
-from remuda.evaluator.player import CheckpointPlayer
 from remuda.tests.environments.gifs import delays_s, pictures_of
 from remuda.tests.environments.painter import HEIGHT, LENGTH, WIDTH
 from remuda.tests.policy.algorithms.untaught import Still

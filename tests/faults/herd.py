@@ -91,7 +91,7 @@ class Herd:
         """Start one that may die before it answers."""
         verb = [REMUDA, "coordinator"]
         if self.limits is not None:
-            verb = [sys.executable, "-m", "remuda.coordinator", "--lasting"]
+            verb = [sys.executable, "-m", "remuda.coordinator", "--persistent"]
             verb += [part for limit in self.limits.split(",") for part in ("--limit", limit)]
         own = ("--runs-dir", self.runs, "--connection-file", self.connection_file)
         return self.start("coordinator", *verb, *own, env=env)

@@ -70,7 +70,7 @@ def loop(batches: Sequence[Batch | None], *, publish: int = 1, report: int = 1, 
         publish_interval_iters=publish,
         report_interval_iters=report,
         train_iter=train_iter,
-        spread=["loss"],
+        with_statistics=["loss"],
     )
 
 
@@ -141,7 +141,11 @@ def test_the_same_batches_through_the_loop_and_by_hand_give_the_same_weights() -
     listed = [Batch(np.arange(16), columns) for columns in batches]
     declared = declaration(config())
     learner = LearnerLoop(
-        looped, Listed(listed), publish_interval_iters=1, report_interval_iters=1, spread=declared.spread
+        looped,
+        Listed(listed),
+        publish_interval_iters=1,
+        report_interval_iters=1,
+        with_statistics=declared.with_statistics,
     )
     while learner.step().trained:
         pass

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from remuda.environments.seeding import generator
-from remuda.evaluator.player import CheckpointPlayer
+from remuda.evaluator.checkpoint_player import CheckpointPlayer
 from remuda.learner import checkpoint
 from remuda.learner.checkpoint import CheckpointError, load
 from remuda.logbook.book import Logbook

@@ -16,7 +16,7 @@ import torch
 from remuda.config.load import load_config
 from remuda.environments import record
 from remuda.environments.errors import EnvironmentBuildError
-from remuda.evaluator.player import CheckpointPlayer
+from remuda.evaluator.checkpoint_player import CheckpointPlayer
 from remuda.learner.checkpoint import CheckpointError, load
 from remuda.policy.files.functions import load_value
 from remuda.policy.networks.finite import require_finite

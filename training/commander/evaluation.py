@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from remuda.logbook.spread import merged
+from remuda.logbook.statistics import merged
 from remuda.training.commander.cadence import boundary_at
 from remuda.training.snapshot import ResultSnapshot
 from remuda.wire.messages import CheckpointRecord

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from remuda.config.schema import ExperimentConfig
 from remuda.logbook.progress import ProgressRow
-from remuda.logbook.spread import merged
+from remuda.logbook.statistics import merged
 from remuda.policy.algorithms import declaration
 from remuda.training.commander.cadence import boundary_at, next_boundary
 from remuda.training.commander.evaluation import Awaited, EvaluationResult, due_env_step

@@ -42,7 +42,7 @@ class ActorCriticEntry(AlgorithmEntry[ActorCriticSettings]):
                 "ClipFrac": "clip_fraction",
                 **self.further_columns,
             },
-            spread=("total_loss", "policy_loss", "value_loss", "entropy", "value", "grad_norm"),
+            with_statistics=("total_loss", "policy_loss", "value_loss", "entropy", "value", "grad_norm"),
         )
 
     def make_policy(self, setup: Setup[ActorCriticSettings], *, chosen: Chosen = None, device: str = "cpu") -> Policy:

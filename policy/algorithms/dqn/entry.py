@@ -32,7 +32,7 @@ class DqnEntry(AlgorithmEntry[DqnConfig]):
                 "MinQVals": "q_value_min",
                 "LossQ": "total_loss",
             },
-            spread=("total_loss", "q_value", "td_error", "grad_norm"),
+            with_statistics=("total_loss", "q_value", "td_error", "grad_norm"),
             exploration={"epsilon": _epsilon(config, settings)},
         )
 

@@ -1,4 +1,4 @@
-"""A lasting coordinator owns its runs folder and finds the runs of the one before it."""
+"""A persistent coordinator owns its runs folder and finds the runs of the one before it."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from remuda.collector.rows import SegmentRows
 from remuda.config.algorithms import ImpalaConfig, PpoConfig
 from remuda.environments.seeding import episode_seed
 from remuda.evaluator.evaluate import evaluate
-from remuda.evaluator.playing import run_policy
+from remuda.evaluator.play_policy import run_policy
 from remuda.policy.algorithms import make_policy
 from remuda.policy.base import Actor, Algorithm, Policy
 from remuda.policy.files.exported_policy import ExportedPolicy

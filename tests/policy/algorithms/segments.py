@@ -12,7 +12,7 @@ from remuda.config.algorithms import ImpalaConfig, PpoConfig
 from remuda.config.schema import EnvConfig, ExperimentConfig, LearnerConfig
 from remuda.environments.vectors import Vector, single_spaces
 from remuda.learner.metrics import on_host
-from remuda.logbook.spread import mean
+from remuda.logbook.statistics import mean
 from remuda.policy.algorithms import make_algorithm, make_policy
 from remuda.policy.algorithms.actor_critic.returns import Outcome
 from remuda.policy.base import Algorithm, Arrays

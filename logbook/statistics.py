@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
-class Spread:
+class Statistics:
     """Mean, population standard deviation, largest, smallest and median; all nan where there was no value."""
 
     mean: float = math.nan
@@ -21,7 +21,7 @@ class Spread:
     median: float = math.nan
 
     @classmethod
-    def of(cls, values: Sequence[float] | NDArray[np.generic]) -> Spread:
+    def of(cls, values: Sequence[float] | NDArray[np.generic]) -> Statistics:
         """Take the values of any shape."""
         array = np.asarray(values, dtype=np.float64)
         if array.size == 0:
@@ -48,7 +48,9 @@ def episode_statistics(
 ) -> dict[str, float]:
     """Five statistics each of the episodes' returns (`reward_mean` …), lengths, and what else is known of them."""
     quantities: dict[str, Sequence[float]] = {"reward": returns, "length": lengths, **info}
-    return {name: value for key, values in quantities.items() for name, value in Spread.of(values).named(key).items()}
+    return {
+        name: value for key, values in quantities.items() for name, value in Statistics.of(values).named(key).items()
+    }
 
 
 def mean(values: NDArray[np.float64]) -> float:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.config.declaration import BESIDES_MEAN
-from remuda.logbook.spread import Spread, mean, ratio
+from remuda.logbook.statistics import Statistics, mean, ratio
 
 FINITE = st.floats(-1e150, 1e150, allow_subnormal=False)
 ODD = st.sampled_from([math.nan, math.inf, -math.inf])
@@ -19,7 +19,7 @@ ODD = st.sampled_from([math.nan, math.inf, -math.inf])
 
 @given(st.lists(FINITE | ODD, max_size=9))
 def test_the_five_are_numpys(values: list[float]) -> None:
-    spread = Spread.of(values)
+    spread = Statistics.of(values)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         functions = (np.mean, np.std, np.max, np.min, np.median)
@@ -29,20 +29,22 @@ def test_the_five_are_numpys(values: list[float]) -> None:
 
 
 def test_values_of_any_shape_are_taken() -> None:
-    assert Spread.of(np.array([[4, 1], [3, 2]])) == Spread(mean=2.5, std=math.sqrt(1.25), max=4, min=1, median=2.5)
+    assert Statistics.of(np.array([[4, 1], [3, 2]])) == Statistics(
+        mean=2.5, std=math.sqrt(1.25), max=4, min=1, median=2.5
+    )
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1))
 def test_a_spread_is_what_numpy_says(values: list[float]) -> None:
-    spread = Spread.of(values)
+    spread = Statistics.of(values)
     assert (spread.max, spread.min) == (max(values), min(values))
     assert spread.mean == pytest.approx(sum(values) / len(values), abs=1e-6)
     assert spread.std == pytest.approx(float(np.std(values)))
 
 
 def test_a_spread_of_nothing_or_of_infinity_warns_nobody() -> None:
-    assert all(math.isnan(value) for value in vars(Spread.of([])).values())
-    assert Spread.of([math.inf, 1.0]).max == math.inf
+    assert all(math.isnan(value) for value in vars(Statistics.of([])).values())
+    assert Statistics.of([math.inf, 1.0]).max == math.inf
 
 
 def test_nothing_to_divide_by_is_nan() -> None:
@@ -52,26 +54,26 @@ def test_nothing_to_divide_by_is_nan() -> None:
 
 def test_the_mean_alone_is_the_same_mean() -> None:
     values = np.random.default_rng(0).normal(size=1_001)
-    assert mean(values) == Spread.of(values).mean
+    assert mean(values) == Statistics.of(values).mean
     assert math.isnan(mean(np.zeros(0)))
     assert math.isnan(mean(np.array([math.inf, -math.inf])))
 
 
 def test_the_other_four_are_named_after_what_they_are_of() -> None:
-    assert Spread.of([1.0, 3.0]).besides_mean("loss") == {
+    assert Statistics.of([1.0, 3.0]).besides_mean("loss") == {
         "loss_std": 1.0,
         "loss_max": 3.0,
         "loss_min": 1.0,
         "loss_median": 2.0,
     }
-    assert [f"loss_{name}" for name in BESIDES_MEAN] == list(Spread().besides_mean("loss"))
+    assert [f"loss_{name}" for name in BESIDES_MEAN] == list(Statistics().besides_mean("loss"))
 
 
 def test_of_many_values_the_median_is_numpys_too() -> None:
     rng = np.random.default_rng(0)
     for size in (999, 1_000, 5_001, 5_002):
         values = rng.normal(size=size)
-        spread = Spread.of(values)
+        spread = Statistics.of(values)
         assert (spread.median, spread.max, spread.min) == (np.median(values), values.max(), values.min())
         values[size // 3] = math.nan
-        assert all(math.isnan(value) for value in vars(Spread.of(values)).values())
+        assert all(math.isnan(value) for value in vars(Statistics.of(values)).values())

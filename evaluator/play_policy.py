@@ -8,10 +8,10 @@ import numpy as np
 
 from remuda.environments.make import SingleEnv
 from remuda.environments.seeding import episode_seed
+from remuda.evaluator.checkpoint_player import episode_report
 from remuda.evaluator.evaluate import Episode, evaluate
 from remuda.evaluator.outcome import outcome
-from remuda.evaluator.player import episode_report
-from remuda.logbook.tables import grid
+from remuda.logbook.grid_format import grid
 from remuda.policy.base import Actor
 
 

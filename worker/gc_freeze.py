@@ -12,7 +12,7 @@ there would be a collection in every turn of a busy loop."""
 
 
 @contextmanager
-def lasting() -> Generator[None]:
+def gc_frozen() -> Generator[None]:
     """Import in the body what the process needs until it ends; only for Remuda's own processes.
 
     Importing torch makes about 400,000 objects. Python's garbage collector visits all of them ten times during the

@@ -12,7 +12,7 @@ from remuda.config.schema import EnvConfig, EvaluatorConfig, LogConfig
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.make import SingleEnv, make_single
 from remuda.evaluator import player as evaluator_player
-from remuda.evaluator.player import CheckpointPlayer, cut_warning, episode_report
+from remuda.evaluator.checkpoint_player import CheckpointPlayer, cut_warning, episode_report
 from remuda.learner import checkpoint
 from remuda.learner.checkpoint import CheckpointError, Progress
 from remuda.policy.algorithms import declaration

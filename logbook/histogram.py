@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
@@ -12,6 +14,11 @@ _LARGEST_COUNT = 2**53
 """That a message may say."""
 
 
+def _finite(value: float) -> float:
+    """The same, or the largest number there is where a sum became infinite: messages and journals hold finite ones."""
+    return min(max(value, -sys.float_info.max), sys.float_info.max)
+
+
 def counted(values: NDArray[np.generic], edges: NDArray[np.float64]) -> Histogram:
     """Count values of any shape between `edges` [buckets + 1], ascending. Values beyond the outer edges count in the
     outer buckets; what is no finite number is left out."""
@@ -19,12 +26,14 @@ def counted(values: NDArray[np.generic], edges: NDArray[np.float64]) -> Histogra
     flat = flat[np.isfinite(flat)]
     buckets = np.searchsorted(edges, flat, side="right") - 1
     counts = np.bincount(buckets.clip(0, len(edges) - 2), minlength=len(edges) - 1)
+    with np.errstate(over="ignore"):
+        total, total_squares = float(flat.sum()), float(np.square(flat).sum())
     return Histogram(
         left=float(edges[0]),
         rights=edges[1:].tolist(),
         counts=counts.tolist(),
-        total=float(flat.sum()),
-        total_squares=float(np.square(flat).sum()),
+        total=_finite(total),
+        total_squares=_finite(total_squares),
     )
 
 
@@ -47,8 +56,8 @@ def put_together(first: Histogram, second: Histogram) -> Histogram:
     return replace(
         first,
         counts=[min(a + b, _LARGEST_COUNT) for a, b in zip(first.counts, second.counts, strict=True)],
-        total=first.total + second.total,
-        total_squares=first.total_squares + second.total_squares,
+        total=_finite(first.total + second.total),
+        total_squares=_finite(first.total_squares + second.total_squares),
     )
 
 

@@ -22,11 +22,11 @@ pytestmark = pytest.mark.processes
 
 @pytest.fixture
 def tight(tmp_path: Path) -> Generator[Path]:
-    """A file system of 4 MiB inside a runs folder; skips where nobody may mount one (tests/coordinator/test_bulkheads
-    and test_disk_lanes show the same without)."""
+    """A file system of 16 MiB inside a runs folder; skips where nobody may mount one (test_bulkheads and
+    test_disk_lanes in tests/coordinator/disk show the same without)."""
     place = tmp_path / "herd0" / "runs" / "tight"
     place.mkdir(parents=True)
-    mount: list[str | Path] = ["mount", "-t", "tmpfs", "-o", "size=4m", "remuda-test", place]
+    mount: list[str | Path] = ["mount", "-t", "tmpfs", "-o", "size=16m", "remuda-test", place]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("mounting a small file system is not permitted here")
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -64,3 +66,12 @@ def test_no_value_is_lost(values: list[float], buckets: int) -> None:
     assert found.left <= min(values)
     assert max(values) <= found.rights[-1]
     assert [found.left, *found.rights] == sorted([found.left, *found.rights])
+
+
+def test_sums_that_no_float_holds_stay_finite() -> None:
+    """An environment may pay 1e200, whose square is infinite: what a peer is sent must be finite."""
+    largest = sys.float_info.max
+    huge = counted(np.array([1e200, -1e200]), np.array([0.0, 1.0]))
+    assert (huge.total, huge.total_squares) == (0.0, largest)
+    both = put_together(huge, huge)
+    assert (both.total, both.total_squares) == (0.0, largest)

@@ -75,7 +75,7 @@ def test_beta_rises_to_one_over_updates() -> None:
 
 
 def test_what_the_coordinator_imports_brings_neither_torch_nor_gymnasium() -> None:
-    modules = ("", ".schedules", ".policy_file", ".algorithms", ".entry")
+    modules = ("", ".schedules", ".files.policy_file", ".algorithms", ".entry")
     assert (
         imported_by("import " + ", ".join(f"remuda.policy{module}" for module in modules)) & {"torch", "gymnasium"}
         == set()

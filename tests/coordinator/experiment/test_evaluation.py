@@ -105,7 +105,7 @@ def test_what_a_worker_invents_of_actions_stays_small() -> None:
     """Other buckets than those before, and more names than there may be: what is journaled can be read again."""
     one = Evaluation(1, RECORD, 3, 0.0)
     one.deal([1, 2, 3])
-    huge = Histogram(0.0, [1.0], [2**53], 1e308, 1e308)
+    huge = Histogram(0.0, [1.0], [2**53], 1e308, 1e308)  # two of them are more than a float holds
     assert one.finished(1, 0, [1.0], [1], actions={"action": huge})
     assert one.finished(2, 1, [1.0], [1], actions={"action": huge} | {str(i): huge for i in range(40)})
     assert one.finished(3, 2, [1.0], [1], actions={"action": Histogram(0.0, [2.0], [7])})

@@ -130,7 +130,7 @@ def restore(state: CheckpointState, algorithm: Algorithm) -> list[str]:
     """
     try:
         algorithm.load_state(state.algorithm)
-    except StateMismatchError as error:
+    except (StateMismatchError, KeyError, RuntimeError) as error:  # torch's own is RuntimeError: of custom algorithms
         raise CheckpointError(f"{state.path}: {error}") from error
     return [
         f"{state.path.name} was saved with {name} {state.versions.get(name, 'of unknown version')}, this is {version}"

@@ -39,7 +39,7 @@ def take_weights(path: Path, algorithm: Algorithm) -> None:
     """Start from the weights in a checkpoint, and from nothing else in it. Raises CheckpointError."""
     try:
         algorithm.load_weights(load(path).algorithm)
-    except StateMismatchError as error:
+    except (StateMismatchError, RuntimeError) as error:
         raise CheckpointError(f"{path}: {error}") from error
 
 

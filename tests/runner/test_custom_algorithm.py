@@ -7,17 +7,18 @@ import sys
 from collections.abc import Generator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from remuda.config.load import load_config
 from remuda.config.schema import ExperimentConfig
 from remuda.policy import load_policy, load_value
-from remuda.policy.algorithms import UnknownAlgorithmError, make_policy
+from remuda.policy.algorithms import UnknownAlgorithmError, make_algorithm, make_policy
 from remuda.policy.files.checkpoint_file import CheckpointError
 from remuda.policy.files.functions import load_action
+from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.runner.serial import RunResult, Start, run
-from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.tests.runner.runs import Flag
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -80,16 +81,16 @@ def test_a_run_of_it_is_resumed_and_played(folder: Path, tmp_path: Path) -> None
 
 def test_another_network_at_resume_is_refused_by_the_name_of_its_setting(folder: Path, tmp_path: Path) -> None:
     short(folder, tmp_path / "run", env_steps=200)
-    last = CheckpointIndex(tmp_path / "run" / "ckpt").last
-    assert last is not None
-    policy = make_policy(config_in(folder, "policy.hidden=5"), *SPACES)
-    from remuda.policy.files.loading import load_checkpoint_policy
-    from remuda.policy.saved_state import StateMismatchError
-
-    state = load_checkpoint_policy(tmp_path / "run" / "ckpt" / last.file).policy
-    arrays = {name: tensor.numpy() for name, tensor in state.network.state_dict().items()}  # type: ignore[attr-defined]
+    config = config_in(folder, "policy.hidden=5")
+    with pytest.raises(CheckpointError, match=r"is of another network: policy\.hidden is 5 and was 128"):
+        run(config, Start(tmp_path / "run", "resume"), stop=Flag())
+    acting = make_policy(config, *SPACES)
     with pytest.raises(StateMismatchError, match=r"0\.weight has shape \(128, 4\), needed is \(5, 4\)"):
-        policy.load_state(arrays)
+        acting.load_state(weights_of(config_in(folder)))
+
+
+def weights_of(config: ExperimentConfig) -> dict[str, np.ndarray]:
+    return make_algorithm(config, *SPACES, 0).acting_state()
 
 
 def test_code_that_came_with_a_run_folder_is_not_imported_unasked(folder: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ __all__ = ["run_policy"]
 def __getattr__(name: str) -> object:
     """Import it when it is first asked for: the role itself has no need of it."""
     if name in __all__:
-        from remuda.evaluator import playing
+        from remuda.evaluator import play_policy
 
-        return getattr(playing, name)
+        return getattr(play_policy, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

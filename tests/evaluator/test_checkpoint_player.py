@@ -11,7 +11,7 @@ import pytest
 from remuda.config.schema import EnvConfig, EvaluatorConfig, LogConfig
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.environments.make import SingleEnv, make_single
-from remuda.evaluator import player as evaluator_player
+from remuda.evaluator import checkpoint_player as evaluator_player
 from remuda.evaluator.checkpoint_player import CheckpointPlayer, cut_warning, episode_report
 from remuda.learner import checkpoint
 from remuda.learner.checkpoint import CheckpointError, Progress

@@ -128,7 +128,7 @@ class UserFolder:
     def steps(self, pid: int) -> int:
         """Environment steps that a process really took."""
         path = self.root / "steps" / str(pid)
-        return int(path.read_text()) if path.exists() else 0
+        return int(path.read_text() or 0) if path.exists() else 0  # a process may be killed before it wrote a number
 
     def hold(self) -> None:
         """Let environments wait in `step` once their process has taken `hold_after` steps."""

@@ -157,3 +157,8 @@ class _Place(Struct, frozen=True):
 
     kind: str
     wall_s: float = 0.0
+
+
+# Several threads read series, and msgspec must not find out about a class in two at once.
+for _one in (_Place, _ANY):
+    msgspec.msgpack.Decoder(_one)

@@ -33,6 +33,10 @@ class _IndexFile(Struct, frozen=True, forbid_unknown_fields=True):
     checkpoints: tuple[CheckpointRecord, ...]
 
 
+_DECODER = msgspec.json.Decoder(_IndexFile)
+"""Made here, once: several threads read indices, and msgspec must not find out about a class in two at once."""
+
+
 def to_prune(
     records: Sequence[CheckpointRecord],
     *,
@@ -189,7 +193,7 @@ def unlisted(folder: Path, *, beyond: int) -> list[Path]:
 
 
 def _decode(data: bytes) -> _IndexFile:
-    state = msgspec.json.decode(data, type=_IndexFile)
+    state = _DECODER.decode(data)
     listed = [record.train_iter for record in state.checkpoints]
     if len(set(listed)) < len(listed):
         raise ValueError("a train_iter is listed twice")

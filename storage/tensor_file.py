@@ -46,6 +46,9 @@ class _Entry(Struct, frozen=True, forbid_unknown_fields=True):
     """Begin and end among the bytes after the header."""
 
 
+_ENTRY = msgspec.json.Decoder(_Entry)  # once, before threads: see remuda.training.journal
+
+
 def in_file_order(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return contiguous little-endian tensors. The widest dtype comes first, so that each tensor is aligned in the
     file; within one dtype the largest comes first, since reading 8 bytes at a time is twice as fast if they are
@@ -87,7 +90,7 @@ def views(header: bytes, data: NDArray[np.uint8]) -> dict[str, Tensor]:
     try:
         entries = msgspec.json.decode(header, type=dict[str, msgspec.Raw])
         entries.pop(METADATA, None)
-        described = {name: msgspec.json.decode(entry, type=_Entry) for name, entry in entries.items()}
+        described = {name: _ENTRY.decode(entry) for name, entry in entries.items()}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise TensorFileError(f"its header cannot be read: {error}") from error
     tensors: dict[str, Tensor] = {}

@@ -14,7 +14,7 @@ import os
 import sqlite3
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -61,6 +61,7 @@ _SQLITE_SHARED_FIRST, _SQLITE_SHARED_BYTES = 0x40000002, 510
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 PartT = TypeVar("PartT", bound=Snapshot)
+AnyT = TypeVar("AnyT")
 
 _ROWS = ("lease", "place", "account", "counted", "rest")
 """Tables with what there is one of for each lease, place or worker, named as in Changes."""
@@ -173,8 +174,7 @@ class RunJournal:
     def __init__(self, path: Path) -> None:
         """Open the journal, made if missing. Raises JournalError, also when another process has it open."""
         self._path = path
-        self._chunks = msgspec.msgpack.Decoder(IndexedChunk)
-        self._episodes = msgspec.msgpack.Decoder(NewEpisodes)
+        self._chunks, self._episodes = _CHUNKS, _EPISODES
         self._written: dict[str, bytes] = {}
         """The parts of the snapshot that were committed last."""
         self._db = open_database(path, _TABLES)
@@ -266,7 +266,7 @@ class RunJournal:
                 f"{self._path} has format {format} and this version of Remuda reads {FORMAT}: "
                 "resume with the version that wrote it"
             )
-        known = msgspec.msgpack.decode(head, type=HeadSnapshot)
+        known = _decoded(head, HeadSnapshot)
         experiment = ExperimentSnapshot(
             state=known.state,
             reason=known.reason,
@@ -287,12 +287,12 @@ class RunJournal:
 
     def _part(self, name: str, type: type[PartT]) -> PartT:
         found = self._db.execute("select body from part where name = ?", (name,)).fetchone()
-        return msgspec.msgpack.decode(found[0], type=type)
+        return _decoded(found[0], type)
 
     def _deaths(self) -> list[DeathsSnapshot]:
         """Earlier versions of Remuda did not write them."""
         found = self._db.execute("select body from part where name = 'deaths'").fetchone()
-        return [] if found is None else msgspec.msgpack.decode(found[0], type=list[DeathsSnapshot])
+        return [] if found is None else _DEATHS.decode(found[0])
 
     def _rows(self) -> Changes:
         return Changes(
@@ -305,9 +305,37 @@ class RunJournal:
         )
 
     def _read_rows(self, table: str, type: type[RowT]) -> Rows[RowT]:
-        decoder = msgspec.msgpack.Decoder(type)
         found = self._db.execute(f"select body from {table} order by key")
-        return Rows(tuple(decoder.decode(body) for (body,) in found))
+        return Rows(tuple(_decoded(body, type) for (body,) in found))
+
+
+def _decoded(body: bytes, type: type[AnyT]) -> AnyT:
+    return cast("AnyT", _DECODERS[type].decode(body))
+
+
+# msgspec finds out about a class when it is first decoded, and crashes the process where two threads do that at once.
+# Each run has a thread: so it is done here, when the module is imported.
+_DECODERS: dict[object, msgspec.msgpack.Decoder[object]] = {
+    one: msgspec.msgpack.Decoder(one)
+    for one in (
+        AccountSnapshot,
+        CountedSnapshot,
+        DispatchSnapshot,
+        FailuresSnapshot,
+        FlowSnapshot,
+        HeadSnapshot,
+        IdentitySnapshot,
+        LeaseBookSnapshot,
+        LeaseSnapshot,
+        PlaceSnapshot,
+        ProgressSnapshot,
+        ReplaySnapshot,
+        RestSnapshot,
+    )
+}
+_DEATHS = msgspec.msgpack.Decoder(list[DeathsSnapshot])
+_CHUNKS = msgspec.msgpack.Decoder(IndexedChunk)
+_EPISODES = msgspec.msgpack.Decoder(NewEpisodes)
 
 
 def _head_of(snapshot: RunSnapshot) -> HeadSnapshot:

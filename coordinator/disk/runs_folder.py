@@ -39,6 +39,7 @@ create table if not exists start
   (epoch integer primary key autoincrement, address text);
 """
 _STARTS_KEPT = 100
+_FINISHED = msgspec.msgpack.Decoder(FinishedRunSnapshot)
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def known_runs(runs_dir: Path) -> list[KnownRun]:
 def _name(last: bytes | None) -> str | None:
     """What a run was called that is over; None for one that is not, and where another version of Remuda wrote it."""
     try:
-        return None if last is None else msgspec.msgpack.decode(last, type=FinishedRunSnapshot).identity.name
+        return None if last is None else _FINISHED.decode(last).identity.name
     except msgspec.MsgspecError:
         return None
 
@@ -125,7 +126,7 @@ class RunsFolder:
         found: list[FinishedRun] = []
         for (last,) in reversed(rows):
             with contextlib.suppress(msgspec.MsgspecError):  # a row of another version of Remuda: its folder is there
-                found.append(FinishedRun.of(msgspec.msgpack.decode(last, type=FinishedRunSnapshot)))
+                found.append(FinishedRun.of(_FINISHED.decode(last)))
         return found
 
     def in_hand(self) -> list[ListedRun]:

@@ -20,6 +20,7 @@ from remuda.buffer.index import Prioritized
 from remuda.tests.buffer.chunks import meta_of
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import Journaled, World
+from remuda.tests.patience import HANG_S
 from remuda.training import journal
 from remuda.training.journal import JournalError, RunJournal, is_open, open_or_begin
 from remuda.training.journal_entry import Recovered, Remember
@@ -393,3 +394,39 @@ def test_the_journal_of_a_killed_process_is_not_open(tmp_path: Path) -> None:
         holder.kill()
         holder.wait()
     assert not is_open(path)
+
+
+READ_AT_ONCE = """
+import sys, threading
+from pathlib import Path
+from remuda.training.journal import RunJournal
+paths = sys.argv[1:]
+started = threading.Barrier(len(paths))
+def read(path):
+    book = RunJournal(Path(path))
+    started.wait()
+    assert book.read() is not None
+    book.close()
+sys.setswitchinterval(1e-6)
+threads = [threading.Thread(target=read, args=(path,)) for path in paths]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+
+
+@pytest.mark.processes
+def test_many_threads_may_be_the_first_to_read_one(tmp_path: Path, remembered: list[Remember]) -> None:
+    """A coordinator that was started again with three runs was killed by SIGSEGV: msgspec finds out about a class when
+    it is first decoded, and does not expect two threads to do that at once."""
+    paths = [tmp_path / f"{number}.sqlite" for number in range(4)]
+    for path in paths:
+        with closing(RunJournal(path)) as book:
+            for turn in remembered:
+                book.write(turn)
+    for _ in range(4):
+        done = subprocess.run(
+            [sys.executable, "-c", READ_AT_ONCE, *map(str, paths)], capture_output=True, text=True, timeout=HANG_S
+        )
+        assert done.returncode == 0, done.stderr

@@ -98,6 +98,7 @@ class Profiler:
         self._names: dict[int, str] = {}
         self._main = threading.get_ident()
         self._last_s = 0.0
+        self._stopped = False
         self._former: Callable[[int, FrameType | None], object] | int | None = None
 
     def start(self) -> None:
@@ -109,10 +110,13 @@ class Profiler:
 
     def stop(self) -> None:
         """End; `profile` does not change any more."""
+        self._stopped = True  # a sample under way sets no timer again, whose signal would end the process
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, self._former)
 
     def _set_timer(self) -> None:
+        if self._stopped:
+            return
         signal.setitimer(signal.ITIMER_REAL, self._interval_s * self._pauses.uniform(0.5, 1.5))
 
     def _look(self, number: int, frame: FrameType | None) -> None:

@@ -97,14 +97,17 @@ def test_one_that_fails_is_an_error_with_what_it_said(folder: Path, name: str, s
 def test_rows_for_one_that_has_ended_are_an_error(folder: Path) -> None:
     failing = service(folder, "Crashes")
 
+    said: list[str] = []
+
     def refused() -> bool:
         try:
             failing.log(ROW)
-        except SinkError:
-            return True
-        return False
+        except SinkError as error:
+            said.append(str(error))
+        return bool(said)
 
     until(refused, "the sink's process is gone")
+    assert said[0].startswith("its process has ended")
 
 
 def test_one_that_does_not_finish_ends_by_itself(folder: Path) -> None:

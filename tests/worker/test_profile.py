@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from remuda.tests.patience import HANG_S
-from remuda.worker.profile import Profile, profiled
+from remuda.worker.profile import Profile, Profiler, profiled
 
 pytestmark = pytest.mark.processes
 
@@ -121,3 +122,23 @@ def test_semicolons_in_a_name_do_not_part_a_stack() -> None:
     (line,) = profile.folded().splitlines()
     assert line.startswith("odd,name;")
     assert line.endswith(" 250000")
+
+
+def test_a_sample_while_it_stops_sets_no_timer_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its signal would come when nobody handles it any more, and end the process before it wrote its profile."""
+    real = signal.setitimer
+
+    def sampled_once_more(which: int, seconds: float) -> object:
+        result = real(which, seconds)
+        if seconds == 0.0:
+            signal.raise_signal(signal.SIGALRM)
+        return result
+
+    profiler = Profiler(interval_s=3600.0)
+    profiler.start()
+    monkeypatch.setattr(signal, "setitimer", sampled_once_more)
+    try:
+        profiler.stop()
+        assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    finally:
+        real(signal.ITIMER_REAL, 0.0)

@@ -94,7 +94,12 @@ def test_a_state_of_another_network_is_refused_and_the_old_weights_stay() -> Non
 def test_both_sides_are_made_from_one_config(dueling: bool) -> None:
     chosen = config(DqnConfig(hidden=(16, 8), dueling=dueling))
     algorithm = make_algorithm(chosen, OBSERVATION, ACTION, 0)
-    make_policy(chosen, OBSERVATION, ACTION).load_state(algorithm.acting_state())
+    acting, seen = make_policy(chosen, OBSERVATION, ACTION), np.ones((3, 4), np.float32)
+    acting.load_state(algorithm.acting_state())
+    with torch.inference_mode():
+        best = algorithm.network(torch.from_numpy(seen)).argmax(1).numpy()
+    rng = np.random.default_rng(0)
+    np.testing.assert_array_equal(acting.act(seen, {}, rng, deterministic=True), best)
 
 
 def test_discrete_observations() -> None:

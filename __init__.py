@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from remuda.client.checking import UnusableError
     from remuda.client.client import Client
     from remuda.config.algorithms import AlgorithmConfig
-    from remuda.config.declaration import Declaration, Segments, Steps
+    from remuda.config.declaration import Declaration, Segments, Steps, Unrolls
     from remuda.config.errors import ConfigError
     from remuda.config.schema import ExperimentConfig
     from remuda.environments.unsupported import UnsupportedSpaceError
@@ -41,6 +41,7 @@ __all__ = [
     "Steps",
     "TrainingFailedError",
     "TrainingResult",
+    "Unrolls",
     "UnsupportedSpaceError",
     "UnusableError",
     "__version__",
@@ -70,6 +71,7 @@ if not TYPE_CHECKING:  # type checkers read the names above, and then know which
         "Steps": "config.declaration",
         "TrainingFailedError": "api.runs",
         "TrainingResult": "api.runs",
+        "Unrolls": "config.declaration",
         "UnsupportedSpaceError": "environments.unsupported",
         "UnusableError": "client.checking",
         "launch": "api.runs",

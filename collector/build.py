@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from remuda.collector.rollout import Rollout
 from remuda.collector.rows import NStepRows, Rows, SegmentRows
-from remuda.config.declaration import Segments, Steps
+from remuda.collector.unrolls import UnrollRows
+from remuda.config.declaration import Segments, Steps, Unrolls
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.seeding import environment_seeds, generator
 from remuda.environments.vectors import Vector
@@ -47,3 +48,5 @@ def _rows(config: ExperimentConfig) -> Rows:
             return NStepRows(n_step=rows.n_step, discount=rows.discount)
         case Segments() as rows:
             return SegmentRows(discount=rows.discount)
+        case Unrolls() as rows:
+            return UnrollRows(unroll_steps=rows.unroll_steps, n_step=rows.n_step, discount=rows.discount)

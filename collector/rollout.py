@@ -41,8 +41,8 @@ class Collected:
     """A chunk of experience, ready to be written."""
 
     columns: dict[str, Array]
-    """By name; see NStepRows and SegmentRows. Observations are float32 (or float64, see Actor.keeps_float64) or the
-    space's integer type, actions the space's type."""
+    """By name; see NStepRows, SegmentRows and UnrollRows. Observations are float32 (or float64, see
+    Actor.keeps_float64) or the space's integer type, actions the space's type."""
     env_steps: int
     """Environment steps really taken for this chunk (resets not counted)."""
     policy: PolicyRef

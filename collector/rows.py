@@ -1,4 +1,5 @@
-"""From what a vector of environments did to rows of experience: single steps for replay, segments for on-policy."""
+"""From what a vector of environments did to rows of experience: single steps for replay, segments for on-policy.
+Rows for models that are unrolled are in unrolls.py."""
 
 from __future__ import annotations
 

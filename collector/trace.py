@@ -106,6 +106,8 @@ class Trace:
         self.observations[self.kept + 1] = observation
         self.reward[self.kept] = 0.0
         self.terminated[self.kept] = self.done[self.kept] = self.over[self.kept] = False
+        for values in self.recorded.values():
+            values[self.kept] = 0
         self.end = self.kept + 1
 
     @property
@@ -126,4 +128,5 @@ class Trace:
         self.end = self.kept
 
     def _per_slot(self) -> tuple[Array, ...]:
-        return self.actions, self.reward, self.terminated, self.done, self.over, self.pending
+        own = (self.actions, self.reward, self.terminated, self.done, self.over, self.pending)
+        return (*own, *self.recorded.values())

@@ -38,7 +38,7 @@ class AlgorithmConfig(Section):
 
     @property
     def segment_steps(self) -> int | None:
-        """Environment steps in a row of experience; None where a row is a single transition."""
+        """Environment steps in a segment; None where rows of experience are not segments."""
         return None
 
 
@@ -133,7 +133,7 @@ class PpoConfig(ActorCriticConfig):
 
     @property
     def segment_steps(self) -> int | None:
-        """Environment steps in a row of experience."""
+        """Environment steps in a segment."""
         return self.horizon_steps
 
 
@@ -166,7 +166,7 @@ class ImpalaConfig(ActorCriticConfig):
 
     @property
     def segment_steps(self) -> int | None:
-        """Environment steps in a row of experience."""
+        """Environment steps in a segment."""
         return self.horizon_steps
 
 
@@ -217,6 +217,6 @@ class CustomConfig(AlgorithmConfig):
 
     @property
     def segment_steps(self) -> int | None:
-        """Environment steps in a row of experience; None where a row is a single transition."""
+        """Environment steps in a segment; None where rows of experience are not segments."""
         rows = None if self.declaration is None else self.declaration.rows
         return rows.horizon_steps if isinstance(rows, Segments) else None

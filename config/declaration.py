@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from remuda.config.numbers import Discount, Float, Horizon, NonNegative, NSteps
+from remuda.config.numbers import Discount, Float, Horizon, NonNegative, NSteps, UnrollSteps
 from remuda.config.section import Section
 
 MOST_NAMES = 200
@@ -34,7 +34,7 @@ class Steps(Section):
     """
 
     kind: Literal["steps"] = "steps"
-    """Tells it from segments."""
+    """Tells it from the others."""
     n_step: NSteps
     """Environment steps whose rewards are summed before bootstrapping."""
     discount: Discount
@@ -58,14 +58,47 @@ class Segments(Section):
     """
 
     kind: Literal["segments"] = "segments"
-    """Tells it from steps."""
+    """Tells it from the others."""
     horizon_steps: Horizon
     """Steps of one environment in a segment."""
     discount: Discount
     """Discount per environment step."""
 
 
-RowShape = Steps | Segments
+class Unrolls(Section):
+    """A row is one environment step with what follows it in its episode, for algorithms that unroll a learned model
+    (Schrittwieser et al. 2020): K = `unroll_steps` steps of the model, each with a return over `n_step` steps. The row
+    looks W = K + `n_step` steps ahead. A batch of B rows has the columns
+
+    obs         [B, W + 1, …]  [:, k] is what the action of step k saw, [:, k + 1] what was seen after it
+    action      [B, K, …]      int64 where the action space is Discrete, float32 where it is a Box
+    reward      [B, W]         float32: of each step
+    steps       [B]            int32: the steps of the episode that the row holds, 1 … W
+    terminated  [B]            bool: the episode terminated with the last of them; False where it was truncated, where
+                               it goes on, and where nothing more of it was collected
+    weights     [B]            float32: importance weights of prioritized replay, else 1
+
+    and what `Policy.recorded` names, [B, K + 1, …]: of the steps 0 … K. From step `steps` on there is nothing more: obs
+    repeats the last observation (the true last one where the episode ended), and actions, rewards and what was recorded
+    are 0. There is one row for each environment step.
+    """
+
+    kind: Literal["unrolls"] = "unrolls"
+    """Tells it from the others."""
+    unroll_steps: UnrollSteps
+    """Steps that the model is unrolled, whose actions a row holds."""
+    n_step: NSteps
+    """Environment steps whose rewards are summed before bootstrapping, after each unrolled step."""
+    discount: Discount
+    """Discount per environment step."""
+
+    @property
+    def window_steps(self) -> int:
+        """W: environment steps that a row looks ahead."""
+        return self.unroll_steps + self.n_step
+
+
+RowShape = Steps | Segments | Unrolls
 
 
 def _rising(points: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float], ...]:

@@ -93,6 +93,7 @@ Hidden = Annotated[tuple[Units, ...], Field(max_length=16), AfterValidator(_not_
 Pixels = Annotated[int, Field(gt=0, le=4_096), BeforeValidator(no_bool)]
 Horizon = Annotated[int, Field(gt=0, le=100_000), BeforeValidator(no_bool)]
 NSteps = Annotated[int, Field(gt=0, le=10_000), BeforeValidator(no_bool)]
+UnrollSteps = Annotated[int, Field(gt=0, le=1_000), BeforeValidator(no_bool)]
 Workers = Annotated[int, Field(gt=0, le=100_000), BeforeValidator(no_bool)]
 ConvolutionLayer = tuple[Pixels, Pixels, Pixels]
 """Filters, kernel and stride in pixels."""

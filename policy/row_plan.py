@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from remuda.config.declaration import Segments, Steps
+from remuda.config.declaration import RowShape, Segments, Steps, Unrolls
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms import declaration
 from remuda.wire.messages import ChunkMeta
 
 
 class UnsupportedReuseError(ValueError):
-    """An algorithm asks for rows and reuse that do not go together (yet); the text says which."""
+    """An algorithm asks for rows and reuse that do not go together (yet); the text says which, and what does."""
+
+    def __init__(self, algorithm: str, rows: RowShape, reuse: str) -> None:
+        super().__init__(
+            f"policy.type {algorithm}: {type(rows).__name__} with reuse {reuse!r}; there are Steps and Unrolls with "
+            "reuse 'replay', and Segments with reuse 'once'"
+        )
 
 
 @dataclass(frozen=True)
 class RowPlan:
-    """Replay moves single steps, each sampled many times; on-policy learning whole segments, each used once."""
+    """Replay moves one row per step, each sampled many times; on-policy learning whole segments, each used once."""
 
     on_policy: bool
     chunk_slots: int
@@ -24,7 +30,7 @@ class RowPlan:
     longest_chunk_s: float | None
     """A chunk ends sooner when so much time has passed; None where that is left to its steps."""
     slots_per_row: int
-    """Slots of time in a row: 1, or the horizon of a segment."""
+    """Slots of time that a row uses up: 1, or the horizon of a segment."""
     rows_per_update: int
     capacity: int
     """Rows that the index and the learner's ring hold."""
@@ -46,12 +52,12 @@ def row_plan(config: ExperimentConfig, *, collectors: int | None = None) -> RowP
     declared = declaration(config)
     rows, reuse = declared.rows, declared.reuse
     match rows, reuse:
-        case Steps(), "replay":
+        case Steps() | Unrolls(), "replay":
             return _replayed_steps(config, serial=collectors is not None)
         case Segments(), "once":
             return _segments_used_once(config, rows, collectors)
         case _:
-            raise UnsupportedReuseError(f"policy.type {config.policy.type}: {type(rows).__name__} with reuse {reuse!r}")
+            raise UnsupportedReuseError(config.policy.type, rows, reuse)
 
 
 def _replayed_steps(config: ExperimentConfig, *, serial: bool) -> RowPlan:

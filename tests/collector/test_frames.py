@@ -22,6 +22,7 @@ from remuda.buffer.ring import ColumnRing
 from remuda.collector.frames import observation_columns
 from remuda.collector.rollout import Collected, Rollout
 from remuda.collector.rows import NStepRows, Rows, SegmentRows
+from remuda.collector.unrolls import UnrollRows
 from remuda.tests.buffer.chunks import WORKER
 from remuda.tests.buffer.stacks import unstacked
 from remuda.tests.policy.algorithms.untaught import Still
@@ -90,19 +91,25 @@ def collected(rows: Rows, chunks: list[int], *, num_envs: int, padding: str, lon
     yield rollout.flush()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=80)
 @given(
-    n_step=st.integers(0, 5),
+    kind=st.sampled_from(["steps", "segments", "unrolls"]),
+    n_step=st.integers(1, 5),
     chunks=st.lists(st.integers(1, 30), min_size=1, max_size=5),
     num_envs=st.integers(1, 3),
     padding=st.sampled_from(PADDINGS),
     longest=st.sampled_from([1, 3, 8, 100]),
 )
 def test_what_is_read_is_what_was_seen(
-    n_step: int, chunks: list[int], num_envs: int, padding: str, longest: int
+    kind: str, n_step: int, chunks: list[int], num_envs: int, padding: str, longest: int
 ) -> None:
-    """Against the same rollout with observations copied out whole; 0 steps stands for segments."""
-    rows: Rows = NStepRows(n_step=n_step, discount=0.9) if n_step else SegmentRows(discount=0.9)
+    """Against the same rollout with observations copied out whole."""
+    kinds: dict[str, Rows] = {
+        "steps": NStepRows(n_step=n_step, discount=0.9),
+        "segments": SegmentRows(discount=0.9),
+        "unrolls": UnrollRows(unroll_steps=2, n_step=n_step, discount=0.9),
+    }
+    rows = kinds[kind]
     run = partial(collected, rows, chunks, num_envs=num_envs, padding=padding, longest=longest)
     encoded = list(run())
     with pytest.MonkeyPatch.context() as patch:
@@ -155,6 +162,16 @@ def test_a_row_costs_one_frame_and_a_chunk_the_few_of_its_border(n_step: int, nu
     between = max(n_step - (DEPTH - 1) - steps, 0)  # frames that neither the last row nor what it looks at contains
     assert len(columns[FRAMES]) == num_envs * (DEPTH + steps - 1 + n_step - between)
     np.testing.assert_array_equal(unstacked(columns)["obs"], seen.reshape(-1, *seen.shape[2:])[first])
+
+
+@given(window_steps=st.integers(2, 8), num_envs=st.integers(1, 3), steps=st.integers(1, 40))
+def test_the_many_stacks_of_a_row_cost_no_more(window_steps: int, num_envs: int, steps: int) -> None:
+    """All W + 1 stacks of a row belong to other rows too: a frame for each row, and the few of the border."""
+    first = np.arange(steps * num_envs)
+    seen = moving(steps + window_steps, num_envs)
+    columns = observation_columns(seen, {"obs": first[:, None] + num_envs * np.arange(window_steps + 1)})
+    assert len(columns[FRAMES]) == num_envs * (DEPTH + steps - 1 + window_steps)
+    assert columns[index_name("obs")].shape == (len(first), window_steps + 1, DEPTH)
 
 
 def test_padding_is_stored_once() -> None:

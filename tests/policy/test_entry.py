@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from remuda.config.algorithms import CustomConfig, DqnConfig, ImpalaConfig, PpoConfig
-from remuda.config.declaration import Declaration, Segments, Steps
+from remuda.config.declaration import Declaration, RowShape, Segments, Steps, Unrolls
 from remuda.config.schema import BUILT_IN, EnvConfig, ExperimentConfig, PolicyConfig
 from remuda.policy import algorithms
 from remuda.policy.algorithms import ENTRIES, UnknownAlgorithmError, declaration
@@ -43,11 +44,34 @@ def test_an_algorithm_without_an_entry_is_an_error_that_names_those_there_are(mo
         row_plan(experiment(ImpalaConfig()))
 
 
-def test_rows_that_cannot_be_reused_so_are_an_error() -> None:
-    """They would have been taken for segments."""
-    declared = Declaration(rows=Steps(n_step=1, discount=0.9), reuse="once", monitored=("loss",))
-    with pytest.raises(UnsupportedReuseError, match=r"policy\.type mine:Mine: Steps with reuse 'once'"):
-        row_plan(experiment(CustomConfig(type="mine:Mine", declaration=declared)))
+def custom(rows: RowShape, reuse: Literal["replay", "once"]) -> ExperimentConfig:
+    declared = Declaration(rows=rows, reuse=reuse, monitored=("loss",))
+    return experiment(CustomConfig(type="mine:Mine", declaration=declared))
+
+
+def test_unrolls_are_replayed_as_steps_are() -> None:
+    steps = custom(Steps(n_step=1, discount=0.9), "replay")
+    unrolls = custom(Unrolls(unroll_steps=5, n_step=10, discount=0.9), "replay")
+    assert unrolls.policy.segment_steps is None
+    assert row_plan(unrolls) == row_plan(steps)
+    assert row_plan(unrolls, collectors=1) == row_plan(steps, collectors=1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "reuse"),
+    [
+        (Steps(n_step=1, discount=0.9), "once"),
+        (Unrolls(unroll_steps=1, n_step=1, discount=0.9), "once"),
+        (Segments(horizon_steps=1, discount=0.9), "replay"),
+    ],
+)
+def test_rows_that_cannot_be_reused_so_are_an_error_that_says_what_can(
+    rows: RowShape, reuse: Literal["replay", "once"]
+) -> None:
+    """They would have been taken for others."""
+    said = f"policy.type mine:Mine: {type(rows).__name__} with reuse '{reuse}'; there are Steps and Unrolls with reuse"
+    with pytest.raises(UnsupportedReuseError, match=re.escape(said)):
+        row_plan(custom(rows, reuse))
 
 
 def test_a_custom_algorithm_without_its_declaration_is_an_error_that_says_what_fills_it_in() -> None:

@@ -1,0 +1,82 @@
+"""From what a vector of environments did to rows that look ahead step by step: for models that are unrolled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from remuda.collector.frames import observation_columns
+from remuda.collector.n_step import Bools, Integers
+from remuda.collector.trace import Trace
+from remuda.environments.spaces import Array
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """For each slot of time, what is known of the episode from there on."""
+
+    steps: Integers
+    """[time, env]: steps of its episode from this one on, itself counted, `window_steps` at most."""
+    complete: Bools
+    """[time, env]: nothing that comes later can change that: there are `window_steps`, or the episode ended."""
+
+
+def steps_ahead(done: Bools, *, window_steps: int) -> Ahead:
+    """Look ahead from every slot, over all environments at once; `done` [time, env] marks the last step of an episode,
+    terminated or truncated. No window reaches past it."""
+    slots = len(done)
+    own = np.arange(slots)[:, None]
+    ends = np.where(done, own, slots)
+    end = np.minimum.accumulate(ends[::-1], axis=0)[::-1]  # the slot that ends the episode; `slots`: none so far
+    steps = np.minimum(np.minimum(end + 1, slots) - own, window_steps)
+    return Ahead(steps, (end < slots) | (steps == window_steps))
+
+
+class UnrollRows:
+    """One row per real step, with the W = unroll_steps + n_step steps of its episode from there on.
+
+    Columns: obs [rows, W + 1, …], action [rows, K, …], reward float32 [rows, W], steps int32 [rows], terminated bool
+    [rows], and whatever the policy records of each action [rows, K + 1, …]: see remuda.config.declaration.Unrolls. In
+    order of time, then of environment. A row is held back until W steps have followed or its episode has ended. Images
+    come as frames and indices (remuda.buffer.frames).
+    """
+
+    whole_slots = False
+
+    def __init__(self, *, unroll_steps: int, n_step: int, discount: float) -> None:
+        self.kept = unroll_steps + n_step
+        self.discount = discount
+        self._unroll_steps = unroll_steps
+
+    def take(self, trace: Trace, *, last: bool) -> tuple[dict[str, Array], int]:
+        """See Rows."""
+        end, num_envs, acted = trace.end, trace.num_envs, self._unroll_steps
+        ahead = steps_ahead(trace.done[:end], window_steps=self.kept)
+        pending = trace.pending[:end]
+        given = pending if last else pending & ahead.complete
+        first = np.flatnonzero(given)  # of each row's window, counting time-major over slots and environments
+        steps = ahead.steps.take(first)[:, None]
+        offsets = np.arange(self.kept + 1)
+        seen = first[:, None] + num_envs * np.minimum(offsets, steps)
+        taken = first[:, None] + num_envs * np.minimum(offsets[:-1], steps - 1)
+        missing = offsets[:-1] >= steps
+        columns: dict[str, Array] = {
+            **observation_columns(trace.observations, {"obs": seen}),
+            "action": _of(trace.recorded.get("action", trace.actions), taken[:, :acted], missing[:, :acted]),
+            "reward": _of(trace.reward, taken, missing).astype(np.float32),
+            "steps": steps[:, 0].astype(np.int32),
+            "terminated": trace.terminated.take(taken[:, -1]),
+        }
+        for name, values in trace.recorded.items():
+            if name != "action":
+                columns[name] = _of(values, taken[:, : acted + 1], missing[:, : acted + 1])
+        pending &= ~given
+        return columns, int(first[0]) // num_envs if len(first) else end - 1
+
+
+def _of(values: Array, taken: Integers, missing: Bools) -> Array:
+    """Return what `values` [time, env, …] are at `taken` [rows, steps], and 0 where steps are `missing`."""
+    picked = values.reshape(-1, *values.shape[2:]).take(taken, axis=0)
+    picked[missing] = 0
+    return picked

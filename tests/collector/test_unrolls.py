@@ -1,0 +1,309 @@
+"""Unrolls: each real step with what follows it in its episode, against the environment's own log."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, cast
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remuda.collector.rollout import Collected, CorruptExperienceError, Rollout
+from remuda.collector.trace import Trace
+from remuda.collector.unrolls import UnrollRows, steps_ahead
+from remuda.environments.spaces import Array
+from remuda.environments.vectors import Vector
+from remuda.tests.environments.scripted import FunctionPolicy, ScriptedEnv, Step
+from remuda.wire.messages import PolicyRef
+
+Row = tuple[Any, ...]
+"""obs, action, reward, steps, terminated and what was recorded, as nested tuples."""
+
+
+class Recording(FunctionPolicy):
+    """Records what is 0 nowhere: twice what it sees plus 1, and its action plus 1."""
+
+    def recorded(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
+        return {"twice": ((4,), "float32"), "chosen": ((), "int64")}
+
+    def act_recording(
+        self, observations: Array, exploration: Mapping[str, float], rng: np.random.Generator
+    ) -> tuple[Array, Mapping[str, Array]]:
+        actions = self.act(observations, exploration, rng, deterministic=False)
+        return actions, {"twice": 2 * observations + 1, "chosen": actions + 1}
+
+
+def _itself(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+    return env
+
+
+def rollout_of(
+    envs: Sequence[gymnasium.Env[Any, Any]], *, unroll_steps: int, n_step: int, seed: int = 0, **options: Any
+) -> Rollout:
+    vector: Vector = SyncVectorEnv([partial(_itself, env) for env in envs])
+    return Rollout(
+        vector,
+        options.pop("policy", Recording()),
+        rows=UnrollRows(unroll_steps=unroll_steps, n_step=n_step, discount=0.9),
+        rng=np.random.default_rng(seed),
+        seeds=[seed * 100 + i for i in range(len(envs))],
+        **options,
+    )
+
+
+def naive_rows(log: Sequence[Step], cuts: Sequence[int], unroll_steps: int, n_step: int) -> list[Row]:
+    """One row per step, written down as the declaration says. No window reaches over a cut."""
+    rows: list[Row] = []
+    for start in range(len(log)):
+        limit = min(cut for cut in (*cuts, len(log)) if cut > start)
+        window: list[Step] = []
+        for step in log[start : min(start + unroll_steps + n_step, limit)]:
+            window.append(step)
+            if step.terminated or step.truncated:
+                break
+        missing = unroll_steps + n_step - len(window)
+        obs = [step.obs for step in window] + [window[-1].next_obs] * (missing + 1)
+        action = [step.action for step in window] + [0] * missing
+        reward = [float(np.float32(step.reward)) for step in window] + [0.0] * missing
+        twice = [tuple(2 * number + 1 for number in step.obs) for step in window] + [(0.0,) * 4] * missing
+        chosen = [step.action + 1 for step in window] + [0] * missing
+        rows.append(
+            (
+                tuple(obs),
+                tuple(action[:unroll_steps]),
+                tuple(reward),
+                len(window),
+                window[-1].terminated,
+                tuple(twice[: unroll_steps + 1]),
+                tuple(chosen[: unroll_steps + 1]),
+            )
+        )
+    return rows
+
+
+NAMES = ("obs", "action", "reward", "steps", "terminated", "twice", "chosen")
+
+
+def as_tuples(values: object) -> object:
+    return tuple(map(as_tuples, cast("list[object]", values))) if isinstance(values, list) else values
+
+
+def rows_of(chunks: Sequence[Collected]) -> list[Row]:
+    rows: list[Row] = []
+    for chunk in chunks:
+        assert set(chunk.columns) == set(NAMES)
+        assert {len(column) for column in chunk.columns.values()} == {chunk.rows}
+        rows += zip(*(as_tuples(chunk.columns[name].tolist()) for name in NAMES), strict=True)
+    return rows
+
+
+# --- the arithmetic -------------------------------------------------------------------------------------------------
+
+
+def test_what_lies_ahead_by_hand() -> None:
+    done = np.array([[0, 0], [0, 0], [1, 0], [0, 1], [0, 1], [0, 0]], np.bool_)
+    ahead = steps_ahead(done, window_steps=3)
+    assert ahead.steps.T.tolist() == [[3, 2, 1, 3, 2, 1], [3, 3, 2, 1, 1, 1]]
+    assert ahead.complete.T.tolist() == [[True] * 4 + [False] * 2, [True] * 5 + [False]]
+
+
+@given(
+    done=st.lists(st.lists(st.booleans(), min_size=2, max_size=2), max_size=12),
+    window_steps=st.integers(1, 9),
+)
+def test_what_lies_ahead_against_the_definition(done: list[list[bool]], window_steps: int) -> None:
+    marks = np.array(done, np.bool_).reshape(-1, 2)
+    ahead = steps_ahead(marks, window_steps=window_steps)
+    for slot, env in np.ndindex(marks.shape):
+        rest = marks[slot : slot + window_steps, env].tolist()
+        ends = True in rest
+        steps = rest.index(True) + 1 if ends else len(rest)
+        assert ahead.steps[slot, env] == steps
+        assert ahead.complete[slot, env] == (ends or steps == window_steps)
+
+
+# --- whatever the chunks --------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    num_envs=st.integers(1, 4),
+    unroll_steps=st.integers(1, 4),
+    n_step=st.integers(1, 5),
+    longest=st.integers(1, 12),
+    seed=st.integers(0, 1000),
+    chunks=st.lists(st.integers(1, 40), min_size=1, max_size=8),
+)
+def test_rows_are_those_of_the_definition_whatever_the_chunks(
+    num_envs: int, unroll_steps: int, n_step: int, longest: int, seed: int, chunks: list[int]
+) -> None:
+    """Chunks of a single step too, where a window needs many of them."""
+    envs = [ScriptedEnv(i, longest=longest) for i in range(num_envs)]
+    rollout = rollout_of(envs, unroll_steps=unroll_steps, n_step=n_step, seed=seed)
+    collected = [rollout.collect(asked, {"epsilon": 0.5}) for asked in chunks]
+    collected.append(rollout.flush())
+    steps = sum(len(env.log) for env in envs)
+    assert steps == sum(chunk.env_steps for chunk in collected) == sum(chunk.rows for chunk in collected)
+    expected = [row for env in envs for row in naive_rows(env.log, [], unroll_steps, n_step)]
+    assert sorted(rows_of(collected)) == sorted(expected)
+    assert rollout.flush().rows == 0
+
+
+Operation = tuple[str, int]
+operations = st.lists(
+    st.tuples(st.sampled_from(["collect", "collect", "flush", "raise", "nan"]), st.integers(1, 20)),
+    min_size=1,
+    max_size=10,
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    num_envs=st.integers(1, 3),
+    unroll_steps=st.integers(1, 3),
+    n_step=st.integers(1, 3),
+    seed=st.integers(0, 1000),
+    script=operations,
+)
+def test_a_chunk_that_fails_never_happened_and_nothing_else_is_lost(
+    num_envs: int, unroll_steps: int, n_step: int, seed: int, script: list[Operation]
+) -> None:
+    envs = [ScriptedEnv(i) for i in range(num_envs)]
+    rollout = rollout_of(envs, unroll_steps=unroll_steps, n_step=n_step, seed=seed)
+    cuts: list[list[int]] = [[] for _ in envs]  # where windows end early: flushes and failures
+    collected: list[Collected] = []
+    for kind, number in script:
+        known = [len(env.log) for env in envs]
+        if kind == "collect":
+            collected.append(rollout.collect(number, {"epsilon": 0.5}))
+            continue
+        for cut, length in zip(cuts, known, strict=True):
+            cut.append(length)
+        if kind == "flush":
+            collected.append(rollout.flush())
+            continue
+        victim = envs[number % num_envs]
+        victim.fails_in, victim.bad_reward = number, math.nan if kind == "nan" else None
+        with pytest.raises(CorruptExperienceError if kind == "nan" else RuntimeError):
+            rollout.collect(number * num_envs * 3, {})
+        for env, length in zip(envs, known, strict=True):
+            del env.log[length:]
+    collected.append(rollout.flush())
+    expected = [
+        row for env, cut in zip(envs, cuts, strict=True) for row in naive_rows(env.log, cut, unroll_steps, n_step)
+    ]
+    assert sorted(rows_of(collected)) == sorted(expected)
+    assert sum(chunk.env_steps for chunk in collected) == len(expected)
+
+
+# --- by hand --------------------------------------------------------------------------------------------------------
+
+
+class Corridor(gymnasium.Env[Array, Any]):
+    """Reward 1, 2, 3 …; ends after three steps, terminated or truncated as told."""
+
+    observation_space = spaces.Box(0, 255, (1,), np.uint8)
+    action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+    def __init__(self, *, terminates: bool) -> None:
+        self.terminates = terminates
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        self.t = 0
+        return np.full(1, self.t, np.uint8), {}
+
+    def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        self.t += 1
+        ends = self.t == 3
+        return np.full(1, self.t, np.uint8), float(self.t), ends and self.terminates, ends and not self.terminates, {}
+
+
+class Clipped(FunctionPolicy):
+    """Draws 2, which is beyond the bounds: the environment is given 1, and 2 is recorded."""
+
+    def recorded(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
+        return {"action": ((2,), "float32")}
+
+    def act_recording(
+        self, observations: Array, exploration: Mapping[str, float], rng: np.random.Generator
+    ) -> tuple[Array, Mapping[str, Array]]:
+        drawn = np.full((len(observations), 2), 2.0, np.float32)
+        return drawn.clip(-1.0, 1.0), {"action": drawn}
+
+
+def test_a_termination_and_a_truncation_by_hand() -> None:
+    corridors = [Corridor(terminates=True), Corridor(terminates=False)]
+    rollout = rollout_of(corridors, unroll_steps=2, n_step=2, policy=Clipped())
+    chunk = rollout.collect(6, {})
+    # Rows in order of time, then of environment: steps 0, 1 and 2 of both.
+    assert chunk.columns["obs"][:, :, 0].tolist()[::2] == [[0, 1, 2, 3, 3], [1, 2, 3, 3, 3], [2, 3, 3, 3, 3]]
+    assert chunk.columns["obs"][::2].tolist() == chunk.columns["obs"][1::2].tolist()
+    assert chunk.columns["reward"].tolist()[::2] == [[1, 2, 3, 0], [2, 3, 0, 0], [3, 0, 0, 0]]
+    assert chunk.columns["steps"].tolist() == [3, 3, 2, 2, 1, 1]
+    assert chunk.columns["terminated"].tolist() == [True, False] * 3
+    assert chunk.columns["action"][:, :, 0].tolist() == [[2, 2]] * 4 + [[2, 0]] * 2, "as recorded"
+    assert {name: (column.dtype.name, column.shape) for name, column in chunk.columns.items()} == {
+        "obs": ("uint8", (6, 5, 1)),
+        "action": ("float32", (6, 2, 2)),
+        "reward": ("float32", (6, 4)),
+        "steps": ("int32", (6,)),
+        "terminated": ("bool", (6,)),
+    }
+
+
+def test_what_is_cut_off_has_not_terminated() -> None:
+    rollout = rollout_of([Corridor(terminates=True)], unroll_steps=1, n_step=3, policy=Clipped())
+    assert rollout.collect(2, {}).rows == 0
+    last = rollout.flush()
+    assert last.columns["steps"].tolist() == [2, 1]
+    assert last.columns["terminated"].tolist() == [False, False]
+    assert last.columns["obs"][:, :, 0].tolist() == [[0, 1, 2, 2, 2], [1, 2, 2, 2, 2]]
+    ended = rollout.collect(1, {})
+    assert (ended.columns["steps"].tolist(), ended.columns["terminated"].tolist()) == ([1], [True])
+
+
+def test_an_episode_that_ends_with_the_last_step_of_a_window_has_terminated_in_it() -> None:
+    for unroll_steps, terminated in ((2, [True, True, True]), (1, [False, True, True])):
+        rollout = rollout_of([Corridor(terminates=True)], unroll_steps=unroll_steps, n_step=1, policy=Clipped())
+        assert rollout.collect(3, {}).columns["terminated"].tolist() == terminated
+
+
+def test_a_lost_life_ends_the_episode_and_the_game_goes_on() -> None:
+    """Slots 0 to 3 of one environment: a reset, a step, one that loses a life, one more."""
+    trace = Trace(spaces.Box(0, 9, (), np.uint8), spaces.Discrete(9), num_envs=1, kept=3)
+    trace.begin(4)
+    no = np.zeros(1, np.bool_)
+    trace.append_reset(np.array([1]))
+    for number in (2, 3, 4):
+        lost = np.array([number == 3])
+        trace.append(np.array([number]), np.array([number]), np.array([1.0]), no, no, life_lost=lost)
+    trace.pending[trace.new] = trace.real()
+    columns, first_slot = UnrollRows(unroll_steps=1, n_step=2, discount=0.9).take(trace, last=True)
+    assert first_slot == trace.kept + 1
+    assert columns["obs"].tolist() == [[1, 2, 3, 3], [2, 3, 3, 3], [3, 4, 4, 4]]
+    assert columns["steps"].tolist() == [2, 1, 1]
+    assert columns["terminated"].tolist() == [True, True, False]
+
+
+def test_a_chunk_names_the_oldest_policy_that_acted_in_it() -> None:
+    rollout = rollout_of([ScriptedEnv(longest=1000)], unroll_steps=1, n_step=2)
+    first, second, third = (PolicyRef(version=version) for version in (1, 2, 3))
+    chunks = [rollout.collect(steps, {}, policy_ref=ref) for steps, ref in ((1, first), (1, second), (4, third))]
+    assert [(chunk.rows, chunk.policy) for chunk in chunks] == [(0, first), (0, second), (4, first)]
+    assert rollout.flush().policy == third
+
+
+def test_the_same_seeds_give_the_same_bytes_in_the_same_order() -> None:
+    def bytes_of() -> list[tuple[str, bytes]]:
+        rollout = rollout_of([ScriptedEnv(i) for i in range(3)], unroll_steps=2, n_step=3, seed=7)
+        chunks = [rollout.collect(17, {"epsilon": 0.3}) for _ in range(4)]
+        return [(name, column.tobytes()) for chunk in chunks for name, column in chunk.columns.items()]
+
+    assert bytes_of() == bytes_of()

@@ -1,0 +1,88 @@
+"""The search: simulations in the trees of all roots, one evaluation of the network for each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from remuda.policy.algorithms.muzero.search.settings import Actions, Floats, Mask, Nodes
+from remuda.policy.algorithms.muzero.search.tree import SearchSettings, Tree
+
+Observations = TypeVar("Observations", contravariant=True)
+
+
+class Model(Protocol[Observations]):
+    """What a search asks of the network. The model keeps the hidden states, [simulations + 1, n, …]."""
+
+    def begin(self, observations: Observations, simulations: int) -> tuple[Floats, Floats]:
+        """Make room for `simulations` more nodes, and keep the hidden states of the roots as node 0.
+
+        Returns the priors, float32 [n, actions] (probabilities), and the values, float32 [n].
+        """
+        ...
+
+    def expand(self, parents: Nodes, actions: Actions, node: int) -> tuple[Floats, Floats, Floats]:
+        """Step each tree's hidden state at `parents` int32 [n] by `actions` int64 [n], and keep it as `node`.
+
+        Returns the rewards of these steps, float32 [n], and priors and values as `begin` does.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What came out of the search of n roots."""
+
+    visits: Nodes
+    """How many simulations took each action, int32 [n, actions]: as many as there were in all, 0 for illegal ones."""
+    policy: Floats
+    """The share of the visits, float32 [n, actions]: what the network's policy is to become."""
+    value: Floats
+    """The mean value of the root, float32 [n]."""
+
+
+def search(
+    model: Model[Observations],
+    observations: Observations,
+    settings: SearchSettings,
+    *,
+    tree: Tree,
+    legal: Mask | None = None,
+    noise: Floats | None = None,
+    noise_fraction: float = 0.0,
+) -> SearchResult:
+    """Search from the roots of n `observations` in `tree`, which was made for n roots and the same settings.
+
+    `legal`, `noise` and `noise_fraction` are those of Tree.reset; what that and the model raise is raised.
+    """
+    prior, value = model.begin(observations, settings.simulations)
+    tree.reset(prior, value, legal=legal, noise=noise, noise_fraction=noise_fraction)
+    for node in range(1, settings.simulations + 1):
+        parents, actions = tree.select()
+        tree.expand(*model.expand(parents, actions, node))
+    visits = tree.visits()
+    policy = (visits / settings.simulations).astype(np.float32)
+    return SearchResult(visits, policy, tree.root_values())
+
+
+def choose(visits: Nodes, temperature: float, rng: np.random.Generator) -> Actions:
+    """Choose an action of each root, int64 [n], with probabilities proportional to visits ** (1 / temperature).
+
+    With temperature 0 it is the action with the most visits, the lowest of equals, and nothing is drawn. Otherwise one
+    number is drawn per root. Raises ValueError for a negative temperature and for a root without visits.
+    """
+    if not temperature >= 0:
+        raise ValueError(f"a temperature is not negative, as {temperature} is")
+    most = visits.max(axis=1, keepdims=True)
+    if not (most > 0).all():
+        raise ValueError("a root without visits has no action to choose")
+    chosen: Actions
+    if temperature == 0:
+        chosen = visits.argmax(axis=1)
+    else:
+        ends = ((visits / most) ** (1 / temperature)).cumsum(axis=1)
+        points = np.minimum(rng.random(len(visits)) * ends[:, -1], np.nextafter(ends[:, -1], 0.0))
+        chosen = (ends <= points[:, None]).sum(axis=1)
+    return chosen

@@ -1,0 +1,63 @@
+"""Models for the search that are known to the last number: tables, and functions of what led to a node."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from remuda.policy.algorithms.muzero.search.settings import Actions, Floats, Nodes
+
+Ints = npt.NDArray[np.int64]
+
+
+class TableModel:
+    """A finite deterministic world: where each action leads, for which reward, and what is known of each state.
+
+    An observation is the number of a state.
+    """
+
+    def __init__(self, leads_to: Ints, reward: Floats, *, prior: Floats | None = None, value: Floats | None = None):
+        states, actions = leads_to.shape
+        self.leads_to, self.reward = leads_to, reward
+        self.prior = np.full((states, actions), 1 / actions, np.float32) if prior is None else prior
+        self.value = np.zeros(states, np.float32) if value is None else value
+        self._pool = np.empty((0, 0), np.int64)
+
+    def begin(self, observations: Ints, simulations: int) -> tuple[Floats, Floats]:
+        self._pool = np.full((simulations + 1, len(observations)), -1)
+        self._pool[0] = observations
+        return self.prior[observations], self.value[observations]
+
+    def expand(self, parents: Nodes, actions: Actions, node: int) -> tuple[Floats, Floats, Floats]:
+        states = self._pool[parents, np.arange(len(parents))]
+        assert (states >= 0).all(), "a node that was not expanded yet"
+        self._pool[node] = self.leads_to[states, actions]
+        return self.reward[states, actions], self.prior[self._pool[node]], self.value[self._pool[node]]
+
+
+class RandomModel:
+    """Whatever numbers, drawn again for each node; each root's depend on its observation (a seed) alone.
+
+    Some are alike, so that scores tie.
+    """
+
+    def __init__(self, actions: int, *, scale: float = 1.0, coarse: bool = False) -> None:
+        self.actions, self.scale, self.coarse = actions, scale, coarse
+        self._rngs: list[np.random.Generator] = []
+
+    def begin(self, observations: Ints, simulations: int) -> tuple[Floats, Floats]:
+        self._rngs = [np.random.default_rng(seed) for seed in observations]
+        _, prior, value = self._drawn()
+        return prior, value
+
+    def expand(self, parents: Nodes, actions: Actions, node: int) -> tuple[Floats, Floats, Floats]:
+        return self._drawn()
+
+    def _drawn(self) -> tuple[Floats, Floats, Floats]:
+        numbers = np.stack([rng.random(self.actions + 2) for rng in self._rngs])
+        if self.coarse:
+            numbers = np.round(2 * numbers) / 2
+        weights = numbers[:, 2:] + 1e-3
+        prior = weights / weights.sum(axis=1, keepdims=True)
+        reward, value = (self.scale * (numbers[:, column] - 0.5) for column in range(2))
+        return reward.astype(np.float32), prior.astype(np.float32), value.astype(np.float32)

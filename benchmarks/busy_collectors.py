@@ -119,14 +119,14 @@ class Herd:
         events = [*events]
         began_s = time.thread_time()
         effects = [effect for event in events for effect in self._handle(event)]
-        remembered = self.coordinator.remember(self.now_s)
+        entries = self.coordinator.journal_entries(self.now_s)
         for effect in effects:
             if isinstance(effect, Send):
                 encode(effect.envelope)
         took_s = time.thread_time() - began_s
         self.longest_s[phase] = max(took_s, self.longest_s.get(phase, 0.0))
-        for remember in remembered:  # by a thread of the run's own
-            self._journal.write(remember)
+        for entry in entries:  # by a thread of the run's own
+            self._journal.write(entry)
         self._deliver(effects)
 
     def tick(self, phase: str) -> None:

@@ -34,7 +34,7 @@ from remuda.training.snapshot import FinishedRunSnapshot
 from remuda.wire.messages import OVER
 
 DEMO = ROOT / "examples" / "cartpole_dqn.yaml"
-PAST_RUNS = 100
+FINISHED_RUNS = 100
 CURVE_BYTES = 100_000_000
 EVENTS_AT_ONCE = 1_000
 SCALARS = 4
@@ -73,17 +73,17 @@ def restart(folder: Path) -> float:
             _until_env_step(herd, past.experiment, 1)
             client.stop(past.experiment, now=True)
             until(lambda: client.experiment(past.experiment).state in OVER, "a past run", deadline_s=DEADLINE_S)
-            going_on = client.submit(load_config(ENDLESS).config)
-        _until_env_step(herd, going_on.experiment, BEFORE_ENV_STEPS)
+            running = client.submit(load_config(ENDLESS).config)
+        _until_env_step(herd, running.experiment, BEFORE_ENV_STEPS)
         herd.kill_coordinator()
-    _multiply_past(herd.runs / "coordinator.sqlite")
+    _multiply_finished(herd.runs / "coordinator.sqlite")
     for curve in CURVES:
-        _grow(Path(going_on.run_dir) / "log" / curve)
+        _grow(Path(running.run_dir) / "log" / curve)
     with served_herd(folder) as herd:
-        _until_env_step(herd, going_on.experiment, BEFORE_ENV_STEPS + MORE_ENV_STEPS)
+        _until_env_step(herd, running.experiment, BEFORE_ENV_STEPS + MORE_ENV_STEPS)
         time.sleep(5.0)  # it weighs itself that often
         status = herd.status()
-        if status is None or len(status.experiments) <= PAST_RUNS:
+        if status is None or len(status.experiments) <= FINISHED_RUNS:
             raise RuntimeError("the coordinator that was started again does not show all runs")
         return status.coordinator.load.longest_turn_ever_s
 
@@ -96,12 +96,12 @@ def _until_env_step(herd: ServedHerd, experiment: str, env_step: int) -> None:
     until(there, f"env_step {env_step}", deadline_s=DEADLINE_S, pause_s=0.1)
 
 
-def _multiply_past(listed: Path) -> None:
+def _multiply_finished(listed: Path) -> None:
     """A hundred rows of the one run that is over, as if each were of its own."""
     with closing(sqlite3.connect(listed)) as db, db:
         (body,) = db.execute("select last from run where is_over and last is not null").fetchone()
         last = msgspec.msgpack.decode(body, type=FinishedRunSnapshot)
-        for number in range(PAST_RUNS - 1):
+        for number in range(FINISHED_RUNS - 1):
             id, run_dir = str(uuid4()), f"{last.identity.run_dir}_{number}"
             copy = msgspec.structs.replace(
                 last,
@@ -132,7 +132,7 @@ def figures(peers: bool) -> list[Figure]:
         return []
     cases: dict[str, tuple[Callable[[Path], float], float]] = {
         "the demo": (demo, LONG_TURN_S),
-        f"a start over {PAST_RUNS} past runs, curves of 100 MB": (restart, LONG_TURN_S),
+        f"a start over {FINISHED_RUNS} past runs, curves of 100 MB": (restart, LONG_TURN_S),
         **{
             f"{size:,} busy collectors": (busy(size), busy_collectors.LONGEST_S[size]) for size in busy_collectors.SIZES
         },

@@ -16,7 +16,7 @@ UNLIMITED_ROWS = 2**53
 
 
 class Sampler(Protocol):
-    """Draws among the live slots of a replay index, which tells it of every slot that comes to life or dies."""
+    """Draws among the live slots of a replay index, which calls it for every slot that gets a row or loses one."""
 
     @property
     def drawable_rows(self) -> int:

@@ -41,7 +41,7 @@ def launch(
     once.
     """
     from remuda.cli.herd_limits import herd_limits
-    from remuda.cli.profiles import kept_profiles
+    from remuda.cli.profiles import profile_folder
 
     limits = limit or []
     herd_limits(limits)
@@ -49,9 +49,9 @@ def launch(
     counts = {"collector.count": collectors, "evaluator.count": evaluators}
     resolved = run.resolved(*(f"{key}={count}" for key, count in counts.items() if count is not None))
     _check(resolved, on)
-    with kept_profiles(profile) as keeping:
-        status = _run(resolved, on, limits, keeping.folder)
-        keeping.keep_in(Path(status.run_dir))
+    with profile_folder(profile) as profiles:
+        status = _run(resolved, on, limits, profiles.folder)
+        profiles.keep_in(Path(status.run_dir))
     _tell(status, resolved.loaded.path)
 
 

@@ -12,7 +12,7 @@ from typing import IO
 
 
 @dataclass(frozen=True)
-class Keeping:
+class ProfileFolder:
     """A folder for profiles; None when none were asked for."""
 
     folder: Path | None
@@ -29,10 +29,10 @@ class Keeping:
 
 
 @contextmanager
-def kept_profiles(asked: bool) -> Generator[Keeping]:
+def profile_folder(asked: bool) -> Generator[ProfileFolder]:
     """Yield a folder that is removed after the body: processes begin to write before there is a run folder."""
     if not asked:
-        yield Keeping(None)
+        yield ProfileFolder(None)
         return
     with tempfile.TemporaryDirectory(prefix="remuda-profile-") as folder:
-        yield Keeping(Path(folder))
+        yield ProfileFolder(Path(folder))

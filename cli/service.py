@@ -97,13 +97,13 @@ def worker(
     Workers that crash are started again, however often, after pauses that double up to 32 s. If the coordinator is
     silent or is started again, the workers wait for it and continue their work.
     """
-    from remuda.deploy.nanny import make_slots, supervise
+    from remuda.deploy.nanny import new_workers, supervise
 
     file = connection_path(connection_file, runs_dir)
     missing = "" if file.exists() else f", which does not exist yet; waiting at most {spoken(coordinator_timeout)}"
     whom = role if count == 1 else f"{count} {role}s"
     print(f"{whom} for the coordinator of {file}{missing}", file=sys.stderr, flush=True)
-    exit_code = supervise(make_slots({role: count}), file, coordinator_timeout_s=coordinator_timeout)
+    exit_code = supervise(new_workers({role: count}), file, coordinator_timeout_s=coordinator_timeout)
     if exit_code:
         raise typer.Exit(exit_code if exit_code in (FAILED, 3) else FAILED)
 

@@ -42,7 +42,7 @@ def train(
     With --resume a run continues from its newest checkpoint: weights, optimizer, counters, exploration, replay, best
     score and logs are restored. The episodes under way are lost; new ones begin.
     """
-    from remuda.cli.profiles import kept_profiles
+    from remuda.cli.profiles import profile_folder
     from remuda.worker.profile import profiled
     from remuda.worker.shutdown_guard import bound_threads
 
@@ -50,10 +50,10 @@ def train(
     asked = run.resolved()
     tell_changes(asked)
     with asked_output(alone=as_json) as output:
-        with kept_profiles(profile) as keeping:
-            with profiled(keeping.folder, "serial"):
+        with profile_folder(profile) as profiles:
+            with profiled(profiles.folder, "serial"):
                 result, status = _run(asked, lifeline)
-            keeping.keep_in(result.run_dir, sys.stderr if as_json else None)
+            profiles.keep_in(result.run_dir, sys.stderr if as_json else None)
         if as_json:
             _print_json(result, status, output)
     _tell(result, asked, quiet=as_json)

@@ -342,10 +342,10 @@ class ExperimentConfig(Section):
         """Raise ValueError if an on-policy run would need more memory than any machine has."""
         envs, lag = self.env.num_envs * self.collector.count, self.buffer.max_policy_lag or 0
         waiting = (lag + 1) * (self.learner.segments_per_update or envs)
-        slots = max(waiting * horizon_steps, self.env.num_envs * horizon_steps)
-        if slots > LARGEST_CAPACITY:
+        steps = max(waiting * horizon_steps, self.env.num_envs * horizon_steps)
+        if steps > LARGEST_CAPACITY:
             raise ValueError(
-                f"{slots} steps would have to be kept at once, and the most is {LARGEST_CAPACITY}: lower "
+                f"{steps} steps would have to be kept at once, and the most is {LARGEST_CAPACITY}: lower "
                 "policy.horizon_steps, learner.segments_per_update (env.num_envs times collector.count where it is "
                 "null) or buffer.max_policy_lag"
             )

@@ -66,11 +66,11 @@ class Assignments:
         """Give workers to those who lack them, as far as there are any."""
         if self._dealt:
             return []
-        going_on = self._catalog.going_on
-        demands = [demand for experiment in going_on if (demand := experiment.demand(now_s)) is not None]
-        decided = self._plan(demands, going_on) if demands else _NOTHING_TO_DO
+        active = self._catalog.active
+        demands = [demand for experiment in active if (demand := experiment.demand(now_s)) is not None]
+        decided = self._plan(demands, active) if demands else _NOTHING_TO_DO
         steps: list[Step] = []
-        for experiment in going_on:
+        for experiment in active:
             steps += experiment.wait(decided.waiting.get(experiment.identity.id), now_s)
         for lent in decided.returns:
             steps += self._ask_back(lent)
@@ -104,7 +104,7 @@ class Assignments:
         """Once all runs are taken up: of one whose journal may lack something, all leases. Of any other that of a
         worker that had just gone from it to another, whose journal alone says so."""
         steps: list[Step] = []
-        for experiment in self._catalog.going_on:
+        for experiment in self._catalog.active:
             for lease in experiment.lease_numbers:
                 if self._registry.holder(lease) is None:
                     self._journaling.touch(experiment.identity.id)
@@ -113,10 +113,10 @@ class Assignments:
                     steps += experiment.worker_gone(lease, why, now_s, handed_in=not torn)
         return steps
 
-    def _plan(self, demands: Sequence[Demand], going_on: Sequence[Experiment]) -> Plan:
+    def _plan(self, demands: Sequence[Demand], active: Sequence[Experiment]) -> Plan:
         herd: dict[Role, int] = {role: self._registry.count(role) for role in ROLES}
         free: dict[Role, Collection[str]] = {role: self._registry.free(role) for role in ROLES}
-        return plan(demands, free, [experiment.holding() for experiment in going_on], herd)
+        return plan(demands, free, [experiment.holding() for experiment in active], herd)
 
     def _carry_out(self, now_s: float) -> list[Step]:
         steps: list[Step] = []
@@ -141,7 +141,7 @@ class Assignments:
         if len(self._experiments_of) < self._forget_at:
             return
         kept = {lease: self._experiments_of[lease] for lease in sorted(self._experiments_of)[-LEASES_KEPT:]}
-        for experiment in self._catalog.going_on:
+        for experiment in self._catalog.active:
             kept |= dict.fromkeys(experiment.known_leases, experiment.identity.id)
         self._experiments_of = kept
         self._forget_at = len(kept) + LEASES_KEPT

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 
 from remuda.training.effects import Happened, RecordEffect
-from remuda.training.journal_entry import Remember
+from remuda.training.journal_entry import JournalEntry
 from remuda.training.snapshot import FinishedRunSnapshot
 from remuda.wire.envelope import Envelope
 from remuda.wire.messages import AnyMessage, LogRequest, Submit
@@ -105,7 +105,7 @@ class Exit:
 
 
 DiskEffect = RecordEffect | MarkRecoverable | DeleteChunks | RewindCurves | CloseRun | Abandon
-Effect = Send | PrepareRun | ReadLog | DiskEffect | Remember | Exit
+Effect = Send | PrepareRun | ReadLog | DiskEffect | JournalEntry | Exit
 
 
 @dataclass(frozen=True)

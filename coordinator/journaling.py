@@ -13,7 +13,7 @@ from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.training.effects import Emit
 from remuda.training.identity import Identity
-from remuda.training.journal_entry import Recovered, Remember
+from remuda.training.journal_entry import JournalEntry, Recovered
 from remuda.training.snapshot import FORMAT, RunSnapshot
 from remuda.wire.messages import AnyMessage, Batches, CollectorReport, EvaluationFilmed, LearnerReport, WorkerVitals
 
@@ -67,7 +67,7 @@ class Journaling:
         """Time has passed: what keeps for a while is due now and then."""
         if now_s >= self._soft_due_s:
             self._soft_due_s = now_s + SOFT_S
-            moving = (each for each in self._catalog.going_on if each.state != "queued" and each.held_up is None)
+            moving = (each for each in self._catalog.active if each.state != "queued" and each.held_up is None)
             self._touched |= {experiment.identity.id for experiment in moving}
 
     def forget(self, experiment: str) -> None:
@@ -75,23 +75,23 @@ class Journaling:
         self._touched.discard(experiment)
         self._priorities_due_s.pop(experiment, None)
 
-    def take(self, newest_lease: int, now_s: float) -> list[Remember]:
+    def take(self, newest_lease: int, now_s: float) -> list[JournalEntry]:
         """What to write now. `newest_lease` is the highest number given out."""
         touched, self._touched = self._touched, set()
-        remembered: list[Remember] = []
+        entries: list[JournalEntry] = []
         for id in sorted(touched):
-            experiment = self._catalog.in_hand(id)
+            experiment = self._catalog.experiment(id)
             if experiment is None:
                 continue  # it was broken off meanwhile
             try:
-                remembered.append(self._remember(experiment, newest_lease, now_s))
+                entries.append(self._entry(experiment, newest_lease, now_s))
             except Exception as error:
                 self.broken.append(Broken(id, f"{type(error).__name__}: {error}", traceback.format_exc()))
-        return remembered
+        return entries
 
-    def _remember(self, experiment: Experiment, newest_lease: int, now_s: float) -> Remember:
+    def _entry(self, experiment: Experiment, newest_lease: int, now_s: float) -> JournalEntry:
         id = experiment.identity.id
-        added, gone = experiment.experience.news()
+        added, gone = experiment.replay.news()
         due = experiment.over or now_s >= self._priorities_due_s.setdefault(id, now_s + PRIORITIES_S)
         if due:
             self._priorities_due_s[id] = now_s + PRIORITIES_S
@@ -99,9 +99,9 @@ class Journaling:
             del self._priorities_due_s[id]
         identity = experiment.identity.snapshot(experiment.config_json)
         snapshot = RunSnapshot(FORMAT, identity, experiment.snapshot(now_s), newest_lease, self._boot)
-        priorities = experiment.experience.priorities() if due else None
+        priorities = experiment.replay.priorities() if due else None
         last = FinishedRun(experiment.identity, experiment.status(now_s)).snapshot() if experiment.over else None
-        return Remember(
+        return JournalEntry(
             id, snapshot, experiment.changes(now_s), added, gone, priorities, experiment.new_episodes(), last
         )
 
@@ -113,7 +113,7 @@ def recovered_run(run: Recovered, now_s: float) -> TakenUp:
     experiment = Experiment(Identity.of(snapshot.identity), config, now_s)
     experiment.restore(snapshot.experiment, run.chunks, now_s)
     if run.priorities is not None:
-        experiment.experience.restore_priorities(run.priorities)
+        experiment.replay.restore_priorities(run.priorities)
     return TakenUp(experiment, snapshot)
 
 
@@ -129,7 +129,7 @@ def prepared_experiment(prepared: PreparedRun, now_s: float) -> Experiment:
     if recovered is not None:
         experiment.resume(recovered.snapshot.experiment, recovered.chunks, prepared.uncounted, now_s)
         if recovered.priorities is not None:
-            experiment.experience.restore_priorities(recovered.priorities)
+            experiment.replay.restore_priorities(recovered.priorities)
     return experiment
 
 

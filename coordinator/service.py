@@ -39,7 +39,7 @@ from remuda.coordinator.turn_watch import TurnWatch
 from remuda.logbook.lines import unforgeable
 from remuda.logbook.timers import Timers
 from remuda.training.effects import LogLine
-from remuda.training.journal_entry import Remember
+from remuda.training.journal_entry import JournalEntry
 from remuda.wire import connection_file
 from remuda.wire.codec import CodecError, ProtocolMismatchError, TooEarlyError
 from remuda.wire.connection_file import ConnectionFile, ConnectionFileError
@@ -192,8 +192,10 @@ class Service:
         """Take up what a coordinator before this one left. A run whose disk does not answer is taken up later."""
         if self._runs_folder is None:
             return
-        waiting = self._runs_folder.in_hand()
-        runs: dict[str, TakenUp | FinishedRun | None] = {past.identity.id: past for past in self._runs_folder.past()}
+        waiting = self._runs_folder.unfinished()
+        runs: dict[str, TakenUp | FinishedRun | None] = {
+            finished.identity.id: finished for finished in self._runs_folder.finished()
+        }
         self._disk.recover(waiting)
         deadline_s, missing = time.monotonic() + RECOVERY_S, {run.experiment for run in waiting}
         while missing and (left_s := deadline_s - time.monotonic()) > 0:
@@ -279,9 +281,9 @@ class Service:
     def _carry_out(self) -> None:
         """Hand over what is to be written of each run, and say what may be said: what a journal has to have first
         waits for that."""
-        remembered: list[Remember] = []
+        entries: list[JournalEntry] = []
         while self._coordinator.has_news:
-            remembered += self._coordinator.remember(time.monotonic())
+            entries += self._coordinator.journal_entries(time.monotonic())
         effects, self._effects = self._effects, []
         lost = self._coordinator.unjournaled
         writes: list[DiskEffect] = []
@@ -294,14 +296,14 @@ class Service:
                     sends.append(effect)
                 case Exit():
                     self._done = True
-                case PrepareRun() | ReadLog() | Remember():
+                case PrepareRun() | ReadLog() | JournalEntry():
                     raise AssertionError("handed over before")
                 case _:
                     if isinstance(effect, LogLine):
                         print(unforgeable(effect.text), file=sys.stderr, flush=True)
                     writes.append(effect)
-        if remembered or writes:
-            self._disk.write(remembered, writes)
+        if entries or writes:
+            self._disk.write(entries, writes)
             self._hear_of_journals()
         for send in sends:
             self._outbox.put(send)

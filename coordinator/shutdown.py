@@ -47,14 +47,14 @@ class CoordinatorShutdown:
         self._reason = self._reason or reason
         steps: list[Step] = [LogLine(None, f"shutting down: {reason}")]
         explained = f"the coordinator is shutting down: {reason}"
-        for experiment in self._catalog.going_on:
+        for experiment in self._catalog.active:
             self._journaling.touch(experiment.identity.id)
             steps += experiment.stop(now=hurry, explanation=explained, now_s=now_s, nobody_comes=True)
         return steps
 
     def tick(self, now_s: float) -> list[Step]:
         """Once every experiment is over, send the workers home and end when they have gone."""
-        if self._reason is None or any(self._is_waited_for(each, now_s) for each in self._catalog.going_on):
+        if self._reason is None or any(self._is_waited_for(each, now_s) for each in self._catalog.active):
             return []
         if self._farewell_s is None:
             self._farewell_s = now_s

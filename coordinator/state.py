@@ -51,7 +51,7 @@ from remuda.coordinator.membership import Membership
 from remuda.coordinator.registry import Limits, Registry, Worker
 from remuda.coordinator.shutdown import CoordinatorShutdown
 from remuda.training.effects import Emit, Happened, LogLine
-from remuda.training.journal_entry import Remember
+from remuda.training.journal_entry import JournalEntry
 from remuda.wire.messages import (
     OVER,
     Ack,
@@ -129,7 +129,7 @@ class Coordinator:
                 return self._perform(self._shutdown.begin(event.reason, now_s), now_s)
             case SelfVitals():
                 self._client_requests.load = event.load
-                for experiment in self._catalog.going_on:
+                for experiment in self._catalog.active:
                     experiment.weighed(event.vitals)
                 return []
             case _:
@@ -151,23 +151,23 @@ class Coordinator:
             case RunBroken():
                 return self._perform([Broken(event.experiment, event.reason, event.traceback)], now_s)
 
-    def remember(self, now_s: float) -> list[Remember]:
+    def journal_entries(self, now_s: float) -> list[JournalEntry]:
         """What has to be in the journals before anything that `handle` has asked for since the last call is done."""
-        remembered = self._journaling.take(self._assignments.newest_lease, now_s)
-        for each in remembered:
+        entries = self._journaling.take(self._assignments.newest_lease, now_s)
+        for each in entries:
             if each.snapshot.experiment.state in OVER:
                 self._catalog.retire(each.experiment, now_s)
-        return remembered
+        return entries
 
     @property
     def unjournaled(self) -> frozenset[str]:
-        """Experiments of which `remember` could not say what to write: nothing of this turn may be done for them, and
-        they are broken off at the next tick."""
+        """Experiments for which `journal_entries` raised an error: nothing of this turn may be done for them,
+        and they are broken off at the next tick."""
         return frozenset(broken.experiment for broken in self._journaling.broken)
 
     @property
     def has_news(self) -> bool:
-        """Whether `remember` has anything to say."""
+        """Whether `journal_entries` has anything to say."""
         return self._journaling.has_news
 
     def recover(self, runs: Iterable[TakenUp | FinishedRun], now_s: float, *, late: bool = False) -> list[Effect]:
@@ -177,7 +177,7 @@ class Coordinator:
         their leases are over, and others take their places."""
         for run in runs:
             if isinstance(run, FinishedRun):
-                self._catalog.add_past(run)
+                self._catalog.add_finished(run)
                 continue
             self._catalog.add(run.experiment)
             self._assignments.restore(run.experiment, run.snapshot, now_s, late=late)
@@ -292,7 +292,7 @@ class Coordinator:
     # --- one run's trouble ---
 
     def _held_up(self, event: HeldUp) -> list[Step]:
-        experiment = self._catalog.going_on_as(event.experiment)
+        experiment = self._catalog.active_experiment(event.experiment)
         if experiment is None:
             return []
         before, experiment.held_up = experiment.held_up, event.why
@@ -308,7 +308,7 @@ class Coordinator:
 
     def _break_off(self, broken: Broken, now_s: float) -> list[Step]:
         """End this one run, whatever state it is in: its workers leave by their shortest way."""
-        experiment = self._catalog.going_on_as(broken.experiment)
+        experiment = self._catalog.active_experiment(broken.experiment)
         if experiment is None:
             return []
         holders = [self._registry.holder(lease) for lease in experiment.lease_numbers]
@@ -319,15 +319,15 @@ class Coordinator:
             if worker is not None:
                 steps += self._membership.dismiss(worker, "its run has failed", now_s)
         self._journaling.forget(broken.experiment)
-        past = self._catalog.retire(broken.experiment, now_s)
-        return [*steps, Abandon(broken.experiment, past.snapshot()), *self._assignments.schedule(now_s)]
+        finished = self._catalog.retire(broken.experiment, now_s)
+        return [*steps, Abandon(broken.experiment, finished.snapshot()), *self._assignments.schedule(now_s)]
 
     # --- time ---
 
     def _tick(self, now_s: float) -> list[Effect]:
         broken, self._journaling.broken = self._journaling.broken, []
         steps: list[Step] = [*broken, *self._membership.tick(now_s)]
-        for experiment in self._catalog.going_on:
+        for experiment in self._catalog.active:
             ticked = experiment.tick(now_s)
             self._journaling.ticked(experiment, ticked)
             steps += ticked

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from uuid import uuid4
 
-from remuda.deploy.supervision import EXIT_DONE, EXIT_FAILED, Slot
+from remuda.deploy.supervision import EXIT_DONE, EXIT_FAILED, SupervisedWorker
 from remuda.wire.patience import COORDINATOR_TIMEOUT_S
 from remuda.worker.gc_freeze import gc_frozen
 from remuda.worker.identity import WorkerIdentity
@@ -34,12 +34,12 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Nanny:
-    """Supervises one process per slot. It has only one thread, so that forking is safe."""
+    """Supervises one process for each worker. It has only one thread, so that forking is safe."""
 
     def __init__(
         self,
-        slots: Sequence[Slot],
-        be_worker: Callable[[Slot], int],
+        workers: Sequence[SupervisedWorker],
+        be_worker: Callable[[SupervisedWorker], int],
         *,
         lifeline: int | None = None,
         grace_s: float = GRACE_S,
@@ -47,12 +47,12 @@ class Nanny:
     ) -> None:
         """`be_worker` is called in each child and returns its exit code. `lifeline` is the reading end of a pipe.
         `gives_up`: end if every worker of a role keeps dying, since the other roles cannot work alone."""
-        self._slots = list(slots)
+        self._workers = list(workers)
         self._be_worker = be_worker
         self._lifeline = lifeline
         self._grace_s = grace_s
         self._gives_up = gives_up
-        self._alive: dict[int, Slot] = {}
+        self._alive: dict[int, SupervisedWorker] = {}
         self._stopping = False
 
     def run(self) -> int:
@@ -61,52 +61,52 @@ class Nanny:
         for number in _SIGNALS:
             signal.signal(number, self._on_signal)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if the parent ignored it, dead children would go unnoticed
-        while not (self._stopping or self._hopeless or all(slot.given_up for slot in self._slots)):
+        while not (self._stopping or self._hopeless or all(worker.given_up for worker in self._workers)):
             now_s = time.monotonic()
-            for slot in self._slots:
-                if slot.due_s is not None and slot.due_s <= now_s:
-                    self._start(slot, now_s)
+            for worker in self._workers:
+                if worker.due_s is not None and worker.due_s <= now_s:
+                    self._start(worker, now_s)
             self._wait()
             self._reap()
         self._end_all()
         if self._hopeless:
             return EXIT_FAILED
-        return max((slot.exit_code for slot in self._slots if slot.given_up), default=EXIT_DONE)
+        return max((worker.exit_code for worker in self._workers if worker.given_up), default=EXIT_DONE)
 
     @property
     def _hopeless(self) -> bool:
         """Whether every worker of a role keeps dying, and this nanny gives up then."""
-        roles = {slot.role for slot in self._slots} if self._gives_up else set[str]()
-        return any(all(slot.keeps_dying for slot in self._slots if slot.role == role) for role in roles)
+        roles = {worker.role for worker in self._workers} if self._gives_up else set[str]()
+        return any(all(worker.keeps_dying for worker in self._workers if worker.role == role) for role in roles)
 
-    def _start(self, slot: Slot, now_s: float) -> None:
-        slot.born(now_s)
+    def _start(self, worker: SupervisedWorker, now_s: float) -> None:
+        worker.started(now_s)
         sys.stdout.flush()
         sys.stderr.flush()
         try:
             pid = os.fork()
         except OSError as error:  # no memory or no process number: counts as an early death
-            print(f"{slot.role} {slot.uuid} could not be started: {error}", file=sys.stderr)
-            self._bury(slot, EXIT_FAILED)
+            print(f"{worker.role} {worker.uuid} could not be started: {error}", file=sys.stderr)
+            self._note_end(worker, EXIT_FAILED)
             return
         if pid == 0:
             exit_code = EXIT_FAILED
             try:
-                exit_code = self._live(slot)
+                exit_code = self._be_worker_here(worker)
             finally:  # whatever happened, the child must not continue as a second nanny
                 os._exit(exit_code)
-        self._alive[pid] = slot
+        self._alive[pid] = worker
 
-    def _live(self, slot: Slot) -> int:
+    def _be_worker_here(self, worker: SupervisedWorker) -> int:
         """Run the worker, in the child process."""
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         if self._stopping:  # a signal between the fork and here was handled by the nanny's handler
             return EXIT_DONE
         try:
-            return self._be_worker(slot)
+            return self._be_worker(worker)
         except BaseException:
-            print(f"{slot.role} {slot.uuid} incarnation {slot.incarnation}:", file=sys.stderr)
+            print(f"{worker.role} {worker.uuid} incarnation {worker.incarnation}:", file=sys.stderr)
             traceback.print_exc()
             return EXIT_FAILED
         finally:
@@ -115,13 +115,13 @@ class Nanny:
 
     def _reap(self) -> None:
         for pid, exit_code in self._ended():
-            self._bury(self._alive.pop(pid), exit_code)
+            self._note_end(self._alive.pop(pid), exit_code)
 
-    def _bury(self, slot: Slot, exit_code: int) -> None:
+    def _note_end(self, worker: SupervisedWorker, exit_code: int) -> None:
         """Note the end of a process, and print whether and when it is started again."""
-        said = slot.died(exit_code, time.monotonic())
+        said = worker.ended(exit_code, time.monotonic())
         if exit_code != EXIT_DONE:
-            print(f"{slot.role} {slot.uuid} {said}", file=sys.stderr, flush=True)
+            print(f"{worker.role} {worker.uuid} {said}", file=sys.stderr, flush=True)
 
     def _ended(self) -> list[tuple[int, int]]:
         """Children that have ended, with their exit codes; reaps them.
@@ -155,17 +155,17 @@ class Nanny:
                 for pid, _ in self._ended():
                     del self._alive[pid]
                 time.sleep(0.01)
-        for pid, slot in self._alive.items():
-            print(f"{slot.role} {slot.uuid} (pid {pid}) does not end, even by SIGKILL", file=sys.stderr)
+        for pid, worker in self._alive.items():
+            print(f"{worker.role} {worker.uuid} (pid {pid}) does not end, even by SIGKILL", file=sys.stderr)
 
 
-def make_slots(counts: Mapping[str, int]) -> list[Slot]:
-    """One slot per worker, each with a new UUID."""
-    return [Slot(role=role, uuid=str(uuid4())) for role, count in counts.items() for _ in range(count)]
+def new_workers(counts: Mapping[str, int]) -> list[SupervisedWorker]:
+    """New workers to supervise, by role, each with a new UUID."""
+    return [SupervisedWorker(role=role, uuid=str(uuid4())) for role, count in counts.items() for _ in range(count)]
 
 
 def supervise(
-    slots: Sequence[Slot],
+    workers: Sequence[SupervisedWorker],
     connection_file: Path,
     *,
     lifeline: int | None = None,
@@ -183,21 +183,21 @@ def supervise(
 
     children_end, nannys_end = os.pipe()
 
-    def be_worker(slot: Slot) -> int:
+    def be_worker(worker: SupervisedWorker) -> int:
         os.close(nannys_end)
-        identity = WorkerIdentity(slot.uuid, slot.incarnation)
+        identity = WorkerIdentity(worker.uuid, worker.incarnation)
         return run_worker(
-            slot.role,
+            worker.role,
             identity,
             connection_file,
             lifeline=children_end,
             coordinator_timeout_s=coordinator_timeout_s,
-            former_exit=slot.former_exit,
+            former_exit=worker.former_exit,
             profile=profile,
         )
 
     try:
-        return Nanny(slots, be_worker, lifeline=lifeline, gives_up=gives_up).run()
+        return Nanny(workers, be_worker, lifeline=lifeline, gives_up=gives_up).run()
     finally:
         os.close(children_end)
         os.close(nannys_end)
@@ -225,9 +225,9 @@ def main() -> None:
     parser.add_argument("--profile", type=Path, default=None, help="folder for a profile of each worker")
     arguments = parser.parse_args()
     counts = {"learner": arguments.learners, "collector": arguments.collectors, "evaluator": arguments.evaluators}
-    slots = make_slots(counts)
+    workers = new_workers(counts)
     exit_code = supervise(
-        slots,
+        workers,
         arguments.connection_file,
         lifeline=arguments.lifeline,
         coordinator_timeout_s=arguments.coordinator_timeout,

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 FIRST_DELAY_S = 1.0
 LONGEST_DELAY_S = 32.0
-GOOD_LIFE_S = 60.0
+STABLE_AFTER_S = 60.0
 """A process that lived this long resets the count of short runs, and the next one is started at once: the cause of its
 end is not one that ends every process at its start."""
-LIVES_IN_A_ROW = 8
+DEATHS_IN_A_ROW = 8
 """After this number of short runs in a row a worker counts as one that keeps dying."""
 
 EXIT_DONE = 0
@@ -25,7 +25,7 @@ _FINAL = {EXIT_DONE: "left", EXIT_REFUSED: "was refused", EXIT_ORPHANED: "lost i
 
 
 @dataclass
-class Slot:
+class SupervisedWorker:
     """One worker that is kept alive: it keeps its UUID, and each process of it has its own incarnation.
 
     However often it dies it is started again: the cause may be one run, and the next run may be fine.
@@ -34,9 +34,9 @@ class Slot:
     role: str
     uuid: str
     incarnation: int = 0
-    short_lives: int = 0
-    """Short runs in a row until now."""
-    born_s: float = 0.0
+    early_deaths: int = 0
+    """In a row until now: processes that ended within STABLE_AFTER_S."""
+    started_s: float = 0.0
     due_s: float | None = 0.0
     """When to start it next; None while it runs, or if it is not started again."""
     given_up: str | None = None
@@ -46,34 +46,34 @@ class Slot:
 
     @property
     def keeps_dying(self) -> bool:
-        """Whether its newest runs were all short."""
-        return self.short_lives >= LIVES_IN_A_ROW
+        """Whether each of its newest processes ended soon after its start."""
+        return self.early_deaths >= DEATHS_IN_A_ROW
 
     @property
     def former_exit(self) -> str:
         """How its newest process ended, for people; empty before the first end."""
         return describe_exit(self.exit_code) if self.incarnation > 1 else ""
 
-    def born(self, now_s: float) -> int:
+    def started(self, now_s: float) -> int:
         """Note that a new process begins; returns its incarnation."""
         self.incarnation += 1
-        self.born_s = now_s
+        self.started_s = now_s
         self.due_s = None
         return self.incarnation
 
-    def died(self, exit_code: int, now_s: float) -> str:
+    def ended(self, exit_code: int, now_s: float) -> str:
         """Note that its process has ended; decide whether and when it is started again, and return that as text."""
         self.exit_code = exit_code
         if exit_code in _FINAL:
             self.given_up = _FINAL[exit_code]
             return f"is not started again: it {self.given_up}"
-        if now_s - self.born_s >= GOOD_LIFE_S:
-            self.short_lives, self.due_s = 0, now_s
+        if now_s - self.started_s >= STABLE_AFTER_S:
+            self.early_deaths, self.due_s = 0, now_s
             return f"ended with {describe_exit(exit_code)}; starting it again at once"
-        self.short_lives += 1
-        pause_s = min(FIRST_DELAY_S * 2 ** min(self.short_lives - 1, LIVES_IN_A_ROW), LONGEST_DELAY_S)
+        self.early_deaths += 1
+        pause_s = min(FIRST_DELAY_S * 2 ** min(self.early_deaths - 1, DEATHS_IN_A_ROW), LONGEST_DELAY_S)
         self.due_s = now_s + pause_s
-        often = f" ({self.short_lives} short runs in a row)" if self.keeps_dying else ""
+        often = f" ({self.early_deaths} short runs in a row)" if self.keeps_dying else ""
         return f"ended with {describe_exit(exit_code)}{often}; starting it again in {pause_s:g} s"
 
 

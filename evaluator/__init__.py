@@ -1,4 +1,4 @@
-"""Judges checkpoints by playing seeded episodes."""
+"""Evaluates checkpoints by playing seeded episodes."""
 
 from __future__ import annotations
 

@@ -44,8 +44,8 @@ def merged_info(episodes: Sequence[Episode]) -> dict[str, list[float]]:
 
 
 @dataclass
-class _Slot:
-    """An environment and the episode it is playing."""
+class _RunningEpisode:
+    """An episode that is not over, and the environment that plays it."""
 
     env_index: int
     env: SingleEnv
@@ -99,47 +99,47 @@ def evaluate(
     episodes: dict[int, Episode] = {}
     while playing:
         observations = np.empty((len(playing), *shape), dtype)
-        for row, slot in enumerate(playing):
-            observations[row] = slot.observation
+        for row, running in enumerate(playing):
+            observations[row] = running.observation
         actions = policy.act(observations, exploration or {}, rng, deterministic=exploration is None)
         acted(actions)
         progress(len(playing))
-        still_playing: list[_Slot] = []
-        for slot, action in zip(playing, actions, strict=True):
-            over = _step(slot, action, discount=1.0 if discount is None else discount)
-            if not over and slot.length != max_episode_steps:
-                still_playing.append(slot)
+        still_playing: list[_RunningEpisode] = []
+        for running, action in zip(playing, actions, strict=True):
+            over = _step(running, action, discount=1.0 if discount is None else discount)
+            if not over and running.length != max_episode_steps:
+                still_playing.append(running)
                 continue
-            reported = of_single(slot.info, episode_info)
-            if discount is not None and math.isfinite(slot.discounted):
-                reported = {DISCOUNTED_RETURN: slot.discounted, **reported}
-            episodes[slot.position] = Episode(
-                slot.seed, slot.env_index, slot.return_, slot.length, reported, cut=not over
+            reported = of_single(running.info, episode_info)
+            if discount is not None and math.isfinite(running.discounted):
+                reported = {DISCOUNTED_RETURN: running.discounted, **reported}
+            episodes[running.position] = Episode(
+                running.seed, running.env_index, running.return_, running.length, reported, cut=not over
             )
-            finished(episodes[slot.position], len(episodes))
+            finished(episodes[running.position], len(episodes))
             if waiting:
-                still_playing.append(_begin(slot.env_index, slot.env, waiting))
+                still_playing.append(_begin(running.env_index, running.env, waiting))
         playing = still_playing
     return [episodes[position] for position in range(len(seeds))]
 
 
-def _begin(env_index: int, env: SingleEnv, waiting: deque[tuple[int, int]]) -> _Slot:
+def _begin(env_index: int, env: SingleEnv, waiting: deque[tuple[int, int]]) -> _RunningEpisode:
     position, seed = waiting.popleft()
     observation, _ = env.reset(seed=seed)
-    return _Slot(env_index, env, position, seed, observation)
+    return _RunningEpisode(env_index, env, position, seed, observation)
 
 
-def _step(slot: _Slot, action: object, *, discount: float) -> bool:
+def _step(running: _RunningEpisode, action: object, *, discount: float) -> bool:
     """Take one step; return whether the episode ended."""
-    slot.observation, reward, terminated, truncated, slot.info = slot.env.step(action)
+    running.observation, reward, terminated, truncated, running.info = running.env.step(action)
     paid = float(reward)
-    slot.return_ += paid
-    slot.discounted += slot.weight * paid
-    slot.weight *= discount
-    slot.length += 1
-    if not (math.isfinite(slot.return_) and np.isfinite(slot.observation).all()):
+    running.return_ += paid
+    running.discounted += running.weight * paid
+    running.weight *= discount
+    running.length += 1
+    if not (math.isfinite(running.return_) and np.isfinite(running.observation).all()):
         raise EvaluationError(
-            f"environment {slot.env_index} returned a reward or an observation that is not finite "
-            f"at step {slot.length} of the episode with seed {slot.seed}"
+            f"environment {running.env_index} returned a reward or an observation that is not finite "
+            f"at step {running.length} of the episode with seed {running.seed}"
         )
     return bool(terminated or truncated)

@@ -38,4 +38,4 @@ with run_context("runs/cartpole_cem", CONFIG, sinks=["csv"]) as run:
         if train_iter % 2 == 0:
             state = {"mean": torch.tensor(mean), "spread": torch.tensor(spread)}
             checkpoint = run.save(state, env_step=env_step, train_iter=train_iter)
-            run.judge(checkpoint, *zip(*(play(env, mean, seed=10_000 + n) for n in range(5))))
+            run.log_evaluation(checkpoint, *zip(*(play(env, mean, seed=10_000 + n) for n in range(5))))

@@ -39,8 +39,8 @@ def batch_line(config: ExperimentConfig) -> str:
     plan = row_plan(config)
     if not plan.on_policy:
         return f"an update learns from {plan.rows_per_update} rows"
-    slots = plan.rows_per_update * plan.slots_per_row
-    return f"an update learns from {plan.rows_per_update} segments of {plan.slots_per_row} steps: {slots} steps"
+    steps = plan.rows_per_update * plan.slots_per_row
+    return f"an update learns from {plan.rows_per_update} segments of {plan.slots_per_row} steps: {steps} steps"
 
 
 @dataclass

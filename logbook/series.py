@@ -27,12 +27,13 @@ EventKind = Literal[
     "worker_left",
     "worker_died",
     "worker_failed",
-    "judged",
+    "evaluated_by_training",
     "held_up",
     "goes_on",
     "run_ends",
 ]
-"""What an event tells of; `judged`: a checkpoint was, by training episodes. Evaluations are records of their own."""
+"""What an event tells of; `evaluated_by_training`: a checkpoint got the mean return of training episodes.
+Evaluations have records of their own."""
 
 
 class SeriesError(Exception):

@@ -4,7 +4,7 @@ Histograms and films stand over train_iter alone, by which checkpoints are named
 
 A resumed run must show each step once, but TensorBoard's own mark for that (purge all above a step) knows one axis
 and these curves have three. So what lies beyond the point from which a run continues is taken out of the file, each
-group of curves judged on its own axis; see curve_file.
+group of curves cut on its own axis; see curve_file.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from remuda.storage.run_folder import RunFolder
 from remuda.training.commander.progress_rows import ProgressRows
 from remuda.training.identity import Identity
 from remuda.training.journal import RunJournal
-from remuda.training.journal_entry import Recovered, Remember
+from remuda.training.journal_entry import JournalEntry, Recovered
 from remuda.training.replay.accounting import ReplayAccounting
 from remuda.training.snapshot import (
     FORMAT,
@@ -44,18 +44,18 @@ class CheckpointJournal:
 
     config: ExperimentConfig
     journal: RunJournal
-    experience: ReplayAccounting
+    replay: ReplayAccounting
     payloads: Payloads
     status: LiveStatus
     progress_rows: ProgressRows
 
     def commit(self, progress: Progress) -> None:
-        """The commander has heard of a checkpoint or of how it was judged. Raises JournalError and OSError."""
+        """The commander has heard of a checkpoint or of how it was evaluated. Raises JournalError and OSError."""
         written = self.payloads.written()
-        added, gone = self.experience.news()
+        added, gone = self.replay.news()
         identity = self.status.identity
         self.journal.write(
-            Remember(
+            JournalEntry(
                 experiment=identity.id,
                 snapshot=RunSnapshot(
                     format=FORMAT,
@@ -63,10 +63,10 @@ class CheckpointJournal:
                     experiment=self._snapshot(progress),
                     leases=0,
                 ),
-                changes=Changes(counted=Rows(self.experience.rows_of_leases()), whole=True),
+                changes=Changes(counted=Rows(self.replay.rows_of_leases()), whole=True),
                 added=tuple(IndexedChunk(c.first_row, written[c.meta.file]) for c in added if c.meta.file in written),
                 gone=gone,
-                priorities=self.experience.priorities(),
+                priorities=self.replay.priorities(),
                 episodes=self.progress_rows.news(),
             )
         )
@@ -81,8 +81,8 @@ class CheckpointJournal:
             stage="working",
             failures=0,
             wall_s=counters.wall_s,
-            experience=self.experience.snapshot(),
-            supply=FlowSnapshot(
+            replay=self.replay.snapshot(),
+            flow=FlowSnapshot(
                 policy=policy,
                 epoch=policy.epoch,
                 train_iter=counters.train_iter,
@@ -91,7 +91,7 @@ class CheckpointJournal:
                 open=False,
             ),
             leases=LeaseBookSnapshot(),
-            judging=DispatchSnapshot(
+            dispatch=DispatchSnapshot(
                 commander=self.status.commander.snapshot(), evaluation=None, evaluations=0, saves=0
             ),
             progress=self.progress_rows.snapshot(),
@@ -107,6 +107,6 @@ def replay_of(found: Recovered | None, progress: Progress) -> Recovered | None:
     return found if known == counters else None
 
 
-def sweep(folder: RunFolder, experience: ReplayAccounting) -> None:
+def sweep(folder: RunFolder, replay: ReplayAccounting) -> None:
     """Delete the payload files that nobody knows: written for a checkpoint that was never committed."""
-    sweep_orphans(folder.data, experience.live_files(), older_than_s=0.0)
+    sweep_orphans(folder.data, replay.live_files(), older_than_s=0.0)

@@ -31,7 +31,7 @@ from remuda.training.commander.evaluation import is_best
 from remuda.wire.messages import CheckpointRecord, Counters
 
 _NOTHING: tuple[tuple[()], tuple[()], dict[str, Sequence[float]], None] = ((), (), {}, None)
-"""Was judged since the last row."""
+"""The test episodes of a row where nothing was evaluated since the row before."""
 
 
 class Run:
@@ -108,7 +108,7 @@ class Run:
         self._book.say("learner", f"saved checkpoint {self.folder.ckpt / record.file}")
         return record
 
-    def judge(
+    def log_evaluation(
         self,
         record: CheckpointRecord,
         returns: Sequence[float],

@@ -12,7 +12,7 @@ from remuda.policy.base import Policy
 from remuda.runner.checkpoint_journal import CheckpointJournal
 from remuda.runner.components import EXPLORATION, Components, RunHooks
 from remuda.runner.status import SerialStatus
-from remuda.training.commander.commander import Decision, JudgeByTraining, Save, StartEvaluation
+from remuda.training.commander.commander import Decision, EvaluateByTraining, Save, StartEvaluation
 from remuda.training.commander.end import End, evaluation_is_too_late
 from remuda.training.commander.evaluation import EvaluationResult
 from remuda.training.commander.outcomes import Outcome, Outcomes
@@ -56,7 +56,7 @@ class SerialDispatch:
     progress: ProgressRows
     journal: CheckpointJournal
     outcomes: Outcomes = field(init=False)
-    _judged: Policy = field(init=False)
+    _evaluated_policy: Policy = field(init=False)
     _under_way: _UnderWay | None = field(default=None, init=False)
     _overtime_since_s: float | None = field(default=None, init=False)
     """Since when evaluations go on beyond stop.max_wall_s, on the clock; None while none did."""
@@ -64,7 +64,7 @@ class SerialDispatch:
     def __post_init__(self) -> None:
         algorithm, live = self.components.algorithm, self.status.live
         self.outcomes = Outcomes(live.identity.id, live.commander, self.progress)
-        self._judged = make_policy(self.components.config, algorithm.observation, algorithm.action)
+        self._evaluated_policy = make_policy(self.components.config, algorithm.observation, algorithm.action)
 
     def carry_out(self, decisions: Sequence[Decision]) -> None:
         """Do what was decided, and what is decided upon that. Raises OSError, JournalError, and what plays raises."""
@@ -75,8 +75,8 @@ class SerialDispatch:
                 case StartEvaluation():
                     with self.components.timers("evaluate"):
                         self._evaluate(decision.record)
-                case JudgeByTraining():
-                    outcome = self.outcomes.judged_by_training(decision.record)
+                case EvaluateByTraining():
+                    outcome = self.outcomes.evaluated_by_training(decision.record)
                     if outcome.effects:
                         self._follow(outcome, self.status.counters())
                 case End():
@@ -105,15 +105,15 @@ class SerialDispatch:
         self.carry_out(outcome.decisions)
 
     def _evaluate(self, record: CheckpointRecord) -> None:
-        """Judge a checkpoint by the weights in memory, which nothing has changed since they were saved or loaded."""
+        """Evaluate a checkpoint by the weights in memory, which nothing has changed since they were saved or loaded."""
         assert record.train_iter == self.status.learning.train_iter, "the learner has gone on"
         started_s = self.hooks.clock()
-        self._judged.load_state(self.components.algorithm.acting_state())
+        self._evaluated_policy.load_state(self.components.algorithm.acting_state())
         self._under_way = _UnderWay(record, self.components.config.evaluator.episodes, started_s, started_s)
         actions = self.components.player.action_counts()
         try:
             episodes = self.components.player.play_policy(
-                self._judged,
+                self._evaluated_policy,
                 range(self.components.config.evaluator.episodes),
                 actions=actions,
                 progress=self._goes_on,
@@ -144,7 +144,7 @@ class SerialDispatch:
             return
         try:
             with components.timers("film"):
-                film = films.film(self._judged, env_step=record.env_step, steps=steps, go_on=self._films_on)
+                film = films.film(self._evaluated_policy, env_step=record.env_step, steps=steps, go_on=self._films_on)
         finally:
             self.status.waiting_for = None
         for text in films.take_warnings():
@@ -159,7 +159,7 @@ class SerialDispatch:
 
     def _commit(self, counters: Counters) -> None:
         priorities = self.status.learning.learner.take_priorities()
-        self.status.live.experience.update_priorities(priorities.rows, priorities.errors)
+        self.status.live.replay.update_priorities(priorities.rows, priorities.errors)
         self.journal.commit(self.status.reached(counters))
 
     def _goes_on(self, env_steps: int) -> None:

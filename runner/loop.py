@@ -21,7 +21,7 @@ from remuda.runner.status import SerialLearning, SerialStatus
 from remuda.runner.timing_report import TimingReport
 from remuda.training.commander.commander import Commander
 from remuda.training.commander.end import ON_REQUEST, End
-from remuda.training.commander.evaluation import Judged
+from remuda.training.commander.evaluation import BestCheckpoint
 from remuda.training.commander.progress_rows import ProgressRows
 from remuda.training.journal_entry import Recovered
 from remuda.training.replay.accounting import ReplayAccounting
@@ -45,14 +45,14 @@ class SerialLoop:
         self._components, self._config, self._hooks = components, config, hooks
         self._logbook, self._timers = components.logbook, components.timers
         self._timing = TimingReport(components, now_s)
-        self._experience = ReplayAccounting(
+        self._replay = ReplayAccounting(
             config, now_s, collectors=1, batches_in_flight=1, resumed=resumed, journaled=True
         )
-        self._plan = self._experience.plan
+        self._plan = self._replay.plan
         self._budgets = Budgets(config, self._plan)
         payloads = Payloads(components.folder.data)
         ring = ColumnRing(self._plan.capacity)
-        self._memory = Memory(self._experience, ring, payloads, worker=SERIAL_WORKER, generation=generation)
+        self._memory = Memory(self._replay, ring, payloads, worker=SERIAL_WORKER, generation=generation)
         self._learner = LearnerLoop.of(
             config,
             self._plan,
@@ -68,7 +68,7 @@ class SerialLoop:
         self._learning = SerialLearning(self._learner, PolicyRef(generation, start.policy_version, start.train_iter))
         live = LiveStatus(
             identity=identity_of(config, components.folder),
-            experience=self._experience,
+            replay=self._replay,
             learning=self._learning,
             commander=self._commander,
             before_s=start.wall_s,
@@ -78,7 +78,7 @@ class SerialLoop:
         journal = CheckpointJournal(
             config=config,
             journal=components.journal,
-            experience=self._experience,
+            replay=self._replay,
             payloads=payloads,
             status=live,
             progress_rows=self._progress,
@@ -86,21 +86,21 @@ class SerialLoop:
         self._dispatch = SerialDispatch(components, hooks, self._status, self._progress, journal)
         if recovered is not None:
             self._recover(recovered, now_s, rows=0 if resumed is None else resumed.progress_rows)
-        self._experience.open_lease(generation, SERIAL_WORKER, generation)
-        sweep(components.folder, self._experience)
+        self._replay.open_lease(generation, SERIAL_WORKER, generation)
+        sweep(components.folder, self._replay)
 
     def _recover(self, recovered: Recovered, now_s: float, *, rows: int) -> None:
         """Go on with the replay of the checkpoint that the run goes on from; progress.txt has so many `rows`."""
         snapshot = recovered.snapshot.experiment
-        self._experience.resume(snapshot.experience, recovered.chunks, now_s)  # what may go is swept
+        self._replay.resume(snapshot.replay, recovered.chunks, now_s)  # what may go is swept
         self._memory.load(
             self._components.folder.data, lambda text: self._logbook.say("commander", text, level="warning")
         )
         if recovered.priorities is not None:
-            self._experience.restore_priorities(recovered.priorities)
+            self._replay.restore_priorities(recovered.priorities)
         if snapshot.progress.epoch == rows:  # else one was written after the commit, and says all
             self._progress.restore(snapshot.progress)
-        self._logbook.say("commander", f"replay is back: {self._experience.live_rows} rows")
+        self._logbook.say("commander", f"replay is back: {self._replay.live_rows} rows")
 
     # --- the run ---
 
@@ -118,7 +118,7 @@ class SerialLoop:
             self._look_around()
 
     def finish(self) -> End:
-        """Save the last checkpoint, have it judged, write the last row; returns why the run ended."""
+        """Save the last checkpoint, have it evaluated, write the last row; returns why the run ended."""
         end = self._commander.ending
         assert end is not None, "only a run that ended is finished"
         self._dispatch.carry_out(self._commander.save_final())
@@ -143,7 +143,7 @@ class SerialLoop:
     def _close_books(self, end: End) -> None:
         self._status.live.finish(end, self._hooks.clock())
         self._emit_collected(
-            self._summary.last(train_iter=self._learning.policy.train_iter, env_step=self._experience.env_step)
+            self._summary.last(train_iter=self._learning.policy.train_iter, env_step=self._replay.env_step)
         )
         self._write_rows(self._progress.last(self.counters()))
         now_s = self._hooks.clock()
@@ -155,7 +155,7 @@ class SerialLoop:
         self._hooks.on_progress(status)
 
     @property
-    def best(self) -> Judged | None:
+    def best(self) -> BestCheckpoint | None:
         """The best checkpoint so far."""
         return self._commander.best
 
@@ -168,13 +168,13 @@ class SerialLoop:
     def _batches_due(self) -> int:
         """How many updates come before the next chunk; without samples_per_insert, one per chunk."""
         plan = self._plan
-        batches = min(self._experience.sampleable_batches(plan.rows_per_update), plan.batches_per_request)
+        batches = min(self._replay.sampleable_batches(plan.rows_per_update), plan.batches_per_request)
         if self._config.buffer.samples_per_insert is None and not plan.on_policy:
             batches = min(batches, int(self._untrained_chunk))
         return self._budgets.batches(batches, self._learner.train_iter)
 
     def _collect(self) -> None:
-        slots, left = self._plan.chunk_slots, self._budgets.env_steps_left(self._experience.env_step)
+        slots, left = self._plan.chunk_slots, self._budgets.env_steps_left(self._replay.env_step)
         policy = self._learning.policy
         with self._timers("collect"):
             collected = self._components.rollout.collect(
@@ -184,7 +184,7 @@ class SerialLoop:
             self._progress.chunk(self._memory.insert(collected))
         self._untrained_chunk = True
         self._summary.add(collected)
-        self._emit_collected(self._summary.due(train_iter=policy.train_iter, env_step=self._experience.env_step))
+        self._emit_collected(self._summary.due(train_iter=policy.train_iter, env_step=self._replay.env_step))
 
     def _learn(self, batches: int) -> None:
         learner = self._learner
@@ -202,16 +202,14 @@ class SerialLoop:
             if step.report_due:
                 metrics = learner.take_metrics()
                 self._progress.learned(metrics)
-                self._components.outputs.report(
-                    metrics, train_iter=learner.train_iter, env_step=self._experience.env_step
-                )
+                self._components.outputs.report(metrics, train_iter=learner.train_iter, env_step=self._replay.env_step)
 
     def _publish(self) -> None:
         """Have the collector act with what was learned."""
         state, former = self._learner.acting_state(), self._learning.policy
         self._learning.policy = PolicyRef(former.epoch, former.version + 1, self._learner.train_iter)
         self._components.rollout.policy.load_state(state)
-        self._experience.settle(self._learning.policy)
+        self._replay.settle(self._learning.policy)
 
     def _look_around(self) -> None:
         self._dispatch.carry_out(self._commander.progressed(self.counters()))
@@ -238,7 +236,7 @@ class SerialLoop:
 
     def _emit_buffer(self, now_s: float, *, last: bool = False) -> None:
         newest = self._learning.policy
-        for report in self._experience.reports(self.counters(), now_s, newest=newest, last=last):
+        for report in self._replay.reports(self.counters(), now_s, newest=newest, last=last):
             self._logbook.emit(report)
 
     def _write_rows(self, rows: Sequence[ProgressRow]) -> None:

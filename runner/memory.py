@@ -23,10 +23,10 @@ class Memory:
     """Between the one collector and the one learner; also the learner's source of batches."""
 
     def __init__(
-        self, experience: ReplayAccounting, ring: ColumnRing, payloads: Payloads, *, worker: str, generation: int
+        self, replay: ReplayAccounting, ring: ColumnRing, payloads: Payloads, *, worker: str, generation: int
     ) -> None:
         """`worker` and `generation` name the chunks."""
-        self._experience = experience
+        self._replay = replay
         self._ring = ring
         self._payloads = payloads
         self._worker = worker
@@ -38,31 +38,31 @@ class Memory:
     def insert(self, collected: Collected) -> ChunkMeta:
         """Count a chunk and put its rows into the ring. Raises ChunkRefusedError."""
         meta = collected.meta(ChunkId(self._worker, self._generation, self._sequence))
-        accepted = self._experience.accept(meta, self._generation)
+        accepted = self._replay.accept(meta, self._generation)
         if accepted.rejected is not None:
             raise ChunkRefusedError(accepted.rejected)
         self._sequence += 1
         self._payloads.add(meta, collected.columns)
         self._payloads.retire(accepted.deletable)
-        for indexed in self._experience.hand_out_new():
+        for indexed in self._replay.hand_out_new():
             self._ring.write(indexed.first_row, collected.columns)
-        self._payloads.retire(self._experience.confirm_loaded(self._ring.next_row))
+        self._payloads.retire(self._replay.confirm_loaded(self._ring.next_row))
         return meta
 
     def load(self, data: Path, damaged: Callable[[str], None]) -> None:
         """Read what the run left in `data` before it was resumed; a file that cannot be read is left out and logged."""
-        for chunk in self._experience.hand_out_new():
+        for chunk in self._replay.hand_out_new():
             try:
                 self._ring.write(chunk.first_row, read_chunk(data / chunk.meta.file, chunk.meta))
             except ChunkError as error:
-                self._payloads.retire(self._experience.quarantine(chunk.meta.file))
+                self._payloads.retire(self._replay.quarantine(chunk.meta.file))
                 damaged(f"payload {chunk.meta.file} is left out: {error}")
-        self._payloads.retire(self._experience.confirm_loaded(self._ring.next_row))
+        self._payloads.retire(self._replay.confirm_loaded(self._ring.next_row))
 
     def sample(self, batches: int, batch_size: int, *, train_iter: int, priorities: Priorities) -> None:
         """Give priorities back and draw the batches that `next_batch` is going to hand over."""
-        self._experience.update_priorities(priorities.rows, priorities.errors)
-        self._sampled = self._experience.sample(batches, batch_size, train_iter)
+        self._replay.update_priorities(priorities.rows, priorities.errors)
+        self._sampled = self._replay.sample(batches, batch_size, train_iter)
         self._position = 0
 
     def next_batch(self) -> Batch | None:

@@ -35,7 +35,7 @@ from remuda.storage.existing_folder import OnExists, prepare
 from remuda.storage.git import record_git
 from remuda.storage.ownership import Ownership
 from remuda.storage.run_folder import RunFolder
-from remuda.training.commander.evaluation import Judged
+from remuda.training.commander.evaluation import BestCheckpoint
 from remuda.training.journal import open_or_begin
 from remuda.training.logbooks import open_logbook
 from remuda.training.recovery import catch_up, resume_point, show_again
@@ -55,7 +55,7 @@ class RunResult:
     """For people: which condition, its value and its bound."""
     failed: bool
     counters: Counters
-    best: Judged | None
+    best: BestCheckpoint | None
     run_dir: Path
 
 

@@ -51,7 +51,7 @@ class SerialStatus:
 
     def exploration(self) -> dict[str, float]:
         """How much chance there is in what the collector does now."""
-        return self._declaration.exploration_at(self.live.experience.env_step)
+        return self._declaration.exploration_at(self.live.replay.env_step)
 
     def reached(self, counters: Counters) -> Progress:
         """What a checkpoint says of the run."""

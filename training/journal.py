@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from remuda.buffer.index import Prioritized
-from remuda.training.journal_entry import Recovered, Remember
+from remuda.training.journal_entry import JournalEntry, Recovered
 from remuda.training.snapshot import (
     FORMAT,
     AccountSnapshot,
@@ -179,7 +179,7 @@ class RunJournal:
         """The parts of the snapshot that were committed last."""
         self._db = open_database(path, _TABLES)
 
-    def write(self, *turns: Remember) -> None:
+    def write(self, *turns: JournalEntry) -> None:
         """Commit the news of one turn or several, in order, as one. Raises JournalError and changes nothing when the
         disk does not take it."""
         encode, db, newest = msgspec.msgpack.encode, self._db, turns[-1].snapshot
@@ -192,7 +192,7 @@ class RunJournal:
                 self._write_news(turn)
         self._written = parts
 
-    def _write_news(self, turn: Remember) -> None:
+    def _write_news(self, turn: JournalEntry) -> None:
         """All but what each turn has whole, of which the newest is enough."""
         encode, db = msgspec.msgpack.encode, self._db
         self._write_rows(turn.changes)
@@ -205,7 +205,7 @@ class RunJournal:
             values = (known.first_row, known.priorities.tobytes())
             db.execute("insert or replace into priorities values (0, ?, ?)", values)
 
-    def _write_chunks(self, turn: Remember) -> None:
+    def _write_chunks(self, turn: JournalEntry) -> None:
         """Many with one statement: each gives the interpreter's lock away, and has to get it back."""
         encode, db = msgspec.msgpack.encode, self._db
         for start in range(0, len(turn.added), ROWS_PER_STATEMENT):
@@ -273,10 +273,10 @@ class RunJournal:
             stage=known.stage,
             failures=known.failures,
             wall_s=known.wall_s,
-            experience=self._part("experience", ReplaySnapshot),
-            supply=self._part("supply", FlowSnapshot),
+            replay=self._part("replay", ReplaySnapshot),
+            flow=self._part("flow", FlowSnapshot),
             leases=self._part("leases", LeaseBookSnapshot),
-            judging=self._part("judging", DispatchSnapshot),
+            dispatch=self._part("dispatch", DispatchSnapshot),
             progress=self._part("progress", ProgressSnapshot),
             workers_failures=self._part("workers_failures", FailuresSnapshot),
             deaths=self._deaths(),
@@ -356,10 +356,10 @@ def _parts_of(snapshot: RunSnapshot) -> dict[str, Snapshot | list[DeathsSnapshot
     known = snapshot.experiment
     return {
         "identity": snapshot.identity,
-        "experience": known.experience,
-        "supply": known.supply,
+        "replay": known.replay,
+        "flow": known.flow,
         "leases": known.leases,
-        "judging": known.judging,
+        "dispatch": known.dispatch,
         "progress": known.progress,
         "workers_failures": known.workers_failures,
         "deaths": known.deaths,

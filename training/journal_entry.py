@@ -10,7 +10,7 @@ from remuda.wire.messages import IndexedChunk
 
 
 @dataclass(frozen=True)
-class Remember:
+class JournalEntry:
     """Write to the run's journal, before anything else of this turn is carried out. Nothing in it is changed later: it
     may be written by another thread."""
 

@@ -15,7 +15,7 @@ from remuda.wire.messages import CheckpointRecord, Counters, PolicyRef
 def catch_up(checkpoints: CheckpointIndex, snapshot: RunSnapshot) -> None:
     """Enter what was journaled in the last moment and did not get into index.json any more: a checkpoint, what an
     evaluation gave, and which one an interrupted run ends with."""
-    commander = snapshot.experiment.judging.commander
+    commander = snapshot.experiment.dispatch.commander
     newest = commander.last_record
     if newest is not None and (checkpoints.last is None or checkpoints.last.train_iter < newest.train_iter):
         checkpoints.add(newest)
@@ -29,9 +29,9 @@ def catch_up(checkpoints: CheckpointIndex, snapshot: RunSnapshot) -> None:
             checkpoints.set_reward(best.train_iter, reward, best=True)
             rewards[best.train_iter] = reward
     if commander.last is not None:
-        judged = commander.last.record.train_iter
-        if judged in rewards and rewards[judged] is None:
-            checkpoints.set_reward(judged, EvaluationResult.of(commander.last).reward_mean)
+        evaluated = commander.last.record.train_iter
+        if evaluated in rewards and rewards[evaluated] is None:
+            checkpoints.set_reward(evaluated, EvaluationResult.of(commander.last).reward_mean)
 
 
 def show_again(log: Logbook, snapshot: RunSnapshot, config: ExperimentConfig) -> None:
@@ -39,9 +39,9 @@ def show_again(log: Logbook, snapshot: RunSnapshot, config: ExperimentConfig) ->
     for row in snapshot.experiment.progress.given:
         if log.progress_file is not None and log.progress_file.next_epoch <= row.epoch:
             log.progress(row)
-    commander = snapshot.experiment.judging.commander
+    commander = snapshot.experiment.dispatch.commander
     last = commander.last
-    if last is None or config.evaluator.episodes == 0:  # without evaluations training episodes have judged
+    if last is None or config.evaluator.episodes == 0:  # without evaluations training episodes have evaluated
         return
     if not log.shows_evaluation(last.record.train_iter):
         best = commander.best is not None and commander.best[0].train_iter == last.record.train_iter

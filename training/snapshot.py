@@ -260,7 +260,7 @@ class ProgressSnapshot(Snapshot, frozen=True):
     test: ResultSnapshot | None
     metrics: dict[str, float]
     newest: list[tuple[float, int]] = []
-    """Returns and lengths of the newest training episodes, where they judge checkpoints."""
+    """Returns and lengths of the newest training episodes, where they evaluate checkpoints."""
     info: dict[str, list[float]] = {}
     given: list[ProgressRow] = []
     """Rows of the newest turn: whether they got into progress.txt only that file can tell."""
@@ -333,22 +333,22 @@ class ExperimentSnapshot(Snapshot, frozen=True):
     stage: Stage
     failures: int  # in a row
     wall_s: float
-    experience: ReplaySnapshot
-    supply: FlowSnapshot
+    replay: ReplaySnapshot
+    flow: FlowSnapshot
     leases: LeaseBookSnapshot
-    judging: DispatchSnapshot
+    dispatch: DispatchSnapshot
     progress: ProgressSnapshot
     workers_failures: FailuresSnapshot = FailuresSnapshot()
     deaths: list[DeathsSnapshot] = []
 
     def with_rows(self, rows: Changes) -> ExperimentSnapshot:
         """This, with these rows."""
-        experience, supply = self.experience, self.supply
-        ledger = replace(experience.ledger, counted=[*rows.counted.put])
+        replay, flow = self.replay, self.flow
+        ledger = replace(replay.ledger, counted=[*rows.counted.put])
         return replace(
             self,
-            experience=replace(experience, ledger=ledger),
-            supply=replace(supply, accounts=[*rows.account.put]),
+            replay=replace(replay, ledger=ledger),
+            flow=replace(flow, accounts=[*rows.account.put]),
             leases=replace(self.leases, leases=[*rows.lease.put], places=[*rows.place.put]),
             workers_failures=replace(self.workers_failures, workers=[*rows.rest.put]),
         )
@@ -404,12 +404,12 @@ class RunSnapshot(Snapshot, frozen=True):
     @property
     def counters(self) -> Counters:
         """The run's counters when this was written."""
-        ledger, supply = self.experiment.experience.ledger, self.experiment.supply
+        ledger, flow = self.experiment.replay.ledger, self.experiment.flow
         return Counters(
             env_step=ledger.env_steps,
-            train_iter=supply.train_iter,
+            train_iter=flow.train_iter,
             episode=ledger.episodes,
-            policy_version=supply.policy.version,
+            policy_version=flow.policy.version,
             wall_s=self.experiment.wall_s,
         )
 
@@ -419,10 +419,10 @@ class FinishedRunSnapshot(Snapshot, frozen=True):
 
     identity: IdentitySnapshot
     last: ExperimentStatus
-    lost: bool = False
+    unrecoverable: bool = False
 
 
-FORMAT = 3
+FORMAT = 4
 """Raised whenever a field changes its meaning; a journal of another format is not read."""
 
 

@@ -32,7 +32,7 @@ class LiveStatus:
     """Reads counters off those who count; itself it keeps the state, the time and the rates."""
 
     identity: Identity
-    experience: ReplayAccounting
+    replay: ReplayAccounting
     learning: Learning
     commander: Commander
     before_s: float
@@ -70,15 +70,15 @@ class LiveStatus:
 
     def note_rates(self, now_s: float) -> None:
         """Time has passed."""
-        self._env_rate.note(self.experience.env_step, now_s)
+        self._env_rate.note(self.replay.env_step, now_s)
         self._train_rate.note(self.learning.train_iter, now_s)
 
     def counters(self, now_s: float) -> Counters:
         """The one set of counters, as of now."""
         return Counters(
-            env_step=self.experience.env_step,
+            env_step=self.replay.env_step,
             train_iter=self.learning.train_iter,
-            episode=self.experience.episode,
+            episode=self.replay.episode,
             policy_version=self.learning.policy.version,
             wall_s=self.wall_s(now_s),
         )
@@ -95,8 +95,8 @@ class LiveStatus:
             best_return=None if best is None else best.reward_mean,
             env_steps_per_s=self._env_rate.per_s(),
             train_iters_per_s=self._train_rate.per_s(),
-            policy_lag=self.experience.policy_lag(self.learning.policy),
-            samples_per_insert=self.experience.samples_per_insert,
+            policy_lag=self.replay.policy_lag(self.learning.policy),
+            samples_per_insert=self.replay.samples_per_insert,
             waiting_for=waiting_for,
         )
 

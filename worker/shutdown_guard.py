@@ -94,7 +94,7 @@ class ShutdownGuard:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         faulthandler.register(signal.SIGUSR1, file=_STDERR, all_threads=True, chain=False)
         self._left = False
-        self._watcher = threading.Thread(target=self._watch, name="remuda-life", daemon=True)
+        self._watcher = threading.Thread(target=self._watch, name="remuda-shutdown", daemon=True)
         self._watcher.start()
         return self
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from remuda.coordinator.disk.errands import BusyError, Errands
-from remuda.coordinator.disk.lane import CONFIRM_S, HerdSay, Journaled, Lane, LaneBroken, Turn
+from remuda.coordinator.disk.lane import CONFIRM_S, HerdLogLine, Journaled, Lane, LaneBroken, Turn
 from remuda.coordinator.disk.log_reader import read_log
 from remuda.coordinator.disk.run_folder import RunEffect
 from remuda.coordinator.disk.run_folders import RunFolders
@@ -28,7 +28,7 @@ from remuda.coordinator.events import HeldUp, LogRead, RunBroken, RunPrepared, R
 from remuda.coordinator.journaling import prepared_experiment
 from remuda.training.effects import LogLine
 from remuda.training.journal import JournalError
-from remuda.training.journal_entry import Remember
+from remuda.training.journal_entry import JournalEntry
 from remuda.training.snapshot import FinishedRunSnapshot
 from remuda.wire.messages import OVER, Rejected
 
@@ -67,9 +67,9 @@ class Disk:
         self._clock = clock
         self._errands = Errands()
         self._lanes: dict[str, Lane] = {}
-        self._going_on: set[str] = set()
+        self._active: set[str] = set()
         """Runs whose files stay open between turns: neither queued nor over."""
-        self._herd_lines: deque[tuple[int, HerdSay]] = deque(maxlen=HERD_LINES_KEPT)
+        self._herd_lines: deque[tuple[int, HerdLogLine]] = deque(maxlen=HERD_LINES_KEPT)
         """The newest lines about the herd, with the turns they were said in: for runs that begin later."""
         self._submitted: dict[str, int] = {}
         """The turn since which such lines concern a run that is queued."""
@@ -105,27 +105,27 @@ class Disk:
         for run in runs:
             self._errands.put(f"recover {run.experiment}", partial(self._recover_one, run))
 
-    def write(self, remembered: Sequence[Remember], effects: Sequence[DiskEffect]) -> None:
+    def write(self, entries: Sequence[JournalEntry], effects: Sequence[DiskEffect]) -> None:
         """Have a turn written: each run's part by its own lane. Waits QUICK_S at most for their journals."""
         self._turn += 1
-        parts: dict[str, list[RunEffect | HerdSay]] = {each.experiment: [] for each in remembered}
+        parts: dict[str, list[RunEffect | HerdLogLine]] = {each.experiment: [] for each in entries}
         abandoned: list[Abandon] = []
         for effect in effects:
             match effect:
                 case Abandon():
                     abandoned.append(effect)
                 case LogLine(experiment=None):
-                    self._say_of_herd(HerdSay(effect.text, effect.level), parts)
+                    self._say_of_herd(HerdLogLine(effect.text, effect.level), parts)
                 case _ if effect.experiment is not None and self._run_folders.files(effect.experiment) is not None:
                     parts.setdefault(effect.experiment, []).append(effect)
                 case _:
                     pass  # of a run that is over: there is nothing left to be written
-        remember_of = {each.experiment: each for each in remembered}
-        for id, remember in remember_of.items():
-            parts[id] = [*self._lines_before(remember), *parts[id]]
-        self._awaited = {id for id in remember_of if self._is_quick(id)}  # nobody else looks at it yet
+        entry_of = {each.experiment: each for each in entries}
+        for id, entry in entry_of.items():
+            parts[id] = [*self._lines_before(entry), *parts[id]]
+        self._awaited = {id for id in entry_of if self._is_quick(id)}  # nobody else looks at it yet
         for id, part in parts.items():
-            self._put(id, remember_of.get(id), part)
+            self._put(id, entry_of.get(id), part)
         for each in abandoned:
             self._abandon(each)
         self._wait_for_the_quick()
@@ -182,28 +182,28 @@ class Disk:
 
     # --- inside ---
 
-    def _put(self, experiment: str, remember: Remember | None, part: Sequence[RunEffect | HerdSay]) -> None:
+    def _put(self, experiment: str, entry: JournalEntry | None, part: Sequence[RunEffect | HerdLogLine]) -> None:
         lane = self._lanes.get(experiment)
         if lane is None:
             writer = RunWriter(self._run_folders, self._runs_folder, experiment)
             lane = self._lanes[experiment] = Lane(experiment, writer, self._tell, self._clock)
-        lane.put(Turn(self._turn, remember, part))
-        if remember is not None:
-            state = remember.snapshot.experiment.state
-            (self._going_on.discard if state == "queued" or state in OVER else self._going_on.add)(experiment)
-        if experiment not in self._going_on:
+        lane.put(Turn(self._turn, entry, part))
+        if entry is not None:
+            state = entry.snapshot.experiment.state
+            (self._active.discard if state == "queued" or state in OVER else self._active.add)(experiment)
+        if experiment not in self._active:
             lane.rest()
 
-    def _say_of_herd(self, line: HerdSay, parts: dict[str, list[RunEffect | HerdSay]]) -> None:
+    def _say_of_herd(self, line: HerdLogLine, parts: dict[str, list[RunEffect | HerdLogLine]]) -> None:
         """In the log of every run that goes on, and later in those of runs that wait for workers now."""
         self._herd_lines.append((self._turn, line))
-        for id in self._going_on:
+        for id in self._active:
             parts.setdefault(id, []).append(line)
 
-    def _lines_before(self, remember: Remember) -> list[HerdSay]:
+    def _lines_before(self, entry: JournalEntry) -> list[HerdLogLine]:
         """What was said of the herd since this run was submitted, or the coordinator started; once, as it begins."""
-        id, state = remember.experiment, remember.snapshot.experiment.state
-        if id in self._going_on or state == "queued":
+        id, state = entry.experiment, entry.snapshot.experiment.state
+        if id in self._active or state == "queued":
             return []
         since = self._submitted.pop(id, 0)
         return [line for turn, line in self._herd_lines if turn >= since] if state not in OVER else []
@@ -216,7 +216,7 @@ class Disk:
             lane.rest()  # it says why in the run's log first
         self._run_folders.forget(effect.experiment)
         self._held_up.pop(effect.experiment, None)
-        self._going_on.discard(effect.experiment)
+        self._active.discard(effect.experiment)
         self._submitted.pop(effect.experiment, None)
         if herd is not None:
             with contextlib.suppress(BusyError):  # the list's own disk hangs: the run is taken up at the next start
@@ -307,7 +307,7 @@ class RunWriter:
         self._files = folders.files(experiment)
         """Kept, to be closed also once the run is forgotten."""
 
-    def journal(self, turns: Sequence[Remember]) -> None:
+    def journal(self, turns: Sequence[JournalEntry]) -> None:
         """Before it is listed: what is listed has a journal."""
         if self._files is not None:
             self._files.journal(turns)
@@ -315,11 +315,11 @@ class RunWriter:
             for turn in turns:
                 self._runs_folder.note(turn)
 
-    def carry_out(self, effect: RunEffect | HerdSay) -> None:
+    def carry_out(self, effect: RunEffect | HerdLogLine) -> None:
         match effect:
             case _ if self._files is None:
                 pass  # the run is over
-            case HerdSay():
+            case HerdLogLine():
                 self._files.say_of_herd(effect.text, effect.level)
             case _:
                 self._files.carry_out(effect)

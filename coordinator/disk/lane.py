@@ -15,7 +15,7 @@ from remuda.coordinator.disk.run_folder import RunEffect
 from remuda.coordinator.effects import DeleteChunks, RewindCurves
 from remuda.training.effects import Level
 from remuda.training.journal import JournalError
-from remuda.training.journal_entry import Remember
+from remuda.training.journal_entry import JournalEntry
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
 """Between two attempts at what a disk refuses."""
@@ -26,7 +26,7 @@ TURNS_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
-class HerdSay:
+class HerdLogLine:
     """A line about the whole herd, for this run's log."""
 
     text: str
@@ -38,8 +38,8 @@ class Turn:
     """What one turn of the coordinator's loop has to be written of one run."""
 
     number: int
-    remember: Remember | None
-    effects: Sequence[RunEffect | HerdSay]
+    entry: JournalEntry | None
+    effects: Sequence[RunEffect | HerdLogLine]
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,11 @@ class LaneBroken:
 class Writer(Protocol):
     """How a run's files are written. Raises JournalError or OSError where the disk refuses, to be called again."""
 
-    def journal(self, turns: Sequence[Remember]) -> None:
+    def journal(self, turns: Sequence[JournalEntry]) -> None:
         """Commit these turns."""
         ...
 
-    def carry_out(self, effect: RunEffect | HerdSay) -> None:
+    def carry_out(self, effect: RunEffect | HerdLogLine) -> None:
         """Do what this effect asks for."""
         ...
 
@@ -222,9 +222,9 @@ class Lane:
             return [self._turns[i] for i in range(min(len(self._turns), TURNS_AT_ONCE))]
 
     def _write(self, turns: Sequence[Turn]) -> None:
-        remembered = [turn.remember for turn in turns if turn.remember is not None]
-        if remembered:
-            self._insist(lambda: self._writer.journal(remembered))
+        entries = [turn.entry for turn in turns if turn.entry is not None]
+        if entries:
+            self._insist(lambda: self._writer.journal(entries))
         first, later = _before_anybody_is_answered([effect for turn in turns for effect in turn.effects])
         for effect in first:
             self._carry_out(effect)
@@ -236,7 +236,7 @@ class Lane:
                 self._turns.popleft()
             self._since_s = self._clock()
 
-    def _carry_out(self, effect: RunEffect | HerdSay) -> None:
+    def _carry_out(self, effect: RunEffect | HerdLogLine) -> None:
         self._insist(lambda: self._writer.carry_out(effect))
 
     def _insist(self, action: Callable[[], None]) -> None:
@@ -256,12 +256,12 @@ class Lane:
 
 
 def _before_anybody_is_answered(
-    effects: Sequence[RunEffect | HerdSay],
-) -> tuple[list[RunEffect | HerdSay], list[RunEffect | HerdSay]]:
+    effects: Sequence[RunEffect | HerdLogLine],
+) -> tuple[list[RunEffect | HerdLogLine], list[RunEffect | HerdLogLine]]:
     """What comes first, and the rest. Who is answered writes the next payload file; and a learner that is told to begin
     finds its curves rewound, with all that was shown before it."""
     rewound = max((i for i, effect in enumerate(effects) if isinstance(effect, RewindCurves)), default=-1) + 1
-    first, later = list(effects[:rewound]), list[RunEffect | HerdSay]()
+    first, later = list(effects[:rewound]), list[RunEffect | HerdLogLine]()
     deletions: list[DeleteChunks] = []
     for effect in effects[rewound:]:
         if isinstance(effect, DeleteChunks):

@@ -60,7 +60,7 @@ def uncounted_payloads(recovered: Recovered, data: Path) -> tuple[ChunkMeta, ...
     will not announce them again. Those of workers whose leases are forgotten are not among them: nobody knows whether
     they were counted."""
     counted = Ledger()
-    counted.restore(recovered.snapshot.experiment.experience.ledger)
+    counted.restore(recovered.snapshot.experiment.replay.ledger)
     live = payload_files(recovered)
     found: list[ChunkMeta] = []
     for name in sorted(os.listdir(data)):

@@ -20,7 +20,7 @@ from remuda.storage.ownership import Ownership
 from remuda.storage.run_folder import RunFolder
 from remuda.training.effects import Level, LogLine, RecordEffect
 from remuda.training.journal import RunJournal
-from remuda.training.journal_entry import Remember
+from remuda.training.journal_entry import JournalEntry
 from remuda.training.logbooks import open_logbook
 from remuda.training.recording import record
 from remuda.wire.messages import OVER, Counters
@@ -71,7 +71,7 @@ class RunFiles:
         self.ended: Logbook | None = None
         """The logbook of a run that is over, with services that may not have come to an end."""
 
-    def journal(self, turns: Sequence[Remember]) -> None:
+    def journal(self, turns: Sequence[JournalEntry]) -> None:
         """Commit what must be known after a crash. Raises JournalError when the disk does not take it, RunGoneError
         where the folder was taken away, and FolderOwnedError when another process has taken that of a queued run."""
         if self._files is None:

@@ -23,7 +23,7 @@ from remuda.storage.checkpoint_index import CheckpointIndexError
 from remuda.storage.existing_folder import make_private
 from remuda.storage.ownership import FolderOwnedError, Ownership
 from remuda.training.journal import JournalDamagedError, JournalError, committing, open_database
-from remuda.training.journal_entry import Remember
+from remuda.training.journal_entry import JournalEntry
 from remuda.training.snapshot import FinishedRunSnapshot
 from remuda.wire.messages import OVER
 
@@ -116,7 +116,7 @@ class RunsFolder:
             self._db.execute("delete from start where epoch <= ?", (int(found[0]) - _STARTS_KEPT,))
         return int(found[0])
 
-    def past(self) -> list[FinishedRun]:
+    def finished(self) -> list[FinishedRun]:
         """The runs that ended last, the last one last, as their rows have them."""
         with self._lock:
             rows = self._db.execute(
@@ -129,7 +129,7 @@ class RunsFolder:
                 found.append(FinishedRun.of(_FINISHED.decode(last)))
         return found
 
-    def in_hand(self) -> list[ListedRun]:
+    def unfinished(self) -> list[ListedRun]:
         """The runs that are not over, oldest first; of several in one folder the newest."""
         with self._lock:
             rows = self._db.execute(
@@ -147,23 +147,23 @@ class RunsFolder:
             print(f"{run.run_dir} is not taken up: {error}", file=sys.stderr, flush=True)
             return None
         except (JournalError, CheckpointIndexError, OSError, ValueError) as error:
-            lost = unrecoverable_run(run.experiment, run.run_dir, error)
-            print(lost.last.reason, file=sys.stderr, flush=True)
-            return lost
+            finished = unrecoverable_run(run.experiment, run.run_dir, error)
+            print(finished.last.reason, file=sys.stderr, flush=True)
+            return finished
         if not found.experiment.over:
             return found
-        past = FinishedRun(found.experiment.identity, found.experiment.status(now_s))
-        self.note_over(past.snapshot())  # its coordinator died between its journal and this list
-        return past
+        finished = FinishedRun(found.experiment.identity, found.experiment.status(now_s))
+        self.note_over(finished.snapshot())  # its coordinator died between its journal and this list
+        return finished
 
-    def note(self, remember: Remember) -> None:
+    def note(self, entry: JournalEntry) -> None:
         """A run is new, or over. A folder has one run: one that is resumed takes the place of what it was.
 
         Raises JournalError when the disk does not take it."""
-        is_over = remember.snapshot.experiment.state in OVER
-        if self._known.get(remember.experiment) != is_over:
-            identity = remember.snapshot.identity
-            self._note(identity.id, identity.run_dir, remember.last if is_over else None)
+        is_over = entry.snapshot.experiment.state in OVER
+        if self._known.get(entry.experiment) != is_over:
+            identity = entry.snapshot.identity
+            self._note(identity.id, identity.run_dir, entry.last if is_over else None)
 
     def note_over(self, last: FinishedRunSnapshot) -> None:
         """A run is over, whatever its journal says. Raises JournalError when the disk does not take it."""

@@ -23,7 +23,7 @@ def unrecoverable_run(experiment: str, run_dir: Path, error: Exception) -> Finis
     way_out = "" if last is None else f"; `remuda submit --resume` goes on from {last.file}"
     identity = Identity(experiment, _name(folder), str(run_dir), policy_file="", priority=0, submitted=0)
     reason = f"{run_dir} cannot be taken up: {error}{way_out}"
-    return FinishedRun(identity, failed_status(identity, reason, last, best), lost=True)
+    return FinishedRun(identity, failed_status(identity, reason, last, best), unrecoverable=True)
 
 
 def _name(folder: RunFolder) -> str:

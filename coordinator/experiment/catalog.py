@@ -9,7 +9,7 @@ from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.training.identity import Identity
 from remuda.wire.messages import Rejected
 
-PAST_KEPT = 100
+FINISHED_KEPT = 100
 """Runs that are over and still shown and found: those that ended last."""
 
 
@@ -18,9 +18,9 @@ class Catalog:
 
     def __init__(self) -> None:
         self._known: dict[str, Experiment | FinishedRun] = {}
-        self._in_hand: dict[str, Experiment] = {}
-        self._past: dict[str, None] = {}
-        """Those that are past and not lost, the one that ended first first."""
+        self._experiments: dict[str, Experiment] = {}
+        self._finished: dict[str, None] = {}
+        """Those that are over and retired, the one that ended first first."""
         self._newest_place = -1
         self.held_up: set[str] = set()
         """Those whose disks take nothing at the moment."""
@@ -30,24 +30,24 @@ class Catalog:
 
     def __getitem__(self, id: str) -> Experiment:
         """The experiment with this id that is not over."""
-        return self._in_hand[id]
+        return self._experiments[id]
 
     def get(self, id: str) -> Experiment | FinishedRun | None:
         """The one with this id, if there is one."""
         return self._known.get(id)
 
     @property
-    def going_on(self) -> list[Experiment]:
+    def active(self) -> list[Experiment]:
         """Those that are not over."""
-        return [experiment for experiment in self._in_hand.values() if not experiment.over]
+        return [experiment for experiment in self._experiments.values() if not experiment.over]
 
-    def in_hand(self, id: str) -> Experiment | None:
-        """The one with this id, unless it is past or not known."""
-        return self._in_hand.get(id)
+    def experiment(self, id: str) -> Experiment | None:
+        """The one with this id, unless it is not known or retired."""
+        return self._experiments.get(id)
 
-    def going_on_as(self, id: str) -> Experiment | None:
+    def active_experiment(self, id: str) -> Experiment | None:
         """The one with this id, unless it is over or not known."""
-        found = self._in_hand.get(id)
+        found = self._experiments.get(id)
         return None if found is None or found.over else found
 
     def next_place(self) -> int:
@@ -57,35 +57,37 @@ class Catalog:
         return self._newest_place
 
     def add(self, experiment: Experiment) -> None:
-        """One more. A lost run whose folder it goes on in is not shown any more."""
+        """One more. An unrecoverable run whose folder it goes on in is not shown any more."""
         run_dir = experiment.identity.run_dir
-        lost = [
-            each for each in self if isinstance(each, FinishedRun) and each.lost and each.identity.run_dir == run_dir
+        replaced = [
+            each
+            for each in self
+            if isinstance(each, FinishedRun) and each.unrecoverable and each.identity.run_dir == run_dir
         ]
-        for each in lost:
+        for each in replaced:
             del self._known[each.identity.id]
-        self._known[experiment.identity.id] = self._in_hand[experiment.identity.id] = experiment
+        self._known[experiment.identity.id] = self._experiments[experiment.identity.id] = experiment
 
-    def add_past(self, run: FinishedRun) -> None:
+    def add_finished(self, run: FinishedRun) -> None:
         """One more, of which there is no more than this."""
         self._known[run.identity.id] = run
-        if not run.lost:  # what is lost stays: somebody has to see to it
-            self._note_past(run.identity.id)
+        if not run.unrecoverable:  # what is unrecoverable stays: somebody has to see to it
+            self._note_finished(run.identity.id)
 
     def retire(self, id: str, now_s: float) -> FinishedRun:
         """This one is over and journaled: all that it holds, such as a replay index, is let go."""
-        experiment = self._in_hand.pop(id)
+        experiment = self._experiments.pop(id)
         self.held_up.discard(id)
-        past = FinishedRun(experiment.identity, experiment.status(now_s))
-        self._known[id] = past
-        self._note_past(id)
-        return past
+        finished = FinishedRun(experiment.identity, experiment.status(now_s))
+        self._known[id] = finished
+        self._note_finished(id)
+        return finished
 
-    def _note_past(self, id: str) -> None:
-        self._past[id] = None
-        while len(self._past) > PAST_KEPT:
-            oldest = next(iter(self._past))
-            del self._past[oldest], self._known[oldest]
+    def _note_finished(self, id: str) -> None:
+        self._finished[id] = None
+        while len(self._finished) > FINISHED_KEPT:
+            oldest = next(iter(self._finished))
+            del self._finished[oldest], self._known[oldest]
 
     def find(self, query: str) -> Experiment | FinishedRun | Rejected:
         """The one that is meant; a refusal that names those it may be where it is none or several. An empty query,

@@ -88,17 +88,17 @@ class Claims:
 
     config: ExperimentConfig
     leases: LeaseBook
-    experience: ReplayAccounting
+    replay: ReplayAccounting
     flow: FlowControl
 
     def __post_init__(self) -> None:
         """What is asked for every chunk is worked out once."""
         self.num_envs = self.config.env.num_envs
-        self.most_env_steps = 2 * (self.experience.plan.chunk_slots + self.num_envs)
+        self.most_env_steps = 2 * (self.replay.plan.chunk_slots + self.num_envs)
         """Of one chunk: a chunk ends with a whole step of the vector, and may end a good deal later than it should."""
 
     def disbelief(self, message: AnyMessage, speaker: Speaker) -> str | None:
-        """Why this cannot be true; None where it can. Leases that are over are not judged here."""
+        """Why this cannot be true; None where it can. Leases that are over are not checked here."""
         lease = self.leases.find(getattr(message, "lease", 0))
         if lease is None:
             return None
@@ -134,12 +134,12 @@ class Claims:
         if meta.env_steps > self.most_env_steps or len(meta.episode_returns) > meta.env_steps + self.num_envs:
             steps = f"{meta.env_steps} environment steps with {len(meta.episode_returns)} ends of episodes"
             return f"its chunk {meta.file} has {steps}, and {self.most_env_steps} is the most there can be"
-        if self.flow.is_beyond_credit(message.lease, self.experience.plan.slots(meta)):
+        if self.flow.is_beyond_credit(message.lease, self.replay.plan.slots(meta)):
             return f"its chunk {meta.file} was collected far beyond its credit"
         return None
 
     def _of_request(self, message: BatchRequest) -> str | None:
-        plan = self.experience.plan
+        plan = self.replay.plan
         if (message.batches, message.batch_size) != (plan.batches_per_request, plan.rows_per_update):
             return (
                 f"it asks for {message.batches} batches of {message.batch_size} rows, and its config says "
@@ -160,8 +160,8 @@ class Claims:
         record = message.record
         if record.file != f"iteration_{record.train_iter}.pth.tar":
             return f"its checkpoint of iteration {record.train_iter} is called {record.file}"
-        if record.env_step > self.experience.env_step or record.episode > self.experience.episode:
-            return f"its checkpoint is of env_step {record.env_step}, and {self.experience.env_step} were collected"
+        if record.env_step > self.replay.env_step or record.episode > self.replay.episode:
+            return f"its checkpoint is of env_step {record.env_step}, and {self.replay.env_step} were collected"
         if record.policy.epoch > self.flow.epoch:
             return f"its checkpoint is of epoch {record.policy.epoch}, and it was given {self.flow.epoch}"
         return None

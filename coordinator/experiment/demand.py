@@ -29,13 +29,13 @@ class WorkerDemand:
         self._leases = leases
         self._failures = failures
         evaluator, collector = config.evaluator, config.collector
-        judges = evaluator.episodes > 0
+        evaluates = evaluator.episodes > 0
         self._wanted: dict[Role, int] = {
             "learner": 1,
             "collector": collector.count,
-            "evaluator": evaluator.count if judges else 0,
+            "evaluator": evaluator.count if evaluates else 0,
         }
-        self._minimum: dict[Role, int] = {"learner": 1, "collector": collector.minimum, "evaluator": int(judges)}
+        self._minimum: dict[Role, int] = {"learner": 1, "collector": collector.minimum, "evaluator": int(evaluates)}
         """Without these nothing goes on."""
         self._waiting_for: str | None = None
         self._waits_since_s = now_s

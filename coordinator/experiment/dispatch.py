@@ -8,7 +8,7 @@ from remuda.coordinator.effects import SendToLease, Step
 from remuda.coordinator.experiment.evaluation import Evaluation, Share
 from remuda.coordinator.experiment.worker_reports import evaluator_report
 from remuda.coordinator.leases import Lease, LeaseBook
-from remuda.training.commander.commander import Commander, Decision, JudgeByTraining, Save, StartEvaluation
+from remuda.training.commander.commander import Commander, Decision, EvaluateByTraining, Save, StartEvaluation
 from remuda.training.commander.end import End
 from remuda.training.commander.outcomes import Outcome, Outcomes
 from remuda.training.commander.progress_rows import ProgressRows
@@ -55,8 +55,8 @@ class EvaluationDispatch:
                     episodes = self.commander.config.evaluator.episodes
                     self._evaluation = Evaluation(self._evaluations, decision.record, episodes, now_s)
                     steps += self.deal()
-                case JudgeByTraining():
-                    steps += self._follow(self.outcomes.judged_by_training(decision.record), counters, now_s)
+                case EvaluateByTraining():
+                    steps += self._follow(self.outcomes.evaluated_by_training(decision.record), counters, now_s)
                 case End():
                     pass
         return steps

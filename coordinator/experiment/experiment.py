@@ -18,10 +18,10 @@ from remuda.coordinator.experiment.claims import Claims, Speaker
 from remuda.coordinator.experiment.deaths import Deaths
 from remuda.coordinator.experiment.demand import WorkerDemand
 from remuda.coordinator.experiment.dispatch import EvaluationDispatch
-from remuda.coordinator.experiment.ending import ExperimentShutdown
 from remuda.coordinator.experiment.failures import Failures
 from remuda.coordinator.experiment.flow_control import FlowControl
 from remuda.coordinator.experiment.messages import MessageHandlers
+from remuda.coordinator.experiment.shutdown import ExperimentShutdown
 from remuda.coordinator.experiment.workers import ExperimentWorkers
 from remuda.coordinator.leases import LeaseBook
 from remuda.coordinator.scheduler import Demand, Holding
@@ -80,7 +80,7 @@ class Experiment:
         self.identity = identity
         self.config_json = config.model_dump_json()
         """The config as submitted and resolved."""
-        self.experience = ReplayAccounting(config, now_s, resumed=resumed, journaled=True)
+        self.replay = ReplayAccounting(config, now_s, resumed=resumed, journaled=True)
         """What was counted and can be sampled."""
         self.held_up: str | None = None
         """Why its disk takes nothing at the moment; None while it does."""
@@ -92,7 +92,7 @@ class Experiment:
         self._progress = ProgressRows(config, resumed)
         self._commander = Commander(config, resumed)
         self._vitals = Vitals(config.log.buffer_interval_s, now_s, lambda lease: self._leases.find(lease) is not None)
-        self._flow = FlowControl(identity.id, config, self.experience, resumed)
+        self._flow = FlowControl(identity.id, config, self.replay, resumed)
         self._leases = LeaseBook(
             0 if resumed is None else resumed.generation * GENERATIONS_PER_RUN, on_forget=self._flow.forget_lease
         )
@@ -102,7 +102,7 @@ class Experiment:
         self._demand = WorkerDemand(identity, config, self._leases, self._failures, now_s)
         self._status = LiveStatus(
             identity=identity,
-            experience=self.experience,
+            replay=self.replay,
             learning=self._flow,
             commander=self._commander,
             before_s=0.0 if resumed is None else resumed.counters.wall_s,
@@ -111,24 +111,24 @@ class Experiment:
             identity=identity,
             config_json=self.config_json,
             leases=self._leases,
-            experience=self.experience,
+            replay=self.replay,
             flow=self._flow,
             dispatch=self._dispatch,
         )
-        self._ending = ExperimentShutdown(
+        self._shutdown = ExperimentShutdown(
             experiment=identity.id,
             leases=self._leases,
             workers=self._workers,
             dispatch=self._dispatch,
             save_s=config.limits.save_s,
         )
-        self._claims = Claims(config=config, leases=self._leases, experience=self.experience, flow=self._flow)
+        self._claims = Claims(config=config, leases=self._leases, replay=self.replay, flow=self._flow)
         self._messages = MessageHandlers(
             status=self._status,
             claims=self._claims,
             leases=self._leases,
             workers=self._workers,
-            experience=self.experience,
+            replay=self.replay,
             flow=self._flow,
             dispatch=self._dispatch,
             progress=self._progress,
@@ -154,7 +154,7 @@ class Experiment:
         explained = None if self.over else self._demand.explain(now_s, running=self.state == "running")
         if self.held_up is not None and not self.over:
             explained = f"held up: {self.held_up}"
-        if explained is None and not self.over and (awaited := self._ending.awaits_evaluation) is not None:
+        if explained is None and not self.over and (awaited := self._shutdown.awaits_evaluation) is not None:
             explained = f"waits for the evaluation of {awaited}"
         return self._status.status(explained, now_s)
 
@@ -183,12 +183,12 @@ class Experiment:
         return {"preparing": self._limits.prepare_s, "saving": self._limits.save_s}
 
     def demand(self, now_s: float) -> Demand | None:
-        """Workers it still needs; None when it wants none. A run that ends needs somebody to judge it, no more."""
+        """Workers it still needs; None when it wants none. A run that ends needs evaluators only."""
         if self._failures.rest_s(now_s) or self._deaths.rest_s(now_s):
             return None
         if self._commander.ending is None:
             return self._demand.demand(now_s, started=self.state != "queued")
-        return self._demand.demand(now_s, roles=("evaluator",)) if self._ending.lacks_evaluator else None
+        return self._demand.demand(now_s, roles=("evaluator",)) if self._shutdown.lacks_evaluator else None
 
     def holding(self) -> Holding:
         """Workers that it could spare, and those it is giving back."""
@@ -205,7 +205,7 @@ class Experiment:
         """A worker was drawn from the herd for it."""
         if self.state == "queued":
             self._status.start(now_s)
-            self.experience.start(now_s)
+            self.replay.start(now_s)
             self._vitals.start(now_s)
         self._deaths.begun(holder.lease)
         return self._workers.join(holder)
@@ -216,10 +216,10 @@ class Experiment:
         return self._workers.lend(role, count, to)
 
     def takes(self, role: Role) -> bool:
-        """Whether a worker that was meant for it is still welcome: one that ends has use for somebody to judge it."""
+        """Whether it still takes a worker of this role. A run that ends takes evaluators only."""
         if self.over or self._commander.ending is None:
             return not self.over
-        return role == "evaluator" and self._ending.lacks_evaluator
+        return role == "evaluator" and self._shutdown.lacks_evaluator
 
     @_bulkhead
     def back(self, number: int, now_s: float) -> list[Step]:
@@ -274,8 +274,8 @@ class Experiment:
         """Somebody asked for it. `nobody_comes`: no worker that is lost will be replaced."""
         if self.over:
             return []
-        self._ending.nobody_comes = self._ending.nobody_comes or nobody_comes
-        hurried = self._ending.hurry()
+        self._shutdown.nobody_comes = self._shutdown.nobody_comes or nobody_comes
+        hurried = self._shutdown.hurry()
         self._commander.end(End(ON_REQUEST, explanation), skip_final_evaluation=now)
         return hurried + self._go_on(now_s)
 
@@ -297,7 +297,7 @@ class Experiment:
         if self.over:
             return []
         counters = self._status.counters(now_s)
-        steps = self._progress_rows(counters) if self._ending.stage in ("working", "draining") else []
+        steps = self._progress_rows(counters) if self._shutdown.stage in ("working", "draining") else []
         if self._flow.is_open:
             steps += self._dispatch.carry_out(self._commander.progressed(counters), counters, now_s)
         end = self._commander.ending
@@ -307,15 +307,15 @@ class Experiment:
         if self.state == "queued":
             return self._finish(end, now_s)
         steps: list[Step] = []
-        if self._ending.stage == "working":
+        if self._shutdown.stage == "working":
             self._status.state = "stopping"
-            steps += self._ending.begin(end, now_s)
-        steps += self._ending.advance(counters, now_s)
-        return steps + self._finish(end, now_s) if self._ending.complete else steps
+            steps += self._shutdown.begin(end, now_s)
+        steps += self._shutdown.advance(counters, now_s)
+        return steps + self._finish(end, now_s) if self._shutdown.complete else steps
 
     def _finish(self, end: End, now_s: float) -> list[Step]:
         self._status.finish(end, now_s)
-        counters, dropped, id = self._status.counters(now_s), self.experience.dropped_rows, self.identity.id
+        counters, dropped, id = self._status.counters(now_s), self.replay.dropped_rows, self.identity.id
         return [
             *self._progress_rows(counters, last=True),
             *self._buffer_reports(now_s, last=True),
@@ -323,7 +323,7 @@ class Experiment:
             *([LogLine(id, f"{dropped} rows were dropped: too old for the policy")] if dropped else []),
             *self._updates_owed(),
             self._dispatch.outcomes.run_is_over(end, counters.wall_s),
-            CloseRun(id, self.experience.live_files(), results_of(self._status.status(None, now_s))),
+            CloseRun(id, self.replay.live_files(), results_of(self._status.status(None, now_s))),
         ]
 
     def _updates_owed(self) -> list[Step]:
@@ -343,7 +343,7 @@ class Experiment:
         counters = self._status.counters(now_s)
         if not counters.wall_s:
             return []  # its time has not begun
-        reports = self.experience.reports(counters, now_s, newest=self._flow.policy, last=last)
+        reports = self.replay.reports(counters, now_s, newest=self._flow.policy, last=last)
         return [Emit(self.identity.id, report) for report in reports]
 
     def _vital_signs(self, now_s: float, *, last: bool = False) -> list[Step]:
@@ -360,13 +360,13 @@ class Experiment:
         return ExperimentSnapshot(
             state=self.state,
             reason=self._status.reason,
-            stage=self._ending.stage,
+            stage=self._shutdown.stage,
             failures=self._failures.in_a_row,
             wall_s=self._status.wall_s(now_s),
-            experience=self.experience.snapshot(),
-            supply=self._flow.snapshot(),
+            replay=self.replay.snapshot(),
+            flow=self._flow.snapshot(),
             leases=self._leases.snapshot(),
-            judging=self._dispatch.snapshot(now_s),
+            dispatch=self._dispatch.snapshot(now_s),
             progress=self._progress.snapshot(),
             workers_failures=self._failures.snapshot(now_s),
             deaths=self._deaths.snapshot(now_s),
@@ -386,7 +386,7 @@ class Experiment:
             lease=self._leases.changes(),
             place=self._leases.changed_places(),
             account=self._flow.changes(),
-            counted=self.experience.changes(),
+            counted=self.replay.changes(),
             rest=self._failures.changes(now_s),
         )
 
@@ -396,7 +396,7 @@ class Experiment:
             lease=Rows(self._leases.rows()),
             place=Rows(self._leases.rows_of_places()),
             account=Rows(self._flow.rows()),
-            counted=Rows(self.experience.rows_of_leases()),
+            counted=Rows(self.replay.rows_of_leases()),
             rest=Rows(self._failures.rows(now_s)),
             whole=True,
         )
@@ -407,20 +407,20 @@ class Experiment:
 
     def is_soft(self, message: AnyMessage) -> bool:
         """Whether what this message changed may be forgotten for a moment: rows drawn with replacement are."""
-        return isinstance(message, BatchRequest) and not self.experience.plan.on_policy
+        return isinstance(message, BatchRequest) and not self.replay.plan.on_policy
 
     def restore(self, snapshot: ExperimentSnapshot, chunks: Sequence[IndexedChunk], now_s: float) -> None:
         """Go on from there, with these chunks still in data/. Leases stay open: their workers may come back."""
         self._status.restore(snapshot.state, snapshot.reason, snapshot.wall_s, now_s)
-        self._ending.enter(snapshot.stage, now_s)
+        self._shutdown.enter(snapshot.stage, now_s)
         self._failures.restore(snapshot.workers_failures, snapshot.failures, now_s)
-        self.experience.restore(snapshot.experience, chunks, now_s)
-        self._flow.restore(snapshot.supply)
+        self.replay.restore(snapshot.replay, chunks, now_s)
+        self._flow.restore(snapshot.flow)
         self._leases.restore(snapshot.leases)
         self._deaths.restore(snapshot.deaths, now_s)
         for lease in self._leases:
             self._deaths.taken_up(lease.number, now_s)
-        self._dispatch.restore(snapshot.judging, now_s)
+        self._dispatch.restore(snapshot.dispatch, now_s)
         self._progress.restore(snapshot.progress)
         self._rows_are_journaled = True
 
@@ -429,12 +429,12 @@ class Experiment:
     ) -> None:
         """Go on with all the experience from before the resume, the learner at the checkpoint that it resumes from.
         Chunks that come `late` were written and never announced, or announced and not counted any more."""
-        deletable = [*self.experience.resume(snapshot.experience, chunks, now_s)]
+        deletable = [*self.replay.resume(snapshot.replay, chunks, now_s)]
         self._progress.restore(snapshot.progress)
-        self._flow.resume(snapshot.supply)
+        self._flow.resume(snapshot.flow)
         self._leases.restore(replace(snapshot.leases, leases=[]))
         for meta in late:
-            accepted = self.experience.count_late(meta)
+            accepted = self.replay.count_late(meta)
             deletable += accepted.deletable
             if accepted.fresh:
                 self._progress.chunk(meta)

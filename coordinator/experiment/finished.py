@@ -17,7 +17,7 @@ class FinishedRun:
 
     identity: Identity
     last: ExperimentStatus
-    lost: bool = False
+    unrecoverable: bool = False
     """A previous coordinator's run that cannot be taken up: at best it can be resumed."""
     over = True
 
@@ -32,12 +32,12 @@ class FinishedRun:
 
     def snapshot(self) -> FinishedRunSnapshot:
         """What is kept of it in the list of runs. Its config stands in its folder."""
-        return FinishedRunSnapshot(self.identity.snapshot(config_json=""), self.last, self.lost)
+        return FinishedRunSnapshot(self.identity.snapshot(config_json=""), self.last, self.unrecoverable)
 
     @staticmethod
     def of(snapshot: FinishedRunSnapshot) -> FinishedRun:
         """The one that is kept so."""
-        return FinishedRun(Identity.of(snapshot.identity), snapshot.last, snapshot.lost)
+        return FinishedRun(Identity.of(snapshot.identity), snapshot.last, snapshot.unrecoverable)
 
     def receive(self, message: AnyMessage) -> list[Step]:
         """A late chunk is refused; the stacks of a worker that did not let go are shown."""

@@ -43,12 +43,12 @@ class FlowControl:
         self,
         experiment: str,
         config: ExperimentConfig,
-        experience: ReplayAccounting,
+        replay: ReplayAccounting,
         resumed: ResumePoint | None = None,
     ) -> None:
         self._experiment = experiment
-        self._experience = experience
-        self._plan = experience.plan
+        self._replay = replay
+        self._plan = replay.plan
         self._budgets = Budgets(config, self._plan)
         self._declaration = declaration(config)
         self._credit = CreditBook(self._plan.chunk_slots)
@@ -99,7 +99,7 @@ class FlowControl:
     def forget_lease(self, lease: int) -> None:
         """The lease was over long ago: what still comes under it is not counted."""
         self._credit.forget(lease)
-        self._experience.forget_lease(lease)
+        self._replay.forget_lease(lease)
 
     def new_learner(self, train_iter: int) -> tuple[list[IndexedChunk], list[Step]]:
         """A learner that starts at this iteration, under a new epoch; returns the chunks it has to load."""
@@ -107,15 +107,15 @@ class FlowControl:
         self.epoch += 1
         self.train_iter = self._served_iters = train_iter
         self._requests, self._served, self._resuming = RequestQueue(), [], False
-        replay, deletable = self._experience.replay_for_new_learner()
-        return replay, self._delete(deletable)
+        chunks, deletable = self._replay.replay_for_new_learner()
+        return chunks, self._delete(deletable)
 
     # --- experience ---
 
     def chunk(self, message: ChunkReady) -> tuple[Accepted, list[Step]]:
         """A collector announces a chunk. Returns what became of it, and what to do."""
-        accepted = self._experience.accept(message.meta, message.lease)
-        self._experience.drop_stale(self.policy)
+        accepted = self._replay.accept(message.meta, message.lease)
+        self._replay.drop_stale(self.policy)
         steps: list[Step] = []
         if accepted.fresh or accepted.rejected is not None:
             self._credit.arrived(message.lease, self._plan.slots(message.meta))
@@ -135,12 +135,12 @@ class FlowControl:
     def requested(self, message: BatchRequest) -> list[Step]:
         """The learner gives priorities back and asks for more; on-policy it has published before."""
         self.trained(message.train_iter)
-        self._experience.update_priorities(message.priority_rows, message.priorities)
+        self._replay.update_priorities(message.priority_rows, message.priorities)
         if self._resuming:
             self._take_up(message)
         self._requests.add(message)
-        self._experience.settle(self.policy)
-        steps = self._delete(self._experience.confirm_loaded(message.loaded_row)) + self._serve()
+        self._replay.settle(self.policy)
+        steps = self._delete(self._replay.confirm_loaded(message.loaded_row)) + self._serve()
         return steps + self.extend_credit()
 
     def may_be_asked(self, message: BatchRequest) -> bool:
@@ -151,7 +151,7 @@ class FlowControl:
     @property
     def told_row(self) -> int:
         """The learner was told of every row below. Of one that is back, nobody knows how far that was."""
-        return self._experience.next_row if self._resuming else self._experience.told_row
+        return self._replay.next_row if self._resuming else self._replay.told_row
 
     def is_beyond_credit(self, lease: int, env_steps: int) -> bool:
         """Whether a collector could not have collected so many more steps, even with every grant it has."""
@@ -163,23 +163,23 @@ class FlowControl:
 
     def unreadable(self, message: ChunkUnreadable) -> list[Step]:
         """The learner cannot read a payload."""
-        files = self._experience.quarantine(message.file)
+        files = self._replay.quarantine(message.file)
         text = f"payload {message.file} is not sampled any more: {message.reason}"
         return [LogLine(self._experiment, text, "warning"), *self._delete(files)]
 
     def updates_owed(self) -> int:
         """How many updates buffer.samples_per_insert would have had besides those that were done, as far as the budget
         goes."""
-        owed = self._experience.batches_owed()
+        owed = self._replay.batches_owed()
         if owed is None:
             return 0
         return max(0, self._budgets.batches(owed + self._under_way, self.train_iter))
 
     def learns_on(self, *, more_to_come: bool) -> bool:
         """Whether the learner has updates to catch up with and can; or may have, as chunks are `more_to_come`."""
-        if self._experience.batches_owed() is None:
+        if self._replay.batches_owed() is None:
             return False
-        can_have = self._experience.sampleable_batches(self._plan.rows_per_update) > 0
+        can_have = self._replay.sampleable_batches(self._plan.rows_per_update) > 0
         return more_to_come or (self.updates_owed() > 0 and (self._under_way > 0 or can_have))
 
     @property
@@ -196,7 +196,7 @@ class FlowControl:
 
     def exploration(self) -> dict[str, float]:
         """How much collectors shall explore now."""
-        return self._declaration.exploration_at(self._experience.env_step)
+        return self._declaration.exploration_at(self._replay.env_step)
 
     def extend_credit(self) -> list[Step]:
         """Let collectors go as far as the buffer and the budget allow; many of them over several turns."""
@@ -250,13 +250,13 @@ class FlowControl:
         self._requests.rewind(message.oldest)
         self._served_iters -= sum(batches for request, batches in self._served if request >= message.oldest)
         self._served = [served for served in self._served if served[0] < message.oldest]
-        self._experience.learner_has(message.loaded_row)
+        self._replay.learner_has(message.loaded_row)
 
     def _grow_credit(self) -> list[int]:
         if not self._open:
             return []
-        left = self._budgets.env_steps_left(self._experience.env_step)
-        allowance = self._experience.insertable_rows() * self._plan.slots_per_row
+        left = self._budgets.env_steps_left(self._replay.env_step)
+        allowance = self._replay.insertable_rows() * self._plan.slots_per_row
         return self._credit.extend(min(left, allowance))
 
     def _tell_credit(self, leases: Sequence[int]) -> list[Step]:
@@ -269,10 +269,10 @@ class FlowControl:
         """Answer the learner's requests while there is enough to sample from."""
         steps: list[Step] = []
         while self._open and (request := self._requests.next) is not None:
-            batches = min(request.batches, self._experience.sampleable_batches(request.batch_size))
+            batches = min(request.batches, self._replay.sampleable_batches(request.batch_size))
             batches = self._budgets.batches(batches, self._served_iters)
-            if not self._budgets.env_steps_left(self._experience.env_step):  # the learner catches up, and that is all
-                owed = self._experience.batches_owed()
+            if not self._budgets.env_steps_left(self._replay.env_step):  # the learner catches up, and that is all
+                owed = self._replay.batches_owed()
                 batches = batches if owed is None else min(batches, owed)
             if batches < 1:
                 break
@@ -283,18 +283,18 @@ class FlowControl:
         return steps + self.extend_credit() if steps else []
 
     def _sample(self, request: BatchRequest, batches: int) -> Batches:
-        sampled = self._experience.sample(batches, request.batch_size, request.train_iter)
+        sampled = self._replay.sample(batches, request.batch_size, request.train_iter)
         return Batches(
             lease=request.lease,
             request=request.request,
             rows=sampled.rows,
             weights=sampled.weights,
-            new_chunks=self._experience.hand_out_new(),
-            first_live_row=self._experience.first_live_row,
+            new_chunks=self._replay.hand_out_new(),
+            first_live_row=self._replay.first_live_row,
             counters=Counters(
-                env_step=self._experience.env_step,
+                env_step=self._replay.env_step,
                 train_iter=request.train_iter,
-                episode=self._experience.episode,
+                episode=self._replay.episode,
                 policy_version=self.policy.version,
             ),
         )

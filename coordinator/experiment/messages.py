@@ -46,7 +46,7 @@ class MessageHandlers:
     claims: Claims
     leases: LeaseBook
     workers: ExperimentWorkers
-    experience: ReplayAccounting
+    replay: ReplayAccounting
     flow: FlowControl
     dispatch: EvaluationDispatch
     progress: ProgressRows
@@ -169,7 +169,7 @@ class MessageHandlers:
         self.flow.trained(message.train_iter)
 
     def _emit(self, message: CollectorReport, lease: Lease) -> Emit:
-        report = collector_report(message, lease.worker, self.experience.env_step)
+        report = collector_report(message, lease.worker, self.replay.env_step)
         return Emit(self.status.identity.id, report)
 
     # --- work fails ---

@@ -26,7 +26,7 @@ class ExperimentWorkers:
     identity: Identity
     config_json: str
     leases: LeaseBook
-    experience: ReplayAccounting
+    replay: ReplayAccounting
     flow: FlowControl
     dispatch: EvaluationDispatch
 
@@ -35,7 +35,7 @@ class ExperimentWorkers:
         lease = self.leases.open(holder)
         number, role = lease.number, lease.role
         if role == "collector":
-            self.experience.open_lease(number, holder.worker, holder.incarnation)
+            self.replay.open_lease(number, holder.worker, holder.incarnation)
         checkpoint, replay, steps = self._start(role)
         message = Assign(
             lease=number,

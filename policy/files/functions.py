@@ -15,7 +15,7 @@ from remuda.policy.files.playable import Playable, checkpoint_playable, model_pl
 from remuda.storage.run_folder import RunFolder, is_model
 
 Which = int | Literal["best", "last", "model"]
-"""A checkpoint by its train_iter, the best (the last where none was judged), the last, or model/."""
+"""A checkpoint by its train_iter, the best (the last where none was evaluated), the last, or model/."""
 
 
 class GetAction(Protocol):

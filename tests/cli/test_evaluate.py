@@ -40,7 +40,7 @@ def test_a_line_per_episode_and_a_table(terminal: Terminal, root: Path) -> None:
         assert f"| {column} " in ended.out
 
 
-def test_the_best_is_the_file_that_was_judged_best(terminal: Terminal, root: Path) -> None:
+def test_the_best_is_the_file_that_was_evaluated_best(terminal: Terminal, root: Path) -> None:
     best = CheckpointIndex(root / "ckpt").best
     assert best is not None
     assert best.reward is not None

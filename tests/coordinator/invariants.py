@@ -117,41 +117,41 @@ class Invariants:
 
     def _counts_exactly(self, id: str, seen: Seen, snapshot: ExperimentSnapshot) -> None:
         """env_step is what was collected, to the step; nothing that was counted is forgotten."""
-        ledger = snapshot.experience.ledger
+        ledger = snapshot.replay.ledger
         assert ledger.env_steps == self._world.unique_env_steps(id), "env_step is not what was collected"
         counted = (ledger.env_steps, ledger.rows, ledger.episodes, ledger.chunks)
         assert all(now >= before for now, before in zip(counted, seen.counted, strict=True)), "a counter falls"
         seen.counted = counted
 
     def _never_goes_back(self, seen: Seen, snapshot: ExperimentSnapshot) -> None:
-        supply = snapshot.supply
+        flow = snapshot.flow
         assert ORDER[snapshot.state] >= ORDER[seen.state], f"{snapshot.state} after {seen.state}"
         assert snapshot.state == seen.state or seen.state not in OVER, f"{snapshot.state} after {seen.state}"
-        assert supply.policy >= seen.policy, "the policy goes back"
-        assert supply.epoch >= seen.epoch, "the epoch goes back"
-        assert supply.policy.epoch <= supply.epoch, "a policy of a learner to come"
-        if supply.epoch == seen.epoch and self._world.crashes == seen.crashes:
-            assert supply.train_iter >= seen.train_iter, "train_iter falls under one learner"
-        seen.state, seen.policy = snapshot.state, supply.policy
-        seen.epoch, seen.train_iter = supply.epoch, supply.train_iter
+        assert flow.policy >= seen.policy, "the policy goes back"
+        assert flow.epoch >= seen.epoch, "the epoch goes back"
+        assert flow.policy.epoch <= flow.epoch, "a policy of a learner to come"
+        if flow.epoch == seen.epoch and self._world.crashes == seen.crashes:
+            assert flow.train_iter >= seen.train_iter, "train_iter falls under one learner"
+        seen.state, seen.policy = snapshot.state, flow.policy
+        seen.epoch, seen.train_iter = flow.epoch, flow.train_iter
 
     def _keeps_its_promises(self, seen: Seen, snapshot: ExperimentSnapshot) -> None:
         """Credit never falls, nobody was told of more than is known here, and the best stays the best."""
-        granted = {account.lease: account.granted for account in snapshot.supply.accounts}
+        granted = {account.lease: account.granted for account in snapshot.flow.accounts}
         for lease, steps in granted.items():
             assert steps >= seen.granted.get(lease, 0), f"the credit of lease {lease} falls"
         seen.granted = granted
         for worker in self._world.workers.values():
             if isinstance(worker.work, CollectorWork) and worker.lease in granted:
                 assert worker.work.credit <= granted[worker.lease], "a collector was promised more than is known"
-        best = snapshot.judging.commander.best
+        best = snapshot.dispatch.commander.best
         assert seen.best is None or (best is not None and best[1] >= seen.best), "the best is forgotten"
         seen.best = None if best is None else best[1]
 
     def _matches_the_journal(self, experiment: Experiment, seen: Seen) -> None:
         """After a crash it would find the very chunks that are live now, and each payload is still there."""
         journal = self._world.journal[experiment.identity.id]
-        files = experiment.experience.live_files()
+        files = experiment.replay.live_files()
         journaled = {self._file_of(chunk, seen) for chunk in journal.chunks.values()}
         assert journaled <= files, "the journal has chunks that are not live"
         assert files <= self._world.disk, "a payload the index refers to was deleted"
@@ -160,7 +160,7 @@ class Invariants:
 
     def _shows_how_it_ended(self, run: FinishedRun, snapshot: ExperimentSnapshot) -> None:
         """Of what is over, status alone is left, and that is what the journal says."""
-        shown, ledger = run.status(self._world.now_s), snapshot.experience.ledger
+        shown, ledger = run.status(self._world.now_s), snapshot.replay.ledger
         assert (shown.state, shown.reason) == (snapshot.state, snapshot.reason)
         assert (shown.env_step, shown.episode) == (ledger.env_steps, ledger.episodes)
         assert shown.state in OVER
@@ -175,13 +175,13 @@ class Invariants:
 
     def _live_files(self, experiment: Experiment | FinishedRun, seen: Seen) -> frozenset[str]:
         if isinstance(experiment, Experiment):
-            return experiment.experience.live_files()
+            return experiment.replay.live_files()
         journal = self._world.journal[experiment.identity.id]
         return frozenset(self._file_of(chunk, seen) for chunk in journal.chunks.values())
 
     def _is_live(self, experiment: Experiment, file: str) -> bool:
         """A file that is only kept for a learner that has not loaded it yet is not."""
-        index = experiment.experience._index  # pyright: ignore[reportPrivateUsage]  # looked at, not used
+        index = experiment.replay._index  # pyright: ignore[reportPrivateUsage]  # looked at, not used
         return any(chunk.meta.file == file for chunk in index._chunks)  # pyright: ignore[reportPrivateUsage]
 
     def _file_of(self, encoded: bytes, seen: Seen) -> str:
@@ -200,15 +200,15 @@ class Invariants:
         for experiment in self._world.coordinator.experiments:
             assert isinstance(experiment, FinishedRun), "what is over holds nothing any more"
             assert experiment.last.env_step == self._world.unique_env_steps(experiment.identity.id)
-            self._check_judged(self._memory(experiment, self._seen[experiment.identity.id]))
+            self._check_evaluated(self._memory(experiment, self._seen[experiment.identity.id]))
         assert all(not worker.lease for worker in self._world.coordinator.registry)
 
-    def _check_judged(self, snapshot: ExperimentSnapshot) -> None:
+    def _check_evaluated(self, snapshot: ExperimentSnapshot) -> None:
         """The last checkpoint is, whoever died in the end: others come, or the same one again."""
-        commander = snapshot.judging.commander
+        commander = snapshot.dispatch.commander
         if snapshot.state == "failed" or commander.last_record is None or commander.skip_final_evaluation:
             return
         assert commander.end is not None
         assert commander.final_saved
-        judged = commander.evaluated_train_iter == commander.last_record.train_iter
-        assert judged or commander.end[0] == "stop_value", "the last checkpoint is not judged"
+        evaluated = commander.evaluated_train_iter == commander.last_record.train_iter
+        assert evaluated or commander.end[0] == "stop_value", "the last checkpoint is not evaluated"

@@ -38,7 +38,7 @@ from remuda.policy.row_plan import row_plan
 from remuda.training.commander.evaluation import EvaluationResult
 from remuda.training.commander.reports import evaluation_report
 from remuda.training.effects import Emit, LogLine, RecordCheckpoint, RecordReward, WriteProgress, WriteTimers
-from remuda.training.journal_entry import Recovered, Remember
+from remuda.training.journal_entry import JournalEntry, Recovered
 from remuda.training.snapshot import (
     AccountSnapshot,
     Changes,
@@ -423,14 +423,14 @@ class Journaled:
     episodes: dict[int, bytes] = field(default_factory=dict[int, bytes])
     priorities: Prioritized | None = None
 
-    def write(self, remember: Remember) -> None:
-        self.snapshot = msgspec.msgpack.encode(remember.snapshot)
-        self._write_rows(remember.changes)
-        self.chunks |= {chunk.first_row: msgspec.msgpack.encode(chunk) for chunk in remember.added}
-        for row in remember.gone:
+    def write(self, entry: JournalEntry) -> None:
+        self.snapshot = msgspec.msgpack.encode(entry.snapshot)
+        self._write_rows(entry.changes)
+        self.chunks |= {chunk.first_row: msgspec.msgpack.encode(chunk) for chunk in entry.added}
+        for row in entry.gone:
             self.chunks.pop(row, None)
-        self.priorities = remember.priorities or self.priorities
-        if (new := remember.episodes) is not None:
+        self.priorities = entry.priorities or self.priorities
+        if (new := entry.episodes) is not None:
             self.episodes = {first: body for first, body in self.episodes.items() if first < new.first}
             self.episodes[new.first] = msgspec.msgpack.encode(new)
 
@@ -470,7 +470,7 @@ class LaneTurn:
     """One run's part of a turn, until its disk takes it."""
 
     number: int
-    remember: Remember | None = None
+    entry: JournalEntry | None = None
     effects: list[fx.Effect] = field(default_factory=list[fx.Effect])
     accepted: list[ChunkId] = field(default_factory=list[ChunkId])
     """Chunks that count once the journal has the turn."""
@@ -613,7 +613,7 @@ class World:
     def _catch_up(self, journaled: Journaled) -> None:
         """As the books do: index.json, progress.txt and the curves get what was journaled in the last moment."""
         snapshot = journaled.recovered().snapshot
-        id, commander = snapshot.identity.id, snapshot.experiment.judging.commander
+        id, commander = snapshot.identity.id, snapshot.experiment.dispatch.commander
         for row in snapshot.experiment.progress.given:
             if row.epoch > self.shown.get(id, -1):
                 self._note_effect(WriteProgress(id, row))
@@ -638,9 +638,9 @@ class World:
         """As the service: each run's part of a turn goes to the run's lane, and messages wait for its journal."""
         self._turns += 1
         parts: dict[str, LaneTurn] = {}
-        for remember in self.coordinator.remember(self.now_s):
-            part = parts[remember.experiment] = LaneTurn(self._turns, remember)
-            part.accepted = [chunk for chunk in _accepted(effects) if self.owner[chunk] == remember.experiment]
+        for entry in self.coordinator.journal_entries(self.now_s):
+            part = parts[entry.experiment] = LaneTurn(self._turns, entry)
+            part.accepted = [chunk for chunk in _accepted(effects) if self.owner[chunk] == entry.experiment]
         sends: list[fx.Send] = []
         for effect in effects:
             match effect:
@@ -649,7 +649,7 @@ class World:
                         sends.append(effect)
                 case fx.Exit() | LogLine(experiment=None):
                     self.apply([effect])
-                case fx.PrepareRun() | fx.ReadLog() | Remember():
+                case fx.PrepareRun() | fx.ReadLog() | JournalEntry():
                     raise AssertionError("handled before")
                 case _:
                     assert effect.experiment is not None
@@ -672,9 +672,9 @@ class World:
         for experiment, lane in self._lanes.items():
             while lane and not self.lags(experiment):
                 turn = lane[0]
-                if turn.remember is not None:
+                if turn.entry is not None:
                     self._may_crash()
-                    self.keep(turn.remember)
+                    self.keep(turn.entry)
                     self.accepted.update(turn.accepted)
                 lane.popleft()
                 for effect in sorted(turn.effects, key=lambda each: not isinstance(each, fx.DeleteChunks)):
@@ -682,9 +682,9 @@ class World:
                     self.apply([effect])
                 self._outbox.journaled(experiment, turn.number)
 
-    def keep(self, remember: Remember) -> None:
+    def keep(self, entry: JournalEntry) -> None:
         """Into the run's journal."""
-        self.journal.setdefault(remember.experiment, Journaled()).write(remember)
+        self.journal.setdefault(entry.experiment, Journaled()).write(entry)
 
     def waits_for(self, experiment: str) -> int:
         """The newest turn that this run's journal has yet to take; 0 where it has all."""
@@ -833,7 +833,7 @@ class World:
                 case fx.Send():
                     check(effect.envelope)
                     self._fly("down", effect.peer, effect.envelope)
-                case fx.PrepareRun() | fx.ReadLog() | Remember():
+                case fx.PrepareRun() | fx.ReadLog() | JournalEntry():
                     raise AssertionError("handled before")
                 case fx.Exit():
                     self.exited = True

@@ -68,7 +68,7 @@ class Besieged(World):
 
     def hear(self, peer: bytes, envelope: Envelope) -> None:
         effects = self.coordinator.handle(Received(peer, envelope), self.now_s)
-        self.coordinator.remember(self.now_s)
+        self.coordinator.journal_entries(self.now_s)
         sent = [effect for effect in effects if isinstance(effect, fx.Send)]
         for send in sent:
             if not isinstance(send.envelope.message, Rejected):

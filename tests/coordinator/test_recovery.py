@@ -27,8 +27,8 @@ def finished(world: World) -> None:
     assert status.env_step >= 1_200
     epochs = [row.epoch for row in world.progress]
     assert epochs == list(range(len(epochs))), "a row of progress came twice, or is missing"
-    judged = [report.train_iter for report in world.reports if isinstance(report, EvaluationReport)]
-    assert judged == sorted(world.rewards), "so did a point of the curve of evaluations"
+    evaluated = [report.train_iter for report in world.reports if isinstance(report, EvaluationReport)]
+    assert evaluated == sorted(world.rewards), "so did a point of the curve of evaluations"
 
 
 def world_of(seed: int, faults: Faults | None = None, settings: ExperimentConfig | None = None) -> World:
@@ -96,7 +96,7 @@ def test_workers_may_die_as_well(seed: int) -> None:
     assert min(world.crashes, world.deaths) >= 1
 
 
-def test_a_checkpoint_that_is_told_of_again_is_not_judged_again() -> None:
+def test_a_checkpoint_that_is_told_of_again_is_not_evaluated_again() -> None:
     """The coordinator dies when it has journaled the checkpoint, and before the learner hears so."""
     world = world_of(0)
     recorded: list[int] = []

@@ -47,8 +47,8 @@ def test_a_run_from_submission_to_its_budget() -> None:
     assert status.train_iter == pytest.approx(4.0 * (status.env_step - 200) / 16, rel=0.15)
     assert max(world.records) == status.train_iter, "the last checkpoint is of the last update"
     assert 0 in world.records
-    assert set(world.rewards) <= set(world.records), "only files that exist were judged"
-    assert status.train_iter in world.rewards, "the last checkpoint is judged"
+    assert set(world.rewards) <= set(world.records), "only files that exist were evaluated"
+    assert status.train_iter in world.rewards, "the last checkpoint is evaluated"
     assert status.best_return == max(reward for reward, _ in world.rewards.values())
 
 
@@ -101,7 +101,7 @@ def test_the_last_row_is_the_only_one_where_the_budget_ends_the_run() -> None:
     assert steps == sorted(set(steps))
     assert steps[-1] == 3_000 < status.env_step
     assert world.progress[-1].episode == status.episode
-    assert world.progress[-1].test_returns, "how the last checkpoint was judged"
+    assert world.progress[-1].test_returns, "how the last checkpoint was evaluated"
 
 
 def test_the_tables_of_the_buffer_add_up_to_the_whole_run() -> None:
@@ -286,7 +286,7 @@ def test_two_experiments_at_once_keep_their_counters_apart() -> None:
     assert first.env_step + second.env_step == world.unique_env_steps()
 
 
-def test_stop_saves_judges_and_lets_everybody_go() -> None:
+def test_stop_saves_evaluates_and_lets_everybody_go() -> None:
     world = World(config(stop={"max_env_steps": 10**9}))
     world.herd(collectors=2)
     world.submit()
@@ -315,13 +315,13 @@ def test_stop_now_skips_a_last_evaluation_that_is_going_on() -> None:
     for _ in range(100):
         world.step()
     assert world.experiment().state == "stopping"
-    judged = dict(world.rewards)
+    evaluated = dict(world.rewards)
     world.ask(StopExperiment("x", now=True))
     world.run(10)
     status = world.experiment()
     assert (status.state, status.reason) == ("stopped", "stopped")
     assert max(world.records) == status.train_iter
-    assert world.rewards == judged
+    assert world.rewards == evaluated
     assert any("the evaluation of iteration_" in text and "given up" in text for _, text in world.said)
     assert all(worker.alive and not worker.lease for worker in world.workers.values())
 

@@ -28,7 +28,7 @@ from remuda.tests.coordinator.simulation import STEP_S, Journaled, World
 from remuda.tests.coordinator.sizes import size_of
 from remuda.tests.coordinator.work import operations
 from remuda.training.journal import RunJournal
-from remuda.training.journal_entry import Recovered, Remember
+from remuda.training.journal_entry import JournalEntry, Recovered
 from remuda.training.snapshot import LeaseHolder
 from remuda.wire.channel import Channel
 from remuda.wire.messages import AnyMessage, Role, Submit
@@ -63,8 +63,8 @@ class JournalFile(Journaled):
         self.path = path
         self._open: RunJournal | None = None
 
-    def write(self, remember: Remember) -> None:
-        self._opened().write(remember)
+    def write(self, entry: JournalEntry) -> None:
+        self._opened().write(entry)
 
     def recovered(self) -> Recovered:
         found = self._opened().read()
@@ -175,16 +175,18 @@ class Year(World):
         super().crash()
 
     def left_behind(self) -> Sequence[TakenUp | FinishedRun]:
-        in_hand = [recovered_run(self.files[run.experiment].recovered(), self.now_s) for run in self.list.in_hand()]
-        return [*self.list.past(), *in_hand]
+        unfinished = [
+            recovered_run(self.files[run.experiment].recovered(), self.now_s) for run in self.list.unfinished()
+        ]
+        return [*self.list.finished(), *unfinished]
 
-    def keep(self, remember: Remember) -> None:
+    def keep(self, entry: JournalEntry) -> None:
         """As a run's lane does: into its journal, then into the list."""
-        if remember.experiment not in self.files:
-            path = self.folder / f"{remember.experiment}.sqlite"
-            self.journal[remember.experiment] = self.files[remember.experiment] = JournalFile(path)
-        self.files[remember.experiment].write(remember)
-        self.list.note(remember)
+        if entry.experiment not in self.files:
+            path = self.folder / f"{entry.experiment}.sqlite"
+            self.journal[entry.experiment] = self.files[entry.experiment] = JournalFile(path)
+        self.files[entry.experiment].write(entry)
+        self.list.note(entry)
 
     def ask(self, message: AnyMessage) -> None:
         """Each time by a client that is not seen again."""
@@ -224,7 +226,7 @@ class Year(World):
             yield from sorted(of_role, key=lambda holder: holder.lease)[:1]
 
     def _long_run(self) -> Experiment:
-        found = self.coordinator.experiments.in_hand(self._long)
+        found = self.coordinator.experiments.experiment(self._long)
         assert found is not None, "the run that goes on all the year is over"
         return found
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import psutil
 import pytest
 
-from remuda.deploy.nanny import make_slots
+from remuda.deploy.nanny import new_workers
 from remuda.tests.patience import HANG_S, until, until_gone
 
 pytestmark = pytest.mark.processes
@@ -21,26 +21,26 @@ pytestmark = pytest.mark.processes
 PROGRAM = """
 import os, signal, sys, time
 from remuda.deploy.nanny import Nanny
-from remuda.deploy.supervision import Slot
+from remuda.deploy.supervision import SupervisedWorker
 
 def say(*words):
     os.write(1, (" ".join(map(str, words)) + "\\n").encode())  # in one piece, whoever else writes
 
-def be_worker(slot):
+def be_worker(worker):
     if {ignores_term}:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    say(slot.role, slot.uuid, slot.incarnation, os.getpid())
+    say(worker.role, worker.uuid, worker.incarnation, os.getpid())
     {body}
     while True:
         time.sleep(60)
 
 {before}
-slots = [{slots}]
-code = Nanny(slots, be_worker, lifeline={lifeline}, grace_s={grace_s}, gives_up={gives_up}).run()
+workers = [{workers}]
+code = Nanny(workers, be_worker, lifeline={lifeline}, grace_s={grace_s}, gives_up={gives_up}).run()
 say("nanny", "ends", code, os.getpid())
 sys.exit(code)
 """
-TWO = "Slot('collector', 'c1'), Slot('evaluator', 'e1')"
+TWO = "SupervisedWorker('collector', 'c1'), SupervisedWorker('evaluator', 'e1')"
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Running:
 
 @contextmanager
 def nanny(
-    slots: str = TWO,
+    workers: str = TWO,
     body: str = "",
     *,
     before: str = "",
@@ -82,7 +82,7 @@ def nanny(
     gives_up: bool = False,
 ) -> Generator[Running, None, None]:
     code = PROGRAM.format(
-        slots=slots,
+        workers=workers,
         body=body,
         before=before,
         lifeline=lifeline,
@@ -107,7 +107,7 @@ def nanny(
 
 
 def test_a_killed_worker_comes_back_as_its_next_incarnation() -> None:
-    with nanny("Slot('collector', 'c1')") as running:
+    with nanny("SupervisedWorker('collector', 'c1')") as running:
         first = running.hear()
         os.kill(first.pid, signal.SIGKILL)
         second = running.hear()
@@ -185,7 +185,7 @@ def test_a_broken_lifeline_ends_it_and_every_child() -> None:
     "body", ["raise ValueError('broken')", "raise SystemExit(0)", "raise KeyboardInterrupt", "return 1", "os._exit(1)"]
 )
 def test_a_child_that_fails_is_started_again_and_never_becomes_a_second_nanny(body: str) -> None:
-    with nanny("Slot('collector', 'c1')", f"if slot.incarnation == 1: {body}") as running:
+    with nanny("SupervisedWorker('collector', 'c1')", f"if worker.incarnation == 1: {body}") as running:
         assert running.hear().number == 1
         second = running.hear()
         assert second.number == 2
@@ -208,15 +208,15 @@ def test_workers_that_leave_are_not_started_again_and_then_it_is_done() -> None:
 
 
 def test_a_refused_worker_is_not_started_again() -> None:
-    with nanny("Slot('collector', 'c1')", "return 3") as running:
+    with nanny("SupervisedWorker('collector', 'c1')", "return 3") as running:
         assert [running.hear().role, running.hear().role] == ["collector", "nanny"]
         assert running.end() == (3, "collector c1 is not started again: it was refused\n")
 
 
 def test_where_a_role_keeps_dying_a_nanny_for_one_run_gives_up() -> None:
     """A learner that the system kills at once, every time, says nothing to the coordinator: its nanny has to."""
-    slots = "Slot('learner', 'l1', short_lives=7), Slot('collector', 'c1')"
-    with nanny(slots, "if slot.role == 'learner': os.kill(os.getpid(), 9)", gives_up=True) as running:
+    workers = "SupervisedWorker('learner', 'l1', early_deaths=7), SupervisedWorker('collector', 'c1')"
+    with nanny(workers, "if worker.role == 'learner': os.kill(os.getpid(), 9)", gives_up=True) as running:
         assert {running.hear().role, running.hear().role} == {"learner", "collector"}
         end = running.hear()
         assert (end.role, end.number) == ("nanny", 1)
@@ -227,8 +227,8 @@ def test_where_a_role_keeps_dying_a_nanny_for_one_run_gives_up() -> None:
 
 @pytest.mark.parametrize("gives_up", [False, True])
 def test_one_of_several_that_keeps_dying_leaves_the_others_at_work(gives_up: bool) -> None:
-    slots = "Slot('collector', 'c1', short_lives=7), Slot('collector', 'c2')"
-    with nanny(slots, "if slot.uuid == 'c1': return 1", gives_up=gives_up) as running:
+    workers = "SupervisedWorker('collector', 'c1', early_deaths=7), SupervisedWorker('collector', 'c2')"
+    with nanny(workers, "if worker.uuid == 'c1': return 1", gives_up=gives_up) as running:
         heard = {said.uuid: said for said in (running.hear(), running.hear())}
         until(lambda: [child.pid for child in running.children] == [heard["c2"].pid], "the end of c1")
         running.process.send_signal(signal.SIGTERM)
@@ -236,8 +236,8 @@ def test_one_of_several_that_keeps_dying_leaves_the_others_at_work(gives_up: boo
 
 
 def test_a_nanny_for_many_runs_goes_on_whoever_keeps_dying() -> None:
-    slots = "Slot('learner', 'l1', short_lives=7), Slot('learner', 'l2')"
-    with nanny(slots, "if slot.uuid == 'l1' or slot.incarnation == 1: return 1") as running:
+    workers = "SupervisedWorker('learner', 'l1', early_deaths=7), SupervisedWorker('learner', 'l2')"
+    with nanny(workers, "if worker.uuid == 'l1' or worker.incarnation == 1: return 1") as running:
         heard = [(said.uuid, said.number) for said in (running.hear(), running.hear(), running.hear())]
         assert set(heard[:2]) == {("l1", 1), ("l2", 1)}
         assert heard[2] == ("l2", 2), "started again, while the other one has its longest pause"
@@ -249,7 +249,9 @@ def test_a_nanny_for_many_runs_goes_on_whoever_keeps_dying() -> None:
 
 
 def test_children_are_noticed_though_whoever_started_the_nanny_ignored_theirs() -> None:
-    with nanny("Slot('collector', 'c1')", before="signal.signal(signal.SIGCHLD, signal.SIG_IGN)") as running:
+    with nanny(
+        "SupervisedWorker('collector', 'c1')", before="signal.signal(signal.SIGCHLD, signal.SIG_IGN)"
+    ) as running:
         first = running.hear()
         os.kill(first.pid, signal.SIGKILL)
         assert running.hear().number == 2
@@ -262,7 +264,7 @@ import ctypes
 ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: it inherits orphans, as PID 1 does
 """
 LEAVES_AN_ORPHAN = """
-    if slot.incarnation == 1:
+    if worker.incarnation == 1:
         reading, writing = os.pipe()
         orphan = os.fork()
         if orphan == 0:
@@ -275,7 +277,7 @@ LEAVES_AN_ORPHAN = """
 
 
 def test_a_stranger_that_it_inherits_stays_no_zombie() -> None:
-    with nanny("Slot('collector', 'c1')", LEAVES_AN_ORPHAN.strip(), before=FOSTER_PARENT) as running:
+    with nanny("SupervisedWorker('collector', 'c1')", LEAVES_AN_ORPHAN.strip(), before=FOSTER_PARENT) as running:
         running.hear()
         orphan = running.hear()
         assert running.hear().number == 2
@@ -307,7 +309,7 @@ def test_killed_itself_it_leaves_children_that_their_own_lifeline_ends() -> None
         os.close(reading)
 
 
-def test_one_slot_per_worker_each_with_its_own_uuid() -> None:
-    slots = make_slots({"learner": 1, "collector": 3, "evaluator": 0})
-    assert [slot.role for slot in slots] == ["learner", "collector", "collector", "collector"]
-    assert len({slot.uuid for slot in slots}) == 4
+def test_one_entry_per_worker_each_with_its_own_uuid() -> None:
+    workers = new_workers({"learner": 1, "collector": 3, "evaluator": 0})
+    assert [worker.role for worker in workers] == ["learner", "collector", "collector", "collector"]
+    assert len({worker.uuid for worker in workers}) == 4

@@ -264,7 +264,7 @@ def assert_exact(
     collectors had no other run before, whose chunks they numbered. Once the herd is shut down."""
     env_step = index(run)["checkpoints"][-1]["env_step"]
     journal = Journal.of(run)
-    ledger = journal.snapshot.experiment.experience.ledger
+    ledger = journal.snapshot.experiment.replay.ledger
     assert ledger.env_steps == env_step
     lives = _numbers_of_lives(ledger)
     assert sum(len(life) for life in lives) == ledger.chunks

@@ -62,8 +62,8 @@ for module in (codec, connection_file, messages, roles):
     if hasattr(module, "PROTOCOL_VERSION"):
         module.PROTOCOL_VERSION = int(sys.argv[1])
 from pathlib import Path
-from remuda.deploy.nanny import make_slots, supervise
-sys.exit(supervise(make_slots({"collector": 1}), Path(sys.argv[2])))
+from remuda.deploy.nanny import new_workers, supervise
+sys.exit(supervise(new_workers({"collector": 1}), Path(sys.argv[2])))
 """
 
 
@@ -131,7 +131,7 @@ def test_a_second_signal_ends_coordinator_and_workers_at_once(
     until_ended(nanny, number)
     until(lambda: not herd.family(), "everybody is gone")
     assert within(time.monotonic() - begin_s, 5.0)
-    assert Journal.of(run).snapshot.experiment.experience.ledger.env_steps > 0
+    assert Journal.of(run).snapshot.experiment.replay.ledger.env_steps > 0
     assert "Traceback" not in herd.said()
 
 
@@ -230,7 +230,7 @@ def _kill_all(command: Command) -> None:
 def _check_what_is_left(run: Path, known: int) -> int:
     """Returns the environment steps that were counted."""
     before = index(run)["checkpoints"][-1]["env_step"]
-    counted = Journal.of(run).snapshot.experiment.experience.ledger.env_steps
+    counted = Journal.of(run).snapshot.experiment.replay.ledger.env_steps
     assert counted >= before >= known
     return counted
 
@@ -238,7 +238,7 @@ def _check_what_is_left(run: Path, known: int) -> int:
 def _check_the_end(run: Path, user: UserFolder, counted: int) -> None:
     env_step = index(run)["checkpoints"][-1]["env_step"]
     assert env_step >= counted + 3_000
-    assert Journal.of(run).snapshot.experiment.experience.ledger.env_steps == env_step
+    assert Journal.of(run).snapshot.experiment.replay.ledger.env_steps == env_step
     taken = sum(map(user.steps, pids(run, "collector")))
     assert env_step <= taken <= env_step + RESUMES * 2 * ONE_CHUNK
     rows = [(int(row["Epoch"]), int(row["TotalEnvInteracts"])) for row in progress(run)]

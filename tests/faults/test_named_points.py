@@ -57,7 +57,7 @@ NAMES: dict[str, tuple[int, ...]] = {
     "remuda.wire.connection_file write": (1,),
     "remuda.training.journal RunJournal.write": (1, 2, 5, 40),
     "remuda.coordinator.state Coordinator.handle": (1, 10, 300),
-    "remuda.coordinator.state Coordinator.remember": (1, 2, 40),
+    "remuda.coordinator.state Coordinator.journal_entries": (1, 2, 40),
     "remuda.wire.sockets RouterSocket.receive_up_to": (5, 100, 1_000),
     "remuda.wire.sockets RouterSocket.send": (1, 2, 5, 100),
     "remuda.coordinator.disk.run_folder RunFiles.journal": (1, 2, 40),

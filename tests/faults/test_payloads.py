@@ -21,7 +21,7 @@ from remuda.tests.faults.test_processes import ENDLESS, IN_WORK
 from remuda.tests.parallel.user_folder import CONFIG, UserFolder
 from remuda.tests.patience import until
 from remuda.training.journal import RunJournal
-from remuda.training.journal_entry import Remember
+from remuda.training.journal_entry import JournalEntry
 from remuda.wire.messages import IndexedChunk
 
 pytestmark = pytest.mark.processes
@@ -85,7 +85,7 @@ def test_a_herd_that_was_killed_as_a_whole_finds_its_experience_again(tmp_path: 
         started.wait()
     until(lambda: not herd.family(), "everybody is dead")
     journal = Journal.of(run)
-    accepted = journal.snapshot.experiment.experience.ledger.env_steps
+    accepted = journal.snapshot.experiment.replay.ledger.env_steps
     listed = {chunk.meta.file for chunk in journal.chunks}
     assert sum(read_meta(run / "data" / file).env_steps for file in listed) == accepted
     half = next(iter(listed))
@@ -142,11 +142,11 @@ def _fill(run: Path) -> list[str]:
     """Write many chunks into a journal and into data/, as a long run does."""
     chunks = [IndexedChunk(ROWS * number, meta_of(number, ROWS)) for number in range(CHUNKS)]
     snapshot = Journal.of(run).snapshot
-    index = replace(snapshot.experiment.experience.index, next_row=ROWS * CHUNKS)
-    experience = replace(snapshot.experiment.experience, index=index)
-    snapshot = replace(snapshot, experiment=replace(snapshot.experiment, experience=experience))
+    index = replace(snapshot.experiment.replay.index, next_row=ROWS * CHUNKS)
+    counted = replace(snapshot.experiment.replay, index=index)
+    snapshot = replace(snapshot, experiment=replace(snapshot.experiment, replay=counted))
     with contextlib.closing(RunJournal(run / "journal.sqlite")) as journal:
-        journal.write(Remember(snapshot.identity.id, snapshot, added=tuple(chunks)))
+        journal.write(JournalEntry(snapshot.identity.id, snapshot, added=tuple(chunks)))
     for chunk in chunks:
         (run / "data" / chunk.meta.file).touch()
     return [chunk.meta.file for chunk in chunks]

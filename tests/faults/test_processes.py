@@ -45,9 +45,9 @@ HASTY = """
 import sys
 from pathlib import Path
 from remuda.deploy import supervision
-from remuda.deploy.nanny import make_slots, supervise
+from remuda.deploy.nanny import new_workers, supervise
 supervision.FIRST_DELAY_S = 0.1
-sys.exit(supervise(make_slots({"collector": 1}), Path(sys.argv[1])))
+sys.exit(supervise(new_workers({"collector": 1}), Path(sys.argv[1])))
 """
 """A nanny that starts a killed collector again within 200 ms."""
 

@@ -272,7 +272,7 @@ def shown(folder: Path) -> tuple[list[tuple[int, float]], list[tuple[int, int]]]
 
 
 def test_a_resumed_run_shows_histograms_and_films_of_each_step_once(tmp_path: Path) -> None:
-    """Its checkpoint may be judged again; what came after it is shown again. A curve goes on among them."""
+    """Its checkpoint may be evaluated again; what came after it is shown again. A curve goes on among them."""
     first = EventWriter(tmp_path)
     for i in (10, 20, 30, 40):
         show_pages(first, i)

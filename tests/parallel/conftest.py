@@ -30,7 +30,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """One short run, started inside a git repository with a change that is not committed; its evaluations are filmed.
 
     It would be over in half a second, and whoever joins it later than the others would have no part in it. So its
-    environments wait until both collectors have worked and the evaluator has judged the policy to start from.
+    environments wait until both collectors have worked and the evaluator has evaluated the policy to start from.
     """
     place = tmp_path_factory.mktemp("finished")
     user = UserFolder.make(place / "user", HELD | FILMED)
@@ -41,8 +41,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     command = Command(place / "scratch", user.root, "launch", user.config, "--run-dir", run)
     try:
         wait_until_held(command, run, user)
-        judged, log = "evaluation of iteration_0.pth.tar", run / "log" / "commander" / "commander_logger.txt"
-        until(lambda: command.process.poll() is not None or texts(log, judged), "the initial policy is judged")
+        evaluated, log = "evaluation of iteration_0.pth.tar", run / "log" / "commander" / "commander_logger.txt"
+        until(lambda: command.process.poll() is not None or texts(log, evaluated), "the initial policy is evaluated")
         user.release()
         ended = command.ended()
         assert ended.code == 0, ended.err

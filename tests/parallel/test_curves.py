@@ -78,15 +78,17 @@ def test_every_checkpoint_has_its_weights_in_the_learners_file(finished: Finishe
 def test_every_evaluation_has_its_actions_and_some_have_films_in_the_commanders_file(finished: Finished) -> None:
     folder = finished.run / "log" / "commander" / "commander_tb_logger"
     shown = curves(folder)
-    judged = [step for step, _ in shown["evaluator_iter/reward_mean"]]
+    evaluated = [step for step, _ in shown["evaluator_iter/reward_mean"]]
     lengths = dict(shown["evaluator_iter/envstep_count"])
     ((tag, actions),) = histograms(folder).items()
     assert tag == "actions_iter/action"
-    assert [step for step, _ in actions] == judged
+    assert [step for step, _ in actions] == evaluated
     assert {step: sum(buckets.counts) for step, buckets in actions} == lengths
     env_steps = [step for step, _ in shown["evaluator_step/reward_mean"]]
     ((tag, filmed),) = films(folder).items()
     assert tag == "film_iter/first_episode"
-    due = {env_step // 1000: train_iter for env_step, train_iter in reversed(list(zip(env_steps, judged, strict=True)))}
+    due = {
+        env_step // 1000: train_iter for env_step, train_iter in reversed(list(zip(env_steps, evaluated, strict=True)))
+    }
     assert [step for step, _ in filmed] == sorted(due.values()), "that of the last checkpoint too"
     assert all((film.height, film.width) == (8, 16) for _, film in filmed)

@@ -38,9 +38,9 @@ def assert_shown_once(run: Path, *, end: int) -> None:
         for tag, points_of in histograms(folder).items():
             steps = [step for step, _ in points_of]
             assert steps == sorted(set(steps)), (folder.name, tag, steps)
-    judged = [record for record in index(run)["checkpoints"] if record["reward"] is not None]
+    evaluated = [record for record in index(run)["checkpoints"] if record["reward"] is not None]
     shown = dict(curves(run / "log" / "commander" / "commander_tb_logger")["evaluator_iter/reward_mean"])
-    for record in judged:
+    for record in evaluated:
         assert shown[record["train_iter"]] == pytest.approx(record["reward"], rel=1e-5)
     weights = histograms(run / "log" / "learner" / "learner_tb_logger")["weights_iter/advantage.weight"]
     assert {record["train_iter"] for record in index(run)["checkpoints"]} <= {step for step, _ in weights}
@@ -94,7 +94,7 @@ def test_all_killed_and_resumed(tmp_path: Path) -> None:
 
 
 def release_after_row_0(user: UserFolder, run: Path) -> None:
-    until(lambda: (run / "progress.txt").exists() and progress(run), "the initial policy is judged")
+    until(lambda: (run / "progress.txt").exists() and progress(run), "the initial policy is evaluated")
     user.release()
 
 

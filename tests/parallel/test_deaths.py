@@ -137,7 +137,7 @@ def test_an_evaluator_that_dies_in_the_last_evaluation_is_replaced(tmp_path: Pat
     command = launched(user.root, "launch", user.config, "--run-dir", run)
     wait_until_held(command, run, user)
     log, commander = run / "log" / "coordinator_logger.txt", run / "log" / "commander" / "commander_logger.txt"
-    until(lambda: bool(texts(commander, "evaluation of iteration_0.pth.tar")), "the initial policy is judged")
+    until(lambda: bool(texts(commander, "evaluation of iteration_0.pth.tar")), "the initial policy is evaluated")
     evaluator = next(life for life in joined(log) if life.role == "evaluator")
     psutil.Process(evaluator.pid).suspend()
     user.release()

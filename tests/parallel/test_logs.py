@@ -206,7 +206,7 @@ def test_the_commander_repeats_what_the_collectors_say(finished: Finished) -> No
     }
 
 
-def test_the_commander_judges_and_says_why_the_run_ended(finished: Finished) -> None:
+def test_the_commander_evaluates_and_says_why_the_run_ended(finished: Finished) -> None:
     said = texts(commander(finished, "commander"))
     played = [table(text) for text in said if text.startswith("=== Evaluation")]
     (log,) = logs(finished, "evaluator")

@@ -71,9 +71,9 @@ def test_the_time_series_tells_of_every_worker_and_every_evaluation(finished: Fi
     lives = joined(finished.run / "log" / "coordinator_logger.txt")
     came = {moment.worker for moment in moments if isinstance(moment, Event) and moment.event == "worker_joined"}
     assert came == {life.uuid for life in lives}
-    judged = {moment.train_iter: moment.return_mean for moment in moments if isinstance(moment, Evaluation)}
+    evaluated = {moment.train_iter: moment.return_mean for moment in moments if isinstance(moment, Evaluation)}
     rewards = {record["train_iter"]: record["reward"] for record in index(finished.run)["checkpoints"]}
-    kept = {train_iter: mean for train_iter, mean in judged.items() if train_iter in rewards}  # others were pruned
+    kept = {train_iter: mean for train_iter, mean in evaluated.items() if train_iter in rewards}  # others were pruned
     assert kept == {train_iter: reward for train_iter, reward in rewards.items() if reward is not None}
     intervals = [moment for moment in moments if isinstance(moment, Interval)]
     assert intervals[-1].env_step == index(finished.run)["checkpoints"][-1]["env_step"]

@@ -1,4 +1,4 @@
-"""When a serial run saves, writes rows and judges: at the very boundaries of its config."""
+"""When a serial run saves, writes rows and evaluates: at the very boundaries of its config."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_snapshot_modes_of_rlpyt(mode: str, checkpoint: str, stay: list[int], us
     index = CheckpointIndex(run_tiny(config, Start(tmp_path / mode)).run_dir / "ckpt")
     assert [record.env_step for record in index.records] == stay
     assert index.best is not None
-    assert index.best.env_step in (0, 50), "the only ones that were judged"
+    assert index.best.env_step in (0, 50), "the only ones that were evaluated"
 
 
 @pytest.mark.parametrize(
@@ -90,11 +90,11 @@ def test_training_without_evaluations(user: Path, tmp_path: Path) -> None:
     config = tiny_config(user, "evaluator={episodes: 0, interval_env_steps: 100, window_episodes: 10}")
     result = run_tiny(config, Start(tmp_path / "run"))
     run, index = RunFolder(result.run_dir), CheckpointIndex(RunFolder(result.run_dir).ckpt)
-    judged = [record for record in index.records if record.reward is not None]
-    assert judged, "by the training episodes"
+    evaluated = [record for record in index.records if record.reward is not None]
+    assert evaluated, "by the training episodes"
     assert index.records[0].reward is None, "nobody had played yet"
     assert result.best is not None
-    assert result.best.reward_mean == max(record.reward or 0.0 for record in judged)
+    assert result.best.reward_mean == max(record.reward or 0.0 for record in evaluated)
     assert run.best.stat().st_ino == (run.ckpt / result.best.record.file).stat().st_ino
     assert "Test" not in run.progress.read_text(), "no column that would be nan, and be drawn instead of AverageEpRet"
     assert env_steps_in_progress(run)[0] == 50, "no row 0"
@@ -110,7 +110,7 @@ def test_training_episodes_end_a_run_that_has_reached_the_stop_value(user: Path,
     assert 100 <= result.counters.env_step < 400
 
 
-def test_a_resumed_run_goes_on_with_the_episodes_that_judge(user: Path, tmp_path: Path) -> None:
+def test_a_resumed_run_goes_on_with_the_episodes_that_evaluate(user: Path, tmp_path: Path) -> None:
     evaluator = "evaluator={episodes: 0, interval_env_steps: 100, window_episodes: 10}"
     whole = run_tiny(tiny_config(user, evaluator), Start(tmp_path / "whole"))
     run_tiny(tiny_config(user, evaluator, "stop.max_env_steps=300"), Start(tmp_path / "run"))
@@ -119,5 +119,5 @@ def test_a_resumed_run_goes_on_with_the_episodes_that_judge(user: Path, tmp_path
         {record.train_iter: record.reward is None for record in CheckpointIndex(run.run_dir / "ckpt").records}
         for run in (whole, result)
     ]
-    assert rewards[1][max(rewards[1])] is False, "judged at once, without ten new episodes"
+    assert rewards[1][max(rewards[1])] is False, "evaluated at once, without ten new episodes"
     assert rewards[0][max(rewards[0])] is False

@@ -35,11 +35,11 @@ def state(value: float) -> dict[str, object]:
 
 
 def go(run: Run, *, rounds: int = 3, first: int = 0) -> None:
-    """So many rounds of ten steps, with an update and a judged checkpoint each."""
+    """So many rounds of ten steps, with an update and an evaluated checkpoint each."""
     for number in range(first + 1, first + rounds + 1):
         returns = [1.0, float(number)]
         run.log(env_step=10 * number, train_iter=number, returns=returns, lengths=[4, 6], metrics={"loss": 1 / number})
-        run.judge(run.save(state(number), env_step=10 * number, train_iter=number), [float(number)], [9])
+        run.log_evaluation(run.save(state(number), env_step=10 * number, train_iter=number), [float(number)], [9])
 
 
 def table(run: RunFolder) -> list[dict[str, float]]:
@@ -115,7 +115,7 @@ def test_a_metric_that_comes_later_gets_a_column(tmp_path: Path) -> None:
 def test_old_checkpoints_go_but_never_the_best_or_the_last(tmp_path: Path) -> None:
     with run_context(tmp_path / "run", CONFIG, keep=2) as run:
         for number, reward in enumerate([0.0, 5.0, 1.0, 2.0, 3.0]):
-            run.judge(run.save(state(reward), env_step=number, train_iter=number), [reward], [1])
+            run.log_evaluation(run.save(state(reward), env_step=number, train_iter=number), [reward], [1])
     assert [record.train_iter for record in CheckpointIndex(run.folder.ckpt).records] == [0, 1, 3, 4]
     assert torch.load(run.folder.best, weights_only=True)["last_iter"] == 1
 
@@ -226,6 +226,6 @@ def test_the_code_on_the_page_runs(tmp_path: Path) -> None:
     rows = table(run)
     assert len(rows) > 3
     assert rows[-1]["AverageEpRet"] == rows[-1]["EpLen"] > 100
-    assert rows[2]["AverageTestEpRet"] > 20, "judged after the second round"
+    assert rows[2]["AverageTestEpRet"] > 20, "evaluated after the second round"
     assert run.best.exists()
     assert run.progress_csv.exists()

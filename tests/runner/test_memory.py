@@ -37,10 +37,10 @@ def memory(capacity: int = 20, payloads: Payloads | None = None) -> tuple[Memory
         collector=CollectorConfig(chunk_env_steps=8),
         buffer=BufferConfig(capacity=capacity, min_rows=8, samples_per_insert=None),
     )
-    experience = ReplayAccounting(config, 0.0, collectors=1, batches_in_flight=1, journaled=True)
-    experience.open_lease(0, SERIAL_WORKER, 0)  # as the serial run does
+    replay = ReplayAccounting(config, 0.0, collectors=1, batches_in_flight=1, journaled=True)
+    replay.open_lease(0, SERIAL_WORKER, 0)  # as the serial run does
     payloads = payloads or Payloads(Path("nothing-is-written-here"))
-    return Memory(experience, ColumnRing(capacity), payloads, worker=SERIAL_WORKER, generation=0), experience
+    return Memory(replay, ColumnRing(capacity), payloads, worker=SERIAL_WORKER, generation=0), replay
 
 
 def test_batches_hold_the_rows_that_were_drawn_and_their_weights() -> None:
@@ -64,15 +64,15 @@ def test_no_batch_before_one_was_drawn() -> None:
 
 
 def test_chunks_count_once_each_and_their_memory_is_not_held_against_the_quota() -> None:
-    path, experience = memory()
+    path, replay = memory()
     metas = [path.insert(collected(first, 8)) for first in (0, 8)]
     assert [meta.chunk.sequence for meta in metas] == [0, 1]
-    assert (experience.env_step, experience.episode, experience.rows) == (18, 2, 16)
+    assert (replay.env_step, replay.episode, replay.rows) == (18, 2, 16)
     assert metas[0].payload_bytes == 8 * 3 * 4
 
 
 def test_priorities_are_given_back_before_the_next_draw() -> None:
-    path, experience = memory()
+    path, replay = memory()
     path.insert(collected(0, 8))
     errors = np.full(8, 1e-9, np.float32)
     errors[5] = 1e6
@@ -80,7 +80,7 @@ def test_priorities_are_given_back_before_the_next_draw() -> None:
     batch = path.next_batch()
     assert batch is not None
     assert (batch.rows == 5).sum() >= 3
-    assert experience.samples_per_insert is None  # nothing came after the warm-up
+    assert replay.samples_per_insert is None  # nothing came after the warm-up
 
 
 def test_a_chunk_that_cannot_be_held_is_refused_with_advice() -> None:
@@ -91,15 +91,15 @@ def test_a_chunk_that_cannot_be_held_is_refused_with_advice() -> None:
 
 def test_what_was_written_is_read_back_and_the_same_rows_are_drawn_next(tmp_path: Path) -> None:
     payloads = Payloads(tmp_path)
-    path, experience = memory(payloads=payloads)
+    path, replay = memory(payloads=payloads)
     for first in (0, 8, 16, 24):
         path.insert(collected(first, 8))
     path.sample(2, 4, train_iter=1, priorities=NONE)
     written = payloads.written()
-    added, gone = experience.news()
+    added, gone = replay.news()
     live = [IndexedChunk(chunk.first_row, written[chunk.meta.file]) for chunk in added if chunk.first_row not in gone]
     again, remembered = memory(payloads=Payloads(tmp_path))
-    remembered.restore(experience.snapshot(), live, 0.0)
+    remembered.restore(replay.snapshot(), live, 0.0)
     damage: list[str] = []
     again.load(tmp_path, damage.append)
     assert damage == []
@@ -115,14 +115,14 @@ def test_what_was_written_is_read_back_and_the_same_rows_are_drawn_next(tmp_path
 
 def test_a_damaged_payload_is_left_out_and_said(tmp_path: Path) -> None:
     payloads = Payloads(tmp_path)
-    path, experience = memory(payloads=payloads)
+    path, replay = memory(payloads=payloads)
     for first in (0, 8):
         path.insert(collected(first, 8))
     written = payloads.written()
-    live = [IndexedChunk(chunk.first_row, written[chunk.meta.file]) for chunk in experience.news()[0]]
+    live = [IndexedChunk(chunk.first_row, written[chunk.meta.file]) for chunk in replay.news()[0]]
     (tmp_path / live[0].meta.file).write_bytes(b"torn")
     again, remembered = memory(payloads=Payloads(tmp_path))
-    remembered.restore(experience.snapshot(), live, 0.0)
+    remembered.restore(replay.snapshot(), live, 0.0)
     damage: list[str] = []
     again.load(tmp_path, damage.append)
     assert len(damage) == 1
@@ -136,17 +136,17 @@ def test_a_damaged_payload_is_left_out_and_said(tmp_path: Path) -> None:
 
 def test_only_live_chunks_are_ever_written(tmp_path: Path) -> None:
     payloads = Payloads(tmp_path)
-    path, experience = memory(payloads=payloads)
+    path, replay = memory(payloads=payloads)
     for first in range(0, 80, 8):
         path.insert(collected(first, 8))
     assert list(tmp_path.iterdir()) == []
     payloads.written()
-    assert {file.name for file in tmp_path.iterdir()} == experience.live_files()
+    assert {file.name for file in tmp_path.iterdir()} == replay.live_files()
 
 
 def test_files_of_the_checkpoint_before_stay_until_the_next_one_stands(tmp_path: Path) -> None:
     payloads = Payloads(tmp_path)
-    path, experience = memory(payloads=payloads)
+    path, replay = memory(payloads=payloads)
     path.insert(collected(0, 8))
     before = set(payloads.written())
     payloads.sweep()
@@ -155,27 +155,27 @@ def test_files_of_the_checkpoint_before_stay_until_the_next_one_stands(tmp_path:
     payloads.written()
     assert before < {file.name for file in tmp_path.iterdir()}
     payloads.sweep()
-    assert {file.name for file in tmp_path.iterdir()} == experience.live_files()
+    assert {file.name for file in tmp_path.iterdir()} == replay.live_files()
 
 
 def test_chunks_that_take_too_much_memory_are_written_before_their_checkpoint(tmp_path: Path) -> None:
     payloads = Payloads(tmp_path, waiting_bytes=150)  # one chunk has 96 bytes
-    path, experience = memory(payloads=payloads)
+    path, replay = memory(payloads=payloads)
     path.insert(collected(0, 8))
     assert list(tmp_path.iterdir()) == []
     path.insert(collected(8, 8))
     assert len(list(tmp_path.iterdir())) == 2
     path.insert(collected(16, 4))
-    assert set(payloads.written()) == experience.live_files()  # also what had been written before
+    assert set(payloads.written()) == replay.live_files()  # also what had been written before
 
 
 def test_a_disk_that_refuses_loses_nothing_that_waits(tmp_path: Path) -> None:
     payloads = Payloads(tmp_path / "missing")
-    path, experience = memory(payloads=payloads)
+    path, replay = memory(payloads=payloads)
     meta = path.insert(collected(0, 8))
     with pytest.raises(OSError, match="missing"):
         payloads.written()
     (tmp_path / "missing").mkdir()
     known = payloads.written()[meta.file]
     assert replace(collected(0, 8), env_steps=known.env_steps).rows == known.rows == 8
-    assert experience.live_files() == {meta.file}
+    assert replay.live_files() == {meta.file}

@@ -30,7 +30,7 @@ def saved(folder: RunFolder) -> list[int]:
     return sorted({int(found) for found in re.findall(r"saved checkpoint .*/iteration_(\d+)\.pth\.tar", log)})
 
 
-def judged(folder: RunFolder) -> list[int]:
+def evaluated(folder: RunFolder) -> list[int]:
     return steps_of(curves(folder.serial_tb)["evaluator_iter/reward_mean"])
 
 
@@ -41,7 +41,7 @@ def test_every_checkpoint_has_its_weights_and_every_evaluation_its_actions(finis
     assert all(steps_of(found[tag]) == saved(folder) for tag in weights)
     assert found.keys() - weights == {"actions_iter/action"}
     actions = found["actions_iter/action"]
-    assert steps_of(actions) == judged(folder)
+    assert steps_of(actions) == evaluated(folder)
     lengths = dict(curves(folder.serial_tb)["evaluator_iter/envstep_count"])
     assert {step: sum(buckets.counts) for step, buckets in actions} == lengths, "each action of each evaluation"
     assert all(set(buckets.edges) <= {-0.5, 0.5, 1.5} for _, buckets in actions)
@@ -53,7 +53,7 @@ def test_a_resumed_run_shows_each_once(user: Path, tmp_path: Path) -> None:
     run_tiny(config, Start(tmp_path / "run"), stop=Flag(looks=80))
     folder = RunFolder(run_tiny(config, Start(tmp_path / "run", "resume")).run_dir)
     found = histograms(folder.serial_tb)
-    assert steps_of(found["actions_iter/action"]) == judged(folder)
+    assert steps_of(found["actions_iter/action"]) == evaluated(folder)
     assert steps_of(found["weights_iter/advantage.weight"]) == saved(folder)
 
 
@@ -80,7 +80,7 @@ def test_evaluations_are_filmed(user: Path, tmp_path: Path) -> None:
     folder = RunFolder(result.run_dir)
     ((tag, found),) = films(folder.serial_tb).items()
     assert tag == "film_iter/first_episode"
-    at = dict(zip(judged(folder), steps_of(evaluations(folder)), strict=True))
+    at = dict(zip(evaluated(folder), steps_of(evaluations(folder)), strict=True))
     shown = [at[step] for step, _ in found]
     assert [step // 150 for step in shown] == sorted({step // 150 for step in at.values()}), "one per multiple"
     assert shown[0] == 0

@@ -114,15 +114,15 @@ def test_where_both_intervals_agree_every_row_has_its_own_performance(algorithm:
     late = read["TestEnvInteracts"] - read["TotalEnvInteracts"]
     assert ((late >= 0) & (late < 100)).all(), "no row shows what was due at the one before"
     checkpoints = json.loads((run / "ckpt" / "index.json").read_text())["checkpoints"]
-    judged = [each["reward"] for each in checkpoints if each["reward"] is not None]
-    assert all(np.isclose(read["Performance"], reward).any() for reward in judged)
+    evaluated = [each["reward"] for each in checkpoints if each["reward"] is not None]
+    assert all(np.isclose(read["Performance"], reward).any() for reward in evaluated)
 
 
 def test_tensorboards_reader_finds_what_the_table_says(finished: Finished) -> None:
     read = table(finished.folder.root)
-    judged = read.dropna(subset=["AverageTestEpRet"])
+    evaluated = read.dropna(subset=["AverageTestEpRet"])
     seen = dict(curves(finished.folder.serial_tb)["evaluator_step/reward_mean"])
-    assert len(judged) >= 3
-    for value in judged["AverageTestEpRet"]:
+    assert len(evaluated) >= 3
+    for value in evaluated["AverageTestEpRet"]:
         assert any(np.isclose(value, point, rtol=1e-6) for point in seen.values())
     assert list(seen)[-1] == read["TestEnvInteracts"].iloc[-1]

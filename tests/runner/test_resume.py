@@ -263,7 +263,7 @@ def test_the_best_score_survives(user: Path, tmp_path: Path, monkeypatch: pytest
     assert load(RunFolder(second.run_dir).ckpt / index.records[0].file).progress.best_reward is None
 
 
-def test_the_checkpoint_that_was_never_judged_is_judged_first(user: Path, tmp_path: Path) -> None:
+def test_the_checkpoint_that_was_never_evaluated_is_evaluated_first(user: Path, tmp_path: Path) -> None:
     first = interrupted(user, tmp_path / "run")
     record = CheckpointIndex(RunFolder(first.run_dir).ckpt).record(first.counters.train_iter)
     assert record.reward is None
@@ -347,11 +347,11 @@ def test_an_evaluation_that_was_committed_and_not_shown_is_shown_by_the_next_lif
     user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And entered in index.json, and not played again."""
-    folder, emit, judged = RunFolder(tmp_path / "run"), Logbook.emit, list[EvaluationReport]()
+    folder, emit, evaluated = RunFolder(tmp_path / "run"), Logbook.emit, list[EvaluationReport]()
 
     def dying(book: Logbook, report: Report) -> None:
         if isinstance(report, EvaluationReport) and report.train_iter > 0:
-            judged.append(report)
+            evaluated.append(report)
             raise Killed
         emit(book, report)
 
@@ -362,7 +362,7 @@ def test_an_evaluation_that_was_committed_and_not_shown_is_shown_by_the_next_lif
         patch.setattr(Logbook, "emit", emit)
         patch.setattr(CheckpointPlayer, "play_policy", killed)
         run_tiny(tiny_config(user), Start(folder.root, "resume"), stop=Flag(looks=0))
-    (report,) = judged
+    (report,) = evaluated
     mean = sum(report.returns) / len(report.returns)
     points = dict(curves(folder.serial_tb)["evaluator_iter/reward_mean"])
     assert points[report.train_iter] == pytest.approx(mean)

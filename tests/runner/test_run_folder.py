@@ -114,12 +114,12 @@ def test_no_more_checkpoints_stay_than_are_kept_besides_initial_best_and_last(fi
     assert len({record.train_iter for record in index.records} - always) <= finished.config.checkpoint.keep
 
 
-def test_the_best_checkpoint_is_the_one_that_was_judged_best(finished: Finished) -> None:
+def test_the_best_checkpoint_is_the_one_that_was_evaluated_best(finished: Finished) -> None:
     index, best = CheckpointIndex(finished.folder.ckpt), finished.result.best
     assert best is not None
     assert index.best is not None
-    judged = [record.reward for record in index.records if record.reward is not None]
-    assert index.best.reward == max(judged) == best.reward_mean
+    evaluated = [record.reward for record in index.records if record.reward is not None]
+    assert index.best.reward == max(evaluated) == best.reward_mean
     assert finished.folder.best.read_bytes() == (finished.folder.ckpt / index.best.file).read_bytes()
     shown = [row["AverageTestEpRet"] for row in rows(finished.folder.progress)]
     assert max(value for value in shown if value == value) == best.reward_mean
@@ -131,9 +131,9 @@ def test_progress_has_row_0_and_then_one_per_interval_and_one_at_the_end(finishe
     assert [row["Epoch"] for row in shown] == list(range(len(shown)))
     assert steps == list(range(0, 401, 50))
     assert shown[0]["AverageTestEpRet"] < 0
-    judged = {row["TestEnvInteracts"]: row["AverageTestEpRet"] for row in shown if row["AverageTestEpRet"] < 0}
+    evaluated = {row["TestEnvInteracts"]: row["AverageTestEpRet"] for row in shown if row["AverageTestEpRet"] < 0}
     curve = dict(curves(finished.folder.serial_tb)["evaluator_step/reward_mean"])
-    assert judged == {step: pytest.approx(value, rel=1e-6) for step, value in curve.items()}, "the very steps"
+    assert evaluated == {step: pytest.approx(value, rel=1e-6) for step, value in curve.items()}, "the very steps"
     assert shown[-1]["LossQ"] > 0
 
 

@@ -79,13 +79,13 @@ def test_a_disk_that_takes_no_description_of_the_environment_holds_nothing_up(
         assert log.count(f"[WARNING] {name} was not written") == 1
 
 
-def test_a_checkpoint_is_judged_by_what_its_file_holds(user: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_is_evaluated_by_what_its_file_holds(user: Path, tmp_path: Path) -> None:
     config = tiny_config(user)
     folder = RunFolder(run_tiny(config, Start(tmp_path / "run")).run_dir)
-    judged = [record for record in CheckpointIndex(folder.ckpt).records if record.reward is not None]
-    assert len(judged) >= 3
+    evaluated = [record for record in CheckpointIndex(folder.ckpt).records if record.reward is not None]
+    assert len(evaluated) >= 3
     with closing(CheckpointPlayer(config, num_envs=2)) as player:
-        for record in judged:
+        for record in evaluated:
             episodes = player.play(folder.ckpt / record.file, first_episode=0, episodes=config.evaluator.episodes)
             assert record.reward == pytest.approx(sum(episode.return_ for episode in episodes) / len(episodes))
 

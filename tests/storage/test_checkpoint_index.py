@@ -252,7 +252,7 @@ def test_best_is_that_very_file_and_follows_it(tmp_path: Path) -> None:
     ]
 
 
-def test_a_judged_checkpoint_is_one_change_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_evaluated_checkpoint_is_one_change_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = saved(tmp_path, 0)
     written: list[bytes] = []
 

@@ -141,7 +141,7 @@ def test_environment_steps_end_at_their_budget_but_for_chunks_under_way(mode: Mo
 
 
 @both_modes
-def test_what_was_judged_is_in_the_status_the_index_and_the_log(mode: Mode, tmp_path: Path) -> None:
+def test_what_was_evaluated_is_in_the_status_the_index_and_the_log(mode: Mode, tmp_path: Path) -> None:
     ended = mode(config(), tmp_path, stopped=False)
     assert 0 in ended.rewards, "the initial policy"
     assert max(ended.records) in ended.rewards, "the last one"
@@ -155,12 +155,12 @@ def test_what_was_judged_is_in_the_status_the_index_and_the_log(mode: Mode, tmp_
 
 
 @both_modes
-def test_without_evaluations_the_newest_training_episodes_judge(mode: Mode, tmp_path: Path) -> None:
+def test_without_evaluations_the_newest_training_episodes_evaluate(mode: Mode, tmp_path: Path) -> None:
     sections = {"evaluator": {"episodes": 0, "window_episodes": 2}}
     ended = mode(config(**sections), tmp_path, stopped=False)
-    assert ended.rewards, "checkpoints were judged"
+    assert ended.rewards, "checkpoints were evaluated"
     assert 0 not in ended.rewards, "nothing was collected before the initial one"
-    assert ended.events.count("judged") == len(ended.rewards)
+    assert ended.events.count("evaluated_by_training") == len(ended.rewards)
     assert ended.status.best_return == max(ended.rewards.values())
     for train_iter, reward in ended.rewards.items():
         record = ended.records[train_iter]

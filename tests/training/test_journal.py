@@ -23,7 +23,7 @@ from remuda.tests.coordinator.simulation import Journaled, World
 from remuda.tests.patience import HANG_S
 from remuda.training import journal
 from remuda.training.journal import JournalError, RunJournal, is_open, open_or_begin
-from remuda.training.journal_entry import Recovered, Remember
+from remuda.training.journal_entry import JournalEntry, Recovered
 from remuda.training.snapshot import DeathsSnapshot, RunSnapshot
 from remuda.wire.messages import IndexedChunk
 
@@ -31,20 +31,20 @@ pytestmark = pytest.mark.xdist_group("what a coordinator wrote")
 
 
 @pytest.fixture(scope="module")
-def remembered() -> list[Remember]:
+def entries() -> list[JournalEntry]:
     """What a coordinator wrote, turn by turn, over half a run."""
     world = World(config())
     world.herd(collectors=2)
     world.submit()
-    written: list[Remember] = []
-    remember = world.coordinator.remember
+    written: list[JournalEntry] = []
+    journal_entries = world.coordinator.journal_entries
 
-    def note(now_s: float) -> list[Remember]:
-        news = remember(now_s)
+    def note(now_s: float) -> list[JournalEntry]:
+        news = journal_entries(now_s)
         written.extend(news)
         return news
 
-    world.coordinator.remember = note  # type: ignore[method-assign]
+    world.coordinator.journal_entries = note  # type: ignore[method-assign]
     for _ in range(30):
         world.step()
     assert any(turn.added for turn in written)
@@ -68,21 +68,21 @@ def test_a_new_journal_remembers_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("together", [2, 7, 1_000])
 def test_turns_that_share_a_commit_are_read_as_if_each_had_its_own(
-    tmp_path: Path, remembered: list[Remember], together: int
+    tmp_path: Path, entries: list[JournalEntry], together: int
 ) -> None:
     with closing(RunJournal(tmp_path / "apart.sqlite")) as apart, closing(RunJournal(tmp_path / "one.sqlite")) as one:
-        for turn in remembered:
+        for turn in entries:
             apart.write(turn)
-        for first in range(0, len(remembered), together):
-            one.write(*remembered[first : first + together])
-    assert len(remembered) > 7
+        for first in range(0, len(entries), together):
+            one.write(*entries[first : first + together])
+    assert len(entries) > 7
     assert read(tmp_path / "one.sqlite") == read(tmp_path / "apart.sqlite")
 
 
-def test_what_was_written_is_read_by_the_next_one(tmp_path: Path, remembered: list[Remember]) -> None:
+def test_what_was_written_is_read_by_the_next_one(tmp_path: Path, entries: list[JournalEntry]) -> None:
     first = RunJournal(tmp_path / "journal.sqlite")
     expected = Journaled()
-    for turn in remembered:
+    for turn in entries:
         first.write(turn)
         expected.write(turn)
     first.close()
@@ -95,20 +95,20 @@ def test_what_was_written_is_read_by_the_next_one(tmp_path: Path, remembered: li
     assert len(found.snapshot.experiment.leases.leases) == 4
 
 
-def test_deaths_of_workers_are_read_by_the_next_one(tmp_path: Path, remembered: list[Remember]) -> None:
+def test_deaths_of_workers_are_read_by_the_next_one(tmp_path: Path, entries: list[JournalEntry]) -> None:
     """They were not written: a run whose environment aborts counted from 0 again with each start of the coordinator."""
-    snapshot = remembered[-1].snapshot
+    snapshot = entries[-1].snapshot
     deaths = [DeathsSnapshot("collector", 3, 2.5, [("w1", "signal 6 (SIGABRT)")])]
     with closing(RunJournal(tmp_path / "journal.sqlite")) as book:
-        book.write(Remember("x", replace(snapshot, experiment=replace(snapshot.experiment, deaths=deaths))))
+        book.write(JournalEntry("x", replace(snapshot, experiment=replace(snapshot.experiment, deaths=deaths))))
     found = read(tmp_path / "journal.sqlite")
     assert found is not None
     assert found.snapshot.experiment.deaths == deaths
 
 
-def test_a_journal_from_before_deaths_were_written_is_read(tmp_path: Path, remembered: list[Remember]) -> None:
+def test_a_journal_from_before_deaths_were_written_is_read(tmp_path: Path, entries: list[JournalEntry]) -> None:
     with closing(RunJournal(tmp_path / "journal.sqlite")) as book:
-        book.write(remembered[-1])
+        book.write(entries[-1])
     with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as db:
         db.execute("delete from part where name = 'deaths'")
         db.commit()
@@ -117,12 +117,12 @@ def test_a_journal_from_before_deaths_were_written_is_read(tmp_path: Path, remem
     assert found.snapshot.experiment.deaths == []
 
 
-def test_priorities_and_gone_chunks(tmp_path: Path, remembered: list[Remember]) -> None:
-    snapshot = remembered[-1].snapshot
+def test_priorities_and_gone_chunks(tmp_path: Path, entries: list[JournalEntry]) -> None:
+    snapshot = entries[-1].snapshot
     book = RunJournal(tmp_path / "journal.sqlite")
     known = Prioritized(10, np.array([0.5, np.nan, 2.0], np.float32))
-    book.write(Remember("x", snapshot, added=chunks(0, 10, 20), priorities=known))
-    book.write(Remember("x", snapshot, added=chunks(30), gone=(0, 20)))
+    book.write(JournalEntry("x", snapshot, added=chunks(0, 10, 20), priorities=known))
+    book.write(JournalEntry("x", snapshot, added=chunks(30), gone=(0, 20)))
     found = book.read()
     book.close()
     assert found is not None
@@ -152,7 +152,7 @@ WRITER = """
 import sys
 from pathlib import Path
 import msgspec
-from remuda.training.journal_entry import Remember
+from remuda.training.journal_entry import JournalEntry
 from remuda.training.journal import RunJournal
 from remuda.training.snapshot import DeathsSnapshot, RunSnapshot
 from remuda.tests.buffer.chunks import meta_of
@@ -161,16 +161,16 @@ memory = msgspec.msgpack.decode(Path(sys.argv[2]).read_bytes(), type=RunSnapshot
 book = RunJournal(Path(sys.argv[1]))
 row = 0
 while True:
-    book.write(Remember("x", memory, added=(IndexedChunk(row, meta_of(row // 10, 10)),)))
+    book.write(JournalEntry("x", memory, added=(IndexedChunk(row, meta_of(row // 10, 10)),)))
     print(row, flush=True)
     row += 10
 """
 
 
 @pytest.mark.processes
-def test_what_was_acknowledged_survives_sigkill(tmp_path: Path, remembered: list[Remember]) -> None:
+def test_what_was_acknowledged_survives_sigkill(tmp_path: Path, entries: list[JournalEntry]) -> None:
     snapshot = tmp_path / "memory"
-    snapshot.write_bytes(msgspec.msgpack.encode(remembered[-1].snapshot))
+    snapshot.write_bytes(msgspec.msgpack.encode(entries[-1].snapshot))
     path = tmp_path / "journal.sqlite"
     typing = Path(__file__).parents[3] / ".typing"
     acknowledged = -10
@@ -194,10 +194,10 @@ def test_what_was_acknowledged_survives_sigkill(tmp_path: Path, remembered: list
 
 
 @pytest.mark.parametrize("damage", ["half the file", "a changed page", "another format", "not a database"])
-def test_damage_is_said_and_never_read_as_truth(tmp_path: Path, remembered: list[Remember], damage: str) -> None:
+def test_damage_is_said_and_never_read_as_truth(tmp_path: Path, entries: list[JournalEntry], damage: str) -> None:
     path = tmp_path / "journal.sqlite"
     book = RunJournal(path)
-    book.write(Remember("x", remembered[-1].snapshot, added=chunks(*range(0, 2_000, 10))))
+    book.write(JournalEntry("x", entries[-1].snapshot, added=chunks(*range(0, 2_000, 10))))
     book.close()
     content = bytearray(path.read_bytes())
     if damage == "half the file":
@@ -209,7 +209,7 @@ def test_damage_is_said_and_never_read_as_truth(tmp_path: Path, remembered: list
         path.write_bytes(b"# nothing like it\n" * 300)
     else:
         database = sqlite3.connect(path)
-        snapshot: list[object] = msgspec.msgpack.decode(msgspec.msgpack.encode(remembered[-1].snapshot))
+        snapshot: list[object] = msgspec.msgpack.decode(msgspec.msgpack.encode(entries[-1].snapshot))
         database.execute("update memory set body = ?", (msgspec.msgpack.encode([99, *snapshot[1:]]),))
         database.commit()
         database.close()
@@ -218,13 +218,13 @@ def test_damage_is_said_and_never_read_as_truth(tmp_path: Path, remembered: list
 
 
 def test_a_run_that_is_resumed_begins_another_journal_where_the_old_one_is_damaged(
-    tmp_path: Path, remembered: list[Remember]
+    tmp_path: Path, entries: list[JournalEntry]
 ) -> None:
     """The old one is kept, and nothing of it is read; one that another process has, or another version wrote, stays."""
     path = tmp_path / "journal.sqlite"
     first, found, damage = open_or_begin(path)
     assert (found, damage) == (None, None)
-    first.write(Remember("x", remembered[-1].snapshot, added=chunks(0, 10)))
+    first.write(JournalEntry("x", entries[-1].snapshot, added=chunks(0, 10)))
     first.close()
     second, found, damage = open_or_begin(path)
     second.close()
@@ -244,12 +244,12 @@ def test_a_run_that_is_resumed_begins_another_journal_where_the_old_one_is_damag
 
 
 def test_what_is_not_damaged_is_not_put_aside(
-    tmp_path: Path, remembered: list[Remember], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, entries: list[JournalEntry], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal, "BUSY_S", 0.05)
     path = tmp_path / "journal.sqlite"
     book = RunJournal(path)
-    book.write(Remember("x", replace(remembered[-1].snapshot, format=99)))
+    book.write(JournalEntry("x", replace(entries[-1].snapshot, format=99)))
     with pytest.raises(JournalError, match="locked"):
         open_or_begin(path)
     book.close()
@@ -258,11 +258,11 @@ def test_what_is_not_damaged_is_not_put_aside(
     assert [each.name for each in tmp_path.iterdir()] == ["journal.sqlite"]
 
 
-def test_the_memory_of_every_turn_is_small(remembered: list[Remember]) -> None:
+def test_the_memory_of_every_turn_is_small(entries: list[JournalEntry]) -> None:
     """Besides the rows that have changed."""
-    assert max(len(msgspec.msgpack.encode(turn.snapshot)) for turn in remembered) < 8_000
-    roundtrip = msgspec.msgpack.decode(msgspec.msgpack.encode(remembered[-1].snapshot), type=RunSnapshot)
-    assert roundtrip == remembered[-1].snapshot
+    assert max(len(msgspec.msgpack.encode(turn.snapshot)) for turn in entries) < 8_000
+    roundtrip = msgspec.msgpack.decode(msgspec.msgpack.encode(entries[-1].snapshot), type=RunSnapshot)
+    assert roundtrip == entries[-1].snapshot
 
 
 def test_a_turn_writes_what_changed_however_many_collectors_there_are(
@@ -272,15 +272,15 @@ def test_a_turn_writes_what_changed_however_many_collectors_there_are(
     stop = {"max_env_steps": 1_000_000}
     world = World(config(collector={"count": 60, "chunk_env_steps": 64}, stop=stop))
     world.beat_interval_s = 5.0
-    written: list[Remember] = []
-    remember = world.coordinator.remember
+    written: list[JournalEntry] = []
+    journal_entries = world.coordinator.journal_entries
 
-    def note(now_s: float) -> list[Remember]:
-        news = remember(now_s)
+    def note(now_s: float) -> list[JournalEntry]:
+        news = journal_entries(now_s)
         written.extend(news)
         return news
 
-    monkeypatch.setattr(world.coordinator, "remember", note)
+    monkeypatch.setattr(world.coordinator, "journal_entries", note)
     world.herd(collectors=60)
     world.submit()
     while world.unique_env_steps() < 64 * 100:
@@ -296,25 +296,25 @@ def test_a_turn_writes_what_changed_however_many_collectors_there_are(
     assert max(len(rows_of(turn)) for turn in one_chunk) <= 3
 
 
-def rows_of(turn: Remember) -> list[bytes]:
+def rows_of(turn: JournalEntry) -> list[bytes]:
     """As they are written."""
     changes = turn.changes
     kinds = (changes.lease, changes.place, changes.account, changes.counted, changes.rest)
     return [msgspec.msgpack.encode(row) for rows in kinds for row in rows.put]
 
 
-def test_what_was_given_out_to_be_written_is_never_changed_later(remembered: list[Remember]) -> None:
+def test_what_was_given_out_to_be_written_is_never_changed_later(entries: list[JournalEntry]) -> None:
     """Another thread may write it while the coordinator goes on."""
     world = World(config())
-    given: list[tuple[Remember, bytes]] = []
-    remember = world.coordinator.remember
+    given: list[tuple[JournalEntry, bytes]] = []
+    journal_entries = world.coordinator.journal_entries
 
-    def note(now_s: float) -> list[Remember]:
-        news = remember(now_s)
+    def note(now_s: float) -> list[JournalEntry]:
+        news = journal_entries(now_s)
         given.extend((each, encoded(each)) for each in news)
         return news
 
-    world.coordinator.remember = note  # type: ignore[method-assign]
+    world.coordinator.journal_entries = note  # type: ignore[method-assign]
     world.herd(collectors=2)
     world.submit()
     world.run(3_000)
@@ -322,33 +322,33 @@ def test_what_was_given_out_to_be_written_is_never_changed_later(remembered: lis
     assert all(encoded(each) == before for each, before in given)
 
 
-def encoded(turn: Remember) -> bytes:
+def encoded(turn: JournalEntry) -> bytes:
     known = None if turn.priorities is None else turn.priorities.priorities.tobytes()
     return msgspec.msgpack.encode([turn.snapshot, turn.changes, turn.added, turn.gone, turn.episodes, known])
 
 
-def test_another_thread_may_write_it_and_read_it(tmp_path: Path, remembered: list[Remember]) -> None:
+def test_another_thread_may_write_it_and_read_it(tmp_path: Path, entries: list[JournalEntry]) -> None:
     with closing(RunJournal(tmp_path / "journal.sqlite")) as book, ThreadPoolExecutor(1) as other:
-        for turn in remembered:
+        for turn in entries:
             other.submit(book.write, turn).result(60)
         found = book.read()
         assert other.submit(book.read).result(60) == found
     assert found is not None
-    assert found.snapshot.identity == remembered[-1].snapshot.identity
+    assert found.snapshot.identity == entries[-1].snapshot.identity
 
 
-def test_a_part_that_a_disk_refused_is_written_the_next_time(tmp_path: Path, remembered: list[Remember]) -> None:
+def test_a_part_that_a_disk_refused_is_written_the_next_time(tmp_path: Path, entries: list[JournalEntry]) -> None:
     path = tmp_path / "journal.sqlite"
     with closing(RunJournal(path)) as book:
-        book.write(remembered[0])
+        book.write(entries[0])
         with closing(sqlite3.connect(":memory:")) as broken, pytest.MonkeyPatch.context() as patch:
             patch.setattr(book, "_db", broken)
             with pytest.raises(JournalError, match="cannot be written"):
-                book.write(remembered[-1])
-        book.write(remembered[-1])
+                book.write(entries[-1])
+        book.write(entries[-1])
         found = book.read()
     assert found is not None
-    assert found.snapshot.experiment.supply.policy == remembered[-1].snapshot.experiment.supply.policy
+    assert found.snapshot.experiment.flow.policy == entries[-1].snapshot.experiment.flow.policy
 
 
 HOLDER = """
@@ -417,13 +417,13 @@ for thread in threads:
 
 
 @pytest.mark.processes
-def test_many_threads_may_be_the_first_to_read_one(tmp_path: Path, remembered: list[Remember]) -> None:
+def test_many_threads_may_be_the_first_to_read_one(tmp_path: Path, entries: list[JournalEntry]) -> None:
     """A coordinator that was started again with three runs was killed by SIGSEGV: msgspec finds out about a class when
     it is first decoded, and does not expect two threads to do that at once."""
     paths = [tmp_path / f"{number}.sqlite" for number in range(4)]
     for path in paths:
         with closing(RunJournal(path)) as book:
-            for turn in remembered:
+            for turn in entries:
                 book.write(turn)
     for _ in range(4):
         done = subprocess.run(

@@ -31,7 +31,7 @@ def saved(folder: RunFolder, train_iter: int) -> CheckpointRecord:
 
 
 @pytest.mark.parametrize("mode", ["serial", "parallel"])
-def test_checkpoints_are_listed_judged_pruned_and_linked(mode: Mode, tmp_path: Path) -> None:
+def test_checkpoints_are_listed_evaluated_pruned_and_linked(mode: Mode, tmp_path: Path) -> None:
     folder, log = begun(tmp_path / "run", mode)
     checkpoints = CheckpointIndex(folder.ckpt)
     effects: list[RecordEffect] = []

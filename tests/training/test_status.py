@@ -28,7 +28,7 @@ class Learner:
 def live(learner: Learner | None = None, *, before_s: float = 0.0) -> LiveStatus:
     return LiveStatus(
         identity=IDENTITY,
-        experience=ReplayAccounting(config(), 0.0),
+        replay=ReplayAccounting(config(), 0.0),
         learning=learner or Learner(),
         commander=Commander(config()),
         before_s=before_s,
@@ -56,10 +56,10 @@ def test_the_status_is_read_off_those_who_count() -> None:
     learner = Learner()
     status = live(learner)
     status.start(0.0, "running")
-    status.experience.open_lease(1, WORKER, 1)
+    status.replay.open_lease(1, WORKER, 1)
     status.note_rates(0.0)
     meta = meta_of(0, 10)
-    assert status.experience.accept(meta, 1).fresh
+    assert status.replay.accept(meta, 1).fresh
     learner.train_iter, learner.policy = 5, PolicyRef(0, 2, 5)
     status.note_rates(2.0)
     status.commander.started()

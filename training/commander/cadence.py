@@ -28,7 +28,7 @@ class Cadence:
         """None where checkpoints are not due by environment steps."""
 
     def evaluated_at(self, env_step: int) -> None:
-        """A checkpoint of this step is to be judged, or was: the next evaluation is due beyond it."""
+        """A checkpoint of this step is to be evaluated, or was: the next evaluation is due beyond it."""
         self.next_evaluation = next_boundary(env_step, self._evaluation_env_steps)
 
     def saved_at(self, env_step: int) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from remuda.config.schema import ExperimentConfig
 from remuda.training.commander.cadence import Cadence, boundary_at
 from remuda.training.commander.end import STOP_VALUE, End, solved, used_up
-from remuda.training.commander.evaluation import Awaited, EvaluationResult, Judged, due_env_step, is_best
+from remuda.training.commander.evaluation import Awaited, BestCheckpoint, EvaluationResult, due_env_step, is_best
 from remuda.training.snapshot import CommanderSnapshot, ResumePoint
 from remuda.wire.messages import CheckpointReason, CheckpointRecord, Counters
 
@@ -31,17 +31,17 @@ class StartEvaluation:
 
 
 @dataclass(frozen=True)
-class JudgeByTraining:
+class EvaluateByTraining:
     """Nothing is played: the newest training episodes shall stand for how good this checkpoint is."""
 
     record: CheckpointRecord
 
 
-Decision = Save | StartEvaluation | JudgeByTraining | End
+Decision = Save | StartEvaluation | EvaluateByTraining | End
 
 
 @dataclass(frozen=True)
-class Verdict:
+class EvaluationOutcome:
     """What an evaluation means."""
 
     best: bool
@@ -50,7 +50,8 @@ class Verdict:
 
 
 class Commander:
-    """Judges one experiment. At most one save and one evaluation are under way; what is due meanwhile is done once."""
+    """Decides for one experiment. At most one save and one evaluation are under way; what is due meanwhile is done
+    once, afterwards."""
 
     def __init__(self, config: ExperimentConfig, resumed: ResumePoint | None = None) -> None:
         self.config = config
@@ -66,7 +67,7 @@ class Commander:
         self._evaluated_train_iter = -1
         self.last: EvaluationResult | None = None
         """The newest finished evaluation."""
-        self.best: Judged | None = None
+        self.best: BestCheckpoint | None = None
         """The checkpoint with the highest mean return; the earlier of two equals."""
         self.last_record: CheckpointRecord | None = None
         """The newest checkpoint."""
@@ -76,9 +77,9 @@ class Commander:
     # --- what happened ---
 
     def started(self) -> list[Decision]:
-        """The learner is ready: its initial weights are saved, and judged at env_step 0.
+        """The learner is ready: its initial weights are saved, and evaluated at env_step 0.
 
-        A resumed run has its checkpoint judged if it never was, and ends at once if that had reached the stop value.
+        A resumed run has its checkpoint evaluated if it never was, and ends at once if that had reached the stop value.
         """
         if self.last_record is not None:
             return self._started_again(self.last_record)
@@ -114,24 +115,24 @@ class Commander:
                 return self._evaluate(record)
         return []
 
-    def evaluated(self, result: EvaluationResult) -> Verdict:
+    def evaluated(self, result: EvaluationResult) -> EvaluationOutcome:
         """An evaluation is complete."""
         self._evaluating = None
         self._evaluated_train_iter = result.record.train_iter
         self.last = result
         best = is_best(result.reward_mean, None if self.best is None else self.best.reward_mean)
         if best:
-            self.best = Judged(result.record, result.reward_mean)
+            self.best = BestCheckpoint(result.record, result.reward_mean)
         end = solved(self.config.stop, result.record, result.reward_mean)
         decisions: list[Decision] = [] if end is None else self.end(end)
         if self._to_evaluate is not None:
             record, self._to_evaluate = self._to_evaluate, None
             if self._end is None or self._wants_final_evaluation(record):
                 decisions += self._evaluate(record)
-        return Verdict(best, tuple(decisions))
+        return EvaluationOutcome(best, tuple(decisions))
 
-    def not_judged(self) -> None:
-        """Too few training episodes have ended to judge the checkpoint by."""
+    def not_evaluated(self) -> None:
+        """Too few training episodes have ended to evaluate the checkpoint by."""
         self._evaluating = None
 
     def end(self, end: End, *, skip_final_evaluation: bool = False) -> list[Decision]:
@@ -143,7 +144,7 @@ class Commander:
         return [end]
 
     def fail(self, end: End) -> None:
-        """The run has failed, also where something else had ended it; nothing is judged any more."""
+        """The run has failed, also where something else had ended it; nothing is evaluated any more."""
         self._end, self._skip_final_evaluation = end, True
 
     def save_final(self) -> list[Decision]:
@@ -213,9 +214,9 @@ class Commander:
 
     @property
     def settled(self) -> bool:
-        """The run has ended, its last checkpoint is saved, and judged if it still is to be: nothing is left to do."""
-        judged = self._evaluating is None and self._to_evaluate is None
-        return self.final_saved and (judged or self._skip_final_evaluation)
+        """The run has ended, its last checkpoint is saved, and evaluated if it is to be: nothing is left to do."""
+        evaluated = self._evaluating is None and self._to_evaluate is None
+        return self.final_saved and (evaluated or self._skip_final_evaluation)
 
     # --- over a restart ---
 
@@ -246,7 +247,7 @@ class Commander:
         self._final_saved, self._skip_final_evaluation = snapshot.final_saved, snapshot.skip_final_evaluation
         self._evaluated_train_iter = snapshot.evaluated_train_iter
         self.last = None if snapshot.last is None else EvaluationResult.of(snapshot.last)
-        self.best = None if snapshot.best is None else Judged(*snapshot.best)
+        self.best = None if snapshot.best is None else BestCheckpoint(*snapshot.best)
         self.last_record = snapshot.last_record
         self._asked_env_step = snapshot.asked_env_step
 
@@ -259,7 +260,7 @@ class Commander:
         if resumed.record.reward is not None:
             self._evaluated_train_iter = resumed.record.train_iter
         if resumed.best is not None and resumed.best.reward is not None:
-            self.best = Judged(resumed.best, resumed.best.reward)
+            self.best = BestCheckpoint(resumed.best, resumed.best.reward)
 
     def _started_again(self, record: CheckpointRecord) -> list[Decision]:
         if record.reward is None:
@@ -285,7 +286,7 @@ class Commander:
             self._to_evaluate = record
             return []
         self._evaluating = record
-        return [StartEvaluation(record) if self.config.evaluator.episodes else JudgeByTraining(record)]
+        return [StartEvaluation(record) if self.config.evaluator.episodes else EvaluateByTraining(record)]
 
     def _wants_final_evaluation(self, record: CheckpointRecord) -> bool:
         if self._skip_final_evaluation or self._end is None or self._end.reason == STOP_VALUE:

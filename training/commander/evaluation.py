@@ -1,4 +1,4 @@
-"""How a checkpoint was judged, and which evaluation is still to come."""
+"""How a checkpoint was evaluated, and which evaluation is still to come."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def is_best(reward_mean: float, best: float | None) -> bool:
 
 
 @dataclass(frozen=True)
-class Judged:
+class BestCheckpoint:
     """A checkpoint and its mean evaluation return, as index.json keeps them."""
 
     record: CheckpointRecord

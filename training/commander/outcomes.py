@@ -10,7 +10,12 @@ from remuda.training.commander.commander import Commander, Decision
 from remuda.training.commander.end import End
 from remuda.training.commander.evaluation import EvaluationResult
 from remuda.training.commander.progress_rows import ProgressRows
-from remuda.training.commander.reports import actions_report, evaluation_report, training_verdict_line, verdict_line
+from remuda.training.commander.reports import (
+    actions_report,
+    evaluation_line,
+    evaluation_report,
+    training_evaluation_line,
+)
 from remuda.training.effects import Emit, Happened, LogLine, RecordCheckpoint, RecordEffect, RecordReward
 from remuda.wire.messages import CheckpointReason, CheckpointRecord, Film, Histogram
 
@@ -52,17 +57,17 @@ class Outcomes:
 
     def evaluated(self, result: EvaluationResult, *, actions: Mapping[str, Histogram] | None = None) -> Outcome:
         """A checkpoint was played. `actions`: what its policy did, where that was counted."""
-        verdict = self._commander.evaluated(result)
+        outcome = self._commander.evaluated(result)
         self._progress.evaluated(result)
-        line = verdict_line(result, is_best=verdict.best, best=self._commander.best)
+        line = evaluation_line(result, is_best=outcome.best, best=self._commander.best)
         effects: list[RecordEffect | Happened] = [
-            Emit(self._experiment, evaluation_report(result, best=verdict.best)),
-            self._reward(result, best=verdict.best),
+            Emit(self._experiment, evaluation_report(result, best=outcome.best)),
+            self._reward(result, best=outcome.best),
             LogLine(self._experiment, line, "warning" if result.cut else "info"),
         ]
         if actions:
             effects.append(Emit(self._experiment, actions_report(result.record, actions)))
-        return Outcome(effects, verdict.decisions)
+        return Outcome(effects, outcome.decisions)
 
     def filmed(self, film: Film, *, train_iter: int, env_step: int) -> list[Emit]:
         """The first episode of a checkpoint's evaluation was filmed. There are no films of checkpoints to come."""
@@ -71,21 +76,21 @@ class Outcomes:
             return []
         return [Emit(self._experiment, FilmReport(train_iter=train_iter, env_step=env_step, film=film))]
 
-    def judged_by_training(self, record: CheckpointRecord) -> Outcome:
+    def evaluated_by_training(self, record: CheckpointRecord) -> Outcome:
         """Nothing is played: the newest training episodes stand for how good this checkpoint is, once they are
         enough."""
-        result = self._progress.judged_by_training(record)
+        result = self._progress.evaluated_by_training(record)
         if result is None:
-            self._commander.not_judged()
+            self._commander.not_evaluated()
             return Outcome()
-        verdict = self._commander.evaluated(result)
-        line = training_verdict_line(result, is_best=verdict.best, best=self._commander.best)
+        outcome = self._commander.evaluated(result)
+        line = training_evaluation_line(result, is_best=outcome.best, best=self._commander.best)
         effects: list[RecordEffect | Happened] = [
-            self._reward(result, best=verdict.best),
+            self._reward(result, best=outcome.best),
             LogLine(self._experiment, line),
-            Happened(self._experiment, "judged", line),
+            Happened(self._experiment, "evaluated_by_training", line),
         ]
-        return Outcome(effects, verdict.decisions)
+        return Outcome(effects, outcome.decisions)
 
     def run_ends(self, end: End) -> list[LogLine | Happened]:
         """Something has ended the run."""

@@ -61,7 +61,7 @@ class ProgressRows:
         if not self._evaluates:
             self._newest.extend(zip(meta.episode_returns, meta.episode_lengths, strict=True))
 
-    def judged_by_training(self, record: CheckpointRecord) -> EvaluationResult | None:
+    def evaluated_by_training(self, record: CheckpointRecord) -> EvaluationResult | None:
         """What the newest training episodes say of a checkpoint; None while there are too few."""
         if len(self._newest) < (self._newest.maxlen or 1):
             return None
@@ -88,7 +88,7 @@ class ProgressRows:
     def last(self, counters: Counters) -> list[ProgressRow]:
         """The rows that are left when the run is over; the last one where it has ended, unless a row shows that.
 
-        Where the budget is used up that one stands at the budget, and shows how the last checkpoint was judged."""
+        Where the budget is used up that one stands at the budget, and shows how the last checkpoint was evaluated."""
         rows: list[ProgressRow] = []
         while self._waiting:
             test, reached = self._test, self._first().counters.env_step

@@ -1,4 +1,4 @@
-"""What the logs show of how checkpoints were judged."""
+"""What the logs show of how checkpoints were evaluated."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from remuda.logbook.episode_reports import EvaluationReport
 from remuda.logbook.page_reports import HistogramReport
-from remuda.training.commander.evaluation import EvaluationResult, Judged
+from remuda.training.commander.evaluation import BestCheckpoint, EvaluationResult
 from remuda.wire.messages import CheckpointRecord, Histogram
 
 
@@ -31,7 +31,7 @@ def actions_report(record: CheckpointRecord, actions: Mapping[str, Histogram]) -
     return HistogramReport(train_iter=record.train_iter, env_step=record.env_step, of="actions", histograms=actions)
 
 
-def verdict_line(result: EvaluationResult, *, is_best: bool, best: Judged | None) -> str:
+def evaluation_line(result: EvaluationResult, *, is_best: bool, best: BestCheckpoint | None) -> str:
     """What the commander says of an evaluation."""
     said = (
         f"evaluation of {result.record.file} at env_step {result.record.env_step}: mean return "
@@ -40,13 +40,13 @@ def verdict_line(result: EvaluationResult, *, is_best: bool, best: Judged | None
     return f"{said}; {result.cut} of them cut at evaluator.max_episode_steps" if result.cut else said
 
 
-def training_verdict_line(result: EvaluationResult, *, is_best: bool, best: Judged | None) -> str:
-    """What the commander says of a checkpoint that was judged by the training episodes before it."""
+def training_evaluation_line(result: EvaluationResult, *, is_best: bool, best: BestCheckpoint | None) -> str:
+    """What the commander says of a checkpoint that was evaluated by the training episodes before it."""
     return (
         f"{result.record.file} at env_step {result.record.env_step}: mean return {result.reward_mean:.6g} over the "
         f"newest {len(result.returns)} training episodes ({_comparison(is_best, best)})"
     )
 
 
-def _comparison(is_best: bool, best: Judged | None) -> str:
+def _comparison(is_best: bool, best: BestCheckpoint | None) -> str:
     return "the best so far" if is_best else "no best yet" if best is None else f"best is {best.reward_mean:.6g}"

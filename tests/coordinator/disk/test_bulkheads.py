@@ -47,7 +47,7 @@ def test_an_error_inside_one_experiment_ends_it_alone(method: str, monkeypatch: 
     world = two_runs()
     abandoned: list[Abandon] = []
     world.noted = lambda effect: abandoned.append(effect) if isinstance(effect, Abandon) else None
-    sick = sick_of(world).experience
+    sick = sick_of(world).replay
     real = getattr(ReplayAccounting, method)
 
     def fail(self: ReplayAccounting, *given: object, **named: object) -> object:
@@ -76,10 +76,10 @@ def test_a_run_that_is_held_up_waits_with_its_workers_while_the_other_ends_and_t
     world = two_runs()
     sick = sick_of(world)
     held_up(world, sick.identity.id, "its disk refuses: full")
-    before = sick.experience.env_step
+    before = sick.replay.env_step
     while world.experiment(1).state != "finished":
         world.step()
-    assert sick.experience.env_step == before, "nothing was heard"
+    assert sick.replay.env_step == before, "nothing was heard"
     status = world.experiment(0)
     assert (status.state, status.waiting_for) == ("running", "held up: its disk refuses: full")
     assert len(world.status().workers) == 8, "nobody was lost"
@@ -99,7 +99,9 @@ def test_what_waits_for_a_disk_does_not_grow_with_the_time() -> None:
     world.noted = lambda effect: written.append(effect) if effect.experiment == sick.identity.id else None
     for _ in range(600):
         world.step()
-        assert not [each for each in world.coordinator.remember(world.now_s) if each.experiment == sick.identity.id]
+        assert not [
+            each for each in world.coordinator.journal_entries(world.now_s) if each.experiment == sick.identity.id
+        ]
     assert len(written) < 40, written
 
 

@@ -23,7 +23,7 @@ from remuda.tests.coordinator.disk.test_lane import Clock
 from remuda.tests.patience import HANG_S, until
 from remuda.tests.worker.leases import EXPERIMENT, small_config
 from remuda.training.effects import LogLine
-from remuda.training.journal_entry import Remember
+from remuda.training.journal_entry import JournalEntry
 from remuda.training.snapshot import FORMAT, LeaseHolder, RunSnapshot
 from remuda.wire.messages import Submit
 from remuda.worker import descriptors
@@ -138,12 +138,12 @@ def test_a_run_that_is_abandoned_is_listed_as_over_and_its_folder_is_free(scene:
     assert isinstance(prepared, RunPrepared)
     experiment = prepared.experiment
     experiment.break_off("its disk refuses", 0.0)
-    past = FinishedRun(experiment.identity, experiment.status(0.0))
-    scene.disk.write([], [LogLine(EXPERIMENT, "has failed", "error"), Abandon(EXPERIMENT, past.snapshot())])
+    finished = FinishedRun(experiment.identity, experiment.status(0.0))
+    scene.disk.write([], [LogLine(EXPERIMENT, "has failed", "error"), Abandon(EXPERIMENT, finished.snapshot())])
     assert scene.close() == []
     assert "[ERROR] has failed" in RunFolder(tmp_path / "mine").commander_log.read_text()
     herd = RunsFolder(tmp_path)
-    [listed] = herd.past()
+    [listed] = herd.finished()
     assert (listed.identity.id, listed.state, listed.last.reason) == (EXPERIMENT, "failed", "its disk refuses")
     herd.close()
     again = Scene(tmp_path)
@@ -192,13 +192,13 @@ def test_what_was_said_of_the_herd_while_a_run_waited_stands_in_its_log_once(sce
     for text in ("as it began", "later"):
         identity = experiment.identity.snapshot(experiment.config_json)
         snapshot = RunSnapshot(FORMAT, identity, experiment.snapshot(0.0), 1)
-        scene.disk.write([Remember(EXPERIMENT, snapshot, experiment.changes(0.0))], [LogLine(None, text)])
+        scene.disk.write([JournalEntry(EXPERIMENT, snapshot, experiment.changes(0.0))], [LogLine(None, text)])
     assert scene.disk.close() == []
     log = RunFolder(Path(experiment.identity.run_dir)).coordinator_log.read_text()
     assert [line.partition("] ")[2] for line in log.splitlines()] == ["while it waited", "as it began", "later"]
 
 
-def _running(scene: Scene) -> Remember:
+def _running(scene: Scene) -> JournalEntry:
     """What a turn of a run that goes on has to be journaled."""
     scene.disk.prepare(PrepareRun(Asked(b"client", 7), EXPERIMENT, SUBMIT))
     prepared = scene.found()
@@ -206,15 +206,15 @@ def _running(scene: Scene) -> Remember:
     experiment = prepared.experiment
     experiment.assign(LeaseHolder(1, OTHER, 1, "learner", "here", 1), 0.0)
     identity = experiment.identity.snapshot(experiment.config_json)
-    return Remember(EXPERIMENT, RunSnapshot(FORMAT, identity, experiment.snapshot(0.0), 1), experiment.changes(0.0))
+    return JournalEntry(EXPERIMENT, RunSnapshot(FORMAT, identity, experiment.snapshot(0.0), 1), experiment.changes(0.0))
 
 
 def test_a_turn_waits_for_a_quick_disk_so_that_everybody_is_answered_in_it(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("remuda.coordinator.disk.disk.QUICK_S", HANG_S)
-    remember = _running(scene)
-    scene.disk.write([remember], [])
+    entry = _running(scene)
+    scene.disk.write([entry], [])
     [journaled] = scene.disk.journaled()
     assert journaled.experiment == EXPERIMENT
     assert scene.disk.waits_for(EXPERIMENT) == 0
@@ -223,23 +223,23 @@ def test_a_turn_waits_for_a_quick_disk_so_that_everybody_is_answered_in_it(
 def test_a_turn_waits_once_for_a_slow_disk_and_not_again_for_a_while(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    remember, gate = _running(scene), threading.Event()
+    entry, gate = _running(scene), threading.Event()
     monkeypatch.setattr("remuda.coordinator.disk.disk.RunWriter.journal", lambda writer, turns: gate.wait(HANG_S))
     monkeypatch.setattr("remuda.coordinator.disk.disk.QUICK_S", 0.001)
-    scene.disk.write([remember], [])
+    scene.disk.write([entry], [])
     assert scene.disk.waits_for(EXPERIMENT) == 1
     monkeypatch.setattr("remuda.coordinator.disk.disk.QUICK_S", 10 * HANG_S)
-    scene.disk.write([remember], [])
+    scene.disk.write([entry], [])
     assert scene.disk.waits_for(EXPERIMENT) == 2, "it is busy: nobody waits"
     gate.set()
     until(lambda: scene.disk.journaled() and not scene.disk.waits_for(EXPERIMENT), "the disk answers")
     gate.clear()
-    scene.disk.write([remember], [])
+    scene.disk.write([entry], [])
     assert scene.disk.waits_for(EXPERIMENT) == 3, "it was slow a moment ago: nobody waits"
     gate.set()
     until(lambda: scene.disk.journaled() and not scene.disk.waits_for(EXPERIMENT), "the disk answers again")
     scene.clock.now_s += SLOW_S + 0.1
-    scene.disk.write([remember], [])
+    scene.disk.write([entry], [])
     assert [each.number for each in scene.disk.journaled()] == [4], "this turn has waited"
 
 
@@ -247,10 +247,10 @@ def test_a_turn_does_not_wait_for_a_journal_that_is_broken(scene: Scene, monkeyp
     def fail(writer: object, turns: object) -> None:
         raise ValueError("not to be written")
 
-    remember = _running(scene)
+    entry = _running(scene)
     monkeypatch.setattr("remuda.coordinator.disk.disk.RunWriter.journal", fail)
     monkeypatch.setattr("remuda.coordinator.disk.disk.QUICK_S", 10 * HANG_S)
-    scene.disk.write([remember], [])
+    scene.disk.write([entry], [])
     [broken] = scene.disk.found()
     assert isinstance(broken, RunBroken)
     assert (broken.experiment, broken.reason) == (EXPERIMENT, "ValueError: not to be written")

@@ -9,19 +9,19 @@ from typing import cast
 
 import pytest
 
-from remuda.coordinator.disk.lane import HerdSay, Journaled, Lane, LaneBroken, Turn
+from remuda.coordinator.disk.lane import HerdLogLine, Journaled, Lane, LaneBroken, Turn
 from remuda.coordinator.disk.run_folder import RunEffect
 from remuda.coordinator.effects import DeleteChunks, RewindCurves
 from remuda.tests.patience import HANG_S
 from remuda.training.effects import LogLine
-from remuda.training.journal_entry import Remember
+from remuda.training.journal_entry import JournalEntry
 
 ID = "eeeeeeee-0000-4000-8000-000000000001"
 
 
-def remember(number: int) -> Remember:
+def entry(number: int) -> JournalEntry:
     """The lane looks at nothing in it."""
-    return cast(Remember, number)
+    return cast(JournalEntry, number)
 
 
 @dataclass
@@ -33,10 +33,10 @@ class Writer:
     error: Exception | None = None
     called: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
-    def journal(self, turns: Sequence[Remember]) -> None:
+    def journal(self, turns: Sequence[JournalEntry]) -> None:
         self._do(tuple(turns))
 
-    def carry_out(self, effect: RunEffect | HerdSay) -> None:
+    def carry_out(self, effect: RunEffect | HerdLogLine) -> None:
         self._do(effect)
 
     def confirm(self) -> None:
@@ -104,7 +104,7 @@ DELETION, LINE = DeleteChunks(ID, ("a",)), LogLine(ID, "text")
 
 def test_a_turn_is_journaled_then_what_it_deletes_is_deleted_then_it_is_told_then_comes_the_rest(scene: Scene) -> None:
     scene.writer.gate.set()
-    scene.lane.put(Turn(1, remember(1), [LINE, DELETION]))
+    scene.lane.put(Turn(1, entry(1), [LINE, DELETION]))
     scene.told.wait()
     scene.rest()
     assert scene.writer.done == [(1,), DELETION, LINE, "close"]
@@ -116,17 +116,17 @@ def test_curves_are_rewound_after_all_that_was_shown_before_and_before_the_learn
     writer.gate.set()
     lane = Lane(ID, writer, writer.done.append, clock)
     rewound, after = RewindCurves(ID, 500), LogLine(ID, "after")
-    lane.put(Turn(1, remember(1), [LINE, rewound, after, DELETION]))
+    lane.put(Turn(1, entry(1), [LINE, rewound, after, DELETION]))
     lane.rest()
     assert lane.join(clock.now_s + HANG_S)
     assert writer.done == [(1,), LINE, rewound, DELETION, Journaled(ID, 1), after, "close"]
 
 
 def test_turns_that_come_while_the_disk_is_busy_share_a_commit(scene: Scene) -> None:
-    scene.lane.put(Turn(1, remember(1), []))
+    scene.lane.put(Turn(1, entry(1), []))
     assert scene.writer.called.acquire(timeout=HANG_S)
     for number in (2, 3, 4):
-        scene.lane.put(Turn(number, remember(number), []))
+        scene.lane.put(Turn(number, entry(number), []))
     scene.writer.gate.set()
     scene.told.wait(2)
     assert scene.writer.done == [(1,), (2, 3, 4)]
@@ -134,7 +134,7 @@ def test_turns_that_come_while_the_disk_is_busy_share_a_commit(scene: Scene) -> 
 
 
 def test_who_hands_over_waits_for_no_disk_and_sees_for_how_long_nothing_was_written(scene: Scene) -> None:
-    scene.lane.put(Turn(1, remember(1), []))
+    scene.lane.put(Turn(1, entry(1), []))
     assert scene.writer.called.acquire(timeout=HANG_S)
     scene.clock.now_s += 3.0
     assert scene.lane.waits_for == 1
@@ -149,7 +149,7 @@ def test_who_hands_over_waits_for_no_disk_and_sees_for_how_long_nothing_was_writ
 def test_what_a_disk_refuses_is_tried_again_and_goes_on_where_it_was(scene: Scene) -> None:
     scene.writer.error = OSError(28, "No space left on device")
     scene.writer.gate.set()
-    scene.lane.put(Turn(1, remember(1), [LINE]))
+    scene.lane.put(Turn(1, entry(1), [LINE]))
     for _ in range(3):
         assert scene.writer.called.acquire(timeout=HANG_S)
     assert scene.lane.refusal == "[Errno 28] No space left on device"
@@ -164,7 +164,7 @@ def test_what_a_disk_refuses_is_tried_again_and_goes_on_where_it_was(scene: Scen
 def test_what_is_no_refusal_breaks_the_lane_and_closes_the_files(scene: Scene) -> None:
     scene.writer.error = OverflowError("int too large")
     scene.writer.gate.set()
-    scene.lane.put(Turn(1, remember(1), []))
+    scene.lane.put(Turn(1, entry(1), []))
     scene.told.wait()
     [told] = scene.told.all
     assert isinstance(told, LaneBroken)
@@ -177,7 +177,7 @@ def test_what_is_no_refusal_breaks_the_lane_and_closes_the_files(scene: Scene) -
 def test_a_lane_that_rests_has_no_thread_and_goes_on_when_more_comes(scene: Scene) -> None:
     scene.writer.gate.set()
     for number in (1, 2):
-        scene.lane.put(Turn(number, remember(number), []))
+        scene.lane.put(Turn(number, entry(number), []))
         scene.told.wait(number)
         scene.rest()
         assert scene.lane.rests
@@ -187,7 +187,7 @@ def test_a_lane_that_rests_has_no_thread_and_goes_on_when_more_comes(scene: Scen
 def test_what_is_given_up_is_left_undone_and_its_files_are_closed(scene: Scene) -> None:
     scene.writer.error = OSError("no")
     scene.writer.gate.set()
-    scene.lane.put(Turn(1, remember(1), [LINE]))
+    scene.lane.put(Turn(1, entry(1), [LINE]))
     assert scene.writer.called.acquire(timeout=HANG_S)
     scene.lane.give_up()
     assert scene.lane.join(scene.clock.now_s + HANG_S)
@@ -198,10 +198,10 @@ def test_what_is_given_up_is_left_undone_and_its_files_are_closed(scene: Scene) 
 def test_other_hosts_are_shown_now_and_then_that_the_run_is_in_hand(scene: Scene) -> None:
     scene.writer.gate.set()
     for number in (1, 2):
-        scene.lane.put(Turn(number, remember(number), []))
+        scene.lane.put(Turn(number, entry(number), []))
         scene.told.wait(number)
         scene.clock.now_s += 11.0
-    scene.lane.put(Turn(3, remember(3), []))
+    scene.lane.put(Turn(3, entry(3), []))
     scene.told.wait(3)
     scene.rest()
     assert "confirm" in scene.writer.done

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from remuda.buffer.chunk import write_chunk
 from remuda.coordinator.disk import run_folders
 from remuda.coordinator.disk.disk import RunWriter
-from remuda.coordinator.disk.lane import HerdSay
+from remuda.coordinator.disk.lane import HerdLogLine
 from remuda.coordinator.disk.run_folder import RunEffect
 from remuda.coordinator.disk.run_folders import LONGEST_REASON, RunFolders
 from remuda.coordinator.effects import Asked, CloseRun, DeleteChunks, MarkRecoverable, PrepareRun
@@ -290,7 +290,7 @@ def test_what_is_said_of_a_run_that_waits_stands_in_its_log_and_nothing_stays_op
 ) -> None:
     before = descriptors.open_now()
     carry_out(folders, LogLine(EXPERIMENT, "the run waits", "warning"))
-    RunWriter(folders, None, EXPERIMENT).carry_out(HerdSay("a collector joins the herd", "info"))
+    RunWriter(folders, None, EXPERIMENT).carry_out(HerdLogLine("a collector joins the herd", "info"))
     assert "[WARNING] the run waits\n" in run.commander_log.read_text()
     assert not run.coordinator_log.exists() or not run.coordinator_log.read_text()
     assert descriptors.open_now() == before

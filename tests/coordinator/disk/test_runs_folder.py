@@ -33,15 +33,15 @@ from remuda.tests.worker.leases import small_config
 from remuda.training.effects import Emit
 from remuda.training.identity import Identity
 from remuda.training.journal import JournalDamagedError, RunJournal
+from remuda.training.journal_entry import JournalEntry
 from remuda.training.journal_entry import Recovered as BareRun
-from remuda.training.journal_entry import Remember
 from remuda.training.snapshot import FORMAT, Changes, LeaseHolder, LeaseSnapshot, ResultSnapshot, Rows, RunSnapshot
 from remuda.wire.messages import OVER, CheckpointRecord, ExperimentState, Submit
 
 FIRST, SECOND, OTHER = (f"eeeeeeee-0000-4000-8000-00000000000{number}" for number in (1, 2, 3))
 
 
-def submitted(folders: RunFolders, experiment: str, name: str, on_exists: OnExists = "error") -> Remember:
+def submitted(folders: RunFolders, experiment: str, name: str, on_exists: OnExists = "error") -> JournalEntry:
     """Make the run, as the service does, and return what it would journal."""
     config = small_config()
     submit = Submit(name, config.model_dump_json(), name, on_exists)
@@ -49,7 +49,7 @@ def submitted(folders: RunFolders, experiment: str, name: str, on_exists: OnExis
     assert isinstance(prepared, PreparedRun)
     identity = Identity(experiment, name, prepared.run_dir, prepared.policy_file, 0, 0)
     snapshot = Experiment(identity, config, 0.0).snapshot(0.0)
-    return Remember(experiment, RunSnapshot(FORMAT, identity.snapshot(submit.config_json), snapshot, leases=7))
+    return JournalEntry(experiment, RunSnapshot(FORMAT, identity.snapshot(submit.config_json), snapshot, leases=7))
 
 
 def save(run: RunFolder) -> None:
@@ -59,7 +59,7 @@ def save(run: RunFolder) -> None:
     CheckpointIndex(run.ckpt).add(CheckpointRecord(0, 0, 0.0, None, path.name, "0" * 64, "2026-01-01T00:00:00+00:00"))
 
 
-def in_state(turn: Remember, state: ExperimentState) -> Remember:
+def in_state(turn: JournalEntry, state: ExperimentState) -> JournalEntry:
     turn = altered(turn, snapshot=replace(turn.snapshot, experiment=replace(turn.snapshot.experiment, state=state)))
     if state not in OVER:
         return turn
@@ -82,8 +82,8 @@ def all_found(runs: Path) -> list[TakenUp | FinishedRun]:
 
 
 def everything(herd: RunsFolder, folders: RunFolders) -> list[TakenUp | FinishedRun]:
-    past, taken_up = herd.past(), [herd.take_up(run, folders, 0.0) for run in herd.in_hand()]
-    return [*past, *(found for found in taken_up if found is not None)]
+    finished, taken_up = herd.finished(), [herd.take_up(run, folders, 0.0) for run in herd.unfinished()]
+    return [*finished, *(found for found in taken_up if found is not None)]
 
 
 def test_runs_are_found_again_in_order_with_their_journals(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_curves_are_rewound_for_a_learner_that_begins_though_the_coordinator_die
     known = turn.snapshot.experiment
     holder = LeaseHolder(7, WORKER, 1, "learner", "here", 1)
     leases = replace(known.leases, leases=[LeaseSnapshot(holder, 0, 1, ready, draining=False, over=False)])
-    known = replace(known, leases=leases, supply=replace(known.supply, train_iter=500))
+    known = replace(known, leases=leases, flow=replace(known.flow, train_iter=500))
     turn = altered(turn, snapshot=replace(turn.snapshot, experiment=known))
     herd.note(turn)
     journal(folders, altered(turn, changes=Changes(lease=Rows(tuple(leases.leases)), whole=True)))
@@ -164,7 +164,7 @@ def test_the_runs_that_ended_last_are_shown_whenever_they_were_submitted(
     first, second = submitted(folders, FIRST, "one"), submitted(folders, SECOND, "two")
     for turn in (first, second, in_state(second, "finished"), in_state(first, "finished")):
         herd.note(turn)
-    assert [run.identity.id for run in herd.past()] == [FIRST]
+    assert [run.identity.id for run in herd.finished()] == [FIRST]
     folders.close()
     herd.close()
 
@@ -203,7 +203,7 @@ def test_a_run_whose_coordinator_died_between_its_journal_and_the_list_is_listed
         assert isinstance(found, FinishedRun)
         assert found.state == "finished"
     herd = RunsFolder(tmp_path)
-    assert herd.in_hand() == []
+    assert herd.unfinished() == []
     herd.close()
 
 
@@ -213,11 +213,11 @@ def test_a_list_of_an_older_version_is_gone_on_with(tmp_path: Path) -> None:
         db.execute("insert into run values ('old', '/old', 1)")
         db.commit()
     herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
-    assert herd.past() == []
+    assert herd.finished() == []
     herd.note(submitted(folders, FIRST, "one"))
     herd.note(in_state(submitted(folders, SECOND, "two"), "finished"))
-    assert [run.experiment for run in herd.in_hand()] == [FIRST]
-    assert [run.identity.id for run in herd.past()] == [SECOND]
+    assert [run.experiment for run in herd.unfinished()] == [FIRST]
+    assert [run.identity.id for run in herd.finished()] == [SECOND]
     folders.close()
     herd.close()
 
@@ -242,8 +242,8 @@ def test_a_folder_that_was_resumed_is_taken_up_once(tmp_path: Path, capsys: pyte
     assert capsys.readouterr().err == ""
     herd = RunsFolder(tmp_path)
     herd.note(in_state(second, "finished"))
-    assert [run.experiment for run in herd.in_hand()] == [OTHER]
-    assert [run.identity.id for run in herd.past()] == [SECOND]
+    assert [run.experiment for run in herd.unfinished()] == [OTHER]
+    assert [run.identity.id for run in herd.finished()] == [SECOND]
     herd.close()
 
 
@@ -271,11 +271,11 @@ def test_what_was_journaled_in_the_last_moment_is_shown_once(tmp_path: Path) -> 
     record = CheckpointIndex(run.ckpt).last
     assert record is not None
     experiment = turn.snapshot.experiment
-    judging = experiment.judging
-    commander = replace(judging.commander, last=ResultSnapshot(record, [3.0, 5.0], [3, 5], 0.5), last_record=record)
+    dispatch = experiment.dispatch
+    commander = replace(dispatch.commander, last=ResultSnapshot(record, [3.0, 5.0], [3, 5], 0.5), last_record=record)
     snapshot = replace(
         experiment,
-        judging=replace(judging, commander=commander),
+        dispatch=replace(dispatch, commander=commander),
         progress=replace(experiment.progress, epoch=1, given=[row]),
     )
     turn = in_state(altered(turn, snapshot=replace(turn.snapshot, experiment=snapshot)), "running")
@@ -305,9 +305,9 @@ def test_the_checkpoint_that_an_interrupted_run_ends_with_is_listed_and_linked_a
     run.checkpoint(5).touch()
     record = CheckpointRecord(5, 9, 1.0, None, "iteration_5.pth.tar", "0" * 64, "2026-01-01T00:00:00+00:00")
     experiment = turn.snapshot.experiment
-    judging = experiment.judging
-    commander = replace(judging.commander, last_record=record, end=("stopped", "asked to"), final_saved=True)
-    snapshot = replace(experiment, state="stopping", judging=replace(judging, commander=commander))
+    dispatch = experiment.dispatch
+    commander = replace(dispatch.commander, last_record=record, end=("stopped", "asked to"), final_saved=True)
+    snapshot = replace(experiment, state="stopping", dispatch=replace(dispatch, commander=commander))
     turn = altered(turn, snapshot=replace(turn.snapshot, experiment=snapshot))
     herd.note(turn)
     journal(folders, turn)
@@ -323,7 +323,7 @@ def test_the_checkpoint_that_an_interrupted_run_ends_with_is_listed_and_linked_a
     assert run.interrupt.samefile(run.checkpoint(5))
 
 
-def test_where_training_episodes_judge_no_evaluation_is_shown_that_there_never_was(tmp_path: Path) -> None:
+def test_where_training_episodes_evaluate_no_evaluation_is_shown_that_there_never_was(tmp_path: Path) -> None:
     herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
     turn = submitted(folders, FIRST, "one")
     run = RunFolder(tmp_path / "one")
@@ -331,12 +331,12 @@ def test_where_training_episodes_judge_no_evaluation_is_shown_that_there_never_w
     record = CheckpointIndex(run.ckpt).last
     assert record is not None
     experiment, config = turn.snapshot.experiment, small_config()
-    commander = replace(experiment.judging.commander, last=ResultSnapshot(record, [3.0], [3], 0.0), last_record=record)
+    commander = replace(experiment.dispatch.commander, last=ResultSnapshot(record, [3.0], [3], 0.0), last_record=record)
     config = config.model_copy(update={"evaluator": config.evaluator.model_copy(update={"episodes": 0})})
     snapshot = replace(
         turn.snapshot,
         identity=replace(turn.snapshot.identity, config_json=config.model_dump_json()),
-        experiment=replace(experiment, judging=replace(experiment.judging, commander=commander)),
+        experiment=replace(experiment, dispatch=replace(experiment.dispatch, commander=commander)),
     )
     turn = in_state(altered(turn, snapshot=snapshot), "running")
     herd.note(turn)

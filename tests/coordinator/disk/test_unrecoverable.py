@@ -34,7 +34,7 @@ ID = "eeeeeeee-0000-4000-8000-000000000001"
 LOST = unrecoverable_run(ID, Path("/runs/x"), JournalDamagedError("it is gone"))
 
 
-def world_with_a_lost_run() -> World:
+def world_with_an_unrecoverable_run() -> World:
     world = World(config())
     world.coordinator.recover([LOST], world.now_s)
     return world
@@ -50,7 +50,7 @@ def answer(world: World, question: object) -> object:
 
 @pytest.mark.parametrize("query", ["x", ID, "eeee"])
 def test_it_is_shown_as_failed_and_can_be_asked_for(query: str) -> None:
-    world = world_with_a_lost_run()
+    world = world_with_an_unrecoverable_run()
     status = answer(world, StatusRequest(query))
     assert isinstance(status, Status)
     [shown] = status.experiments
@@ -66,7 +66,7 @@ def test_it_is_shown_as_failed_and_can_be_asked_for(query: str) -> None:
 
 
 def test_once_its_folder_is_resumed_it_is_not_shown_any_more() -> None:
-    world = world_with_a_lost_run()
+    world = world_with_an_unrecoverable_run()
     world.herd(collectors=2)
     world.submit("other")
     world.step()
@@ -77,7 +77,7 @@ def test_once_its_folder_is_resumed_it_is_not_shown_any_more() -> None:
     assert world.experiment(1).state != "failed"
 
 
-def test_chunks_for_a_lost_run_are_not_counted_for_another_under_the_same_lease() -> None:
+def test_chunks_for_an_unrecoverable_run_are_not_counted_for_another_under_the_same_lease() -> None:
     """Leases of a coordinator that was started again have numbers of their own."""
     world = World(config())
     world.herd(collectors=1)

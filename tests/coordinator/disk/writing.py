@@ -5,7 +5,7 @@ from __future__ import annotations
 from remuda.coordinator.disk.disk import RunWriter
 from remuda.coordinator.disk.run_folder import RunEffect
 from remuda.coordinator.disk.run_folders import RunFolders
-from remuda.training.journal_entry import Remember
+from remuda.training.journal_entry import JournalEntry
 
 
 def carry_out(folders: RunFolders, effect: RunEffect) -> None:
@@ -13,5 +13,5 @@ def carry_out(folders: RunFolders, effect: RunEffect) -> None:
     RunWriter(folders, None, effect.experiment).carry_out(effect)
 
 
-def journal(folders: RunFolders, turn: Remember) -> None:
+def journal(folders: RunFolders, turn: JournalEntry) -> None:
     RunWriter(folders, None, turn.experiment).journal([turn])

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from remuda.coordinator.experiment.ending import LONGEST_S
+from remuda.coordinator.experiment.shutdown import LONGEST_S
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import STEP_S, Worker, World
 from remuda.wire.messages import ExperimentStatus, StopExperiment
@@ -64,7 +64,7 @@ def test_what_is_owed_is_done_and_no_more(coordinator_dies: bool) -> None:
     assert asked(world) <= status.train_iter <= asked(world) + again
     assert owed_at_the_end(world) == []
     assert max(world.records) == status.train_iter, "the last checkpoint is of the last update"
-    assert status.train_iter in world.rewards, "and it is judged"
+    assert status.train_iter in world.rewards, "and it is evaluated"
     assert took_s < LONGEST_S["draining"]
     assert status.env_step == world.unique_env_steps()
 

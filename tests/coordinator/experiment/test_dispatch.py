@@ -25,7 +25,7 @@ from remuda.wire.messages import (
 LEARNER = 7
 
 
-def judging(*evaluators: int) -> EvaluationDispatch:
+def dispatching(*evaluators: int) -> EvaluationDispatch:
     """With a learner and evaluators, by lease."""
     leases = LeaseBook(0)
     leases.open(holder(LEARNER, "learner", "worker")).ready = True
@@ -34,21 +34,21 @@ def judging(*evaluators: int) -> EvaluationDispatch:
     return EvaluationDispatch("experiment", "/runs/x", Commander(config()), leases, ProgressRows(config(), None))
 
 
-def saved(judged: EvaluationDispatch, request: int, reason: CheckpointReason, train_iter: int) -> list[int]:
+def saved(dispatch: EvaluationDispatch, request: int, reason: CheckpointReason, train_iter: int) -> list[int]:
     """Returns what is listed because of it."""
     message = CheckpointSaved(LEARNER, request, reason, record(10 * train_iter))
-    steps: list[Step] = judged.saved(message, Counters(), 0.0)
+    steps: list[Step] = dispatch.saved(message, Counters(), 0.0)
     return [step.record.train_iter for step in steps if isinstance(step, RecordCheckpoint)]
 
 
 def test_a_save_that_is_under_way_when_the_last_one_is_asked_for_is_listed_too() -> None:
-    judged = judging()
-    judged.carry_out([Save("interval")], Counters(), 0.0)
-    judged.carry_out(judged.commander.save_final(), Counters(), 0.0)
-    assert saved(judged, 1, "interval", 257) == [257]
-    assert saved(judged, 1, "interval", 257) == [], "said again, over a restart"
-    assert saved(judged, 2, "final", 264) == [264]
-    assert saved(judged, 2, "final", 264) == []
+    dispatch = dispatching()
+    dispatch.carry_out([Save("interval")], Counters(), 0.0)
+    dispatch.carry_out(dispatch.commander.save_final(), Counters(), 0.0)
+    assert saved(dispatch, 1, "interval", 257) == [257]
+    assert saved(dispatch, 1, "interval", 257) == [], "said again, over a restart"
+    assert saved(dispatch, 2, "final", 264) == [264]
+    assert saved(dispatch, 2, "final", 264) == []
 
 
 FILM = Film(b"GIF89a", 4, 6)
@@ -60,33 +60,33 @@ def emitted(steps: list[Step]) -> list[Report]:
 
 
 def test_the_actions_of_all_evaluators_are_shown_once_the_evaluation_is_complete() -> None:
-    judged = judging(8, 9)
-    judged.carry_out([StartEvaluation(record(1_000))], Counters(), 0.0)
+    dispatch = dispatching(8, 9)
+    dispatch.carry_out([StartEvaluation(record(1_000))], Counters(), 0.0)
     reports: list[Report] = []
     for lease, first, episodes in ((8, 0, 3), (9, 3, 2)):
         returns, lengths = [1.0] * episodes, [10] * episodes
         done = EvaluationDone(lease, 1, first, returns, lengths, 0.1, actions=ACTIONS)
         assert not any(isinstance(report, HistogramReport) for report in reports)
-        reports += emitted(judged.played(done, f"worker {lease}", Counters(), 1.0))
+        reports += emitted(dispatch.played(done, f"worker {lease}", Counters(), 1.0))
     (shown,) = (report for report in reports if isinstance(report, HistogramReport))
     assert (shown.of, shown.train_iter, shown.env_step) == ("actions", 100, 1_000)
     assert shown.histograms == {"action": Histogram(0.0, [1.0, 2.0], [20, 40])}
 
 
 def test_where_nobody_counts_actions_none_are_shown() -> None:
-    judged = judging(8)
-    judged.carry_out([StartEvaluation(record(1_000))], Counters(), 0.0)
+    dispatch = dispatching(8)
+    dispatch.carry_out([StartEvaluation(record(1_000))], Counters(), 0.0)
     done = EvaluationDone(8, 1, 0, [1.0] * 5, [10] * 5, 0.1)
-    reports = emitted(judged.played(done, "worker 8", Counters(), 1.0))
+    reports = emitted(dispatch.played(done, "worker 8", Counters(), 1.0))
     assert not any(isinstance(report, HistogramReport) for report in reports)
 
 
 def test_films_are_shown_of_checkpoints_that_there_are() -> None:
-    judged = judging()
-    assert judged.filmed(EvaluationFilmed(8, 0, 0, FILM)) == []
-    judged.carry_out(judged.commander.started(), Counters(), 0.0)
-    saved(judged, 1, "initial", 257)
-    (report,) = emitted(judged.filmed(EvaluationFilmed(8, 257, 2_570, FILM)))
+    dispatch = dispatching()
+    assert dispatch.filmed(EvaluationFilmed(8, 0, 0, FILM)) == []
+    dispatch.carry_out(dispatch.commander.started(), Counters(), 0.0)
+    saved(dispatch, 1, "initial", 257)
+    (report,) = emitted(dispatch.filmed(EvaluationFilmed(8, 257, 2_570, FILM)))
     assert isinstance(report, FilmReport)
     assert (report.film, report.train_iter, report.env_step) == (FILM, 257, 2_570)
-    assert judged.filmed(EvaluationFilmed(8, 258, 2_580, FILM)) == []
+    assert dispatch.filmed(EvaluationFilmed(8, 258, 2_580, FILM)) == []

@@ -10,7 +10,7 @@ import pytest
 
 from remuda.coordinator import effects as fx
 from remuda.coordinator.events import Received
-from remuda.coordinator.experiment.catalog import PAST_KEPT, Catalog
+from remuda.coordinator.experiment.catalog import FINISHED_KEPT, Catalog
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.tests.coordinator.configs import short_config
@@ -53,13 +53,13 @@ def said_to_the_client(world: World, question: AnyMessage) -> AnyMessage:
 def test_the_newest_runs_are_kept_and_lost_ones_besides() -> None:
     """All runs of a year were kept in memory, and went out with each answer to `remuda status`."""
     world = over(World(short_config()))
-    [past] = world.coordinator.experiments
-    assert isinstance(past, FinishedRun)
+    [finished] = world.coordinator.experiments
+    assert isinstance(finished, FinishedRun)
     experiments = Catalog()
-    experiments.add_past(replace(past, identity=replace(past.identity, id="lost"), lost=True))
-    for number in range(PAST_KEPT + 20):
-        experiments.add_past(replace(past, identity=replace(past.identity, id=f"{number}")))
-    assert [each.identity.id for each in experiments] == ["lost", *map(str, range(20, PAST_KEPT + 20))]
+    experiments.add_finished(replace(finished, identity=replace(finished.identity, id="lost"), unrecoverable=True))
+    for number in range(FINISHED_KEPT + 20):
+        experiments.add_finished(replace(finished, identity=replace(finished.identity, id=f"{number}")))
+    assert [each.identity.id for each in experiments] == ["lost", *map(str, range(20, FINISHED_KEPT + 20))]
     assert experiments.get("19") is None
 
 
@@ -72,8 +72,8 @@ def test_a_run_that_ends_is_shown_however_long_ago_it_was_submitted() -> None:
     [experiment] = world.coordinator.experiments
     assert isinstance(experiment, Experiment)
     late = FinishedRun(experiment.identity, experiment.status(world.now_s))
-    for number in range(PAST_KEPT):
-        world.coordinator.experiments.add_past(replace(late, identity=replace(late.identity, id=f"{number}")))
+    for number in range(FINISHED_KEPT):
+        world.coordinator.experiments.add_finished(replace(late, identity=replace(late.identity, id=f"{number}")))
     while not experiment.over:
         world.step()
     assert world.coordinator.experiments.get(experiment.identity.id) is not None
@@ -87,14 +87,14 @@ def test_its_replay_is_let_go_and_status_stays() -> None:
     world.step()
     [experiment] = world.coordinator.experiments
     assert isinstance(experiment, Experiment)
-    gone = weakref.ref(experiment), weakref.ref(experiment.experience)
+    gone = weakref.ref(experiment), weakref.ref(experiment.replay)
     del experiment
     world.run()
     gc.collect()
     assert [ref() for ref in gone] == [None, None]
-    [past] = world.coordinator.experiments
-    assert isinstance(past, FinishedRun)
-    assert past.state == "finished"
+    [finished] = world.coordinator.experiments
+    assert isinstance(finished, FinishedRun)
+    assert finished.state == "finished"
     status = world.experiment()
     assert (status.reason, status.env_step) == ("max_env_steps", world.unique_env_steps())
     for _ in range(200):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.experiment.ending import LONGEST_S
+from remuda.coordinator.experiment.shutdown import LONGEST_S
 from remuda.coordinator.registry import Limits
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import World

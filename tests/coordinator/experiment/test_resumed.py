@@ -44,11 +44,11 @@ def chunk(env_steps: int) -> ChunkMeta:
 
 
 def test_counters_go_on() -> None:
-    experience = ReplayAccounting(config(), 0.0, resumed=resumed())
-    assert (experience.env_step, experience.episode) == (2_500, 30)
-    experience.open_lease(1, chunk(64).chunk.worker, 4)
-    experience.accept(chunk(64), 1)
-    assert (experience.env_step, experience.episode, experience.rows) == (2_564, 31, 64)
+    replay = ReplayAccounting(config(), 0.0, resumed=resumed())
+    assert (replay.env_step, replay.episode) == (2_500, 30)
+    replay.open_lease(1, chunk(64).chunk.worker, 4)
+    replay.accept(chunk(64), 1)
+    assert (replay.env_step, replay.episode, replay.rows) == (2_564, 31, 64)
 
 
 def test_the_next_life_has_a_higher_epoch() -> None:
@@ -56,22 +56,22 @@ def test_the_next_life_has_a_higher_epoch() -> None:
 
 
 def test_replay_starts_empty() -> None:
-    experience = ReplayAccounting(config(), 0.0, resumed=resumed())
-    assert experience.sampleable_batches(1) == 0
-    assert experience.replay_for_new_learner() == ([], [])
+    replay = ReplayAccounting(config(), 0.0, resumed=resumed())
+    assert replay.sampleable_batches(1) == 0
+    assert replay.replay_for_new_learner() == ([], [])
 
 
-def test_a_judged_checkpoint_is_neither_saved_nor_judged_again() -> None:
+def test_a_evaluated_checkpoint_is_neither_saved_nor_evaluated_again() -> None:
     commander = Commander(config(), resumed())
     assert commander.started() == []
     assert commander.progressed(COUNTERS) == []
     assert commander.last_record == LAST
 
 
-def test_an_unjudged_checkpoint_is_judged_first() -> None:
-    unjudged = structs.replace(LAST, reward=None)
-    commander = Commander(config(), resumed(record=unjudged))
-    assert commander.started() == [StartEvaluation(unjudged)]
+def test_an_unevaluated_checkpoint_is_evaluated_first() -> None:
+    unevaluated = structs.replace(LAST, reward=None)
+    commander = Commander(config(), resumed(record=unevaluated))
+    assert commander.started() == [StartEvaluation(unevaluated)]
 
 
 def test_boundaries_lie_beyond_the_checkpoint() -> None:
@@ -85,8 +85,8 @@ def test_boundaries_lie_beyond_the_checkpoint() -> None:
 def test_the_best_score_must_be_beaten(reward: float, best: bool) -> None:
     commander = Commander(config(), resumed())
     commander.started()
-    verdict = commander.evaluated(EvaluationResult(structs.replace(LAST, train_iter=300), (reward,), (9,), 1.0))
-    assert verdict.best is best
+    outcome = commander.evaluated(EvaluationResult(structs.replace(LAST, train_iter=300), (reward,), (9,), 1.0))
+    assert outcome.best is best
     assert commander.best is not None
     assert commander.best.reward_mean == max(reward, 80.0)
 

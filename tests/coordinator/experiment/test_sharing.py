@@ -120,9 +120,9 @@ def jobs_of(wishes: list[tuple[int, int, int, int]]) -> list[Job]:
             priority,
             order,
             {"learner": 1, "collector": least, "evaluator": 1},
-            {"learner": 1, "collector": least + more, "evaluator": 1 + judges},
+            {"learner": 1, "collector": least + more, "evaluator": 1 + evaluates},
         )
-        for order, (least, more, judges, priority) in enumerate(wishes)
+        for order, (least, more, evaluates, priority) in enumerate(wishes)
     ]
 
 

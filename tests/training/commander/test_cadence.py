@@ -9,7 +9,7 @@ import pytest
 
 from remuda.config.schema import ExperimentConfig
 from remuda.storage.checkpoint_index import CheckpointIndex
-from remuda.training.commander.commander import Commander, JudgeByTraining, Save
+from remuda.training.commander.commander import Commander, EvaluateByTraining, Save
 from remuda.training.commander.end import End
 from remuda.training.commander.progress_rows import ProgressRows
 from remuda.wire.messages import CheckpointRecord, Counters
@@ -31,11 +31,11 @@ def record(counters: Counters) -> CheckpointRecord:
 
 
 def begun(config: ExperimentConfig) -> Commander:
-    """Its initial checkpoint is saved and, as nobody has played yet, not judged."""
+    """Its initial checkpoint is saved and, as nobody has played yet, not evaluated."""
     commander = Commander(config)
     commander.started()
-    assert commander.saved("initial", record(Counters())) == [JudgeByTraining(record(Counters()))]
-    commander.not_judged()
+    assert commander.saved("initial", record(Counters())) == [EvaluateByTraining(record(Counters()))]
+    commander.not_evaluated()
     return commander
 
 

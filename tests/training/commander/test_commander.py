@@ -6,9 +6,9 @@ import pytest
 
 from remuda.config.schema import CheckpointConfig, EnvConfig, EvaluatorConfig, ExperimentConfig, StopConfig
 from remuda.training.commander.cadence import next_boundary
-from remuda.training.commander.commander import Commander, Decision, Save, StartEvaluation, Verdict
+from remuda.training.commander.commander import Commander, Decision, EvaluationOutcome, Save, StartEvaluation
 from remuda.training.commander.end import End
-from remuda.training.commander.evaluation import EvaluationResult, Judged
+from remuda.training.commander.evaluation import BestCheckpoint, EvaluationResult
 from remuda.wire.messages import CheckpointRecord, Counters
 
 
@@ -37,7 +37,7 @@ def at(env_step: int = 0, train_iter: int | None = None, wall_s: float = 0.0) ->
 
 
 def begun(commander: Commander, reward: float = 10.0) -> None:
-    """Initial checkpoint saved and judged."""
+    """Initial checkpoint saved and evaluated."""
     assert commander.started() == [Save("initial")]
     assert commander.saved("initial", record(0)) == [StartEvaluation(record(0))]
     commander.evaluated(result(0, reward))
@@ -50,14 +50,14 @@ def test_next_boundary(step: int, interval: int, boundary: int) -> None:
     assert next_boundary(step, interval) == boundary
 
 
-def test_the_initial_policy_is_saved_and_judged_before_anything_else() -> None:
+def test_the_initial_policy_is_saved_and_evaluated_before_anything_else() -> None:
     commander = Commander(config())
     assert commander.started() == [Save("initial")]
     assert commander.progressed(at(1_500)) == [], "both intervals have passed meanwhile"
     assert commander.saved("initial", record(0)) == [StartEvaluation(record(0))]
     assert commander.evaluating == record(0)
-    assert commander.evaluated(result(0, 10.0)) == Verdict(best=True, decisions=())
-    assert commander.best == Judged(record(0), 10.0)
+    assert commander.evaluated(result(0, 10.0)) == EvaluationOutcome(best=True, decisions=())
+    assert commander.best == BestCheckpoint(record(0), 10.0)
     assert commander.progressed(at(1_600)) == [Save("evaluation")]
 
 
@@ -91,7 +91,7 @@ def test_while_one_evaluation_runs_no_other_is_asked_for() -> None:
     begun(commander)
     commander.progressed(at(1_000))
     commander.saved("evaluation", record(1_000))
-    assert commander.progressed(at(2_000)) == [Save("interval")], "which is not judged"
+    assert commander.progressed(at(2_000)) == [Save("interval")], "which is not evaluated"
     commander.saved("interval", record(2_000))
     assert commander.progressed(at(2_050)) == []
     commander.evaluated(result(1_000, 1.0))
@@ -101,11 +101,11 @@ def test_while_one_evaluation_runs_no_other_is_asked_for() -> None:
 def test_best_is_the_highest_mean_and_the_first_of_equals() -> None:
     commander = Commander(config())
     begun(commander, reward=10.0)
-    verdicts = [
+    outcomes = [
         commander.evaluated(result(step, *returns)).best
         for step, returns in ((1_000, (20.0, 30.0)), (2_000, (25.0, 25.0)), (3_000, (float("nan"),)), (4_000, (26.0,)))
     ]
-    assert verdicts == [True, False, False, True]
+    assert outcomes == [True, False, False, True]
     assert commander.best is not None
     assert commander.best.record.env_step == 4_000
 
@@ -133,8 +133,8 @@ def test_budgets_end_the_run(counters: Counters, stop: dict[str, object], reason
 def test_reaching_the_stop_value_ends_the_run_and_says_by_which_file() -> None:
     commander = Commander(config(stop_value=475.0))
     begun(commander)
-    verdict = commander.evaluated(result(2_000, 500.0, 450.0))
-    assert reason_of(verdict.decisions) == "stop_value"
+    outcome = commander.evaluated(result(2_000, 500.0, 450.0))
+    assert reason_of(outcome.decisions) == "stop_value"
     assert commander.ending is not None
     assert "mean evaluation return 475 of iteration_200.pth.tar" in commander.ending.explanation
 
@@ -142,7 +142,7 @@ def test_reaching_the_stop_value_ends_the_run_and_says_by_which_file() -> None:
 def test_a_return_that_is_no_number_reaches_nothing() -> None:
     commander = Commander(config(stop_value=475.0))
     begun(commander)
-    assert commander.evaluated(result(2_000, float("nan"))) == Verdict(best=False, decisions=())
+    assert commander.evaluated(result(2_000, float("nan"))) == EvaluationOutcome(best=False, decisions=())
     assert commander.ending is None
 
 
@@ -157,7 +157,7 @@ def test_the_end_is_sticky_and_the_first_reason_stands() -> None:
     assert commander.ending.reason == "max_env_steps"
 
 
-def test_a_run_that_used_up_its_budget_judges_its_last_checkpoint() -> None:
+def test_a_run_that_used_up_its_budget_evaluates_its_last_checkpoint() -> None:
     commander = Commander(config())
     begun(commander)
     commander.progressed(at(10_000))
@@ -168,7 +168,7 @@ def test_a_run_that_used_up_its_budget_judges_its_last_checkpoint() -> None:
     assert commander.settled
 
 
-def test_a_solved_run_is_not_judged_again() -> None:
+def test_a_solved_run_is_not_evaluated_again() -> None:
     commander = Commander(config(stop_value=475.0))
     begun(commander)
     commander.evaluated(result(2_000, 500.0))
@@ -186,11 +186,11 @@ def test_stop_now_skips_the_last_evaluation() -> None:
     assert commander.settled
 
 
-@pytest.mark.parametrize("judging", ["an earlier checkpoint", "the last one"])
-def test_stop_now_after_stop_waits_for_no_evaluation_under_way(judging: str) -> None:
+@pytest.mark.parametrize("evaluating", ["an earlier checkpoint", "the last one"])
+def test_stop_now_after_stop_waits_for_no_evaluation_under_way(evaluating: str) -> None:
     commander = Commander(config())
     begun(commander)
-    if judging == "an earlier checkpoint":
+    if evaluating == "an earlier checkpoint":
         commander.progressed(at(1_000))
         commander.saved("evaluation", record(1_000))
     commander.end(End("stopped", "asked"))
@@ -218,7 +218,7 @@ def test_an_evaluation_under_way_at_the_end_is_finished_before_the_last_one() ->
 def test_what_is_due_waits_until_something_was_learned() -> None:
     commander = Commander(config())
     begun(commander)
-    assert commander.progressed(at(1_500, train_iter=0)) == [], "the initial policy was judged already"
+    assert commander.progressed(at(1_500, train_iter=0)) == [], "the initial policy was evaluated already"
     assert commander.progressed(at(1_600, train_iter=1)) == [Save("evaluation")]
 
 
@@ -233,8 +233,8 @@ def test_a_new_learner_saves_again_what_is_saved_in_any_case() -> None:
     assert commander.retry_save() == [Save("final")]
 
 
-def test_a_new_learner_has_learned_nothing_that_is_to_be_saved_and_judged() -> None:
-    """It begins at the newest checkpoint, which is not judged a second time."""
+def test_a_new_learner_has_learned_nothing_that_is_to_be_saved_and_evaluated() -> None:
+    """It begins at the newest checkpoint, which is not evaluated a second time."""
     commander = Commander(config())
     begun(commander)
     assert commander.progressed(at(1_000)) == [Save("evaluation")]

@@ -17,7 +17,7 @@ from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import World
 from remuda.training.commander.progress_rows import ProgressRows
 from remuda.training.journal import RunJournal
-from remuda.training.journal_entry import Remember
+from remuda.training.journal_entry import JournalEntry
 from remuda.training.snapshot import EpisodesSnapshot, NewEpisodes, RunSnapshot
 from remuda.wire.messages import ChunkMeta, Counters
 
@@ -55,7 +55,7 @@ class Journaled:
         """One turn's end. Returns how many bytes are written."""
         progress = replace(self._memory.experiment, progress=self.rows.snapshot())
         snapshot, new = replace(self._memory, experiment=progress), self.rows.news()
-        self._journal.write(Remember("x", snapshot, episodes=new))
+        self._journal.write(JournalEntry("x", snapshot, episodes=new))
         return len(msgspec.msgpack.encode(snapshot)) + len(msgspec.msgpack.encode(new))
 
     def crash(self) -> None:

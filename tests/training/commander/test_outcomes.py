@@ -1,4 +1,4 @@
-"""What follows from a checkpoint that was saved or judged: entries, lines and events, and the next decisions."""
+"""What follows from a checkpoint that was saved or evaluated: entries, lines and events, and the next decisions."""
 
 from __future__ import annotations
 
@@ -74,19 +74,19 @@ def test_the_stop_value_ends_the_run_with_the_evaluation_that_reaches_it() -> No
     assert commander.ending.reason == "stop_value"
 
 
-def test_training_episodes_judge_once_there_are_enough() -> None:
+def test_training_episodes_evaluate_once_there_are_enough() -> None:
     settings = without_evaluations.config(window=2)
     commander, progress = Commander(settings), ProgressRows(settings)
     outcomes = Outcomes(RUN, commander, progress)
     commander.started()
     outcomes.saved("initial", record(0))
-    assert outcomes.judged_by_training(record(0)) == Outcome()
+    assert outcomes.evaluated_by_training(record(0)) == Outcome()
     progress.chunk(without_evaluations.chunk(0, 2.0, 4.0))
-    entered, said, happened = outcomes.judged_by_training(record(500)).effects
+    entered, said, happened = outcomes.evaluated_by_training(record(500)).effects
     assert entered == RecordReward(RUN, 50, 3.0, best=True)
     assert isinstance(said, LogLine)
     assert "mean return 3 over the newest 2 training episodes (the best so far)" in said.text
-    assert happened == Happened(RUN, "judged", said.text)
+    assert happened == Happened(RUN, "evaluated_by_training", said.text)
 
 
 def test_the_end_is_said_and_is_an_event_with_the_counters_of_its_moment() -> None:

@@ -29,7 +29,7 @@ def record(train_iter: int, env_step: int) -> CheckpointRecord:
     return CheckpointRecord(train_iter, env_step, 1.0, None, f"iteration_{train_iter}.pth.tar", "0" * 64, "now")
 
 
-def judged(train_iter: int, env_step: int) -> EvaluationResult:
+def evaluation(train_iter: int, env_step: int) -> EvaluationResult:
     return EvaluationResult(record(train_iter, env_step), (3.0, 5.0), (3, 5), 0.5)
 
 
@@ -58,7 +58,7 @@ def test_rows_that_are_due_before_the_first_evaluation_is_over_are_not_lost() ->
         rows.chunk(chunk(number, float(number)))
         rows.learned({"total_loss": number / 10})
         assert rows.due(Counters(env_step=50 * number, train_iter=number, episode=number), playing(0)) == []
-    rows.evaluated(judged(0, 0))
+    rows.evaluated(evaluation(0, 0))
     given = rows.due(Counters(env_step=350, train_iter=7, episode=7), waiting(300))
     assert places(given) == [(0, 0, 0), (1, 100, None), (2, 200, None)]
     assert [list(row.returns) for row in given] == [[], [1.0, 2.0], [3.0, 4.0]]
@@ -76,7 +76,7 @@ def test_rows_that_are_due_before_the_first_evaluation_is_over_are_not_lost() ->
 @pytest.mark.parametrize(("env_step", "shown"), [(103, 100), (199, 100), (250, 200)])
 def test_a_row_stands_at_its_boundary_wherever_the_chunk_ended(env_step: int, shown: int) -> None:
     rows = ProgressRows(SETTINGS)
-    rows.evaluated(judged(0, 0))
+    rows.evaluated(evaluation(0, 0))
     given = rows.due(Counters(env_step=env_step, train_iter=3, wall_s=4.0))
     assert [row.env_step for row in given] == [0, shown]
     assert (given[1].train_iter, given[1].wall_s) == (3, 4.0)
@@ -84,18 +84,18 @@ def test_a_row_stands_at_its_boundary_wherever_the_chunk_ended(env_step: int, sh
 
 def test_the_evaluation_that_is_due_at_a_boundary_is_in_the_row_of_that_boundary() -> None:
     rows = ProgressRows(SETTINGS)
-    rows.evaluated(judged(0, 0))
+    rows.evaluated(evaluation(0, 0))
     rows.due(Counters(env_step=110))
     assert rows.due(Counters(env_step=210), waiting(200)) == []
     assert rows.due(Counters(env_step=210), playing(200)) == []
     assert rows.due(Counters(env_step=330), playing(200)) == []
-    rows.evaluated(judged(20, 210))
+    rows.evaluated(evaluation(20, 210))
     assert places(rows.due(Counters(env_step=330))) == [(2, 200, 210), (3, 300, None)]
 
 
 def test_what_was_learned_while_a_row_waits_at_its_step_belongs_to_it() -> None:
     rows = ProgressRows(SETTINGS)
-    rows.evaluated(judged(0, 0))
+    rows.evaluated(evaluation(0, 0))
     assert len(rows.due(Counters(env_step=200), waiting(200))) == 1
     rows.learned({"total_loss": 0.5})
     (row,) = rows.due(Counters(env_step=200, train_iter=4, wall_s=9.0))
@@ -104,38 +104,38 @@ def test_what_was_learned_while_a_row_waits_at_its_step_belongs_to_it() -> None:
 
 def test_nothing_waits_for_an_evaluation_that_cannot_begin_longer_than_to_the_next_row() -> None:
     rows = ProgressRows(SETTINGS)
-    rows.evaluated(judged(0, 0))
+    rows.evaluated(evaluation(0, 0))
     rows.due(Counters(env_step=0))
     assert rows.due(Counters(env_step=210), waiting(200)) == []
     assert places(rows.due(Counters(env_step=300), waiting(200))) == [(1, 200, None)]
     assert places(rows.due(Counters(env_step=400), waiting(400))) == [(2, 300, None)]
-    rows.evaluated(judged(9, 390))
+    rows.evaluated(evaluation(9, 390))
     assert places(rows.due(Counters(env_step=400))) == [(3, 400, 390)], "in the row after it, which waited for another"
 
 
-def test_the_initial_policy_is_judged_in_row_0_however_late_it_was_saved() -> None:
+def test_the_initial_policy_is_evaluated_in_row_0_however_late_it_was_saved() -> None:
     """The learner that was to save it may have died, and the next one saves it later."""
     rows = ProgressRows(SETTINGS)
     assert rows.due(Counters(env_step=968), playing(0)) == []
-    rows.evaluated(judged(0, 968))
+    rows.evaluated(evaluation(0, 968))
     assert places(rows.due(Counters(env_step=968))) == [(0, 0, 968), (1, 900, None)]
 
 
 def test_the_last_evaluation_is_in_the_last_row_and_in_no_other() -> None:
     rows = ProgressRows(SETTINGS)
-    rows.evaluated(judged(0, 0))
+    rows.evaluated(evaluation(0, 0))
     rows.due(Counters(env_step=210), playing(200))
-    rows.evaluated(judged(25, 250))
+    rows.evaluated(evaluation(25, 250))
     assert places(rows.last(Counters(env_step=250))) == [(1, 200, None), (2, 250, 250)]
     assert rows.last(Counters(env_step=250)) == []
 
 
 def test_where_the_budget_is_used_up_the_last_row_stands_at_the_budget() -> None:
     rows = ProgressRows(SETTINGS)
-    rows.evaluated(judged(0, 0))
+    rows.evaluated(evaluation(0, 0))
     assert [row.env_step for row in rows.due(Counters(env_step=1_950))] == [0, 1_900]
     assert rows.due(Counters(env_step=2_013)) == []
-    rows.evaluated(judged(201, 2_013))
+    rows.evaluated(evaluation(201, 2_013))
     assert places(rows.last(Counters(env_step=2_013))) == [(2, 2_000, 2_013)]
 
 
@@ -151,7 +151,7 @@ def test_rows_that_wait_outlive_the_coordinator() -> None:
     again = ProgressRows(SETTINGS)
     again.restore(msgspec.msgpack.decode(msgspec.msgpack.encode(memory), type=ProgressSnapshot))
     for each in (rows, again):
-        each.evaluated(judged(0, 0))
+        each.evaluated(evaluation(0, 0))
     now = Counters(env_step=350)
     assert again.due(now) == rows.due(now)
     assert again.snapshot().epoch == 4
@@ -159,7 +159,7 @@ def test_rows_that_wait_outlive_the_coordinator() -> None:
 
 def test_a_row_is_remembered_until_the_turn_after_it() -> None:
     rows = ProgressRows(SETTINGS)
-    rows.evaluated(judged(0, 0))
+    rows.evaluated(evaluation(0, 0))
     rows.due(Counters())
     memory = msgspec.msgpack.decode(msgspec.msgpack.encode(rows.snapshot()), type=ProgressSnapshot)
     assert [(each.epoch, each.env_step, list(each.test_returns)) for each in memory.given] == [(0, 0, [3.0, 5.0])]
@@ -176,17 +176,17 @@ def awaited() -> Iterator[Awaited | None]:
     yield commander.awaited(Counters(env_step=30))
     commander.saved("initial", record(0, 0))
     yield commander.awaited(Counters(env_step=210, train_iter=1))
-    commander.evaluated(judged(0, 0))
+    commander.evaluated(evaluation(0, 0))
     yield commander.awaited(Counters(env_step=210, train_iter=0))
     commander.progressed(Counters(env_step=210, train_iter=1))
     yield commander.awaited(Counters(env_step=450, train_iter=2))
     commander.saved("evaluation", record(2, 450))
     yield commander.awaited(Counters(env_step=450, train_iter=2))
-    commander.evaluated(judged(2, 450))
+    commander.evaluated(evaluation(2, 450))
     yield commander.awaited(Counters(env_step=450, train_iter=2))
 
 
-def test_the_commander_knows_what_is_still_to_be_judged() -> None:
+def test_the_commander_knows_what_is_still_to_be_evaluated() -> None:
     assert list(awaited()) == [
         waiting(0), playing(0), playing(0), waiting(200), playing(200), playing(400), None
     ]  # fmt: skip
@@ -224,7 +224,7 @@ def test_a_row_shows_the_statistics_of_values_that_spinning_up_names() -> None:
     told = {"total_loss": 0.5, "q_value": 2.0, "q_value_std": 1.0, "q_value_max": 4.0, "q_value_min": -1.0}
     rows = ProgressRows(SETTINGS)
     rows.learned(told | {"q_value_median": 1.5})
-    rows.evaluated(judged(0, 0))
+    rows.evaluated(evaluation(0, 0))
     (row,) = rows.last(Counters(env_step=0))
     assert row.losses == {"LossQ": 0.5, "AverageQVals": 2.0, "StdQVals": 1.0, "MaxQVals": 4.0, "MinQVals": -1.0}
     assert row.record()["learner/q_value_median"] == 1.5

@@ -10,7 +10,7 @@ from remuda.config.schema import ExperimentConfig
 from remuda.logbook.episode_reports import EvaluationReport
 from remuda.tests.coordinator import configs
 from remuda.tests.coordinator.simulation import World
-from remuda.training.commander.commander import Commander, JudgeByTraining, Save
+from remuda.training.commander.commander import Commander, EvaluateByTraining, Save
 from remuda.training.commander.progress_rows import ProgressRows
 from remuda.training.snapshot import ResumePoint
 from remuda.wire.messages import CheckpointRecord, ChunkId, ChunkMeta, Counters, PolicyRef
@@ -32,33 +32,33 @@ def record(env_step: int) -> CheckpointRecord:
     return CheckpointRecord(env_step // 10, env_step, 1.0, None, f"iteration_{env_step // 10}.pth.tar", "0" * 64, "now")
 
 
-def test_the_newest_episodes_judge_once_there_are_enough() -> None:
+def test_the_newest_episodes_evaluate_once_there_are_enough() -> None:
     rows = ProgressRows(config(window=3))
     rows.chunk(chunk(0, 1.0, 2.0))
-    assert rows.judged_by_training(record(500)) is None
+    assert rows.evaluated_by_training(record(500)) is None
     rows.chunk(chunk(1, 6.0, 10.0))
-    judged = rows.judged_by_training(record(500))
-    assert judged is not None
-    assert (judged.returns, judged.lengths) == ((2.0, 6.0, 10.0), (20, 10, 20))
-    assert judged.reward_mean == 6.0
+    evaluated = rows.evaluated_by_training(record(500))
+    assert evaluated is not None
+    assert (evaluated.returns, evaluated.lengths) == ((2.0, 6.0, 10.0), (20, 10, 20))
+    assert evaluated.reward_mean == 6.0
 
 
 def test_the_window_outlives_the_coordinator() -> None:
     rows, again = ProgressRows(config(window=2)), ProgressRows(config(window=2))
     rows.chunk(chunk(0, 1.0, 2.0, 4.0))
     again.restore(rows.snapshot())
-    judged = again.judged_by_training(record(500))
-    assert judged is not None
-    assert judged.returns == (2.0, 4.0)
+    evaluated = again.evaluated_by_training(record(500))
+    assert evaluated is not None
+    assert evaluated.returns == (2.0, 4.0)
 
 
-def test_with_evaluations_training_episodes_judge_nothing() -> None:
+def test_with_evaluations_training_episodes_evaluate_nothing() -> None:
     rows = ProgressRows(config(window=1, evaluator={"episodes": 1, "window_episodes": 1}))
     rows.chunk(chunk(0, 1.0, 2.0))
-    assert rows.judged_by_training(record(500)) is None
+    assert rows.evaluated_by_training(record(500)) is None
 
 
-def test_rows_begin_at_the_first_boundary_since_nobody_judges_the_initial_policy() -> None:
+def test_rows_begin_at_the_first_boundary_since_nobody_evaluates_the_initial_policy() -> None:
     rows = ProgressRows(config())
     assert rows.due(Counters(env_step=299)) == []
     (first,) = rows.due(Counters(env_step=310))
@@ -73,18 +73,18 @@ def test_a_resumed_run_that_had_no_row_yet_begins_with_row_0() -> None:
     assert (row.epoch, row.env_step) == (0, 300)
 
 
-def test_the_commander_asks_for_a_judgement_and_stops_by_it() -> None:
+def test_the_commander_asks_for_an_evaluation_and_stops_by_it() -> None:
     commander = Commander(config(stop={"stop_value": 5.0}))
     commander.started()
-    assert commander.saved("initial", record(0)) == [JudgeByTraining(record(0))]
-    commander.not_judged()
+    assert commander.saved("initial", record(0)) == [EvaluateByTraining(record(0))]
+    commander.not_evaluated()
     assert commander.progressed(Counters(env_step=500, train_iter=50)) == [Save("evaluation")]
-    assert commander.saved("evaluation", record(500)) == [JudgeByTraining(record(500))]
+    assert commander.saved("evaluation", record(500)) == [EvaluateByTraining(record(500))]
     rows = ProgressRows(config(window=1))
     rows.chunk(chunk(0, 5.5))
-    judged = rows.judged_by_training(record(500))
-    assert judged is not None
-    assert commander.evaluated(judged).best
+    evaluated = rows.evaluated_by_training(record(500))
+    assert evaluated is not None
+    assert commander.evaluated(evaluated).best
     assert commander.ending is not None
     assert commander.ending.reason == "stop_value"
 
@@ -97,13 +97,13 @@ def test_a_run_in_parallel_needs_no_evaluator_and_knows_its_best() -> None:
     status = world.experiment()
     assert (status.state, status.reason) == ("finished", "max_env_steps")
     assert [report for report in world.reports if isinstance(report, EvaluationReport)] == []
-    judged = {iteration for iteration, (reward, _) in world.rewards.items() if 64.0 <= reward <= 71.0}
-    assert judged == set(world.records) - {0}, "at every 500 steps and at the end"
+    evaluated = {iteration for iteration, (reward, _) in world.rewards.items() if 64.0 <= reward <= 71.0}
+    assert evaluated == set(world.records) - {0}, "at every 500 steps and at the end"
     assert status.best_return == max(reward for reward, _ in world.rewards.values())
     assert [row.epoch for row in world.progress] == list(range(len(world.progress)))
     assert world.progress[0].env_step == 300
     said = [text for _, text in world.said if "newest 3 training episodes" in text]
-    assert len(said) == len(judged)
+    assert len(said) == len(evaluated)
     assert "(the best so far)" in said[0]
 
 

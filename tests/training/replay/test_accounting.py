@@ -19,7 +19,7 @@ ROWS = 20
 LEASE = 3
 
 
-def experience(*, capacity: int = 100, min_rows: int = 40, samples_per_insert: float | None = None) -> ReplayAccounting:
+def accounting(*, capacity: int = 100, min_rows: int = 40, samples_per_insert: float | None = None) -> ReplayAccounting:
     buffer = {"capacity": capacity, "min_rows": min_rows, "samples_per_insert": samples_per_insert}
     return opened(ReplayAccounting(small_config(buffer=buffer), 0.0))
 
@@ -34,7 +34,7 @@ def totals(held: ReplayAccounting) -> tuple[int, int, int, frozenset[str]]:
 
 
 def test_a_chunk_counts_once() -> None:
-    held = experience()
+    held = accounting()
     meta = replace(meta_of(0, ROWS), env_steps=21, episode_returns=[9.0, 10.0], episode_lengths=[9, 10])
     assert held.accept(meta, LEASE) == Accepted(fresh=True)
     expected = (21, ROWS, 2, frozenset({meta.file}))
@@ -61,7 +61,7 @@ def test_on_policy_each_period_says_how_often_rows_were_used_and_how_stale_they_
 
 
 def test_batches_are_owed_for_what_came_after_the_warm_up() -> None:
-    held = experience(min_rows=40, samples_per_insert=2.0)
+    held = accounting(min_rows=40, samples_per_insert=2.0)
     batch = held.plan.rows_per_update
     assert held.batches_owed() == 0
     for sequence in range(4):
@@ -70,12 +70,12 @@ def test_batches_are_owed_for_what_came_after_the_warm_up() -> None:
     assert held.batches_owed() == owed > 1
     held.sample(1, batch, 0)
     assert held.batches_owed() == owed - 1
-    assert experience().batches_owed() is None, "nothing says how many"
+    assert accounting().batches_owed() is None, "nothing says how many"
 
 
 @given(st.lists(st.integers(0, 8), min_size=1, max_size=40))
 def test_counters_are_sums_over_the_different_chunks_that_came(order: list[int]) -> None:
-    held = experience(capacity=1_000)
+    held = accounting(capacity=1_000)
     for sequence in order:
         held.accept(replace(meta_of(sequence, ROWS), env_steps=100 + sequence), LEASE)
     assert held.env_step == sum(100 + sequence for sequence in set(order))
@@ -83,7 +83,7 @@ def test_counters_are_sums_over_the_different_chunks_that_came(order: list[int])
 
 
 def test_a_chunk_larger_than_the_buffer_is_refused_and_not_counted() -> None:
-    held = experience(capacity=ROWS, min_rows=1)
+    held = accounting(capacity=ROWS, min_rows=1)
     accepted = held.accept(meta_of(0, ROWS + 1), LEASE)
     assert not accepted.fresh
     assert accepted.rejected is not None
@@ -93,7 +93,7 @@ def test_a_chunk_larger_than_the_buffer_is_refused_and_not_counted() -> None:
 
 
 def test_a_chunk_the_ledger_refuses_is_not_sampled_either() -> None:
-    held = experience(capacity=10, min_rows=1)
+    held = accounting(capacity=10, min_rows=1)
     sequence = 1
     while (accepted := held.accept(meta_of(sequence, 1), LEASE)).fresh:
         sequence += 2  # every other one is missing
@@ -107,7 +107,7 @@ def test_a_chunk_the_ledger_refuses_is_not_sampled_either() -> None:
 
 
 def test_the_oldest_make_room_and_their_files_may_go_once_the_learner_has_them() -> None:
-    held = experience(capacity=2 * ROWS)
+    held = accounting(capacity=2 * ROWS)
     metas = [meta_of(sequence, ROWS) for sequence in range(4)]
     for meta in metas[:2]:
         held.accept(meta, LEASE)
@@ -122,7 +122,7 @@ def test_the_oldest_make_room_and_their_files_may_go_once_the_learner_has_them()
 
 
 def test_a_new_learner_is_told_of_every_live_chunk() -> None:
-    held = experience(capacity=2 * ROWS)
+    held = accounting(capacity=2 * ROWS)
     metas = [meta_of(sequence, ROWS) for sequence in range(3)]
     for meta in metas:
         held.accept(meta, LEASE)
@@ -134,7 +134,7 @@ def test_a_new_learner_is_told_of_every_live_chunk() -> None:
 
 
 def test_batches_come_from_live_rows_once_there_are_enough() -> None:
-    held = experience(min_rows=2 * ROWS)
+    held = accounting(min_rows=2 * ROWS)
     held.accept(meta_of(0, ROWS), LEASE)
     assert held.sampleable_batches(8) == 0
     assert held.samples_per_insert is None
@@ -148,7 +148,7 @@ def test_batches_come_from_live_rows_once_there_are_enough() -> None:
 
 
 def test_large_errors_are_drawn_more_often() -> None:
-    held = experience()
+    held = accounting()
     held.accept(meta_of(0, 50), LEASE)
     held.update_priorities(np.arange(50), np.where(np.arange(50) == 7, 100.0, 0.01).astype(np.float32))
     drawn = held.sample(20, 8, train_iter=0).rows
@@ -157,7 +157,7 @@ def test_large_errors_are_drawn_more_often() -> None:
 
 
 def test_policy_lag_counts_versions_within_an_epoch() -> None:
-    held = experience()
+    held = accounting()
     held.accept(replace(meta_of(0, ROWS), policy=PolicyRef(2, 5, 50)), LEASE)
     assert held.policy_lag(PolicyRef(2, 8, 80)) == 3
     assert held.policy_lag(PolicyRef(2, 4, 40)) == 0
@@ -165,7 +165,7 @@ def test_policy_lag_counts_versions_within_an_epoch() -> None:
 
 
 def test_batches_are_counted_from_the_begin_of_the_run_over_a_restart() -> None:
-    held, again = experience(), experience()
+    held, again = accounting(), accounting()
     held.accept(meta_of(0, 50), LEASE)
     size = held.plan.rows_per_update
     held.sample(150, size, train_iter=3)
@@ -178,7 +178,7 @@ def test_batches_are_counted_from_the_begin_of_the_run_over_a_restart() -> None:
 
 
 def test_its_tables_are_handed_over_once() -> None:
-    held = experience()
+    held = accounting()
     held.accept(meta_of(0, 50), LEASE)
     assert held.reports(Counters(), 1.0) == []
     held.sample(200, 8, train_iter=3)  # the default interval is 200 batches

@@ -2,8 +2,8 @@
 
 Draining: the collectors hand in what they have and let go. Where the environment steps are used up, a learner that is
 behind buffer.samples_per_insert goes on until it has caught up; else it stops updating at once. Settling: the last
-checkpoint is saved, and judged if it is to be; an evaluator that dies meanwhile is replaced. Releasing: everybody else
-lets go.
+checkpoint is saved, and evaluated if it is to be; an evaluator that dies meanwhile is replaced. Releasing: all other
+workers let go.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from remuda.coordinator.experiment.ending import LONGEST_S, REPLACEMENT_S, STOPPED_S
 from remuda.coordinator.experiment.failures import FAILURES_IN_A_ROW
+from remuda.coordinator.experiment.shutdown import LONGEST_S, REPLACEMENT_S, STOPPED_S
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.experiment.test_failures import fail
 from remuda.tests.coordinator.simulation import STEP_S, WORK, EvaluatorWork, Worker, World
@@ -52,7 +52,7 @@ def test_a_collector_that_does_not_let_go_costs_its_minute_and_nothing_else() ->
     [dismissed] = told(world, "is dismissed")
     assert deaf.uuid in dismissed
     assert max(world.records) == status.train_iter, "the last checkpoint is of the last update"
-    assert status.train_iter in world.rewards, "and it is judged"
+    assert status.train_iter in world.rewards, "and it is evaluated"
     assert told(world, "could not be had") == []
     assert status.env_step == world.unique_env_steps()
 
@@ -186,7 +186,7 @@ def test_nobody_is_waited_for_when_the_coordinator_ends_as_well(waits_already: b
     assert len(told(world, "the last checkpoint or its evaluation could not be had")) == 1
 
 
-def test_only_who_judges_is_replaced_at_the_end() -> None:
+def test_only_who_evaluates_is_replaced_at_the_end() -> None:
     world, dead = at_its_end("collector", deaf=True)
     world.kill(dead)
     for role in ("collector", "learner", "evaluator"):
@@ -196,7 +196,7 @@ def test_only_who_judges_is_replaced_at_the_end() -> None:
     assert len(told(world, "joins as")) == joined
 
 
-def test_where_the_learner_dies_before_it_saves_the_newest_checkpoint_is_the_last_and_judged() -> None:
+def test_where_the_learner_dies_before_it_saves_the_newest_checkpoint_is_the_last_and_evaluated() -> None:
     rarely = {"count": 1, "episodes": 4, "interval_env_steps": 10**6}
     world, dead = at_its_end("learner", deaf=True, evaluator=rarely)
     world.kill(dead)

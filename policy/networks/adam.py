@@ -32,12 +32,15 @@ class Adam:
         learning_rate: float,
         betas: tuple[float, float] = (0.9, 0.999),
         epsilon: float = 1e-8,
+        weight_decay: float = 0.0,
     ) -> None:
+        """`weight_decay`: this share of the vector is added to the gradient (an L2 penalty, as torch's Adam has it)."""
         self._vector = vector
         self._gradient = gradient
         self.learning_rate = learning_rate
         self._betas = betas
         self._epsilon = epsilon
+        self._weight_decay = weight_decay
         self._steps = 0
         self._mean = torch.zeros_like(vector)
         self._square = torch.zeros_like(vector)
@@ -57,7 +60,7 @@ class Adam:
             lr=self.learning_rate,
             beta1=beta1,
             beta2=beta2,
-            weight_decay=0.0,
+            weight_decay=self._weight_decay,
             eps=self._epsilon,
             amsgrad=False,
             maximize=False,

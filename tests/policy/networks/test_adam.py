@@ -32,11 +32,12 @@ def test_the_first_step_by_hand() -> None:
     torch.testing.assert_close(vector, torch.tensor([0.9, -1.9]))
 
 
-def test_it_follows_torchs_own() -> None:
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_it_follows_torchs_own(weight_decay: float) -> None:
     ours, gradient = torch.linspace(-1, 1, 100), torch.zeros(100)
     theirs = torch.nn.Parameter(ours.clone())
-    reference = torch.optim.Adam([theirs], lr=3e-3)
-    adam = Adam(ours, gradient, learning_rate=3e-3)
+    reference = torch.optim.Adam([theirs], lr=3e-3, weight_decay=weight_decay)
+    adam = Adam(ours, gradient, learning_rate=3e-3, weight_decay=weight_decay)
     for step in gradients(300):
         run(ours, gradient, adam, [step])
         theirs.grad = step.clone()

@@ -1,0 +1,90 @@
+"""Values and rewards as distributions: by hand, and inverted."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.policy.algorithms.muzero.scaling import Support, scaled, unscaled
+
+NUMBERS = st.floats(-60_000.0, 60_000.0)
+
+
+def doubles(*numbers: float) -> torch.Tensor:
+    return torch.tensor(numbers, dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        (0.0, 0.0),
+        (3.0, 2.0 - 1.0 + 0.003),  # sqrt(3 + 1) - 1 + 0.001 * 3
+        (-3.0, -1.003),
+        (99.0, 9.0 + 0.099),
+        (-8.0, -2.008),
+    ],
+)
+def test_scale_by_hand(number: float, expected: float) -> None:
+    assert float(scaled(doubles(number))) == pytest.approx(expected, abs=1e-12)
+
+
+@given(NUMBERS)
+def test_the_inverse_is_exact(number: float) -> None:
+    assert float(unscaled(scaled(doubles(number)))) == pytest.approx(number, rel=1e-12, abs=1e-12)
+
+
+@given(st.floats(-60_000.0, 60_000.0, width=32))
+def test_the_inverse_is_good_in_float32(number: float) -> None:
+    there_and_back = unscaled(scaled(torch.tensor([number], dtype=torch.float32)))
+    assert float(there_and_back) == pytest.approx(number, rel=2e-6, abs=1e-6)
+
+
+@given(NUMBERS)
+def test_the_scale_is_odd_and_rises(number: float) -> None:
+    assert float(scaled(doubles(-number))) == -float(scaled(doubles(number)))
+    assert float(scaled(doubles(number + 1.0))) > float(scaled(doubles(number)))
+
+
+def test_two_hot_by_hand() -> None:
+    # h(3) = 1.003 lies between the atoms 1 and 2 of -2 … 2, which have the indices 3 and 4.
+    distribution = Support(2).two_hot(doubles(3.0, 0.0, 1e6, -1e6))
+    np.testing.assert_allclose(
+        distribution.numpy(),
+        [[0, 0, 0, 0.997, 0.003], [0, 0, 1, 0, 0], [0, 0, 0, 0, 1], [1, 0, 0, 0, 0]],
+        atol=1e-12,
+    )
+
+
+@given(st.lists(NUMBERS, min_size=1, max_size=20))
+def test_a_two_hot_distribution_means_its_number(numbers: list[float]) -> None:
+    support = Support(310)
+    distribution = support.two_hot(doubles(*numbers))
+    np.testing.assert_allclose(distribution.sum(1).numpy(), 1.0, rtol=1e-12)
+    assert int((distribution > 0).sum(1).max()) <= 2
+    np.testing.assert_allclose(support.mean(distribution).numpy(), numbers, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(  # and by its logarithm, where that is no infinity
+        support.expectation((distribution + 1e-300).log()).numpy(), numbers, rtol=1e-9, atol=1e-9
+    )
+
+
+def test_beyond_the_support_is_its_end() -> None:
+    support = Support(2)
+    most = float(unscaled(doubles(2.0)))
+    means = support.mean(support.two_hot(doubles(1e9, -1e9)))
+    np.testing.assert_allclose(means.numpy(), [most, -most])
+
+
+def test_cross_entropy_is_that_of_the_two_hot_distribution() -> None:
+    support, rng = Support(5), np.random.default_rng(0)
+    logits, numbers = torch.from_numpy(rng.normal(size=(40, 11))), torch.from_numpy(rng.normal(size=40) * 30)
+    expected = -(support.two_hot(numbers) * logits.log_softmax(1)).sum(1)
+    torch.testing.assert_close(support.cross_entropy(logits, numbers), expected)
+
+
+def test_of_even_logits_the_cross_entropy_is_that_of_guessing() -> None:
+    assert float(Support(300).cross_entropy(torch.zeros(1, 601), torch.zeros(1))) == pytest.approx(math.log(601))

@@ -1,0 +1,118 @@
+"""Positions and returns of windows: counted by hand, and against plain loops over episodes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remuda.policy.algorithms.muzero.targets import Positions, Returns
+
+
+def ints(*numbers: int) -> np.ndarray:
+    return np.array(numbers, np.int32)
+
+
+def flags(*values: bool) -> np.ndarray:
+    return np.array(values, np.bool_)
+
+
+# Rows of K = 2, n = 2: W = 4. Row 0 goes on; row 1 was cut after one step; row 2 terminated with its first step.
+STEPS, TERMINATED = ints(4, 1, 1), flags(False, False, True)
+
+
+def positions() -> Positions:
+    return Positions.of(STEPS, TERMINATED, unroll_steps=2)
+
+
+def test_positions_by_hand() -> None:
+    got = positions()
+    assert got.counts == (3, 3, 2)  # row 1 has no position 2: nobody knows what followed
+    assert list(zip(got.row.tolist(), got.position.tolist(), strict=True)) == [
+        *((0, 0), (2, 0), (1, 0)),
+        *((0, 1), (2, 1), (1, 1)),
+        *((0, 2), (2, 2)),
+    ]
+    assert got.acted.tolist() == [True, True, True, True, False, False, True, False]
+    assert got.valued.tolist() == [True, True, True, True, True, False, True, True]
+    assert got.seen.tolist() == [True, True, True, True, True, True, True, False]
+
+
+def test_actions_are_those_taken_and_by_chance_after_the_end() -> None:
+    taken = positions().actions(np.array([[1, 2], [3, 0], [4, 0]]), np.array([[7, 8], [7, 8], [7, 8]]))
+    assert taken.tolist()[:6] == [1, 4, 3, 2, 8, 8]  # from positions 0 and 1; those of position 2 lead to none
+
+
+def test_rewards_come_with_the_step_to_a_position() -> None:
+    reward = np.array([[1, 2, 3, 4], [5, 9, 9, 9], [6, 9, 9, 9]], np.float32)
+    assert positions().rewards(reward).tolist() == [1, 6, 5, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("discount", "expected"),
+    [
+        # row 0: 1 + 2 g + g² v(2), 2 + 3 g + g² v(3), 3 + 4 g + g² v(4). Row 1: 5 + g v(1). Row 2: 6, and 0 after it.
+        (0.5, [1 + 1 + 0.25 * 12, 6, 5 + 0.5 * 11, 2 + 1.5 + 0.25 * 13, 0, 0, 3 + 2 + 0.25 * 14, 0]),
+        # two players: 1 - 2 g + g² v(2) …
+        (-0.5, [1 - 1 + 0.25 * 12, 6, 5 - 0.5 * 11, 2 - 1.5 + 0.25 * 13, 0, 0, 3 - 2 + 0.25 * 14, 0]),
+    ],
+)
+def test_returns_by_hand(discount: float, expected: list[float]) -> None:
+    reward = np.array([[1, 2, 3, 4], [5, 0, 0, 0], [6, 0, 0, 0]], np.float32)
+    returns = Returns.of(positions(), reward, STEPS, TERMINATED, n_step=2, discount=discount)
+    whole = returns.with_values((10 + returns.observation).astype(np.float32))  # v(k) = 10 + k
+    np.testing.assert_allclose(whole, np.array(expected, np.float32), rtol=1e-6)
+    assert returns.bootstrapped.tolist() == [0, 2, 3, 6]  # nobody asks the network what would come to nothing
+
+
+def test_an_episode_that_terminates_with_the_window_is_not_bootstrapped_from_its_end() -> None:
+    steps, terminated = ints(4), flags(True)
+    places = Positions.of(steps, terminated, unroll_steps=2)
+    reward = np.array([[1, 2, 3, 4]], np.float32)
+    returns = Returns.of(places, reward, steps, terminated, n_step=2, discount=0.5)
+    assert returns.bootstrapped.tolist() == [0, 1]
+    np.testing.assert_allclose(returns.with_values(np.array([8, 8], np.float32)), [1 + 1 + 2, 2 + 1.5 + 2, 3 + 2])
+
+
+def by_loops(
+    reward: np.ndarray, steps: int, terminated: bool, values: np.ndarray, position: int, *, n_step: int, discount: float
+) -> float:
+    """The paper's appendix B: up to n rewards, and the value of where they end unless that is a terminal state."""
+    total, factor, step = 0.0, 1.0, position
+    while step < min(position + n_step, steps):
+        total, factor, step = total + factor * float(reward[step]), factor * discount, step + 1
+    ended = terminated and step >= steps
+    return total if ended else total + factor * float(values[step])
+
+
+@given(
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.lists(st.tuples(st.integers(1, 8), st.booleans()), min_size=1, max_size=8),
+    st.sampled_from([0.9, -0.9, 1.0]),
+    st.integers(0, 2**32 - 1),
+)
+def test_returns_against_loops(
+    unroll_steps: int, n_step: int, rows: list[tuple[int, bool]], discount: float, seed: int
+) -> None:
+    window = unroll_steps + n_step
+    steps = ints(*(min(length, window) for length, _ in rows))
+    terminated = flags(*(ended for _, ended in rows))
+    rng = np.random.default_rng(seed)
+    reward = rng.normal(size=(len(rows), window)).astype(np.float32)  # what lies after the end changes nothing
+    values = rng.normal(size=(len(rows), window + 1)).astype(np.float32)
+    places = Positions.of(steps, terminated, unroll_steps=unroll_steps)
+    returns = Returns.of(places, reward, steps, terminated, n_step=n_step, discount=discount)
+    whole = returns.with_values(values[places.row[returns.bootstrapped], returns.observation])
+    for index in np.flatnonzero(places.valued):
+        row, position = places.row[index], int(places.position[index])
+        expected = by_loops(
+            reward[row], steps[row], terminated[row], values[row], position, n_step=n_step, discount=discount
+        )
+        assert whole[index] == pytest.approx(expected, rel=1e-4, abs=1e-5)
+    assert sorted(places.row[: places.counts[0]].tolist()) == list(range(len(rows)))
+    assert sum(places.counts) == len(places.row)
+    for row, (step, ended) in enumerate(zip(steps, terminated, strict=True)):
+        has = places.position[places.row == row]
+        assert has.tolist() == list(range((unroll_steps if ended else min(step, unroll_steps)) + 1))

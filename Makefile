@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PEERS := $(patsubst benchmarks/peers/%/requirements.txt,.venv-peers/%/.ready,$(wildcard benchmarks/peers/*/requirements.txt))
+COMPILED := buffer/_gather.c buffer/_sum_tree.c policy/algorithms/muzero/search/_tree.c
 SOAK_S ?= 1800
 TESTS ?= 4
 BENCHMARKS := PYTHONPATH=$(CURDIR)/.typing $(BIN)/python -m remuda.benchmarks
@@ -15,7 +16,7 @@ help:  ## list the targets
 
 setup: .venv/.ready  ## make .venv with pinned versions (does nothing the second time)
 
-.venv/.ready: pyproject.toml constraints.txt setup.py buffer/_gather.c buffer/_sum_tree.c
+.venv/.ready: pyproject.toml constraints.txt setup.py $(COMPILED)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Remuda needs Python 3.11 or newer; set PYTHON=/path/to/python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,plot,atari,video]'
@@ -92,4 +93,4 @@ site: setup  ## build the pages of docs/ and an API reference into site/ (instal
 	$(BIN)/mkdocs build --quiet
 
 clean:  ## remove the virtual environments and caches (never runs/)
-	rm -rf site .site .venv .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info build buffer/*.so
+	rm -rf site .site .venv .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info build $(COMPILED:.c=.*.so)

@@ -1,4 +1,4 @@
-"""The two parts that are compiled, and what is not installed; all else about the package is in pyproject.toml."""
+"""The parts that are compiled, and what is not installed; all else about the package is in pyproject.toml."""
 
 from __future__ import annotations
 
@@ -15,15 +15,21 @@ class BuildModules(build_py):
         return [module for module in found if module[:2] != ("remuda", "setup")]
 
 
+def compiled(module: str, *flags: str) -> Extension:
+    """Return a module of remuda in C: without a compiler the installation goes on, and numpy does the same then."""
+    return Extension(
+        f"remuda.{module}",
+        [f"{module.replace('.', '/')}.c"],
+        extra_compile_args=["-O3", *flags],  # CFLAGS of the environment would take the place of Python's own
+        optional=True,
+    )
+
+
 setup(
     cmdclass={"build_py": BuildModules},
     ext_modules=[
-        Extension(
-            f"remuda.buffer.{name}",
-            [f"buffer/{name}.c"],
-            extra_compile_args=["-O3"],  # CFLAGS of the environment would take the place of Python's own
-            optional=True,  # without a C compiler the installation goes on: numpy does the same then
-        )
-        for name in ("_gather", "_sum_tree")
+        compiled("buffer._gather"),
+        compiled("buffer._sum_tree"),
+        compiled("policy.algorithms.muzero.search._tree", "-ffp-contract=off"),  # numpy rounds products and sums apart
     ],
 )

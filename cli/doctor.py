@@ -38,6 +38,7 @@ def doctor(runs_dir: RunsDir = DEFAULT_RUNS_DIR, as_json: AsJson = False) -> Non
     findings = [
         *_packages(),
         _replay(),
+        _search(),
         _cores(),
         _memory(),
         _gpus(),
@@ -82,6 +83,14 @@ def _replay() -> Finding:
         return Finding("replay", "ok", "sum tree and gathering are compiled")
     said = "in numpy, since there was no C compiler; with one, prioritized batches take half the time"
     return Finding("replay", "note", said)
+
+
+def _search() -> Finding:
+    from remuda.policy.algorithms.muzero.search.tree import COMPILED
+
+    if COMPILED:
+        return Finding("search", "ok", "MuZero's search trees are compiled")
+    return Finding("search", "note", "MuZero searches in numpy, since there was no C compiler; with one it is faster")
 
 
 def _cores() -> Finding:

@@ -48,10 +48,16 @@ def test_a_file_system_without_locks_is_a_finding_and_no_traceback(
 @pytest.mark.parametrize(
     ("compiled", "verdict", "said"), [(True, "ok", "are compiled"), (False, "note", "no C compiler")]
 )
-def test_whether_replay_is_compiled(compiled: bool, verdict: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whether_replay_and_search_are_compiled(
+    compiled: bool, verdict: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("remuda.buffer.sum_tree.COMPILED", compiled)
     found = doctor._replay()
     assert (found.what, found.verdict) == ("replay", verdict)
+    assert said in found.said
+    monkeypatch.setattr("remuda.policy.algorithms.muzero.search.tree.COMPILED", compiled)
+    found = doctor._search()
+    assert (found.what, found.verdict) == ("search", verdict)
     assert said in found.said
 
 

@@ -1,30 +1,35 @@
-"""The search tree in numpy: what MuZero searches with where there was no C compiler."""
+"""The search trees in numpy: what MuZero searches with where there was no C compiler."""
 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from remuda.policy.algorithms.muzero.search.roots import ILLEGAL, root_prior
-from remuda.policy.algorithms.muzero.search.settings import Actions, Floats, Mask, Nodes, SearchSettings
-
-_Doubles = npt.NDArray[np.float64]
-_Indices = npt.NDArray[np.intp]
+from remuda.policy.algorithms.muzero.search import gumbel, puct
+from remuda.policy.algorithms.muzero.search.outcome import outcome
+from remuda.policy.algorithms.muzero.search.roots import ILLEGAL, Roots, begin, check_nodes, logits_of
+from remuda.policy.algorithms.muzero.search.settings import (
+    Actions,
+    Doubles,
+    Floats,
+    GumbelSettings,
+    Indices,
+    Mask,
+    Nodes,
+    SearchSettings,
+)
 
 
 class NumpyTree:
-    """See remuda.policy.algorithms.muzero.search.tree. A call walks down or up all trees together, level by level.
-
-    Sums over actions are made one after the other (cumsum), as in C: sum adds in another order.
-    """
+    """See remuda.policy.algorithms.muzero.search.tree. A call walks down or up all trees together, level by level."""
 
     def __init__(self, roots: int, actions: int, settings: SearchSettings) -> None:
         if roots < 1 or actions < 1:
             raise ValueError(f"a tree needs at least one root and one action, not {roots} and {actions}")
-        self.roots, self.actions, self.settings = roots, actions, settings
-        self._discount = settings.sign * settings.discount
-        self._exploration = settings.exploration()
         nodes = settings.simulations + 1
+        self._shape = (roots, actions)
+        self._settings = settings
+        self._discount = settings.sign * settings.discount
+        self._own_value = np.zeros((roots, nodes))
         self._value_sum = np.zeros((roots, nodes))
         self._visits = np.zeros((roots, nodes), np.int32)
         self._reward = np.zeros((roots, nodes))
@@ -32,14 +37,21 @@ class NumpyTree:
         self._action = np.zeros((roots, nodes), np.intp)
         # of the actions of each node:
         self._prior = np.zeros((roots, nodes, actions), np.float32)
+        self._logits = np.zeros((roots, nodes, actions), np.float32)
         self._child = np.zeros((roots, nodes, actions), np.intp)  # 0 where there is none: the root is nobody's child
         self._made = np.zeros((roots, nodes, actions), np.int32)
         self._q = np.zeros((roots, nodes, actions))
+        # of each tree:
         self._low = np.zeros(roots)
         self._high = np.zeros(roots)
+        self._considered = np.zeros(roots, np.intp)
         self._all = np.arange(roots)
+        self._roots: Roots | None = None
         self._nodes = 0
         self._selected = False
+        self._exploration = settings.exploration()
+        if settings.gumbel is not None:
+            self._schedule = gumbel.schedule(settings.gumbel, settings.simulations, actions)
 
     def reset(
         self,
@@ -51,32 +63,35 @@ class NumpyTree:
         noise_fraction: float = 0.0,
     ) -> None:
         """Forget the old trees and begin new ones with these roots."""
-        self._check(prior=prior, value=value)
-        self._prior[:, 0] = root_prior(prior, legal, noise, noise_fraction)
-        self._begin(0)
-        self._value_sum[:, 0] = value
-        self._visits[:, 0] = 1
+        roots = begin(self._settings, self._shape, prior, value, legal, noise, noise_fraction)
         self._low[:] = np.inf
         self._high[:] = -np.inf
+        self._begin(0, roots.prior, roots.value)
+        self._value_sum[:, 0] = value
+        self._visits[:, 0] = 1
+        if self._settings.gumbel is not None:
+            self._considered = np.minimum((roots.prior != ILLEGAL).sum(axis=1), len(self._schedule) - 1)
+        self._roots = roots
         self._nodes = 1
         self._selected = False
 
     def select(self) -> tuple[Nodes, Actions]:
         """Return for each root the node to expand and the action there."""
-        if self._selected or not 0 < self._nodes <= self.settings.simulations:
+        if self._roots is None or self._selected or self._nodes > self._settings.simulations:
             raise RuntimeError("select comes after reset or expand, once for each simulation")
-        walking, node, inherited = self._all, np.zeros(self.roots, np.intp), np.zeros(self.roots)
-        at_root = True
+        walking, node = self._all, np.zeros(len(self._all), np.intp)
+        handed_down = np.zeros(len(self._all))
         while len(walking):
-            mean = self._mean_q(walking, node[walking], inherited, at_root)
-            action = self._best(walking, node[walking], mean)
-            self._parent[walking, self._nodes] = node[walking]
+            if self._settings.gumbel is None:
+                action = self._by_puct(walking, node, handed_down)
+            elif node[0] == 0:  # all set out from their roots together
+                action = self._by_halving(self._roots, self._settings.gumbel)
+            else:
+                action = self._by_improved_policy(walking, node, self._settings.gumbel)
+            self._parent[walking, self._nodes] = node
             self._action[walking, self._nodes] = action
-            child = self._child[walking, node[walking], action]
-            inherited = (self.settings.sign * mean)[child > 0]
-            walking, child = walking[child > 0], child[child > 0]
-            node[walking] = child
-            at_root = False
+            child = self._child[walking, node, action]
+            walking, node = walking[child > 0], child[child > 0]
         self._selected = True
         return self._parent[:, self._nodes].astype(np.int32), self._action[:, self._nodes].astype(np.int64)
 
@@ -84,13 +99,12 @@ class NumpyTree:
         """Add what was selected to each tree, and carry its value up."""
         if not self._selected:
             raise RuntimeError("expand comes after select")
-        self._check(prior=prior, value=value, reward=reward)
+        check_nodes(self._shape, prior, value, reward)
         new = self._nodes
-        self._prior[:, new] = prior
-        self._begin(new)
+        self._begin(new, prior, value)
         self._reward[:, new] = reward
         self._child[self._all, self._parent[:, new], self._action[:, new]] = new
-        self._back_up(np.asarray(value, np.float64))
+        self._back_up(value.astype(np.float64))
         self._nodes += 1
         self._selected = False
 
@@ -102,42 +116,54 @@ class NumpyTree:
         """Return the mean of all values that came up to each root, [n]."""
         return (self._value_sum[:, 0] / np.maximum(self._visits[:, 0], 1)).astype(np.float32)
 
-    def q_values(self) -> _Doubles:
+    def q_values(self) -> Doubles:
         """Return the mean return of each root's actions, [n, actions]; 0 where an action was not simulated."""
         return self._q[:, 0].copy()
 
-    def _begin(self, node: int) -> None:
-        """Forget what an older tree held at this place."""
+    def outcome(self) -> tuple[Floats, Actions]:
+        """Return the policy to learn, [n, actions], and the best action, [n]."""
+        return outcome(self._settings, self._roots, self._made[:, 0], self._q[:, 0], self._low, self._high)
+
+    def _begin(self, node: int, prior: Floats, value: Floats) -> None:
+        """Write a node without visits over what an older tree held at this place."""
+        self._prior[:, node] = prior
+        self._own_value[:, node] = value
         self._child[:, node] = 0
         self._made[:, node] = 0
         self._q[:, node] = 0
         self._value_sum[:, node] = 0
         self._visits[:, node] = 0
+        if self._settings.gumbel is not None:  # values of nodes stand in for those of actions that were not tried
+            self._logits[:, node] = logits_of(np.ascontiguousarray(prior, np.float32))
+            self._low = np.minimum(self._low, self._own_value[:, node])
+            self._high = np.maximum(self._high, self._own_value[:, node])
 
-    def _mean_q(self, walking: _Indices, node: _Indices, inherited: _Doubles, at_root: bool) -> _Doubles:
-        """What an action that was not simulated is taken to be worth: the mean of those that were.
-
-        Below the root the mean of the node above counts as one more.
-        """
-        total: _Doubles = self._q[walking, node].cumsum(axis=1)[:, -1]
-        tried: _Indices = (self._made[walking, node] > 0).sum(axis=1)
-        return total / np.maximum(tried, 1) if at_root else (inherited + total) / (tried + 1)
-
-    def _best(self, walking: _Indices, node: _Indices, mean: _Doubles) -> _Indices:
-        """The action with the highest score; of equals that with the highest prior, and of these the first."""
-        prior, made = self._prior[walking, node].astype(np.float64), self._made[walking, node]
-        low = self._low[walking, None]
-        scale = 1.0 / np.maximum(self._high[walking, None] - low, self.settings.value_delta_min)
-        q = np.where(made > 0, self._q[walking, node], mean[:, None])
+    def _by_puct(self, walking: Indices, node: Indices, handed_down: Doubles) -> Indices:
+        """The action to walk along; what the node's actions are worth in the mean is handed down to the next."""
+        low, made, q = self._low[walking], self._made[walking, node], self._q[walking, node]
+        mean = puct.mean_q(made, q, None if node[0] == 0 else handed_down[walking])
+        handed_down[walking] = self._settings.sign * mean
         explore = self._exploration[self._visits[walking, node] - 1]
-        score = explore[:, None] / (made + 1) * prior + np.clip((q - low) * scale, 0.0, 1.0)
-        score[prior == ILLEGAL] = -np.inf
-        prior[score < score.max(axis=1, keepdims=True)] = ILLEGAL
-        best: _Indices = prior.argmax(axis=1)
-        return best
+        scale = self._settings.scale(low, self._high[walking])
+        return puct.choice(self._prior[walking, node], made, q, mean, explore, low, scale)
 
-    def _back_up(self, value: _Doubles) -> None:
-        walking, node = self._all, np.full(self.roots, self._nodes, np.intp)
+    def _by_halving(self, roots: Roots, settings: GumbelSettings) -> Indices:
+        wanted = self._schedule[self._considered, self._nodes - 1]
+        sigma = self._sigma(self._all, np.zeros_like(self._all), settings)
+        return gumbel.root_choice(roots.scores, sigma, self._made[:, 0], wanted, roots.prior)
+
+    def _by_improved_policy(self, walking: Indices, node: Indices, settings: GumbelSettings) -> Indices:
+        logits, prior = self._logits[walking, node], self._prior[walking, node]
+        return gumbel.node_choice(logits, self._sigma(walking, node, settings), self._made[walking, node], prior)
+
+    def _sigma(self, walking: Indices, node: Indices, settings: GumbelSettings) -> Doubles:
+        """The transformed values of a node's actions."""
+        low, made, prior = self._low[walking], self._made[walking, node], self._prior[walking, node]
+        completed = gumbel.completed_q(made, self._q[walking, node], prior, self._own_value[walking, node])
+        return gumbel.transformed(completed, made, low, self._settings.scale(low, self._high[walking]), settings)
+
+    def _back_up(self, value: Doubles) -> None:
+        walking, node = self._all, np.full(len(self._all), self._nodes, np.intp)
         while True:
             self._value_sum[walking, node] += value
             self._visits[walking, node] += 1
@@ -154,11 +180,3 @@ class NumpyTree:
             self._high[walking] = np.maximum(self._high[walking], q)
             value = reward + self._discount * value
             node = above
-
-    def _check(self, *, prior: Floats, value: Floats, reward: Floats | None = None) -> None:
-        per_root = (value,) if reward is None else (reward, value)
-        for array, shape in ((prior, (self.roots, self.actions)), *((each, (self.roots,)) for each in per_root)):
-            if array.shape != shape:
-                raise ValueError(f"an array of shape {array.shape} instead of {shape}")
-        if not ((prior >= 0).all() and all(np.isfinite(array).all() for array in (prior, *per_root))):
-            raise ValueError("rewards, priors and values must be finite, and priors not negative")

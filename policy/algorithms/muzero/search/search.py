@@ -38,9 +38,13 @@ class SearchResult:
     visits: Nodes
     """How many simulations took each action, int32 [n, actions]: as many as there were in all, 0 for illegal ones."""
     policy: Floats
-    """The share of the visits, float32 [n, actions]: what the network's policy is to become."""
+    """What the network's policy is to become, float32 [n, actions]: the share of the visits, or with Gumbel MuZero the
+    improved policy."""
     value: Floats
     """The mean value of the root, float32 [n]."""
+    action: Actions
+    """The best action, int64 [n]: that with the most visits, or with Gumbel MuZero the winner of sequential halving,
+    which explores where there was noise."""
 
 
 def search(
@@ -62,9 +66,8 @@ def search(
     for node in range(1, settings.simulations + 1):
         parents, actions = tree.select()
         tree.expand(*model.expand(parents, actions, node))
-    visits = tree.visits()
-    policy = (visits / settings.simulations).astype(np.float32)
-    return SearchResult(visits, policy, tree.root_values())
+    policy, best = tree.outcome()
+    return SearchResult(tree.visits(), policy, tree.root_values(), best)
 
 
 def choose(visits: Nodes, temperature: float, rng: np.random.Generator) -> Actions:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from remuda.policy.algorithms.muzero.search.search import choose, search
 from remuda.policy.algorithms.muzero.search.settings import Floats, Nodes
-from remuda.policy.algorithms.muzero.search.tree import SearchSettings, new_tree
+from remuda.policy.algorithms.muzero.search.tree import GumbelSettings, SearchSettings, new_tree
 from remuda.tests.policy.algorithms.muzero.search.models import RandomModel, TableModel
 
 
@@ -41,14 +41,28 @@ def test_visits_add_up_and_illegal_actions_have_none(
     assert found.visits.sum(axis=1).tolist() == [simulations] * roots
     assert not (mask and found.visits[~legal].any())
     np.testing.assert_allclose(found.policy, found.visits / simulations, rtol=1e-6)
-    assert [str(array.dtype) for array in (found.visits, found.policy, found.value)] == ["int32", "float32", "float32"]
+    arrays = (found.visits, found.policy, found.value, found.action)
+    assert [str(array.dtype) for array in arrays] == ["int32", "float32", "float32", "int64"]
+    np.testing.assert_array_equal(found.action, found.visits.argmax(axis=1))
     assert (np.abs(found.value) <= 0.5 + 0.5 / (1 - 0.997)).all()
 
 
 @settings(deadline=None, max_examples=25)
-@given(roots=st.integers(2, 7), actions=st.integers(1, 6), simulations=st.integers(1, 30), seed=st.integers(0, 2**32))
-def test_a_root_is_searched_as_if_it_were_alone(roots: int, actions: int, simulations: int, seed: int) -> None:
-    rng, told, model = np.random.default_rng(seed), SearchSettings(simulations), RandomModel(actions, coarse=True)
+@given(
+    roots=st.integers(2, 7),
+    actions=st.integers(1, 6),
+    simulations=st.integers(1, 30),
+    rule=st.sampled_from([None, GumbelSettings()]),
+    seed=st.integers(0, 2**32),
+)
+def test_a_root_is_searched_as_if_it_were_alone(
+    roots: int, actions: int, simulations: int, rule: GumbelSettings | None, seed: int
+) -> None:
+    rng, told, model = (
+        np.random.default_rng(seed),
+        SearchSettings(simulations, gumbel=rule),
+        RandomModel(actions, coarse=True),
+    )
     states = rng.integers(0, 2**32, roots)
     legal = rng.random((roots, actions)) < 0.7
     legal[:, 0] = True
@@ -60,6 +74,8 @@ def test_a_root_is_searched_as_if_it_were_alone(roots: int, actions: int, simula
         found = search(model, states[one], told, tree=alone, legal=legal[one], noise=noise[one], noise_fraction=0.25)
         np.testing.assert_array_equal(found.visits, together.visits[one])
         np.testing.assert_array_equal(found.value, together.value[one])
+        np.testing.assert_array_equal(found.policy, together.policy[one])
+        np.testing.assert_array_equal(found.action, together.action[one])
 
 
 def test_the_best_arm_is_found_although_the_prior_is_against_it() -> None:

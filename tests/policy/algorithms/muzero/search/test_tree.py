@@ -1,7 +1,9 @@
-"""Trees agree with a hand calculation and with the rule written the plain way."""
+"""Trees agree with a hand calculation and with the rule written the plain way, in numpy and compiled, bit for bit."""
 
 from __future__ import annotations
 
+import shutil
+import sysconfig
 from collections.abc import Callable
 
 import numpy as np
@@ -12,19 +14,26 @@ from hypothesis import strategies as st
 from remuda.policy.algorithms.muzero.search.numpy_tree import NumpyTree
 from remuda.policy.algorithms.muzero.search.search import search
 from remuda.policy.algorithms.muzero.search.settings import Floats
-from remuda.policy.algorithms.muzero.search.tree import SearchSettings, Tree
+from remuda.policy.algorithms.muzero.search.tree import COMPILED, SearchSettings, Tree, new_tree
 from remuda.tests.policy.algorithms.muzero.search.models import RandomModel
 from remuda.tests.policy.algorithms.muzero.search.plain_tree import PlainTree
 
 NewTree = Callable[[int, int, SearchSettings], Tree]
-TREES: list[NewTree] = [NumpyTree]
+TREES: list[NewTree] = [NumpyTree, *([new_tree] if COMPILED else [])]
 SHAPES = ((1, 1), (1, 2), (3, 2), (2, 18), (5, 7), (1, 362))
 
-both = pytest.mark.parametrize("new_tree", TREES, ids=["numpy"])
+both = pytest.mark.parametrize("new_tree", TREES, ids=["numpy", "compiled"][: len(TREES)])
 
 
 def floats(*numbers: float) -> Floats:
     return np.array(numbers, np.float32)
+
+
+def test_the_trees_are_compiled_where_there_is_a_compiler() -> None:
+    compiler = str(sysconfig.get_config_var("CC") or "cc").split()[0]
+    if not COMPILED and shutil.which(compiler) is None:
+        pytest.skip(f"no C compiler ({compiler}) here: Remuda runs on numpy's trees, and so do these tests")
+    assert COMPILED, "run `make setup` again: the search tree was not built"
 
 
 def counted(new_tree: NewTree, players: int) -> Tree:

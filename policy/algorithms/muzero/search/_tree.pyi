@@ -1,0 +1,54 @@
+"""The compiled search trees, of _tree.c. Only compiled_tree.py uses them."""
+
+import numpy as np
+import numpy.typing as npt
+
+class Tree:
+    """Takes contiguous arrays, and gives back the bytes of new ones.
+
+    Raises TypeError for arrays of other dtypes, and ValueError and RuntimeError as
+    remuda.policy.algorithms.muzero.search.tree says; nothing has changed then.
+    """
+
+    def __new__(
+        cls,
+        roots: int,
+        actions: int,
+        simulations: int,
+        discount: float,
+        sign: float,
+        value_delta_min: float,
+        exploration: npt.NDArray[np.float64],
+        gumbel: tuple[int, float, float, npt.NDArray[np.int32] | None],
+        /,
+    ) -> Tree:
+        """`gumbel` are the most actions considered (0 for the rule of MuZero), c_visit, c_scale, and the schedule."""
+    def reset(
+        self,
+        prior: npt.NDArray[np.float32],
+        value: npt.NDArray[np.float32],
+        logits: npt.NDArray[np.float32] | None,
+        scores: npt.NDArray[np.float64],
+        /,
+    ) -> None:
+        """Take what roots.py makes. The rule of MuZero does not look at logits and scores."""
+    def select(self) -> tuple[bytearray, bytearray]:
+        """Return the parents, int32, and the actions, int64."""
+    def expand(
+        self,
+        reward: npt.NDArray[np.float32],
+        prior: npt.NDArray[np.float32],
+        value: npt.NDArray[np.float32],
+        logits: npt.NDArray[np.float32] | None,
+        /,
+    ) -> None: ...
+    def visits(self) -> bytearray:
+        """Return int32 numbers."""
+    def q_values(self) -> bytearray:
+        """Return float64 numbers."""
+    def value_sums(self) -> bytearray:
+        """Return the sum of the values that came up to each root, float64: one of its own, and one per simulation."""
+    def lows(self) -> bytearray:
+        """Return the lowest value in each tree, float64."""
+    def highs(self) -> bytearray:
+        """Return the highest value in each tree, float64."""

@@ -1,0 +1,86 @@
+"""The search trees in C: what MuZero searches with where Remuda was installed on a machine with a C compiler."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from remuda.policy.algorithms.muzero.search import gumbel
+from remuda.policy.algorithms.muzero.search._tree import Tree
+from remuda.policy.algorithms.muzero.search.outcome import outcome
+from remuda.policy.algorithms.muzero.search.roots import Roots, begin, logits_of
+from remuda.policy.algorithms.muzero.search.settings import Actions, Doubles, Floats, Mask, Nodes, SearchSettings
+
+
+class CompiledTree:
+    """See remuda.policy.algorithms.muzero.search.tree."""
+
+    def __init__(self, roots: int, actions: int, settings: SearchSettings) -> None:
+        self._tree = Tree(
+            roots,
+            actions,
+            settings.simulations,
+            settings.discount,
+            settings.sign,
+            settings.value_delta_min,
+            settings.exploration(),
+            _rule(actions, settings),
+        )
+        self._shape = (roots, actions)
+        self._settings = settings
+        self._roots: Roots | None = None
+
+    def reset(
+        self,
+        prior: Floats,
+        value: Floats,
+        *,
+        legal: Mask | None = None,
+        noise: Floats | None = None,
+        noise_fraction: float = 0.0,
+    ) -> None:
+        """Forget the old trees and begin new ones with these roots."""
+        roots = begin(self._settings, self._shape, prior, value, legal, noise, noise_fraction)
+        self._tree.reset(_floats(roots.prior), _floats(roots.value), self._logits(roots.prior), roots.scores)
+        self._roots = roots
+
+    def select(self) -> tuple[Nodes, Actions]:
+        """Return for each root the node to expand and the action there."""
+        parents, actions = self._tree.select()
+        return np.frombuffer(parents, np.int32), np.frombuffer(actions, np.int64)
+
+    def expand(self, reward: Floats, prior: Floats, value: Floats) -> None:
+        """Add what was selected to each tree, and carry its value up."""
+        self._tree.expand(_floats(reward), _floats(prior), _floats(value), self._logits(prior))
+
+    def visits(self) -> Nodes:
+        """Return how often each root's actions were simulated, [n, actions]."""
+        return np.frombuffer(self._tree.visits(), np.int32).reshape(self._shape)
+
+    def root_values(self) -> Floats:
+        """Return the mean of all values that came up to each root, [n]."""
+        means: Doubles = np.frombuffer(self._tree.value_sums()) / (1 + self.visits().sum(axis=1))
+        return means.astype(np.float32)
+
+    def q_values(self) -> Doubles:
+        """Return the mean return of each root's actions, [n, actions]; 0 where an action was not simulated."""
+        return np.frombuffer(self._tree.q_values()).reshape(self._shape)
+
+    def outcome(self) -> tuple[Floats, Actions]:
+        """Return the policy to learn, [n, actions], and the best action, [n]."""
+        low, high = np.frombuffer(self._tree.lows()), np.frombuffer(self._tree.highs())
+        return outcome(self._settings, self._roots, self.visits(), self.q_values(), low, high)
+
+    def _logits(self, prior: Floats) -> Floats | None:
+        return None if self._settings.gumbel is None else logits_of(_floats(prior))
+
+
+def _rule(actions: int, settings: SearchSettings) -> tuple[int, float, float, Nodes | None]:
+    """What the rule of Gumbel MuZero goes by, or that it is not asked for."""
+    if settings.gumbel is None:
+        return 0, 0.0, 0.0, None
+    schedule = gumbel.schedule(settings.gumbel, settings.simulations, actions)
+    return len(schedule) - 1, settings.gumbel.c_visit, settings.gumbel.c_scale, schedule
+
+
+def _floats(array: Floats) -> Floats:
+    return np.ascontiguousarray(array, np.float32)

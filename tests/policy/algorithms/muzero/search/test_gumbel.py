@@ -1,0 +1,303 @@
+"""Gumbel MuZero: the formulas of the paper by hand, who is tried how often, and that the policy improves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remuda.policy.algorithms.muzero.search import gumbel
+from remuda.policy.algorithms.muzero.search.numpy_tree import NumpyTree
+from remuda.policy.algorithms.muzero.search.search import search
+from remuda.policy.algorithms.muzero.search.settings import Doubles, Floats, GumbelSettings
+from remuda.policy.algorithms.muzero.search.tree import COMPILED, SearchSettings, Tree, new_tree
+from remuda.tests.policy.algorithms.muzero.search.models import RandomModel, TableModel
+from remuda.tests.policy.algorithms.muzero.search.plain_tree import PlainGumbelTree
+
+NewTree = Callable[[int, int, SearchSettings], Tree]
+TREES: list[NewTree] = [NumpyTree, *([new_tree] if COMPILED else [])]
+
+both = pytest.mark.parametrize("new_tree", TREES, ids=["numpy", "compiled"][: len(TREES)])
+
+
+def floats(*numbers: float) -> Floats:
+    return np.array(numbers, np.float32)
+
+
+def doubles(*numbers: float) -> Doubles:
+    return np.array([numbers])
+
+
+@pytest.mark.parametrize(
+    ("considered", "simulations", "wanted"),
+    [
+        (1, 4, [0, 1, 2, 3]),
+        (2, 2, [0, 0]),
+        (2, 5, [0, 0, 1, 1, 2]),
+        (3, 6, [0, 0, 0, 1, 1, 2]),
+        (4, 8, [0, 0, 0, 0, 1, 1, 2, 2]),
+        (4, 16, [0] * 4 + [1] * 4 + [2, 2, 3, 3, 4, 4, 5, 5]),
+        (16, 16, [0] * 16),
+    ],
+)
+def test_half_of_the_actions_drop_out_each_round(considered: int, simulations: int, wanted: list[int]) -> None:
+    assert gumbel.visits_wanted(considered, simulations).tolist() == wanted
+
+
+def test_sixteen_actions_share_two_hundred_simulations() -> None:
+    """Four rounds of about 50: 16 actions 3 times, 8 another 6 times, 4 another 12, and 2 what is left."""
+    wanted = gumbel.visits_wanted(16, 200)
+    assert len(wanted) == 200
+    assert [(wanted == made).sum() for made in range(3)] == [16] * 3
+    assert [(wanted == made).sum() for made in range(3, 9)] == [8] * 6
+    assert [(wanted == made).sum() for made in range(9, 21)] == [4] * 12
+    assert [(wanted == made).sum() for made in range(21, 49)] == [2] * 28
+
+
+def test_values_of_actions_that_were_not_tried_are_filled_in() -> None:
+    made, prior = np.array([[2, 0, 1]], np.int32), floats(0.5, 0.3, 0.2)[None]
+    completed = gumbel.completed_q(made, doubles(1.0, 0.0, 3.0), prior, np.array([0.5]))
+    mixed = (0.5 + 3 * (0.5 * 1 + 0.2 * 3) / 0.7) / 4
+    np.testing.assert_allclose(completed, [[1.0, mixed, 3.0]], rtol=1e-7)
+    none = gumbel.completed_q(np.zeros((1, 3), np.int32), doubles(0, 0, 0), prior, np.array([0.5]))
+    assert none.tolist() == [[0.5, 0.5, 0.5]]
+
+
+def test_values_count_the_more_the_more_simulations_there_were() -> None:
+    told = GumbelSettings(c_visit=50, c_scale=0.1)
+    low, scale = np.array([1.0]), np.array([0.5])
+    sigma = gumbel.transformed(doubles(1.0, 2.0, 3.0), np.array([[2, 0, 7]], np.int32), low, scale, told)
+    np.testing.assert_allclose(sigma, [[0.0, 57 * 0.1 * 0.5, 57 * 0.1]], rtol=1e-12)
+
+
+@given(st.lists(st.floats(-800, 0), min_size=1, max_size=50))
+def test_the_exponential_is_right_to_the_last_digits(powers: list[float]) -> None:
+    found, expected = gumbel.exponential(np.array(powers)), np.exp(powers)
+    expected[np.array(powers) < -700] = 0
+    np.testing.assert_allclose(found, expected, rtol=4e-16, atol=0)
+
+
+def test_the_exponential_at_its_ends() -> None:
+    ends = gumbel.exponential(np.array([0.0, -0.0, -5e-324, -np.inf, -701.0]))
+    assert ends.tolist() == [1.0, 1.0, 1.0, 0.0, 0.0]
+
+
+@both
+def test_a_tree_counted_by_hand(new_tree: NewTree) -> None:
+    """Two of three actions are considered: after one simulation each, the third goes to the better of them."""
+    told = SearchSettings(3, discount=0.5, gumbel=GumbelSettings(considered_actions=2, c_visit=3, c_scale=0.5))
+    tree = new_tree(1, 3, told)
+    tree.reset(floats(0.5, 0.3, 0.2)[None], floats(0))
+    # Nothing tried, sigma is 0 for all: log 0.5 is the highest.
+    assert [place.tolist() for place in tree.select()] == [[0], [0]]
+    tree.expand(floats(0), floats(0.2, 0.5, 0.3)[None], floats(0))
+    # Of those that were not tried, log 0.3 is the highest.
+    assert [place.tolist() for place in tree.select()] == [[0], [1]]
+    tree.expand(floats(1), floats(0.2, 0.5, 0.3)[None], floats(2))
+    # q is 0 and 1 + 0.5 · 2; the lowest value of the tree is 0, the highest 2. log 0.5 + 0 against log 0.3 +
+    # (3 + 1) · 0.5 · 1. In the node below nothing was tried: its prior decides.
+    assert [place.tolist() for place in tree.select()] == [[2], [1]]
+    tree.expand(floats(0), floats(0.2, 0.5, 0.3)[None], floats(-2))
+    assert tree.visits().tolist() == [[1, 2, 0]]
+    assert tree.q_values().tolist() == [[0.0, 1 + 0.5 * (2 - 1) / 2, 0.0]]
+    assert tree.root_values().tolist() == [(0 + 0 + 2 + 0.5) / 4]
+    # Values of the tree are now -2 … 2, and the third action counts as (0 + 3 · (0.3 · 1.25) / 0.8) / 4.
+    filled_in = 3 * 0.3 * 1.25 / 0.8 / 4
+    sigma = (3 + 2) * 0.5 * (np.array([0, 1.25, filled_in]) + 2) / 4
+    weights = np.array([0.5, 0.3, 0.2]) * np.exp(sigma)
+    policy, best = tree.outcome()
+    np.testing.assert_allclose(policy, [weights / weights.sum()], rtol=1e-6)
+    assert best.tolist() == [1]
+
+
+@both
+def test_below_the_root_visits_follow_the_improved_policy(new_tree: NewTree) -> None:
+    """With equal values that is the prior: each action has its share of 199 visits, to the visit."""
+    told = SearchSettings(200, discount=1.0, gumbel=GumbelSettings(considered_actions=1))
+    tree, prior = new_tree(1, 3, told), floats(0.6, 0.3, 0.1)[None]
+    tree.reset(prior, floats(0))
+    below: list[int] = [-1, -1]  # of each node, which action of node 1 led there
+    for _ in range(200):
+        parents, actions = tree.select()
+        if parents[0] > 0:
+            below.append(int(actions[0]) if parents[0] == 1 else below[parents[0]])
+        tree.expand(floats(0), prior, floats(0))
+    assert tree.visits().tolist() == [[200, 0, 0]]
+    np.testing.assert_allclose(np.bincount(below[2:]), 199 * prior[0], atol=1)
+
+
+@both
+def test_noise_decides_which_actions_are_tried(new_tree: NewTree) -> None:
+    told = SearchSettings(2, gumbel=GumbelSettings(considered_actions=2))
+    tree, prior = new_tree(1, 4, told), np.full((1, 4), 0.25, np.float32)
+    for noise, tried in ((None, [1, 1, 0, 0]), (floats(0, 3, 0.5, 2)[None], [0, 1, 0, 1])):
+        tree.reset(prior, floats(0), noise=noise)
+        for _ in range(2):
+            tree.select()
+            tree.expand(floats(0), prior, floats(0))
+        assert tree.visits().tolist() == [tried]
+
+
+@both
+@settings(deadline=None, max_examples=60)
+@given(
+    roots=st.integers(1, 5),
+    actions=st.sampled_from([1, 2, 3, 9, 40]),
+    simulations=st.integers(1, 40),
+    players=st.sampled_from([1, 2]),
+    c_scale=st.sampled_from([0.02, 0.1, 1.0]),
+    considered=st.sampled_from([1, 2, 3, 16]),
+    seed=st.integers(0, 2**32),
+)
+def test_every_choice_is_that_of_the_plain_rule(
+    new_tree: NewTree,
+    roots: int,
+    actions: int,
+    simulations: int,
+    players: int,
+    c_scale: float,
+    considered: int,
+    seed: int,
+) -> None:
+    rule = GumbelSettings(considered, c_scale=c_scale)
+    told = SearchSettings(simulations, 0.9, 2 if players == 2 else 1, gumbel=rule)
+    rng, model, tree = np.random.default_rng(seed), RandomModel(actions), new_tree(roots, actions, told)
+    legal = rng.random((roots, actions)) < 0.7
+    legal[:, rng.integers(actions)] = True
+    noise = rng.gumbel(size=(roots, actions)).astype(np.float32)
+    prior, value = model.begin(rng.integers(0, 2**32, roots), simulations)
+    tree.reset(prior, value, legal=legal, noise=noise)
+    weights = np.where(legal, prior, 0).astype(np.float64)
+    shares = (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
+    plain = [
+        PlainGumbelTree(shares[i].tolist(), value[i].item(), legal[i].tolist(), noise[i].tolist(), told)
+        for i in range(roots)
+    ]
+    for node in range(1, simulations + 1):
+        parents, taken = tree.select()
+        assert [each.select() for each in plain] == list(zip(parents.tolist(), taken.tolist(), strict=True))
+        reward, prior, value = model.expand(parents, taken, node)
+        tree.expand(reward, prior, value)
+        for i, each in enumerate(plain):
+            each.expand(reward[i].item(), prior[i].tolist(), value[i].item())
+    assert tree.visits().tolist() == [each.visits() for each in plain]
+    assert tree.q_values().tolist() == [each.q_values() for each in plain]
+    policy, best = tree.outcome()
+    np.testing.assert_allclose(policy, [each.improved_policy(each.root) for each in plain], rtol=1e-4, atol=1e-7)
+    assert best.tolist() == [each.winner(max(each.visits())) for each in plain]
+
+
+@pytest.mark.skipif(not COMPILED, reason="there is one tree only")
+@settings(deadline=None, max_examples=60)
+@given(
+    roots=st.integers(1, 5),
+    actions=st.sampled_from([1, 2, 7, 18, 100]),
+    simulations=st.integers(1, 60),
+    coarse=st.booleans(),
+    scale=st.sampled_from([1e-3, 1.0, 300.0]),
+    seed=st.integers(0, 2**32),
+)
+def test_both_trees_are_one_and_the_same(
+    roots: int, actions: int, simulations: int, coarse: bool, scale: float, seed: int
+) -> None:
+    told, rng = SearchSettings(simulations, gumbel=GumbelSettings()), np.random.default_rng(seed)
+    noise = rng.gumbel(size=(roots, actions)).astype(np.float32)
+    states, model = rng.integers(0, 2**32, roots), RandomModel(actions, coarse=coarse, scale=scale)
+    trees = [new_tree(roots, actions, told) for new_tree in TREES]
+    one, other = (search(model, states, told, tree=tree, noise=noise) for tree in trees)
+    np.testing.assert_array_equal(one.visits, other.visits)
+    np.testing.assert_array_equal(one.policy, other.policy)
+    np.testing.assert_array_equal(one.value, other.value)
+    np.testing.assert_array_equal(one.action, other.action)
+    np.testing.assert_array_equal(trees[0].q_values(), trees[1].q_values())
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    roots=st.integers(1, 4),
+    actions=st.integers(1, 20),
+    simulations=st.integers(1, 50),
+    considered=st.integers(1, 20),
+    seed=st.integers(0, 2**32),
+)
+def test_actions_are_tried_as_often_as_sequential_halving_says(
+    roots: int, actions: int, simulations: int, considered: int, seed: int
+) -> None:
+    told, rng = SearchSettings(simulations, gumbel=GumbelSettings(considered)), np.random.default_rng(seed)
+    legal = rng.random((roots, actions)) < 0.6
+    legal[:, 0] = True
+    states = rng.integers(0, 2**32, roots)
+    found = search(RandomModel(actions), states, told, tree=new_tree(roots, actions, told), legal=legal)
+    for visits, mask in zip(found.visits, legal, strict=True):
+        wanted = gumbel.visits_wanted(min(considered, simulations, int(mask.sum())), simulations)
+        for made in range(simulations):
+            assert (visits > made).sum() == (wanted == made).sum()
+        assert not visits[~mask].any()
+    assert not found.policy[~legal].any()
+    np.testing.assert_allclose(found.policy.sum(axis=1), 1, rtol=1e-5)
+    assert (found.visits[np.arange(roots), found.action] == found.visits.max(axis=1)).all()
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    actions=st.integers(2, 20),
+    simulations=st.integers(2, 32),
+    considered=st.integers(1, 16),
+    c_scale=st.sampled_from([0.02, 0.1, 1.0]),
+    seed=st.integers(0, 2**32),
+)
+def test_the_action_is_never_worse_than_the_one_that_the_network_drew(
+    actions: int, simulations: int, considered: int, c_scale: float, seed: int
+) -> None:
+    """Of a bandit with known rewards: noise + logits alone would be a draw from the network's policy."""
+    rng, roots = np.random.default_rng(seed), 8
+    prior = rng.dirichlet(np.ones(actions), roots).astype(np.float32)
+    reward = rng.random((roots, actions)).astype(np.float32)
+    model = TableModel(np.tile(np.arange(roots)[:, None], actions), reward, prior=prior)
+    told = SearchSettings(simulations, discount=0.0, gumbel=GumbelSettings(considered, c_scale=c_scale))
+    noise = rng.gumbel(size=(roots, actions)).astype(np.float32)
+    found = search(model, np.arange(roots), told, tree=new_tree(roots, actions, told), noise=noise)
+    drawn = (noise + np.log(np.maximum(prior, np.finfo(np.float32).tiny)).astype(np.float64)).argmax(axis=1)
+    every = np.arange(roots)
+    assert (reward[every, found.action] >= reward[every, drawn]).all()
+
+
+@settings(deadline=None, max_examples=60)
+@given(actions=st.integers(2, 16), c_scale=st.sampled_from([0.02, 0.1, 1.0]), seed=st.integers(0, 2**32))
+def test_the_improved_policy_earns_more_than_the_network_s(actions: int, c_scale: float, seed: int) -> None:
+    """Of a bandit all of whose arms were tried."""
+    rng, roots = np.random.default_rng(seed), 8
+    prior = rng.dirichlet(np.ones(actions), roots).astype(np.float32)
+    reward = rng.random((roots, actions)).astype(np.float32)
+    model = TableModel(np.tile(np.arange(roots)[:, None], actions), reward, prior=prior)
+    told = SearchSettings(actions, discount=0.0, gumbel=GumbelSettings(16, c_scale=c_scale))
+    found = search(model, np.arange(roots), told, tree=new_tree(roots, actions, told))
+    assert (found.visits == 1).all()
+    assert ((found.policy * reward).sum(axis=1) >= (prior * reward).sum(axis=1) - 1e-6).all()
+
+
+def test_without_noise_a_search_ends_the_same_every_time() -> None:
+    told = SearchSettings(8, gumbel=GumbelSettings())
+    tree, states = new_tree(4, 6, told), np.arange(4)
+    first = search(RandomModel(6), states, told, tree=tree)
+    again = search(RandomModel(6), states, told, tree=tree, noise=np.zeros((4, 6), np.float32))
+    np.testing.assert_array_equal(first.policy, again.policy)
+    np.testing.assert_array_equal(first.action, again.action)
+
+
+@both
+def test_an_outcome_needs_a_search(new_tree: NewTree) -> None:
+    for told in (SearchSettings(2), SearchSettings(2, gumbel=GumbelSettings())):
+        with pytest.raises(RuntimeError, match="outcome comes after reset"):
+            new_tree(1, 2, told).outcome()
+
+
+def test_settings_that_make_no_search_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least one action"):
+        GumbelSettings(considered_actions=0)
+    for wrong in ((-1.0, 1.0), (50.0, 0.0), (float("nan"), 1.0), (50.0, float("inf"))):
+        with pytest.raises(ValueError, match="c_visit"):
+            GumbelSettings(16, *wrong)

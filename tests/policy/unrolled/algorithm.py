@@ -1,0 +1,199 @@
+"""An algorithm that learns nothing but whether every row it is given is what the environment really did."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+import remuda
+from remuda.environments.spaces import Array
+from remuda.tests.policy.unrolled.trails import (
+    ACTIONS,
+    FIRST_ACTION,
+    HALF,
+    length_of,
+    numbers_in,
+    reward_of,
+    terminates,
+)
+
+
+def echo_of(numbers: Array) -> Array:
+    """What the policy records of an observation, int64 […, 2]: never 0."""
+    return np.stack([1 + numbers[..., 0] + numbers[..., 2], 1 + numbers[..., 1]], axis=-1)
+
+
+def checked(batch: Mapping[str, Array], *, unroll_steps: int, n_step: int) -> dict[str, Array]:
+    """Hold each row against what the environment must have done; raises AssertionError. Tells of each row whether it
+    was `terminated`, `truncated` or `cut`, each bool [B], and its first `step`, int64 [B, 3]: key, number and action.
+
+    The windows end with their episode, with their W steps, or where nothing more was collected (cut).
+    """
+    window = unroll_steps + n_step
+    offsets, steps = np.arange(window + 1), batch["steps"]
+    rows = len(steps)
+    held = offsets[:-1] < steps[:, None]  # [B, W]
+    numbers = numbers_in(batch["obs"])
+    assert numbers.shape == (rows, window + 1, 4)
+    key = numbers[:, 0, 0] * HALF + numbers[:, 0, 1]
+    first = numbers[:, 0, 2]
+    assert (numbers[:, :, :2] == numbers[:, :1, :2]).all(), "another episode's observation"
+    assert (numbers[:, :, 2] == first[:, None] + np.minimum(offsets, steps[:, None])).all(), "another step's"
+    last = np.take_along_axis(batch["obs"], steps.reshape(-1, 1, *[1] * (batch["obs"].ndim - 2)).astype(int), axis=1)
+    assert (batch["obs"] == np.where(held_after(held, batch["obs"]), batch["obs"], last)).all(), "not the last again"
+    if batch["obs"].dtype == np.uint8:
+        check_frames(batch["obs"], numbers, steps)
+
+    acted = numbers[:, 1:, 3]  # each observation tells the action that led there
+    action = batch["action"]
+    assert (action.shape, action.dtype) == ((rows, unroll_steps), np.int64)
+    assert (action == np.where(held, acted, 0)[:, :unroll_steps]).all(), "another action"
+    brought = reward_of(key[:, None], first[:, None] + offsets[:-1], acted)
+    assert (batch["reward"].shape, batch["reward"].dtype) == ((rows, window), np.float32)
+    assert (batch["reward"] == np.where(held, brought, 0.0)).all(), "another reward"
+
+    assert (steps.dtype, batch["terminated"].dtype) == (np.int32, np.bool_)
+    assert ((steps >= 1) & (steps <= window)).all()
+    length = length_of(key)
+    ended = first + steps == length
+    assert (first + steps <= length).all(), "more steps than the episode has"
+    assert (batch["terminated"] == (ended & terminates(key))).all(), "another ending"
+
+    recorded = held[:, : unroll_steps + 1]
+    echo = np.where(recorded[..., None], echo_of(numbers[:, : unroll_steps + 1]), 0)
+    assert batch["echo"].dtype == np.int64
+    assert (batch["echo"] == echo).all(), "another step's record"
+    acting = batch["acted_after"]
+    assert ((acting > 0) == recorded).all(), "a record of no step, or none of one"
+    newer = np.where(recorded, acting, acting.max(axis=1, keepdims=True))
+    assert (np.diff(newer, axis=1) >= 0).all(), "an older policy acted later"
+    return {
+        "terminated": batch["terminated"],
+        "truncated": ended & ~batch["terminated"],
+        "cut": ~ended & (steps < window),
+        "step": np.stack([key, first, acted[:, 0]], axis=1),
+    }
+
+
+def held_after(held: Array, observations: Array) -> Array:
+    """Which observations [B, W + 1, …] there are of the episode: the first, and one after each step."""
+    there = np.concatenate([np.ones((len(held), 1), np.bool_), held], axis=1)
+    return there.reshape(*there.shape, *[1] * (observations.ndim - 2))
+
+
+def check_frames(observations: Array, numbers: Array, steps: Array) -> None:
+    """Each stack is the frame before and its own, all bytes of them; an episode begins with a black one."""
+    plain = observations.copy()
+    plain[..., 0, :16] = 0
+    assert not plain.any(), "a frame of something else"
+    before = np.ascontiguousarray(observations[..., 0, 0, :16]).view("<u4")
+    assert not before[:, 0][numbers[:, 0, 2] == 0].any(), "the first frame before an episode"
+    follows = np.arange(1, observations.shape[1]) <= steps[:, None]
+    assert (before[:, 1:] == numbers[:, :-1])[follows].all(), "another frame before"
+
+
+class Settings(remuda.AlgorithmConfig):
+    unroll_steps: int = 3
+    n_step: int = 2
+    notes: str
+    """Folder where each row that was learned from is written down; see trails.noted."""
+
+
+class Counts(nn.Module):
+    """How many updates were made, which the policy records with each step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.updates = nn.Parameter(torch.zeros(1), requires_grad=False)
+
+
+class Acting(remuda.Policy):
+    """Draws actions, or takes the last in evaluation."""
+
+    updates = 0
+
+    def load_state(self, state: Mapping[str, Array]) -> None:
+        self.updates = int(state["updates"][0])
+
+    def act(
+        self, observations: Array, exploration: Mapping[str, float], rng: np.random.Generator, *, deterministic: bool
+    ) -> Array:
+        drawn = (
+            np.full(len(observations), ACTIONS - 1) if deterministic else rng.integers(ACTIONS, size=len(observations))
+        )
+        return drawn + FIRST_ACTION
+
+    def value(self, observations: Array) -> Array:
+        return np.zeros(len(observations), np.float32)
+
+    def recorded(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
+        return {"echo": ((2,), "int64"), "acted_after": ((), "int64")}
+
+    def act_recording(
+        self, observations: Array, exploration: Mapping[str, float], rng: np.random.Generator
+    ) -> tuple[Array, Mapping[str, Array]]:
+        actions = self.act(observations, exploration, rng, deterministic=False)
+        acted_after = np.full(len(observations), 1 + self.updates)
+        return actions, {"echo": echo_of(numbers_in(observations)), "acted_after": acted_after}
+
+
+class Checking(remuda.Algorithm):
+    """Checks rows, and prefers those of odd steps where priorities count."""
+
+    def __init__(self, setup: remuda.Setup[Settings]) -> None:
+        self.observation, self.action, self.network = setup.observation, setup.action, Counts()
+        self._settings, self._prioritized = setup.settings, setup.config.buffer.prioritized
+        self._notes = Path(setup.settings.notes) / f"learned-{os.getpid()}"
+
+    def learn(self, batch: Mapping[str, Array]) -> remuda.LearnResult:
+        settings, updates = self._settings, self.network.updates
+        found = checked(batch, unroll_steps=settings.unroll_steps, n_step=settings.n_step)
+        weights = batch["weights"]
+        assert weights.dtype == np.float32
+        assert (weights > 0).all() if self._prioritized else (weights == 1).all()
+        assert (batch["acted_after"] <= 1 + updates.item()).all(), "a policy that there is not yet"
+        with self._notes.open("ab") as file:
+            file.write(found["step"].tobytes())
+        updates += 1
+        odd = found["step"][:, 1] % 2 == 1
+        shares = {name: float(found[name].mean()) for name in ("terminated", "truncated", "cut")}
+        metrics = {
+            **shares,
+            "odd": float(odd.mean()),
+            "updates_since": float(updates - batch["acted_after"][:, 0].min()),
+        }
+        return remuda.LearnResult(metrics, priorities=torch.tensor(np.where(odd, 10.0, 0.01), dtype=torch.float32))
+
+    def state(self) -> dict[str, object]:
+        weights = self.network.state_dict()
+        return {"model": weights, "target_model": weights, "optimizer": {}, "schedules": {}}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self.network.load_state_dict(state["model"])
+
+
+class Unrolled(remuda.AlgorithmEntry[Settings]):
+    """For `policy.type` of a config."""
+
+    settings = Settings
+
+    def declaration(self, config: remuda.ExperimentConfig, settings: Settings) -> remuda.Declaration:
+        monitored = ("terminated", "truncated", "cut", "odd", "updates_since")
+        return remuda.Declaration(
+            rows=remuda.Unrolls(unroll_steps=settings.unroll_steps, n_step=settings.n_step, discount=0.9),
+            reuse="replay",
+            monitored=monitored,
+            loss_columns={name: name for name in monitored},
+        )
+
+    def make_policy(self, setup: remuda.Setup[Settings], *, chosen: object = None, device: str = "cpu") -> Acting:
+        return Acting()
+
+    def make_algorithm(self, setup: remuda.Setup[Settings], seed: int) -> Checking:
+        return Checking(setup)

@@ -29,7 +29,7 @@ def trained(
 def shown(result: RunResult, column: str) -> np.ndarray:
     """What progress.txt says, where there were updates."""
     values = np.array([row[column] for row in rows(RunFolder(result.run_dir).progress)])
-    return values[np.isfinite(values)]
+    return np.asarray(values[np.isfinite(values)])
 
 
 def steps_in(notes: Path, kind: str) -> set[tuple[int, ...]]:

@@ -52,13 +52,13 @@ def checked(batch: Mapping[str, Array], *, unroll_steps: int, n_step: int) -> di
 
     acted = numbers[:, 1:, 3]  # each observation tells the action that led there
     action = batch["action"]
-    assert (action.shape, action.dtype) == ((rows, unroll_steps), np.int64)
+    assert (action.shape, action.dtype.name) == ((rows, unroll_steps), "int64")
     assert (action == np.where(held, acted, 0)[:, :unroll_steps]).all(), "another action"
     brought = reward_of(key[:, None], first[:, None] + offsets[:-1], acted)
-    assert (batch["reward"].shape, batch["reward"].dtype) == ((rows, window), np.float32)
+    assert (batch["reward"].shape, batch["reward"].dtype.name) == ((rows, window), "float32")
     assert (batch["reward"] == np.where(held, brought, 0.0)).all(), "another reward"
 
-    assert (steps.dtype, batch["terminated"].dtype) == (np.int32, np.bool_)
+    assert (steps.dtype.name, batch["terminated"].dtype.name) == ("int32", "bool")
     assert ((steps >= 1) & (steps <= window)).all()
     length = length_of(key)
     ended = first + steps == length
@@ -108,6 +108,8 @@ class Settings(remuda.AlgorithmConfig):
 class Counts(nn.Module):
     """How many updates were made, which the policy records with each step."""
 
+    updates: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.updates = nn.Parameter(torch.zeros(1), requires_grad=False)
@@ -148,11 +150,12 @@ class Checking(remuda.Algorithm):
 
     def __init__(self, setup: remuda.Setup[Settings]) -> None:
         self.observation, self.action, self.network = setup.observation, setup.action, Counts()
+        self._updates = self.network.updates
         self._settings, self._prioritized = setup.settings, setup.config.buffer.prioritized
         self._notes = Path(setup.settings.notes) / f"learned-{os.getpid()}"
 
     def learn(self, batch: Mapping[str, Array]) -> remuda.LearnResult:
-        settings, updates = self._settings, self.network.updates
+        settings, updates = self._settings, self._updates
         found = checked(batch, unroll_steps=settings.unroll_steps, n_step=settings.n_step)
         weights = batch["weights"]
         assert weights.dtype == np.float32

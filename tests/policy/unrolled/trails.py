@@ -27,22 +27,22 @@ HALF = 1 << 20
 
 def length_of(key: Array) -> Array:
     """Steps of the episode."""
-    return 1 + key % LONGEST
+    return np.asarray(1 + key % LONGEST)
 
 
 def terminates(key: Array) -> Array:
     """Whether the episode ends by termination; some are truncated in the same step."""
-    return key // LONGEST % 3 != 1
+    return np.asarray(key // LONGEST % 3 != 1)
 
 
 def truncates(key: Array) -> Array:
     """Whether the episode is truncated."""
-    return key // LONGEST % 3 != 0
+    return np.asarray(key // LONGEST % 3 != 0)
 
 
 def reward_of(key: Array, step: Array, action: Array) -> Array:
     """What step number `step` (from 0) brings with this action: never 0, and exact in float32."""
-    return (1 + (key % 1009 * 31 + step * 7 + action * 3) % 997) / 8.0
+    return np.asarray((1 + (key % 1009 * 31 + step * 7 + action * 3) % 997) / 8.0)
 
 
 class Trail(gymnasium.Env[Array, Any]):

@@ -15,10 +15,11 @@ from remuda.collector.rows import Rows
 from remuda.collector.trace import Trace
 from remuda.environments.atari import LIFE_LOST
 from remuda.environments.episode_info import DISCOUNTED_RETURN, of_vector
+from remuda.environments.legal_actions import Legal, actions_of, legal_of_vector
 from remuda.environments.spaces import Array
-from remuda.environments.vectors import Vector, clips_rewards, reset_vector, single_spaces
+from remuda.environments.vectors import Vector, clips_rewards, reset_with_info, single_spaces, tell_legal_actions
 from remuda.logbook.timers import Timers
-from remuda.policy.base import Policy
+from remuda.policy.base import Policy, told_legal_actions
 from remuda.wire.messages import ChunkId, ChunkMeta, PolicyRef
 
 LARGEST_REWARD = 1e30
@@ -120,6 +121,12 @@ class Rollout:
         self._progress = progress
         self._timers = timers or Timers()
         observation, action = single_spaces(vector_env)
+        self._actions = actions_of(action) if policy.uses_legal_actions else None
+        """How many there are, where the policy is told which of them are legal."""
+        self._legal: Legal | None = None
+        """Of the newest observations."""
+        if self._actions is not None:
+            tell_legal_actions(vector_env)
         self._trace = Trace(
             observation,
             action,
@@ -192,7 +199,8 @@ class Rollout:
         return Collected(columns, 0, self._acted[first_slot], [], [], 0.0)
 
     def _reset(self) -> None:
-        observations = reset_vector(self._env, self._seeds)
+        observations, info = reset_with_info(self._env, self._seeds)
+        self._note_legal(info)
         self._seeds = None  # a later reset goes on with the environments' random streams
         self._trace.append_reset(observations)
         self._episodes.abandon()
@@ -200,15 +208,22 @@ class Rollout:
     def _step(self, env_steps: int, exploration: Mapping[str, float], last_slot: int, end_s: float) -> int:
         """Fill the trace until `env_steps` real steps were taken, up to `last_slot` and `end_s`; return how many."""
         trace, env, act, rng, progress = self._trace, self._env, self.policy.act_recording, self.rng, self._progress
+        told = told_legal_actions(self.policy)
         taken, resets, num_envs = 0, int(np.count_nonzero(trace.over[trace.end - 1])), env.num_envs
         enough = np.inf if self._rows.whole_slots else env_steps
         clock = self._clock if end_s < np.inf else lambda: 0.0
         acting, stepping = self._timers("act"), self._timers("step environments")
         while taken < enough and trace.end < last_slot and (clock() < end_s or not taken):
             with acting:
-                actions, recorded = act(trace.observations[trace.end], exploration, rng)
+                seen = trace.observations[trace.end]
+                if told is None:
+                    actions, recorded = act(seen, exploration, rng)
+                else:
+                    actions, recorded = told.act_recording(seen, exploration, rng, legal=self._legal)
             with stepping:
                 observations, reward, terminated, truncated, info = env.step(actions)
+            if told is not None:
+                self._note_legal(info)
             stepped = num_envs - resets
             taken += stepped
             progress(stepped)
@@ -219,6 +234,10 @@ class Rollout:
             life_lost = info.get(LIFE_LOST)
             resets = trace.append(actions, observations, reward, terminated, truncated, life_lost=life_lost)
         return taken
+
+    def _note_legal(self, info: Mapping[str, object]) -> None:
+        if self._actions is not None:
+            self._legal = legal_of_vector(info, num_envs=self._env.num_envs, actions=self._actions)
 
     def _note_info(self, info: Mapping[str, object], over: Array) -> None:
         if over.any():

@@ -20,6 +20,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from remuda.config.exits import NoExit
 from remuda.config.schema import EnvConfig
 from remuda.environments.episode_info import as_columns
+from remuda.environments.legal_actions import legal_of_vector
 from remuda.environments.make import make_single
 from remuda.environments.processes import (
     DONE,
@@ -32,7 +33,7 @@ from remuda.environments.processes import (
     receive_body,
 )
 from remuda.environments.shared_step import SharedStep
-from remuda.environments.vectors import Vector, reset_vector
+from remuda.environments.vectors import Vector, reset_with_info
 
 GRACE_S = 1.0
 """How long a step may still take after the owner is gone."""
@@ -111,13 +112,18 @@ def _serve(owner: Owner, shared_memory: int) -> None:
         while command := owner.receive(1):
             if command == RESET:
                 seeds = msgspec.json.decode(receive_body(owner.receive), type=list[int] | None)
-                shared.observations[part] = reset_vector(vector, seeds)
+                shared.observations[part], info = reset_with_info(vector, seeds)
             else:
                 observations, reward, terminated, truncated, info = vector.step(shared.actions[part])
                 shared.observations[part], shared.reward[part] = observations, reward
                 shared.terminated[part], shared.truncated[part] = terminated, truncated
                 if env.episode_info:
                     shared.episode_info[part] = as_columns(info, env.episode_info, start.count)
+            if shared.wants_legal[0]:
+                legal = legal_of_vector(info, num_envs=start.count, actions=shared.legal.shape[1])
+                shared.tells_legal[part] = legal is not None
+                if legal is not None:
+                    shared.legal[part] = legal
             owner.tell(DONE)
     finally:
         vector.close()

@@ -24,6 +24,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from remuda.config.schema import EnvConfig
+from remuda.environments.legal_actions import ACTION_MASK, actions_of
 from remuda.environments.shared_step import SharedStep, StepLayout
 from remuda.environments.spaces import Array, Space
 
@@ -53,7 +54,8 @@ class EnvironmentProcessError(RuntimeError):
 class ProcessVector(VectorEnv[Array, Array, Array]):
     """Steps `num_envs` environments in `processes` processes; resets as in AutoresetMode.NEXT_STEP.
 
-    The `info` that is returned has only the names in env.episode_info, with nan where nothing is reported.
+    The `info` that is returned has only the names in env.episode_info, with nan where nothing is reported, and action
+    masks once somebody has asked for them.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class ProcessVector(VectorEnv[Array, Array, Array]):
         self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
         self.single_observation_space, self.single_action_space = spaces
         self.observation_space, self.action_space = (batch_space(space, num_envs) for space in spaces)
+        self._has_masks = actions_of(spaces[1]) is not None
         self._episode_info = env.episode_info
         layout = StepLayout.of(*spaces, num_envs=num_envs, episode_info=len(env.episode_info))
         descriptor = _anonymous_memory(layout.nbytes)
@@ -92,7 +95,7 @@ class ProcessVector(VectorEnv[Array, Array, Array]):
             peer.tell(RESET, msgspec.json.encode(None if seeds is None else seeds[part]))
         for peer in self._peers:
             peer.wait()
-        return self._shared.observations.copy(), {}
+        return self._shared.observations.copy(), self._action_masks()
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
         """Step all environments. Raises EnvironmentProcessError with the traceback if an environment raises an
@@ -111,13 +114,24 @@ class ProcessVector(VectorEnv[Array, Array, Array]):
         for peer in self._peers:
             peer.wait()
         shared = self._shared
+        info = {name: shared.episode_info[:, column].copy() for column, name in enumerate(self._episode_info)}
         return (
             shared.observations.copy(),
             shared.reward.copy(),
             shared.terminated.copy(),
             shared.truncated.copy(),
-            {name: shared.episode_info[:, column].copy() for column, name in enumerate(self._episode_info)},
+            info | self._action_masks(),
         )
+
+    def tell_legal_actions(self) -> None:
+        """Put action masks into `info` from now on, where environments have them and actions are Discrete."""
+        self._shared.wants_legal[0] = self._has_masks
+
+    def _action_masks(self) -> dict[str, Any]:
+        shared = self._shared
+        if not shared.tells_legal.any():
+            return {}
+        return {ACTION_MASK: shared.legal.copy(), f"_{ACTION_MASK}": shared.tells_legal.copy()}
 
     def close_extras(self, **kwargs: Any) -> None:
         """End the processes."""

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from remuda.environments.legal_actions import actions_of
 from remuda.environments.spaces import Array, Space
 
 _ALIGNMENT = 64
@@ -35,6 +36,12 @@ class StepLayout(msgspec.Struct, frozen=True):
     truncated: _Field
     episode_info: _Field
     """[num_envs, names]: values of env.episode_info of episodes that have just ended; nan if there is none."""
+    legal: _Field
+    """[num_envs, actions]: which actions of a Discrete space are legal now."""
+    tells_legal: _Field
+    """[num_envs]: whether the environment says so. Both are also filled by a reset."""
+    wants_legal: _Field
+    """[1]: whether anybody reads them."""
 
     @classmethod
     def of(cls, observation: Space, action: Space, *, num_envs: int, episode_info: int = 0) -> StepLayout:
@@ -47,13 +54,17 @@ class StepLayout(msgspec.Struct, frozen=True):
             _Field("bool", (num_envs,)),
             _Field("bool", (num_envs,)),
             _Field("float64", (num_envs, episode_info)),
+            _Field("bool", (num_envs, actions_of(action) or 0)),
+            _Field("bool", (num_envs,)),
+            _Field("bool", (1,)),
         )
 
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
         fields = (self.observations, self.actions, self.reward, self.terminated, self.truncated)
-        return sum(field.nbytes for field in (*fields, self.episode_info))
+        masks = (self.legal, self.tells_legal, self.wants_legal)
+        return sum(field.nbytes for field in (*fields, self.episode_info, *masks))
 
 
 class SharedStep:
@@ -70,7 +81,8 @@ class SharedStep:
 
         self.observations, self.actions = view(layout.observations), view(layout.actions)
         self.reward, self.terminated, self.truncated = map(view, (layout.reward, layout.terminated, layout.truncated))
-        self.episode_info = view(layout.episode_info)
+        self.episode_info, self.legal = view(layout.episode_info), view(layout.legal)
+        self.tells_legal, self.wants_legal = view(layout.tells_legal), view(layout.wants_legal)
 
 
 def _field(space: Space, num_envs: int) -> _Field:

@@ -84,19 +84,29 @@ def single_spaces(vector: Vector) -> tuple[Space, Space]:
     return cast(Space, untyped.single_observation_space), cast(Space, untyped.single_action_space)
 
 
+def tell_legal_actions(vector: Vector) -> None:
+    """Have the vector put action masks into `info` from now on. Those in processes do not unless they are asked."""
+    if isinstance(vector, ProcessVector):
+        vector.tell_legal_actions()
+
+
 def reset_vector(vector: Vector, seeds: list[int] | None) -> Array:
-    """Reset every environment and return the observations [num_envs, …].
+    """Reset every environment and return the observations [num_envs, …]; see reset_with_info."""
+    observations, _ = reset_with_info(vector, seeds)
+    return observations
+
+
+def reset_with_info(vector: Vector, seeds: list[int] | None) -> tuple[Array, dict[str, Any]]:
+    """Reset every environment and return the observations [num_envs, …], and what else the environments say.
 
     `seeds` has one seed per environment. A native vector (except Atari's) has one random stream for all environments,
     and gets the first seed. None continues the present random streams.
     """
     if seeds is None:
-        observations, _ = vector.reset()
-    elif vectorization(vector) == "native" and not isinstance(vector, AtariVector):
-        observations, _ = vector.reset(seed=seeds[0])
-    else:
-        observations, _ = vector.reset(seed=cast(int, seeds))  # these take a list, unlike gymnasium's base class
-    return observations
+        return vector.reset()
+    if vectorization(vector) == "native" and not isinstance(vector, AtariVector):
+        return vector.reset(seed=seeds[0])
+    return vector.reset(seed=cast(int, seeds))  # these take a list, unlike gymnasium's base class
 
 
 def _native(env: EnvConfig, num_envs: int) -> Vector:

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from remuda.environments.episode_info import DISCOUNTED_RETURN, of_single
+from remuda.environments.legal_actions import actions_of, legal_of_each
 from remuda.environments.make import SingleEnv
 from remuda.environments.spaces import Array, column_layout
 from remuda.logbook.statistics import merged
-from remuda.policy.base import Actor
+from remuda.policy.base import Actor, told_legal_actions
 
 
 class EvaluationError(ValueError):
@@ -59,7 +60,7 @@ class _RunningEpisode:
     """Of the next reward in `discounted`."""
     length: int = 0
     info: Mapping[str, object] = field(default_factory=dict[str, object])
-    """Of the newest step."""
+    """Of the newest step, or of the reset."""
 
 
 def evaluate(
@@ -94,6 +95,7 @@ def evaluate(
     if not envs:
         raise ValueError("an evaluation needs at least one environment")
     shape, dtype = column_layout(envs[0].observation_space, what="observation", keeps_float64=policy.keeps_float64)
+    act = _acting(policy, envs[0], exploration, rng)
     waiting = deque(enumerate(seeds))
     playing = [_begin(index, env, waiting) for index, env in enumerate(envs[: len(seeds)])]
     episodes: dict[int, Episode] = {}
@@ -101,7 +103,7 @@ def evaluate(
         observations = np.empty((len(playing), *shape), dtype)
         for row, running in enumerate(playing):
             observations[row] = running.observation
-        actions = policy.act(observations, exploration or {}, rng, deterministic=exploration is None)
+        actions = act(observations, playing)
         acted(actions)
         progress(len(playing))
         still_playing: list[_RunningEpisode] = []
@@ -125,8 +127,24 @@ def evaluate(
 
 def _begin(env_index: int, env: SingleEnv, waiting: deque[tuple[int, int]]) -> _RunningEpisode:
     position, seed = waiting.popleft()
-    observation, _ = env.reset(seed=seed)
-    return _RunningEpisode(env_index, env, position, seed, observation)
+    observation, info = env.reset(seed=seed)
+    return _RunningEpisode(env_index, env, position, seed, observation, info=info)
+
+
+def _acting(
+    policy: Actor, env: SingleEnv, exploration: Mapping[str, float] | None, rng: np.random.Generator
+) -> Callable[[Array, Sequence[_RunningEpisode]], Array]:
+    """From the observations of those that are playing to their actions."""
+    deterministic, explored = exploration is None, exploration or {}
+    told, actions = told_legal_actions(policy), actions_of(env.action_space)
+    if told is None or actions is None:
+        return lambda observations, playing: policy.act(observations, explored, rng, deterministic=deterministic)
+
+    def act(observations: Array, playing: Sequence[_RunningEpisode]) -> Array:
+        legal = legal_of_each([running.info for running in playing], actions=actions)
+        return told.act(observations, explored, rng, deterministic=deterministic, legal=legal)
+
+    return act
 
 
 def _step(running: _RunningEpisode, action: object, *, discount: float) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import cast
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from remuda.evaluator.evaluate import Episode, evaluate
 from remuda.evaluator.outcome import outcome
 from remuda.logbook.grid_format import grid
 from remuda.policy.base import Actor
+from remuda.policy.files.functions import GetAction
 
 
 def run_policy(
@@ -26,6 +28,7 @@ def run_policy(
 ) -> list[Episode]:
     """Play episodes with `get_action`, one observation to one action, and return what came out.
 
+    One with a true attribute `uses_legal_actions`, as that of `load_policy` may have, is told which actions are legal.
     Every episode and the summary are given to `say`. The same seed plays the same episodes; they are those of
     `remuda evaluate --seed`. An environment made for render_mode "human" shows them. Raises EvaluationError, and
     whatever environment and function raise.
@@ -53,6 +56,7 @@ class _OneByOne(Actor):
 
     def __init__(self, get_action: Callable[[object], object]) -> None:
         self._get_action = get_action
+        self.uses_legal_actions = bool(getattr(get_action, "uses_legal_actions", False))
 
     def act(
         self,
@@ -61,6 +65,11 @@ class _OneByOne(Actor):
         rng: np.random.Generator,
         *,
         deterministic: bool,
+        legal: np.ndarray | None = None,
     ) -> np.ndarray:
         """What the function says; chance is its own affair."""
-        return np.stack([np.asarray(self._get_action(observation)) for observation in observations])
+        if legal is None:
+            return np.stack([np.asarray(self._get_action(observation)) for observation in observations])
+        told = cast("GetAction", self._get_action)
+        pairs = zip(observations, legal, strict=True)
+        return np.stack([np.asarray(told(observation, legal_actions=mask)) for observation, mask in pairs])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 
@@ -40,6 +40,9 @@ class Actor(ABC):
     """Whether it is given observations of float64 as they are; a Policy has them recorded so too, in rows twice as
     large. Otherwise they become float32, which is enough where nothing is subtracted from them."""
 
+    uses_legal_actions: bool = False
+    """Whether it is told which actions are legal: then it takes one argument more, see LegalActor."""
+
     @abstractmethod
     def act(
         self,
@@ -53,6 +56,43 @@ class Actor(ABC):
 
         Deterministic acting reads neither `exploration` nor `rng`.
         """
+
+
+class LegalActor(Protocol):
+    """What an Actor looks like that `uses_legal_actions`.
+
+    `legal` bool [n, actions] is which actions are legal now, in the order of a Discrete space, at least one for each
+    observation; None: all of them. Environments say it by gymnasium's `info["action_mask"]`; see
+    remuda.environments.legal_actions.
+    """
+
+    def act(
+        self,
+        observations: np.ndarray,
+        exploration: Mapping[str, float],
+        rng: np.random.Generator,
+        *,
+        deterministic: bool,
+        legal: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Choose legal actions; see Actor."""
+        ...
+
+    def act_recording(
+        self,
+        observations: np.ndarray,
+        exploration: Mapping[str, float],
+        rng: np.random.Generator,
+        *,
+        legal: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, Arrays]:
+        """Of a policy alone: choose legal actions, and what is to be recorded; see Policy."""
+        ...
+
+
+def told_legal_actions(actor: Actor) -> LegalActor | None:
+    """The same actor, if it is to be told which actions are legal."""
+    return cast("LegalActor", actor) if actor.uses_legal_actions else None
 
 
 class ValuingActor(Actor):

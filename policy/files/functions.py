@@ -8,8 +8,10 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from remuda.environments.legal_actions import legal_of_mask
 from remuda.environments.make import SingleEnv
 from remuda.environments.rebuild import rebuild
+from remuda.policy.base import told_legal_actions
 from remuda.policy.files.loading import find_checkpoint
 from remuda.policy.files.playable import Playable, checkpoint_playable, model_playable, of_run, require_fit
 from remuda.storage.run_folder import RunFolder, is_model
@@ -20,9 +22,20 @@ Which = int | Literal["best", "last", "model"]
 
 class GetAction(Protocol):
     """Maps one observation, as the environment gives it, to one action, as the environment takes it: an int where its
-    actions are Discrete, else an array."""
+    actions are Discrete, else an array.
 
-    def __call__(self, observation: object, *, deterministic: bool = True) -> int | np.ndarray: ...
+    `legal_actions` has a number for each action, 0 where it is illegal now, as environments give it in
+    `info["action_mask"]`; None: all are legal. Algorithms that do not use it choose without.
+    """
+
+    @property
+    def uses_legal_actions(self) -> bool:
+        """Whether the algorithm uses them."""
+        ...
+
+    def __call__(
+        self, observation: object, *, deterministic: bool = True, legal_actions: object = None
+    ) -> int | np.ndarray: ...
 
 
 def load_policy(
@@ -53,7 +66,7 @@ def load_policy(
             trust_code=trust_code,
         )
     require_fit(playable, env)
-    return env, _get_action(playable)
+    return env, function_of(playable)
 
 
 def load_action(run_dir: str | Path, which: Which = "best", *, trust_code: bool = False) -> GetAction:
@@ -64,7 +77,7 @@ def load_action(run_dir: str | Path, which: Which = "best", *, trust_code: bool 
 
     Raises CheckpointError, CheckpointIndexError, ConfigError.
     """
-    return _get_action(load_playable(run_dir, which, trust_code=trust_code))
+    return function_of(load_playable(run_dir, which, trust_code=trust_code))
 
 
 def load_value(run_dir: str | Path, which: Which = "best", *, trust_code: bool = False) -> Callable[[object], float]:
@@ -90,13 +103,31 @@ def load_playable(run_dir: str | Path, which: Which, *, trust_code: bool = False
     return of_run(checkpoint_playable(find_checkpoint(folder, which), trust_code=trust_code), folder)
 
 
-def _get_action(playable: Playable) -> GetAction:
-    rng = np.random.default_rng(playable.seed)
+def function_of(playable: Playable) -> GetAction:
+    """The policy as a function from one observation to one action."""
+    return _Function(playable)
 
-    def get_action(observation: object, *, deterministic: bool = True) -> int | np.ndarray:
-        seen = np.asarray(observation)[None]
-        actions = playable.actor.act(seen, playable.exploration, rng, deterministic=deterministic)
-        action: np.ndarray = actions[0]
-        return int(action) if playable.action.n is not None else action
 
-    return get_action
+class _Function:
+    """A GetAction."""
+
+    def __init__(self, playable: Playable) -> None:
+        self._playable = playable
+        self._rng = np.random.default_rng(playable.seed)
+
+    @property
+    def uses_legal_actions(self) -> bool:
+        return self._playable.actor.uses_legal_actions
+
+    def __call__(
+        self, observation: object, *, deterministic: bool = True, legal_actions: object = None
+    ) -> int | np.ndarray:
+        actor, exploration, actions = self._playable.actor, self._playable.exploration, self._playable.action.n
+        seen, told = np.asarray(observation)[None], told_legal_actions(actor)
+        if told is None or legal_actions is None or actions is None:
+            chosen = actor.act(seen, exploration, self._rng, deterministic=deterministic)
+        else:
+            legal = legal_of_mask(legal_actions, actions=actions)
+            chosen = told.act(seen, exploration, self._rng, deterministic=deterministic, legal=legal)
+        action: np.ndarray = chosen[0]
+        return int(action) if actions is not None else action

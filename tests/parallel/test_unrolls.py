@@ -19,10 +19,11 @@ def steps_in(notes: Path, kind: str) -> set[tuple[int, ...]]:
 
 
 def test_it_is_trained_and_resumed(tmp_path: Path, launched: Launcher) -> None:
-    """Two collectors; the learner's process fails at the first row that is anything else."""
+    """Two collectors, whose environments are in further processes. The learner fails at the first row that is anything
+    else, and an environment at the first action that is not legal."""
     notes, run, config = tmp_path / "notes", tmp_path / "run", tmp_path / "unrolled.yaml"
     notes.mkdir()
-    config.write_text(yaml.safe_dump(unrolled(notes, prioritized=True)))
+    config.write_text(yaml.safe_dump(unrolled(notes, prioritized=True, processes=True)))
     launch = ("launch", config, "--run-dir", run)
     first = launched(tmp_path, *launch).ended()
     assert first.code == 0, first.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,12 +17,10 @@ from remuda.tests.runner.runs import Flag, Ticking
 from remuda.tests.runner.test_run_folder import rows
 
 
-def trained(
-    place: Path, *, resume: bool = False, looks: int = 10**9, images: bool = False, **buffer: bool
-) -> RunResult:
+def trained(place: Path, *, resume: bool = False, looks: int = 10**9, **options: Any) -> RunResult:
     notes = place / "notes"
     notes.mkdir(exist_ok=True)
-    config = load_settings(unrolled(notes, images=images, **buffer), folder=place).config
+    config = load_settings(unrolled(notes, **options), folder=place).config
     start = Start(place / "run", "resume" if resume else "error")
     return run(config, start, stop=Flag(looks), clock=Ticking())
 
@@ -72,3 +71,11 @@ def test_a_resumed_run_learns_from_rows_of_before_and_of_after(tmp_path: Path) -
     assert len(learned & before) > 50
     assert len(learned - before) > 50
     assert not shown(second, "cut").any()
+
+
+def test_an_evaluation_plays_legal_actions_too(tmp_path: Path) -> None:
+    """The environment raises at any other."""
+    result = trained(tmp_path, episodes=5)
+    assert (result.reason, result.failed) == ("max_env_steps", False), result
+    assert result.best is not None
+    assert result.best.reward_mean > 0

@@ -17,6 +17,7 @@ from remuda.tests.policy.unrolled.trails import (
     ACTIONS,
     FIRST_ACTION,
     HALF,
+    legal_at,
     length_of,
     numbers_in,
     reward_of,
@@ -69,6 +70,8 @@ def checked(batch: Mapping[str, Array], *, unroll_steps: int, n_step: int) -> di
     echo = np.where(recorded[..., None], echo_of(numbers[:, : unroll_steps + 1]), 0)
     assert batch["echo"].dtype == np.int64
     assert (batch["echo"] == echo).all(), "another step's record"
+    legal = legal_at(key[:, None], first[:, None] + offsets[: unroll_steps + 1])
+    assert (batch["legal"] == (legal & recorded[..., None])).all(), "what was legal in another state"
     acting = batch["acted_after"]
     assert ((acting > 0) == recorded).all(), "a record of no step, or none of one"
     newer = np.where(recorded, acting, acting.max(axis=1, keepdims=True))
@@ -116,33 +119,46 @@ class Counts(nn.Module):
 
 
 class Acting(remuda.Policy):
-    """Draws actions, or takes the last in evaluation."""
+    """Draws legal actions, or takes the last of them in evaluation."""
 
+    uses_legal_actions = True
     updates = 0
 
     def load_state(self, state: Mapping[str, Array]) -> None:
         self.updates = int(state["updates"][0])
 
     def act(
-        self, observations: Array, exploration: Mapping[str, float], rng: np.random.Generator, *, deterministic: bool
+        self,
+        observations: Array,
+        exploration: Mapping[str, float],
+        rng: np.random.Generator,
+        *,
+        deterministic: bool,
+        legal: Array | None = None,
     ) -> Array:
-        drawn = (
-            np.full(len(observations), ACTIONS - 1) if deterministic else rng.integers(ACTIONS, size=len(observations))
-        )
-        return drawn + FIRST_ACTION
+        assert legal is not None, "this environment always says it"
+        preference = np.arange(ACTIONS) if deterministic else rng.random(legal.shape)
+        chosen: Array = np.where(legal, 1 + preference, 0).argmax(axis=1)
+        return chosen + FIRST_ACTION
 
     def value(self, observations: Array) -> Array:
         return np.zeros(len(observations), np.float32)
 
     def recorded(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
-        return {"echo": ((2,), "int64"), "acted_after": ((), "int64")}
+        return {"echo": ((2,), "int64"), "acted_after": ((), "int64"), "legal": ((ACTIONS,), "bool")}
 
     def act_recording(
-        self, observations: Array, exploration: Mapping[str, float], rng: np.random.Generator
+        self,
+        observations: Array,
+        exploration: Mapping[str, float],
+        rng: np.random.Generator,
+        *,
+        legal: Array | None = None,
     ) -> tuple[Array, Mapping[str, Array]]:
-        actions = self.act(observations, exploration, rng, deterministic=False)
+        assert legal is not None, "this environment always says it"
+        actions = self.act(observations, exploration, rng, deterministic=False, legal=legal)
         acted_after = np.full(len(observations), 1 + self.updates)
-        return actions, {"echo": echo_of(numbers_in(observations)), "acted_after": acted_after}
+        return actions, {"echo": echo_of(numbers_in(observations)), "acted_after": acted_after, "legal": legal}
 
 
 class Checking(remuda.Algorithm):

@@ -12,9 +12,11 @@ CHUNK_ENV_STEPS = 4
 MAX_ENV_STEPS = 400
 
 
-def unrolled(notes: Path, *, images: bool = False, prioritized: bool = False) -> dict[str, Any]:
-    """Settings of a short run without evaluations, so that all steps are the collectors'. `notes` is a folder: see
-    trails.noted."""
+def unrolled(
+    notes: Path, *, images: bool = False, prioritized: bool = False, episodes: int = 0, processes: bool = False
+) -> dict[str, Any]:
+    """Settings of a short run; all steps are the collectors' where evaluations have 0 `episodes`. `notes` is a folder:
+    see trails.noted. With `processes` the environments of a collector are in others."""
     algorithm, trails = "remuda.tests.policy.unrolled.algorithm", "remuda.tests.policy.unrolled.trails"
     return {
         "name": "unrolled",
@@ -23,7 +25,7 @@ def unrolled(notes: Path, *, images: bool = False, prioritized: bool = False) ->
             "make": f"{trails}:make",
             "kwargs": {"notes": str(notes), "images": images},
             "num_envs": NUM_ENVS,
-            "vectorization": "sync",  # no copy is stepped to be timed
+            "vectorization": "async" if processes else "sync",  # no copy is stepped to be timed
         },
         "policy": {
             "type": f"{algorithm}:Unrolled",
@@ -33,7 +35,7 @@ def unrolled(notes: Path, *, images: bool = False, prioritized: bool = False) ->
         },
         "learner": {"batch_size": 16, "publish_interval_iters": 5, "prefetch_batches": 4},
         "collector": {"count": 2, "chunk_env_steps": CHUNK_ENV_STEPS},
-        "evaluator": {"episodes": 0, "window_episodes": 5},
+        "evaluator": {"episodes": episodes, "window_episodes": 5, "interval_env_steps": 200},
         "buffer": {"capacity": 300, "min_rows": 40, "samples_per_insert": 8, "prioritized": prioritized},
         "checkpoint": {"interval_env_steps": 100},
         "stop": {"max_env_steps": MAX_ENV_STEPS},

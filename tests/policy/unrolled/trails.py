@@ -45,8 +45,15 @@ def reward_of(key: Array, step: Array, action: Array) -> Array:
     return np.asarray((1 + (key % 1009 * 31 + step * 7 + action * 3) % 997) / 8.0)
 
 
+def legal_at(key: Array, step: Array) -> Array:
+    """Which actions are legal after so many steps, bool […, actions]: at least one."""
+    number = 1 + (key + 5 * step) % (2**ACTIONS - 1)
+    return np.asarray(number[..., None] >> np.arange(ACTIONS) & 1 == 1)
+
+
 class Trail(gymnasium.Env[Array, Any]):
-    """Observes [key // HALF, key % HALF, steps taken, last action]: as numbers, or in the newest two frames."""
+    """Observes [key // HALF, key % HALF, steps taken, last action]: as numbers, or in the newest two frames. An action
+    that is not legal is an error; none is once the episode is over."""
 
     action_space = spaces.Discrete(ACTIONS, start=FIRST_ACTION)
 
@@ -63,17 +70,23 @@ class Trail(gymnasium.Env[Array, Any]):
         high, low = (int(self.np_random.integers(HALF)) for _ in range(2))
         self._key, self._step, self._action = high * HALF + low, 0, 0
         self._frame = np.zeros((SIDE, SIDE), np.uint8)
-        return self._seen(), {}
+        return self._seen(), self._info()
 
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         self._action = int(action)
         now = np.array([self._key, self._step, self._action])
+        if not self._info()["action_mask"][self._action - FIRST_ACTION]:
+            raise ValueError(f"action {self._action} is not legal")
         with self._notes.open("ab") as file:
             file.write(now.tobytes())
         self._step += 1
         over = bool(self._step == length_of(now[0]))
         terminated, truncated = over and bool(terminates(now[0])), over and bool(truncates(now[0]))
-        return self._seen(), float(reward_of(*now)), terminated, truncated, {}
+        return self._seen(), float(reward_of(*now)), terminated, truncated, self._info()
+
+    def _info(self) -> dict[str, Any]:
+        key, step = np.array(self._key), np.array(self._step)
+        return {"action_mask": (legal_at(key, step) & (step < length_of(key))).astype(np.int8)}
 
     def _seen(self) -> Array:
         numbers = [self._key // HALF, self._key % HALF, self._step, self._action]

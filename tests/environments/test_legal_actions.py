@@ -1,0 +1,125 @@
+"""What environments say of legal actions reaches whoever asks, whatever steps them."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import SyncVectorEnv
+
+from remuda.config.schema import EnvConfig
+from remuda.environments.legal_actions import actions_of, legal_of_each, legal_of_mask, legal_of_vector
+from remuda.environments.processes import EnvironmentProcessError
+from remuda.environments.vectors import Vector, make_vector, reset_vector, reset_with_info, tell_legal_actions
+from remuda.tests.environments.masked import ACTIONS, FIRST, Choosy, legal_in
+
+CHOOSY = EnvConfig(make="remuda.tests.environments.masked:make", vectorization="async")
+
+
+def test_masks_of_a_vector_by_hand() -> None:
+    masks, told = np.array([[1, 0], [0, 0], [0, 1], [0, 0]], np.int8), np.array([True, True, True, False])
+    info = {"action_mask": masks, "_action_mask": told}
+    legal = legal_of_vector(info, num_envs=4, actions=2)
+    assert legal is not None
+    assert legal.tolist() == [[True, False], [True, True], [False, True], [True, True]]
+    of_lists = np.array([[1, 0], None, [0, 1]], object)
+    legal = legal_of_vector({"action_mask": of_lists, "_action_mask": told[[0, 3, 2]]}, num_envs=3, actions=2)
+    assert legal is not None
+    assert legal.tolist() == [[True, False], [True, True], [False, True]]
+    assert legal_of_vector({"other": masks}, num_envs=4, actions=2) is None
+
+
+def test_masks_of_single_environments_by_hand() -> None:
+    legal = legal_of_each([{"action_mask": [0, 1, 1]}, {}, {"action_mask": np.zeros(3)}], actions=3)
+    assert legal is not None
+    assert legal.tolist() == [[False, True, True], [True] * 3, [True] * 3]
+    assert legal_of_each([{}, {"other": 1}], actions=3) is None
+    assert legal_of_mask((True, False), actions=2).tolist() == [[True, False]]
+
+
+def test_only_discrete_actions_have_masks() -> None:
+    assert actions_of(gymnasium.spaces.Discrete(5, start=3)) == 5
+    assert actions_of(gymnasium.spaces.Box(0, 1, (2,))) is None
+
+
+@pytest.mark.parametrize("mask", [np.ones(3), np.ones((1, 2)), 1, None])
+def test_a_mask_of_another_shape_is_refused(mask: object) -> None:
+    said = r"info\['action_mask'\] of an environment has shape .*, not \(2,\)"
+    with pytest.raises(ValueError, match=said):
+        legal_of_mask(mask, actions=2)
+    with pytest.raises(ValueError, match=said):
+        legal_of_each([{"action_mask": mask}], actions=2)
+
+
+def taken(legal: np.ndarray | None, num_envs: int, step: int) -> np.ndarray:
+    """A legal action of each environment: the first or the last."""
+    rows = np.ones((num_envs, ACTIONS), np.bool_) if legal is None else legal
+    last = ACTIONS - 1 - rows[:, ::-1].argmax(axis=1)
+    return np.asarray(FIRST + (rows.argmax(axis=1) if step % 2 else last))
+
+
+def assert_told_right(vector: Vector, num_envs: int) -> None:
+    """Over resets of the whole vector and of single environments."""
+    for seeds in (list(range(num_envs)), None):
+        observations, info = reset_with_info(vector, seeds)
+        for step in range(40):
+            legal = legal_of_vector(info, num_envs=num_envs, actions=ACTIONS)
+            told = np.ones((num_envs, ACTIONS), np.bool_) if legal is None else legal
+            assert told.tolist() == legal_in(observations).tolist()
+            observations, _, _, _, info = vector.step(taken(legal, num_envs, step))
+
+
+def test_objects_in_one_process_tell() -> None:
+    vector: Vector = SyncVectorEnv([Choosy] * 3)
+    assert_told_right(vector, 3)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("num_envs", [1, 5])
+def test_those_in_processes_tell_once_they_are_asked(num_envs: int) -> None:
+    vector = make_vector(CHOOSY, num_envs=num_envs, source_dir=None)
+    try:
+        assert reset_with_info(vector, None)[1] == {}
+        tell_legal_actions(vector)
+        assert_told_right(vector, num_envs)
+    finally:
+        vector.close()
+
+
+@pytest.mark.processes
+def test_a_mask_of_another_shape_is_an_error_of_a_process_too_but_only_where_it_is_read() -> None:
+    config = CHOOSY.model_copy(update={"make": "remuda.tests.environments.test_legal_actions:misshapen"})
+    vector = make_vector(config, num_envs=2, source_dir=None)
+    try:
+        reset_vector(vector, None)
+        tell_legal_actions(vector)
+        with pytest.raises(EnvironmentProcessError, match=r"has shape \(9,\), not \(4,\)"):
+            reset_vector(vector, None)
+    finally:
+        vector.close()
+
+
+class Misshapen(Choosy):
+    """Its mask is of something else."""
+
+    def _look(self) -> tuple[np.ndarray, dict[str, object]]:
+        seen, _ = super()._look()
+        return seen, {"action_mask": np.ones(9)}
+
+
+def misshapen() -> Misshapen:
+    """For `env.make` of a config."""
+    return Misshapen()
+
+
+def test_gymnasiums_own_taxi_tells() -> None:
+    """At its walls the taxi cannot go on, and it can let nobody in or out where nobody is."""
+    vector: Vector = SyncVectorEnv([lambda: gymnasium.make("Taxi-v4")] * 2)
+    seen, info = reset_with_info(vector, [1, 2])
+    legal = legal_of_vector(info, num_envs=2, actions=6)
+    assert legal is not None
+    for state, row in zip(seen.tolist(), legal.tolist(), strict=True):
+        lines, column = state // 100, state // 20 % 5
+        assert (row[0], row[1]) == (lines < 4, lines > 0), "south and north"
+        assert not (column == 4 and row[2]), "east"
+    vector.close()

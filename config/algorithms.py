@@ -26,9 +26,12 @@ from remuda.config.numbers import (
     NSteps,
     Positive,
     PositiveFloat,
+    Units,
+    UnrollSteps,
     all_finite,
     as_json,
     at_least_one_layer,
+    no_bool,
 )
 from remuda.config.section import Section
 
@@ -170,6 +173,87 @@ class ImpalaConfig(ActorCriticConfig):
         return self.horizon_steps
 
 
+class MuZeroConfig(AlgorithmConfig):
+    """MuZero (Schrittwieser et al. 2020): a learned model of the environment, and a search in it for every action.
+
+    With the self-supervised consistency of EfficientZero (Ye et al. 2021) and Reanalyse (Schrittwieser et al. 2021).
+    Actions must be Discrete.
+    """
+
+    model_config = ConfigDict(json_schema_extra={"required": ["type"]})  # left out, it is dqn
+
+    type: Literal["muzero"] = "muzero"
+    """Which algorithm."""
+    simulations: Annotated[int, Field(gt=0, le=10_000), BeforeValidator(no_bool)] = 50
+    """Simulations of each search, in collectors and evaluators: one evaluation of the model each, for all environments
+    of a collector at once. More choose better actions, and take longer in proportion."""
+    pb_c_base: PositiveFloat = 19_652.0
+    """c2 of the search's formula: with so many visits the prior weighs notably more than at the start."""
+    pb_c_init: NonNegativeFloat = 1.25
+    """c1 of the search's formula: how much the prior weighs against the values that the search has found."""
+    value_delta_min: PositiveFloat = 0.01
+    """The search brings values to 0 … 1 between the least and the largest it has seen; differences below this are not
+    enlarged."""
+    root_noise_alpha: PositiveFloat = 0.3
+    """Parameter of the Dirichlet noise on the prior of the root, in collectors. Small values favour single actions."""
+    root_noise_fraction: Fraction = 0.25
+    """Share of the noise in the prior of the root; 0 explores by the temperature alone."""
+    temperature_start: NonNegativeFloat = 0.25
+    """Collectors draw actions in proportion to visits ** (1 / temperature): at env_step 0. At 0 they take the most
+    visited."""
+    temperature_end: NonNegativeFloat = 0.25
+    """The same after the decay; evaluations always take the most visited action."""
+    temperature_decay_env_steps: Positive | None = None
+    """Environment steps over which the temperature changes linearly from start to end; null is half of
+    stop.max_env_steps."""
+    players: Literal[1, 2] = 1
+    """2: two players take turns, each reward is for the player who acted, and what is good for one is bad for the
+    other."""
+    discount: Discount = 0.997
+    """Discount per environment step."""
+    n_step: NSteps = 5
+    """Steps of reward summed before bootstrapping from the target network."""
+    unroll_steps: UnrollSteps = 5
+    """Steps that the model is unrolled in training. An update takes longer in proportion."""
+    reanalyze_ratio: Fraction = 0.0
+    """Share of each batch whose policy targets come from a new search with the target network, in the learner. Searches
+    take most of the time of an update: `unroll_steps` + 1 of them for each such row."""
+    target_update_iters: Positive = 100
+    """Gradient updates between hard copies of the network into the target network."""
+    hidden: Annotated[Hidden, AfterValidator(at_least_one_layer)] | None = None
+    """Units of each hidden layer between observation and latent state. Null is [128], and [512] for images."""
+    convolution: Convolution | None = None
+    """Layers that read images, each [filters, kernel, stride], before the hidden layers. Null is as for dqn."""
+    latent: Units = 128
+    """Numbers in a latent state, and units of each hidden layer that reads one."""
+    head_hidden: Units = 32
+    """Units of the hidden layer of each head: reward, value and policy."""
+    support_size: Annotated[int, Field(gt=0, le=10_000), BeforeValidator(no_bool)] = 300
+    """Rewards and values are distributions over the whole numbers from -support_size to support_size, after
+    sign(x)(sqrt(|x| + 1) - 1) + 0.001 x. 300 reaches values of about 62,000 on either side."""
+    projection_units: Units = 1024
+    """Units of the projection whose outputs consistency compares. Its layers are most of an update's arithmetic, and
+    are not needed for acting."""
+    projection_bottleneck: Units = 512
+    """Units of the hidden layer that predicts one projection from the other."""
+    reward_coefficient: NonNegativeFloat = 1.0
+    """Weight of the reward's cross-entropy in the loss."""
+    value_coefficient: NonNegativeFloat = 0.25
+    """Weight of the value's cross-entropy in the loss."""
+    policy_coefficient: NonNegativeFloat = 1.0
+    """Weight of the policy's cross-entropy in the loss."""
+    entropy_coefficient: NonNegativeFloat = 0.005
+    """Weight of the entropy bonus in the loss."""
+    consistency_coefficient: NonNegativeFloat = 2.0
+    """Weight of the consistency loss: a latent state that the model predicts should resemble that of the observation
+    which really came. With 0 nothing of it is computed."""
+    weight_decay: NonNegativeFloat = 1e-4
+    """This share of each weight is added to its gradient (L2 penalty)."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Of the matrix products of the consistency loss, which are most of an update. With bfloat16 processors that have
+    instructions for it compute them several times as fast; everything else stays float32."""
+
+
 def _as_setting(key: str, value: object) -> JsonValue:
     try:
         return _SETTING.validate_python(value)
@@ -192,7 +276,7 @@ class CustomConfig(AlgorithmConfig):
         Field(
             pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*(:[A-Za-z_][A-Za-z0-9_]*)?$",
             max_length=200,
-            json_schema_extra={"not": {"enum": ["dqn", "ppo", "impala"]}},
+            json_schema_extra={"not": {"enum": ["dqn", "ppo", "impala", "muzero"]}},
         ),
     ]
     """`module:Class`, looked up in the folder of the config file first; or its name in an installed package (entry

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, cast
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
-from remuda.config.algorithms import CustomConfig, DqnConfig, ImpalaConfig, PpoConfig
+from remuda.config.algorithms import CustomConfig, DqnConfig, ImpalaConfig, MuZeroConfig, PpoConfig
 from remuda.config.bounds import MOST_EVALUATION_EPISODES
 from remuda.config.numbers import (
     LARGEST_CAPACITY,
@@ -76,13 +76,14 @@ def _algorithm(value: object) -> str | None:
     return None if not isinstance(kind, str) else kind if kind in BUILT_IN else CUSTOM
 
 
-BUILT_IN = ("dqn", "ppo", "impala")
+BUILT_IN = ("dqn", "ppo", "impala", "muzero")
 CUSTOM = "custom"
 """Stands for every other `type`, in messages of validation and in the documentation."""
 PolicyConfig = Annotated[
     Annotated[DqnConfig, Tag("dqn")]
     | Annotated[PpoConfig, Tag("ppo")]
     | Annotated[ImpalaConfig, Tag("impala")]
+    | Annotated[MuZeroConfig, Tag("muzero")]
     | Annotated[CustomConfig, Tag(CUSTOM)],
     Discriminator(_algorithm),
 ]

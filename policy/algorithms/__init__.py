@@ -14,12 +14,15 @@ from remuda.config.schema import ExperimentConfig
 from remuda.config.user_code import UserCodeError
 from remuda.policy.algorithms.actor_critic.entries import ImpalaEntry, PpoEntry
 from remuda.policy.algorithms.dqn.entry import DqnEntry
+from remuda.policy.algorithms.muzero.entry import MuZeroEntry
 from remuda.policy.base import Algorithm, Policy
 from remuda.policy.entry import AlgorithmEntry, Chosen, Setup
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 Entry = AlgorithmEntry[AlgorithmConfig]
-ENTRIES = cast("dict[str, Entry]", {"dqn": DqnEntry(), "ppo": PpoEntry(), "impala": ImpalaEntry()})
+ENTRIES = cast(
+    "dict[str, Entry]", {"dqn": DqnEntry(), "ppo": PpoEntry(), "impala": ImpalaEntry(), "muzero": MuZeroEntry()}
+)
 """Of those that Remuda brings, by `policy.type`."""
 
 

@@ -58,7 +58,10 @@ _settings: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         | st.fixed_dictionaries(
             {"type": st.just("ppo")}, optional={"target_kl": st.none() | _positive, "gae_lambda": _fractions}
         )
-        | st.fixed_dictionaries({"type": st.just("impala")}, optional={"rho_clip": _positive, "hidden": st.just([])}),
+        | st.fixed_dictionaries({"type": st.just("impala")}, optional={"rho_clip": _positive, "hidden": st.just([])})
+        | st.fixed_dictionaries(
+            {"type": st.just("muzero")}, optional={"reanalyze_ratio": _fractions, "players": st.sampled_from([1, 2])}
+        ),
         "learner": _some(
             batch_size=st.integers(1, 100_000),
             learning_rate=_positive,

@@ -233,15 +233,17 @@ checkpoint, stop, log, limits, affinity, source_dir"""
         [
             (
                 "{type: ppoo}",
-                'policy.type: should be one of dqn, ppo, impala, or module:Class, not "ppoo"; did you mean ppo?',
+                "policy.type: should be one of dqn, ppo, impala, muzero, or module:Class, "
+                'not "ppoo"; did you mean ppo?',
             ),
-            ("{type: [ppo]}", 'policy.type: should be one of dqn, ppo, impala, or module:Class, not ["ppo"]'),
-            ("{type: null}", "policy.type: should be one of dqn, ppo, impala, or module:Class, not null"),
+            ("{type: [ppo]}", 'policy.type: should be one of dqn, ppo, impala, muzero, or module:Class, not ["ppo"]'),
+            ("{type: null}", "policy.type: should be one of dqn, ppo, impala, muzero, or module:Class, not null"),
             ("null", "policy: should be a mapping of settings, not null"),
             ("[ppo]", 'policy: should be a mapping of settings, not ["ppo"]'),
             ("{type: ppo, hidden: [x]}", 'policy.hidden[0]: should be a valid integer, not "x"'),
             ("{type: ppo, clip_range: 0.1}", "policy.clip_range: no such setting of ppo; did you mean policy.clip?"),
             ("{type: ppo, n_steps: 5}", "policy.n_steps: no such setting of ppo; did you mean policy.horizon_steps?"),
+            ("{type: muzero, td_step: 5}", "policy.td_step: no such setting of muzero; "),
             ("{type: impala, lr: 5}", "policy.lr: no such setting of impala; did you mean learner.learning_rate?"),
             ("{n_steps: 5}", "policy.n_steps: no such setting of dqn; did you mean policy.n_step?"),
         ],

@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 
-from remuda.config.algorithms import CustomConfig, DqnConfig, ImpalaConfig, PpoConfig
+from remuda.config.algorithms import CustomConfig, DqnConfig, ImpalaConfig, MuZeroConfig, PpoConfig
 from remuda.config.declaration import Declaration, RowShape, Segments, Steps, Unrolls
 from remuda.config.schema import BUILT_IN, EnvConfig, ExperimentConfig, PolicyConfig
 from remuda.policy import algorithms
@@ -16,7 +16,7 @@ from remuda.policy.algorithms import ENTRIES, UnknownAlgorithmError, declaration
 from remuda.policy.row_plan import UnsupportedReuseError, row_plan
 
 ROOT = Path(__file__).parents[2]
-SECTIONS: list[PolicyConfig] = [DqnConfig(), PpoConfig(), ImpalaConfig()]
+SECTIONS: list[PolicyConfig] = [DqnConfig(), PpoConfig(), ImpalaConfig(), MuZeroConfig()]
 
 
 def experiment(policy: PolicyConfig) -> ExperimentConfig:

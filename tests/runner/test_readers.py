@@ -25,7 +25,12 @@ EPISODES = ["AverageEpRet", "StdEpRet", "MaxEpRet", "MinEpRet"]
 TESTS = ["AverageTestEpRet", "StdTestEpRet", "MaxTestEpRet", "MinTestEpRet"]
 Q_VALUES, VALUES = ([f"{statistic}{letter}Vals" for statistic in ("Average", "Std", "Max", "Min")] for letter in "QV")
 ACTOR_CRITIC = [*VALUES, "LossPi", "LossV", "Entropy", "KL", "ClipFrac"]
-LOSSES = {"dqn": [*Q_VALUES, "LossQ"], "ppo": [*ACTOR_CRITIC, "StopIter"], "impala": ACTOR_CRITIC}
+LOSSES = {
+    "dqn": [*Q_VALUES, "LossQ"],
+    "ppo": [*ACTOR_CRITIC, "StopIter"],
+    "impala": ACTOR_CRITIC,
+    "muzero": [*VALUES, "LossPi", "LossV", "LossR", "LossConsistency", "Entropy"],
+}
 """Spinning Up's columns, in its order; others of Remuda's own stand between the losses and the time."""
 
 
@@ -56,7 +61,9 @@ def spinning_up(logdir: Path) -> Any:
 @pytest.mark.parametrize("algorithm", LOSSES)
 def test_every_column_is_there_and_numbers_are_numbers(algorithm: str, tmp_path: Path) -> None:
     changes: dict[str, Any] = {"stop": {"max_env_steps": 250}}
-    if algorithm != "dqn":
+    if algorithm == "muzero":
+        changes["policy"] = {"type": algorithm, "hidden": [8], "simulations": 3, "projection_units": 16}
+    elif algorithm != "dqn":
         changes["policy"] = {"type": algorithm, "hidden": [8], "horizon_steps": 16}
         changes["collector"], changes["log"] = {}, {"interval_train_iters": 2, "progress_interval_env_steps": 50}
     write_user_folder(tmp_path / "user", **changes)

@@ -50,9 +50,18 @@ def test_the_same_seed_gives_the_same_numbers_and_weights_twice(user: Path, tmp_
         assert all(torch.equal(weights[name], two[file][name]) for name in weights)
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "impala"])
-def test_on_policy_runs_give_the_same_numbers_twice_too(user: Path, tmp_path: Path, algorithm: str) -> None:
-    config = tiny_config(user, f"policy={{type: {algorithm}, hidden: [8], horizon_steps: 8}}")
+MUZERO = (
+    "{type: muzero, hidden: [8], latent: 8, simulations: 3, support_size: 20, projection_units: 16, "
+    "projection_bottleneck: 8, unroll_steps: 2, n_step: 2, target_update_iters: 10}"
+)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    ["{type: ppo, hidden: [8], horizon_steps: 8}", "{type: impala, hidden: [8], horizon_steps: 8}", MUZERO],
+)
+def test_runs_of_other_algorithms_give_the_same_numbers_twice_too(user: Path, tmp_path: Path, policy: str) -> None:
+    config = tiny_config(user, f"policy={policy}")
     first, second = (RunFolder(run_tiny(config, Start(tmp_path / name)).run_dir) for name in ("first", "second"))
     assert first.progress.read_bytes() == second.progress.read_bytes()
     one, two = models(first), models(second)
@@ -200,7 +209,7 @@ def test_an_environment_that_calls_sys_exit_fails_the_run_and_says_where(user: P
     assert CheckpointIndex(RunFolder(result.run_dir).ckpt).last is not None
 
 
-@pytest.mark.parametrize("policy", ["{type: dqn, hidden: [8]}", "{type: ppo, horizon_steps: 8}"])
+@pytest.mark.parametrize("policy", ["{type: dqn, hidden: [8]}", "{type: ppo, horizon_steps: 8}", MUZERO])
 @pytest.mark.parametrize("log_interval", [10, 100_000])
 def test_a_run_that_diverges_fails_and_keeps_what_was_finite(
     user: Path, tmp_path: Path, policy: str, log_interval: int

@@ -147,7 +147,8 @@ class Consistency(nn.Module):
         with torch.no_grad():
             target = self.projection(seen)
         predicted = self.prediction(self.projection(imagined))
-        return functional.cosine_similarity(predicted.float(), target.float(), dim=1)
+        numbers = imagined.dtype  # products may have been of a shorter one
+        return functional.cosine_similarity(predicted.to(numbers), target.to(numbers), dim=1)
 
 
 def normalised(latent: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,160 @@
+"""MuZero, the acting side: a search for each action."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from remuda.config.algorithms import MuZeroConfig
+from remuda.environments.unsupported import UnsupportedSpaceError
+from remuda.policy.algorithms.muzero.model import FrozenNetwork, SearchedModel
+from remuda.policy.algorithms.muzero.networks import CONSISTENCY, MuZeroNetwork, NetworkShape
+from remuda.policy.algorithms.muzero.scaling import Support
+from remuda.policy.algorithms.muzero.search.search import SearchResult, choose, search
+from remuda.policy.algorithms.muzero.search.tree import SearchSettings, Tree, new_tree
+from remuda.policy.base import Arrays, Policy
+from remuda.policy.networks.images import ImageLayout, units
+from remuda.policy.networks.tensors import to_tensor, usable
+from remuda.policy.saved_state import StateMismatchError, misfits
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+
+SEARCH_POLICY, ROOT_VALUE = "search_policy", "root_value"
+"""Columns that are recorded: the share of the search's visits, [actions], and the value it found."""
+TEMPERATURE = "temperature"
+"""What exploration is called in the declaration."""
+
+
+class MuZeroPolicy(Policy):
+    """Searches the learned model, and takes the actions that the search visited most.
+
+    In collectors the root's prior has noise, and actions are drawn by their visits. All chance comes from the given
+    generator.
+    """
+
+    def __init__(
+        self, config: MuZeroConfig, observation: ObservationSpec, action: ActionSpec, *, device: str = "cpu"
+    ) -> None:
+        """Raises UnsupportedSpaceError, and DeviceError where there is no such device."""
+        self._config, self._observation, self._action = config, observation, action
+        self._actions = number_of_actions(action)
+        self._settings = search_settings(config)
+        self._device = usable(device, setting="collector.device")
+        shape = network_shape(config, observation, action, trains=False)
+        self._network = MuZeroNetwork(shape).to(self._device).requires_grad_(False)
+        self._shapes = {name: tuple(tensor.shape) for name, tensor in self._network.state_dict().items()}
+        self._support = Support(config.support_size)
+        self._frozen: FrozenNetwork | None = None
+        self._model: SearchedModel | None = None
+        self._tree: tuple[int, Tree] | None = None
+        """For so many roots."""
+
+    def load_state(self, state: Arrays) -> None:
+        """Act with these weights from now on; what only training needs may be among them. Raises StateMismatchError,
+        and the old ones stay."""
+        given = {name: array for name, array in state.items() if not name.startswith(CONSISTENCY)}
+        if problems := misfits(self._shapes, given, what="policy"):
+            raise StateMismatchError(problems)
+        for name, tensor in self._network.state_dict().items():
+            tensor.copy_(torch.tensor(given[name]))
+        self._frozen = FrozenNetwork(self._network, self._support)
+        self._model = SearchedModel(self._frozen, self._device)
+
+    def recorded(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
+        """See Policy."""
+        return {SEARCH_POLICY: ((self._actions,), "float32"), ROOT_VALUE: ((), "float32")}
+
+    def act(
+        self,
+        observations: np.ndarray,
+        exploration: Mapping[str, float],
+        rng: np.random.Generator,
+        *,
+        deterministic: bool,
+    ) -> np.ndarray:
+        """Choose actions [n] of the space's dtype: those visited most, or drawn by visits ** (1 / temperature)."""
+        if deterministic:
+            chosen = choose(self._searched(observations, None).visits, 0.0, rng)
+            return self._action.to_environment(chosen)
+        return self.act_recording(observations, exploration, rng)[0]
+
+    def act_recording(
+        self, observations: np.ndarray, exploration: Mapping[str, float], rng: np.random.Generator
+    ) -> tuple[np.ndarray, Arrays]:
+        """See Policy: what the search preferred and found is recorded."""
+        noise = rng.dirichlet(np.full(self._actions, self._config.root_noise_alpha), len(observations))
+        found = self._searched(observations, noise.astype(np.float32))
+        chosen = choose(found.visits, exploration[TEMPERATURE], rng)
+        return self._action.to_environment(chosen), {SEARCH_POLICY: found.policy, ROOT_VALUE: found.value}
+
+    def value(self, observations: np.ndarray) -> np.ndarray:
+        """What the network says, without a search: float32 [n]."""
+        _, frozen = self._loaded()
+        with torch.inference_mode():
+            values = frozen.value(to_tensor(self._observation.encode(observations), self._device))
+        array: NDArray[np.float32] = values.cpu().numpy()
+        return array
+
+    def _searched(self, observations: np.ndarray, noise: NDArray[np.float32] | None) -> SearchResult:
+        model, _ = self._loaded()
+        roots = len(observations)
+        if self._tree is None or self._tree[0] != roots:
+            self._tree = roots, new_tree(roots, self._actions, self._settings)
+        return search(
+            model,
+            self._observation.encode(observations),
+            self._settings,
+            tree=self._tree[1],
+            noise=noise,
+            noise_fraction=0.0 if noise is None else self._config.root_noise_fraction,
+        )
+
+    def _loaded(self) -> tuple[SearchedModel, FrozenNetwork]:
+        if self._model is None or self._frozen is None:
+            raise RuntimeError("the policy has no weights yet: call load_state first")
+        return self._model, self._frozen
+
+
+def number_of_actions(action: ActionSpec) -> int:
+    """How many actions there are. Raises UnsupportedSpaceError where they cannot be counted."""
+    if action.n is None:
+        raise UnsupportedSpaceError(
+            f"action space Box{action.shape} is not supported by muzero, which searches by single actions; supported: "
+            "Discrete"
+        )
+    return action.n
+
+
+def search_settings(config: MuZeroConfig) -> SearchSettings:
+    """The settings of the search."""
+    return SearchSettings(
+        simulations=config.simulations,
+        discount=config.discount,
+        players=config.players,
+        pb_c_base=config.pb_c_base,
+        pb_c_init=config.pb_c_init,
+        value_delta_min=config.value_delta_min,
+    )
+
+
+def network_shape(
+    config: MuZeroConfig, observation: ObservationSpec, action: ActionSpec, *, trains: bool
+) -> NetworkShape:
+    """What a network is built from, with the heads of consistency if it `trains` with them.
+
+    Raises UnsupportedSpaceError.
+    """
+    image = ImageLayout.of(observation, config.convolution)
+    consistency = trains and config.consistency_coefficient > 0
+    return NetworkShape(
+        features=observation.features,
+        actions=number_of_actions(action),
+        hidden=units(config.hidden, image, default=(128,)),
+        latent=config.latent,
+        head_hidden=config.head_hidden,
+        atoms=Support(config.support_size).atoms,
+        image=image,
+        projection=(config.projection_units, config.projection_bottleneck) if consistency else None,
+    )

@@ -1,0 +1,88 @@
+"""MuZero as the roles know it: steps with what follows them, replayed; collectors that search."""
+
+from __future__ import annotations
+
+from remuda.config.algorithms import MuZeroConfig
+from remuda.config.declaration import Declaration, Unrolls
+from remuda.config.schema import ExperimentConfig
+from remuda.policy.base import Algorithm, Policy
+from remuda.policy.entry import AlgorithmEntry, Chosen, Setup
+
+MONITORED = (
+    "cur_lr",
+    "weighted_total_loss",
+    "total_loss",
+    "policy_loss",
+    "reward_loss",
+    "value_loss",
+    "consistency_loss",
+    "policy_entropy",
+    "target_policy_entropy",
+    "value_priority",
+    "target_reward",
+    "target_value",
+    "predicted_rewards",
+    "predicted_values",
+    "transformed_target_reward",
+    "transformed_target_value",
+    "reanalyze_time_ms",
+    "grad_norm",
+)
+DECAY_PARTS = 2
+"""The temperature changes over one of so many parts of a run."""
+
+
+class MuZeroEntry(AlgorithmEntry[MuZeroConfig]):
+    """See AlgorithmEntry."""
+
+    settings = MuZeroConfig
+
+    def declaration(self, config: ExperimentConfig, settings: MuZeroConfig) -> Declaration:
+        """Collectors draw actions with a temperature; where nothing is learned it is that of the end."""
+        return Declaration(
+            rows=Unrolls(unroll_steps=settings.unroll_steps, n_step=settings.n_step, discount=settings.discount),
+            reuse="replay",
+            monitored=MONITORED,
+            loss_columns={
+                "AverageVVals": "predicted_values",
+                "StdVVals": "predicted_values_std",
+                "MaxVVals": "predicted_values_max",
+                "MinVVals": "predicted_values_min",
+                "LossPi": "policy_loss",
+                "LossV": "value_loss",
+                "LossR": "reward_loss",
+                "LossConsistency": "consistency_loss",
+                "Entropy": "policy_entropy",
+            },
+            with_statistics=(
+                "total_loss",
+                "policy_loss",
+                "value_loss",
+                "reward_loss",
+                "predicted_values",
+                "target_value",
+                "value_priority",
+                "grad_norm",
+            ),
+            exploration={"temperature": _temperature(config, settings)},
+        )
+
+    def make_policy(self, setup: Setup[MuZeroConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
+        """See AlgorithmEntry. Imports torch."""
+        from remuda.policy.algorithms.muzero.acting import MuZeroPolicy
+
+        return MuZeroPolicy(setup.settings, setup.observation, setup.action, device=device)
+
+    def make_algorithm(self, setup: Setup[MuZeroConfig], seed: int) -> Algorithm:
+        """See AlgorithmEntry."""
+        from remuda.policy.algorithms.muzero.learning import MuZero
+
+        return MuZero(setup.config, setup.observation, setup.action, seed)
+
+
+def _temperature(config: ExperimentConfig, settings: MuZeroConfig) -> tuple[tuple[int, float], ...]:
+    start, end = settings.temperature_start, settings.temperature_end
+    if config.learner.inference or start == end:
+        return ((0, end),)
+    decay = settings.temperature_decay_env_steps or max(1, config.stop.max_env_steps // DECAY_PARTS)
+    return ((0, start), (decay, end))

@@ -1,0 +1,230 @@
+"""MuZero, the learning side (Schrittwieser et al. 2020): the update rule on one page."""
+
+# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import cast
+
+import numpy as np
+import torch
+
+from remuda.config.algorithms import MuZeroConfig
+from remuda.config.schema import ExperimentConfig
+from remuda.policy.algorithms.muzero.acting import SEARCH_POLICY, network_shape, search_settings
+from remuda.policy.algorithms.muzero.losses import Lesson, Losses, losses
+from remuda.policy.algorithms.muzero.model import FrozenNetwork, SearchedModel
+from remuda.policy.algorithms.muzero.networks import CONSISTENCY, MuZeroNetwork
+from remuda.policy.algorithms.muzero.portable import PortableMuZero
+from remuda.policy.algorithms.muzero.scaling import Support, scaled
+from remuda.policy.algorithms.muzero.search.search import search
+from remuda.policy.algorithms.muzero.search.tree import new_tree
+from remuda.policy.algorithms.muzero.targets import Floats, Positions, Returns
+from remuda.policy.base import Algorithm, Arrays, LearnResult
+from remuda.policy.networks.adam import Adam
+from remuda.policy.networks.flat_parameters import FlatParameters
+from remuda.policy.networks.tensors import model_misfits, to_tensor
+from remuda.policy.saved_state import StateMismatchError
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+
+
+class MuZero(Algorithm):
+    """Learns a model whose rewards, values and policies are those that were seen, bootstrapped and searched.
+
+    The self-supervised consistency of EfficientZero (Ye et al. 2021), and as much of Reanalyse (Schrittwieser et al.
+    2021) as configured: values come from the target network always, policies from new searches with it for a share of
+    each batch. Prioritized replay comes with the weights.
+    """
+
+    def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
+        assert isinstance(config.policy, MuZeroConfig), config.policy.type
+        self.observation, self.action = observation, action
+        self._policy, self._learner = config.policy, config.learner
+        self._device = torch.device(config.learner.device)
+        self._support = Support(config.policy.support_size)
+        self._search = search_settings(config.policy)
+        self._online, self._target = self._make_network(seed, trains=True), self._make_network(seed, trains=False)
+        self.network = self._online
+        self._parameters = FlatParameters(self._online)
+        self._optimizer = Adam(
+            self._parameters.vector.detach(),
+            self._parameters.gradient,
+            learning_rate=config.learner.learning_rate,
+            weight_decay=config.policy.weight_decay,
+        )
+        self._updates = 0
+        self._generator = torch.Generator().manual_seed(seed)
+        self._update_target()
+
+    def portable(self) -> PortableMuZero:
+        """See Algorithm. It acts without a search."""
+        return PortableMuZero(self._online, self.observation, self.action, support_size=self._policy.support_size)
+
+    # --- the update rule
+
+    @torch.no_grad()
+    def learn(self, batch: Arrays) -> LearnResult:
+        """Take one step of Adam down the weighted losses of the unrolled model."""
+        ends = batch["steps"], batch["terminated"]
+        positions = Positions.of(*ends, unroll_steps=self._policy.unroll_steps)
+        rows = positions.counts[0]
+        value = self._returns(batch, positions)
+        policy, reanalyzed_s = self._policies(batch, positions)
+        lesson = self._lesson(batch, positions, value, policy)
+
+        with torch.enable_grad():
+            loss = losses(self._online, self._support, self._policy, lesson)
+        self._parameters.gradient.zero_()
+        torch.autograd.backward(loss.weighted)
+        grad_norm = self._parameters.clip_gradient(self._learner.max_grad_norm)
+        self._optimizer.step()
+        self._updates += 1
+        if self._updates % self._policy.target_update_iters == 0:
+            self._target.load_state_dict(self._acting_part())
+            self._update_target()
+
+        values = self._support.expectation(loss.values[:rows])
+        priorities = torch.empty_like(values)
+        priorities[to_tensor(positions.row[:rows], self._device)] = (values - lesson.value[:rows]).abs()
+        metrics = self._metrics(lesson, loss, values, grad_norm)
+        metrics["value_priority"] = priorities
+        metrics["reanalyze_time_ms"] = 1e3 * reanalyzed_s
+        return LearnResult(metrics, priorities)
+
+    def _returns(self, batch: Arrays, positions: Positions) -> Floats:
+        """n-step returns [P], bootstrapped from the target network (as Reanalyse does for all rows)."""
+        returns = Returns.of(
+            positions,
+            batch["reward"],
+            batch["steps"],
+            batch["terminated"],
+            n_step=self._policy.n_step,
+            discount=self._search.sign * self._search.discount,
+        )
+        seen = batch["obs"][positions.row[returns.bootstrapped], returns.observation]
+        return returns.with_values(self._frozen.value(self._encoded(seen)).cpu().numpy())
+
+    def _policies(self, batch: Arrays, positions: Positions) -> tuple[Floats, float]:
+        """What the searches of the collectors preferred, [P, actions], for a share of the rows what a search prefers
+        now; and how long these searches took, in seconds."""
+        policy = positions.of_columns(batch[SEARCH_POLICY]) * positions.acted[:, None]
+        count = round(self._policy.reanalyze_ratio * positions.counts[0])
+        if not count:
+            return policy, 0.0
+        started_s = time.perf_counter()
+        drawn = torch.randperm(positions.counts[0], generator=self._generator)[:count].numpy()
+        again = np.flatnonzero(np.isin(positions.row, drawn) & positions.acted)
+        seen = self.observation.encode(batch["obs"][positions.row[again], positions.position[again]])
+        tree = new_tree(len(again), policy.shape[1], self._search)
+        policy[again] = search(SearchedModel(self._frozen, self._device), seen, self._search, tree=tree).policy
+        return policy, time.perf_counter() - started_s
+
+    def _lesson(self, batch: Arrays, positions: Positions, value: Floats, policy: Floats) -> Lesson:
+        """Move what is to be learned to the device."""
+        first = positions.counts[0]
+        chance = torch.randint(policy.shape[1], batch["action"].shape, generator=self._generator).numpy()
+        action = positions.actions(batch["action"].astype(np.int64) - self.action.start, chance)
+        compared = np.flatnonzero(positions.seen[first:]) if self._policy.consistency_coefficient else np.empty(0, int)
+        seen = first + compared
+        return Lesson(
+            counts=positions.counts,
+            observation=self._encoded(batch["obs"][positions.row[:first], 0]),
+            action=to_tensor(action, self._device),
+            policy=to_tensor(policy, self._device),
+            value=to_tensor(value, self._device),
+            reward=to_tensor(positions.rewards(batch["reward"]), self._device),
+            acted=to_tensor(positions.acted.astype(np.float32), self._device),
+            valued=to_tensor(positions.valued.astype(np.float32), self._device),
+            weights=to_tensor(batch["weights"][positions.row], self._device),
+            compared=to_tensor(compared, self._device),
+            seen=self._encoded(batch["obs"][positions.row[seen], positions.position[seen]]),
+        )
+
+    def _metrics(
+        self, lesson: Lesson, loss: Losses, values: torch.Tensor, grad_norm: torch.Tensor
+    ) -> dict[str, float | torch.Tensor]:
+        """What the logs show of an update, by LightZero's names. Values and rewards are those of position 0, and of the
+        step that follows it; losses and entropies are of all positions."""
+        rows, following = lesson.counts[:2]
+        value, reward = lesson.value[:rows], lesson.reward[:following]
+        target_entropy = torch.special.entr(lesson.policy).sum(1) @ lesson.acted / lesson.acted.sum()
+        return {
+            "cur_lr": self._learner.learning_rate,
+            "weighted_total_loss": loss.weighted.detach(),
+            "total_loss": loss.total,
+            "policy_loss": loss.policy,
+            "reward_loss": loss.reward,
+            "value_loss": loss.value,
+            "consistency_loss": loss.consistency,
+            "policy_entropy": loss.entropy,
+            "target_policy_entropy": target_entropy,
+            "target_reward": reward.mean(),
+            "target_value": value,
+            "predicted_rewards": self._support.expectation(loss.rewards[:following]).mean(),
+            "predicted_values": values,
+            "transformed_target_reward": scaled(reward).mean(),
+            "transformed_target_value": scaled(value).mean(),
+            "grad_norm": grad_norm,
+        }
+
+    # --- state
+
+    def state(self) -> dict[str, object]:
+        """See Algorithm; the optimizer's moments are vectors over all parameters, in the model's order."""
+        return {
+            "model": dict(self._online.state_dict()),
+            "target_model": dict(self._target.state_dict()),
+            "optimizer": self._optimizer.state(),
+            "schedules": {"updates": self._updates, "generator": self._generator.get_state()},
+        }
+
+    def load_state(self, state: Mapping[str, object]) -> None:
+        """See Algorithm. The learning rate is the config's: there is no schedule that the state could continue."""
+        problems = model_misfits(self._online, state, "model") + model_misfits(self._target, state, "target_model")
+        problems += self._optimizer.misfits(state.get("optimizer"))
+        schedules = cast("Mapping[str, object]", state.get("schedules") or {})
+        updates, generator = schedules.get("updates"), schedules.get("generator")
+        if not isinstance(updates, int):
+            problems.append("schedules: missing updates")
+        if not isinstance(generator, torch.Tensor) or generator.shape != self._generator.get_state().shape:
+            problems.append("schedules: missing generator")
+        if problems:
+            raise StateMismatchError(problems)
+        self._online.load_state_dict(cast("dict[str, torch.Tensor]", state["model"]))
+        self._target.load_state_dict(cast("dict[str, torch.Tensor]", state["target_model"]))
+        self._optimizer.load_state(cast("Mapping[str, object]", state["optimizer"]))
+        self._updates = cast("int", updates)
+        self._generator.set_state(cast("torch.Tensor", generator).cpu())
+        self._update_target()
+
+    def load_weights(self, state: Mapping[str, object]) -> None:
+        """Start both networks from a saved model."""
+        super().load_weights(state)
+        self._target.load_state_dict(self._acting_part())
+        self._update_target()
+
+    def acting_state(self) -> dict[str, np.ndarray]:
+        """Copy what acts to the host: the network with its running moments, but without the heads of consistency."""
+        return {name: tensor.detach().cpu().numpy().copy() for name, tensor in self._acting_part().items()}
+
+    # --- parts
+
+    def _acting_part(self) -> dict[str, torch.Tensor]:
+        return {name: tensor for name, tensor in self._online.state_dict().items() if not name.startswith(CONSISTENCY)}
+
+    def _update_target(self) -> None:
+        """Bring what is computed of the target network up to it."""
+        self._frozen = FrozenNetwork(self._target, self._support)
+
+    def _encoded(self, observations: np.ndarray) -> torch.Tensor:
+        return to_tensor(self.observation.encode(observations), self._device)
+
+    def _make_network(self, seed: int, *, trains: bool) -> MuZeroNetwork:
+        """With what only training needs, if it trains; its first weights are the same with and without."""
+        with torch.random.fork_rng(devices=[]):  # the seed decides the weights and nothing else in the process
+            torch.manual_seed(seed)
+            network = MuZeroNetwork(network_shape(self._policy, self.observation, self.action, trains=trains))
+        return network.to(self._device)

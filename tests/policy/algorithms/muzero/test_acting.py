@@ -1,0 +1,146 @@
+"""The acting side: actions, what is recorded, and where chance comes from."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from remuda.environments.unsupported import UnsupportedSpaceError
+from remuda.policy.algorithms.muzero.acting import MuZeroPolicy
+from remuda.policy.files.model_artifact import traced_policy
+from remuda.policy.saved_state import StateMismatchError
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.tests.policy.algorithms.muzero.cases import ACTION, OBSERVATION, SMALL, batch, changed, muzero
+
+EXPLORES = {"temperature": 1.0}
+
+
+def observations(n: int = 5) -> np.ndarray:
+    return np.random.default_rng(3).normal(size=(n, 3)).astype(np.float32)
+
+
+def policy(action: ActionSpec = ACTION, **settings: object) -> MuZeroPolicy:
+    made = changed(**settings)
+    acting = MuZeroPolicy(made, OBSERVATION, action)
+    algorithm = muzero(made, action=action)
+    for seed in range(5):
+        algorithm.learn(batch(np.random.default_rng(seed), start=action.start))
+    acting.load_state(algorithm.acting_state())
+    return acting
+
+
+def test_what_is_recorded_is_what_the_search_found() -> None:
+    acting = policy()
+    actions, recorded = acting.act_recording(observations(), EXPLORES, np.random.default_rng(0))
+    assert acting.recorded() == {"search_policy": ((2,), "float32"), "root_value": ((), "float32")}
+    assert {name: (column.shape[1:], str(column.dtype)) for name, column in recorded.items()} == acting.recorded()
+    np.testing.assert_allclose(recorded["search_policy"].sum(1), 1.0, rtol=1e-6)
+    visits = recorded["search_policy"] * SMALL.simulations
+    np.testing.assert_allclose(visits, visits.round(), atol=1e-5)
+    assert (recorded["search_policy"][np.arange(5), actions] > 0).all()
+
+
+def test_acting_without_chance_is_the_same_every_time_and_reads_no_generator() -> None:
+    acting = policy()
+    rng = np.random.default_rng(0)
+    before = rng.bit_generator.state
+    first = acting.act(observations(), {}, rng, deterministic=True)
+    assert rng.bit_generator.state == before
+    np.testing.assert_array_equal(first, acting.act(observations(), {}, rng, deterministic=True))
+
+
+def test_all_chance_comes_from_the_generator() -> None:
+    acting, another = policy(), policy()
+    draws = [each.act_recording(observations(), EXPLORES, np.random.default_rng(7)) for each in (acting, another)]
+    np.testing.assert_array_equal(draws[0][0], draws[1][0])
+    for name, column in draws[0][1].items():
+        np.testing.assert_array_equal(column, draws[1][1][name])
+    other = acting.act_recording(observations(), EXPLORES, np.random.default_rng(8))
+    assert any((column != other[1][name]).any() for name, column in draws[0][1].items())
+
+
+def test_without_temperature_and_noise_collectors_act_as_evaluators_do() -> None:
+    acting = policy(root_noise_fraction=0.0)
+    rng = np.random.default_rng(0)
+    drawn = acting.act(observations(), {"temperature": 0.0}, rng, deterministic=False)
+    np.testing.assert_array_equal(drawn, acting.act(observations(), {}, rng, deterministic=True))
+
+
+def test_actions_that_do_not_start_at_zero() -> None:
+    actions = policy(ActionSpec(2, 5, "int32")).act(
+        observations(50), EXPLORES, np.random.default_rng(0), deterministic=False
+    )
+    assert set(actions.tolist()) == {5, 6}
+    assert actions.dtype == np.int32
+
+
+def test_one_search_more_or_fewer_roots_later() -> None:
+    acting = policy()
+    for n in (1, 4, 2):
+        assert acting.act(observations(n), EXPLORES, np.random.default_rng(0), deterministic=False).shape == (n,)
+
+
+def test_the_value_is_the_networks() -> None:
+    acting = policy()
+    values = acting.value(observations())
+    assert (values.shape, str(values.dtype)) == ((5,), "float32")
+    assert np.abs(values).max() > 1e-4
+
+
+def test_it_takes_the_whole_of_a_checkpoints_model() -> None:
+    algorithm = muzero()
+    acting = MuZeroPolicy(SMALL, OBSERVATION, ACTION)
+    acting.load_state({name: tensor.numpy() for name, tensor in algorithm.network.state_dict().items()})
+    assert any(name.startswith("consistency.") for name in algorithm.network.state_dict())
+    assert not any(name.startswith("consistency.") for name in algorithm.acting_state())
+    np.testing.assert_allclose(acting.value(observations()), 0.0, atol=1e-5)
+
+
+def test_a_state_that_does_not_fit_changes_nothing() -> None:
+    acting = policy()
+    before = acting.value(observations())
+    state = dict(muzero(seed=5).acting_state())
+    state["value.3.weight"] = state["value.3.weight"][:4]
+    state.pop("policy.3.bias")
+    with pytest.raises(StateMismatchError, match=r"missing policy\.3\.bias.*value\.3\.weight has shape \(4, 7\)"):
+        acting.load_state(state)
+    np.testing.assert_array_equal(acting.value(observations()), before)
+
+
+def test_nobody_acts_without_weights() -> None:
+    with pytest.raises(RuntimeError, match="no weights yet"):
+        MuZeroPolicy(SMALL, OBSERVATION, ACTION).act(observations(), {}, np.random.default_rng(0), deterministic=True)
+
+
+def test_actions_that_cannot_be_counted_are_refused() -> None:
+    box = ActionSpec(None, 0, "float32", (2,), (-1.0, -1.0), (1.0, 1.0))
+    with pytest.raises(UnsupportedSpaceError, match="not supported by muzero"):
+        MuZeroPolicy(SMALL, OBSERVATION, box)
+
+
+def test_images_are_searched_as_well() -> None:
+    observation = ObservationSpec((10, 10, 4), "bool")
+    acting, algorithm = MuZeroPolicy(SMALL, observation, ACTION), muzero(observation=observation)
+    acting.load_state(algorithm.acting_state())
+    images = np.random.default_rng(0).random((3, 10, 10, 4)) < 0.5
+    assert acting.act(images, EXPLORES, np.random.default_rng(0), deterministic=False).shape == (3,)
+
+
+@pytest.mark.parametrize("observation", [OBSERVATION, ObservationSpec((10, 10, 4), "bool")])
+def test_the_portable_form_is_the_network_without_a_search(observation: ObservationSpec) -> None:
+    algorithm = muzero(observation=observation, action=ActionSpec(2, 3))
+    rng = np.random.default_rng(0)
+    for tensor in algorithm.network.state_dict().values():
+        tensor.uniform_(0.1, 0.9)
+    seen = rng.normal(size=(7, *observation.shape)) > 0 if observation.is_image else observations(7)
+    traced = traced_policy(copy.deepcopy(algorithm.portable()).eval(), torch.from_numpy(seen[:2]))
+    acting = MuZeroPolicy(SMALL, observation, ActionSpec(2, 3))
+    acting.load_state(algorithm.acting_state())
+    np.testing.assert_allclose(traced.value(torch.from_numpy(seen)).detach().numpy(), acting.value(seen), rtol=1e-3)
+    logits = traced(torch.from_numpy(seen)).detach()
+    assert traced.act(torch.from_numpy(seen)).tolist() == (3 + logits.argmax(1)).tolist()
+    assert set(traced.sample(torch.from_numpy(seen)).tolist()) <= {3, 4}
+    assert not any("consistency" in name for name, _ in traced.named_parameters())

@@ -1,0 +1,213 @@
+"""The loss: step by step in plain loops, its gradient by finite differences, and what it must not depend on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from remuda.config.algorithms import MuZeroConfig
+from remuda.policy.algorithms.muzero.losses import Lesson, Losses, losses, unrolled
+from remuda.policy.algorithms.muzero.networks import MuZeroNetwork, NetworkShape
+from remuda.policy.algorithms.muzero.scaling import Support
+from remuda.policy.algorithms.muzero.targets import Positions
+from remuda.tests.policy.algorithms.muzero.cases import SMALL, changed
+
+SUPPORT = Support(SMALL.support_size)
+SHAPE = NetworkShape(3, 2, (9,), 8, 7, SUPPORT.atoms, projection=(12, 6))
+K = SMALL.unroll_steps
+# A row that goes on, one cut after 2 steps, one terminated after 1, one terminated after more than is unrolled.
+STEPS, TERMINATED = np.array([5, 2, 1, 4], np.int32), np.array([False, False, True, True])
+
+
+def network() -> MuZeroNetwork:
+    """In float64, every weight drawn, as if trained; normalisation by its running moments, unlike in training, so that
+    rows do not depend on each other and a plain loop over them says the same."""
+    torch.manual_seed(0)
+    made = MuZeroNetwork(SHAPE).double().eval()
+    for tensor in made.state_dict().values():
+        tensor.uniform_(0.2, 0.9)
+    for parameter in made.parameters():
+        parameter.data.normal_(0.0, 0.5)
+    return made
+
+
+def numbers(rng: np.random.Generator, *shape: int) -> torch.Tensor:
+    return torch.from_numpy(rng.normal(size=shape))
+
+
+def lesson(seed: int = 0) -> tuple[Lesson, Positions]:
+    rng = np.random.default_rng(seed)
+    positions = Positions.of(STEPS, TERMINATED, unroll_steps=K)
+    rows, count = len(STEPS), len(positions.row)
+    compared = np.flatnonzero(positions.seen[rows:])
+    return Lesson(
+        counts=positions.counts,
+        observation=numbers(rng, rows, 3),
+        action=torch.from_numpy(rng.integers(0, 2, count)),
+        policy=torch.from_numpy(rng.dirichlet((1.0, 1.0), count)),
+        value=numbers(rng, count) * 4,
+        reward=numbers(rng, count - rows) * 4,
+        acted=torch.from_numpy(positions.acted.astype(np.float64)),
+        valued=torch.from_numpy(positions.valued.astype(np.float64)),
+        weights=torch.from_numpy(rng.uniform(0.5, 1.0, rows)[positions.row]),
+        compared=torch.from_numpy(compared),
+        seen=numbers(rng, len(compared), 3),
+    ), positions
+
+
+def by_loops(net: MuZeroNetwork, given: Lesson, positions: Positions, config: MuZeroConfig) -> tuple[float, float]:
+    """The total and the weighted total of one row after the other, one position after the other."""
+    total = weighted = 0.0
+    rows = given.counts[0]
+    for first in range(rows):
+        row, latent = positions.row[first], net.represent(given.observation[first : first + 1])
+        before = int(first)
+        for place in np.flatnonzero(positions.row == row):
+            position = positions.position[place]
+            share = (1.0 if position == 0 else 1.0 / K) / rows
+            of_position = 0.0
+            if position:
+                latent = net.imagine(latent, given.action[before : before + 1])
+                logits = net.rewards(latent)
+                target = SUPPORT.two_hot(given.reward[place - rows : place - rows + 1])
+                of_position += config.reward_coefficient * float(-(target * logits.log_softmax(1)).sum())
+                if positions.seen[place]:
+                    at = int(np.flatnonzero(given.compared.numpy() == place - rows)[0])
+                    assert net.consistency is not None
+                    projected = net.consistency.projection(net.represent(given.seen[at : at + 1]))[0]
+                    said = net.consistency.prediction(net.consistency.projection(latent))[0]
+                    cosine = float(said @ projected / (said.norm() * projected.norm()))
+                    of_position -= config.consistency_coefficient * cosine
+            said_policy, said_value = net.predict(latent)
+            if positions.acted[place]:
+                chances = said_policy.softmax(1)[0]
+                of_position -= config.policy_coefficient * float(given.policy[place] @ chances.log())
+                of_position += config.entropy_coefficient * float(chances @ chances.log())
+            if positions.valued[place]:
+                target = SUPPORT.two_hot(given.value[place : place + 1])
+                of_position += config.value_coefficient * float(-(target * said_value.log_softmax(1)).sum())
+            total += share * of_position
+            weighted += share * float(given.weights[place]) * of_position
+            before = int(place)
+    return total, weighted
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        SMALL,
+        changed(
+            policy_coefficient=0.3,
+            value_coefficient=0.7,
+            reward_coefficient=1.9,
+            entropy_coefficient=0.2,
+            consistency_coefficient=0.4,
+        ),
+    ],
+)
+def test_the_loss_is_that_of_plain_loops(config: MuZeroConfig) -> None:
+    given, positions = lesson()
+    net = network()
+    found = losses(net, SUPPORT, config, given)
+    with torch.no_grad():
+        total, weighted = by_loops(net, given, positions, config)
+    assert float(found.total) == pytest.approx(total, rel=1e-6)
+    assert float(found.weighted.detach()) == pytest.approx(weighted, rel=1e-6)
+
+
+def test_the_parts_sum_up_to_the_total() -> None:
+    given, _ = lesson()
+    found = losses(network(), SUPPORT, changed(entropy_coefficient=0.0), given)
+    parts = found.policy + 0.25 * found.value + found.reward + 2.0 * found.consistency
+    assert float(found.total) == pytest.approx(float(parts), rel=1e-9)
+
+
+def test_without_consistency_nothing_of_it_is_computed() -> None:
+    torch.manual_seed(0)
+    net = MuZeroNetwork(NetworkShape(3, 2, (9,), 8, 7, SUPPORT.atoms)).double().eval()
+    given, _ = lesson()
+    assert float(losses(net, SUPPORT, SMALL, given).consistency) == 0.0
+
+
+def test_at_its_beginning_it_guesses() -> None:
+    """Uniform over actions and atoms, position 0 and the K after it each with the weight of one."""
+    torch.manual_seed(0)
+    given, positions = lesson()
+    found = losses(MuZeroNetwork(SHAPE).double(), SUPPORT, SMALL, given)
+    share = np.where(positions.position == 0, 1.0, 1.0 / K) / len(STEPS)
+    assert float(found.value) == pytest.approx(math.log(SUPPORT.atoms) * share[positions.valued].sum())
+    assert float(found.policy) == pytest.approx(math.log(2) * share[positions.acted].sum())
+    assert float(found.reward) == pytest.approx(math.log(SUPPORT.atoms) * share[positions.position > 0].sum())
+    assert float(found.entropy) == pytest.approx(math.log(2))
+
+
+def directional(net: MuZeroNetwork, given: Lesson, factor: float) -> tuple[float, float]:
+    """The slope of the weighted loss along a random direction: by autograd, and by the difference of two losses."""
+    torch.manual_seed(1)
+    parameters = list(net.parameters())
+    direction = [torch.randn_like(parameter) for parameter in parameters]
+
+    def loss() -> Losses:
+        return losses(net, SUPPORT, SMALL, given, hidden_gradient=factor)
+
+    gradients = torch.autograd.grad(loss().weighted, parameters)
+    slope = sum(float((gradient * each).sum()) for gradient, each in zip(gradients, direction, strict=True))
+
+    def at(distance: float) -> float:
+        with torch.no_grad():
+            for parameter, each in zip(parameters, direction, strict=True):
+                parameter.add_(each, alpha=distance)
+            value = float(loss().weighted)
+            for parameter, each in zip(parameters, direction, strict=True):
+                parameter.sub_(each, alpha=distance)
+        return value
+
+    return slope, (at(1e-6) - at(-1e-6)) / 2e-6
+
+
+def test_the_gradient_by_finite_differences() -> None:
+    given, _ = lesson()
+    net = network()
+    net.consistency = None  # its targets move with the parameters, and are to get no gradient: see the networks' tests
+    slope, difference = directional(net, given, 1.0)
+    assert slope == pytest.approx(difference, rel=1e-5)
+    assert slope != pytest.approx(directional(net, given, 0.5)[0], rel=1e-3)
+
+
+def test_a_latent_states_gradient_is_halved_at_each_step_of_the_model() -> None:
+    """By the chain rule: what comes back to the representation from the last of K steps is 0.5^K of it."""
+    net = network()
+    given, _ = lesson()
+
+    def from_last_reward(factor: float) -> torch.Tensor:
+        last = net.rewards(unrolled(net, given, factor)[-1]).logsumexp(1).sum()
+        weight = next(net.representation.parameters())
+        return torch.autograd.grad(last, weight)[0]
+
+    torch.testing.assert_close(from_last_reward(0.5), 0.5**K * from_last_reward(1.0))
+
+
+def test_products_in_bfloat16_give_about_the_same_loss() -> None:
+    given, _ = lesson()
+    single = replace(
+        given,
+        observation=given.observation.float(),
+        policy=given.policy.float(),
+        value=given.value.float(),
+        reward=given.reward.float(),
+        acted=given.acted.float(),
+        valued=given.valued.float(),
+        weights=given.weights.float(),
+        seen=given.seen.float(),
+    )
+    net = network().float()
+    exact = losses(net, SUPPORT, SMALL, single)
+    rough = losses(net, SUPPORT, changed(precision="bfloat16"), single)
+    assert rough.weighted.dtype == torch.float32
+    assert float(rough.consistency) == pytest.approx(float(exact.consistency), abs=0.02)
+    assert float(rough.consistency) != float(exact.consistency)
+    assert (rough.value, rough.policy, rough.reward) == (exact.value, exact.policy, exact.reward)

@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PEERS := $(patsubst benchmarks/peers/%/requirements.txt,.venv-peers/%/.ready,$(wildcard benchmarks/peers/*/requirements.txt))
-COMPILED := buffer/_gather.c buffer/_sum_tree.c policy/algorithms/muzero/search/_tree.c
+COMPILED := $(wildcard buffer/*.c policy/algorithms/muzero/search/*.[ch])
 SOAK_S ?= 1800
 TESTS ?= 4
 BENCHMARKS := PYTHONPATH=$(CURDIR)/.typing $(BIN)/python -m remuda.benchmarks
@@ -93,4 +93,4 @@ site: setup  ## build the pages of docs/ and an API reference into site/ (instal
 	$(BIN)/mkdocs build --quiet
 
 clean:  ## remove the virtual environments and caches (never runs/)
-	rm -rf site .site .venv .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info build $(COMPILED:.c=.*.so)
+	rm -rf site .site .venv .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info build buffer/*.so policy/algorithms/muzero/search/*.so

@@ -15,21 +15,23 @@ class BuildModules(build_py):
         return [module for module in found if module[:2] != ("remuda", "setup")]
 
 
-def compiled(module: str, *flags: str) -> Extension:
-    """Return a module of remuda in C: without a compiler the installation goes on, and numpy does the same then."""
-    return Extension(
-        f"remuda.{module}",
-        [f"{module.replace('.', '/')}.c"],
-        extra_compile_args=["-O3", *flags],  # CFLAGS of the environment would take the place of Python's own
-        optional=True,
-    )
-
+OPTIMIZED = ["-O3"]  # CFLAGS of the environment would take the place of Python's own
+SEARCH = "policy/algorithms/muzero/search"
 
 setup(
     cmdclass={"build_py": BuildModules},
     ext_modules=[
-        compiled("buffer._gather"),
-        compiled("buffer._sum_tree"),
-        compiled("policy.algorithms.muzero.search._tree", "-ffp-contract=off"),  # numpy rounds products and sums apart
+        # optional: without a C compiler the installation goes on, and numpy does the same then
+        *(
+            Extension(f"remuda.buffer.{name}", [f"buffer/{name}.c"], extra_compile_args=OPTIMIZED, optional=True)
+            for name in ("_gather", "_sum_tree")
+        ),
+        Extension(
+            f"remuda.{SEARCH.replace('/', '.')}._tree",
+            [f"{SEARCH}/{name}.c" for name in ("_tree", "_walk", "_puct", "_gumbel")],
+            depends=[f"{SEARCH}/_tree.h"],
+            extra_compile_args=[*OPTIMIZED, "-ffp-contract=off"],  # numpy rounds products and sums apart
+            optional=True,
+        ),
     ],
 )

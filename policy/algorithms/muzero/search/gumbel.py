@@ -1,7 +1,7 @@
 """The rule of Gumbel MuZero (Danihelka et al. 2022): which actions are tried, and what the policy becomes.
 
 Functions of rows of actions, [k, actions]; `made` is how many simulations took each action, `q` what it is worth so
-far. They add and multiply in the order of _tree.c, and sums over actions are made one after the other (cumsum).
+far. They add and multiply in the order of the files in C, and sums over actions are made one after the other (cumsum).
 """
 
 from __future__ import annotations

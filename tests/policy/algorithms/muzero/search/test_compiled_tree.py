@@ -28,7 +28,7 @@ def compiled(simulations: int = 4) -> Tree:
 def test_arrays_of_other_dtypes_are_refused() -> None:
     tree = compiled()
     with pytest.raises(TypeError, match="'d' instead of 'f'"):
-        tree.reset(PRIOR.astype(np.float64), VALUE, None, NO_SCORES)  # type: ignore[arg-type]
+        tree.reset(PRIOR.astype(np.float64), VALUE, None, NO_SCORES)
     with pytest.raises(TypeError, match="'>f' instead of 'f'"):
         tree.reset(PRIOR, VALUE.astype(">f4"), None, NO_SCORES)
     with pytest.raises(TypeError, match="bytes-like"):
@@ -36,7 +36,7 @@ def test_arrays_of_other_dtypes_are_refused() -> None:
     tree.reset(PRIOR, VALUE, None, NO_SCORES)
     tree.select()
     with pytest.raises(TypeError, match="'l' instead of 'f'"):
-        tree.expand(VALUE.astype(np.int64), PRIOR, VALUE, None)  # type: ignore[arg-type]
+        tree.expand(VALUE.astype(np.int64), PRIOR, VALUE, None)
     tree.expand(VALUE, PRIOR, VALUE, None)
 
 

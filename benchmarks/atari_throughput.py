@@ -65,7 +65,7 @@ def limit(path: Path, *, updates: bool) -> float:
 
 
 def in_run(path: Path) -> float:
-    """Env steps/s of a real herd while it learns, by what the coordinator hears of it."""
+    """Env steps/s of a real herd while it learns, as the coordinator counts them."""
     config = load_config(path).config
     herd = WorkerCounts(collectors=config.collector.count, evaluators=config.evaluator.count)
     with tempfile.TemporaryDirectory() as folder, LocalLauncher(Path(folder)) as launcher:

@@ -38,7 +38,7 @@ Whose = Literal["ours", "torch"]
 
 
 def in_run() -> float:
-    """Updates/s of a real herd's learner, by what the coordinator hears of it."""
+    """Updates/s of a real herd's learner, as the coordinator counts them."""
     return rate_in_run(CONFIG, _next_news, warm_up=WARM_UP_ITERS, window_s=WINDOW_S)
 
 

@@ -38,7 +38,7 @@ _MAX_HEADER_BYTES = 16 << 20
 _NAME = re.compile(
     r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})_([0-9]{6}|[1-9][0-9]{6,15})_([0-9]{9}|[1-9][0-9]{9,15})\.safetensors"
 )
-"""What `chunk_name` makes, and nothing that it would write otherwise."""
+"""The names that `chunk_name` makes, and no other spelling of them."""
 _PICKLE_STARTS = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK\x03\x04")
 
 
@@ -56,7 +56,7 @@ class _Metadata(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Header(msgspec.Struct):
-    """The part of a safetensors header that tells of the chunk."""
+    """The part of a safetensors header that describes the chunk."""
 
     metadata: _Metadata = msgspec.field(name="__metadata__")
 
@@ -70,7 +70,7 @@ def chunk_name(chunk: ChunkId) -> str:
 
 
 def parse_name(name: str) -> ChunkId:
-    """Return whose chunk a payload file of this name is. Raises ChunkError for any name that is not ours."""
+    """Return the chunk of a payload file with this name. Raises ChunkError for any other name."""
     match = _NAME.fullmatch(name)
     if match:
         return ChunkId(worker=match[1], incarnation=int(match[2]), sequence=int(match[3]))
@@ -85,8 +85,8 @@ def write_chunk(data_dir: Path, meta: ChunkMeta, columns: Mapping[str, Column]) 
 
     That is `meta` with the size of the whole file as `payload_bytes`, and the checksum.
 
-    Raises ValueError for columns that do not fit together or `meta`, or a dtype that safetensors does not know, and for
-    numbers that are not finite; OSError when the disk does not take it.
+    Raises ValueError for columns that do not fit together or to `meta`, a dtype that safetensors does not know, or
+    numbers that are not finite; OSError if the disk refuses.
     """
     rows, stored = check_columns(columns), in_file_order(columns)
     if rows != meta.rows:
@@ -161,7 +161,7 @@ def read_meta(path: Path) -> ChunkMeta:
 
 
 def _open(path: Path) -> BinaryIO:
-    """Open a regular file, nothing else: no link that leaves data/, no pipe that would block."""
+    """Open a regular file and nothing else: no link that leaves data/, no pipe that would block."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -207,7 +207,8 @@ def _columns_in(path: Path, header: bytes, data: npt.NDArray[np.uint8]) -> Colum
 
 
 def delete_chunks(data_dir: Path, files: Iterable[str]) -> None:
-    """Delete payload files that nobody needs; one that is gone already is fine. Raises ChunkError for foreign names."""
+    """Delete payload files that are not needed any more; one that is gone already is fine. Raises ChunkError for other
+    names."""
     folder = os.fspath(data_dir)
     for file in files:
         if not _NAME.fullmatch(file):
@@ -217,10 +218,10 @@ def delete_chunks(data_dir: Path, files: Iterable[str]) -> None:
 
 
 def sweep_orphans(data_dir: Path, keep: Set[str], *, older_than_s: float, now_s: float | None = None) -> list[str]:
-    """Delete payload files that nobody knows and what writers that died left; return the names of the former.
+    """Delete unknown payload files and what dead writers left; return the names of the former.
 
-    `keep` names the files still needed. A file younger than `older_than_s` may be about to be announced and stays, as
-    do files that are not payloads. `now_s` is wall time (the files' clock).
+    `keep` has the names of the files still needed. A file younger than `older_than_s` may be about to be announced and
+    stays, and so do files that are not payloads. `now_s` is wall time (the clock of the files).
     """
     now_s = time.time() if now_s is None else now_s
     sweep_temporaries(data_dir, older_than_s=older_than_s, now_s=now_s)
@@ -233,5 +234,5 @@ def sweep_orphans(data_dir: Path, keep: Set[str], *, older_than_s: float, now_s:
                 os.unlink(entry.path)
                 removed.append(entry.name)
         except FileNotFoundError:
-            continue  # whoever owned it was faster
+            continue  # its owner has deleted it
     return sorted(removed)

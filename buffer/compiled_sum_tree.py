@@ -1,4 +1,4 @@
-"""The sum tree in C: what prioritized replay runs on where Remuda was installed on a machine with a C compiler."""
+"""The sum tree in C, which prioritized replay uses if Remuda was installed on a machine with a C compiler."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from remuda.buffer.numpy_sum_tree import Slots, Values
 
 
 class CompiledSumTree:
-    """See remuda.buffer.sum_tree. Sums go up at once, as a change costs about as much as putting it off."""
+    """See remuda.buffer.sum_tree. Sums are updated at once, since that costs about as much as doing it later."""
 
     def __init__(self, capacity: int) -> None:
         self._tree = SumTree(capacity)

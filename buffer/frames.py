@@ -1,4 +1,4 @@
-"""Images that several stacks share are kept once: how such columns are named and checked, and the learner's pool.
+"""Images that several stacks share are stored once: names and checks of such columns, and the learner's pool.
 
 Neighbouring rows of Atari share all but one of their frames. So a chunk may hold, in place of a column `obs` of stacks,
 the distinct frames as the one column `frames` [frames, …] and which of them make up each stack as `frames:obs` int32
@@ -22,12 +22,12 @@ _INDEX_PREFIX = "frames:"
 
 
 def index_name(name: str) -> str:
-    """Return under which name the indices of the stacks `name` are stored."""
+    """Return the column name of the indices of the stacks `name`."""
     return _INDEX_PREFIX + name
 
 
 def stacks_name(column: str) -> str | None:
-    """Return which stacks this stored column holds the indices of; None for every other column."""
+    """Return the name of the stacks whose indices this column holds; None for every other column."""
     return column.removeprefix(_INDEX_PREFIX) if column.startswith(_INDEX_PREFIX) else None
 
 
@@ -58,7 +58,8 @@ def _check_index(name: str, index: Column, frames: Column) -> None:
 
 
 class StackLayout:
-    """All stacks of a row side by side, as one array: its frames are gathered in one go, which is worth a third."""
+    """All stacks of a row side by side in one array: its frames are gathered in one call, which saves a third of the
+    time."""
 
     def __init__(self, columns: Mapping[str, Column]) -> None:
         """`columns` are a chunk's, whose indices may have any shape per row."""
@@ -84,14 +85,14 @@ class StackLayout:
 
 
 class FramePool:
-    """The frames of the chunks whose rows are still wanted, in one array that grows to what they need.
+    """The frames of the chunks whose rows are still needed, in one array that grows with them.
 
-    How many frames a row brings depends on the episodes, so no size is known beforehand. A slot that is free again is
-    used for the next frame, wherever it lies.
+    The number of frames of a row depends on the episodes, so no size is known beforehand. A free slot is used for the
+    next frame, wherever it lies.
     """
 
     def __init__(self, like: Column) -> None:
-        """`like` [frames, …] tells shape and dtype of a frame."""
+        """`like` [frames, …] has the shape and dtype of a frame."""
         self._frames: Column = np.empty((0, *like.shape[1:]), like.dtype)
         self._free: Slots = np.empty(0, np.int32)
         self._chunks: deque[tuple[int, Slots]] = deque()  # one above the last row, and where its frames are
@@ -124,7 +125,7 @@ class FramePool:
         return self._frames.take(slots, axis=0, mode="clip")  # "raise" would look at each slot first
 
     def _grow(self, frames: int) -> None:
-        """Make room for so many more frames, and for some to come, so that growing stays rare."""
+        """Make room for this number of further frames, and some more, so that growing stays rare."""
         size = len(self._frames)
         grown = size + max(frames, size // 16)
         # Reallocation moves no byte where the system can remap pages. No view of the old memory was ever given out.

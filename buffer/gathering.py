@@ -1,4 +1,4 @@
-"""Rows of several columns, picked from all over the memory: in C, or in numpy where there was no compiler."""
+"""Picks rows of several columns from all over the memory: in C, or in numpy where there was no compiler."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Gather = Callable[[Rows, tuple[Column, ...], tuple[Column, ...], Rows], bool]
 
 
 def numpy_gather(row_of_slot: Rows, columns: tuple[Column, ...], out: tuple[Column, ...], rows: Rows) -> bool:
-    """Write what lies in the slots of `rows` in each of `columns` to its array in `out`. All are contiguous.
+    """Copy the slots of `rows` from each of `columns` to its array in `out`. All arrays are contiguous.
 
-    A row's slot is its id modulo the length that the columns and `row_of_slot`, not empty, have in common. Returns
-    whether every slot holds that row: `row_of_slot` has its id. Raises ValueError where arrays do not fit.
+    A row's slot is its id modulo the common length of the columns and of `row_of_slot`, which is not 0. Returns whether
+    every slot holds that row: `row_of_slot` has its id. Raises ValueError if arrays do not fit.
     """
     slots = rows % len(row_of_slot)
     for column, gathered in zip(columns, out, strict=True):
@@ -27,7 +27,7 @@ def numpy_gather(row_of_slot: Rows, columns: tuple[Column, ...], out: tuple[Colu
 
 
 gather: Gather
-"""What `numpy_gather` does, as fast as it goes here."""
+"""Does the same as `numpy_gather`, in the fastest way that is available here."""
 try:
     from remuda.buffer._gather import gather_rows
 except ImportError:

@@ -1,4 +1,4 @@
-"""Which rows are live, and which of them are drawn."""
+"""The replay index: which rows are live, and which of them are drawn."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class NotEnoughRowsError(ValueError):
 
 
 class InsertResult(Struct, frozen=True):
-    """Where a chunk's rows went and which payload files may be deleted because of it."""
+    """Where a chunk's rows are, and which payload files may be deleted because of it."""
 
     first_row: int
     deletable: list[str]
@@ -59,13 +59,14 @@ class Prioritized:
 
 
 class ReplayIndex:
-    """The metadata of all experience: row ids, priorities, use counts, and who still needs which payload file.
+    """The metadata of all experience: row ids, priorities, use counts, and which payload files are still needed.
 
-    Row ids count up from 0 over the whole run and are never reused; a row's slot is its id modulo the capacity.
-    Rows are evicted singly, oldest first, when newer ones need their slots, and by whole chunks when the payload files
-    leave no room within `quota_bytes` for those that are on their way. When a file may be deleted, PayloadFiles says.
+    Row ids count up from 0 over the whole run and are never reused; a row's slot is its id modulo the capacity. Rows
+    are evicted one by one, oldest first, when newer rows need their slots, and by whole chunks when the payload files
+    leave no room within `quota_bytes` for those that are on their way. PayloadFiles decides when a file may be deleted.
 
-    Opens no file and knows no clock. A restarted coordinator makes a new one and has it `restore` the live chunks.
+    Opens no file and reads no clock. A restarted coordinator makes a new index and calls `restore` with the live
+    chunks.
     """
 
     def __init__(
@@ -79,8 +80,8 @@ class ReplayIndex:
         chunks_ahead: int = 0,
         on_retire: Callable[[IndexedChunk], None] = lambda chunk: None,
     ) -> None:
-        """`chunks_ahead` is how many payload files may be written before they are inserted here; `on_retire` hears of
-        every chunk that has no live row any more."""
+        """`chunks_ahead` is how many payload files may be written before they are inserted here; `on_retire` is called
+        with every chunk that has no live row any more."""
         if capacity < 1:
             raise ValueError(f"capacity must be at least 1, not {capacity}")
         self.capacity = capacity
@@ -93,13 +94,13 @@ class ReplayIndex:
         sampler.keep_priorities_in(self._slots.priority)
         self._chunks: deque[IndexedChunk] = deque()  # with live rows, oldest first
         self._dropped_below = (-1, -1)
-        """Epoch and version: older policies have collected nothing that is live"""
+        """Epoch and version: no chunk of an older policy was live when they were dropped."""
         self._has_older = False
-        """but for what has come since."""
+        """Whether chunks of such policies have come since then."""
         self.next_row = 0
         """One above the newest row's id: how many rows were ever inserted."""
         self.first_live_row = 0
-        """Every row below is evicted."""
+        """Every smaller row is evicted."""
         self.rows = 0
         """Live rows."""
         self.sampled_rows = 0
@@ -112,8 +113,8 @@ class ReplayIndex:
     def insert(self, meta: ChunkMeta) -> InsertResult:
         """Give the chunk's rows the next ids and make room for them.
 
-        Never refuses for the limiter's sake: what was collected counts. Raises ChunkTooLargeError when the chunk by
-        itself exceeds the capacity or the quota.
+        Never refuses because of the limiter: what was collected counts. Raises ChunkTooLargeError if the chunk alone
+        exceeds the capacity or the quota.
         """
         self.check_fits(meta)
         chunk = IndexedChunk(first_row=self.next_row, meta=meta)
@@ -140,8 +141,8 @@ class ReplayIndex:
     def insertable_rows(self) -> int:
         """How many more rows may come in.
 
-        The limiter's word; but none while data/ has no room for more, which happens only when the learner is behind
-        with loading. A learner that itself waits for rows is not waited for.
+        The limiter decides it. It is 0 while data/ has no room, which happens only if the learner is behind with
+        loading; a learner that itself waits for rows is not waited for.
         """
         if self._files.is_full and self.sampleable_rows() >= self._limiter.request_rows:
             return 0
@@ -150,7 +151,7 @@ class ReplayIndex:
     def consume(self, below_row: int) -> list[str]:
         """Evict every row below `below_row` (used up, or too old) and return the files that may be deleted now.
 
-        Raises ValueError when `below_row` goes backwards or beyond `next_row`.
+        Raises ValueError if `below_row` is lower than before or beyond `next_row`.
         """
         if not self.first_live_row <= below_row <= self.next_row:
             raise ValueError(
@@ -164,9 +165,9 @@ class ReplayIndex:
         return deletable
 
     def drop_older_than(self, oldest: PolicyRef) -> tuple[int, list[str]]:
-        """Evict every chunk that a policy before `oldest` collected.
+        """Evict every chunk that was collected by a policy before `oldest`.
 
-        Returns how many live rows went, and the files that may be deleted now.
+        Returns the number of evicted live rows, and the files that may be deleted now.
         """
         rows, deletable = self.rows, list[str]()
         bound = (oldest.epoch, oldest.version)
@@ -183,11 +184,12 @@ class ReplayIndex:
         return self._drop(found[0]) if found else []
 
     def restore(self, chunks: Sequence[IndexedChunk], *, next_row: int, first_live_row: int) -> list[str]:
-        """Take in what was live before a restart: `chunks` in row order, with gaps where rows were dropped. Return the
+        """Restore what was live before a restart: `chunks` in row order, with gaps where rows were dropped. Return the
         files that may be deleted now.
 
-        Only for an index that is empty. Chunks that reach beyond the capacity (it was lowered) are left out, as rows
-        below `first_live_row` are."""
+        Only for an empty index. Chunks beyond the capacity (if it was lowered) are left out, and so are rows below
+        `first_live_row`.
+        """
         self.next_row = next_row
         self.first_live_row = max(first_live_row, next_row - self.capacity)
         deletable: list[str] = []
@@ -205,7 +207,7 @@ class ReplayIndex:
         return self._keep_quota()
 
     def priorities(self) -> Prioritized:
-        """Every live row's newest priority."""
+        """The newest priority of every live row."""
         slots = np.flatnonzero(self._slots.end_row != DEAD)
         dense = np.full(self.next_row - self.first_live_row, np.nan, np.float32)
         dense[self._slots.end_row[slots] - 1 - self.first_live_row] = self._slots.priority[slots]
@@ -220,7 +222,8 @@ class ReplayIndex:
     def sample(self, batches: int, batch_size: int, *, train_iter: int, beta: float) -> Sampled:
         """Draw `batches` batches of `batch_size` rows.
 
-        `train_iter` is how many updates the learner did, `beta` the importance exponent. Raises NotEnoughRowsError.
+        `train_iter` is the number of updates that the learner did, `beta` the importance exponent. Raises
+        NotEnoughRowsError.
         """
         wanted = batches * batch_size
         if wanted > self.sampleable_rows():
@@ -252,15 +255,16 @@ class ReplayIndex:
         self._sampler.update(slots, priorities)
 
     def achieved_samples_per_insert(self) -> float:
-        """How often a row was sampled on average so far, the warm-up not counted; nan before there is one."""
+        """How often a row was sampled on average so far, without the warm-up; nan before there is one."""
         return self._limiter.achieved(self.next_row, self.sampled_rows)
 
     # --- what the learner knows -----------------------------------------------------------------------------------
 
     def hand_out_new(self) -> list[IndexedChunk]:
-        """Return the chunks that the learner was not told of, in row order; from now on it is told.
+        """Return the chunks that were not announced to the learner yet, in row order; they count as announced from now
+        on.
 
-        Only chunks with live rows are told, so nothing is missing but rows evicted or quarantined since.
+        Only chunks with live rows are returned, so only rows that were evicted or quarantined since are missing.
         """
         told_row = self._files.told_row
         new = list(takewhile(lambda chunk: chunk.first_row >= told_row, reversed(self._chunks)))
@@ -269,7 +273,7 @@ class ReplayIndex:
 
     @property
     def told_row(self) -> int:
-        """The learner was told of every chunk below this row."""
+        """Every chunk below this row was announced to the learner."""
         return self._files.told_row
 
     def live_chunks(self) -> list[IndexedChunk]:
@@ -279,13 +283,14 @@ class ReplayIndex:
     def confirm_loaded(self, loaded_row: int) -> list[str]:
         """The learner's ring has every live row below `loaded_row`: return the files that may be deleted now.
 
-        Raises ValueError when the learner claims rows that it was not told of. A claim lower than before changes
+        Raises ValueError if the learner claims rows that were not announced to it. A lower number than before changes
         nothing.
         """
         return self._files.confirm_loaded(loaded_row) + self._keep_quota()
 
     def forget_learner(self) -> list[str]:
-        """The learner is gone and with it its ring: the next hand-out starts over. Return what may be deleted now."""
+        """The learner is gone, and so is its ring: the next call of `hand_out_new` starts over. Return what may be
+        deleted now."""
         return self._files.forget_learner() + self._keep_quota()
 
     def learner_has(self, below_row: int) -> None:
@@ -304,7 +309,7 @@ class ReplayIndex:
     # --- inside ---------------------------------------------------------------------------------------------------
 
     def _admit(self, chunk: IndexedChunk) -> None:
-        """Make those of the newest chunk's rows live that are not evicted already. Their slots are free."""
+        """Make the rows of the newest chunk live that are not evicted already. Their slots are free."""
         first, end = max(chunk.first_row, self.first_live_row), end_row(chunk)
         slots = self._slots_of(first, end)
         where = self._columns_of(first, slots)
@@ -333,7 +338,7 @@ class ReplayIndex:
         return slice(first_slot, end_slot) if end_slot <= self.capacity else slots
 
     def _kill(self, first: int, end: int) -> None:
-        """Take those of these rows that are live out of the sampler; none is below `first_live_row`."""
+        """Remove the live ones of these rows from the sampler; none is below `first_live_row`."""
         if first == end:
             return
         slots = self._slots_of(first, end)
@@ -347,18 +352,18 @@ class ReplayIndex:
             self.removed_rows += len(slots)
 
     def _drop(self, chunk: IndexedChunk) -> list[str]:
-        """Evict a chunk, wherever in the row it stands; returns its file if it may be deleted now."""
+        """Evict a chunk at any position in the queue; returns its file if it may be deleted now."""
         self._kill(max(chunk.first_row, self.first_live_row), end_row(chunk))
         self._chunks.remove(chunk)
         return self._retire(chunk)
 
     def _retire(self, chunk: IndexedChunk) -> list[str]:
-        """Let go of a chunk without live rows."""
+        """Forget a chunk without live rows."""
         self._on_retire(chunk)
         return self._files.retire(chunk)
 
     def _keep_quota(self) -> list[str]:
-        """Evict the oldest chunks while data/ is full and that frees their files at once."""
+        """Evict the oldest chunks while data/ is full and evicting them frees their files at once."""
         deletable: list[str] = []
         while self._files.is_full and len(self._chunks) > 1 and not self._files.may_be_read(self._chunks[0]):
             deletable += self.consume(end_row(self._chunks[0]))

@@ -1,4 +1,4 @@
-"""Who must wait for whom: how many rows may come in and go out, given how many did."""
+"""Limiters decide how many rows may come in and go out, given how many did."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from remuda.buffer.samplers import UNLIMITED_ROWS
 
 
 class Limiter(Protocol):
-    """Says how many rows may come in and go out."""
+    """Decides how many rows may come in and go out."""
 
     request_rows: int
     """Most rows that a learner draws at once."""
@@ -28,10 +28,10 @@ class Limiter(Protocol):
 
 
 class OnPolicyLimiter:
-    """Lets in what the next update needs, and as many updates' worth more as the policy may lag behind.
+    """Lets in what the next update needs, and as many further updates' worth as the policy may lag behind.
 
-    An update is settled once the policy it made can act; with a lag of 0 nothing is collected while one is trained or
-    published, so every row an update uses was collected by the policy it improves.
+    An update is settled once the policy that it made can act. With a lag of 0 nothing is collected while an update is
+    trained or published, so every row of an update was collected by the policy that it improves.
     """
 
     def __init__(self, rows_per_update: int, *, updates_ahead: int) -> None:
@@ -42,7 +42,7 @@ class OnPolicyLimiter:
         self._dropped_rows = 0
 
     def settle(self, sampled: int) -> None:
-        """All rows drawn so far were trained on, and the policy that came of them is published."""
+        """All rows drawn so far were trained on, and the resulting policy is published."""
         self._settled_rows = sampled
 
     @property
@@ -52,11 +52,11 @@ class OnPolicyLimiter:
 
     @property
     def dropped_rows(self) -> int:
-        """Rows that came in for nothing."""
+        """Rows that came in and were never used."""
         return self._dropped_rows
 
     def drop(self, rows: int) -> None:
-        """So many more rows came in for nothing."""
+        """Note this number of rows as never used."""
         self._dropped_rows += rows
 
     def insertable_rows(self, inserted: int, sampled: int) -> int:
@@ -64,34 +64,34 @@ class OnPolicyLimiter:
         return max(0, self._settled_rows + self._dropped_rows + self._ahead_rows - inserted)
 
     def sampleable_rows(self, inserted: int, sampled: int) -> int:
-        """Each row once; the sampler knows which are left."""
+        """How many rows may be drawn: each row once; the sampler knows which are left."""
         return UNLIMITED_ROWS
 
     def achieved(self, inserted: int, sampled: int) -> float:
-        """At most 1; less by what was dropped or waits."""
+        """Uses per row: at most 1, less if rows were dropped or wait."""
         return sampled / inserted if inserted else math.nan
 
 
 class SamplesPerInsertLimiter:
-    """Keeps the rows sampled near `samples_per_insert` times the rows inserted after the first `min_rows`.
+    """Keeps the number of sampled rows near `samples_per_insert` times the rows inserted after the first `min_rows`.
 
-    With d = samples_per_insert * (inserted - min_rows) - sampled, both sides may go on while |d| stays within `band`:
+    With d = samples_per_insert * (inserted - min_rows) - sampled, both sides may continue while |d| is within `band`:
     inserting raises d, sampling lowers it. The first min_rows rows are a warm-up that is not caught up with later.
 
-    The band is one learner's request plus the samples owed for `chunk_rows`, twice what keeps the two sides from ever
-    waiting for each other: were both held back, d > band - samples_per_insert * chunk_rows and d < request_rows -
-    band would hold at once. As the band does not grow, the achieved ratio nears the setting as 1 / inserted: it is
-    within 5 % once 20 * band / samples_per_insert rows came after the warm-up.
+    The band is one learner's request plus the samples that `chunk_rows` ask for, twice what keeps the two sides from
+    ever waiting for each other: if both were held back, d > band - samples_per_insert * chunk_rows and d < request_rows
+    - band would hold at the same time. As the band does not grow, the achieved ratio approaches the setting as 1 /
+    inserted: it is within 5 % once 20 * band / samples_per_insert rows came after the warm-up.
 
-    Has no state: whoever holds the counters asks.
+    Has no state: its caller holds the counters.
     """
 
     def __init__(
         self, samples_per_insert: float | None, min_rows: int, *, request_rows: int = 1, chunk_rows: int = 1
     ) -> None:
-        """`samples_per_insert` None lets both sides run free (after min_rows). `request_rows`: most rows a learner
-        draws at once (batches * batch_size, of all its requests in flight). `chunk_rows`: most rows that arrive at
-        once (rows of a chunk times the collectors)."""
+        """`samples_per_insert` None holds neither side back (after min_rows). `request_rows`: most rows that a learner
+        draws at once (batches * batch_size, of all its requests in flight). `chunk_rows`: most rows that arrive at once
+        (rows of a chunk times the collectors)."""
         if samples_per_insert is not None and not 0 < samples_per_insert < math.inf:
             raise ValueError(f"samples_per_insert must be positive, not {samples_per_insert}")
         if min_rows < 1 or request_rows < 1 or chunk_rows < 1:
@@ -126,5 +126,5 @@ class SamplesPerInsertLimiter:
 
 
 def _whole(rows: float) -> int:
-    """Round down, also what no integer holds."""
+    """Round down, also for values that no integer can hold."""
     return math.floor(min(rows, float(UNLIMITED_ROWS)))

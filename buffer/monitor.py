@@ -1,4 +1,4 @@
-"""What the buffer did since it last said so: the numbers of its two tables."""
+"""What the buffer did since its last report: the numbers of its two tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from remuda.buffer.index import ReplayIndex, Sampled
 
 @dataclass(frozen=True)
 class SampleStatistics:
-    """Of all rows drawn since the last such table."""
+    """Statistics of all rows drawn since the last such table."""
 
     batches: int
     """Batches drawn since the start."""
@@ -17,7 +17,7 @@ class SampleStatistics:
     """How often a drawn row has been drawn, that draw included."""
     use_max: int
     priority_avg: float
-    """As the learner gave it, before exponent and offset; the largest seen for a row it never saw."""
+    """The priority as the learner gave it, before exponent and offset; the largest seen for a row that it never saw."""
     priority_max: float
     priority_min: float
     staleness_avg: float
@@ -49,12 +49,12 @@ class _Tally:
 
 
 class BufferMonitor:
-    """Sums up what it is shown and returns a table's numbers when one is due. Knows no logs and no clock."""
+    """Adds up what happens and returns a table's numbers when one is due. Writes no logs and reads no clock."""
 
     def __init__(
         self, index: ReplayIndex, interval_samples: int, interval_s: float, *, now_s: float, batches: int = 0
     ) -> None:
-        """`batches` is how many a resumed run has drawn before."""
+        """`batches` is the number of batches that a resumed run has drawn before."""
         if interval_samples < 1 or not interval_s > 0:
             raise ValueError(f"intervals must be positive, not {interval_samples} batches and {interval_s} s")
         self._index = index
@@ -68,7 +68,7 @@ class BufferMonitor:
     def sampled(self, sampled: Sampled) -> SampleStatistics | None:
         """Count what one call drew; return statistics when a multiple of `interval_samples` batches is reached.
 
-        A call that crosses several multiples is followed by one table.
+        A call that crosses several multiples gives one table.
         """
         if not sampled.rows.size:
             return None
@@ -80,7 +80,7 @@ class BufferMonitor:
         return self.rest()
 
     def rest(self) -> SampleStatistics | None:
-        """Statistics of what was drawn since the last ones, however little that is; None where nothing was."""
+        """Statistics of what was drawn since the last ones, however little that is; None if nothing was."""
         tally, self._tally = self._tally, _Tally()
         if not tally.rows:
             return None
@@ -96,9 +96,9 @@ class BufferMonitor:
         )
 
     def throughput(self, now_s: float, *, last: bool = False) -> ThroughputStatistics | None:
-        """Return what the index did in the period once `interval_s` seconds passed, else None.
+        """Return what the index did in the period once `interval_s` seconds have passed, else None.
 
-        `last`: whatever has passed, so that the tables of a run add up to all its rows.
+        `last`: however much time has passed, so that the tables of a run cover all its rows.
         """
         period_s = now_s - self._period_start_s
         if period_s < self._interval_s and not (last and period_s > 0):

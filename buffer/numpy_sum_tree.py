@@ -1,4 +1,4 @@
-"""The sum tree in numpy: what prioritized replay runs on where there was no C compiler."""
+"""The sum tree in numpy, which prioritized replay uses if there was no C compiler."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _LEVELS_PER_STEP = 3
 """The tree in C keeps every third level, and the highest of both must be the same."""
 
 _FEW = 16
-"""Once more than one slot in so many has changed, all sums are recomputed."""
+"""If more than one in this number of slots has changed, all sums are recomputed."""
 
 
 class NumpySumTree:
     """See remuda.buffer.sum_tree. Binary levels with cumulative sums on top.
 
-    Sums are recomputed when something is next looked for: chunk after chunk can come in between two draws, and each
-    would pay for every level.
+    Sums are recomputed at the next search: several chunks may come in between two draws, and recomputing after each
+    would update every level each time.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -107,7 +107,7 @@ class NumpySumTree:
 
     @property
     def _most_changed(self) -> bool:
-        """So many that summing everything is cheaper than finding out what to sum."""
+        """Whether so many slots have changed that summing everything is cheaper than finding out what to sum."""
         return self._changed_slots > len(self._levels[0]) // _FEW
 
     def _carry_up(self) -> None:

@@ -1,4 +1,4 @@
-"""How much room payload files take, and which of them nobody needs any more."""
+"""How much room payload files take, and which of them are not needed any more."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from remuda.wire.messages import ChunkMeta, IndexedChunk
 
 
 class PayloadFiles:
-    """The files of a replay index's chunks: their bytes, and how far the learner has been told of them and loaded them.
+    """The files of a replay index's chunks: their bytes, and how far they were announced to the learner and loaded by
+    it.
 
-    A file may be deleted once no row in it is live and the learner has either loaded it or was never told of it; each
-    is reported exactly once, by whichever call made it so.
+    A file may be deleted once no row in it is live and the learner has either loaded it or never got a message about
+    it; each file is returned exactly once, by the call that made it so.
     """
 
     def __init__(self, quota_bytes: int, chunks_ahead: int) -> None:
@@ -18,7 +19,7 @@ class PayloadFiles:
             raise ValueError(f"quota_bytes must be at least 1, not {quota_bytes}")
         self.quota_bytes = quota_bytes
         self.bytes = 0
-        """Of all files not yet reported as deletable."""
+        """Bytes of all files not yet reported as deletable."""
         self._chunks_ahead = chunks_ahead
         self._largest_bytes = 0
         self._unloaded: list[IndexedChunk] = []  # without live rows, but the learner may be about to read the file
@@ -27,21 +28,21 @@ class PayloadFiles:
 
     @property
     def told_row(self) -> int:
-        """The learner was told of every chunk below."""
+        """Every chunk below this row was announced to the learner."""
         return self._told_row
 
     @property
     def unloaded(self) -> frozenset[str]:
-        """Files without live rows that must stay all the same."""
+        """Files without live rows that must still stay."""
         return frozenset(chunk.meta.file for chunk in self._unloaded)
 
     @property
     def is_full(self) -> bool:
-        """No room is left within the quota for the files that are on their way."""
+        """Whether the quota leaves no room for the files that are on their way."""
         return self.bytes > self.quota_bytes - self._chunks_ahead * self._largest_bytes
 
     def add(self, meta: ChunkMeta) -> None:
-        """A chunk's rows become live."""
+        """Add a chunk whose rows become live."""
         self.bytes += meta.payload_bytes
         self._largest_bytes = max(self._largest_bytes, meta.payload_bytes)
 
@@ -54,18 +55,18 @@ class PayloadFiles:
         return [chunk.meta.file]
 
     def may_be_read(self, chunk: IndexedChunk) -> bool:
-        """The learner was told of the chunk and has not said that it loaded it."""
+        """Whether the chunk was announced to the learner and is not loaded yet."""
         return chunk.first_row < self._told_row and end_row(chunk) > self._loaded_row
 
     def tell(self, below_row: int) -> None:
-        """The learner is told of every chunk below this row."""
+        """Every chunk below this row is announced to the learner now."""
         self._told_row = below_row
 
     def confirm_loaded(self, loaded_row: int) -> list[str]:
-        """The learner has every live row below `loaded_row`, which may be lower than it said before: then nothing
-        changes. Returns the files that may be deleted now.
+        """The learner has every live row below `loaded_row`. If that is lower than before, nothing changes. Returns the
+        files that may be deleted now.
 
-        Raises ValueError when the learner claims rows that it was not told of.
+        Raises ValueError if the learner claims rows that were not announced to it.
         """
         if loaded_row > self._told_row:
             raise ValueError(f"the learner says it loaded rows below {loaded_row}; it was told {self._told_row}")
@@ -73,16 +74,16 @@ class PayloadFiles:
         return self._release()
 
     def forget_learner(self) -> list[str]:
-        """The learner is gone, and nobody reads what it was told of; returns the files that may be deleted now."""
+        """The learner is gone, and nobody reads what was announced to it; returns the files that may be deleted now."""
         self._told_row = self._loaded_row = 0
         return self._release()
 
     def learner_has(self, below_row: int) -> None:
-        """There is a learner that was told of every chunk below this row, and has loaded it."""
+        """There is a learner to which every chunk below this row was announced, and which has loaded them."""
         self._told_row = self._loaded_row = below_row
 
     def _release(self) -> list[str]:
-        """Name the files that waited for the learner and need not any more."""
+        """Return the files that waited for the learner and need not any more."""
         waiting, self._unloaded = self._unloaded, []
         return [file for chunk in waiting for file in self.retire(chunk)]
 

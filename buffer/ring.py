@@ -14,19 +14,19 @@ from remuda.buffer.gathering import gather
 Rows = npt.NDArray[np.int64]
 
 _NONE = -1
-"""In place of a row id: the slot holds no row."""
+"""Stands in place of a row id if the slot holds no row."""
 
 
 class RowsNotHeldError(LookupError):
-    """Rows were asked for that the ring never got or has overwritten."""
+    """Rows were requested that the ring never got or has overwritten."""
 
 
 class ColumnRing:
     """Holds the newest `capacity` rows of every column. The first chunk decides names, dtypes and shapes.
 
-    Stacks of images stay frames and indices in memory, and are built up when rows are gathered.
+    Stacks of images are kept as frames and indices, and are built when rows are gathered.
 
-    A capacity like the replay index's is enough where a row that is drawn is gathered before newer rows are written.
+    The capacity of the replay index is enough if a row that is drawn is gathered before newer rows are written.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -34,7 +34,7 @@ class ColumnRing:
             raise ValueError(f"capacity must be at least 1, not {capacity}")
         self._size = capacity
         self._columns: Columns = {}
-        """[slots, …]; as FRAMES where in the pool each row's frames are, int32 [slots, frames per row]."""
+        """[slots, …]; FRAMES has the positions of each row's frames in the pool, int32 [slots, frames per row]."""
         self._frames: tuple[FramePool, StackLayout] | None = None
         self._layout: dict[str, tuple[np.dtype[np.generic], tuple[int, ...]]] = {}  # of the first chunk's columns
         # Which row each slot holds, so that a gather notices every row that is not here, gaps included.
@@ -49,11 +49,11 @@ class ColumnRing:
         return sum(column.nbytes for column in self._columns.values()) + frames
 
     def write(self, first_row: int, columns: Columns) -> None:
-        """Put the rows first_row, first_row + 1 … in place of the oldest.
+        """Write the rows first_row, first_row + 1 … in place of the oldest.
 
-        Rows may be left out (evicted or quarantined before they were announced) but do not go backwards. Raises
-        ValueError when they do, when there are more than the ring holds, or when a column is missing, unexpected, or of
-        another dtype or shape than that of the first chunk.
+        Rows may be left out (evicted or quarantined before they were announced) but never go back. Raises ValueError if
+        they do, if there are more than the ring holds, or if a column is missing, unexpected, or of another dtype or
+        shape than in the first chunk.
         """
         count = check_columns(columns)
         if first_row < self.next_row:
@@ -101,7 +101,7 @@ class ColumnRing:
         )
 
     def _leave_out(self, end_row: int) -> None:
-        """Forget what lies in the slots of the rows up to `end_row`, which never come."""
+        """Clear the slots of the rows up to `end_row`, which never come."""
         rows = np.arange(max(self.next_row, end_row - self._size), end_row)
         self._rows[rows % self._size] = _NONE
 
@@ -115,7 +115,7 @@ class ColumnRing:
         self._columns = {name: np.empty((self._size, *c.shape[1:]), c.dtype) for name, c in kept.items()}
 
     def _pooled(self, columns: Columns, end_row: int) -> Columns:
-        """Put the chunk's frames into the pool, and lead its rows there."""
+        """Put the chunk's frames into the pool, and point its rows to them."""
         if self._frames is None:
             return columns
         pool, layout = self._frames

@@ -1,4 +1,4 @@
-"""Which rows a batch is made of."""
+"""Samplers decide which rows a batch is made of."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from remuda.buffer.sum_tree import Slots, Values, new_sum_tree
 
 UNLIMITED_ROWS = 2**53
-"""Stands for `as many rows as you like`; the largest count a message may carry."""
+"""Means any number of rows; the largest count that a message may carry."""
 
 
 class Sampler(Protocol):
@@ -28,7 +28,7 @@ class Sampler(Protocol):
         ...
 
     def on_evict(self, slots: Slots) -> None:
-        """`slots`, all of them live and none twice, are not to be drawn any more."""
+        """`slots`, all of them live and none twice, must not be drawn any more."""
         ...
 
     def sample(self, batches: int, batch_size: int, rng: np.random.Generator) -> tuple[Slots, Values]:
@@ -39,13 +39,13 @@ class Sampler(Protocol):
         ...
 
     def update(self, slots: Slots, priorities: npt.NDArray[np.floating]) -> None:
-        """Take note of the errors float [n] that the learner saw on live `slots` int64 [n]."""
+        """Note the errors float [n] that the learner saw on live `slots` int64 [n]."""
         ...
 
     def keep_priorities_in(self, priorities: Values) -> None:
         """Keep the priority of every slot in this array [capacity], as the learner gave it, before exponent and offset.
 
-        Said once, before there is a row.
+        Called once, before there is a row.
         """
         ...
 
@@ -54,7 +54,7 @@ class UniformSampler:
     """Every live row is as likely as any other, with replacement."""
 
     def __init__(self, capacity: int) -> None:
-        # The live slots, packed, and one above where in there each is (0: not live): O(1) whatever holes there are.
+        # The live slots, packed, and the position of each in there plus one (0: not live): O(1) despite gaps.
         self._live: Slots = np.empty(capacity, np.int64)
         self._end: Slots = np.zeros(capacity, np.int64)
         self._priorities: Values = np.zeros(capacity)
@@ -131,7 +131,7 @@ class PrioritizedSampler:
         self._rows += len(slots)
 
     def on_evict(self, slots: Slots) -> None:
-        """Give `slots` no share of the line any more."""
+        """Take the probability of `slots` away."""
         self._tree.set(slots, 0.0)
         self._rows -= len(slots)
 
@@ -155,7 +155,7 @@ class PrioritizedSampler:
         self._tree.set(slots, (sizes + self._epsilon) ** self._alpha)
 
     def keep_priorities_in(self, priorities: Values) -> None:
-        """Keep the sizes of the errors last seen on each slot there."""
+        """Keep the absolute errors last seen on each slot in this array."""
         self._priorities = priorities
 
 

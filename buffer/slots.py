@@ -1,4 +1,4 @@
-"""Where a replay index keeps what it knows of each of its rows."""
+"""The table in which a replay index keeps its data about each row."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ _SLOT = np.dtype([("end_row", np.int64), ("uses", np.int64), ("policy_iter", np.
 _CACHE_LINE_BYTES = 64
 
 DEAD = 0
-"""In place of `end_row`: the slot holds no live row."""
+"""Stands in place of `end_row` if the slot holds no live row."""
 
 
 class SlotTable:
-    """What is known of the row in each slot, [capacity], all of them dead at first.
+    """Data about the row in each slot, [capacity]; all slots are empty at first.
 
-    Rows are drawn from all over the memory, and each look into it costs as much as the sums done with what is found.
-    So the columns lie side by side, and no slot on two lines of the cache. All is zeros at first, which the system has
-    to give memory for only once something is written: a large capacity costs nothing before it is used.
+    Rows are drawn from all over the memory, and each look into it costs as much as the computation with what is found.
+    So the columns lie side by side, and no slot crosses a line of the cache. Everything is zero at first, and the
+    system provides memory only once something is written: a large capacity costs nothing before it is used.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -33,5 +33,5 @@ class SlotTable:
         self.priority: npt.NDArray[np.float64] = self._slots["priority"]
 
     def take(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.void]:
-        """Return a copy of what is known of `slots`, in their shape, with the columns as fields."""
+        """Return a copy of the data of `slots`, in their shape, with the columns as fields."""
         return self._slots.take(slots)

@@ -1,7 +1,7 @@
-"""Which slot a point on the line of all values laid end to end falls on.
+"""A sum tree: all values lie end to end on a line, and it finds the slot that a point on the line belongs to.
 
-The tree is compiled. Where Remuda was installed without a C compiler, a numpy tree of the same slots and sums, bit for
-bit, takes its place; prioritized batches then take two to four times as long.
+The tree is compiled. If Remuda was installed without a C compiler, a numpy tree with the same slots and sums, equal bit
+for bit, is used; prioritized batches then take two to four times as long.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ DEFAULT_RUNS_DIR = Path("runs")
 
 @dataclass(frozen=True)
 class ResolvedRun:
-    """The run that a command shall start. `run_dir` is absolute; nothing was written to disk yet."""
+    """The run that a command has to start. `run_dir` is absolute; nothing was written to disk yet."""
 
     loaded: LoadedConfig
     run_dir: Path

@@ -62,7 +62,7 @@ class Collected:
         return len(self.columns["reward"])
 
     def meta(self, chunk: ChunkId) -> ChunkMeta:
-        """All that is to be said of it, but for its payload file's size and checksum; see write_chunk."""
+        """The metadata of it, without size and checksum of the payload file; see write_chunk."""
         return ChunkMeta(
             chunk=chunk,
             file=chunk_name(chunk),
@@ -107,8 +107,9 @@ class Rollout:
         timers: Timers | None = None,
         episode_info: Sequence[str] = (),
     ) -> None:
-        """`rng` is for exploration; `seeds` has one per environment; `progress` hears of the steps as they are taken;
-        `clock` returns seconds; `episode_info` names what environments report of an episode with its last step."""
+        """`rng` is for exploration; `seeds` has one per environment; `progress` is called with the steps as they are
+        taken; `clock` returns seconds; `episode_info` names what environments report of an episode with its last
+        step."""
         if len(seeds) != vector_env.num_envs:
             raise ValueError(f"{len(seeds)} seeds for {vector_env.num_envs} environments: give one each")
         self.policy = policy

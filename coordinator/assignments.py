@@ -1,4 +1,4 @@
-"""Who works for whom: leases are given out as the scheduler decides, and end with their work or with their worker."""
+"""Which worker works for which experiment: leases begin as the scheduler decides, and end with the work."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from remuda.training.snapshot import RunSnapshot
 from remuda.wire.messages import Role
 
 LEASES_KEPT = 10_000
-"""Of all runs, those that are over included, the newest leases whose late messages find their run. One that goes on has
-more: all that are open and the newest of each run, see LeaseBook."""
+"""How many leases are kept over all runs, so that late messages find their run. An active run keeps more: all its open
+leases, and its newest ones (see LeaseBook)."""
 
 GRANTS_PER_TURN = 250
-"""Leases given out in one turn; the rest of a large assignment follows turn by turn, so that none takes long."""
+"""Leases opened in one turn. The rest of a large assignment follows in later turns, so that no turn takes long."""
 
 _NOTHING_TO_DO = Plan((), {})
 
 
 class Assignments:
-    """The leases of all experiments. Which worker holds one, the registry knows; what it does under it, the experiment
-    knows."""
+    """The leases of all experiments. The registry knows which worker holds a lease; the experiment knows what the
+    worker does under it."""
 
     def __init__(self, registry: Registry, catalog: Catalog, journaling: Journaling, *, newest_lease: int) -> None:
         """`newest_lease` is the highest number that may have been given out before."""
@@ -35,35 +35,36 @@ class Assignments:
         self._catalog = catalog
         self._journaling = journaling
         self._experiments_of: dict[int, str] = {}
-        """Ids by lease, open or over: late chunks still find their ledger."""
+        """Experiment ids by lease, open or over, so that late chunks still find their ledger."""
         self._forget_at = 2 * LEASES_KEPT
-        """So many are too many."""
+        """From this number on, leases that nobody mentions any more are forgotten."""
         self._torn: set[str] = set()
-        """Runs that were taken up and whose workers may have seen what is not known here."""
+        """Recovered runs whose workers may have seen more than is known here."""
         self._dealt: deque[Grant] = deque()
-        """Decided, and not carried out yet. Nothing else is decided meanwhile, so nobody gets a part of its minimum."""
+        """Decided, and not carried out yet. Nothing else is decided until then, so no experiment gets only a part of
+        its minimum."""
         self.newest_lease = newest_lease
         """The highest number given out so far."""
 
     def find(self, lease: int) -> Experiment | FinishedRun | None:
-        """For whom the worker with this lease works, or worked."""
+        """The experiment that the worker with this lease works for, or worked for."""
         return self._catalog.get(self._experiments_of.get(lease, ""))
 
     def experiment_of(self, worker: Worker) -> Experiment | None:
-        """For whom this worker works."""
+        """The experiment that this worker works for."""
         found = self.find(worker.lease)
         return found if isinstance(found, Experiment) else None
 
     def tick(self, now_s: float) -> list[Step]:
-        """Time has passed: go on with what was decided, or decide again."""
+        """Continue with what was decided, or decide again. Called from time to time."""
         return self._carry_out(now_s) if self._dealt else self.schedule(now_s)
 
     def experiment_id(self, lease: int) -> str:
-        """Of the experiment that has, or had, this lease; empty where none is known."""
+        """The id of the experiment that has, or had, this lease; empty if none is known."""
         return self._experiments_of.get(lease, "")
 
     def schedule(self, now_s: float) -> list[Step]:
-        """Give workers to those who lack them, as far as there are any."""
+        """Give free workers to the experiments that lack some."""
         if self._dealt:
             return []
         active = self._catalog.active
@@ -78,8 +79,8 @@ class Assignments:
         return steps + self._carry_out(now_s)
 
     def end(self, worker: Worker, why: str, now_s: float, *, handed_in: bool = False, died: str = "") -> list[Step]:
-        """A worker does not serve any more under the lease that it holds, if it holds one. `handed_in`: what it had
-        collected is announced. `died`: how its process ended, where it is dead or seems so."""
+        """End the lease that a worker holds, if it holds one. `handed_in`: everything that it collected is announced.
+        `died`: how its process ended, if it is dead or seems so."""
         experiment, lease = self.experiment_of(worker), worker.lease
         self._registry.take_back(worker)
         if experiment is None:
@@ -88,9 +89,9 @@ class Assignments:
         return experiment.worker_gone(lease, why, now_s, handed_in=handed_in, died=died)
 
     def restore(self, experiment: Experiment, snapshot: RunSnapshot, now_s: float, *, late: bool = False) -> None:
-        """Go on from there: its leases stay open, their workers may come back. Where the last moments of its journal
-        may be lost they have seen more than is known here, and where it is taken up `late` they were sent away: then
-        its leases end."""
+        """Continue a recovered run. Its leases stay open, since their workers may come back. They end if the last
+        moments of its journal may be lost, since the workers then know more than the journal, or if the run is
+        recovered `late`, since the workers were already sent away."""
         self.newest_lease = max(self.newest_lease, snapshot.leases)
         self._experiments_of |= dict.fromkeys(experiment.known_leases, experiment.identity.id)
         self._forget_old()
@@ -101,8 +102,8 @@ class Assignments:
             self._registry.expect(holder, experiment.longest_s, now_s)
 
     def end_left_over(self, now_s: float) -> list[Step]:
-        """Once all runs are taken up: of one whose journal may lack something, all leases. Of any other that of a
-        worker that had just gone from it to another, whose journal alone says so."""
+        """Called once all runs are recovered. Ends all leases of a run whose journal may lack something. Of other runs
+        it ends a lease whose worker had just moved to another run, if only the journal of that run knows it."""
         steps: list[Step] = []
         for experiment in self._catalog.active:
             for lease in experiment.lease_numbers:
@@ -125,7 +126,7 @@ class Assignments:
         return steps
 
     def _assign(self, grant: Grant, now_s: float) -> list[Step]:
-        """Nothing is assigned where the worker has gone since it was decided, or the experiment ends."""
+        """Assign a worker, unless it has left since the decision or the experiment ends."""
         worker, experiment = self._registry.find(grant.worker), self._catalog.get(grant.experiment)
         if worker is None or worker.lease or not isinstance(experiment, Experiment) or not experiment.takes(grant.role):
             return []
@@ -137,7 +138,7 @@ class Assignments:
         return experiment.assign(worker.holder, now_s)
 
     def _forget_old(self) -> None:
-        """Let go of leases that nobody speaks of any more; now and then, since it takes a look at all."""
+        """Forget leases that nobody mentions any more. Called from time to time, since it looks at all of them."""
         if len(self._experiments_of) < self._forget_at:
             return
         kept = {lease: self._experiments_of[lease] for lease in sorted(self._experiments_of)[-LEASES_KEPT:]}
@@ -147,6 +148,6 @@ class Assignments:
         self._forget_at = len(kept) + LEASES_KEPT
 
     def _ask_back(self, lent: Return) -> list[Step]:
-        """Somebody gives a worker back for the sake of another."""
+        """Ask an experiment to give a worker back for another one."""
         self._journaling.touch(lent.holder)
         return self._catalog[lent.holder].lend(lent.role, lent.count, self._catalog[lent.waiting].identity.name)

@@ -1,4 +1,4 @@
-"""What clients ask for: submit an experiment, stop it, show how all goes, read logs, shut down."""
+"""What clients can ask for: submit or stop an experiment, show the status, read logs, shut down."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from remuda.wire.messages import (
 )
 
 PREPARING_AT_ONCE = 32
-"""Submissions whose run folders are prepared at the same time: each has a thread of its own meanwhile."""
+"""Submissions whose run folders are prepared at the same time. Each needs a thread during that time."""
 
 
 @dataclass(frozen=True)
 class About:
-    """The coordinator itself, as clients are shown it."""
+    """What the status shows of the coordinator itself."""
 
     id: str
     address: str
@@ -72,7 +72,7 @@ class ClientRequests:
         """How busy the coordinator's process is, as last measured."""
 
     def handle(self, message: ClientMessage, asked: Asked, now_s: float) -> list[Step]:
-        """What a client wants. The answers to Submit and LogRequest wait for the disk."""
+        """Handle a client's request. The answers to Submit and LogRequest come when the disk has answered."""
         match message:
             case Submit():
                 return self._shutdown.refusal() or self._submit(message, asked)
@@ -86,7 +86,7 @@ class ClientRequests:
                 return [Reply(Done()), *self._shutdown.begin(message.reason, now_s)]
 
     def status(self, query: str | None, now_s: float) -> Status | Rejected:
-        """The whole picture, or that of one experiment."""
+        """The status of everything, or of one experiment."""
         shown = [*self._catalog]
         if query is not None:
             found = self._catalog.find(query)
@@ -112,7 +112,7 @@ class ClientRequests:
         ]
 
     def not_prepared(self, event: RunRefused) -> list[Step]:
-        """The run folder of a submission cannot be had."""
+        """The run folder of a submission cannot be made."""
         self._preparing.discard(event.experiment)
         return [Reply(event.rejection)]
 

@@ -1,4 +1,4 @@
-"""One conversation per socket identity: what was heard, what was answered, and what has to be repeated."""
+"""One conversation per socket identity: what arrived, what was answered, and what has to be sent again."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from remuda.wire.envelope import Envelope
 from remuda.wire.messages import AnyMessage
 
 EXPIRES_S = 120.0
-"""A peer that is no worker (any more) and has been silent for so long is forgotten."""
+"""A peer that is no worker (any more) and is silent for this time is forgotten."""
 EXPIRY_INTERVAL_S = 5.0
-"""Between two looks for such peers."""
+"""Time between two searches for such peers."""
 MOST_PEERS = 30_000
-"""Conversations that are remembered, those with workers included. Beyond that those make room that are no worker's and
-have been silent longest."""
+"""Conversations that are kept, including those with workers. Beyond that number the peers that are no workers and were
+silent longest are forgotten."""
 MADE_ROOM = 1_000
-"""For so many at a time, since it takes a look at all."""
+"""How many are forgotten at once, since finding them means looking at all."""
 MOST_KEPT = 256
-"""Messages kept for somebody who is no worker of the herd; who lets more wait is forgotten."""
+"""Messages kept for a peer that is no worker of the herd. A peer that leaves more of them unconfirmed is forgotten."""
 MOST_KEPT_OF_WORKERS = 4_096
 MOST_KEPT_BYTES = 4 << 20
 MOST_KEPT_OF_WORKERS_BYTES = 256 << 20
@@ -36,19 +36,19 @@ class Connections:
     """One Channel per peer; turns messages into envelopes on their way."""
 
     def __init__(self, is_worker: Callable[[bytes], bool] = lambda peer: False) -> None:
-        """`is_worker` says whether somebody is of the herd, for whom more is kept."""
+        """`is_worker` says whether a peer is a worker of the herd. More is kept for workers."""
         self._is_worker = is_worker
         self._deaf: set[bytes] = set()
         self._peers: dict[bytes, _Connection] = {}
         self._pending: dict[bytes, Channel] = {}
-        """Those that have something to acknowledge: few of many, as heartbeats need no ack."""
+        """Peers to which an acknowledgement is due: few of many, as heartbeats need none."""
         self._expiry_due_s = 0.0
 
     def __len__(self) -> int:
         return len(self._peers)
 
     def receive(self, peer: bytes, envelope: Envelope, now_s: float) -> tuple[Received, list[Send]]:
-        """Take an envelope in: the message, if it is new, and what must be sent back at once."""
+        """Receive an envelope. Returns the message, if it is new, and what must be sent back at once."""
         known = self._peers.get(peer)
         if known is None:
             if len(self._peers) >= MOST_PEERS:
@@ -61,12 +61,12 @@ class Connections:
         return received, [Send(peer, answer, again=True) for answer in received.answers]
 
     def post(self, peer: bytes, message: AnyMessage, now_s: float, *, after: str = "") -> list[Send]:
-        """Say something to a peer; to one that is not known (any more) nothing is sent. `after`: see Send."""
+        """Send a message to a peer; nothing is sent to one that is not known (any more). `after`: see Send."""
         return self._post(peer, message, now_s, after=after)
 
     def answer(self, peer: bytes, message: AnyMessage, now_s: float, *, to: int, after: str = "") -> list[Send]:
-        """Answer a message by its id; the answer to one that is never resent (id 0) is not resent either. Somebody who
-        was forgotten meanwhile gets none."""
+        """Answer a message by its id. The answer to a message that is never resent (id 0) is not resent either. A peer
+        that was forgotten in the meantime gets no answer."""
         if not to:
             return self._post(peer, message, now_s, once=True, after=after)
         known = self._peers.get(peer)
@@ -75,7 +75,7 @@ class Connections:
         return [Send(peer, known.channel.post(message, now_s, reply_to=to), after)]
 
     def say_once(self, peer: bytes, message: AnyMessage, now_s: float) -> list[Send]:
-        """Say something that is not resent, and acknowledges nothing."""
+        """Send a message that is not resent and acknowledges nothing."""
         return self._post(peer, message, now_s, once=True)
 
     def acknowledge(self, peer: bytes, message_id: int, *, after: str = "") -> list[Send]:
@@ -85,12 +85,12 @@ class Connections:
         return [] if ack is None else [Send(peer, ack, after)]
 
     def take_deaf(self) -> set[bytes]:
-        """Workers for whom too much is kept, since they do not confirm what they are told."""
+        """Workers that leave too many messages unconfirmed."""
         deaf, self._deaf = self._deaf, set()
         return deaf
 
     def due(self, now_s: float) -> list[Send]:
-        """What has to be sent again."""
+        """The envelopes that have to be sent again now."""
         done = [peer for peer, channel in self._pending.items() if channel.next_due_s() is None]
         for peer in done:
             del self._pending[peer]
@@ -101,13 +101,13 @@ class Connections:
         ]
 
     def forget(self, peer: bytes) -> None:
-        """This connection will not be used again."""
+        """Forget a connection that will not be used again."""
         self._peers.pop(peer, None)
         self._pending.pop(peer, None)
 
     def _is_too_much(self, peer: bytes, channel: Channel) -> bool:
-        """More than MOST_KEPT is kept for somebody. A stranger is forgotten then, and told nothing more; a worker whose
-        bounds are reached is one of the deaf."""
+        """More than MOST_KEPT messages wait for a peer's confirmation. A peer that is no worker is forgotten and gets
+        nothing more; a worker that reached its limits is listed in `deaf`."""
         if not self._is_worker(peer):
             self.forget(peer)
             return True
@@ -121,7 +121,7 @@ class Connections:
             self.forget(peer)
 
     def expire(self, now_s: float, *, keep: Callable[[bytes], bool]) -> None:
-        """Forget those that have long been silent, but none that is to be kept."""
+        """Forget peers that were silent for long, except those that must be kept."""
         if now_s < self._expiry_due_s:
             return
         self._expiry_due_s = now_s + EXPIRY_INTERVAL_S

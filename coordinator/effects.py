@@ -1,6 +1,6 @@
-"""What the state machine wants done in the world. The service does it; the simulation in the tests looks at it.
+"""What the state machine asks for. The service carries it out; the simulation in the tests looks at it.
 
-What every chunk leads to is a Struct: made in a sixth of the time that a frozen dataclass takes.
+Effects that come with every chunk are Structs: making one takes a sixth of the time of a frozen dataclass.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ class Send(Struct, frozen=True):
     peer: bytes
     envelope: Envelope
     after: str = ""
-    """The experiment whose journal must have all of this turn first; empty: it may go at once."""
+    """The experiment whose journal must have all of this turn before the envelope is sent; empty: it is sent at
+    once."""
     again: bool = False
     """A repetition: not needed while the first one still waits for a journal."""
 
 
 class Asked(Struct, frozen=True):
-    """Whose message waits for an answer."""
+    """The peer whose message waits for an answer."""
 
     peer: bytes
     message_id: int
-    """0 for one that is never resent; neither is its answer."""
+    """The message's id; 0 for a message that is never resent, and neither is its answer."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class PrepareRun:
     experiment: str
     submit: Submit
     place: int = 0
-    """Among all experiments, in the order they were submitted in."""
+    """Its number among all experiments, in order of submission."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class ReadLog:
     run_dir: str
     request: LogRequest
     is_over: bool
-    """Nobody writes these logs any more."""
+    """The run is over, so nobody writes these logs any more."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class DeleteChunks(Struct, frozen=True):
 
 @dataclass(frozen=True)
 class RewindCurves:
-    """A learner goes on from this update: what the curves show beyond it is left out."""
+    """A learner continues from this update: points of the curves after it are removed."""
 
     experiment: str
     train_iter: int
@@ -86,14 +87,14 @@ class CloseRun:
 
     experiment: str
     keep: frozenset[str]
-    """Payload files the replay index still refers to."""
+    """Payload files that the replay index still refers to."""
     results: Mapping[str, float] = field(default_factory=dict[str, float])
-    """How it ended, in numbers; see remuda.logbook.pages.results_of."""
+    """How the run ended, in numbers; see remuda.logbook.pages.results_of."""
 
 
 @dataclass(frozen=True)
 class Abandon:
-    """The experiment has failed in a way that its journal may not know of: list it as over, and let go of its files."""
+    """The experiment has failed, and its journal may not know it: list it as over, and close its files."""
 
     experiment: str
     last: FinishedRunSnapshot
@@ -121,12 +122,12 @@ class Reply(Struct, frozen=True):
 
     message: AnyMessage
     after: str = ""
-    """The experiment whose journal must know first what is answered; empty: that of the message, if it has one."""
+    """The experiment whose journal must have what is answered; empty: that of the message, if it has one."""
 
 
 @dataclass(frozen=True)
 class SendToPeer:
-    """A message for whoever speaks over this connection; the state machine turns it into a Send."""
+    """A message for the peer of this connection; the state machine turns it into a Send."""
 
     peer: bytes
     message: AnyMessage
@@ -134,7 +135,7 @@ class SendToPeer:
 
 @dataclass(frozen=True)
 class Broken:
-    """Something went wrong inside this experiment that is no failure of its workers: it ends, and nothing else does."""
+    """An error inside this experiment that is no failure of its workers: this experiment ends, and no other."""
 
     experiment: str
     reason: str
@@ -150,7 +151,7 @@ class ForgetPeer:
 
 @dataclass(frozen=True)
 class Release:
-    """The lease is over; its worker is free again, or `dismiss`ed because it did not answer."""
+    """The lease is over. Its worker is free again, or is dismissed (`dismiss`) because it did not answer."""
 
     lease: int
     dismiss: bool = False

@@ -1,4 +1,4 @@
-"""What happens to the coordinator: everything the state machine is told."""
+"""Everything that can happen to the coordinator: the input of the state machine."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ class PreparedRun:
     run_dir: str
     policy_file: str
     resumed: ResumePoint | None = None
-    """Where a run that is resumed goes on."""
+    """The point from which a resumed run continues."""
     recovered: Recovered | None = None
-    """Its experience, as the journal of its earlier incarnation has it."""
+    """Its experience, from the journal of its earlier incarnation."""
     uncounted: tuple[ChunkMeta, ...] = ()
     """Payloads of that incarnation that nobody will announce any more: they are counted now."""
 
 
 @dataclass(frozen=True)
 class RunPrepared:
-    """The run folder of a submitted experiment is ready, and so is all that the experiment begins with."""
+    """The run folder of a submitted experiment is ready, and everything that the experiment begins with."""
 
     request: PrepareRun
     experiment: Experiment
@@ -57,7 +57,7 @@ class TakenUp:
 
 @dataclass(frozen=True)
 class RunRecovered:
-    """What became of a run of a previous coordinator; None: another coordinator has it, and it is well."""
+    """The result of recovering a run of a previous coordinator; None: another coordinator has it and works on it."""
 
     experiment: str
     run: TakenUp | FinishedRun | None
@@ -65,7 +65,7 @@ class RunRecovered:
 
 @dataclass(frozen=True)
 class RunRefused:
-    """The experiment cannot be: wrong config, or its run folder is taken."""
+    """The experiment is refused: its config is wrong, or its run folder is taken."""
 
     experiment: str
     asked: Asked
@@ -87,7 +87,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class SelfVitals:
-    """What the coordinator's own process has used since it was started, and what for."""
+    """What the coordinator's own process has used since its start, and what for."""
 
     vitals: WorkerVitals
     load: CoordinatorLoad
@@ -95,16 +95,16 @@ class SelfVitals:
 
 @dataclass(frozen=True)
 class HeldUp:
-    """The disk of this run does not take what is to be written, or does so again."""
+    """The disk of this run does not accept writes, or accepts them again."""
 
     experiment: str
     why: str | None
-    """None: it does again."""
+    """Why not; None: it accepts them again."""
 
 
 @dataclass(frozen=True)
 class RunBroken:
-    """What is to be written of this run cannot be written, and will not be: it has failed."""
+    """What is to be written of this run cannot be written and never will be: the run has failed."""
 
     experiment: str
     reason: str

@@ -18,28 +18,28 @@ from remuda.training.snapshot import FORMAT, RunSnapshot
 from remuda.wire.messages import AnyMessage, Batches, CollectorReport, EvaluationFilmed, LearnerReport, WorkerVitals
 
 SOFT_S = 1.0
-"""What may be forgotten for so long: updates done, rows sampled, the wall clock."""
+"""How long these may wait for the journal: updates done, rows sampled, the wall clock."""
 PRIORITIES_S = 30.0
-"""Between two snapshots of all priorities."""
+"""Time between two snapshots of all priorities."""
 _SOFT = (CollectorReport, EvaluationFilmed, LearnerReport, WorkerVitals)
 
 
 class Journaling:
-    """Gathers, per turn of the coordinator's loop, what must be in the journal before anybody is answered."""
+    """Collects in each turn of the coordinator's loop what must be in the journal before anything is answered."""
 
     def __init__(self, catalog: Catalog, boot: str) -> None:
-        """`boot` tells this start of this machine from any other."""
+        """`boot` is different for every start of every machine."""
         self._catalog = catalog
         self._boot = boot
         self._touched: set[str] = set()
         self._soft_due_s = 0.0
         self._priorities_due_s: dict[str, float] = {}
         self.broken: list[Broken] = []
-        """Experiments of which `take` could not say what to write; to be broken off."""
+        """Experiments for which `take` raised an error; they are ended as failed."""
 
     def is_whole(self, snapshot: RunSnapshot) -> bool:
-        """Whether nothing can have been journaled after it that is lost: a machine that loses power takes the last
-        moments along, a process that is killed does not."""
+        """Whether nothing that was journaled later can be lost. A machine that loses power may lose the last moments; a
+        killed process loses nothing."""
         return snapshot.boot in ("", self._boot)
 
     def touch(self, experiment: str) -> None:
@@ -48,23 +48,23 @@ class Journaling:
 
     @property
     def has_news(self) -> bool:
-        """Whether anything was touched since the last `take`."""
+        """Whether anything has changed since the last `take`."""
         return bool(self._touched)
 
     def heard(self, experiment: Experiment, message: AnyMessage, steps: Sequence[Step]) -> None:
-        """A worker's message was handled; some change nothing that would be missed, or nothing that does not keep,
-        unless they led to something: credit, a save, a row of progress, the end."""
+        """A worker's message was handled. Some messages change nothing that must be journaled at once, unless they led
+        to something: credit, a save, a row of progress, the end."""
         soft = isinstance(message, _SOFT) or experiment.is_soft(message)
         if not (soft and all(_leaves_no_trace(step) for step in steps)):
             self.touch(experiment.identity.id)
 
     def ticked(self, experiment: Experiment, steps: Sequence[Step]) -> None:
-        """Time has passed for this experiment, which changes something only where it led to more than reports."""
+        """Time has passed for this experiment. That changes something only if it led to more than reports."""
         if any(not isinstance(step, Emit) for step in steps):
             self.touch(experiment.identity.id)
 
     def tick(self, now_s: float) -> None:
-        """Time has passed: what keeps for a while is due now and then."""
+        """Time has passed: from time to time, journal what may wait."""
         if now_s >= self._soft_due_s:
             self._soft_due_s = now_s + SOFT_S
             moving = (each for each in self._catalog.active if each.state != "queued" and each.held_up is None)
@@ -107,7 +107,7 @@ class Journaling:
 
 
 def recovered_run(run: Recovered, now_s: float) -> TakenUp:
-    """The experiment that is remembered so."""
+    """The experiment that a journal describes."""
     snapshot = run.snapshot
     config = ExperimentConfig.model_validate_json(snapshot.identity.config_json)
     experiment = Experiment(Identity.of(snapshot.identity), config, now_s)
@@ -118,7 +118,7 @@ def recovered_run(run: Recovered, now_s: float) -> TakenUp:
 
 
 def prepared_experiment(prepared: PreparedRun, now_s: float) -> Experiment:
-    """The experiment that begins, or goes on, in a run folder that is ready."""
+    """The experiment that begins, or continues, in a run folder that is ready."""
     request = prepared.request
     submit = request.submit
     identity = Identity(

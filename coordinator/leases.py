@@ -12,34 +12,34 @@ from remuda.training.snapshot import LeaseBookSnapshot, LeaseHolder, LeaseSnapsh
 from remuda.wire.messages import Role
 
 NUMBERS_KEPT = 1_000
-"""Leases that are over and still known, besides one for each place that ever was taken: all workers may be lost at once
-and have something to say all the same."""
+"""Leases that are over and still kept, besides one for each place that was ever taken: all workers may be lost at once
+and still have something to say."""
 
 
 @dataclass
 class Lease:
-    """One worker at work for one experiment. What changes is changed by the LeaseBook alone."""
+    """One worker that works for one experiment. Only the LeaseBook changes it."""
 
     holder: LeaseHolder
     index: int
     generation: int = 0
-    """Higher than that of any worker before it in this place: a replacement does not repeat the random numbers of the
-    first."""
+    """Higher than that of every earlier worker in this place, so that a replacement does not repeat the random numbers
+    of the worker before."""
     ready: bool = False
     """Its environments or networks are built."""
     draining: bool = False
     over: bool = False
     failed: bool = False
-    """Its worker has said that it failed."""
+    """Its worker has reported a failure."""
 
     @property
     def number(self) -> int:
-        """What it is told from others by."""
+        """Its number, which no other lease has."""
         return self.holder.lease
 
     @property
     def role(self) -> Role:
-        """What its worker does."""
+        """The role of its worker."""
         return self.holder.role
 
     @property
@@ -48,33 +48,33 @@ class Lease:
         return self.holder.worker
 
     def is_held_by(self, worker: str, incarnation: int) -> bool:
-        """Whether this incarnation of this worker does the work, or did it."""
+        """Whether this incarnation of this worker holds the lease, or held it."""
         holder = self.holder
         return holder.worker == worker and holder.incarnation == incarnation
 
 
 class LeaseBook:
-    """The leases of one experiment. Indices are the smallest free ones, whoever held them before.
+    """The leases of one experiment. An index is the smallest free one, whichever worker had it before.
 
-    What a lease costs to open, change and close does not grow with the number of leases.
+    The cost of opening, changing and closing a lease does not grow with the number of leases.
     """
 
     def __init__(self, first_generation: int = 0, on_forget: Callable[[int], None] = lambda number: None) -> None:
-        """`first_generation` is that of each place's first worker: beyond all that the run can have had before it was
-        resumed. `on_forget` hears of each lease that is not known any more."""
+        """`first_generation` is that of each place's first worker: higher than all that the run can have used before it
+        was resumed. `on_forget` is called with each lease that is not kept any more."""
         self._first_generation = first_generation
         self._leases: dict[int, Lease] = {}
         self._places: dict[Role, dict[int, Lease]] = {"learner": {}, "collector": {}, "evaluator": {}}
         """Open leases by index."""
         self._vacant: dict[Role, list[int]] = {"learner": [], "collector": [], "evaluator": []}
-        """Heaps of the free indices below the highest that was ever taken."""
+        """Heaps of the free indices below the highest one that was ever taken."""
         self._draining: Counter[Role] = Counter()
         self._generations: dict[tuple[Role, int], int] = {}
-        """Of the next worker that takes a place, where there was one."""
+        """The generation of the next worker in a place that was taken before."""
         self._over: dict[int, Lease] = {}
-        """Leases that are over and still known, the one first that was over first."""
+        """Leases that are over and still kept, in the order in which they ended."""
         self._mourned: set[int] = set()
-        """Those of them of which their worker has said why it was lost."""
+        """Leases of these whose worker has said why it was lost."""
         self._on_forget = on_forget
         self._changed = ChangedRows[int]()
         self._new_lives: set[tuple[Role, int]] = set()
@@ -88,7 +88,7 @@ class LeaseBook:
     # --- what happens ---
 
     def open(self, holder: LeaseHolder) -> Lease:
-        """A worker was drawn from the herd."""
+        """Open a lease for a worker that the scheduler has chosen."""
         role = holder.role
         vacant = self._vacant[role]
         index = heappop(vacant) if vacant else len(self._places[role])
@@ -101,19 +101,19 @@ class LeaseBook:
         return lease
 
     def set_ready(self, lease: Lease) -> None:
-        """Its worker can work."""
+        """Its worker is ready to work."""
         lease.ready = True
         self._changed.put.add(lease.number)
 
     def set_draining(self, lease: Lease, *, ready: bool) -> None:
-        """It is about to end; until then its worker is `ready` or does nothing any more."""
+        """It is about to end. Until then its worker is `ready`, or does nothing any more."""
         if not lease.draining:
             self._draining[lease.role] += 1
         lease.ready, lease.draining = ready, True
         self._changed.put.add(lease.number)
 
     def close(self, number: int) -> Lease | None:
-        """The lease is over; None when it was already."""
+        """End a lease; None if it was over already."""
         lease = self._leases.pop(number, None)
         if lease is not None:
             del self._places[lease.role][lease.index]
@@ -133,13 +133,13 @@ class LeaseBook:
             self._on_forget(number)
 
     def last_word(self, number: int) -> bool:
-        """The worker that had this lease, which is over, says why it was lost; True for the first time."""
+        """The worker of a lease that is over says why it was lost; True for the first time."""
         first = number not in self._mourned
         self._mourned.add(number)
         return first
 
     def was_held_by(self, number: int, worker: str, incarnation: int) -> bool:
-        """Whether this lease is over, and this incarnation of this worker had it."""
+        """Whether this lease is over and this incarnation of this worker held it."""
         lease = self._over.get(number)
         return lease is not None and lease.is_held_by(worker, incarnation)
 
@@ -147,19 +147,19 @@ class LeaseBook:
 
     @property
     def numbers(self) -> list[int]:
-        """The newest that are over, and all that are open."""
+        """All open leases, and the newest of those that are over."""
         return [*self._over, *self._leases]
 
     def find(self, number: int) -> Lease | None:
-        """The lease of this number while it is open."""
+        """The lease of this number, if it is open."""
         return self._leases.get(number)
 
     def count(self, role: Role) -> int:
-        """How many of a role are open."""
+        """The number of open leases of a role."""
         return len(self._places[role])
 
     def count_staying(self, role: Role) -> int:
-        """How many of a role are open and not about to end."""
+        """The number of open leases of a role that are not about to end."""
         return len(self._places[role]) - self._draining[role]
 
     def of(self, role: Role) -> list[Lease]:
@@ -167,11 +167,11 @@ class LeaseBook:
         return [lease for _, lease in sorted(self._places[role].items())]
 
     def ready(self, role: Role) -> list[Lease]:
-        """Those of a role that can work now."""
+        """Leases of a role whose workers are ready."""
         return [lease for lease in self.of(role) if lease.ready and not lease.draining]
 
     def last_staying(self, role: Role, count: int) -> list[Lease]:
-        """So many of those that are not about to end, those with the highest index first."""
+        """This number of leases that are not about to end, those with the highest index first."""
         staying = (lease for lease in self._places[role].values() if not lease.draining)
         return nlargest(count, staying, key=lambda lease: lease.index)
 
@@ -183,7 +183,7 @@ class LeaseBook:
     # --- over a restart ---
 
     def snapshot(self) -> LeaseBookSnapshot:
-        """What a restarted coordinator has to know, besides its rows."""
+        """What a restarted coordinator needs, without its rows."""
         return LeaseBookSnapshot(self._first_generation)
 
     def rows(self) -> tuple[LeaseSnapshot, ...]:
@@ -204,7 +204,7 @@ class LeaseBook:
         return Rows(tuple(PlaceSnapshot(*place, self._generations[place]) for place in places))
 
     def restore(self, snapshot: LeaseBookSnapshot) -> None:
-        """Go on from there; for a book that is empty."""
+        """Continue from a snapshot; only for an empty book."""
         for m in sorted(snapshot.leases, key=lambda row: row.holder.lease):
             lease = Lease(m.holder, m.index, m.generation, m.ready, m.draining, m.over)
             if m.over:

@@ -22,27 +22,27 @@ from remuda.wire.messages import (
 )
 
 LOOK_INTERVAL_S = 0.25
-"""Between two looks through the whole herd for those that are lost or stuck."""
+"""Time between two searches of the whole herd for workers that are lost or stuck."""
 LOST_KEPT = 1_000
-"""Workers that were lost and may come back in another incarnation."""
+"""Lost workers that are kept in mind, since they may come back in another incarnation."""
 _LIMITS: Mapping[Phase, str] = {"preparing": "prepare_s", "saving": "save_s"}
-"""The settings by which a run says how long its workers may do so."""
+"""The settings by which a run says how long its workers may take for these activities."""
 AWAY_S = 3.0
-"""A look that comes so much later than it was due shows that this process stood still: it was stopped, say, or its disk
-hung. What was said meanwhile it has yet to hear."""
+"""A search that comes this much later than planned shows that this process stood still: it was stopped, or its disk
+hung. Messages that were sent during that time have yet to be read."""
 
 
 class Membership:
-    """Workers come and go: whoever comes is put to work where one is needed, whoever goes leaves no lease behind."""
+    """Workers come and go: one that comes gets work where a worker is needed, one that goes leaves no open lease."""
 
     def __init__(self, coordinator: str, registry: Registry, assignments: Assignments) -> None:
-        """`coordinator` is the id that workers are told."""
+        """`coordinator` is the id that workers get."""
         self._coordinator = coordinator
         self._registry = registry
         self._assignments = assignments
         self._look_due_s: float | None = None
         self._lost: dict[str, int] = {}
-        """The lease that each worker (by UUID) had which was lost with it."""
+        """The lease that each lost worker (by UUID) had."""
 
     # --- they come ---
 
@@ -71,8 +71,8 @@ class Membership:
         return steps + self._assignments.schedule(now_s)
 
     def _welcome_back(self, worker: Worker, message: Register, now_s: float) -> list[Step]:
-        """It has lost touch with this coordinator, or with the one before. It goes on with its lease if both sides say
-        it has it; what was on its way to it is sent again."""
+        """The worker had lost its connection to this coordinator, or worked for the coordinator before. It keeps its
+        lease if both sides agree that it has it; messages to it are sent again."""
         experiment = self._assignments.experiment_of(worker)
         if experiment is not None and worker.lease == message.lease:
             return [self._registered(message.lease, goes_on=True), *experiment.back(worker.lease, now_s)]
@@ -80,7 +80,7 @@ class Membership:
         return [self._registered(message.lease), *ended, *self._assignments.schedule(now_s)]
 
     def _explain(self, worker: Worker, exit: str) -> list[Step]:
-        """A worker that was lost is there in its next incarnation, and its nanny has seen how the one before ended."""
+        """A lost worker is back in its next incarnation, and its nanny knows how the one before ended."""
         experiment = self._assignments.find(self._lost.pop(worker.uuid, 0))
         if not isinstance(experiment, Experiment):
             return []
@@ -94,14 +94,14 @@ class Membership:
     # --- they are there ---
 
     def beat(self, worker: Worker, message: Beat, now_s: float) -> list[Step]:
-        """It is alive, and says whether it moves."""
+        """A beat: the worker is alive, and says whether it makes progress."""
         steps: list[Step] = []
         if self._registry.beat(worker, message, now_s):
             steps.append(self._say_of(worker, f"{worker.role} {worker.uuid} moves again"))
         return [Reply(BeatHeard(self._registry.beat_interval_s)), *steps]
 
     def release(self, release: Release, now_s: float) -> list[Step]:
-        """An experiment lets go of a worker."""
+        """An experiment gives up a worker."""
         worker = self._registry.holder(release.lease)
         if worker is None:
             return []
@@ -109,7 +109,7 @@ class Membership:
         return self.dismiss(worker, "it did not let go when its experiment ended", now_s) if release.dismiss else []
 
     def status(self, now_s: float) -> list[WorkerStatus]:
-        """Everybody, as `remuda status` shows them."""
+        """All workers, as `remuda status` shows them."""
         return [self._status(worker, now_s) for worker in self._registry]
 
     def _status(self, worker: Worker, now_s: float) -> WorkerStatus:
@@ -122,14 +122,14 @@ class Membership:
     # --- they go ---
 
     def goodbye(self, worker: Worker, reason: str, now_s: float) -> list[Step]:
-        """It leaves of its own accord."""
+        """The worker leaves by itself."""
         steps = self._assignments.end(worker, f"it left ({reason})", now_s, handed_in=True)
         self._registry.remove(worker)
         steps.append(LogLine(None, f"{worker.role} {worker.uuid} leaves the herd: {reason}"))
         return steps + self._assignments.schedule(now_s)
 
     def tick(self, now_s: float) -> list[Step]:
-        """Now and then: who is lost, and who does not move."""
+        """Called from time to time: find workers that are lost, stuck or too slow."""
         due_s = now_s if self._look_due_s is None else self._look_due_s
         if now_s < due_s:
             return []
@@ -162,24 +162,24 @@ class Membership:
             del self._lost[next(iter(self._lost))]
 
     def disbelieve(self, worker: Worker, why: str, now_s: float) -> list[Step]:
-        """A worker has said what cannot be: it does no more for anybody."""
+        """A worker has sent something that cannot be true: it gets no more work."""
         text = f"{worker.role} {worker.uuid} on {worker.host} is not believed: {why}"
         return [self._say_of(worker, text, "error"), *self.dismiss(worker, f"it is not believed: {why}", now_s)]
 
     def dismiss(self, worker: Worker, why: str, now_s: float) -> list[Step]:
-        """Take a worker out that is of no use any more. Its process ends, and its nanny starts it again."""
+        """Remove a worker from the herd. Its process ends, and its nanny starts it again."""
         steps = self._assignments.end(worker, why, now_s)
         self._registry.remove(worker)
         return [*steps, SendToPeer(worker.peer, Rejected("dismissed", why))]
 
     def _say_of(self, worker: Worker, text: str, level: Level = "info") -> LogLine:
-        """In the log of the experiment that it works for."""
+        """A line for the log of the experiment that the worker works for."""
         experiment = self._assignments.experiment_of(worker)
         return LogLine(None if experiment is None else experiment.identity.id, text, level)
 
 
 def _refusal(message: Register, peer: bytes) -> Rejected | None:
-    """Who is not even looked at."""
+    """Why this registration is refused at once; None if it is not."""
     if message.protocol != PROTOCOL_VERSION:
         return Rejected(
             "protocol",

@@ -8,7 +8,7 @@ import socket
 import psutil
 
 ELSEWHERE = ("192.0.2.1", 9)
-"""An address that nobody has (RFC 5737): what leads there leads to other machines."""
+"""An address that no machine has (RFC 5737). The route to it is the route to other machines."""
 
 
 def reachable(address: str) -> str:
@@ -29,7 +29,7 @@ def _is_any(host: str) -> bool:
 
 
 def _towards_others() -> str | None:
-    """Asks the routing table; nothing is sent."""
+    """Ask the routing table; nothing is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(ELSEWHERE)

@@ -13,26 +13,26 @@ from remuda.training.snapshot import LeaseHolder
 from remuda.wire.messages import Beat, Phase, Register, Role, WorkerState, WorkerStatus
 
 SHORTEST_RATE_S = 0.5
-"""Beats that come sooner after one another, after a break, say little about a rate."""
+"""Beats that follow each other faster than this, after a break, say little about a rate."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How long a silence is forgiven."""
+    """How long a worker may be silent or without progress."""
 
     beat_interval_s: float = 1.0
-    """Of a herd that is not large."""
+    """The interval in a herd that is not large."""
     lost_after_s: float = 10.0
-    """No word at all for so long: the process is dead or cut off."""
+    """After this time without any message the process is dead or cut off."""
     stuck_after_s: float = 60.0
-    """Beats, but no progress for so long while it has work: an environment or a device hangs, and status says so."""
+    """After this time with beats but no progress in its work, the worker is stuck: its environment or device hangs."""
     hopeless_after_s: float = 120.0
-    """Stuck for so long that its lease is taken away; the worker's own process then ends, with its stacks printed, and
-    its nanny restarts it."""
+    """After this time without progress its lease is taken away. The worker's own process then prints its stacks and
+    ends, and its nanny restarts it."""
 
     @classmethod
     def of(cls, settings: Iterable[str]) -> Limits:
-        """Other limits than the usual ones, each as `lost_after_s=20`. Raises ValueError."""
+        """Limits other than the default, each given as `lost_after_s=20`. Raises ValueError."""
         names = [each.name for each in fields(cls)]
         given: dict[str, float] = {}
         for setting in settings:
@@ -59,13 +59,14 @@ def _seconds(setting: str, number: str) -> float:
 
 
 BEATS_PER_S = 200
-"""Of the whole herd: a larger one beats less often, and a silence is forgiven for as much longer."""
+"""Beats per second of the whole herd. In a larger herd each worker beats less often, and may be silent for longer by as
+much."""
 LONGEST_BEAT_INTERVAL_S = 5.0
 
 
 LongestWithoutProgress: TypeAlias = Mapping[Phase, float]
-"""How long a worker may do so without any progress, for those phases that a run has limits of its own for; in any other
-it is stuck and hopeless as Limits says."""
+"""How long a worker may be without progress in the activities for which a run has its own limits. In all others it is
+stuck and hopeless as Limits says."""
 
 
 @dataclass
@@ -90,30 +91,30 @@ class Worker:
     cpu_s: float = 0.0
     """Processor time of its process so far, of all threads."""
     cpu_cores: float = 0.0
-    """Processor time per second, between the newest two beats that said so."""
+    """Processor time per second between the newest two beats."""
     cpu_heard_s: float = 0.0
     cpus: int = 0
-    """Cores that it may use; 0 where its journal alone is known of it."""
+    """Cores that it may use; 0 if only its journal knows it."""
     memory_bytes: int = 0
     """Of its machine."""
     lease: int = 0
     """0: in the herd, free to be drawn."""
     stuck: bool = False
     look_s: float = math.inf
-    """When the registry looks at it next."""
+    """When the registry checks it next."""
 
     def is_process(self, message: Register) -> bool:
-        """Whether the one that registers is this very process, over another connection."""
+        """Whether the process that registers is this one, over another connection."""
         return (self.incarnation, self.host, self.pid) == (message.incarnation, message.host, message.pid)
 
     @property
     def holder(self) -> LeaseHolder:
-        """As it is remembered with the lease that it holds."""
+        """What the journal has of it, with the lease that it holds."""
         return LeaseHolder(self.lease, self.uuid, self.incarnation, self.role, self.host, self.pid)
 
     @property
     def state(self) -> WorkerState:
-        """How it is. A lost worker is no longer in the registry."""
+        """Its state. A lost worker is no longer in the registry."""
         if self.stuck:
             return "stuck"
         return "busy" if self.lease else "idle"
@@ -121,7 +122,7 @@ class Worker:
     def status(
         self, now_s: float, *, experiment: str | None = None, draining: bool = False, work_share: float | None = None
     ) -> WorkerStatus:
-        """As `remuda status` shows it, with what its experiment knows of it."""
+        """Its line in `remuda status`, with what its experiment knows of it."""
         return WorkerStatus(
             uuid=self.uuid,
             incarnation=self.incarnation,
@@ -142,35 +143,36 @@ class Worker:
 
 @dataclass(frozen=True)
 class Admission:
-    """What became of a registration."""
+    """The result of a registration."""
 
     worker: Worker | None
     superseded: Worker | None = None
-    """The same worker's earlier incarnation, which must be told to go."""
+    """The earlier incarnation of the same worker, which must be told to leave."""
     refusal: str | None = None
     back: bool = False
-    """It was known already and has made a new connection."""
+    """It was known before and has a new connection."""
     former_peer: bytes = b""
     """Of the connection that it had before."""
 
 
 class Registry:
-    """Workers by UUID. Decides nothing about work; knows only who is there and in which state."""
+    """Workers by UUID. It decides nothing about work; it knows which workers are there, and in which state."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._workers: dict[str, Worker] = {}
         self._speakers: dict[bytes, Worker] = {}
-        """Workers by the connection that they speak over."""
+        """Workers by connection."""
         self._holders: dict[int, Worker] = {}
         """Workers by the lease that they hold."""
         self._free: dict[Role, dict[str, None]] = {"learner": {}, "collector": {}, "evaluator": {}}
         """Workers without a lease, longest free first."""
         self._counts: Counter[Role] = Counter()
         self._looks: list[_Look] = []
-        """A heap: when to look at each worker, at the earliest moment at which it can be lost, stuck or hopeless."""
+        """A heap with the time of the next check of each worker: the earliest moment at which it can be lost, stuck or
+        hopeless."""
         self._suspects: dict[str, Worker] = {}
-        """Those for whom that moment has come, and that were not heard of since."""
+        """Workers whose moment has come, and that have not sent anything since."""
 
     def __len__(self) -> int:
         return len(self._workers)
@@ -187,29 +189,29 @@ class Registry:
         return self._counts[role]
 
     def free(self, role: Role) -> Collection[str]:
-        """Those of this role that hold no lease, the longest free first; as they are now and later."""
+        """Workers of this role without a lease, the longest free first. The sequence follows later changes."""
         return self._free[role].keys()
 
     def at(self, peer: bytes) -> Worker | None:
-        """The worker that speaks over this connection."""
+        """The worker of this connection."""
         return self._speakers.get(peer)
 
     def has(self, peer: bytes) -> bool:
-        """Whether a worker of the herd speaks over this connection."""
+        """Whether this is the connection of a worker of the herd."""
         return peer in self._speakers
 
     def holder(self, lease: int) -> Worker | None:
-        """The worker that holds this lease; None when it is over."""
+        """The worker that holds this lease; None if the lease is over."""
         return self._holders.get(lease)
 
     def give(self, worker: Worker, lease: int, longest_s: LongestWithoutProgress, now_s: float) -> None:
-        """A free worker holds this lease from now on."""
+        """Give this lease to a free worker."""
         worker.lease, worker.longest_s, worker.progressed_s = lease, longest_s, now_s
         self._note(worker)
         self._plan_look(worker)
 
     def take_back(self, worker: Worker) -> None:
-        """It holds no lease any more."""
+        """Take the lease away from a worker."""
         self._holders.pop(worker.lease, None)
         worker.lease, worker.stuck = 0, False
         if self._workers.get(worker.uuid) is worker:
@@ -226,14 +228,14 @@ class Registry:
         self._note(worker)
 
     def _speaks_over(self, worker: Worker, peer: bytes) -> None:
-        """Empty: it has not been heard of."""
+        """Empty: it has sent nothing yet."""
         self._speakers.pop(worker.peer, None)
         worker.peer = peer
         if peer:
             self._speakers[peer] = worker
 
     def _note(self, worker: Worker) -> None:
-        """Whether it holds a lease or is free has changed."""
+        """The worker has got a lease or has lost it."""
         free = self._free[worker.role]
         if worker.lease:
             free.pop(worker.uuid, None)
@@ -243,7 +245,7 @@ class Registry:
 
     @property
     def beat_interval_s(self) -> float:
-        """How often each worker is to beat."""
+        """The interval at which each worker has to beat."""
         shared_s = min(len(self) / BEATS_PER_S, LONGEST_BEAT_INTERVAL_S)
         return max(shared_s, self._limits.beat_interval_s)
 
@@ -252,8 +254,8 @@ class Registry:
         return self._limits.lost_after_s + self.beat_interval_s - self._limits.beat_interval_s
 
     def admit(self, message: Register, peer: bytes, now_s: float) -> Admission:
-        """Take a worker in; a higher incarnation replaces the one before it, and of two processes that claim the
-        same incarnation the first one stays."""
+        """Register a worker. A higher incarnation replaces the one before. If two processes claim the same incarnation,
+        the first one stays."""
         known = self._workers.get(message.worker)
         if known is not None and known.is_process(message):
             former_peer, known.heard_s = known.peer, now_s
@@ -282,8 +284,8 @@ class Registry:
         return Admission(worker=worker, superseded=known)
 
     def expect(self, holder: LeaseHolder, longest_s: LongestWithoutProgress, now_s: float) -> None:
-        """A worker that held a lease when the coordinator's process ended: it has the usual time to be heard of. Where
-        two journals name it, it had gone from one run to the other, and the newer lease holds."""
+        """A worker that held a lease when the coordinator's process ended: it has the usual time to send something. If
+        two journals name it, it had moved from one run to the other, and the newer lease counts."""
         known = self._workers.get(holder.worker)
         if known is not None and known.lease > holder.lease:
             return
@@ -297,7 +299,7 @@ class Registry:
                 peer=b"",
                 heard_s=now_s,
                 progressed_s=now_s,
-                activity="not heard of since the coordinator was started again",
+                activity="nothing received since the coordinator was started again",
                 lease=holder.lease,
                 longest_s=longest_s,
             )
@@ -314,7 +316,7 @@ class Registry:
             self._holders.pop(worker.lease, None)
 
     def beat(self, worker: Worker, message: Beat, now_s: float) -> bool:
-        """Note a beat. True when the worker had been stuck and moves again."""
+        """Note a beat. Returns True if the worker had been stuck and makes progress again."""
         worker.activity = message.activity
         worker.rss_bytes = message.rss_bytes
         if now_s - worker.cpu_heard_s >= SHORTEST_RATE_S:
@@ -332,7 +334,7 @@ class Registry:
         return recovered
 
     def forgive(self, silence_s: float, now_s: float) -> None:
-        """So much of everybody's silence was not theirs: nobody listened."""
+        """This process stood still for a while: that much silence is forgiven to every worker."""
         for worker in self:
             worker.heard_s = min(worker.heard_s + silence_s, now_s)
             worker.progressed_s = min(worker.progressed_s + silence_s, now_s)
@@ -348,12 +350,12 @@ class Registry:
         return [worker for worker in self._suspected(now_s) if worker.stuck and now_s - worker.progressed_s > limit_s]
 
     def overdue(self, now_s: float) -> list[tuple[Worker, float]]:
-        """Workers that take longer for what they do than their run allows, each with that limit."""
+        """Workers that take longer for an activity than their run allows, each with that limit."""
         suspected = ((worker, worker.longest_s.get(worker.phase)) for worker in self._suspected(now_s) if worker.lease)
         return [(worker, limit_s) for worker, limit_s in suspected if limit_s and now_s - worker.progressed_s > limit_s]
 
     def newly_stuck(self, now_s: float) -> list[Worker]:
-        """Workers that still beat but have stopped moving; each is named once, until it moves again."""
+        """Workers that still beat but make no progress; each is named once, until it makes progress again."""
         found = [
             worker
             for worker in self._suspected(now_s)
@@ -367,7 +369,7 @@ class Registry:
         return found
 
     def _suspected(self, now_s: float) -> list[Worker]:
-        """Those to look at now; of the others nothing can be said that was not said before."""
+        """Workers to check now. Nothing has changed for the others."""
         looks = self._looks
         while looks and looks[0].at_s <= now_s:
             look = heappop(looks)
@@ -382,14 +384,14 @@ class Registry:
         return [*self._suspects.values()]
 
     def _plan_look(self, worker: Worker) -> None:
-        """It has a lease now, or does something else: it may have to be looked at earlier than was planned."""
+        """The worker has got a lease, or does something else: it may have to be checked earlier than planned."""
         look_s = self._look_s(worker)
         if look_s < worker.look_s:
             worker.look_s = look_s
             heappush(self._looks, _Look(look_s, worker))
 
     def _look_s(self, worker: Worker) -> float:
-        """Before then it is neither lost, nor newly stuck, hopeless or overdue, if it goes on with what it does."""
+        """Until this time the worker cannot become lost, stuck, hopeless or overdue unless it changes what it does."""
         lost_s = worker.heard_s + self._lost_after_s
         if not worker.lease:
             return lost_s

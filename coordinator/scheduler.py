@@ -1,10 +1,10 @@
-"""Which workers an experiment draws from the herd, who gives some back for others, and why one that waits does so.
+"""Which workers an experiment gets from the herd, which workers are given back for others, and why an experiment waits.
 
-Promised: an experiment that waits gets its minimum all at once; what a running one has beyond its minimum is lent to
-one of the same or a higher priority that lacks its minimum, and what it has within its minimum is never taken away; so
-nobody gives a worker back twice for the same need. What is free, and not enough for one that waits, goes to others that
-can begin with it, for a while; then it is kept for a while (see overtaking.py): so no worker is idle for long while
-somebody could use it, and one whose minimum the herd has is not overtaken without end by others that need less.
+Promises: a waiting experiment gets its minimum all at once. What a running experiment has beyond its minimum is lent to
+experiments of the same or a higher priority that lack their minimum. Its minimum is never taken away, so no worker is
+given back twice for the same need. Free workers that are too few for a waiting experiment go to others that can begin
+with them, for a while; then they are kept for it for a while (see demand.py). So no worker is idle for long while an
+experiment could use it, and an experiment whose minimum the herd has is not overtaken without end by smaller ones.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ class Demand:
     experiment: str
     priority: int
     submitted: int
-    """Order of submission; the earlier goes first among equal priorities."""
+    """Order of submission; among equal priorities the earlier goes first."""
     minimum: Mapping[Role, int]
     """Without these it cannot work."""
     wanted: Mapping[Role, int]
-    """It takes up to so many; at least `minimum`."""
+    """The most that it takes; at least `minimum`."""
     started: bool = False
-    """It has begun, and so takes what there is; one that has not takes its minimum at once or nothing."""
+    """It has begun, so it takes what is free. An experiment that has not begun takes its minimum at once or nothing."""
     patient: bool = False
-    """It has not waited long enough yet for others to give workers back."""
+    """It has not waited long enough yet: others need not give workers back."""
     yields: bool = False
-    """Others may overtake it: what is there and not enough for it is not kept for it now."""
+    """Others may overtake it: free workers that are too few for it are not kept for it now."""
     resting: frozenset[str] = frozenset()
-    """Workers that have failed it and that it does not take for a while; others may have them."""
+    """Workers that have failed for it and that it does not take for a while; others may have them."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ class Holding:
     priority: int
     submitted: int
     surplus: Mapping[Role, int]
-    """How many it holds beyond its minimum."""
+    """The number of workers that it holds beyond its minimum."""
     leaving: Mapping[Role, int] = field(default_factory=dict[Role, int])
-    """How many it is giving back already."""
+    """The number of workers that it is already giving back."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Grant:
 
 @dataclass(frozen=True)
 class Return:
-    """One experiment gives so many workers back, for the sake of another that waits."""
+    """One experiment gives this number of workers back, for another that waits."""
 
     holder: str
     role: Role
@@ -89,11 +89,12 @@ def plan(
     holdings: Sequence[Holding] = (),
     herd: Mapping[Role, int] | None = None,
 ) -> Plan:
-    """Deal free workers out: highest priority first, among equals those that run already, then first come first served.
+    """Distribute free workers: highest priority first; among equals the running experiments, then in order of
+    submission.
 
-    Every experiment first gets its minimum; what is left over goes to those that want more. `free` has the workers of
-    each role in the order in which they are to be dealt out; it costs what is dealt, not what there is. `herd` is how
-    many workers of each role there are, held ones included (default: the free ones).
+    Every experiment first gets its minimum; what is left goes to those that want more. `free` has the workers of each
+    role in the order in which they are used; the cost depends on how many are assigned, not on how many are free.
+    `herd` is the number of workers of each role, held ones included (default: the free ones).
     """
     dealing = _Dealing(free, holdings, herd or {role: len(free.get(role, ())) for role in ROLES})
     order = sorted(demands, key=lambda d: (-d.priority, not d.started, d.submitted))
@@ -105,20 +106,20 @@ def plan(
 
 
 class _Pool:
-    """The free workers of one role, dealt out from the front. It looks at those it deals and at those that rest."""
+    """The free workers of one role, taken from the front. Only those that are taken or rest are looked at."""
 
     def __init__(self, free: Collection[str]) -> None:
         self._free = free
         self._rest = iter(free)
         self._passed_over: list[str] = []
-        """They rested for somebody; others may have them."""
+        """Workers that rest for one experiment; others may have them."""
         self._taken: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._free) - len(self._taken)
 
     def count(self, workers: Collection[str]) -> int:
-        """How many of these are there."""
+        """How many of these workers are in the pool."""
         return sum(worker in self._free and worker not in self._taken for worker in workers)
 
     def take(self, count: int, resting: Collection[str]) -> list[str]:
@@ -135,7 +136,8 @@ class _Pool:
 
 
 class _Dealing:
-    """One round of `plan`: a pool of workers per role, from which everybody in turn takes or has something kept."""
+    """One round of `plan`: a pool of workers per role, from which each experiment in turn takes workers, or has them
+    kept."""
 
     def __init__(
         self, free: Mapping[Role, Collection[str]], holdings: Sequence[Holding], herd: Mapping[Role, int]
@@ -144,19 +146,19 @@ class _Dealing:
         self._holdings = sorted(holdings, key=lambda h: (h.priority, -h.submitted))
         self._free = {role: _Pool(free.get(role, ())) for role in ROLES}
         self._leaving = {r: [h for h in holdings for _ in range(h.leaving.get(r, 0))] for r in ROLES}
-        """Who is giving workers back that nobody else counts on yet."""
+        """Experiments that give workers back which no other experiment counts on yet."""
         self._surplus = {(h.experiment, r): h.surplus.get(r, 0) for h in holdings for r in ROLES}
         self._claimed: Counter[Role] = Counter()
-        """Free ones that are not for those who come later."""
+        """Free workers that are kept from later experiments."""
         self._reserved: Counter[Role] = Counter()
-        """Those of them that nobody may have in the meantime: the rest of somebody's minimum is on its way."""
+        """Those of them that no experiment may have now: the rest of a minimum is about to come."""
         self.grants: list[Grant] = []
         self.returns: list[Return] = []
         self.waiting: dict[str, str] = {}
         self.served: list[Demand] = []
 
     def deal_minimum(self, demand: Demand) -> None:
-        """Give it its minimum; else see who can help out, and say what it waits for."""
+        """Give it its minimum; otherwise find out who can help, and say what it waits for."""
         there = {role: self._there(demand, role, self._claimed[role]) for role in ROLES}
         missing: dict[Role, int] = {role: demand.minimum.get(role, 0) - there[role] for role in ROLES}
         short: dict[Role, int] = {role: count for role, count in missing.items() if count > 0}
@@ -168,13 +170,13 @@ class _Dealing:
                 self._take(demand, role, min(demand.minimum.get(role, 0), there[role]))
 
     def deal_more(self, demand: Demand) -> None:
-        """Give it what it wants beyond its minimum, of what nobody waits for."""
+        """Give it what it wants beyond its minimum, from workers that no other experiment waits for."""
         for role in ROLES:
             more = demand.wanted.get(role, 0) - demand.minimum.get(role, 0)
             self._take(demand, role, min(more, self._there(demand, role, self._reserved[role])))
 
     def _there(self, demand: Demand, role: Role, kept: int) -> int:
-        """How many free ones it may have, `kept` of them being for others."""
+        """How many free workers it may have; `kept` of the free ones are for others."""
         free = len(self._free[role])
         return min(free - kept, free - self._free[role].count(demand.resting))
 
@@ -184,7 +186,7 @@ class _Dealing:
             self.grants += [Grant(demand.experiment, role, worker) for worker in workers]
 
     def _call_in(self, demand: Demand, short: Mapping[Role, int]) -> str:
-        """Have what it lacks given back, if that helps; returns what it waits for."""
+        """Ask others to give back what it lacks, if that helps; returns what it waits for."""
         free: dict[Role, tuple[int, int]] = {
             role: (len(self._free[role]), self._free[role].count(demand.resting)) for role in short
         }
@@ -211,7 +213,7 @@ class _Dealing:
         return _explain(demand, free, coming)
 
     def _count_on(self, coming: Mapping[Role, Sequence[Holding]], lent: Mapping[Role, Counter[str]]) -> None:
-        """Nobody after this one counts on the same."""
+        """Mark these workers, so that no later experiment counts on them."""
         for role, holdings in coming.items():
             self._leaving[role] = self._leaving[role][len(holdings) :]
         for role, counts in lent.items():
@@ -219,8 +221,8 @@ class _Dealing:
                 self._surplus[lender, role] -= count
 
     def _lent(self, demand: Demand, role: Role, count: int) -> Counter[str]:
-        """How many others of no higher priority can spare, by experiment: the least important first, the latest among
-        equals, and of those the one that has most to spare."""
+        """How many workers other experiments of no higher priority can spare. The order is: lowest priority first, then
+        the latest submission, then the one that can spare most."""
         able = [
             (holding.priority, -self._surplus[holding.experiment, role], place, holding.experiment)
             for place, holding in enumerate(self._holdings)
@@ -242,7 +244,7 @@ class _Dealing:
 
 
 def _explain(demand: Demand, free: Mapping[Role, tuple[int, int]], coming: Mapping[Role, Sequence[Holding]]) -> str:
-    """`free` is how many are free, and how many of those rest."""
+    """`free`: how many workers of each role are free, and how many of those rest."""
     parts: list[str] = []
     for role, (there, resting) in free.items():
         count = demand.minimum[role]

@@ -53,28 +53,28 @@ from remuda.worker.vitals import VitalSigns
 
 TICK_S = 0.05
 MESSAGES_PER_TURN = 128
-"""Messages handled before what they lead to is handed over and the clock is looked at again: so many that they share a
-commit of the journal, so few that in a flood the first are answered while the others wait."""
+"""Messages handled before their effects are carried out and the clock is read again: enough to share a commit of the
+journal, and few enough that in a flood the first are answered while the others wait."""
 
 SWITCH_S = 0.000_5
-"""How long another thread may compute while a turn waits for it to pause."""
+"""How long another thread may hold the interpreter while a turn waits for it."""
 COMPLAINT_INTERVAL_S = 5.0
-"""At most one line about malformed messages in so long, so that they do not fill the disk."""
+"""Time between two lines about malformed messages, so that they do not fill the disk."""
 LOOPBACK = "tcp://127."
 ANY_ADDRESS = "tcp://127.0.0.1:0"
 LEASES_PER_START = 1_000_000
-"""A lease must never have the number of one that a coordinator before this one gave out, even if the run that it was
-for, and its journal, are lost: what its worker still says would be taken for another's."""
+"""A lease must never get a number that an earlier coordinator gave out, even if that run and its journal are lost:
+messages of its worker would be taken for those of another worker."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-"""Where Linux says it."""
+"""Linux has the id of the machine's start here."""
 RECOVERY_S = 60.0
-"""How long a start waits for the disks of the runs that it takes up."""
+"""How long a starting coordinator waits for the disks of the runs that it recovers."""
 DESCRIPTORS_SHARE = 0.8
-"""Of the files and connections that may be open: beyond that a warning is logged."""
+"""Share of the files and connections that may be open; beyond that a warning is logged."""
 
 
 class CannotListenError(Exception):
-    """The address to listen on is not of this machine, or taken; the text says which and why."""
+    """The address to listen on is not an address of this machine, or it is taken; the text says which and why."""
 
 
 @dataclass(frozen=True)
@@ -84,16 +84,16 @@ class Settings:
     runs_dir: Path
     connection_file: Path
     address: str | None = None
-    """Where to listen, such as tcp://127.0.0.1:5555; None: where the one before it listened if that is free, else any
-    free port of the loopback interface."""
+    """Where to listen, such as tcp://127.0.0.1:5555. None: the address of the coordinator before, if that is free,
+    otherwise any free port of the loopback interface."""
     persistent: bool = False
-    """It owns the runs folder and takes up what a coordinator before it left there. One that is not persistent
-    lives for the runs it is given."""
+    """Whether it owns the runs folder and continues the runs that it finds there. If not, it exists for the runs that
+    it is given."""
     limits: Limits = field(default_factory=Limits)
 
 
 class Service:
-    """Gives the pure state machine a socket, disks and a clock. Its thread waits for no slow disk."""
+    """Connects the pure state machine to a socket, disks and a clock. Its thread never waits for a slow disk."""
 
     def __init__(self, settings: Settings, guard: ShutdownGuard) -> None:
         """Raises CannotListenError, before anything is written; FolderOwnedError where another coordinator owns the
@@ -123,7 +123,7 @@ class Service:
         )
         self._socket.connections.is_worker = self._coordinator.registry.has
         self._effects: list[Effect] = []
-        """What this turn has asked for."""
+        """The effects of this turn."""
         self._timers = Timers()
         self._vitals = VitalSigns(0, self._timers)
         self._watch = TurnWatch(lambda text: self._effects.append(LogLine(None, text, "warning")))
@@ -133,17 +133,17 @@ class Service:
 
     @property
     def address(self) -> str:
-        """Where others reach it."""
+        """The address at which others reach it."""
         return self._address
 
     @property
     def listens_on(self) -> str:
-        """What it is bound to."""
+        """The address that it is bound to."""
         return self._socket.address
 
     def run(self) -> None:
-        """Until told to end, and everything is saved and everybody gone."""
-        with contextlib.ExitStack() as end:  # each of these, whatever becomes of the others; the last one first
+        """Run until it is told to end, everything is saved and all workers have left."""
+        with contextlib.ExitStack() as end:  # all of these are called even if others fail; the last one first
             if self._runs_folder is not None:
                 end.callback(self._runs_folder.close)
             end.callback(self._waker.close)
@@ -165,7 +165,7 @@ class Service:
             self._watch.begin()
             self._waker.clear()
             self._contained(self._hear_of_disks)
-            self._watch.part("hear of disks")
+            self._watch.part("collect from disks")
             self._receive()
             self._watch.part("handle messages")
             now_s = time.monotonic()
@@ -179,7 +179,8 @@ class Service:
             self._watch.end()
 
     def _contained(self, part: Callable[[], None]) -> None:
-        """An error in a part of a turn is logged, and the coordinator goes on: it serves other runs, too."""
+        """Run a part of a turn. An error in it is logged and the coordinator continues, since it serves other runs,
+        too."""
         try:
             with self._timers("decide"):
                 part()
@@ -189,7 +190,7 @@ class Service:
     # --- what there is to handle ---
 
     def _recover(self) -> None:
-        """Take up what a coordinator before this one left. A run whose disk does not answer is taken up later."""
+        """Recover the runs of an earlier coordinator. A run whose disk does not answer is recovered later."""
         if self._runs_folder is None:
             return
         waiting = self._runs_folder.unfinished()
@@ -239,7 +240,7 @@ class Service:
                         self._refuse(event)
 
     def _received(self, arrival: Arrival) -> None:
-        """A message that cannot be handled costs whoever sent it the conversation, and nobody else anything."""
+        """Handle a message. If that fails, the conversation with its sender ends, and nobody else notices."""
         try:
             self._handle(Received(arrival.peer, arrival.envelope))
         except Exception:
@@ -279,8 +280,8 @@ class Service:
     # --- what is done about it ---
 
     def _carry_out(self) -> None:
-        """Hand over what is to be written of each run, and say what may be said: what a journal has to have first
-        waits for that."""
+        """Hand over what is to be written of each run, and send the messages that may be sent. A message waits if a
+        journal must be written first."""
         entries: list[JournalEntry] = []
         while self._coordinator.has_news:
             entries += self._coordinator.journal_entries(time.monotonic())
@@ -309,15 +310,15 @@ class Service:
             self._outbox.put(send)
 
     def _send(self, send: Send) -> None:
-        """A message that cannot be sent is its reader's loss, and nobody else's."""
+        """Send an envelope. One that cannot be sent is logged; its recipient misses it."""
         try:
             self._socket.send(send.peer, send.envelope)
         except CodecError as error:
             self._complain(f"to {send.peer!r}: {error}")
 
     def _refuse(self, event: Malformed) -> None:
-        """Tell a peer of another protocol so, in its own, and a worker that has outlived a coordinator to register; say
-        of other garbage only now and then that it came."""
+        """Answer garbage: a peer of another protocol gets an answer in its own, a worker of an earlier coordinator is
+        asked to register, and all other garbage is logged from time to time."""
         if isinstance(event.error, TooEarlyError):
             self._socket.send(event.peer, Envelope(0, 0, 1, UNKNOWN))
             return
@@ -345,7 +346,7 @@ class Service:
         )
 
     def _remove_connection_file(self) -> None:
-        """Unless another coordinator has put its own there."""
+        """Remove the connection file, unless another coordinator has put its own there."""
         path = self._settings.connection_file
         with contextlib.suppress(ConnectionFileError):
             if connection_file.read(path).coordinator == self._id:
@@ -359,8 +360,8 @@ class Service:
 
 @contextlib.contextmanager
 def _quick_switches() -> Generator[None]:
-    """Take the interpreter's lock back soon: a turn lets go of it at each message that it sends, and with Python's own
-    5 ms a thread that opens a run's files would hold up each of them."""
+    """Get the interpreter's lock back soon. A turn releases it at each message that it sends; with Python's default of
+    5 ms, a thread that opens a run's files would delay each of these messages."""
     before_s = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_S)
     try:
@@ -370,7 +371,7 @@ def _quick_switches() -> Generator[None]:
 
 
 def _boot() -> str:
-    """Tells this start of this machine from any other; empty where the system has no such word."""
+    """An id of this start of this machine; empty if the system has none."""
     try:
         return BOOT_ID.read_text("ascii").strip()
     except OSError:
@@ -385,8 +386,8 @@ def _listen(address: str) -> RouterSocket:
 
 
 def _listen_again(before: str | None) -> RouterSocket:
-    """Workers of the coordinator before this one look for it where that one was. What it was told to open to others is
-    not open to them again unless this one is given the same address."""
+    """Listen where the coordinator before this one listened, since its workers look there. An address that other
+    machines can reach is used again only if it is given again."""
     if before is not None and before.startswith(LOOPBACK):
         with contextlib.suppress(CannotListenError):
             return _listen(before)
@@ -394,7 +395,7 @@ def _listen_again(before: str | None) -> RouterSocket:
 
 
 def _experiment_of(effect: Effect) -> str | None:
-    """Whose journal has to be written before this is done; None or empty: nobody's."""
+    """The experiment whose journal must be written before this effect; None or empty: none."""
     match effect:
         case Send():
             return effect.after
@@ -405,5 +406,5 @@ def _experiment_of(effect: Effect) -> str | None:
 
 
 def _place(run: TakenUp | FinishedRun) -> int:
-    """Among all runs, in the order they were submitted in."""
+    """The run's number among all runs, in order of submission."""
     return (run.experiment if isinstance(run, TakenUp) else run).identity.submitted

@@ -1,4 +1,4 @@
-"""How a coordinator ends: every run is stopped, then the workers are sent home, and when they have gone it exits."""
+"""How a coordinator ends: it stops every run, then sends the workers home, and exits when they have left."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from remuda.training.effects import LogLine
 from remuda.wire.messages import Leave, Register, Rejected, shortened
 
 HELD_UP_S = 10.0
-"""How long a coordinator that shuts down waits for a run whose disk takes nothing. The next one takes that run up."""
+"""How long a coordinator that shuts down waits for a run whose disk accepts no writes. The next coordinator recovers
+that run."""
 FAREWELL_S = 5.0
 """How long a coordinator that shuts down waits for its workers to say goodbye."""
 
 
 class CoordinatorShutdown:
-    """Open until somebody asks for the end."""
+    """Open until the end is asked for."""
 
     def __init__(self, catalog: Catalog, registry: Registry, journaling: Journaling) -> None:
         self._catalog = catalog
@@ -28,19 +29,19 @@ class CoordinatorShutdown:
         self._farewell_s: float | None = None
 
     def refusal(self, worker: Register | None = None) -> list[Step]:
-        """What whoever comes too late is answered; nothing while it is open, and nothing to a worker that is back with
-        an open lease: its unfinished work still counts."""
+        """The answer to a client or worker that comes too late. None while it is open, and none for a worker that
+        returns with an open lease: its unfinished work still counts."""
         if self._reason is None or (worker is not None and self._holds_lease(worker)):
             return []
         return [Reply(Rejected("closing", f"the coordinator is shutting down: {self._reason}"))]
 
     def _holds_lease(self, worker: Register) -> bool:
-        """Whether the lease that it names is open, and held by this very process."""
+        """Whether the lease that it names is open and held by this process."""
         holder = self._registry.holder(worker.lease)
         return holder is not None and holder.uuid == worker.worker and holder.is_process(worker)
 
     def begin(self, reason: str, now_s: float) -> list[Step]:
-        """Stop every run; at once where it is asked for the second time."""
+        """Stop every run; at once if asked for the second time."""
         hurry = self._reason is not None
         if not hurry:
             self._begun_s = now_s

@@ -1,10 +1,10 @@
 """The coordinator as a pure state machine: events and a clock reading in, effects out.
 
-It opens no socket, file or clock, so a test can run a thousand workers and lose any message in milliseconds, and the
-same code runs in production behind service.py.
+It opens no socket and no file and reads no clock, so a test can run a thousand workers and lose any message in
+milliseconds, and the same code runs in production behind service.py.
 
-Here is its one entrance. What comes in is passed on to whoever it concerns: the herd, an experiment, the clients'
-questions, or the end. They return steps, and what these say to workers and clients becomes envelopes here.
+All input enters here and is passed on to the part that it concerns: the herd, an experiment, the clients' requests, or
+the shutdown. These parts return steps; here the steps become envelopes to workers and clients.
 """
 
 from __future__ import annotations
@@ -73,17 +73,17 @@ from remuda.wire.messages import (
 )
 
 _FROM_ANYBODY = (Register, *get_args(ClientMessage), ChunkReady, WorkerFailed, Bye)
-"""Messages that count whoever sends them: what a lost worker collected or failed at counts all the same, once."""
+"""Messages that count even if their sender was lost: what it collected, or a failure of it, counts once."""
 UNKNOWN = Rejected("unknown", "not registered here (any more): register first")
-"""What a worker is told whose messages mean nothing before it has registered."""
+"""The answer to a worker that has to register before its messages mean anything."""
 _ANSWER_MAY_WAIT = (Submit, LogRequest)
-"""For the disk. Every other message is answered when it was handled, or needs no more than an Ack."""
+"""Messages that wait for the disk. Every other message is answered at once, or needs only an Ack."""
 _NOT_FOR_THE_DISK = (Ack, Beat, Register, Bye)
-"""Messages of a worker that are heard although the disk of its run takes nothing."""
+"""Messages of a worker that are handled even while the disk of its run accepts no writes."""
 
 
 class Coordinator:
-    """Herd, experiments and the conversations with everybody, without any input or output."""
+    """The herd, the experiments and all conversations, without any input or output."""
 
     def __init__(
         self,
@@ -97,8 +97,8 @@ class Coordinator:
         boot: str = "",
         new_id: Callable[[], str] = lambda: str(uuid4()),
     ) -> None:
-        """`leases` is the highest lease number that may have been given out before; `boot` tells this start of this
-        machine from any other."""
+        """`leases` is the highest lease number that may have been given out before; `boot` is different for every start
+        of every machine."""
         limits = limits or Limits()
         self._registry = Registry(limits)
         self._connections = Connections(self._registry.has)
@@ -119,7 +119,7 @@ class Coordinator:
     # --- the one entrance ---
 
     def handle(self, event: Event, now_s: float) -> list[Effect]:
-        """Take an event in and say what is to be done."""
+        """Handle an event; returns what has to be done."""
         match event:
             case Received():
                 return self._received(event, now_s)
@@ -152,7 +152,7 @@ class Coordinator:
                 return self._perform([Broken(event.experiment, event.reason, event.traceback)], now_s)
 
     def journal_entries(self, now_s: float) -> list[JournalEntry]:
-        """What has to be in the journals before anything that `handle` has asked for since the last call is done."""
+        """What must be in the journals before any effect since the last call is carried out."""
         entries = self._journaling.take(self._assignments.newest_lease, now_s)
         for each in entries:
             if each.snapshot.experiment.state in OVER:
@@ -167,14 +167,15 @@ class Coordinator:
 
     @property
     def has_news(self) -> bool:
-        """Whether `journal_entries` has anything to say."""
+        """Whether `journal_entries` would return anything."""
         return self._journaling.has_news
 
     def recover(self, runs: Iterable[TakenUp | FinishedRun], now_s: float, *, late: bool = False) -> list[Effect]:
-        """Take up what a coordinator before this one left behind, oldest first.
+        """Recover the runs of an earlier coordinator, oldest first.
 
-        For a coordinator that has heard nothing yet. `late`: it has; then a run's workers were told meanwhile that
-        their leases are over, and others take their places."""
+        Call it before the first message. `late`: it is called after messages were handled; workers of these runs were
+        then told that their leases are over, and others take their places.
+        """
         for run in runs:
             if isinstance(run, FinishedRun):
                 self._catalog.add_finished(run)
@@ -187,7 +188,7 @@ class Coordinator:
 
     @property
     def experiments(self) -> Catalog:
-        """Every experiment it has known, oldest first."""
+        """All experiments that it knows, oldest first."""
         return self._catalog
 
     @property
@@ -196,7 +197,7 @@ class Coordinator:
         return self._registry
 
     def status(self, query: str | None, now_s: float) -> Status | Rejected:
-        """The whole picture, or that of one experiment."""
+        """The status of everything, or of one experiment."""
         return self._client_requests.status(query, now_s)
 
     # --- messages ---
@@ -222,8 +223,8 @@ class Coordinator:
         return effects
 
     def _must_wait(self, event: Received) -> bool:
-        """Whether this is work for a run whose disk takes nothing: it is not heard now, and comes again. So what waits
-        for the disk stays bounded, and no worker is told what is not journaled."""
+        """Whether this is work for a run whose disk accepts no writes: it is ignored now, and sent again later. So the
+        amount that waits for the disk stays bounded, and no worker gets an answer that is not journaled."""
         if isinstance(event.envelope.message, _NOT_FOR_THE_DISK):
             return False
         worker = self._registry.at(event.peer)
@@ -246,7 +247,7 @@ class Coordinator:
                 return []  # nothing that anybody says to a coordinator
 
     def _under_a_lease(self, message: AnyMessage, worker: Worker | None, peer: bytes, now_s: float) -> list[Step]:
-        """What a worker says of its work: heard if it can be true and is its to say."""
+        """Handle a worker's message about its work, if it can be true and is about its own lease."""
         experiment = self._assignments.find(getattr(message, "lease", 0))
         match experiment:
             case Experiment():
@@ -270,7 +271,7 @@ class Coordinator:
         return steps + self._assignments.schedule(now_s)
 
     def drop(self, peer: bytes, now_s: float) -> list[Effect]:
-        """End this conversation: what was said in it cannot be handled."""
+        """End this conversation, since a message in it cannot be handled."""
         worker, why = self._registry.at(peer), "what it said cannot be handled; the coordinator's log says why"
         if worker is None:
             effects: list[Effect] = [*self._connections.say_once(peer, Rejected("malformed", why), now_s)]
@@ -280,7 +281,7 @@ class Coordinator:
         return effects
 
     def _deaf(self, peer: bytes, now_s: float) -> list[Effect]:
-        """A worker confirms nothing of what it is told, and all that is kept for it."""
+        """Dismiss a worker that does not confirm its messages, since all of them are kept for it."""
         worker = self._registry.at(peer)
         if worker is None:
             return []
@@ -307,7 +308,7 @@ class Coordinator:
         return []
 
     def _break_off(self, broken: Broken, now_s: float) -> list[Step]:
-        """End this one run, whatever state it is in: its workers leave by their shortest way."""
+        """End this run as failed, whatever its state: its workers leave as fast as they can."""
         experiment = self._catalog.active_experiment(broken.experiment)
         if experiment is None:
             return []

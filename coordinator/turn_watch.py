@@ -1,4 +1,4 @@
-"""How long the turns of the coordinator's loop take: in each of them nobody else is answered."""
+"""How long the turns of the coordinator's loop take: during a turn nobody else is answered."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections import deque
 from collections.abc import Callable
 
 LONG_TURN_S = 0.05
-"""A turn that takes longer is logged, with what took it."""
+"""A turn that takes longer is logged, with the parts that took long."""
 WINDOW_S = 60.0
-"""`status` shows the longest turn of so long."""
+"""`status` shows the longest turn in this time."""
 SAY_INTERVAL_S = 5.0
-"""At most one line in so long; it names the longest turn since the last."""
+"""Time between two lines in the log; a line names the longest turn since the last line."""
 _BUCKET_S = 5.0
 
 
 class TurnWatch:
-    """Measures turns in named parts. Knows the longest of the last minute in memory that does not grow."""
+    """Measures turns in named parts, and keeps the longest of the last minute in memory that does not grow."""
 
     def __init__(
         self,
@@ -24,8 +24,8 @@ class TurnWatch:
         clock: Callable[[], float] = time.monotonic,
         processor_clock: Callable[[], float] = time.thread_time,
     ) -> None:
-        """`say` gets a line about turns that took long. `processor_clock` is the thread's own time at work: where it is
-        much shorter than the turn, the machine was busy with something else, or the process was stopped."""
+        """`say` gets a line about turns that took long. `processor_clock` is the processor time of this thread: if that
+        is much less than the turn took, the machine was busy with something else, or the process was stopped."""
         self._say = say
         self._clock = clock
         self._processor_clock = processor_clock
@@ -33,26 +33,26 @@ class TurnWatch:
         """Longest turn by span of _BUCKET_S, with its beginning."""
         self.longest_ever_s = 0.0
         self._worst: tuple[float, str] = (0.0, "")
-        """The longest that is not said yet."""
+        """The longest turn that was not logged yet."""
         self._say_due_s = 0.0
         self._begun_s = self._part_s = clock()
         self._processor_s = processor_clock()
         self._parts: list[tuple[str, float]] = []
 
     def begin(self) -> None:
-        """A turn begins."""
+        """Begin a turn."""
         self._begun_s = self._part_s = self._clock()
         self._processor_s = self._processor_clock()
         self._parts.clear()
 
     def part(self, name: str) -> None:
-        """The part of the turn called so is done."""
+        """The part of this name is done."""
         now_s = self._clock()
         self._parts.append((name, now_s - self._part_s))
         self._part_s = now_s
 
     def end(self) -> None:
-        """The turn is over."""
+        """End a turn."""
         took_s = self._part_s - self._begun_s
         self._note(took_s)
         if took_s > LONG_TURN_S and took_s > self._worst[0]:

@@ -14,12 +14,12 @@ from remuda.environments.spaces import Array
 from remuda.environments.video import encoder, frames_per_s, picture
 
 MOST_SIDE_PIXELS = 320
-"""A larger picture is made smaller by a whole number."""
+"""Pixels per side; a larger picture is made smaller by a whole number."""
 LEAST_FPS, MOST_FPS = 10.0, 50.0
 """Pictures per second: a film of every n-th step plays faster than the episode rather than more slowly than this, and
 browsers slow down what plays faster."""
 _FEWEST_PICTURES = 8
-"""If so many are too large, there is no film."""
+"""With this number of pictures or fewer, if their film is still too large, there is no film."""
 _ENCODING_S = 20.0
 
 
@@ -33,7 +33,7 @@ class Gif:
 
     data: bytes
     height: int
-    """Pixels; as the next."""
+    """Pixels; so is the width."""
     width: int
 
 
@@ -43,7 +43,7 @@ class PicturedEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
     def __init__(self, env: SingleEnv) -> None:
         super().__init__(env)
         self.pictures: list[Array] = []
-        """uint8 [height, width, 3] each."""
+        """The pictures, uint8 [height, width, 3] each."""
         self._every = 1
         self._steps = 0
 
@@ -72,13 +72,13 @@ class PicturedEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
         return outcome
 
     def shoot(self) -> None:
-        """Keep a picture of what is to be seen now. Raises EnvironmentBuildError, and what the environment raises."""
+        """Keep a picture of the present state. Raises EnvironmentBuildError, and what the environment raises."""
         self.pictures.append(smaller(picture(self.env), MOST_SIDE_PIXELS))
 
 
 def smaller(picture: Array, most_pixels: int) -> Array:
     """Make a picture [height, width, 3] smaller by the least whole number that brings both sides to `most_pixels`: a
-    pixel becomes the mean of a square of them; what is over at the lower and the right edge is left out."""
+    pixel becomes the mean of a square of them; the remainder at the lower and the right edge is left out."""
     height, width = picture.shape[:2]
     times = -(-max(height, width) // most_pixels)
     if times == 1:
@@ -93,8 +93,8 @@ def smaller(picture: Array, most_pixels: int) -> Array:
 
 
 def gif_of(pictures: list[Array], fps: float, *, most_bytes: int) -> Gif:
-    """Encode pictures uint8 [height, width, 3] of the same size, at least one. Where that takes too many bytes, every
-    second one is left out, and the film plays as long. Raises GifError."""
+    """Encode pictures uint8 [height, width, 3] of the same size, at least one. If that takes too many bytes, every
+    second one is left out, and the film still plays for the same time. Raises GifError."""
     height, width = pictures[0].shape[:2]
     if any(each.shape != pictures[0].shape for each in pictures):
         raise GifError("the pictures change their size")
@@ -122,7 +122,7 @@ def _encoded(pictures: Array, fps: float) -> bytes:
             input=pictures.tobytes(),
             capture_output=True,
             timeout=_ENCODING_S,
-            process_group=0,  # Ctrl-C is for whoever films
+            process_group=0,  # Ctrl-C is for the process that films
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise GifError(f"the encoder did not work: {error}") from error

@@ -34,7 +34,7 @@ MAX_EPISODES = 1 << 29
 _OWNERS: tuple[StreamOwner, ...] = ("collector", "evaluator", "learner", "coordinator")
 _EPISODES = 3  # the quarter of the 31 bits that no worker's environments use: the coordinator has none
 _MODULUS = 1 << 31
-_MULTIPLIER = 0x2545F491  # odd, hence a permutation modulo 2**31; spreads neighbouring numbers
+_MULTIPLIER = 0x2545F491  # odd, so it is a permutation modulo 2**31; spreads neighbouring numbers
 
 
 def environment_seeds(seed: int, role: Role, index: int, num_envs: int, *, incarnation: int = 0) -> list[int]:

@@ -18,7 +18,7 @@ from remuda.environments.make import SingleEnv, shown
 from remuda.environments.spaces import Array
 
 _USUAL_FPS = 30
-"""Pictures per second where the environment's metadata does not say."""
+"""Pictures per second if the environment's metadata does not say."""
 _UNSEEN = {"PYGAME_HIDE_SUPPORT_PROMPT": "1", "SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy"}
 
 
@@ -26,7 +26,7 @@ class FilmedEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
     """Writes `<folder>/<title>_episode_<n>.mp4` for each episode of an environment that renders pictures."""
 
     def __init__(self, env: SingleEnv, folder: Path) -> None:
-        """Raises EnvironmentBuildError where there is nothing to film, or to film with."""
+        """Raises EnvironmentBuildError if the environment renders no pictures, or no encoder is installed."""
         super().__init__(env)
         if env.render_mode != "rgb_array":
             raise EnvironmentBuildError(f"{shown(env)} renders no pictures: its render_mode is {env.render_mode}")
@@ -34,7 +34,7 @@ class FilmedEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
         self._folder = folder
         self._film: subprocess.Popen[bytes] | None = None
         self.title = "policy"
-        """Of the files to come: whose policy plays."""
+        """The title of the next files, which names the policy."""
         self.written: list[Path] = []
         """All files, in the order of their episodes."""
         self._episode = 0
@@ -64,7 +64,7 @@ class FilmedEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
         super().close()
 
     def cut(self) -> None:
-        """Finish the file of the episode under way; it is not going on. Raises OSError where it cannot be written."""
+        """Finish the file of the episode under way, which does not continue. Raises OSError if it cannot be written."""
         film = self._film
         if film is None:
             return
@@ -74,7 +74,7 @@ class FilmedEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
             raise OSError(f"{self.written[-1]} cannot be written: {complaint.decode(errors='replace').strip()}")
 
     def drop(self) -> None:
-        """Give the episode under way up, and with it what there is of its file."""
+        """Stop the episode under way and remove its file."""
         film, self._film = self._film, None
         if film is not None:
             film.kill()
@@ -103,14 +103,14 @@ class FilmedEnv(gymnasium.Wrapper[Array, Any, Array, Any]):
             command,
             stdin=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            process_group=0,  # Ctrl-C is for whoever films, and knows what is to become of the film
+            process_group=0,  # Ctrl-C is for the process that films: it decides what becomes of the film
         )
         self.written.append(path)
         return process
 
 
 def picture(env: SingleEnv) -> Array:
-    """Have an environment rendered: [height, width, 3]. Raises EnvironmentBuildError where that gives no picture."""
+    """Render an environment: [height, width, 3]. Raises EnvironmentBuildError if that gives no picture."""
     seen: object = env.render()
     if not (isinstance(seen, np.ndarray) and seen.ndim == 3 and seen.shape[2] == 3):
         found = getattr(seen, "shape", type(seen).__name__)
@@ -125,14 +125,14 @@ def frames_per_s(env: SingleEnv) -> float:
 
 
 def draw_unseen() -> None:
-    """Nothing is shown or heard in this process: SDL need not complain of what it does not find, nor greet."""
+    """Set SDL for a process that shows and plays nothing: it then prints no complaint and no greeting."""
     for name, value in _UNSEEN.items():
         os.environ.setdefault(name, value)
 
 
 @contextmanager
 def drawn_unseen() -> Generator[None]:
-    """The same while the body runs, in which the first picture is drawn: in a process that may show others later."""
+    """The same while the body runs, which draws the first picture; the process may show other environments later."""
     added = _UNSEEN.keys() - os.environ.keys()
     draw_unseen()
     try:

@@ -11,7 +11,7 @@ __all__ = ["run_policy"]
 
 
 def __getattr__(name: str) -> object:
-    """Import it when it is first asked for: the role itself has no need of it."""
+    """Import a name when it is first used: the role itself does not need it."""
     if name in __all__:
         from remuda.evaluator import play_policy
 

@@ -1,4 +1,4 @@
-"""How a policy's actions are spread: counted as they are chosen, so that none is kept for long."""
+"""Histograms of a policy's actions: counted as they are chosen, so that none is kept for long."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from remuda.policy.spaces import ActionSpec
 from remuda.wire.messages import MOST_ACTION_DIMENSIONS, Histogram
 
 BUCKETS = 64
-"""Of each number of an action; of discrete actions at most, which share buckets where there are more of them."""
+"""Buckets for each number of an action; also the most buckets of discrete actions, which share buckets if there are
+more of them."""
 _WIDEST = 1_000.0
-"""A number that may be further from its least to its largest value is counted as one without bounds."""
+"""A number whose range is larger than this is counted like one without bounds."""
 _AT_ONCE = 4_096
-"""Actions that are kept until they are counted."""
+"""The most actions that are kept until they are counted."""
 
 
 class ActionCounts:
@@ -35,8 +36,8 @@ class ActionCounts:
             self._count()
 
     def histograms(self) -> dict[str, Histogram]:
-        """Of all actions so far: `action` of discrete ones, `action_0`, `action_1` … of the numbers of a Box, up to
-        MOST_ACTION_DIMENSIONS of them. Empty where there was no action."""
+        """Histograms of all actions so far: `action` for discrete ones, `action_0`, `action_1` … for the numbers of a
+        Box, up to MOST_ACTION_DIMENSIONS of them. Empty if there was no action."""
         self._count()
         return dict(self._counted)
 
@@ -64,7 +65,8 @@ def _edges(action: ActionSpec) -> dict[str, NDArray[np.float64]]:
 
 
 def _edges_between(low: float | None, high: float | None) -> NDArray[np.float64]:
-    """Evenly between bounds; else growing from 0.001 to 1000 on both sides of 0, and one bucket for all beyond."""
+    """Buckets of equal width between bounds; without bounds they grow from 0.001 to 1000 on both sides of 0, with one
+    bucket for all beyond."""
     if low is not None and high is not None and 0.0 < high - low <= _WIDEST:
         return np.linspace(low, high, BUCKETS + 1)
     outer = np.append(np.geomspace(1e-3, 1e3, BUCKETS // 2 - 1), 1e9)

@@ -19,14 +19,14 @@ from remuda.policy.spaces import ActionSpec
 
 
 class CheckpointPlayer:
-    """Plays episodes of evaluations: those of the same number have the same seed, whoever plays them and when."""
+    """Plays episodes of evaluations. An episode number always has the same seed, whoever plays it and when."""
 
     def __init__(self, config: ExperimentConfig, *, num_envs: int) -> None:
         """Raises EnvironmentBuildError."""
         self._config = config
         self._envs: list[SingleEnv] = []
         self.films = Films(config)
-        """Of its evaluations, if they are to be filmed."""
+        """The films of its evaluations, if there are to be any."""
         try:
             for _ in range(num_envs):
                 self._envs.append(make_single(config.env, source_dir=config.source_dir))
@@ -60,9 +60,10 @@ class CheckpointPlayer:
         finished: Callable[[Episode, int], None] = lambda episode, count: None,
         actions: ActionCounts | None = None,
     ) -> list[Episode]:
-        """Let a policy play, greedily, the episodes of these numbers. `actions` counts what it does.
+        """Let a policy play, greedily, the episodes of these numbers. `actions` counts its actions.
 
-        Raises EvaluationError and as the environment."""
+        Raises EvaluationError, and whatever the environment raises.
+        """
         return evaluate(
             self._envs,
             policy,
@@ -77,11 +78,11 @@ class CheckpointPlayer:
         )
 
     def action_counts(self) -> ActionCounts | None:
-        """To count the actions of an evaluation with; None where log.histograms is off."""
+        """A counter for the actions of an evaluation; None if log.histograms is off."""
         return ActionCounts(ActionSpec.of(self._envs[0].action_space)) if self._config.log.histograms else None
 
     def close(self) -> None:
-        """Let go of the environments."""
+        """Close the environments."""
         for env in self._envs:
             env.close()
         self.films.close()
@@ -104,7 +105,7 @@ def episode_report(episode: Episode, count: int, *, train_iter: int, env_step: i
 
 
 def cut_warning(episodes: Sequence[Episode]) -> str | None:
-    """What is to be said of an evaluation whose episodes were cut; None where none was."""
+    """The warning about an evaluation whose episodes were cut; None if none was."""
     cut = [episode.length for episode in episodes if episode.cut]
     if not cut:
         return None

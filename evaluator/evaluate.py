@@ -33,14 +33,14 @@ class Episode:
     length: int
     """Steps."""
     info: Mapping[str, float] = field(default_factory=dict[str, float])
-    """By name: the discounted return, where there is a discount, and what was asked for of what the environment
-    reported with the last step."""
+    """By name: the discounted return, if there is a discount, and the requested values that the environment reported
+    with the last step."""
     cut: bool = False
     """It had not ended: `max_episode_steps` cut it."""
 
 
 def merged_info(episodes: Sequence[Episode]) -> dict[str, list[float]]:
-    """What else is known of the episodes, in their order, by name."""
+    """The `info` of the episodes, in their order, by name."""
     return merged({name: [value] for name, value in episode.info.items()} for episode in episodes)
 
 
@@ -51,16 +51,16 @@ class _RunningEpisode:
     env_index: int
     env: SingleEnv
     position: int
-    """Of the episode's seed among all seeds."""
+    """Position of the episode's seed among all seeds."""
     seed: int
     observation: Array
     return_: float = 0.0
     discounted: float = 0.0
     weight: float = 1.0
-    """Of the next reward in `discounted`."""
+    """Weight of the next reward in `discounted`."""
     length: int = 0
     info: Mapping[str, object] = field(default_factory=dict[str, object])
-    """Of the newest step, or of the reset."""
+    """The info of the newest step, or of the reset."""
 
 
 def evaluate(
@@ -79,16 +79,16 @@ def evaluate(
 ) -> list[Episode]:
     """Play exactly one episode per seed and return them in the order of `seeds`.
 
-    Each environment plays one episode after another, reset with the episode's own seed; the policy acts for all of
-    them at once. Every episode that is begun is counted, so short ones are not favoured, and with a deterministic
-    policy an episode's result depends on its seed alone, not on how many environments share the work (but for the
-    last bits that a network's batch size may change).
+    Each environment plays one episode after another, reset with the episode's own seed; the policy acts for all of them
+    at once. Every episode that is begun is counted, so short ones are not favoured. With a deterministic policy an
+    episode's result depends on its seed alone, not on how many environments share the work (except for the last bits,
+    which a network's batch size may change).
 
-    The policy is deterministic unless it is given `exploration`, for which `rng` serves. `max_episode_steps` ends an
-    episode early. `episode_info` names what environments report of an episode with its last step. With `discount`
-    the discounted return is known, too. `progress` hears of the steps as they are taken; `finished` of each episode,
-    with the number finished so far; `acted` of the actions [n, …] of each step. With environments made for
-    `render_mode="human"` the episodes are shown.
+    The policy is deterministic unless there is `exploration`, which uses `rng`. `max_episode_steps` ends an episode
+    early. `episode_info` names what environments report of an episode with its last step. With `discount` the
+    discounted return is computed, too. `progress` is called with the number of steps as they are taken; `finished` with
+    each episode and the number finished so far; `acted` with the actions [n, …] of each step. With environments made
+    for `render_mode="human"` the episodes are shown.
 
     Raises EvaluationError, ValueError without environments, and whatever environments or policy raise.
     """

@@ -1,4 +1,4 @@
-"""Films an evaluation's first episode: it is played once more for that, so nothing of the evaluation itself changes."""
+"""Films an evaluation's first episode. It is played once more for that, so nothing in the evaluation changes."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from remuda.policy.base import Policy
 from remuda.wire.messages import MOST_FILM_BYTES, Film
 
 MOST_STEPS = 1_000
-"""A film shows so many steps of its episode at most."""
+"""The most steps of its episode that a film shows."""
 MOST_PICTURES = 200
-"""In longer ones every n-th step is seen."""
+"""The most pictures of a film; of longer episodes every n-th step is shown."""
 MOST_PLAYING_S = 15.0
-"""An environment that takes longer is seen up to there: the last film of a run is waited for at its end."""
+"""The most seconds that filming may take: what was filmed until then is shown, since the end of a run waits for its
+last film."""
 
 
 class _GivenUpError(Exception):
-    """Whoever plays has something else to do."""
+    """Filming was stopped, since its caller has something else to do."""
 
 
 class _LongEnoughError(Exception):
@@ -33,19 +34,19 @@ class _LongEnoughError(Exception):
 
 
 class Films:
-    """Films at the first evaluation that has reached each multiple of `log.film_interval_env_steps`.
+    """Films the first evaluation at or after each multiple of `log.film_interval_env_steps`.
 
-    What goes wrong with that is told once, in `take_warnings`, and ends the films, but never the evaluation.
+    Problems with it are reported once, in `take_warnings`, and end the films, but never the evaluation.
     """
 
     def __init__(self, config: ExperimentConfig, clock: Callable[[], float] = time.monotonic) -> None:
-        """See at once whether the environment can be filmed here: a first picture is taken of it. `clock`: seconds."""
+        """Check at once whether the environment can be filmed here, by a first picture. `clock`: seconds."""
         self._config = config
         self._clock = clock
         self._env: PicturedEnv | None = None
         self._interval_env_steps = config.log.film_interval_env_steps
         self._reached = -1
-        """How many intervals had passed at the newest film."""
+        """The number of intervals that had passed at the newest film."""
         self._warnings: list[str] = []
         if self._interval_env_steps is None or not config.evaluator.episodes:
             return
@@ -55,15 +56,17 @@ class Films:
             self._end(error)
 
     def due(self, env_step: int) -> bool:
-        """Whether the evaluation of a checkpoint of this step is to be filmed."""
+        """Whether the evaluation of a checkpoint of this step has to be filmed."""
         return self._env is not None and self._passed(env_step) != self._reached
 
     def film(
         self, policy: Policy, *, env_step: int, steps: int, go_on: Callable[[int], bool] = lambda env_steps: True
     ) -> Film | None:
-        """Film the evaluation's first episode, which has taken `steps`, with the policy of the checkpoint of this step.
+        """Film the evaluation's first episode, which took this number of `steps`, with the policy of the checkpoint of
+        this step.
 
-        `go_on` hears of the steps as they are taken, and says whether to go on. None where there is no film.
+        `go_on` is called with the number of steps as they are taken, and returns whether to continue. None if there is
+        no film.
         """
         env = self._env
         if env is None:
@@ -80,12 +83,12 @@ class Films:
         return Film(gif.data, gif.height, gif.width)
 
     def take_warnings(self) -> list[str]:
-        """What people should know, once."""
+        """Warnings for people; each is returned once."""
         warnings, self._warnings = self._warnings, []
         return warnings
 
     def close(self) -> None:
-        """Let go of the environment."""
+        """Close the environment."""
         env, self._env = self._env, None
         if env is not None:
             env.close()

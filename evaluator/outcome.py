@@ -1,4 +1,4 @@
-"""What a number of episodes comes down to."""
+"""The summary of a number of episodes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from remuda.logbook.statistics import Statistics
 
 
 def outcome(episodes: Sequence[Episode]) -> dict[str, float]:
-    """Sum episodes up, under the names of the evaluator's log."""
+    """Summarise episodes, under the names of the evaluator's log."""
     returns = Statistics.of([episode.return_ for episode in episodes]).named("reward")
     lengths = Statistics.of([episode.length for episode in episodes]).named("length")
     return {"episodes": len(episodes), **returns, **lengths}

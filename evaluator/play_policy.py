@@ -1,4 +1,4 @@
-"""Playing a policy that is a plain function, as scripts have it."""
+"""Plays a policy that is a plain function, as in scripts."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def run_policy(
     seed: int = 0,
     say: Callable[[str], None] = print,
 ) -> list[Episode]:
-    """Play episodes with `get_action`, one observation to one action, and return what came out.
+    """Play episodes with `get_action`, from one observation to one action, and return them.
 
-    One with a true attribute `uses_legal_actions`, as that of `load_policy` may have, is told which actions are legal.
-    Every episode and the summary are given to `say`. The same seed plays the same episodes; they are those of
-    `remuda evaluate --seed`. An environment made for render_mode "human" shows them. Raises EvaluationError, and
-    whatever environment and function raise.
+    If `get_action` has a true attribute `uses_legal_actions`, as that of `load_policy` may have, it gets the legal
+    actions as well. Every episode and the summary are passed to `say`. The same seed plays the same episodes; they are
+    those of `remuda evaluate --seed`. An environment made for render_mode "human" shows them. Raises EvaluationError,
+    and whatever environment and function raise.
     """
 
     def finished(episode: Episode, count: int) -> None:
@@ -50,7 +50,7 @@ def run_policy(
 
 
 class _OneByOne(Actor):
-    """Asks the function for each observation."""
+    """Calls the function for each observation."""
 
     keeps_float64 = True  # a function of a policy that normalises needs every digit
 
@@ -67,7 +67,7 @@ class _OneByOne(Actor):
         deterministic: bool,
         legal: np.ndarray | None = None,
     ) -> np.ndarray:
-        """What the function says; chance is its own affair."""
+        """The action of the function, which handles randomness itself."""
         if legal is None:
             return np.stack([np.asarray(self._get_action(observation)) for observation in observations])
         told = cast("GetAction", self._get_action)

@@ -1,4 +1,4 @@
-"""An evaluator's lease: play the episodes it is asked for with exactly the checkpoint it is told."""
+"""An evaluator's lease: play the requested episodes with exactly the requested checkpoint."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from remuda.worker.shutdown_guard import ShutdownGuard
 
 
 class EvaluatorWork:
-    """Evaluates for one experiment. When the process or the lease is to end, the evaluation under way is given up; the
-    coordinator deals it to another evaluator, if it is still wanted."""
+    """Evaluates for one experiment. When the process or the lease has to end, the evaluation under way is stopped; the
+    coordinator gives it to another evaluator, if it is still needed."""
 
     def __init__(self, assign: Assign, identity: WorkerIdentity, link: Link, guard: ShutdownGuard) -> None:
         config = self._config = ExperimentConfig.model_validate_json(assign.config_json)
@@ -49,7 +49,7 @@ class EvaluatorWork:
         """Evaluation and first episode of the newest share; after a break the coordinator repeats itself."""
         self._draining = False
         self.warnings: Sequence[str] = self._warned()
-        """Why evaluations are not filmed; in its own log too."""
+        """Why evaluations are not filmed; it is in its own log too."""
         link.activity("waiting", "waiting for an evaluation")
         self._log.say("evaluator", settle(config, "evaluator", assign.index))
         self._log.say(
@@ -58,7 +58,7 @@ class EvaluatorWork:
         )
 
     def handle(self, message: AnyMessage) -> None:
-        """Play what is asked for. Raises AskedToEndError when that is given up."""
+        """Play the requested episodes. Raises AskedToEndError if that is stopped."""
         if isinstance(message, Evaluate) and (message.evaluation, message.first_episode) != self._newest:
             self._newest = message.evaluation, message.first_episode
             with self.timers("evaluate"):
@@ -69,7 +69,7 @@ class EvaluatorWork:
         return False
 
     def drain(self) -> None:
-        """Nothing is ever left half done between two messages."""
+        """Between two messages there is never unfinished work."""
         self._draining = True
 
     @property
@@ -131,7 +131,7 @@ class EvaluatorWork:
                 self._film(policy, message, steps=episodes[0].length)
 
     def _film(self, policy: Policy, message: Evaluate, *, steps: int) -> None:
-        """The evaluation is told of already: no figure of it has anything of this."""
+        """Film an evaluation whose results are already sent: its numbers do not depend on the film."""
 
         def go_on(env_steps: int) -> bool:
             self._link.progress(self._link.progressed + env_steps)
@@ -143,7 +143,7 @@ class EvaluatorWork:
             self._link.send(EvaluationFilmed(self._assign.lease, message.train_iter, message.env_step, film))
 
     def _warned(self) -> Sequence[str]:
-        """Log why evaluations are not filmed, if that is news; returns what is."""
+        """Log why evaluations are not filmed, if that is new; returns the new warnings."""
         warnings = self._player.films.take_warnings()
         for text in warnings:
             self._log.say("evaluator", text, level="warning")

@@ -86,8 +86,8 @@ def save(
 ) -> CheckpointRecord:
     """Write a checkpoint, atomically and synced to the disk, and describe it for index.json.
 
-    `rngs` are the generators whose streams must go on where they were; numpy's default kind only. OSError (disk full)
-    leaves an older file of this name as it was.
+    `rngs` are the generators whose streams have to continue after a resume; numpy's default kind only. After an OSError
+    (disk full) an older file of this name is unchanged.
     """
     parts: dict[str, object] = {
         **algorithm.state(),
@@ -140,7 +140,8 @@ def restore(state: CheckpointState, algorithm: Algorithm) -> list[str]:
 
 
 def restore_rngs(state: CheckpointState, rngs: Mapping[str, np.random.Generator]) -> None:
-    """Let torch's generator and these of numpy go on where they were. Raises CheckpointError for a name it lacks."""
+    """Let torch's generator and these of numpy continue where they were. Raises CheckpointError for a name that is
+    missing."""
     for name, rng in rngs.items():
         if name not in state.rngs:
             raise CheckpointError(f"{state.path}: the random state of {name!r} is missing")

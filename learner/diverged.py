@@ -1,4 +1,4 @@
-"""A run that has diverged: its gradients or weights are no numbers any more. It ends, with what it had before."""
+"""A run that has diverged: gradients or weights are not finite any more. It keeps the checkpoints from before."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class DivergedError(HopelessError):
 
 
 def finite(state: Mapping[str, np.ndarray], *, train_iter: int) -> Mapping[str, np.ndarray]:
-    """Return a policy's state. Raises DivergedError where it holds what is no number."""
+    """Return a policy's state. Raises DivergedError if a number in it is not finite."""
     try:
         require_finite(state)
     except NotFinite as error:

@@ -20,7 +20,7 @@ from remuda.policy.networks.denormals import denormals_are_zero
 from remuda.policy.row_plan import RowPlan
 
 GRAD_NORM = "grad_norm"
-"""The metric by which every algorithm tells the norm of its gradient, before clipping."""
+"""The metric in which every algorithm reports the norm of its gradient, before clipping."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Priorities:
-    """The newest errors of rows trained on, to be given back to the replay index."""
+    """The newest errors of rows trained on, for the replay index."""
 
     rows: NDArray[np.int64]
     """int64 [n]; a row trained on twice appears twice, the newer error later."""
@@ -62,9 +62,9 @@ class Priorities:
 
 
 class LearnerLoop:
-    """Counts updates and remembers what they returned until it is asked for.
+    """Counts updates and keeps what they returned until it is requested.
 
-    Metrics and priorities stay tensors on the learner's device until then, so no update waits for the device.
+    Until then metrics and priorities stay tensors on the learner's device, so no update waits for the device.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class LearnerLoop:
         self._report_interval_iters = report_interval_iters
         self._metrics = Metrics(with_statistics)
         self._grad_norms: list[float | torch.Tensor] = []
-        """Of the updates since they were last looked at."""
+        """The gradient norms of the updates since the last check."""
         self._rows: list[NDArray[np.int64]] = []
         self._priorities: list[torch.Tensor] = []
 
@@ -102,7 +102,7 @@ class LearnerLoop:
         train_iter: int,
         timers: Timers,
     ) -> LearnerLoop:
-        """One that publishes, reports and averages as the config says; `train_iter` is where it goes on."""
+        """A loop that publishes, reports and averages as the config says; `train_iter` is where it continues."""
         return cls(
             algorithm,
             source,
@@ -135,7 +135,7 @@ class LearnerLoop:
         )
 
     def take_priorities(self) -> Priorities:
-        """Hand over, once, the priorities that came up since the last call; none is an empty one."""
+        """Return the priorities since the last call, each once; an empty one if there are none."""
         rows, priorities = self._rows, self._priorities
         self._rows, self._priorities = [], []
         if not rows:
@@ -143,20 +143,21 @@ class LearnerLoop:
         return Priorities(np.concatenate(rows), torch.cat(priorities).cpu().numpy())
 
     def require_finite(self) -> None:
-        """Raise DivergedError where a gradient since the last look was not finite. Waits for the device."""
+        """Raise DivergedError if a gradient since the last check was not finite. Waits for the device."""
         told, self._grad_norms = self._grad_norms, []
         norms = on_host(told)
         if not np.isfinite(norms).all():
             raise DivergedError(f"of the last {len(norms)} gradients up to update {self.train_iter} one is not finite")
 
     def acting_state(self) -> Mapping[str, np.ndarray]:
-        """Copy what acts to the host. Raises DivergedError where it, or what led to it, is not finite."""
+        """Copy the acting weights to the host. Raises DivergedError if they, or the gradients before them, are not
+        finite."""
         self.require_finite()
         return finite(self.algorithm.acting_state(), train_iter=self.train_iter)
 
     def take_metrics(self) -> dict[str, float]:
-        """Sum up what the algorithm monitors over the updates since the last call, as Metrics.take says. Raises
-        DivergedError where a gradient was not finite."""
+        """Sum up the algorithm's metrics over the updates since the last call, as Metrics.take describes. Raises
+        DivergedError if a gradient was not finite."""
         self.require_finite()
         return self._metrics.take()
 

@@ -1,4 +1,4 @@
-"""What updates told of what the algorithm monitors, kept on the learner's device until it is reported."""
+"""The algorithm's metrics of each update, kept on the learner's device until they are reported."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from remuda.logbook.statistics import Statistics, mean
 
 KEPT = 1_000_000
-"""Numbers of a metric that are kept: the newest. Only where reports are very far apart are there more."""
+"""The most numbers of a metric that are kept: the newest. There are more only if reports are very far apart."""
 JOINED = 1_000
-"""After so many updates what they told becomes one tensor: small tensors take much more memory than their numbers."""
+"""After this number of updates their metrics become one tensor: small tensors take much more memory than their
+numbers."""
 
 
 class Metrics:
-    """Gathers the metrics of updates; adding some waits for no device."""
+    """Collects the metrics of updates; adding some does not wait for the device."""
 
     def __init__(self, with_statistics: Collection[str]) -> None:
         """`with_statistics` is Declaration's."""
@@ -26,7 +27,7 @@ class Metrics:
         self._updates = 0
 
     def add(self, metrics: Mapping[str, float | torch.Tensor]) -> None:
-        """Keep what an update told; see LearnResult."""
+        """Keep the metrics of an update; see LearnResult."""
         for name, values in metrics.items():
             self._told.setdefault(name, []).append(values)
         self._updates += 1
@@ -34,10 +35,10 @@ class Metrics:
             self._told = {name: _joined(values) for name, values in self._told.items()}
 
     def take(self) -> dict[str, float]:
-        """Sum up, once, what was told since the last call; empty where no update was. Waits for the device.
+        """Sum up the metrics since the last call; empty if there was no update. Waits for the device.
 
         First the average of each metric by its name, then the other statistics of those with statistics. Every number
-        weighs the same: of a metric that is told per row, every row.
+        has the same weight; for a metric with one number per row, that means every row.
         """
         told, self._told = self._told, {}
         averages: dict[str, float] = {}

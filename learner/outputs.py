@@ -27,11 +27,11 @@ from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import CheckpointReason, CheckpointRecord, Counters
 
 EXPORTED: Sequence[CheckpointReason] = ("initial", "interval", "final")
-"""Checkpoints after which model/ is always written again."""
+"""Kinds of checkpoints after which model/ is always written again."""
 EXPORT_INTERVAL_S = 30.0
 EXPORT_SHARE = 0.01
-"""After those for evaluations, which may come many times a second, so seldom that it costs this share of the time; but
-always once EXPORT_INTERVAL_S seconds have passed."""
+"""After checkpoints for evaluations, which may come many times a second, model/ is written only so often that it costs
+this share of the time; but always once EXPORT_INTERVAL_S seconds have passed."""
 
 
 def batch_line(config: ExperimentConfig) -> str:
@@ -53,14 +53,14 @@ class LearnerOutputs:
     clock: Callable[[], float] = time.monotonic
     """Seconds."""
     replace: Replacing = replacing
-    """How files take their place: a learner that may be replaced by another passes its fence's."""
+    """How files are put in place; a learner that may be replaced by another passes the function of its fence."""
     _exported_s: float = field(default=-math.inf, init=False)
     _export_s: float = field(default=0.0, init=False)
-    """How long the newest one took but the first, which traces."""
+    """How long the newest export took, without the first, which traces."""
     _exporter: Exporter | None = field(default=None, init=False)
 
     def begin(self, algorithm: Algorithm) -> None:
-        """Log the network that is going to be trained, and on how much at a time."""
+        """Log the network that will be trained, and how much an update learns from."""
         self.logbook.say("learner", f"[RANK0]: {algorithm.network!r}")
         self.logbook.say("learner", batch_line(self.config))
 
@@ -80,9 +80,9 @@ class LearnerOutputs:
         *,
         rngs: Mapping[str, np.random.Generator] | None = None,
     ) -> CheckpointRecord:
-        """Save ckpt/iteration_<train_iter>.pth.tar, with these generators' states, and return what index.json shall
-        say. Raises OSError, what `replace` raises, and DivergedError where the weights are not finite: then nothing is
-        written."""
+        """Save ckpt/iteration_<train_iter>.pth.tar, with the states of these generators, and return its record for
+        index.json. Raises OSError, what `replace` raises, and DivergedError if the weights are not finite: then nothing
+        is written."""
         finite(algorithm.acting_state(), train_iter=progress.counters.train_iter)
         path = self.run.checkpoint(progress.counters.train_iter)
         record = checkpoint.save(path, algorithm, progress, config=self.config, rngs=rngs, replace=self.replace)
@@ -95,11 +95,11 @@ class LearnerOutputs:
         return record
 
     def report(self, metrics: Mapping[str, float], *, train_iter: int, env_step: int) -> None:
-        """Show what the algorithm monitors, averaged since the last report."""
+        """Log the algorithm's metrics, averaged since the last report."""
         self.logbook.emit(LearnReport(train_iter=train_iter, env_step=env_step, variables=metrics))
 
     def _show_weights(self, algorithm: Algorithm, counters: Counters) -> None:
-        """Show how the weights that were saved are spread."""
+        """Show histograms of the weights that were saved."""
         weights = weight_histograms(algorithm.network)
         train_iter, env_step = counters.train_iter, counters.env_step
         self.logbook.emit(HistogramReport(train_iter=train_iter, env_step=env_step, of="weights", histograms=weights))

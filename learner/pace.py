@@ -1,4 +1,4 @@
-"""How often something may be done beside training, so that in the long run it takes no more than its share."""
+"""How often something may be done beside training: in the long run it takes only its share of the time."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Pace:
         self._owed_at_s = 0.0
 
     def spent(self, cost_s: float, now_s: float) -> None:
-        """Something took so many seconds."""
+        """Note that something took this number of seconds."""
         self._owed_s, self._owed_at_s = self._owed(now_s) + cost_s, now_s
 
     def allows(self, now_s: float) -> bool:
-        """Say whether it may be done again."""
+        """Whether it may be done again."""
         return self._owed(now_s) <= self._ahead_s
 
     def _owed(self, now_s: float) -> float:

@@ -1,8 +1,8 @@
-"""Batches on their way: asked for ahead of time, so that the learner trains while the coordinator samples.
+"""Batches are requested ahead of time, so that the learner trains while the coordinator samples.
 
-With two requests in flight the batches of one are trained on while the next is answered; with one, the next is made
-only once the batches before it are trained on, as strictly on-policy learning needs. Pure but for reading payload
-files; sends nothing itself.
+With two requests in flight, the batches of one are trained on while the next is answered. With one, the next request is
+made only once the batches before are trained on, as strictly on-policy learning needs. Pure, except that it reads
+payload files; sends nothing itself.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class NothingReadableError(Exception):
 class Prefetch:
     """The learner's side of the replay path: requests out, payloads into the ring, batches out of it.
 
-    A reply's new chunks are loaded when its first batch is asked for, not when it arrives: so the ring never runs ahead
-    of the batches that are still to be gathered from it.
+    A reply's new chunks are loaded when its first batch is needed, not when it arrives: so the ring is never ahead of
+    the batches that are still to be gathered from it.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Prefetch:
         unreadable: Callable[[IndexedChunk, ChunkError], None],
         requests_in_flight: int = 2,
     ) -> None:
-        """`unreadable` hears of each payload that cannot be read; batches go on without its rows."""
+        """`unreadable` is called with each payload that cannot be read; batches continue without its rows."""
         self._lease = lease
         self._batches = batches
         self._batch_size = batch_size
@@ -65,11 +65,11 @@ class Prefetch:
         self._current: _Reply | None = None
         self._batches_at_once = 1
         self.counters = Counters()
-        """As of the newest reply that is being trained on."""
+        """From the newest reply that is being trained on."""
 
     def load(self, chunks: Sequence[IndexedChunk]) -> None:
-        """Put payloads into the ring, in row order; those that are missing or damaged are left out and reported, and
-        those that it was told of before are left out too (after a break the coordinator repeats itself)."""
+        """Load payloads into the ring, in row order. Payloads that are missing or damaged are left out and reported;
+        those that were announced before are left out too, since the coordinator repeats itself after a break."""
         for chunk in chunks:
             if chunk.first_row < self._ring.next_row:
                 continue
@@ -87,7 +87,7 @@ class Prefetch:
         return self._requested - self._begun < self._requests_in_flight
 
     def request(self, train_iter: int, priorities: Priorities) -> BatchRequest:
-        """Make the next request, with the priorities that came up since the last one."""
+        """Make the next request, with the priorities since the last one."""
         self._requested += 1
         request = BatchRequest(
             lease=self._lease,
@@ -113,7 +113,8 @@ class Prefetch:
         return list(self._unanswered.values())
 
     def arrived(self, reply: Batches) -> None:
-        """The coordinator has answered a request. Answers may overtake each other; they are used in order."""
+        """The coordinator has answered a request. Answers may arrive in another order; they are used in order of their
+        requests."""
         self._unanswered.pop(reply.request, None)
         if reply.request > self._begun:
             self._replies[reply.request] = reply
@@ -142,7 +143,7 @@ class Prefetch:
         return _Reply(rows, weights, reply.first_live_row)
 
     def _gather(self, rows: Rows) -> list[Columns]:
-        """Gather the first of `rows` [batches, batch_size]: as many batches as are worth gathering at once."""
+        """Gather the first of `rows` [batches, batch_size]: as many batches as it is efficient to gather at once."""
         rows = rows[: self._batches_at_once]
         together = self._ring.gather(rows.ravel())
         batch_bytes = sum(column.nbytes for column in together.values()) // len(rows)

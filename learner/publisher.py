@@ -20,13 +20,13 @@ from remuda.wire.messages import PolicyRef
 from remuda.worker.serve import TakenOverError
 
 RETRY_S = (0.1, 0.2, 0.5, 1.0, 2.0)
-"""Pauses after failed writes in a row (a full disk, say), of whichever policies; the last one repeats."""
+"""Pauses after failed writes in a row (because of a full disk, for instance), of any policies; the last one repeats."""
 SHARE = 0.011
-"""Of the training thread's time that publishing may cost, beside the copy that it makes itself (about 0.7 % more): they
-share the interpreter and the memory."""
+"""Share of the training thread's time that publishing may cost, besides the copy that it makes itself (about 0.7 %
+more): the threads share the interpreter and the memory."""
 AHEAD_S = 0.2
-"""Processor time that may be spent on publishing before it is earned: a run's first hundred policies are published as
-they come, when each is much better than the one before; and a run that is over in seconds never has to wait."""
+"""Processor time that may be spent on publishing before it is earned. A run's first hundred policies are published as
+they come, since each is much better than the one before; and a run of a few seconds never has to wait."""
 CLOSE_DEADLINE_S = 10.0
 """How long the thread may take to end; only a disk that hangs takes so long."""
 
@@ -44,9 +44,9 @@ class Write(Protocol):
 class Publisher:
     """Holds at most one policy that waits: a newer one replaces it, so publishing never falls behind training.
 
-    It is `ready` for another one when it does not write and its share of the time allows it; what is offered sooner is
-    published all the same. Versions count up from 0 with what is really published. A disk that refuses is tried again.
-    Weights that are not finite end it for good, and so does a learner of a newer epoch.
+    It is `ready` for another one when it is not writing and its share of the time allows it; a policy that is offered
+    sooner is still published. Versions count up from 0 with each publication. A disk that refuses is tried again.
+    Weights that are not finite, or a learner of a newer epoch, end it for good.
     """
 
     def __init__(
@@ -74,22 +74,23 @@ class Publisher:
         self._closing = False
         self._failure: Exception | None = None
         self.last: PolicyRef | None = None
-        """What the file holds now."""
+        """The policy that the file holds now."""
         self._thread = threading.Thread(target=self._run, name="remuda-publisher", daemon=True)
         self._thread.start()
 
     @property
     def ready(self) -> bool:
-        """Another policy can be published now without costing training more than its share; or the last one cannot
-        be written, or there is a failure that `offer` raises."""
+        """Whether another policy can be published now without costing training more than its share, or the last one
+        cannot be written, or there is a failure that `offer` raises."""
         if self._retrying or self._failure is not None:
             return True
         return not self._busy and self._offered is None and self._pace.allows(time.monotonic())
 
     def offer(self, state: Mapping[str, np.ndarray], train_iter: int) -> None:
-        """Publish this as soon as may be. The arrays must not be changed afterwards.
+        """Publish this policy as soon as possible. The arrays must not be changed afterwards.
 
-        Raises what ended the publishing thread, TakenOverError above all."""
+        Raises the error that ended the publishing thread, usually TakenOverError.
+        """
         with self._changed:
             if self._failure is not None:
                 raise self._failure
@@ -128,7 +129,9 @@ class Publisher:
                 (state, train_iter), self._offered, self._busy = self._offered, None, True
             before_s = time.thread_time()
             try:
-                with outlived(self._path):  # readers are told of the new one before the old one's memory is freed
+                with outlived(
+                    self._path
+                ):  # readers get a message about the new one before the old one's memory is freed
                     self._publish(state, train_iter)
             except (StaleEpoch, SupersededError) as error:
                 self._say(f"policy of iteration {train_iter} is not published, and this learner lets go: {error}")
@@ -174,5 +177,5 @@ class Publisher:
 
 
 def taken_over(why: object) -> TakenOverError:
-    """What a learner ends with that has been replaced."""
+    """The error that ends a learner that has been replaced."""
     return TakenOverError(f"another learner has taken over: {why}")

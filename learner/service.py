@@ -55,7 +55,7 @@ class NotPublishedError(Exception):
 
 
 class LearnerWork:
-    """Learns for one experiment. Training runs here, publishing in a thread, the network in the link's."""
+    """Learns for one experiment. Training runs in this thread, publishing in another, and the network in the link's."""
 
     def __init__(self, assign: Assign, link: Link) -> None:
         config = ExperimentConfig.model_validate_json(assign.config_json)
@@ -68,7 +68,7 @@ class LearnerWork:
         self._algorithm = new_algorithm(config, *check_environment(config))
         self._fence = _fence(self._folder, assign.epoch)
         self.warnings: Sequence[str] = ()
-        """About the checkpoint it goes on from; in its own log too."""
+        """Warnings about the checkpoint from which it continues; they are in its own log too."""
         train_iter = self._begin()
         self._say(place)
         plan = row_plan(config)
@@ -86,10 +86,10 @@ class LearnerWork:
             config, plan, self._algorithm, self._prefetch, train_iter=train_iter, timers=self.timers
         )
         self._warnings: SimpleQueue[str] = SimpleQueue()
-        """What the publishing thread has to say; the log belongs to this one."""
+        """Lines from the publishing thread; only this thread writes the log."""
         self._told_train_iter = train_iter
         self._said: PolicyRef | None = None
-        """The published version that the log has last."""
+        """The newest published version in the log."""
         self._saved = 0
         self._training = True
         self._draining = False
@@ -157,7 +157,7 @@ class LearnerWork:
         return True
 
     def drain(self) -> None:
-        """Publish what was learned last and let go."""
+        """Publish the last weights and let go."""
         self._training = False
         self._draining = True
         self._link.activity("saving", "publishing the last policy")
@@ -182,9 +182,9 @@ class LearnerWork:
         self._log.close()
 
     def _begin(self) -> int:
-        """Go on from the checkpoint that the lease names, if it names one; returns the train_iter to start from.
+        """Continue from the checkpoint that the lease names, if it names one; returns the train_iter to start from.
 
-        The log is opened only then: curves that an earlier learner drew beyond that checkpoint are cut off.
+        The log is opened only after that: curves that an earlier learner drew beyond the checkpoint are cut off.
         """
         path = None if self._assign.checkpoint is None else Path(self._assign.checkpoint)
         if path is not None:
@@ -207,14 +207,15 @@ class LearnerWork:
         return state.progress.counters.train_iter
 
     def _load(self, replay: Sequence[IndexedChunk]) -> None:
-        """All that is live. It may take minutes: each file is progress, so this learner is not reported stuck."""
+        """Load all live chunks. It may take minutes; each file counts as progress, so this learner is not reported
+        stuck."""
         self._link.activity("preparing", "loading replay")
         for chunk in replay:
             self._prefetch.load([chunk])
             self._link.progress(self._link.progressed + 1)
 
     def _publish(self) -> None:
-        """Unless too little time has passed since the last one, or the disk refuses: then it stays due."""
+        """Publish, unless too little time has passed since the last time, or the disk refuses: then it stays due."""
         if self._on_policy:  # what is asked for next is collected with this policy
             with self.timers("publish policy"):
                 self._offer()
@@ -230,7 +231,7 @@ class LearnerWork:
         self._publisher.offer(self._algorithm.acting_state(), self._loop.train_iter)
 
     def _publish_first(self, train_iter: int) -> None:
-        """Publish the weights to start from; without them no collector could begin."""
+        """Publish the first weights; no collector could begin without them."""
         self._publisher.offer(self._algorithm.acting_state(), train_iter)
         self._publisher.flush(PUBLISH_DEADLINE_S)
         self._pass_warnings_on()
@@ -249,7 +250,7 @@ class LearnerWork:
         self._link.send(ChunkUnreadable(self._assign.lease, chunk.meta.file, shortened(str(error))))
 
     def _ran_dry(self) -> None:
-        """Tell the coordinator, once, how far training has come: it may be waiting for exactly that."""
+        """Report the progress of training to the coordinator, once: it may be waiting for that."""
         self._link.activity("waiting", "waiting for batches")
         if self._told_train_iter != self._loop.train_iter:
             self._told_train_iter = self._loop.train_iter
@@ -298,7 +299,7 @@ class LearnerWork:
 
 
 def _fence(folder: RunFolder, epoch: int) -> Fence:
-    """From here on no earlier learner of the run puts a policy, a checkpoint or a model in place."""
+    """From now on no earlier learner of the run can put a policy, a checkpoint or a model in place."""
     try:
         return Fence((folder.policy, folder.ckpt, folder.model), epoch)
     except SupersededError as error:

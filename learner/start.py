@@ -44,10 +44,10 @@ def take_weights(path: Path, algorithm: Algorithm) -> None:
 
 
 def continue_from(path: Path, algorithm: Algorithm, config: ExperimentConfig) -> tuple[CheckpointState, list[str]]:
-    """Go on from a checkpoint: weights, optimizer, schedules and torch's generator as they were.
+    """Continue from a checkpoint: weights, optimizer, schedules and torch's generator as they were.
 
-    Returns it, and warnings about other package versions. Raises CheckpointError, which names the settings that differ
-    where the checkpoint is of another network.
+    Returns the algorithm, and warnings about other package versions. Raises CheckpointError, which names the settings
+    that differ if the checkpoint is of another network.
     """
     state = load(path)
     try:
@@ -65,7 +65,7 @@ def continue_from(path: Path, algorithm: Algorithm, config: ExperimentConfig) ->
 
 
 def _changed_network(state: CheckpointState, config: ExperimentConfig) -> list[str]:
-    """Settings of policy and environment that a checkpoint was saved with, where they are others now."""
+    """Settings of policy and environment that are different now from those that the checkpoint was saved with."""
     former = {name: state.config.get(name) for name in ("env", "policy")}
     now = masked(config.model_dump(mode="json", include={"env", "policy"}))
     return changes(cast("dict[str, JsonValue]", former), cast("dict[str, JsonValue]", now))

@@ -1,4 +1,4 @@
-"""How a network's weights are spread, layer by layer."""
+"""Histograms of a network's weights, layer by layer."""
 
 # torch's annotations are partial: pyright does not know what indexing returns.
 # pyright: reportUnknownMemberType=false
@@ -12,11 +12,13 @@ from remuda.wire.messages import Histogram
 
 BUCKETS = 32
 MOST_PER_LAYER = 1 << 16
-"""Weights that are counted of one layer: of a larger one every n-th, which looks the same and costs no more."""
+"""The most weights of one layer that are counted; of a larger layer every n-th is, which looks the same and costs no
+more."""
 
 
 def weight_histograms(network: torch.nn.Module) -> dict[str, Histogram]:
-    """By the name of each parameter, such as `torso.0.weight`; parameters without a finite number are left out."""
+    """Histograms by the name of each parameter, such as `torso.0.weight`; parameters without a finite number are left
+    out."""
     found: dict[str, Histogram] = {}
     for name, parameter in network.named_parameters():
         # n is odd: an even one would meet the same few columns in every row of a layer of 2^k columns.

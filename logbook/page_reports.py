@@ -1,4 +1,4 @@
-"""What is reported for TensorBoard's pages of histograms and images alone: no text log has it."""
+"""Reports for TensorBoard's pages of histograms and images; text logs do not show them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from remuda.wire.messages import Film, Histogram
 
 @dataclass(frozen=True, kw_only=True)
 class HistogramReport(Report):
-    """How the weights of a checkpoint are spread, or the actions of its evaluation."""
+    """Histograms of the weights of a checkpoint, or of the actions of its evaluation."""
 
     of: Literal["weights", "actions"]
     histograms: Mapping[str, Histogram]
-    """By layer, or by number of the action."""
+    """By layer, or by the action's number."""
 
     @property
     def topic(self) -> Topic:

@@ -1,4 +1,4 @@
-"""What TensorBoard shows of a run besides curves: its settings, and its results beside its hyperparameters."""
+"""Pages of TensorBoard besides the curves: a run's settings, and its results beside its hyperparameters."""
 
 from __future__ import annotations
 

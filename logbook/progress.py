@@ -31,7 +31,7 @@ class ProgressRow:
     lengths: Sequence[int] = ()
     """Environment steps of the same."""
     info: Mapping[str, Sequence[float]] = field(default_factory=dict[str, list[float]])
-    """What else is known of them, by name: the discounted return, and what they reported."""
+    """Further values of these episodes, by name: the discounted return, and what they reported."""
     test_returns: Sequence[float] = ()
     """As `returns`, of evaluation episodes."""
     test_lengths: Sequence[int] = ()
@@ -41,14 +41,14 @@ class ProgressRow:
     losses: Mapping[str, float]
     """Numbers under the file's loss columns; others are left out, missing ones are nan."""
     metrics: Mapping[str, float] = field(default_factory=dict[str, float])
-    """All that the algorithm has told, as LearnReport has it."""
+    """All metrics of the algorithm, as in LearnReport."""
     wall_s: float
     """Seconds since the run began, shown as Time."""
     evaluates: bool = True
-    """The run has evaluations, even if none has ended since the last row; else they have no columns."""
+    """Whether the run has evaluations, even if none has ended since the last row; if not, they have no columns."""
 
     def values(self) -> dict[str, float]:
-        """List the columns of progress.txt with their values, but for the losses."""
+        """List the columns of progress.txt with their values, without the losses."""
         train, tests = Statistics.of(self.returns), self.tests()
         reported = {_camel(name): values for name, values in self.info.items()}
         fixed = {
@@ -93,7 +93,7 @@ class ProgressRow:
         return math.nan if self.test_env_step is None else self.test_env_step
 
     def record(self) -> dict[str, float]:
-        """The row as the sinks take it: Remuda's own names, by who reports it, five statistics per quantity."""
+        """The row for the sinks: Remuda's own names, by who reports it, five statistics per quantity."""
         counters = {
             "env_step": self.env_step,
             "train_iter": self.train_iter,
@@ -118,7 +118,7 @@ class ProgressRow:
 class ProgressFile:
     """Appends rows to progress.txt, each flushed at once.
 
-    A file that is there already is continued as Table says. Raises ValueError for a file that is something else.
+    An existing file is continued as GrowingTable describes. Raises ValueError for a file that is something else.
     """
 
     def __init__(
@@ -130,15 +130,15 @@ class ProgressFile:
         evaluates: bool = True,
         resumed_env_step: int | None = None,
     ) -> None:
-        """`episode_info` names what episodes report besides; it has columns of its own. Where `loss_columns` is None,
-        every loss and all that episodes report gets a column once it comes up. A run that `evaluates` has columns for
-        that, also where it did not when the file was begun."""
+        """`episode_info` names further values of episodes, which get their own columns. If `loss_columns` is None,
+        every loss and every value of episodes gets a column when it first appears. A run that `evaluates` has columns
+        for evaluations, even if it did not when the file was begun."""
         self._grows = loss_columns is None
         columns = _columns(loss_columns or (), episode_info, evaluates=evaluates)
         self._table = Table(path, columns, separator="\t", step_column=_STEP_COLUMN, resumed_step=resumed_env_step)
         self.path = path
         self.next_epoch = int(float(self._table.last_row.get("Epoch", -1))) + 1
-        """The epoch of the next row. Rows may be missing that a full disk did not take."""
+        """The epoch of the next row. Rows may be missing because a full disk refused them."""
 
     def row(self, row: ProgressRow) -> None:
         """Append one row. Raises ValueError for a new name that cannot be the name of a column."""

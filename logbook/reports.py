@@ -1,4 +1,4 @@
-"""What a report is: a frozen type per thing that is reported, which every view shows alike."""
+"""Reports: a frozen type for each thing that is reported, which every view shows in the same way."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Topic = Literal[
 
 @dataclass(frozen=True, kw_only=True)
 class Report(ABC):
-    """Any report: where in the run it belongs, its values in order, and its text in a log."""
+    """Any report: its place in the run, its values in order, and its text in a log."""
 
     train_iter: int
     """Gradient updates done when it was made."""
@@ -38,7 +38,7 @@ class Report(ABC):
     @property
     @abstractmethod
     def topic(self) -> Topic:
-        """Which views show it."""
+        """The topic, which decides the views that show it."""
 
     @abstractmethod
     def fields(self) -> dict[str, Value]:

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 class Rounds:
     """How many rounds reach a budget, and after how many of them a row is logged.
 
-    As the runners of rlpyt count (Stooke and Abbeel 2019), but for one thing: they round the budget down to whole
-    rounds before they round it up to a row, and so may stop short of it. These never do.
+    It counts like the runners of rlpyt (Stooke and Abbeel 2019), with one difference: they round the budget down to
+    whole rounds before they round it up to a row, and so may stop before it is reached. Here it is always reached.
     """
 
     env_steps: int
-    """Of one round: steps of all environments of all workers together."""
+    """Steps of all environments of all workers together in one round."""
     per_row: int
     """Rounds from one row to the next: the interval rounded down, at least one."""
     total: int

@@ -25,7 +25,7 @@ from remuda.wire.messages import Counters
 
 @dataclass(frozen=True)
 class SinkContext:
-    """What a sink gets to know about its run."""
+    """What a sink gets about its run."""
 
     run: RunFolder
     name: str
@@ -43,14 +43,14 @@ def settings_of(config: ExperimentConfig) -> dict[str, JsonValue]:
 
 
 def attach_configured(book: Logbook, config: ExperimentConfig, run: RunFolder, resumed: Counters | None) -> None:
-    """Attach what `log.sinks` names."""
+    """Attach the sinks in `log.sinks`."""
     settings = settings_of(config)
     step = None if resumed is None else resumed.env_step
     attach_sinks(book, config.log.sinks, SinkContext(run, config.name, settings, step, config.source_dir))
 
 
 def attach_sinks(book: Logbook, names: Sequence[SinkName], context: SinkContext) -> None:
-    """Open these sinks and let `book` write to them; one that cannot be opened is warned of, once, and left out."""
+    """Open these sinks and let `book` write to them. One that cannot be opened is left out, with one warning."""
     for name in names:
         try:
             book.sinks.append(_opened(name, context))

@@ -1,4 +1,4 @@
-"""Something that happened in a run, for its time series; people read of it in the commander's log."""
+"""Events of a run for its time series; people read about them in the commander's log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from remuda.logbook.series import EventKind
 
 @dataclass(frozen=True, kw_only=True)
 class EventReport(Report):
-    """A worker joined or went, the run was held up, and the like."""
+    """A worker joined or left, the run was held up, and the like."""
 
     wall_s: float
     """Seconds since the run began."""
@@ -19,7 +19,7 @@ class EventReport(Report):
     what: str
     """In words."""
     role: str | None = None
-    """Of the worker that it is about; None where it is about none, as the next."""
+    """The role of the worker that it is about; None if it is about none, and then `worker` is None too."""
     worker: str | None = None
     """Its UUID."""
 

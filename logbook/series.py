@@ -49,7 +49,7 @@ class Begin(Struct, frozen=True, kw_only=True, tag_field=_KIND, tag="begin"):
 
 
 class Interval(Struct, frozen=True, kw_only=True, tag_field=_KIND, tag="interval"):
-    """How the run did since the record of this kind before, every `log.buffer_interval_s` seconds and at the end."""
+    """The run since the last record of this kind, every `log.buffer_interval_s` seconds and at the end."""
 
     time_s: float
     wall_s: float
@@ -66,18 +66,18 @@ class Interval(Struct, frozen=True, kw_only=True, tag_field=_KIND, tag="interval
     episodes: int
     """Training episodes that were reported within the interval."""
     return_mean: float | None
-    """Of these; None where there are none."""
+    """Their mean return; None if there are none."""
     buffer_rows: int | None
-    """In the replay index; None where nobody has said."""
+    """Rows in the replay index; None if that is not known."""
     events_left_out: int
-    """Beyond the most that one interval keeps."""
+    """Events beyond the limit of one interval."""
     roles: list[Usage]
     workers: list[WorkerUsage]
-    """At most 100, while there are more the roles alone tell of all."""
+    """At most 100 workers; with more, only the roles cover all of them."""
 
 
 class Evaluation(Struct, frozen=True, kw_only=True, tag_field=_KIND, tag="evaluation"):
-    """How a checkpoint did."""
+    """The result of a checkpoint's evaluation."""
 
     time_s: float
     wall_s: float
@@ -104,7 +104,7 @@ class Event(Struct, frozen=True, kw_only=True, tag_field=_KIND, tag="event"):
     event: str
     """One of EventKind."""
     role: str | None
-    """Of the worker that it is about, None where it is about none; so is the next."""
+    """The role of the worker that it is about; None if it is about none, and then `worker` is None too."""
     worker: str | None
     text: str
 
@@ -135,15 +135,15 @@ class Whole:
     """A record, and the bytes of the file that hold it: from `begin` up to `end`."""
 
     record: Begin | Moment | None
-    """None: it is of a kind that this version does not know."""
+    """None: this version does not know its kind."""
     wall_s: float
-    """0 where it has none."""
+    """0 if it has none."""
     begin: int
     end: int
 
 
 def read_whole(path: Path) -> Iterator[Whole]:
-    """Yield the records and where they are, up to the first that is none. Raises OSError."""
+    """Yield the records and their positions, up to the first damaged one. Raises OSError."""
     for found in read_records(path):
         try:
             place = msgspec.convert(found.value, _Place)

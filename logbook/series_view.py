@@ -55,7 +55,7 @@ class SeriesView:
         return self._series
 
     def show(self, report: Report) -> None:
-        """Append a record, or keep in mind what the next interval tells of. Raises OSError."""
+        """Append a record, or keep the report for the record of the present interval. Raises OSError."""
         match report:
             case CollectReport():
                 self._sums.add(len(report.window.episode_returns), report.window.statistics()["reward_mean"])

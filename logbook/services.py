@@ -20,7 +20,7 @@ from remuda.storage.atomic import write_text
 
 PROJECT = "remuda"
 _RUN_ID = "run_id"
-"""File in the service's folder: a resumed run goes on under the same id."""
+"""File in the service's folder: a resumed run continues under the same id."""
 _LONGEST_PARAMETER = 500
 _PARAMETERS_AT_ONCE = 100
 
@@ -65,7 +65,7 @@ class _Wandb:
 def mlflow_run(folder: Path, name: str, settings: Mapping[str, JsonValue]) -> Service:
     """A run of MLflow, in a database in `folder` unless $MLFLOW_TRACKING_URI names a server.
 
-    $MLFLOW_EXPERIMENT_NAME holds. Raises whatever mlflow does.
+    $MLFLOW_EXPERIMENT_NAME works as usual. Raises what mlflow raises.
     """
     mlflow: Any = import_module("mlflow")  # its annotations are partial
     uri = os.environ.get("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'mlflow.db'}")

@@ -1,6 +1,6 @@
-"""A user's own log sink in a process of its own: nothing that its code does can disturb a coordinator.
+"""A user's own log sink in a separate process: whatever its code does, it cannot disturb a coordinator.
 
-The parent writes a line of JSON with what the sink is told of its run, then one for each row. End of file is the end of
+The parent writes a line of JSON with what the sink gets about its run, then one for each row. End of file is the end of
 the run.
 """
 
@@ -24,14 +24,14 @@ from remuda.config.user_code import user_object
 from remuda.logbook.background import Service, SinkError
 
 OUTPUT = "output.txt"
-"""What the sink prints, in its folder."""
+"""File in the sink's folder with what the sink prints."""
 END_DEADLINE_S = 20.0
 """How long a sink may take to finish after its last row."""
 _SHOWN_CHARACTERS = 500
 
 
 class ProcessService:
-    """Passes rows on to a sink in another process. To be used in a thread of its own: a slow sink makes `log` wait."""
+    """Passes rows on to a sink in another process. Use it in a separate thread: a slow sink makes `log` wait."""
 
     def __init__(
         self,
@@ -59,11 +59,11 @@ class ProcessService:
         self._send({**told, "settings": dict(settings), "end_deadline_s": end_deadline_s})
 
     def log(self, record: Mapping[str, float]) -> None:
-        """Pass a row on. Raises SinkError where the process has ended."""
+        """Pass a row on. Raises SinkError if the process has ended."""
         self._send(dict(record))
 
     def finish(self) -> None:
-        """Wait until the sink has taken every row. Raises SinkError where it fails or takes too long."""
+        """Wait until the sink has taken every row. Raises SinkError if it fails or takes too long."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -98,7 +98,7 @@ def _lines(queue: Queue[bytes | None]) -> Iterator[dict[str, JsonValue]]:
 
 
 def _read(queue: Queue[bytes | None]) -> None:
-    """Read to the end of file, also while the sink is busy; then let it finish, but not without a limit."""
+    """Read to the end of file, also while the sink is busy; then give it a limited time to finish."""
     for line in sys.stdin.buffer:
         queue.put(line)
     queue.put(None)
@@ -124,7 +124,7 @@ def main() -> None:
 
 
 def _end_late(reader: threading.Thread, end_deadline_s: float) -> None:
-    """End the process where the sink does not, some time after its last row: nobody may be there to kill it."""
+    """End the process if the sink does not end some time after its last row: maybe nobody is left to kill it."""
     reader.join()
     threading.Event().wait(end_deadline_s)
     os._exit(3)

@@ -19,7 +19,7 @@ class View(Protocol):
 
     @property
     def file(self) -> Written:
-        """Which file."""
+        """Path of the file."""
         ...
 
     def show(self, report: Report) -> None:
@@ -35,7 +35,7 @@ class TextView:
 
     @property
     def file(self) -> Written:
-        """Which file."""
+        """Path of the file."""
         return self.log
 
     def show(self, report: Report) -> None:
@@ -52,7 +52,7 @@ class CurveView:
 
     @property
     def file(self) -> Written:
-        """Which file."""
+        """Path of the file."""
         return self.writer
 
     def show(self, report: Report) -> None:
@@ -71,7 +71,7 @@ class PageView:
 
     @property
     def file(self) -> Written:
-        """Which file."""
+        """Path of the file."""
         return self.writer
 
     def show(self, report: Report) -> None:

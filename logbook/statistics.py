@@ -1,4 +1,4 @@
-"""What a handful of values comes to, where there may be none."""
+"""Statistics of a few values, of which there may be none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Statistics:
-    """Mean, population standard deviation, largest, smallest and median; all nan where there was no value."""
+    """Mean, population standard deviation, largest, smallest and median; all nan if there are no values."""
 
     mean: float = math.nan
     std: float = math.nan
@@ -46,7 +46,7 @@ class Statistics:
 def episode_statistics(
     returns: Sequence[float], lengths: Sequence[float], info: Mapping[str, Sequence[float]]
 ) -> dict[str, float]:
-    """Five statistics each of the episodes' returns (`reward_mean` …), lengths, and what else is known of them."""
+    """Five statistics each of the episodes' returns (`reward_mean` …), lengths, and further values."""
     quantities: dict[str, Sequence[float]] = {"reward": returns, "length": lengths, **info}
     return {
         name: value for key, values in quantities.items() for name, value in Statistics.of(values).named(key).items()
@@ -54,13 +54,13 @@ def episode_statistics(
 
 
 def mean(values: NDArray[np.float64]) -> float:
-    """The mean alone, which takes a tenth of what all five do; nan where there was no value."""
+    """The mean alone, which takes a tenth of the time of all five; nan if there are no values."""
     with np.errstate(all="ignore"):
         return float(values.mean()) if values.size else math.nan
 
 
 def merged(infos: Iterable[Mapping[str, Sequence[float]]]) -> dict[str, list[float]]:
-    """What else is known of the episodes of several stretches, in order, by name."""
+    """Further values of the episodes of several stretches, in order, by name."""
     all_: dict[str, list[float]] = {}
     for info in infos:
         for name, values in info.items():
@@ -69,5 +69,5 @@ def merged(infos: Iterable[Mapping[str, Sequence[float]]]) -> dict[str, list[flo
 
 
 def ratio(total: float, count: float) -> float:
-    """Divide, with nan where there is nothing to divide by."""
+    """Divide; nan if the divisor is 0."""
     return total / count if count > 0 else math.nan

@@ -30,8 +30,8 @@ _CONFIG, _RESULTS, _HPARAMS = "config", "results", "_hparams_"
 class EventWriter:
     """Writes the event file of one folder; it must be the folder's only writer.
 
-    Each call is one write to the operating system, and raises OSError where that fails. `resumed` says up to where
-    the events already there still hold; None keeps them all.
+    Each call is one write to the operating system, and raises OSError if that fails. `resumed` is the point up to which
+    existing events are valid; None keeps them all.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class EventWriter:
         self._now_s = now_s
         self._file = CurveFile(folder, now_s=now_s)
         self._last_steps: Mapping[str, float] = {}
-        """Axis to the step beyond which a disk that refuses still holds what is to go."""
+        """By axis, the step after which points still have to be removed, since the disk refused it."""
         if resumed is not None:
             before = resumed.train_iter - 1  # the run ended there: it goes on, and will say how it ends
             self._cut(
@@ -54,9 +54,9 @@ class EventWriter:
                 }
             )
         self._found = dict(self._file.newest)
-        """What the file held when it was opened: the newest step of each group."""
+        """The newest step of each group when the file was opened."""
         self._seconds: dict[str, int] = {}
-        """The newest second of each curve over time that has got points since."""
+        """The newest second of each curve over time with points since then."""
 
     @property
     def path(self) -> Path:
@@ -64,7 +64,7 @@ class EventWriter:
         return self._file.path
 
     def rewind(self, train_iter: int) -> None:
-        """Leave out what was shown beyond this update: a learner goes on from there, and will show it again."""
+        """Remove what was shown after this update: a learner continues from there, and will show it again."""
         self._cut({"iter": train_iter})
 
     def newest_step(self, group: str) -> int:
@@ -120,7 +120,7 @@ class EventWriter:
         self._file.close()
 
     def _is_new(self, group: str, step: int) -> bool:
-        """Whether a group has nothing at this step or beyond: a run that goes on may tell of its checkpoint again."""
+        """Whether a group has nothing at this step or after it: a continued run may report its checkpoint again."""
         self._cut_what_is_due()
         return self.newest_step(group) < step
 
@@ -135,7 +135,7 @@ class EventWriter:
             self._last_steps = {}
 
     def _summaries(self, steps: Mapping[str, int], *summaries: Summaries, before: bytes = b"") -> None:
-        """Write what is shown at one step of other pages than the curves'; of several groups all have the same one."""
+        """Write a step of the other pages; several groups get the same content."""
         self._cut_what_is_due()
         step = max(steps.values())
         events = (summary_event(self._now_s(), step, summary) for summary in summaries)

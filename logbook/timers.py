@@ -28,7 +28,7 @@ class Timers:
             ...
     ```
 
-    A block costs about half a microsecond, so it may stand around every step of a vector.
+    A block costs about half a microsecond, so it may be used for every step of a vector.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -48,7 +48,7 @@ class Timers:
 
     @property
     def elapsed_s(self) -> float:
-        """Since the timers were made."""
+        """Seconds since the timers were made."""
         return self.clock() - self._began_s
 
     def flat(self) -> Flat:
@@ -99,7 +99,7 @@ class Timer:
 
 
 def add(left: Flat, right: Flat) -> Flat:
-    """Both together, as of one process that did both."""
+    """The sum of both, as if one process had done both."""
     total = dict(left)
     for name, (count, seconds) in right.items():
         before = total.get(name, (0, 0.0))
@@ -113,7 +113,7 @@ def write_timers(path: Path, document: Mapping[str, object]) -> None:
 
 
 def tree(flat: Flat, elapsed_s: float) -> dict[str, object]:
-    """As timers.json shows it: every block with its share of the block around it, and `self_s`, its time outside of
+    """The content of timers.json: every block with its share of the block around it, and `self_s`, its time outside of
     the blocks inside it."""
     inner: dict[str, Flat] = {}
     own: Flat = {}

@@ -13,10 +13,11 @@ from remuda.logbook.reports import Report, Topic
 
 @dataclass(frozen=True, kw_only=True)
 class LearnReport(Report):
-    """What the algorithm has told since the last report."""
+    """The algorithm's metrics since the last report."""
 
     variables: Mapping[str, float]
-    """The average of each metric by its name. Of some the other statistics too, as `total_loss_max` of `total_loss`."""
+    """The average of each metric by its name; of some metrics the other statistics too, as `total_loss_max` of
+    `total_loss`."""
 
     @property
     def topic(self) -> Topic:
@@ -35,12 +36,12 @@ class LearnReport(Report):
 
 @dataclass(frozen=True, kw_only=True)
 class BufferSampleReport(Report):
-    """What the rows drawn since the last report were like."""
+    """Statistics of the rows drawn since the last report."""
 
     sample_count: int
     """Batches drawn since the run began."""
     use_avg: float
-    """How often a drawn row was drawn until now; nan where none was, as all below."""
+    """How often a drawn row was drawn until now; nan if none was drawn, like all below."""
     use_max: float
     priority_avg: float
     priority_max: float
@@ -70,7 +71,7 @@ class BufferSampleReport(Report):
 
 @dataclass(frozen=True, kw_only=True)
 class BufferThroughputReport(Report):
-    """How many rows went through the replay index in the past seconds."""
+    """The number of rows that went through the replay index in the past seconds."""
 
     wall_s: float
     """Seconds since the run began; the x of its curves."""

@@ -20,13 +20,13 @@ class Usage(Struct, frozen=True):
     env: float
     """In the environment's step and reset."""
     wait_data: float
-    """For batches, or for an evaluation to play."""
+    """Waiting for batches, or for an evaluation to play."""
     wait_policy: float
-    """For a policy to load or to be published."""
+    """Waiting for a policy to load or to be published."""
     wait_credit: float
-    """For leave to collect more: the learner is the slower one, or a new policy has to come first."""
+    """Waiting for credit: the learner is slower, or a new policy has to come first."""
     wait_other: float
-    """For acknowledgements, for the end; the coordinator: for anything to happen."""
+    """Waiting for acknowledgements or for the end; the coordinator: for messages."""
 
     @property
     def wait(self) -> float:
@@ -40,4 +40,4 @@ class WorkerUsage(Usage, frozen=True, kw_only=True):
     worker: str
     """Its UUID."""
     env_steps: int | None = None
-    """That a collector has reported within the interval; None of other roles."""
+    """Steps that a collector has reported within the interval; None for other roles."""

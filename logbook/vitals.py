@@ -23,7 +23,7 @@ class VitalsReport(Report):
     """Seconds it covers."""
     roles: Sequence[Usage]
     workers: Mapping[str, Usage] = field(default_factory=dict[str, Usage])
-    """The same of each worker by its UUID, of a bounded number of them; in the time series alone."""
+    """The same for each worker by its UUID, for a limited number of them; only in the time series."""
     episode: int = 0
     policy_version: int = 0
 

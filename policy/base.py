@@ -22,23 +22,23 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class LearnResult:
-    """What one update gives back. Tensors stay on the learner's device, so that nothing waits for it."""
+    """The result of one update. Tensors stay on the learner's device, so that nothing waits for it."""
 
     metrics: Mapping[str, float | torch.Tensor]
-    """By name; see remuda.config.declaration. One number, or a tensor [n] of n numbers: one per gradient update or row.
-    What there is none of is left out."""
+    """Metrics by name; see remuda.config.declaration. Each is one number, or a tensor [n] of n numbers: one per
+    gradient update or row. A metric without any number is left out."""
     priorities: torch.Tensor | None
-    """float32 [batch]: absolute errors, before exponent and offset; None where the algorithm has none."""
+    """float32 [batch]: absolute errors, before exponent and offset; None if the algorithm has none."""
     updates: int = 1
-    """Gradient updates that were done: an on-policy algorithm passes over its batch several times."""
+    """The number of gradient updates: an on-policy algorithm passes over its batch several times."""
 
 
 class Actor(ABC):
-    """Whatever turns observations into actions."""
+    """Anything that turns observations into actions."""
 
     keeps_float64: bool = False
-    """Whether it is given observations of float64 as they are; a Policy has them recorded so too, in rows twice as
-    large. Otherwise they become float32, which is enough where nothing is subtracted from them."""
+    """Whether it gets observations of float64 unchanged; for a Policy they are also recorded so, in rows twice as
+    large. Otherwise they become float32, which is enough if nothing is subtracted from them."""
 
     uses_legal_actions: bool = False
     """Whether it is told which actions are legal: then it takes one argument more, see LegalActor."""
@@ -96,7 +96,7 @@ def told_legal_actions(actor: Actor) -> LegalActor | None:
 
 
 class ValuingActor(Actor):
-    """One that also knows what its observations are worth."""
+    """An actor that also estimates the value of observations."""
 
     @abstractmethod
     def value(self, observations: np.ndarray) -> np.ndarray:
@@ -117,9 +117,9 @@ class Policy(ValuingActor):
     def act_recording(
         self, observations: np.ndarray, exploration: Mapping[str, float], rng: np.random.Generator
     ) -> tuple[np.ndarray, Arrays]:
-        """Choose actions as `act` does, and what else is to be recorded of this step: columns by name, each [n, …].
+        """Choose actions as `act` does, and return further columns to record for this step: by name, each [n, …].
 
-        A column `action` takes the place of the actions that the environment is given (they may be clipped).
+        A column `action` replaces the actions that the environment gets in the record (those may be clipped).
         """
         return self.act(observations, exploration, rng, deterministic=False), {}
 
@@ -130,12 +130,13 @@ class Algorithm(ABC):
     observation: ObservationSpec
     action: ActionSpec
     network: torch.nn.Module
-    """What is trained and acts. The learner's log shows it; state()["model"] is its state_dict."""
+    """The network that is trained and acts. The learner's log shows it; state()["model"] is its state_dict."""
 
     def portable(self) -> PortablePolicy | None:
-        """The acting side with these weights, for model/. Shares the network: to be copied before it is kept.
+        """The acting side with these weights, for model/. Shares the network: copy it before you keep it.
 
-        None where the algorithm has no such form: then runs have no model/."""
+        None if the algorithm has no such form: then runs have no model/.
+        """
         return None
 
     @abstractmethod
@@ -149,10 +150,11 @@ class Algorithm(ABC):
 
     @abstractmethod
     def load_state(self, state: Mapping[str, object]) -> None:
-        """Continue from `state()` of another incarnation. Raises StateMismatchError, and nothing is changed."""
+        """Continue from `state()` of another incarnation. Raises StateMismatchError and changes nothing if it does not
+        fit."""
 
     def load_weights(self, state: Mapping[str, object]) -> None:
-        """Take only the model out of `state()`: a new run that starts from old weights. Raises StateMismatchError."""
+        """Load only the model of a `state()`: a new run starts from old weights. Raises StateMismatchError."""
         from remuda.policy.networks.tensors import model_misfits
 
         if problems := model_misfits(self.network, state, "model"):

@@ -1,4 +1,4 @@
-"""What makes an algorithm known to the rest: one class for each, built-in or a user's own. Imports no torch."""
+"""What makes an algorithm known to the other packages: one class for each, built-in or a user's own. Needs no torch."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ from remuda.policy.spaces import ActionSpec, ObservationSpec
 Settings = TypeVar("Settings", bound=AlgorithmConfig)
 
 Chosen = Callable[[str], None] | None
-"""Told what an inference chose by timing; None: it does not choose. See remuda.policy.acting.inference."""
+"""Called with what an inference chose by timing; None: it does not choose. See remuda.policy.acting.inference."""
 
 
 @dataclass(frozen=True)
 class Setup(Generic[Settings]):
-    """What both sides of an algorithm are built from."""
+    """The input from which both sides of an algorithm are built."""
 
     config: ExperimentConfig
     settings: Settings
-    """Of this algorithm: `config.policy`, as the class of its settings."""
+    """The algorithm's settings: `config.policy`, as the class of its settings."""
     observation: ObservationSpec
-    """What a single environment observes."""
+    """The observations of a single environment."""
     action: ActionSpec
-    """What it is given."""
+    """The actions of a single environment."""
 
 
 class AlgorithmEntry(ABC, Generic[Settings]):
-    """All that the roles ask of an algorithm. Its class is made without arguments, in every process that needs it."""
+    """Everything that the roles need of an algorithm. The class is created without arguments, in every process that
+    needs it."""
 
     settings: type[Settings]
     """The class of its section in the config: of `policy`, without `type`."""

@@ -1,4 +1,4 @@
-"""A serial run's journal: one commit per checkpoint, so that a killed run goes on exactly there, replay included."""
+"""A serial run's journal: one commit per checkpoint, so that a killed run continues exactly there, replay included."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from remuda.training.status import LiveStatus
 from remuda.wire.messages import IndexedChunk
 
 SERIAL_WORKER = "00000000-0000-4000-8000-000000000000"
-"""Names the one worker and the one experiment of a serial run, which register with nobody."""
+"""Names of the one worker and the one experiment of a serial run, which register nowhere."""
 
 
 def identity_of(config: ExperimentConfig, folder: RunFolder) -> Identity:
-    """What a serial run is called."""
+    """The names of a serial run."""
     return Identity(SERIAL_WORKER, config.name, str(folder.root), policy_file="", priority=0, submitted=0)
 
 
@@ -50,7 +50,7 @@ class CheckpointJournal:
     progress_rows: ProgressRows
 
     def commit(self, progress: Progress) -> None:
-        """The commander has heard of a checkpoint or of how it was evaluated. Raises JournalError and OSError."""
+        """Commit after the commander has handled a checkpoint or its evaluation. Raises JournalError and OSError."""
         written = self.payloads.written()
         added, gone = self.replay.news()
         identity = self.status.identity
@@ -73,7 +73,8 @@ class CheckpointJournal:
         self.payloads.sweep()
 
     def _snapshot(self, progress: Progress) -> ExperimentSnapshot:
-        """Without leases, requests and shares of evaluations: there is one process, and it does one thing at a time."""
+        """A snapshot without leases, requests and shares of evaluations: there is one process, and it does one thing at
+        a time."""
         counters, policy = progress.counters, progress.policy
         return ExperimentSnapshot(
             state=self.status.state,
@@ -99,7 +100,7 @@ class CheckpointJournal:
 
 
 def replay_of(found: Recovered | None, progress: Progress) -> Recovered | None:
-    """The committed replay, if it is that of the checkpoint which the run goes on from."""
+    """The committed replay, if it belongs to the checkpoint from which the run continues."""
     if found is None:
         return None
     counters = progress.counters
@@ -108,5 +109,5 @@ def replay_of(found: Recovered | None, progress: Progress) -> Recovered | None:
 
 
 def sweep(folder: RunFolder, replay: ReplayAccounting) -> None:
-    """Delete the payload files that nobody knows: written for a checkpoint that was never committed."""
+    """Delete unknown payload files: they were written for a checkpoint that was never committed."""
     sweep_orphans(folder.data, replay.live_files(), older_than_s=0.0)

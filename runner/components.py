@@ -1,4 +1,4 @@
-"""What a serial run is made of, and how it is timed, stopped and looked at."""
+"""The parts of a serial run, and how it is timed, stopped and observed."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from remuda.training.journal import RunJournal
 from remuda.wire.messages import ExperimentStatus
 
 EXPLORATION = "exploration"
-"""Under which name a checkpoint has the random state that actions are drawn with."""
+"""The name under which a checkpoint has the random state for drawing actions."""
 
 
 class StopRequest(Protocol):
-    """Whether somebody asks the run to end; see remuda.worker.shutdown_guard.ShutdownGuard."""
+    """Whether the run was asked to end; see remuda.worker.shutdown_guard.ShutdownGuard."""
 
     @property
     def ending(self) -> bool:
-        """The run is to end."""
+        """Whether the run has to end."""
         ...
 
     @property
@@ -39,12 +39,12 @@ class StopRequest(Protocol):
 
 @dataclass(frozen=True)
 class RunHooks:
-    """How a run is timed, stopped and looked at."""
+    """How a run is timed, stopped and observed."""
 
     stop: StopRequest
     on_progress: Callable[[ExperimentStatus], None]
     clock: Callable[[], float] = time.monotonic
-    """Seconds. Decides no number of the run but times, and max_wall_s."""
+    """A clock in seconds. It affects times and max_wall_s, and no other number of the run."""
 
 
 @dataclass(frozen=True)
@@ -61,4 +61,4 @@ class Components:
     checkpoints: CheckpointIndex
     journal: RunJournal
     timers: Timers
-    """What the run's time is spent on."""
+    """The timers of the run."""

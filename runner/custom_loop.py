@@ -35,12 +35,12 @@ _NOTHING: tuple[tuple[()], tuple[()], dict[str, Sequence[float]], None] = ((), (
 
 
 class Run:
-    """One run of a loop; see run_context. Counters are the loop's own: it says how far it is with every call."""
+    """One run of a loop; see run_context. The loop keeps the counters itself and passes them with every call."""
 
     def __init__(self, folder: RunFolder, book: Logbook, checkpoints: CheckpointIndex, *, keep: int) -> None:
         self.folder = folder
         self.resumed: CheckpointRecord | None = None
-        """The checkpoint that a resumed run goes on from; see `load`."""
+        """The checkpoint from which a resumed run continues; see `load`."""
         self._book = book
         self._checkpoints = checkpoints
         self._keep = keep
@@ -60,8 +60,8 @@ class Run:
     ) -> None:
         """Write a row of progress.txt, curves and logs about what has happened since the last call.
 
-        `returns`, `lengths` and `info` are of the training episodes that ended, `metrics` what the algorithm monitors,
-        averaged. Raises ValueError where a counter goes back, or a metric's name cannot be a column.
+        `returns`, `lengths` and `info` are of the training episodes that ended, `metrics` are averages of the
+        algorithm's metrics. Raises ValueError if a counter is lower than before, or a metric's name cannot be a column.
         """
         metrics, info = dict(metrics or {}), dict(info or {})
         before, now_s = self._counters, time.monotonic()
@@ -117,9 +117,10 @@ class Run:
         info: Mapping[str, Sequence[float]] | None = None,
         duration_s: float = 0.0,
     ) -> bool:
-        """Say how the policy of a checkpoint did in evaluation episodes; return whether it is the best so far.
+        """Log the evaluation of a checkpoint: returns and lengths of its episodes. Returns whether it is the best so
+        far.
 
-        It stands in the evaluator's log, its curves, index.json, and the next row of progress.txt.
+        It is written to the evaluator's log, its curves, index.json, and the next row of progress.txt.
         """
         best = self._checkpoints.best
         mean = Statistics.of(returns).mean
@@ -141,21 +142,21 @@ class Run:
         return better
 
     def load(self) -> Mapping[str, object]:
-        """The state that a resumed run goes on from. Raises CheckpointError, also where nothing is resumed."""
+        """The state from which a resumed run continues. Raises CheckpointError, also if no run was resumed."""
         return read_state(self.folder.ckpt, self.resumed)
 
     def say(self, text: str) -> None:
-        """Write a line to log/evaluator/evaluator_logger.txt, where a serial run's decisions stand."""
+        """Write a line to log/evaluator/evaluator_logger.txt, where a serial run logs its decisions."""
         self._book.say("commander", text)
 
     def go_on_from(self, record: CheckpointRecord) -> None:
-        """Count on from a checkpoint."""
+        """Continue counting from a checkpoint."""
         self.resumed = record
         self._counters = record.counters
         self._started_s -= record.wall_s
 
     def end(self, error: BaseException | None) -> None:
-        """Say how it ended, and which checkpoint an interrupted run can go on from."""
+        """Log how the run ended, and link the checkpoint from which an interrupted run can continue."""
         if isinstance(error, Exception):
             self._book.say("commander", f"the run failed:\n{''.join(traceback.format_exception(error))}", level="error")
         elif error is not None and self._checkpoints.last is not None:
@@ -199,9 +200,9 @@ def run_context(
 ) -> Generator[Run, None, None]:
     """Keep a run folder for the loop inside the `with`: configs, git, progress.txt, logs, curves, checkpoints.
 
-    `config` may be any mapping; it is written as config.json, total_config.py and formatted_total_config.py. One
-    process at a time has the folder. However the body ends, every file is complete and closed, and what it raised goes
-    on. Raises RunFolderError, FolderOwnedError, CheckpointIndexError, OSError.
+    `config` may be any mapping; it is written as config.json, total_config.py and formatted_total_config.py. Only one
+    process at a time can use the folder. However the body ends, every file is complete and closed, and an exception of
+    the body is raised again. Raises RunFolderError, FolderOwnedError, CheckpointIndexError, OSError.
     """
     root = Path(run_dir).absolute()
     folder = prepare(root, on_exists, mode="serial", now=datetime.now().astimezone())

@@ -22,11 +22,11 @@ from remuda.training.recording import record as record_effect
 from remuda.wire.messages import CheckpointRecord, Counters
 
 LONG_S = 30.0
-"""An evaluation that takes longer is told of in the log, and again after so long."""
+"""An evaluation that takes longer than this is mentioned in the log, and again each time that this time has passed."""
 
 
 class _GivenUpError(Exception):
-    """An evaluation is given up, since the run is to end; the message says why."""
+    """An evaluation is stopped, since the run has to end; the message says why."""
 
 
 @dataclass
@@ -67,7 +67,8 @@ class SerialDispatch:
         self._evaluated_policy = make_policy(self.components.config, algorithm.observation, algorithm.action)
 
     def carry_out(self, decisions: Sequence[Decision]) -> None:
-        """Do what was decided, and what is decided upon that. Raises OSError, JournalError, and what plays raises."""
+        """Carry out decisions, and those that follow from them. Raises OSError, JournalError, and what playing
+        raises."""
         for decision in decisions:
             match decision:
                 case Save():
@@ -84,7 +85,7 @@ class SerialDispatch:
                     self.record(self.outcomes.run_ends(decision))
 
     def record(self, effects: Iterable[RecordEffect | Happened]) -> None:
-        """Write them where they belong. Raises OSError."""
+        """Carry out the effects."""
         components = self.components
         for effect in effects:
             if isinstance(effect, Happened):
@@ -138,7 +139,7 @@ class SerialDispatch:
         self._follow(self.outcomes.evaluated(result, actions=counted), self.status.counters())
 
     def _film(self, record: CheckpointRecord, *, steps: int) -> None:
-        """Film the evaluation that is just over, where that is due."""
+        """Film the evaluation that is just over, if a film is due."""
         components, films = self.components, self.components.player.films
         if not films.due(record.env_step):
             return
@@ -163,7 +164,8 @@ class SerialDispatch:
         self.journal.commit(self.status.reached(counters))
 
     def _goes_on(self, env_steps: int) -> None:
-        """Some steps of an evaluation were taken. Raises _GivenUpError where it is to end; else shows how far it is."""
+        """Some steps of an evaluation were taken. Raises _GivenUpError if it has to stop; otherwise shows the
+        progress."""
         under_way, now_s = self._under_way, self.hooks.clock()
         assert under_way is not None, "somebody plays"
         why = self._to_end(now_s)
@@ -181,13 +183,13 @@ class SerialDispatch:
         return self._to_end(now_s) is None
 
     def _to_end(self, now_s: float) -> str | None:
-        """Why what is played is to be given up; None where it may go on."""
+        """Why playing has to stop; None if it may continue."""
         if self.hooks.stop.ending:
             return self.hooks.stop.reason
         return "stop.max_wall_s is over" if self._is_too_late(now_s) else None
 
     def _show(self, waiting_for: str, now_s: float) -> None:
-        """What keeps the run from collecting and learning."""
+        """What the run is doing instead of collecting and learning."""
         self.status.waiting_for = waiting_for
         status = self.status.news(now_s)
         if status is not None:

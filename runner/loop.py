@@ -90,7 +90,7 @@ class SerialLoop:
         sweep(components.folder, self._replay)
 
     def _recover(self, recovered: Recovered, now_s: float, *, rows: int) -> None:
-        """Go on with the replay of the checkpoint that the run goes on from; progress.txt has so many `rows`."""
+        """Continue with the replay of the run's checkpoint; progress.txt has this number of `rows`."""
         snapshot = recovered.snapshot.experiment
         self._replay.resume(snapshot.replay, recovered.chunks, now_s)  # what may go is swept
         self._memory.load(
@@ -126,7 +126,7 @@ class SerialLoop:
         return end
 
     def fail(self, error: Exception, traceback: str) -> End:
-        """Save what can be saved after an exception, and say what happened."""
+        """Save what can be saved after an exception, and log what happened."""
         end = End(f"{type(error).__name__}: {error}", f"an exception ended it: {type(error).__name__}: {error}")
         self._logbook.say("commander", f"the run failed:\n{traceback}", level="error")
         self._commander.abandon_work()
@@ -160,7 +160,7 @@ class SerialLoop:
         return self._commander.best
 
     def counters(self) -> Counters:
-        """The one set of counters, as of now."""
+        """The present counters."""
         return self._status.counters()
 
     # --- collecting and learning ---
@@ -205,7 +205,7 @@ class SerialLoop:
                 self._components.outputs.report(metrics, train_iter=learner.train_iter, env_step=self._replay.env_step)
 
     def _publish(self) -> None:
-        """Have the collector act with what was learned."""
+        """Give the collector the newest weights."""
         state, former = self._learner.acting_state(), self._learning.policy
         self._learning.policy = PolicyRef(former.epoch, former.version + 1, self._learner.train_iter)
         self._components.rollout.policy.load_state(state)

@@ -20,12 +20,12 @@ class ChunkRefusedError(Exception):
 
 
 class Memory:
-    """Between the one collector and the one learner; also the learner's source of batches."""
+    """Connects the one collector and the one learner; it is also the learner's source of batches."""
 
     def __init__(
         self, replay: ReplayAccounting, ring: ColumnRing, payloads: Payloads, *, worker: str, generation: int
     ) -> None:
-        """`worker` and `generation` name the chunks."""
+        """`worker` and `generation` are part of the names of chunks."""
         self._replay = replay
         self._ring = ring
         self._payloads = payloads

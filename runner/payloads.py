@@ -1,4 +1,4 @@
-"""The replay of a serial run on disk: payload files that are written when a checkpoint is, not before."""
+"""The replay of a serial run on disk: payload files are written only with a checkpoint."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from remuda.buffer.chunk import Columns, delete_chunks, write_chunk
 from remuda.wire.messages import ChunkMeta
 
 WAITING_BYTES = 64 << 20
-"""Chunks that wait for a checkpoint take no more memory than this; what is beyond it is written sooner."""
+"""The most memory of chunks that wait for a checkpoint; beyond that, files are written sooner."""
 
 
 class Payloads:
-    """What has to be in data/ for the next checkpoint, and what may go once that one stands.
+    """What has to be in data/ for the next checkpoint, and what may be deleted once that is saved.
 
-    The files of the checkpoint before stay until then: a killed run goes on from there."""
+    The files of the checkpoint before stay until then: a killed run continues from there.
+    """
 
     def __init__(self, data: Path, *, waiting_bytes: int = WAITING_BYTES) -> None:
         self._data = data
@@ -26,14 +27,14 @@ class Payloads:
         self._retired: list[str] = []
 
     def add(self, meta: ChunkMeta, columns: Columns) -> None:
-        """A chunk was counted. Raises OSError when it has to be written at once and the disk does not take it."""
+        """Add a counted chunk. Raises OSError if it has to be written at once and the disk refuses."""
         self._waiting[meta.file] = meta, columns
         self._waiting_bytes += meta.payload_bytes
         if self._waiting_bytes > self._most_bytes:
             self._write()
 
     def retire(self, files: Iterable[str]) -> None:
-        """No row of these is live any more. What was not written yet never is."""
+        """No row of these files is live any more. Those that were not written yet never are."""
         for file in files:
             waiting = self._waiting.pop(file, None)
             if waiting is None:
@@ -47,7 +48,7 @@ class Payloads:
         return self._written
 
     def sweep(self) -> None:
-        """The checkpoint stands: delete what only the one before it needed."""
+        """The checkpoint is saved: delete what only the one before it needed."""
         delete_chunks(self._data, self._retired)
         self._retired, self._written = [], {}
 

@@ -71,10 +71,10 @@ class Start:
 
 @dataclass(frozen=True)
 class _Built:
-    """What a run works with; made before anything is written."""
+    """The parts of a run; made before anything is written."""
 
     said: Sequence[str]
-    """What was chosen meanwhile, for the log that there is not yet."""
+    """Lines about what was chosen, for the log, which is opened later."""
     vector: Vector
     player: CheckpointPlayer
     algorithm: Algorithm
@@ -96,15 +96,15 @@ def run(
     on_progress: Callable[[ExperimentStatus], None] = lambda status: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> RunResult:
-    """Train until a stop condition is reached or `stop` is set; an exception on the way ends it as failed.
+    """Train until a stop condition is reached or `stop` is set; an exception ends it as failed.
 
     The same config gives the same numbers twice, to the last digit. A resumed run gets back what its newest checkpoint
     had: weights, optimizer, counters, best score, replay with its priorities, and the random states of updates, of
     sampling and of exploration. Environments start new episodes with seeds of their own. What came after that
-    checkpoint did not happen.
+    checkpoint is void.
 
     Raises, before anything is written: EnvironmentBuildError, UnsupportedSpaceError, DeviceError, CheckpointError,
-    CheckpointIndexError, JournalError, RunFolderError, FolderOwnedError while another process has the run.
+    CheckpointIndexError, JournalError, RunFolderError, and FolderOwnedError if another process works on the run.
     """
     bound_threads(1)
     with NoExit(), ExitStack() as stack:
@@ -199,7 +199,7 @@ def _resumed(checkpoints: CheckpointIndex, continued: _Continued | None, logbook
 
 
 def _describe(config: ExperimentConfig, start: Start, folder: RunFolder, *, built: _Built, logbook: Logbook) -> None:
-    """Write what says how the run was made."""
+    """Write the configs and the state of the git repository."""
     changed = write_configs(folder.root, config, start.provenance or {})
     logbook.say("collector", f"n_sample: {row_plan(config, collectors=1).chunk_slots}, env_num: {config.env.num_envs}")
     warnings = (changed, record_git(folder.root, Path.cwd()), *record_environment(folder, config, built.vector))

@@ -1,4 +1,4 @@
-"""How far a serial run is: its counters, what a checkpoint says of it, and what the progress view shows."""
+"""The progress of a serial run: its counters, the record of a checkpoint, and what the progress view shows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STATUS_INTERVAL_S = 0.2
 
 @dataclass
 class SerialLearning:
-    """How far the learner is, and which policy the collector acts with: the one published last."""
+    """The progress of the learner, and the policy that the collector acts with, which is the one published last."""
 
     learner: LearnerLoop
     policy: PolicyRef
@@ -38,7 +38,7 @@ class SerialStatus:
     config: ExperimentConfig
     clock: Callable[[], float]
     waiting_for: str | None = None
-    """What keeps the run from collecting and learning."""
+    """What the run is doing instead of collecting and learning."""
     _declaration: Declaration = field(init=False)
     _shown_s: float = field(default=float("-inf"), init=False)
 
@@ -46,20 +46,20 @@ class SerialStatus:
         self._declaration = declaration(self.config)
 
     def counters(self) -> Counters:
-        """The one set of counters, as of now."""
+        """The present counters."""
         return self.live.counters(self.clock())
 
     def exploration(self) -> dict[str, float]:
-        """How much chance there is in what the collector does now."""
+        """The exploration settings of the collector now."""
         return self._declaration.exploration_at(self.live.replay.env_step)
 
     def reached(self, counters: Counters) -> Progress:
-        """What a checkpoint says of the run."""
+        """What a checkpoint records about the run."""
         best = self.live.commander.best
         return Progress(counters, self.learning.policy, self.exploration(), None if best is None else best.reward_mean)
 
     def news(self, now_s: float) -> ExperimentStatus | None:
-        """What there is to show, every STATUS_INTERVAL_S seconds."""
+        """The progress to show, every STATUS_INTERVAL_S seconds."""
         if now_s - self._shown_s < STATUS_INTERVAL_S:
             return None
         self._shown_s = now_s

@@ -1,4 +1,4 @@
-"""Where a serial run's time goes: what processes of a herd tell their coordinator, told by the one to itself."""
+"""Where a serial run's time goes: the same report that workers send to their coordinator, within one process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROLE = "serial"
 
 
 class TimingReport:
-    """Writes the table into the log now and then, and timers.json with it."""
+    """Writes the table into the log from time to time, and timers.json with it."""
 
     def __init__(self, components: Components, now_s: float) -> None:
         self._components = components
@@ -21,7 +21,7 @@ class TimingReport:
         self._due_s = now_s + self._interval_s
 
     def report(self, counters: Counters, now_s: float, *, last: bool = False) -> None:
-        """Where that is due; the `last` one always is."""
+        """Write the table if it is due; the `last` one always is."""
         if now_s < self._due_s and not last:
             return
         self._due_s = now_s + self._interval_s

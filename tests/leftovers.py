@@ -90,7 +90,7 @@ def _command(child: psutil.Process) -> str:
 
 
 def _files() -> list[tuple[int, str]]:
-    """But for what libraries keep of their own."""
+    """Except what libraries keep for themselves."""
     found: list[tuple[int, str]] = []
     with suppress(FileNotFoundError):
         for name in os.listdir(_PROC / "fd"):

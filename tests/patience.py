@@ -32,7 +32,7 @@ def until(condition: Callable[[], object], what: str) -> None:
 def until_ended(process: subprocess.Popen[bytes], number: signal.Signals) -> int:
     """Send a signal again and again until the process has ended; returns its exit code.
 
-    Signals that are nearer together than SAME_REQUEST_S are one request, and a process that gets no core hears of the
+    Signals that are nearer together than SAME_REQUEST_S are one request, and a process that gets no core gets the
     first one late: so a second may not be enough.
     """
     end_s = time.monotonic() + HANG_S

@@ -92,7 +92,8 @@ def allowed(source: str, target: str) -> bool:
 
 
 OLD_WORDS = re.compile(
-    r"\b(lest|anew|in hand|in vain|to be had|for ever|at hand|in the midst|\w*-?manieth|is said|be it|his|him)\b",
+    r"\b(lest|anew|in hand|in vain|to be had|for ever|at hand|in the midst|\w*-?manieth|is said|be it|his|him"
+    r"|but for|as of now|none but|own accord|hence|thereby|shall|hears? of|heard of)\b",
     re.IGNORECASE,
 )
 """Readers whose second language is English have to look these up, or stumble over them. And a process is no "he"."""

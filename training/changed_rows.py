@@ -11,20 +11,20 @@ KeyT = TypeVar("KeyT", int, str)
 
 
 class ChangedRows(Generic[KeyT]):
-    """Keys of rows; a row is made only when it is asked for."""
+    """Keeps the keys of changed rows; the row itself is made only when it is needed."""
 
     def __init__(self) -> None:
         self.put: set[KeyT] = set()
-        """New or different."""
+        """The row of this key is new or different."""
         self._gone: set[KeyT] = set()
 
     def drop(self, key: KeyT) -> None:
-        """There is no such row any more."""
+        """The row of this key is gone."""
         self.put.discard(key)
         self._gone.add(key)
 
     def take(self, row: Callable[[KeyT], RowT]) -> Rows[RowT]:
-        """What has changed since the last call; `row` makes the row of a key."""
+        """The changes since the last call; `row` makes the row of a key."""
         rows = Rows(tuple(row(key) for key in sorted(self.put)), tuple(sorted(self._gone - self.put)))
         self.put, self._gone = set(), set()
         return rows

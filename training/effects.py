@@ -1,6 +1,6 @@
-"""What is to be recorded of a run, in both modes: reports, rows, checkpoints and lines. Decided purely, written later.
+"""What has to be recorded of a run, in both modes: reports, rows, checkpoints and lines.
 
-See recording.py for where each goes.
+Pure code decides what; it is written later. See recording.py for where each is written.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Level = Literal["info", "warning", "error"]
 
 @dataclass(frozen=True)
 class RecordCheckpoint:
-    """Enter a saved checkpoint in index.json and prune what is beyond `keep`."""
+    """Add a saved checkpoint to index.json and delete those beyond `keep`."""
 
     experiment: str
     record: CheckpointRecord
@@ -28,12 +28,12 @@ class RecordCheckpoint:
     interrupted: bool
     """Link it as ckpt_interrupt.pth.tar as well."""
     in_use: tuple[int, ...] = ()
-    """Checkpoints (by train_iter) that are being played: not pruned yet."""
+    """Checkpoints (by train_iter) that are being played: they are not deleted yet."""
 
 
 @dataclass(frozen=True)
 class RecordReward:
-    """Enter what a checkpoint's evaluation gave; the best one is linked as ckpt_best.pth.tar."""
+    """Add the mean return of a checkpoint's evaluation to index.json; the best one is linked as ckpt_best.pth.tar."""
 
     experiment: str
     train_iter: int
@@ -43,7 +43,7 @@ class RecordReward:
 
 @dataclass(frozen=True)
 class Emit:
-    """Fan a report out to the experiment's logs."""
+    """Write a report to all logs of the experiment."""
 
     experiment: str
     report: Report
@@ -67,7 +67,7 @@ class WriteTimers:
 
 @dataclass(frozen=True)
 class LogLine:
-    """One line in the commander's log, or in the coordinator's own where `experiment` is None."""
+    """A line in the commander's log, or in the coordinator's own log if `experiment` is None."""
 
     experiment: str | None
     text: str
@@ -82,12 +82,12 @@ class Happened:
     kind: EventKind
     text: str
     role: Role | None = None
-    """Of the worker that it is about."""
+    """The role of the worker that it is about."""
     worker: str | None = None
     """Its UUID."""
 
     def report(self, counters: Counters) -> EventReport:
-        """As the time series shows it."""
+        """The record for the time series."""
         return EventReport(
             train_iter=counters.train_iter,
             env_step=counters.env_step,

@@ -1,4 +1,4 @@
-"""What an experiment is called."""
+"""The names of an experiment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from remuda.training.snapshot import IdentitySnapshot
 
 @dataclass(frozen=True)
 class Identity:
-    """What an experiment is called and where it lives."""
+    """The names of an experiment, and its folder."""
 
     id: str
     name: str
@@ -17,17 +17,17 @@ class Identity:
     policy_file: str
     priority: int
     submitted: int
-    """Its place among all, in the order they were submitted in."""
+    """Its number among all experiments, in order of submission."""
 
     def snapshot(self, config_json: str) -> IdentitySnapshot:
-        """What is needed to go on after a restart, with the config that it was submitted with."""
+        """What is needed to continue after a restart, with the submitted config."""
         return IdentitySnapshot(
             self.id, self.name, self.run_dir, self.policy_file, self.priority, self.submitted, config_json
         )
 
     @staticmethod
     def of(snapshot: IdentitySnapshot) -> Identity:
-        """The one that is remembered so."""
+        """The identity of a snapshot."""
         return Identity(
             snapshot.id, snapshot.name, snapshot.run_dir, snapshot.policy_file, snapshot.priority, snapshot.submitted
         )

@@ -1,4 +1,4 @@
-"""What a run's journal is given with each turn, and what it gives back to whoever goes on with the run."""
+"""What a run's journal gets with each turn, and what it returns when the run continues."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from remuda.wire.messages import IndexedChunk
 
 @dataclass(frozen=True)
 class JournalEntry:
-    """Write to the run's journal, before anything else of this turn is carried out. Nothing in it is changed later: it
-    may be written by another thread."""
+    """An entry of the run's journal, which is written before anything else of this turn is carried out. Nothing in it
+    is changed later, since another thread may write it."""
 
     experiment: str
     snapshot: RunSnapshot
-    """Without rows."""
+    """Without rows: those are in `changes`."""
     changes: Changes = field(default_factory=Changes)
     """Rows that are new, different or gone."""
     added: tuple[IndexedChunk, ...] = ()
     """Chunks that became live."""
     gone: tuple[int, ...] = ()
-    """First rows of chunks that are live no more."""
+    """First rows of chunks that are no longer live."""
     priorities: Prioritized | None = None
     """A new snapshot of all priorities, when one is due."""
     episodes: NewEpisodes | None = None
     last: FinishedRunSnapshot | None = None
-    """What is kept of it in the list of runs; set once it is over."""
+    """Its row in the list of runs; set once the run is over."""
 
 
 @dataclass(frozen=True)
 class Recovered:
-    """A run as the journal has it, for whoever goes on with it or resumes it."""
+    """A run as its journal has it, from which the run is continued or resumed."""
 
     snapshot: RunSnapshot
     chunks: tuple[IndexedChunk, ...]
-    """Live chunks whose payload is still there, in row order."""
+    """Live chunks whose payload file still exists, in row order."""
     priorities: Prioritized | None

@@ -37,7 +37,8 @@ def open_logbook(
     *,
     sinks: bool = True,
 ) -> Logbook:
-    """Open a run's logs, cut off where a resumed run goes on; with the sinks of the config unless told otherwise."""
+    """Open a run's logs, cut off where a resumed run continues; with the sinks of the config unless others are
+    given."""
     log = of_mode(
         folder,
         tuple(declaration(config).loss_columns),

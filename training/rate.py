@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 RATE_WINDOW_S = 10.0
-"""Rates are those of so many last seconds."""
+"""The window over which rates are measured, in seconds."""
 
 
 class Rate:

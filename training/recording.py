@@ -1,4 +1,4 @@
-"""Records what both modes want recorded of a run, in its logs and in index.json."""
+"""Writes what both modes record of a run to its logs and to index.json."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from remuda.training.effects import (
 
 
 def record(effect: RecordEffect, folder: RunFolder, log: Logbook, checkpoints: CheckpointIndex) -> None:
-    """Write it where it belongs. Raises OSError where the disk refuses, and CheckpointIndexError."""
+    """Carry out one effect. Raises OSError if the disk refuses, and CheckpointIndexError."""
     match effect:
         case Emit():
             log.emit(effect.report)

@@ -1,4 +1,4 @@
-"""Goes on with a run that was killed: what its journal has and its files do not yet, and where a resumed run begins."""
+"""How a killed run continues: what its journal has and its files do not have yet, and where a resumed run begins."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from remuda.wire.messages import CheckpointRecord, Counters, PolicyRef
 
 
 def catch_up(checkpoints: CheckpointIndex, snapshot: RunSnapshot) -> None:
-    """Enter what was journaled in the last moment and did not get into index.json any more: a checkpoint, what an
-    evaluation gave, and which one an interrupted run ends with."""
+    """Add to index.json what was journaled in the last moment and is missing there: a checkpoint, the result of an
+    evaluation, and which checkpoint an interrupted run ends with."""
     commander = snapshot.experiment.dispatch.commander
     newest = commander.last_record
     if newest is not None and (checkpoints.last is None or checkpoints.last.train_iter < newest.train_iter):
@@ -35,7 +35,7 @@ def catch_up(checkpoints: CheckpointIndex, snapshot: RunSnapshot) -> None:
 
 
 def show_again(log: Logbook, snapshot: RunSnapshot, config: ExperimentConfig) -> None:
-    """What was journaled in the last moment, and may not have got into progress.txt and the curves any more."""
+    """The evaluation that was journaled in the last moment, and may be missing in progress.txt and the curves."""
     for row in snapshot.experiment.progress.given:
         if log.progress_file is not None and log.progress_file.next_epoch <= row.epoch:
             log.progress(row)
@@ -51,7 +51,7 @@ def show_again(log: Logbook, snapshot: RunSnapshot, config: ExperimentConfig) ->
 def resume_point(
     record: CheckpointRecord, counters: Counters, published: PolicyRef, checkpoints: CheckpointIndex, log: Logbook
 ) -> ResumePoint:
-    """What a run that is resumed goes on with: this checkpoint and these counters, after the policy that was
-    `published` last, maybe later than the checkpoint. `log` is cut off there already."""
+    """What a resumed run continues with: this checkpoint and these counters, after the policy that was `published`
+    last, maybe later than the checkpoint. `log` has been cut off there already."""
     assert log.progress_file is not None, "a run has one"
     return ResumePoint(record, counters, max(record.policy, published), checkpoints.best, log.progress_file.next_epoch)

@@ -31,20 +31,20 @@ Stage = Literal["working", "draining", "settling", "releasing"]
 
 
 class Snapshot(Struct, frozen=True, array_like=True):
-    """A part of what is remembered. Stored by position: a new field goes to the end, with a default."""
+    """A part of a snapshot. Stored by position: a new field goes to the end, with a default."""
 
 
 Key = int | str
 
 
 class CountedSnapshot(Snapshot, frozen=True):
-    """A row: which chunks were counted that came under one lease; see Ledger."""
+    """A row: which chunks of one lease were counted; see Ledger."""
 
     lease: int
     worker: str
     incarnation: int
     first: int
-    """Numbers below are those of former leases; -1 where that is not known yet."""
+    """Smaller numbers belong to earlier leases; -1 if that is not known yet."""
     high_water: int
     gaps: list[tuple[int, int]]
 
@@ -62,7 +62,7 @@ class LedgerSnapshot(Snapshot, frozen=True):
     episodes: int
     chunks: int
     has_forgotten: bool = False
-    """Leases, so that of some chunks it is not known any more whether they were counted."""
+    """Whether leases were forgotten: then it is not known of some chunks whether they were counted."""
     counted: list[CountedSnapshot] = []
 
 
@@ -85,11 +85,11 @@ class ReplaySnapshot(Snapshot, frozen=True):
     settled_rows: int
     limiter_dropped_rows: int
     random_state: str = ""
-    """Of the generator that draws rows, as JSON: its numbers have 128 bits."""
+    """State of the generator that draws rows, as JSON since its numbers have 128 bits."""
 
 
 class AccountSnapshot(Snapshot, frozen=True):
-    """A row: how far one collector may go; see CreditBook."""
+    """A row: the credit of one collector; see CreditBook."""
 
     lease: int
     granted: int
@@ -135,7 +135,7 @@ class LeaseSnapshot(Snapshot, frozen=True):
     ready: bool
     draining: bool
     over: bool
-    """The newest that are over are known as well: late chunks still find their ledger."""
+    """The newest leases that are over are kept too, so that late chunks still find their ledger."""
 
     @property
     def key(self) -> Key:
@@ -144,12 +144,12 @@ class LeaseSnapshot(Snapshot, frozen=True):
 
 
 class PlaceSnapshot(Snapshot, frozen=True):
-    """A row: where an experiment's workers of a role have served."""
+    """A row: a place in an experiment that workers of a role have held."""
 
     role: Role
     index: int
     generation: int
-    """Of the next worker in this place."""
+    """The generation of the next worker in this place."""
 
     @property
     def key(self) -> Key:
@@ -161,7 +161,7 @@ class LeaseBookSnapshot(Snapshot, frozen=True):
     """See LeaseBook."""
 
     first_generation: int = 0
-    """Of a place's first worker."""
+    """The generation of a place's first worker."""
     leases: list[LeaseSnapshot] = []
     places: list[PlaceSnapshot] = []
 
@@ -225,14 +225,14 @@ class RowSnapshot(Snapshot, frozen=True):
     """A row of progress.txt that waits for an evaluation."""
 
     env_step: int
-    """Where it stands."""
+    """The environment step at which the row stands."""
     counters: Counters
-    """When that was reached; as the next."""
+    """The counters when that step was reached; so are the metrics."""
     metrics: Mapping[str, float]
 
 
 class EpisodesSnapshot(Snapshot, frozen=True):
-    """Training episodes that ended in one chunk; or none, and a row that shows those before it."""
+    """Training episodes that ended in one chunk; or no episodes and a row that shows those before it."""
 
     returns: list[float]
     lengths: list[int]
@@ -241,16 +241,17 @@ class EpisodesSnapshot(Snapshot, frozen=True):
 
 
 class NewEpisodes(Snapshot, frozen=True):
-    """Those of the chunks that came since the last turn. There may be thousands between two rows of progress.txt: the
-    journal takes them turn by turn, and does not write all of them again with every chunk."""
+    """Episodes of the chunks since the last turn. There may be thousands between two rows of progress.txt: the journal
+    stores them turn by turn, and does not write all of them again with every chunk."""
 
     first: int
-    """How many chunks before them wait for the row; what was journaled of chunks from this one on is void."""
+    """The number of chunks before them that wait for the row; what was journaled of chunks from this one on is void."""
     chunks: list[EpisodesSnapshot]
 
 
 class ProgressSnapshot(Snapshot, frozen=True):
-    """See ProgressRows. The training episodes since the last row are empty where they are journaled as NewEpisodes."""
+    """See ProgressRows. The training episodes since the last row are empty here if they are journaled as
+    NewEpisodes."""
 
     next_env_step: int
     epoch: int
@@ -260,10 +261,10 @@ class ProgressSnapshot(Snapshot, frozen=True):
     test: ResultSnapshot | None
     metrics: dict[str, float]
     newest: list[tuple[float, int]] = []
-    """Returns and lengths of the newest training episodes, where they evaluate checkpoints."""
+    """Returns and lengths of the newest training episodes, if checkpoints are evaluated by them."""
     info: dict[str, list[float]] = {}
     given: list[ProgressRow] = []
-    """Rows of the newest turn: whether they got into progress.txt only that file can tell."""
+    """Rows of the newest turn: only progress.txt itself can tell whether they were written."""
     ended: list[EpisodesSnapshot] = []
     """Training episodes and waiting rows, journaled as NewEpisodes. Older journals have the episodes in `returns`,
     `lengths` and `info`."""
@@ -276,7 +277,7 @@ class RestSnapshot(Snapshot, frozen=True):
     in_all: int
     in_a_row: int
     rest_s: float
-    """From when it was written."""
+    """Seconds of rest that were left when this was written."""
 
     @property
     def key(self) -> Key:
@@ -288,7 +289,7 @@ class FailuresSnapshot(Snapshot, frozen=True):
     """See Failures."""
 
     elapsed_s: float = 0.0
-    """Since the first failure of the row that lasts."""
+    """Seconds since the first failure of the present row of failures."""
     workers: list[RestSnapshot] = []
 
 
@@ -298,7 +299,7 @@ class DeathsSnapshot(Snapshot, frozen=True):
     role: Role
     in_a_row: int
     elapsed_s: float
-    """Since the first of them."""
+    """Seconds since the first of them."""
     newest: list[tuple[str, str]]
     """Workers and how they ended."""
 
@@ -307,14 +308,14 @@ RowT = TypeVar("RowT", CountedSnapshot, AccountSnapshot, LeaseSnapshot, PlaceSna
 
 
 class Rows(Struct, Generic[RowT], frozen=True):
-    """Rows of one kind: those that are new or different, and the keys of those that are there no more."""
+    """Rows of one kind: those that are new or different, and the keys of those that are gone."""
 
     put: tuple[RowT, ...] = ()
     gone: tuple[Key, ...] = ()
 
 
 class Changes(Struct, frozen=True):
-    """What has changed of an experiment's rows."""
+    """The changes of an experiment's rows."""
 
     lease: Rows[LeaseSnapshot] = Rows()
     place: Rows[PlaceSnapshot] = Rows()
@@ -322,7 +323,7 @@ class Changes(Struct, frozen=True):
     counted: Rows[CountedSnapshot] = Rows()
     rest: Rows[RestSnapshot] = Rows()
     whole: bool = False
-    """These are all of them: what was journaled before, for an earlier incarnation of the run, is void."""
+    """These are all rows: what was journaled before, for an earlier incarnation of the run, is void."""
 
 
 class ExperimentSnapshot(Snapshot, frozen=True):
@@ -367,10 +368,10 @@ class IdentitySnapshot(Snapshot, frozen=True):
 
 
 class HeadSnapshot(Snapshot, frozen=True):
-    """What of a run changes with nearly every turn, and what tells whether the rest can be read."""
+    """The part of a run that changes with nearly every turn, and the format that tells whether the rest can be read."""
 
     format: int
-    """Comes first, in every format there ever was."""
+    """Comes first in every format."""
     leases: int
     boot: str
     state: ExperimentState
@@ -381,7 +382,7 @@ class HeadSnapshot(Snapshot, frozen=True):
 
 
 class RunSnapshot(Snapshot, frozen=True):
-    """All that is remembered of a run but its chunks; without its rows where those come as Changes."""
+    """Everything that is kept of a run except its chunks; without its rows if those come as Changes."""
 
     format: int
     identity: IdentitySnapshot
@@ -389,7 +390,7 @@ class RunSnapshot(Snapshot, frozen=True):
     leases: int
     """The highest lease number given out by this coordinator so far."""
     boot: str = ""
-    """Which start of which machine this was written under; empty where that is not known."""
+    """The machine and its start under which this was written; empty if that is not known."""
 
     def with_rows(self, rows: Changes) -> RunSnapshot:
         """This, with these rows."""
@@ -415,7 +416,7 @@ class RunSnapshot(Snapshot, frozen=True):
 
 
 class FinishedRunSnapshot(Snapshot, frozen=True):
-    """All that is kept of a run that is over, outside of its own folder: one row in the list of runs."""
+    """All that is kept of a run that is over, besides its own folder: one row in the list of runs."""
 
     identity: IdentitySnapshot
     last: ExperimentStatus
@@ -428,19 +429,19 @@ FORMAT = 4
 
 @dataclass(frozen=True)
 class ResumePoint:
-    """What was and stays counted. Random streams that no journal has are those of a new incarnation (`generation`)."""
+    """The point from which a resumed run continues. Random streams that no journal has get the new `generation`."""
 
     record: CheckpointRecord
-    """The checkpoint that is continued from."""
+    """The checkpoint from which the run continues."""
     counters: Counters
-    """What was learned after that checkpoint did not happen. What was counted after it stays counted where a journal
-    has it; else these are the checkpoint's own."""
+    """Updates after that checkpoint are void. Experience after it stays counted if a journal has it; otherwise these
+    are the checkpoint's own counters."""
     policy: PolicyRef
-    """The newest that was published, even after that checkpoint."""
+    """The newest policy that was published, even if after that checkpoint."""
     best: CheckpointRecord | None
     """The best of the checkpoints so far, with its reward."""
     progress_rows: int
-    """Rows of progress.txt that still hold."""
+    """The number of rows of progress.txt that are still valid."""
 
     @property
     def generation(self) -> int:

@@ -1,4 +1,4 @@
-"""How far a run is: its state, its time, its counters, and the status that is put together of them."""
+"""The progress of a run: its state, its time and its counters, and the status that is made of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from remuda.wire.messages import OVER, CheckpointRecord, Counters, ExperimentSta
 
 
 class Learning(Protocol):
-    """How far the learner is."""
+    """The progress of the learner."""
 
     @property
     def train_iter(self) -> int:
@@ -23,25 +23,25 @@ class Learning(Protocol):
 
     @property
     def policy(self) -> PolicyRef:
-        """The newest one that was published."""
+        """The newest published policy."""
         ...
 
 
 @dataclass(kw_only=True)
 class LiveStatus:
-    """Reads counters off those who count; itself it keeps the state, the time and the rates."""
+    """Reads counters from the objects that count; it keeps only the state, the time and the rates."""
 
     identity: Identity
     replay: ReplayAccounting
     learning: Learning
     commander: Commander
     before_s: float
-    """How long the run had gone on before this incarnation of it."""
+    """Seconds that the run had lasted before this incarnation."""
     state: ExperimentState = "queued"
     reason: str | None = None
     """Why it is over."""
     _since_s: float | None = field(default=None, init=False)
-    """Since when its time runs; None while it does not."""
+    """When its clock was started; None while it is stopped."""
     _env_rate: Rate = field(default_factory=Rate, init=False)
     _train_rate: Rate = field(default_factory=Rate, init=False)
 
@@ -51,11 +51,11 @@ class LiveStatus:
         return self.state in OVER
 
     def start(self, now_s: float, state: ExperimentState = "starting") -> None:
-        """It begins: its time runs from now on."""
+        """Start: its clock runs from now on."""
         self.state, self._since_s = state, now_s
 
     def finish(self, end: End, now_s: float) -> None:
-        """It is over, and its time stands still."""
+        """End: its clock stops."""
         self.before_s, self._since_s = self.wall_s(now_s), None
         self.reason, self.state = end.reason, end.state
 
@@ -65,7 +65,7 @@ class LiveStatus:
         self._since_s = None if state == "queued" or self.over else now_s
 
     def wall_s(self, now_s: float) -> float:
-        """How long the run has gone on, over all its incarnations."""
+        """Seconds that the run has lasted, over all its incarnations."""
         return self.before_s if self._since_s is None else self.before_s + now_s - self._since_s
 
     def note_rates(self, now_s: float) -> None:
@@ -74,7 +74,7 @@ class LiveStatus:
         self._train_rate.note(self.learning.train_iter, now_s)
 
     def counters(self, now_s: float) -> Counters:
-        """The one set of counters, as of now."""
+        """The present counters."""
         return Counters(
             env_step=self.replay.env_step,
             train_iter=self.learning.train_iter,
@@ -104,7 +104,7 @@ class LiveStatus:
 def failed_status(
     identity: Identity, reason: str, last: CheckpointRecord | None, best: CheckpointRecord | None
 ) -> ExperimentStatus:
-    """Of a run of which no more is known than its `last` and its `best` checkpoint."""
+    """The status of a run of which only the `last` and the `best` checkpoint are known."""
     return _status(
         identity,
         "failed",

@@ -1,4 +1,4 @@
-"""What an experiment's processes say of their time, put together: tables now and then, and timers.json."""
+"""How the processes of an experiment spend their time, from their reports: tables in the log, and timers.json."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from remuda.logbook.vitals import VitalsReport
 from remuda.wire.messages import Counters, Role, WorkerVitals
 
 MOST_PROCESSES = 200
-"""Processes whose timers are told apart in timers.json; those that ended first are added up beyond that."""
+"""The most processes that have their own timers in timers.json; beyond that the timers of those that ended first are
+added up."""
 WORKERS_TOLD = 100
-"""Workers of which a report tells one by one; the roles tell of all."""
+"""The most workers that a report lists one by one; the roles cover all of them."""
 OTHERS = "others"
 COORDINATOR = "coordinator"
 ROLES = (COORDINATOR, "learner", "collector", "evaluator", "serial")
@@ -28,7 +29,8 @@ _WAITS = {
     "waiting for credit": "wait_credit",
     "step environments": "env",
 }
-"""What an innermost block of this name means. Others that begin with `waiting` are `wait_other`, the rest is work."""
+"""What an innermost block of this name counts as. Others that begin with `waiting` are `wait_other`, and the rest is
+work."""
 
 
 @dataclass
@@ -39,7 +41,7 @@ class _ProcessTotals:
     elapsed_s: float = 0.0
     blocks: Flat = field(default_factory=dict[str, tuple[int, float]])
     last: WorkerVitals | None = None
-    """Its newest word."""
+    """Its newest report."""
     work_share: float | None = None
 
 
@@ -58,38 +60,38 @@ class _Role:
     """All processes of a role."""
 
     processes: dict[str, _ProcessTotals] = field(default_factory=dict[str, _ProcessTotals])
-    """Those that can be told apart."""
+    """Processes that are listed separately."""
     elapsed_s: float = 0.0
-    """Of all that ever were, and so the blocks."""
+    """Totals of all processes of the role that ever were; the blocks too."""
     blocks: Flat = field(default_factory=dict[str, tuple[int, float]])
     since: dict[str, _Since] = field(default_factory=dict[str, _Since])
     kinds_s: dict[str, float] = field(default_factory=dict[str, float])
     """Seconds since the last report, by what they were spent on."""
     fold_at: int = 2 * MOST_PROCESSES
-    """With so many processes, those that have ended are looked for."""
+    """Beyond this number of processes, those that have ended are looked for."""
 
 
 class Vitals:
-    """Knows no clock and no file. Totals that a process sends replace those it sent before, so none is counted twice;
-    a coordinator that is started again has those of the processes that it still hears of.
+    """Reads no clock and no file. The totals that a process sends replace those it sent before, so none is counted
+    twice. A restarted coordinator has the totals of the processes that still report.
 
-    A word costs what is in it, a report costs what was heard since the one before, and of processes that are gone only
-    the newest are told apart.
+    The cost of a report from a process depends on its size, and the cost of a table on the reports since the table
+    before. Of processes that have ended only the newest are listed separately.
     """
 
     def __init__(self, interval_s: float, now_s: float, holds: Callable[[int], bool] = lambda lease: False) -> None:
-        """A report is due every `interval_s` seconds. `holds` says whether more may be heard under a lease."""
+        """A table is due every `interval_s` seconds. `holds` says whether more reports may come under a lease."""
         self._interval_s = interval_s
         self._reported_s = now_s
         self._holds = holds
         self._roles: dict[str, _Role] = {role: _Role() for role in ROLES}
 
     def start(self, now_s: float) -> None:
-        """The time that is told of begins."""
+        """Start the time that the tables are about."""
         self._reported_s = now_s
 
     def told(self, role: str, name: str, vitals: WorkerVitals) -> None:
-        """A process of this role and name says how its lease has gone so far."""
+        """A process of this role and name reports how its lease has gone so far."""
         all_ = self._roles[role]
         totals = all_.processes.get(name)
         first = totals is None
@@ -104,7 +106,7 @@ class Vitals:
             waited_s = sum(seconds for kind, seconds in _by_kind(spent) if kind.startswith("wait"))
             totals.work_share = min(max(1.0 - waited_s / elapsed_s, 0.0), 1.0)
         if first and role == COORDINATOR:
-            return  # it was there before this experiment: what it did then is not told of
+            return  # it existed before this experiment: that time is left out
         since = all_.since.setdefault(name, _Since())
         since.elapsed_s += elapsed_s
         since.cpu_s += vitals.cpu_s - (0.0 if known is None else known.cpu_s)
@@ -115,7 +117,7 @@ class Vitals:
             self._fold(all_)
 
     def _fold(self, role: _Role) -> None:
-        """Tell those apart no more that ended first."""
+        """Add up the processes that ended first, so that they are not listed separately any more."""
         ended = [
             name for name, totals in role.processes.items() if totals.last is None or not self._holds(totals.last.lease)
         ]
@@ -125,11 +127,11 @@ class Vitals:
         role.fold_at = len(role.processes) + MOST_PROCESSES
 
     def work_share(self, name: str) -> float | None:
-        """Share of the time between its last two words in which this process did not wait; None before any."""
+        """Share of the time between its last two reports in which this process did not wait; None before any."""
         return next((role.processes[name].work_share for role in self._roles.values() if name in role.processes), None)
 
     def due(self, counters: Counters, now_s: float, *, last: bool = False) -> VitalsReport | None:
-        """The table of what happened since the one before, once `interval_s` has passed; the `last` one in any case."""
+        """The table since the one before, once `interval_s` has passed; the `last` one in any case."""
         past_s = now_s - self._reported_s
         if past_s < self._interval_s and not last:
             return None
@@ -160,13 +162,13 @@ class Vitals:
                         yield worker, _usage(name, {worker: since}, role.processes, since.kinds_s)
 
     def document(self, wall_s: float) -> dict[str, object]:
-        """What timers.json holds: for each role and process its tree of blocks, in seconds."""
+        """The content of timers.json: for each role and process its tree of blocks, in seconds."""
         roles = {name: dict(_processes(role)) for name, role in self._roles.items() if role.elapsed_s or role.processes}
         return {"wall_s": round(wall_s, 6), "roles": roles}
 
 
 def _report(name: str, role: _Role) -> Usage | None:
-    """None where nothing was heard since the last report."""
+    """The usage since the last table; None if there was no report since then."""
     heard = {process: since for process, since in role.since.items() if since.elapsed_s > 0}
     return _usage(name, heard, role.processes, role.kinds_s) if heard else None
 
@@ -183,7 +185,7 @@ def _usage(
 
 
 def _spent(vitals: WorkerVitals, known: WorkerVitals | None) -> Flat:
-    """Seconds by block since what was known of this lease."""
+    """Seconds by block since the report before of this lease."""
     spent: Flat = {block.path: (block.count, block.total_s) for block in vitals.blocks}
     return (
         spent if known is None else add(spent, {block.path: (-block.count, -block.total_s) for block in known.blocks})

@@ -1,8 +1,7 @@
-"""All disk work of the coordinator, off its own thread: one lane of writing per run.
+"""All disk work of the coordinator, outside its main thread: one lane of writing per run.
 
-Here the coordinator's thread hands work over and hears what became of it. It waits a moment for journals on quick
-disks, and for no others. See lane.py for the order in which a run's turn is written, and outbox.py for what waits until
-it is.
+The coordinator's thread hands work over here and collects the results. It waits a moment for journals on fast disks,
+and for no others. lane.py has the order in which a run's turn is written, outbox.py the messages that wait for it.
 """
 
 from __future__ import annotations
@@ -33,24 +32,26 @@ from remuda.training.snapshot import FinishedRunSnapshot
 from remuda.wire.messages import OVER, Rejected
 
 HELD_UP_S = 2.0
-"""A run whose disk has taken nothing for so long is held up: what its workers say is not heard until it goes on."""
+"""A run whose disk has accepted no write for this time is held up: messages of its workers are ignored until it
+continues."""
 HERD_LINES_KEPT = 1_000
 PATIENCE_S = 600.0
-"""A run whose disk has taken nothing for so long has failed."""
+"""A run whose disk has accepted no write for this time has failed."""
 QUICK_S = 0.01
-"""How long a turn waits for the journals that it has to be written to. A disk of this machine takes less, and then the
-two threads do not take the interpreter's lock from each other at every message, which costs more than the waiting."""
+"""How long a turn waits for the journals that it is written to. A local disk takes less time; and while the coordinator
+waits, the two threads do not take the interpreter's lock from each other at every message, which would cost more than
+the waiting."""
 SLOW_S = 1.0
-"""A journal that took longer is not waited for during this time."""
+"""The coordinator does not wait for a journal during this time after it took longer."""
 END_S = 30.0
-"""How long what is being written may take when the coordinator ends."""
+"""How long writing may still take when the coordinator ends."""
 
 Found = RunPrepared | RunRefused | RunRecovered | LogRead | HeldUp | RunBroken
-"""What the state machine is told of disks."""
+"""Events about disks for the state machine."""
 
 
 class Disk:
-    """Owns the lanes and the errands. All methods are for the coordinator's thread, and none waits for a disk but
+    """Owns the lanes and the errands. All methods are for the coordinator's thread, and none waits for a disk except
     `close`, and `write` for QUICK_S."""
 
     def __init__(
@@ -60,7 +61,7 @@ class Disk:
         wake: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`wake` is called by other threads when there is something to `collect`."""
+        """Other threads call `wake` when there is something to `collect`."""
         self._run_folders = folders
         self._runs_folder = runs_folder
         self._wake = wake
@@ -70,17 +71,17 @@ class Disk:
         self._active: set[str] = set()
         """Runs whose files stay open between turns: neither queued nor over."""
         self._herd_lines: deque[tuple[int, HerdLogLine]] = deque(maxlen=HERD_LINES_KEPT)
-        """The newest lines about the herd, with the turns they were said in: for runs that begin later."""
+        """The newest lines about the herd, with the turns in which they were logged: for runs that begin later."""
         self._submitted: dict[str, int] = {}
-        """The turn since which such lines concern a run that is queued."""
+        """The turn from which on such lines concern a run that is queued."""
         self._held_up: dict[str, str] = {}
-        """Why, as last told."""
+        """The reason that was reported last."""
         self._journaled: deque[Journaled] = deque()
         self._told: deque[LaneBroken | Found] = deque()
         self._awaited: set[str] = set()
-        """Experiments whose journal this turn waits for."""
+        """Experiments whose journals this turn waits for."""
         self._written = threading.Condition()
-        """Guards `_awaited`; notified when there is none left."""
+        """Guards `_awaited`; notified when it is empty."""
         self._slow_until_s: dict[str, float] = {}
         self._turn = 0
         self._confirm_due_s = clock() + CONFIRM_S
@@ -88,12 +89,12 @@ class Disk:
     # --- hand over ---
 
     def prepare(self, effect: PrepareRun) -> None:
-        """Have a run folder made; RunPrepared or RunRefused comes of it."""
+        """Have a run folder made; the result is RunPrepared or RunRefused."""
         self._submitted[effect.experiment] = self._turn + 1
         self._errands.put(f"prepare {effect.experiment}", lambda: self._tell(self._prepared(effect)))
 
     def read_log(self, effect: ReadLog) -> LogRead | None:
-        """Have a log read; LogRead comes of it, at once where too many wait."""
+        """Have a log read; the result is LogRead, at once if too many requests wait."""
         try:
             self._errands.put(f"logs of {effect.run_dir}", lambda: self._tell(read_log(effect)))
         except BusyError as error:
@@ -101,12 +102,12 @@ class Disk:
         return None
 
     def recover(self, runs: Iterable[ListedRun]) -> None:
-        """Have these runs taken up; Recovered comes of each."""
+        """Have these runs recovered; each gives a Recovered."""
         for run in runs:
             self._errands.put(f"recover {run.experiment}", partial(self._recover_one, run))
 
     def write(self, entries: Sequence[JournalEntry], effects: Sequence[DiskEffect]) -> None:
-        """Have a turn written: each run's part by its own lane. Waits QUICK_S at most for their journals."""
+        """Have a turn written: each run's part by its own lane. Waits at most QUICK_S for their journals."""
         self._turn += 1
         parts: dict[str, list[RunEffect | HerdLogLine]] = {each.experiment: [] for each in entries}
         abandoned: list[Abandon] = []
@@ -131,14 +132,14 @@ class Disk:
         self._wait_for_the_quick()
 
     def waits_for(self, experiment: str) -> int:
-        """The turn that this run's journal has yet to take before it may be told of; 0 where it has all."""
+        """The turn that must be in this run's journal before messages about the run may be sent; 0 if it has all."""
         lane = self._lanes.get(experiment)
         return 0 if lane is None else lane.waits_for
 
     # --- hear ---
 
     def journaled(self) -> list[Journaled]:
-        """The turns that journals have taken since the last call."""
+        """The turns that journals have written since the last call."""
         journaled: list[Journaled] = []
         while self._journaled:
             told = self._journaled.popleft()
@@ -149,7 +150,7 @@ class Disk:
         return journaled
 
     def found(self) -> list[Found]:
-        """What other threads have found since the last call that the state machine is told."""
+        """Events from other threads since the last call."""
         found: list[Found] = []
         while self._told:
             match told := self._told.popleft():
@@ -161,7 +162,8 @@ class Disk:
         return found
 
     def look(self) -> list[HeldUp | RunBroken]:
-        """Now and then: which runs' disks take nothing, which do again, and which have not for too long."""
+        """Called from time to time: which runs' disks accept no writes, which accept them again, and which have not for
+        too long."""
         now_s = self._clock()
         found = [event for id, lane in self._lanes.items() if (event := self._look_at(id, lane, now_s)) is not None]
         self._lanes = {id: lane for id, lane in self._lanes.items() if not self._is_done(id, lane)}
@@ -173,8 +175,8 @@ class Disk:
         return found
 
     def close(self) -> list[str]:
-        """Have everything written and let go of. Returns the experiments of which something is left undone, since their
-        disks take too long."""
+        """Write everything and close all files. Returns the experiments that are not wholly written, since their disks
+        take too long."""
         deadline_s = self._clock() + END_S
         for lane in self._lanes.values():
             lane.rest()
@@ -195,13 +197,14 @@ class Disk:
             lane.rest()
 
     def _say_of_herd(self, line: HerdLogLine, parts: dict[str, list[RunEffect | HerdLogLine]]) -> None:
-        """In the log of every run that goes on, and later in those of runs that wait for workers now."""
+        """Log a line about the herd in every active run, and later in those runs that wait for workers now."""
         self._herd_lines.append((self._turn, line))
         for id in self._active:
             parts.setdefault(id, []).append(line)
 
     def _lines_before(self, entry: JournalEntry) -> list[HerdLogLine]:
-        """What was said of the herd since this run was submitted, or the coordinator started; once, as it begins."""
+        """Lines about the herd since this run was submitted or the coordinator started; used once, as the run
+        begins."""
         id, state = entry.experiment, entry.snapshot.experiment.state
         if id in self._active or state == "queued":
             return []
@@ -213,7 +216,7 @@ class Disk:
         if lane is not None and lane.held_up_s(self._clock()) > HELD_UP_S:
             lane.give_up()
         elif lane is not None:
-            lane.rest()  # it says why in the run's log first
+            lane.rest()  # it writes the reason to the run's log first
         self._run_folders.forget(effect.experiment)
         self._held_up.pop(effect.experiment, None)
         self._active.discard(effect.experiment)
@@ -223,8 +226,8 @@ class Disk:
                 self._errands.put("herd", lambda: _note_over(herd, effect.last))
 
     def _is_done(self, id: str, lane: Lane) -> bool:
-        """Another lane begins where there is more to write. One that was held up is looked at once more: that it goes
-        on has to be told."""
+        """Start another lane if there is more to write. A lane that was held up is checked once more, so that its
+        recovery is reported."""
         return lane.rests and not lane.waits_for and id not in self._held_up
 
     def _look_at(self, id: str, lane: Lane, now_s: float) -> HeldUp | RunBroken | None:
@@ -263,7 +266,7 @@ class Disk:
             self._wake()
 
     def _stop_awaiting(self, experiment: str) -> bool:
-        """This turn waits no longer for the experiment's journal; whether it did."""
+        """Stop waiting for the experiment's journal in this turn; returns whether the turn waited for it."""
         with self._written:
             awaited = experiment in self._awaited
             self._awaited.discard(experiment)
@@ -272,7 +275,7 @@ class Disk:
         return awaited
 
     def _prepared(self, effect: PrepareRun) -> RunPrepared | RunRefused:
-        """By an errand's thread: a replay index of a million rows takes its time."""
+        """Runs in an errand's thread: a replay index of a million rows takes time."""
         try:
             prepared = self._run_folders.prepare(effect)
             if isinstance(prepared, RunRefused):
@@ -305,10 +308,10 @@ class RunWriter:
         self._run_folders = folders
         self._runs_folder = runs_folder
         self._files = folders.files(experiment)
-        """Kept, to be closed also once the run is forgotten."""
+        """Kept so that it can be closed even after the run is forgotten."""
 
     def journal(self, turns: Sequence[JournalEntry]) -> None:
-        """Before it is listed: what is listed has a journal."""
+        """Written before the run is listed, so that each listed run has a journal."""
         if self._files is not None:
             self._files.journal(turns)
         if self._runs_folder is not None:

@@ -1,4 +1,4 @@
-"""Work that may take long, done by threads: calls that belong together run one after the other."""
+"""Work that may take long, done by threads: calls with the same key run one after the other."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections import deque
 from collections.abc import Callable
 
 WAITING_AT_MOST = 64
-"""Of one kind: beyond that somebody asks faster than the disk answers."""
+"""The most calls of one kind that may wait: with more, requests come faster than the disk answers."""
 
 
 class BusyError(Exception):
-    """So much of this kind waits already that no more is taken."""
+    """Too many calls of this kind wait already."""
 
 
 class Errands:
-    """Runs calls in the background. Calls of the same key run in order, those of different keys side by side.
+    """Runs calls in the background. Calls of the same key run in order, those of different keys at the same time.
 
-    A key has a thread only while something of it waits. `put` is for one thread.
+    A key has a thread only while calls of it wait or run. `put` is for one thread.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Errands:
         self._waiting: dict[str, deque[Callable[[], None]]] = {}
 
     def put(self, key: str, call: Callable[[], None]) -> None:
-        """Have this called, after all of the same key before it. It must not raise. Raises BusyError."""
+        """Queue a call, after all calls of the same key. It must not raise. Raises BusyError."""
         with self._lock:
             waiting = self._waiting.get(key)
             if waiting is not None:
@@ -37,7 +37,7 @@ class Errands:
         threading.Thread(target=self._run, args=(key,), name=f"errands: {key}", daemon=True).start()
 
     def waiting(self, key: str) -> int:
-        """How many calls of this key have not begun."""
+        """The number of calls of this key that have not begun."""
         with self._lock:
             return len(self._waiting.get(key, ()))
 

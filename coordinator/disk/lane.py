@@ -18,11 +18,11 @@ from remuda.training.journal import JournalError
 from remuda.training.journal_entry import JournalEntry
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
-"""Between two attempts at what a disk refuses."""
+"""Time between two attempts to write what a disk refuses."""
 CONFIRM_S = 10.0
-"""Between two signs of life, for other hosts, in the run's folder."""
+"""Time between two signs of life in the run's folder, for other hosts."""
 TURNS_AT_ONCE = 64
-"""Turns that share one commit where several wait."""
+"""The most turns in one commit, if several wait."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class HerdLogLine:
 
 @dataclass(frozen=True)
 class Turn:
-    """What one turn of the coordinator's loop has to be written of one run."""
+    """What one turn of the coordinator's loop has to write of one run."""
 
     number: int
     entry: JournalEntry | None
@@ -44,8 +44,8 @@ class Turn:
 
 @dataclass(frozen=True)
 class Journaled:
-    """All turns up to this one are in the run's journal, what they delete is deleted, and curves are rewound for the
-    learner that begins."""
+    """All turns up to this one are in the run's journal, the files that they delete are deleted, and curves are set
+    back for a new learner."""
 
     experiment: str
     number: int
@@ -53,7 +53,7 @@ class Journaled:
 
 @dataclass(frozen=True)
 class LaneBroken:
-    """Something went wrong that is no refusal of a disk; nothing more is written of this run."""
+    """An error that is not caused by the disk; nothing more is written of this run."""
 
     experiment: str
     reason: str
@@ -72,7 +72,7 @@ class Writer(Protocol):
         ...
 
     def confirm(self) -> None:
-        """Show other hosts that the run has a living owner."""
+        """Show other hosts that the owner of the run is alive."""
         ...
 
     def close(self) -> None:
@@ -81,14 +81,14 @@ class Writer(Protocol):
 
 
 class _GivenUpError(Exception):
-    """Nobody wants this written any more."""
+    """Nobody needs this written any more."""
 
 
 class Lane:
-    """Writes what it is given in order: first the journal, then deletions and rewound curves, then it tells so, then
-    all else.
+    """Writes turns in order: first the journal, then deletions and curves that are set back, then it reports the turn
+    as journaled, then all else.
 
-    `put` and the properties are for the coordinator's thread; nothing in them waits for the disk.
+    `put` and the properties are for the coordinator's thread; none of them waits for the disk.
     """
 
     def __init__(
@@ -104,9 +104,9 @@ class Lane:
         self._tell = tell
         self._clock = clock
         self._turns: deque[Turn] = deque()
-        """Not wholly written yet."""
+        """Turns that are not wholly written yet."""
         self._since_s = 0.0
-        """When the first of them was given, or became the first."""
+        """When the first of them was put in, or became the first."""
         self._changed = threading.Condition()
         self._given_up = threading.Event()
         self._resting = False
@@ -119,7 +119,7 @@ class Lane:
     # --- for the coordinator's thread ---
 
     def put(self, turn: Turn) -> None:
-        """Have this turn written after all before it."""
+        """Queue a turn, after all that are queued."""
         with self._changed:
             if not self._turns:
                 self._since_s = self._clock()
@@ -133,31 +133,31 @@ class Lane:
 
     @property
     def waits_for(self) -> int:
-        """The newest turn, where it is not journaled yet; 0 where all are."""
+        """The newest turn, if it is not journaled yet; 0 if all are."""
         return 0 if self._newest <= self._journaled else self._newest
 
     def noted(self, number: int) -> None:
-        """The coordinator's thread has heard that all turns up to this one are journaled."""
+        """The coordinator's thread knows that all turns up to this one are journaled."""
         self._journaled = max(self._journaled, number)
 
     def held_up_s(self, now_s: float) -> float:
-        """For how long nothing was written of what waits; 0 where nothing waits."""
+        """Seconds since anything was written while something waits; 0 if nothing waits."""
         with self._changed:
             return now_s - self._since_s if self._turns else 0.0
 
     @property
     def refusal(self) -> str | None:
-        """The disk's last error; None where there is none, also when it does not answer."""
+        """The disk's last error; None if there is none, also if the disk does not answer."""
         return self._refusal
 
     def rest(self) -> None:
-        """Write what was given, then let go of the run's files and of the thread, until more is given."""
+        """Write what is queued, then close the run's files and end the thread, until more is queued."""
         with self._changed:
             self._resting = True
             self._changed.notify()
 
     def give_up(self) -> None:
-        """Leave undone what was given, and let go of the run's files as soon as the disk answers."""
+        """Drop what is queued, and close the run's files as soon as the disk answers."""
         self._given_up.set()
         self.rest()
 
@@ -167,7 +167,7 @@ class Lane:
         return self._thread is None
 
     def join(self, deadline_s: float) -> bool:
-        """Wait until then (by the clock) until it rests; whether it does."""
+        """Wait until the lane rests, at most until this time of the clock; returns whether it rests."""
         thread = self._thread
         if thread is not None:
             thread.join(max(deadline_s - self._clock(), 0.0))
@@ -189,7 +189,7 @@ class Lane:
             self._tell(LaneBroken(self.experiment, f"{type(error).__name__}: {error}", traceback.format_exc()))
 
     def _rest(self) -> bool:
-        """Close the files, and end unless more was given meanwhile."""
+        """Close the files, and end unless more was queued in the meantime."""
         with self._changed:
             if self._turns:
                 return False
@@ -212,7 +212,7 @@ class Lane:
             self._insist(self._writer.confirm)
 
     def _next(self) -> list[Turn] | None:
-        """What to write; nothing where nothing came for a while; None where it may rest."""
+        """The turns to write; an empty list if none came for a while; None if the lane may rest."""
         with self._changed:
             self._changed.wait_for(lambda: self._turns or self._resting, CONFIRM_S)
             if self._given_up.is_set():
@@ -240,7 +240,7 @@ class Lane:
         self._insist(lambda: self._writer.carry_out(effect))
 
     def _insist(self, action: Callable[[], None]) -> None:
-        """Until the disk takes it, or nobody wants it any more."""
+        """Repeat the call until the disk accepts it, or nobody needs it any more."""
         pause_s = FIRST_PAUSE_S
         while True:
             try:
@@ -258,8 +258,8 @@ class Lane:
 def _before_anybody_is_answered(
     effects: Sequence[RunEffect | HerdLogLine],
 ) -> tuple[list[RunEffect | HerdLogLine], list[RunEffect | HerdLogLine]]:
-    """What comes first, and the rest. Who is answered writes the next payload file; and a learner that is told to begin
-    finds its curves rewound, with all that was shown before it."""
+    """The effects that come first, and the rest. Deletions come first because a collector that gets an answer writes
+    its next payload file; curves are set back before a learner begins, with all that was shown before."""
     rewound = max((i for i, effect in enumerate(effects) if isinstance(effect, RewindCurves)), default=-1) + 1
     first, later = list(effects[:rewound]), list[RunEffect | HerdLogLine]()
     deletions: list[DeleteChunks] = []

@@ -1,6 +1,6 @@
-"""Reads an experiment's logs for clients, who need not see the run folder.
+"""Reads an experiment's logs for clients, which need no access to the run folder.
 
-What one request costs is bounded: a look at a folder, and a piece of a few files.
+The cost of one request is bounded: a look at a folder, and a part of a few files.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import LogPiece, LogPlace, LogText, Rejected
 
 PIECES = 16
-"""Most files that one answer is about; the others follow with the next."""
+"""The most files in one answer; the others follow with the next."""
 
 
 def read_log(effect: ReadLog) -> LogRead:
-    """Read on from where the client is."""
+    """Read on from the client's position."""
     log, request = RunFolder(Path(effect.run_dir)).log, effect.request
     known = {place.file: Place(place.file, place.inode, place.offset) for place in request.places}
     try:
@@ -36,8 +36,8 @@ def read_log(effect: ReadLog) -> LogRead:
 
 
 def _waiting(found: dict[str, Found], known: dict[str, Place]) -> list[str]:
-    """Files that the client has not begun, then those that have grown, in the order in which it names them: whoever
-    was told of last is named last."""
+    """Files that the client has not begun, then those that have grown. The client lists the files in the order of its
+    last answers, so the one that it read last comes last."""
     begun = [file for file, place in known.items() if file in found and found[file].has_news(place)]
     return [*(file for file in found if file not in known), *begun]
 

@@ -1,4 +1,4 @@
-"""Holds messages back until a run's journal has what they tell."""
+"""Holds messages back until the run's journal has what they are about."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from remuda.coordinator.effects import Send
 
 
 class Outbox:
-    """Passes messages on at once, or as soon as the journal that they wait for has taken its turn. For one thread."""
+    """Passes messages on at once, or as soon as the journal that they wait for has their turn. For one thread."""
 
     def __init__(self, send: Callable[[Send], None], waits_for: Callable[[str], int]) -> None:
-        """`waits_for` says which turn an experiment's journal has yet to take; 0 where it has all."""
+        """`waits_for` returns the turn that an experiment's journal does not have yet; 0 if it has all."""
         self._send = send
         self._waits_for = waits_for
         self._held: dict[str, deque[tuple[int, Send]]] = {}
         self._held_for: Counter[bytes] = Counter()
-        """How much waits for each peer."""
+        """How many messages wait for each peer."""
 
     def __len__(self) -> int:
         return self._held_for.total()
 
     def put(self, send: Send) -> None:
-        """Say this as soon as it may be said. A repetition of what still waits is not needed."""
+        """Send this as soon as it may be sent. A repetition of a message that still waits is dropped."""
         if send.again and send.peer in self._held_for:
             return
         turn = self._waits_for(send.after) if send.after else 0
@@ -34,7 +34,7 @@ class Outbox:
         self._held_for[send.peer] += 1
 
     def journaled(self, experiment: str, number: int) -> None:
-        """This experiment's journal has all turns up to this one."""
+        """This experiment's journal has all turns up to this one: send what waited for them."""
         held = self._held.get(experiment)
         while held and held[0][0] <= number:
             send = self._take(held)
@@ -43,7 +43,7 @@ class Outbox:
             del self._held[experiment]
 
     def drop(self, experiment: str) -> None:
-        """This experiment's journal takes nothing any more: what waits for it is never said."""
+        """This experiment's journal is not written any more: messages that wait for it are dropped."""
         held = self._held.pop(experiment, deque())
         while held:
             self._take(held)

@@ -1,4 +1,4 @@
-"""What of a run a coordinator takes up from its journal, its payload files and its policy file."""
+"""What a coordinator recovers of a run from its journal, its payload files and its policy file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from remuda.wire.messages import CheckpointRecord, ChunkMeta, Counters, PolicyRe
 
 
 def counters_after(record: CheckpointRecord | None, recovered: Recovered | None) -> Counters | None:
-    """Where a resumed run goes on: what was counted stays counted, what was learned since the checkpoint is gone."""
+    """Where a resumed run continues: what was counted stays counted, what was learned since the checkpoint is gone."""
     if record is None:
         return None
     if recovered is None:
@@ -33,11 +33,12 @@ def counters_after(record: CheckpointRecord | None, recovered: Recovered | None)
 
 
 def curves_hold_until(snapshot: RunSnapshot) -> Counters:
-    """Up to where the curves of a run of a coordinator that died are valid.
+    """Up to where the curves of a run are valid after its coordinator has died.
 
-    How far a learner has come that works is journaled once a second: its curves are not cut. One that is not ready has
-    shown nothing, and what was shown beyond its beginning may be there still: the coordinator may have died before it
-    rewound the curves for it."""
+    The progress of a working learner is journaled once a second, so its curves are not cut. A learner that was not
+    ready has shown nothing, but points after its start may still be there: the coordinator may have died before it set
+    the curves back.
+    """
     leases = snapshot.experiment.leases.leases
     begins = any(lease.holder.role == "learner" and not lease.over and not lease.ready for lease in leases)
     known = snapshot.counters
@@ -45,20 +46,19 @@ def curves_hold_until(snapshot: RunSnapshot) -> Counters:
 
 
 def with_payloads(recovered: Recovered, data: Path) -> Recovered:
-    """Without the chunks whose payload file is gone."""
+    """The recovered run without the chunks whose payload file is gone."""
     files = set(os.listdir(data)) if data.is_dir() else set[str]()
     return replace(recovered, chunks=tuple(chunk for chunk in recovered.chunks if chunk.meta.file in files))
 
 
 def payload_files(recovered: Recovered | None) -> frozenset[str]:
-    """Those of its live chunks."""
+    """The payload files of its live chunks."""
     return frozenset() if recovered is None else frozenset(chunk.meta.file for chunk in recovered.chunks)
 
 
 def uncounted_payloads(recovered: Recovered, data: Path) -> tuple[ChunkMeta, ...]:
-    """Payloads that were written and not counted any more, as their headers describe them: their workers are dead and
-    will not announce them again. Those of workers whose leases are forgotten are not among them: nobody knows whether
-    they were counted."""
+    """Payloads that were written and not counted, as their headers describe them: their workers are dead and will not
+    announce them again. Payloads of forgotten leases are left out, since they may have been counted."""
     counted = Ledger()
     counted.restore(recovered.snapshot.experiment.replay.ledger)
     live = payload_files(recovered)
@@ -73,7 +73,7 @@ def uncounted_payloads(recovered: Recovered, data: Path) -> tuple[ChunkMeta, ...
 def resumed_at(
     checkpoints: CheckpointIndex, log: Logbook, counters: Counters | None, policy_file: Path
 ) -> ResumePoint | None:
-    """What a run that is resumed goes on with: its newest checkpoint, and these counters."""
+    """What a resumed run continues with: its newest checkpoint, and these counters."""
     if counters is None or checkpoints.last is None:
         return None
     published = _published(policy_file)  # maybe by a learner that came after the one of the checkpoint

@@ -1,4 +1,4 @@
-"""The files of one run that is not over: what effects ask for is done there."""
+"""The files of one run that is not over. Effects are carried out on them here."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from remuda.wire.messages import OVER, Counters
 
 RunEffect = RecordEffect | MarkRecoverable | RewindCurves | DeleteChunks | CloseRun
 EVERYTHING = Counters(sys.maxsize, sys.maxsize, sys.maxsize, sys.maxsize, float("inf"))
-"""Opened so, progress.txt and the curves go on where they are: nothing in them lies beyond."""
+"""Opened with this value, progress.txt and the curves continue at their end: nothing is cut off."""
 
 
 @dataclass(frozen=True)
 class OpenFiles:
-    """What is open of a run that goes on: some ten descriptors."""
+    """The open files of an active run: some ten descriptors."""
 
     log: Logbook
     checkpoints: CheckpointIndex
@@ -40,18 +40,18 @@ class OpenFiles:
     ownership: Ownership
 
     def close(self) -> None:
-        """Let go of everything. May be called again."""
+        """Close everything. May be called again."""
         self.log.close()
         self.journal.close()
         self.ownership.release()
 
 
 class RunGoneError(Exception):
-    """The run folder is not there any more; the text names it."""
+    """The run folder does not exist any more; the text names it."""
 
 
 class RunFiles:
-    """Owns a run's files. None is open while the run is queued: they are opened with its first worker.
+    """Owns a run's files. None is open while the run is queued: they are opened when it gets its first worker.
 
     For one thread at a time.
     """
@@ -63,17 +63,17 @@ class RunFiles:
         begins_at: Counters | None,
         files: OpenFiles | None = None,
     ) -> None:
-        """`begins_at` is where a run that is resumed goes on; None for a new one."""
+        """`begins_at` is where a resumed run continues; None for a new run."""
         self.folder = folder
         self._config = config
         self._begins_at = begins_at
         self._files = files
         self.ended: Logbook | None = None
-        """The logbook of a run that is over, with services that may not have come to an end."""
+        """The logbook of a run that is over and whose services may still be running."""
 
     def journal(self, turns: Sequence[JournalEntry]) -> None:
-        """Commit what must be known after a crash. Raises JournalError when the disk does not take it, RunGoneError
-        where the folder was taken away, and FolderOwnedError when another process has taken that of a queued run."""
+        """Commit what must be known after a crash. Raises JournalError if the disk refuses it, RunGoneError if the
+        folder was removed, and FolderOwnedError if another process has taken the folder of a queued run."""
         if self._files is None:
             _refuse_gone(self.folder)
         state = turns[-1].snapshot.experiment.state
@@ -86,8 +86,8 @@ class RunFiles:
             journal.write(*turns)
 
     def carry_out(self, effect: RunEffect) -> None:
-        """Do what the effect asks for. What cannot be done because somebody has taken the run's files away is logged
-        and left undone. Raises OSError where the disk refuses, for another attempt."""
+        """Carry out an effect. What is impossible because somebody has removed the run's files is logged and skipped.
+        Raises OSError if the disk refuses, so that it can be tried again."""
         try:
             self._do(effect)
         except (FileNotFoundError, NotADirectoryError, CheckpointIndexError, ChunkError) as error:
@@ -97,18 +97,18 @@ class RunFiles:
                 self._say(text, "error")
 
     def say_of_herd(self, text: str, level: Level) -> None:
-        """What concerns the whole herd stands in the coordinator's log of each run that goes on."""
+        """A line about the whole herd, for the coordinator's log of each active run."""
         if self._files is not None:
             self._files.log.say("coordinator", text, level=level)
 
     def confirm(self) -> None:
-        """Show other hosts that the run has a living owner. Raises RunGoneError where its folder was taken away."""
+        """Show other hosts that the owner of the run is alive. Raises RunGoneError if its folder was removed."""
         _refuse_gone(self.folder)
         if self._files is not None:
             self._files.ownership.confirm()
 
     def close(self) -> None:
-        """Let go of everything. May be called again."""
+        """Close everything. May be called again."""
         if self._files is not None:
             self._files.close()
             self.ended, self._files = self._files.log, None
@@ -138,7 +138,7 @@ class RunFiles:
 
     @contextmanager
     def _opened(self) -> Generator[OpenFiles]:
-        """The files, for the moment where the run does not go on yet."""
+        """The files; opened for a moment if the run is not active yet."""
         if self._files is not None:
             yield self._files
             return
@@ -164,8 +164,8 @@ class RunFiles:
             write(text)
 
     def _sweep(self, keep: frozenset[str]) -> None:
-        """Nothing is left of those that died while writing. The policy's lock file stays: with another one beside the
-        one that somebody still has open there would be two locks."""
+        """Remove what workers left that died while writing. The policy's lock file stays: if it were removed while a
+        process has it open, there would be two locks."""
         sweep_orphans(self.folder.data, keep, older_than_s=0.0)
         for folder in (self.folder.ckpt, self.folder.model, self.folder.policy):
             sweep_temporaries(folder, older_than_s=0.0)
@@ -178,9 +178,10 @@ def _refuse_gone(folder: RunFolder) -> None:
 
 
 def open_files(folder: RunFolder, config: ExperimentConfig, begins_at: Counters | None) -> OpenFiles:
-    """Open what a run that goes on has open; progress.txt and the curves are cut off where it begins.
+    """Open the files of an active run; progress.txt and the curves are cut off where it continues.
 
-    Raises FolderOwnedError, JournalError, CheckpointIndexError or OSError, and leaves nothing open then."""
+    Raises FolderOwnedError, JournalError, CheckpointIndexError or OSError; nothing is left open then.
+    """
     with ExitStack() as undo:
         ownership = Ownership(folder.owner)
         undo.callback(ownership.release)

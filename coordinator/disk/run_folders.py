@@ -1,6 +1,6 @@
-"""The run folders the coordinator keeps: prepares them, and carries the state machine's effects out on disk.
+"""The run folders of a coordinator: prepares them, and carries the state machine's effects out on disk.
 
-Whatever concerns one run is done by one thread at a time; what concerns different runs may be done at the same time.
+The work of one run is done by one thread at a time; work of different runs may be done at the same time.
 """
 
 from __future__ import annotations
@@ -42,26 +42,26 @@ from remuda.training.recovery import catch_up, show_again
 from remuda.wire.messages import OVER, Rejected, Submit
 
 LONGEST_REASON = 10_000
-"""Characters of what is wrong with a config: a thousand wrong keys need not all be told."""
+"""The most characters of a message about a wrong config, which may have a thousand wrong keys."""
 
 
 class RunFolders:
-    """The folders of experiments that are not over; the files of one are open while its experiment goes on."""
+    """The folders of experiments that are not over. The files of a folder are open while its experiment is active."""
 
     def __init__(self, runs_dir: Path) -> None:
         self._runs_dir = runs_dir
         self._files: dict[str, RunFiles] = {}
         self._in_use: dict[str, Path] = {}
-        """The folders of experiments that are not over, links followed: no other may begin there."""
+        """The folders of experiments that are not over, with links resolved: no other experiment may begin there."""
         self._lock = threading.Lock()
         """Guards `_in_use` and `_ended`."""
         self._ended: list[Logbook] = []
-        """Of experiments that are over, with services that may not have come to an end."""
+        """Folders of experiments that are over and whose services may still be running."""
 
     # --- a run begins ---
 
     def prepare(self, effect: PrepareRun) -> PreparedRun | RunRefused:
-        """Check the config and make the run folder; on refusal nothing is left behind."""
+        """Check the config and make the run folder. If it is refused, nothing is left behind."""
         submit = effect.submit
         try:
             config = ExperimentConfig.model_validate_json(submit.config_json)
@@ -88,7 +88,7 @@ class RunFolders:
         return prepared
 
     def _use(self, experiment: str, root: Path, submit: Submit) -> None:
-        """A run that is not over is neither resumed by another nor moved away under its workers' hands."""
+        """Refuse a folder whose run is not over: nobody may resume it or move it away while its workers use it."""
         resolved = root.resolve()
         with self._lock:
             if submit.on_exists != "rename":
@@ -105,7 +105,7 @@ class RunFolders:
             self._in_use.pop(experiment, None)
 
     def _begin(self, effect: PrepareRun, config: ExperimentConfig, folder: RunFolder) -> PreparedRun | RunRefused:
-        """All files are closed again at the end: a run that is queued holds none."""
+        """All files are closed again at the end, since a queued run keeps none open."""
         experiment, submit = effect.experiment, effect.submit
         resume = submit.on_exists == "resume"
         checkpoints = CheckpointIndex(folder.ckpt)
@@ -131,7 +131,7 @@ class RunFolders:
             _warn(log, folder, submit, loss, changed)
             uncounted = () if recovered is None else uncounted_payloads(recovered, folder.data)
             live = payload_files(recovered) | {meta.file for meta in uncounted}
-            sweep_orphans(folder.data, live, older_than_s=0.0)  # what is left of a incarnation before this one
+            sweep_orphans(folder.data, live, older_than_s=0.0)  # left by an earlier incarnation
             policy_file = policy_file_of(folder, experiment)
             resumed = resumed_at(checkpoints, log, counters, policy_file)
         self._files[experiment] = RunFiles(folder, config, counters)
@@ -142,10 +142,11 @@ class RunFolders:
     # --- a coordinator begins ---
 
     def recover(self, run_dir: Path) -> Recovered:
-        """Take up a run of a previous coordinator.
+        """Recover a run of a previous coordinator.
 
-        Raises JournalError, FolderOwnedError, CheckpointIndexError, ValueError or OSError where that cannot be; nothing
-        is changed then."""
+        Raises JournalError, FolderOwnedError, CheckpointIndexError, ValueError or OSError if that is impossible;
+        nothing is changed then.
+        """
         folder = RunFolder(run_dir)
         if not run_dir.is_dir():
             raise JournalDamagedError(_gone(folder))
@@ -184,13 +185,13 @@ class RunFolders:
     # --- a run goes on ---
 
     def files(self, experiment: str) -> RunFiles | None:
-        """Those of an experiment that is not over."""
+        """The folder of an experiment that is not over."""
         return self._files.get(experiment)
 
     # --- it ends ---
 
     def close_run(self, experiment: str) -> None:
-        """Let go of a run's files. May be called again."""
+        """Close a run's files. May be called again."""
         files = self._files.pop(experiment, None)
         if files is not None:
             files.close()
@@ -199,12 +200,12 @@ class RunFolders:
         self._free(experiment)
 
     def forget(self, experiment: str) -> None:
-        """A run is over that could not be written to its end; whoever writes it still closes its files."""
+        """A run is over that could not be written to its end; the thread that writes it still closes its files."""
         self._files.pop(experiment, None)
         self._free(experiment)
 
     def close(self) -> None:
-        """Close all files that are still open, and see the services to an end that log sinks write to."""
+        """Close all files that are still open, and wait for the end of the services that log sinks write to."""
         for experiment in list(self._files):
             self.close_run(experiment)
         deadline_s = time.monotonic() + SERVICES_END_S
@@ -217,10 +218,10 @@ def _refused(effect: PrepareRun, code: Literal["invalid", "exists"], reason: str
 
 
 def _open_journal(folder: RunFolder, *, resume: bool) -> tuple[RunJournal, Recovered | None, str | None]:
-    """With what a run that is resumed finds in it; the third value says why that is nothing."""
+    """Open a journal, with what a resumed run finds in it; the third value says why it finds nothing."""
     gone = not folder.journal.exists()
     journal, found, damage = open_or_begin(folder.journal)
-    if found is not None and not resume:  # begun before, and journaled, by a coordinator that told nobody of it
+    if found is not None and not resume:  # begun and journaled before, by a coordinator that could not answer
         try:
             journal.clear()
         except JournalError:
@@ -233,7 +234,7 @@ def _open_journal(folder: RunFolder, *, resume: bool) -> tuple[RunJournal, Recov
 
 
 def _warn(log: Logbook, folder: RunFolder, submit: Submit, loss: str | None, changed: str | None) -> None:
-    """Of what the run folder does not have."""
+    """Remove the chunks whose payload the run folder does not have."""
     without_git = write_git(folder.root, submit.git)
     warnings = [warning for warning in (without_git, changed) if warning is not None]
     if loss is not None:

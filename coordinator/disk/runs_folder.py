@@ -1,6 +1,6 @@
 """The runs folder of a persistent coordinator: owned by one at a time, with a list of all runs in it.
 
-A run that is over is one row of that list: its own folder is not looked at again.
+A run that is over is one row of that list; its own folder is not read again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from remuda.training.snapshot import FinishedRunSnapshot
 from remuda.wire.messages import OVER
 
 FINISHED_SHOWN = 100
-"""Runs that are over and still shown by `status` after a restart: those that ended last."""
+"""How many runs that are over `status` still shows after a restart: those that ended last."""
 
 _LIST = "coordinator.sqlite"
 _TABLES = """
@@ -52,19 +52,20 @@ class ListedRun:
 
 @dataclass(frozen=True)
 class KnownRun:
-    """A run of the list, as it is read from outside."""
+    """A run of the list, for readers outside of the coordinator."""
 
     experiment: str
-    """Its id."""
+    """The experiment's id."""
     name: str
-    """That of its folder where it is not over, as the list has no other."""
+    """Its name; of a run that is not over, the name of its folder."""
     run_dir: Path
 
 
 def known_runs(runs_dir: Path) -> list[KnownRun]:
-    """The list of a runs folder that no coordinator has, newest first. It is only read: nothing is taken or changed.
+    """The list of a runs folder that no coordinator owns, newest first. It is only read: nothing is locked or changed.
 
-    Empty where there is none, or none that can be read."""
+    Empty if there is none, or none that can be read.
+    """
     path = (runs_dir / _LIST).absolute()
     try:
         with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as db:
@@ -77,7 +78,7 @@ def known_runs(runs_dir: Path) -> list[KnownRun]:
 
 
 def _name(last: bytes | None) -> str | None:
-    """What a run was called that is over; None for one that is not, and where another version of Remuda wrote it."""
+    """The name of a run that is over; None for one that is not, or if another version of Remuda wrote it."""
     try:
         return None if last is None else _FINISHED.decode(last).identity.name
     except msgspec.MsgspecError:
@@ -85,11 +86,11 @@ def _name(last: bytes | None) -> str | None:
 
 
 class RunsFolder:
-    """Owns the runs folder while it is open; the list is `<runs-dir>/coordinator.sqlite`. For any thread."""
+    """Owns the runs folder while it is open. The list is `<runs-dir>/coordinator.sqlite`. For any thread."""
 
     def __init__(self, runs_dir: Path) -> None:
-        """Take the folder, made if missing. Raises FolderOwnedError where another coordinator has it, JournalError
-        where the list cannot be opened, and OSError."""
+        """Take the folder; it is made if missing. Raises FolderOwnedError if another coordinator owns it, JournalError
+        if the list cannot be opened, and OSError."""
         make_private(runs_dir)
         self._ownership = Ownership(runs_dir / ".coordinator")
         self._path = runs_dir / _LIST
@@ -100,24 +101,24 @@ class RunsFolder:
             raise
         self._lock = threading.Lock()
         self._known: dict[str, bool] = {}
-        """Whether each run that was noted is over."""
+        """Of each noted run, whether it is over."""
 
     @property
     def last_address(self) -> str | None:
-        """Where the coordinator before this one listened."""
+        """The address at which the coordinator before this one listened."""
         found = self._db.execute("select address from start order by epoch desc limit 1").fetchone()
         return None if found is None else found[0]
 
     def begin(self, address: str) -> int:
-        """A coordinator listens at this address; returns its epoch, which grows with every start. Raises JournalError
-        when the disk does not take it."""
+        """Note the address at which a coordinator listens; returns its epoch, which grows with every start. Raises
+        JournalError if the disk refuses it."""
         with self._lock, committing(self._db, self._path):
             found = self._db.execute("insert into start (address) values (?) returning epoch", (address,)).fetchone()
             self._db.execute("delete from start where epoch <= ?", (int(found[0]) - _STARTS_KEPT,))
         return int(found[0])
 
     def finished(self) -> list[FinishedRun]:
-        """The runs that ended last, the last one last, as their rows have them."""
+        """The runs that ended last, in the order in which they ended, from their rows."""
         with self._lock:
             rows = self._db.execute(
                 "select last from run where is_over and last is not null order by rowid desc limit ?",
@@ -130,7 +131,7 @@ class RunsFolder:
         return found
 
     def unfinished(self) -> list[ListedRun]:
-        """The runs that are not over, oldest first; of several in one folder the newest."""
+        """The runs that are not over, oldest first; of several in one folder only the newest."""
         with self._lock:
             rows = self._db.execute(
                 "select experiment, run_dir from run where rowid in (select max(rowid) from run group by run_dir) "
@@ -139,8 +140,8 @@ class RunsFolder:
         return [ListedRun(experiment, Path(run_dir)) for experiment, run_dir in rows]
 
     def take_up(self, run: ListedRun, folders: RunFolders, now_s: float) -> TakenUp | FinishedRun | None:
-        """Take up a run that is not over. What cannot be taken up is logged, left as it is, and tried again at the next
-        start; None: it is well, in other hands."""
+        """Recover a run that is not over. One that cannot be recovered is logged, left as it is, and tried again at the
+        next start. None: another process works on it."""
         try:
             found = recovered_run(folders.recover(run.run_dir), now_s)
         except FolderOwnedError as error:
@@ -157,16 +158,17 @@ class RunsFolder:
         return finished
 
     def note(self, entry: JournalEntry) -> None:
-        """A run is new, or over. A folder has one run: one that is resumed takes the place of what it was.
+        """Note that a run is new, or over. A folder has one run: a resumed run replaces the one before.
 
-        Raises JournalError when the disk does not take it."""
+        Raises JournalError if the disk refuses it.
+        """
         is_over = entry.snapshot.experiment.state in OVER
         if self._known.get(entry.experiment) != is_over:
             identity = entry.snapshot.identity
             self._note(identity.id, identity.run_dir, entry.last if is_over else None)
 
     def note_over(self, last: FinishedRunSnapshot) -> None:
-        """A run is over, whatever its journal says. Raises JournalError when the disk does not take it."""
+        """Note that a run is over, whatever its journal says. Raises JournalError if the disk refuses it."""
         self._note(last.identity.id, last.identity.run_dir, last)
 
     def _note(self, experiment: str, run_dir: str, last: FinishedRunSnapshot | None) -> None:
@@ -181,18 +183,18 @@ class RunsFolder:
                 del self._known[experiment]
 
     def confirm(self) -> None:
-        """Show other hosts that the folder has a living owner."""
+        """Show other hosts that the owner of the folder is alive."""
         self._ownership.confirm()
 
     def close(self) -> None:
-        """Let go of the folder. May be called again."""
+        """Release the folder. May be called again."""
         with self._lock:
             self._db.close()
             self._ownership.release()
 
 
 def _open_whole(path: Path) -> sqlite3.Connection:
-    """Open the list and read all of it: what is found damaged later could not be told as such."""
+    """Open the list and read all of it, since damage that is found later could not be reported as such."""
     try:
         db = open_database(path, _TABLES)
         try:
@@ -210,7 +212,7 @@ def _open_whole(path: Path) -> sqlite3.Connection:
 
 
 def _add_missing_column(db: sqlite3.Connection) -> None:
-    """A list of an older version of Remuda has no rows of what is over."""
+    """Update the list of an older version of Remuda, which has no rows of runs that are over."""
     columns = [row[1] for row in db.execute("pragma table_info(run)")]
     if "last" not in columns:
         db.execute("alter table run add column last blob")

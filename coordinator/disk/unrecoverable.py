@@ -1,4 +1,4 @@
-"""A previous coordinator's run that cannot be recovered: what its folder says of it."""
+"""A previous coordinator's run that cannot be recovered: what its folder shows of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from remuda.training.status import failed_status
 
 
 def unrecoverable_run(experiment: str, run_dir: Path, error: Exception) -> FinishedRun:
-    """The run that `error` keeps from being taken up: shown as failed, as far as its last checkpoint."""
+    """The run that cannot be recovered because of `error`: shown as failed, as far as its last checkpoint."""
     folder = RunFolder(run_dir)
     try:
         checkpoints = CheckpointIndex(folder.ckpt)

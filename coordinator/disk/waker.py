@@ -8,7 +8,7 @@ import socket
 
 
 class Waker:
-    """A pair of sockets: `fileno` becomes readable when any thread has called `wake`."""
+    """A pair of sockets: `fileno` becomes readable when a thread has called `wake`."""
 
     def __init__(self) -> None:
         self._receiver, self._sender = socket.socketpair()
@@ -16,28 +16,28 @@ class Waker:
         self._sender.setblocking(False)
 
     def fileno(self) -> int:
-        """The end to wait at."""
+        """The descriptor to wait for."""
         return self._receiver.fileno()
 
     def wake(self) -> None:
-        """Let whoever waits go on. For any thread; harmless after `close`."""
+        """Wake the thread that waits. For any thread; harmless after `close`."""
         with contextlib.suppress(OSError):  # there are plenty of reasons to wake up already
             self._sender.send(b"\0")
 
     def clear(self) -> None:
-        """Wait for the next call."""
+        """Clear the signal, to wait for the next one."""
         with contextlib.suppress(BlockingIOError):
             while self._receiver.recv(4_096):
                 pass
 
     def wait(self, timeout_s: float) -> None:
-        """Return when `wake` was called, or the time is over."""
+        """Wait until `wake` is called, or the time is over."""
         poll = select.poll()  # select() itself takes no descriptor above 1,023
         poll.register(self._receiver, select.POLLIN)
         poll.poll(1_000 * timeout_s)
         self.clear()
 
     def close(self) -> None:
-        """Let go of both ends."""
+        """Close both ends."""
         self._receiver.close()
         self._sender.close()

@@ -1,4 +1,4 @@
-"""Every experiment the coordinator knows, and which one is meant: by its id, the beginning of its id, or its name."""
+"""All experiments of a coordinator, and how they are found: by id, by the beginning of the id, or by name."""
 
 from __future__ import annotations
 
@@ -10,54 +10,54 @@ from remuda.training.identity import Identity
 from remuda.wire.messages import Rejected
 
 FINISHED_KEPT = 100
-"""Runs that are over and still shown and found: those that ended last."""
+"""How many runs that are over are still shown and found: those that ended last."""
 
 
 class Catalog:
-    """Those that are queued or running, and among them, oldest first, those that are over."""
+    """Experiments that are queued or running, and runs that are over, oldest first."""
 
     def __init__(self) -> None:
         self._known: dict[str, Experiment | FinishedRun] = {}
         self._experiments: dict[str, Experiment] = {}
         self._finished: dict[str, None] = {}
-        """Those that are over and retired, the one that ended first first."""
+        """Runs that are over and retired, in the order in which they ended."""
         self._newest_place = -1
         self.held_up: set[str] = set()
-        """Those whose disks take nothing at the moment."""
+        """Experiments whose disks accept no writes at the moment."""
 
     def __iter__(self) -> Iterator[Experiment | FinishedRun]:
         return iter(self._known.values())
 
     def __getitem__(self, id: str) -> Experiment:
-        """The experiment with this id that is not over."""
+        """The experiment with this id, which is not retired. Raises KeyError."""
         return self._experiments[id]
 
     def get(self, id: str) -> Experiment | FinishedRun | None:
-        """The one with this id, if there is one."""
+        """The experiment or finished run with this id, if there is one."""
         return self._known.get(id)
 
     @property
     def active(self) -> list[Experiment]:
-        """Those that are not over."""
+        """The experiments that are not over."""
         return [experiment for experiment in self._experiments.values() if not experiment.over]
 
     def experiment(self, id: str) -> Experiment | None:
-        """The one with this id, unless it is not known or retired."""
+        """The experiment with this id; None if it is unknown or retired."""
         return self._experiments.get(id)
 
     def active_experiment(self, id: str) -> Experiment | None:
-        """The one with this id, unless it is over or not known."""
+        """The experiment with this id; None if it is unknown or over."""
         found = self._experiments.get(id)
         return None if found is None or found.over else found
 
     def next_place(self) -> int:
-        """Of the one that is submitted now, in the order they were submitted in."""
+        """The number of the experiment that is submitted now, in order of submission."""
         newest = max((each.identity.submitted for each in self), default=-1)
         self._newest_place = max(newest, self._newest_place) + 1
         return self._newest_place
 
     def add(self, experiment: Experiment) -> None:
-        """One more. An unrecoverable run whose folder it goes on in is not shown any more."""
+        """Add an experiment. An unrecoverable run in the same folder is not shown any more."""
         run_dir = experiment.identity.run_dir
         replaced = [
             each
@@ -69,13 +69,13 @@ class Catalog:
         self._known[experiment.identity.id] = self._experiments[experiment.identity.id] = experiment
 
     def add_finished(self, run: FinishedRun) -> None:
-        """One more, of which there is no more than this."""
+        """Add a run of which only this is left."""
         self._known[run.identity.id] = run
-        if not run.unrecoverable:  # what is unrecoverable stays: somebody has to see to it
+        if not run.unrecoverable:  # an unrecoverable run stays: a person has to look at it
             self._note_finished(run.identity.id)
 
     def retire(self, id: str, now_s: float) -> FinishedRun:
-        """This one is over and journaled: all that it holds, such as a replay index, is let go."""
+        """Replace an experiment that is over and journaled by its result; its replay index and all else is freed."""
         experiment = self._experiments.pop(id)
         self.held_up.discard(id)
         finished = FinishedRun(experiment.identity, experiment.status(now_s))
@@ -90,12 +90,12 @@ class Catalog:
             del self._finished[oldest], self._known[oldest]
 
     def find(self, query: str) -> Experiment | FinishedRun | Rejected:
-        """The one that is meant; a refusal that names those it may be where it is none or several. An empty query,
-        which every id begins with, means none: it is a shell's variable that was not set."""
+        """The experiment that a user means, or a refusal that lists the candidates if it is none or several. An empty
+        query fits no experiment, although every id begins with it: it comes from a shell variable that was not set."""
         known: list[Experiment | FinishedRun] = [*self]
         matches = [each for each in known if query and _is_called(each.identity, query)]
         namesakes = [each for each in matches if each.identity.name == query]
-        if matches == namesakes:  # incarnations of one run: the one that goes on, else the newest
+        if matches == namesakes:  # incarnations of one run: the active one, else the newest
             matches = [each for each in matches if not each.over] or matches[-1:]
         if len(matches) == 1:
             return matches[0]

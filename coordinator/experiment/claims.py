@@ -1,6 +1,7 @@
-"""Whether a worker may say what it says: which lease it speaks for, and what cannot be true whoever says it.
+"""Whether a worker's message can be true: it must be about its own lease, and some things cannot be true at all.
 
-Looked at before anything is changed. A worker that is not believed loses its lease; nobody else notices.
+This is checked before anything is changed. A worker that sends something impossible loses its lease; others do not
+notice.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ UNDER_A_LEASE = (
     Drained,
     WorkerFailed,
 )
-"""What workers say of the work of a lease."""
+"""Messages about the work of a lease."""
 _ROLES: dict[type[AnyMessage], Role] = {
     ChunkReady: "collector",
     CollectorReport: "collector",
@@ -59,11 +60,11 @@ _ROLES: dict[type[AnyMessage], Role] = {
     EvaluationDone: "evaluator",
     EvaluationFilmed: "evaluator",
 }
-"""Whose work each is about; the others are everybody's."""
+"""The role that each message is about; the others may come from any role."""
 
 
 class Speaker(Struct, frozen=True):
-    """One incarnation of a worker, as the identity of its connection names it."""
+    """One incarnation of a worker, from the identity of its connection."""
 
     worker: str
     incarnation: int
@@ -74,7 +75,7 @@ NOBODY = Speaker("", -1)
 
 
 def speaker_at(peer: bytes) -> Speaker:
-    """Who claims to speak over this connection; NOBODY where that is no worker. See worker_identity."""
+    """The worker that a connection claims to be of; NOBODY if it is no worker. See worker_identity."""
     worker, _, rest = peer.partition(b":")
     incarnation = rest.partition(b":")[0]
     if len(worker) != 36 or not worker.isascii() or not (incarnation.isdigit() and len(incarnation) <= 16):
@@ -84,7 +85,7 @@ def speaker_at(peer: bytes) -> Speaker:
 
 @dataclass(kw_only=True)
 class Claims:
-    """What one experiment holds against the words of its workers."""
+    """Checks messages of workers against what one experiment knows."""
 
     config: ExperimentConfig
     leases: LeaseBook
@@ -92,13 +93,14 @@ class Claims:
     flow: FlowControl
 
     def __post_init__(self) -> None:
-        """What is asked for every chunk is worked out once."""
+        """Values that every chunk is checked against are computed once."""
         self.num_envs = self.config.env.num_envs
         self.most_env_steps = 2 * (self.replay.plan.chunk_slots + self.num_envs)
-        """Of one chunk: a chunk ends with a whole step of the vector, and may end a good deal later than it should."""
+        """The most in one chunk: a chunk ends with a whole step of the vector, and may end a good deal later than it
+        should."""
 
     def disbelief(self, message: AnyMessage, speaker: Speaker) -> str | None:
-        """Why this cannot be true; None where it can. Leases that are over are not checked here."""
+        """Why this cannot be true; None if it can. Leases that are over are not checked here."""
         lease = self.leases.find(getattr(message, "lease", 0))
         if lease is None:
             return None
@@ -122,11 +124,11 @@ class Claims:
                 return None
 
     def is_late_word_of(self, speaker: Speaker, lease: int) -> bool:
-        """Whether this lease is over, and the speaker had it."""
+        """Whether this lease is over and the sender held it."""
         return self.leases.was_held_by(lease, speaker.worker, speaker.incarnation)
 
     def of_chunk(self, message: ChunkReady, speaker: Speaker) -> str | None:
-        """Why a chunk cannot be the speaker's, or as it says; also of a lease that is over."""
+        """Why this chunk cannot be the sender's, or cannot be as it is described; also for a lease that is over."""
         meta, chunk = message.meta, message.meta.chunk
         own = chunk.worker == speaker.worker and chunk.incarnation == speaker.incarnation
         if not own or meta.file != chunk_name(chunk):

@@ -11,25 +11,25 @@ from remuda.training.replay.accounting import CHUNKS_AHEAD
 from remuda.training.snapshot import AccountSnapshot, Rows
 
 ANNOUNCED_AHEAD = 64
-"""Chunks that a collector may have announced beyond its grants before it is not believed any more. One that keeps to
-its credit is at most one ahead; the rest forgives chunks of an odd size."""
+"""Chunks that a collector may announce beyond its grants before it is dismissed. A collector that keeps to its credit
+is at most one ahead; the others allow for chunks of unusual size."""
 GRANTS_PER_TURN = 1_000
-"""Chunks handed out at once. When the learner of a large run becomes ready all its collectors wait, and the messages to
-ten thousand of them would take a tenth of a second: the rest follows with the next message or tick."""
+"""Chunks granted at once. When the learner of a large run becomes ready, all its collectors wait, and messages to ten
+thousand of them would take a tenth of a second: the rest follows with the next message or tick."""
 SPARE_TURNS = 64
-"""Turns that are out of date and kept all the same, besides one for each collector."""
+"""Outdated turns that may be kept, besides one for each collector."""
 
 
 @dataclass
 class _Account:
     granted: int = 0
-    """Environment steps it may take under its lease, in all."""
+    """Environment steps that it may take under its lease, in total."""
     arrived: int = 0
-    """Environment steps of it that were counted under its lease."""
+    """Environment steps that were counted under its lease."""
     granted_as: int = 0
-    """Which grant of all was its last."""
+    """The number of its last grant among all grants."""
     closed: bool = False
-    """The lease is over: nothing more is granted, and what was may still come."""
+    """The lease is over: nothing more is granted, but what was granted may still arrive."""
 
     @property
     def outstanding(self) -> int:
@@ -37,43 +37,44 @@ class _Account:
 
     @property
     def turn(self) -> tuple[int, int]:
-        """Who has least in the works goes first, then whose last grant is longest ago: work is shared evenly."""
+        """The order of grants: the collector with the fewest outstanding steps first, then the one whose last grant is
+        longest ago, so that work is shared evenly."""
         return self.outstanding, self.granted_as
 
 
 _Turn = tuple[int, int, int]
-"""That of a lease, and the lease: the smallest goes first."""
+"""The order of a lease, and the lease: the smallest goes first."""
 
 
 class CreditBook:
     """Grants environment steps to collectors within an allowance. Grants never shrink, so a lost or repeated message
-    that carries one does no harm.
+    with a grant does no harm.
 
-    Called for every chunk, so what it costs must not grow with the number of collectors: the sum is kept, and so is who
-    may be given more.
+    This is called for every chunk, so the cost must not grow with the number of collectors. Therefore the sum is kept,
+    and the collectors that may get more.
     """
 
     def __init__(self, chunk_env_steps: int) -> None:
         self._chunk = chunk_env_steps
         self._accounts: dict[int, _Account] = {}
         self._wanting: set[int] = set()
-        """Leases that have less in the works than they may have."""
+        """Leases with fewer outstanding steps than they may have."""
         self._turns: list[_Turn] = []
-        """A heap with the turn of each of them, and turns that are out of date."""
+        """A heap with the turn of each of them, and outdated turns."""
         self._outstanding = 0
         self._grants = 0
         self._changed = ChangedRows[int]()
 
     def open(self, lease: int) -> None:
-        """A collector has become ready under this lease."""
+        """Open an account for a collector that has become ready."""
         if lease not in self._accounts:
             account = self._accounts[lease] = _Account()
             self._changed.put.add(lease)
             self._want(lease, account)
 
     def close(self, lease: int) -> None:
-        """The lease is over; what it had outstanding is free for others. What still comes under it stays bounded by
-        what it was granted."""
+        """The lease is over; its outstanding steps are free for others. What still arrives is limited by what was
+        granted."""
         account = self._accounts.get(lease)
         if account is not None and not account.closed:
             self._outstanding -= account.outstanding
@@ -82,37 +83,38 @@ class CreditBook:
             self._changed.put.add(lease)
 
     def forget(self, lease: int) -> None:
-        """Nothing more comes under this lease."""
+        """Nothing more arrives under this lease: forget it."""
         self.close(lease)
         if self._accounts.pop(lease, None) is not None:
             self._changed.drop(lease)
 
     def arrived(self, lease: int, env_steps: int) -> None:
-        """A chunk of this lease was counted."""
+        """Count a chunk of this lease."""
         account = self._accounts.get(lease)
         if account is not None:
             self._change(lease, account, granted=account.granted, arrived=account.arrived + env_steps)
 
     def granted(self, lease: int) -> int:
-        """Environment steps the lease may take in all; 0 for one that is closed."""
+        """Environment steps that the lease may take in total; 0 for one that is closed."""
         account = self._accounts.get(lease)
         return 0 if account is None or account.closed else account.granted
 
     def is_beyond(self, lease: int, env_steps: int) -> bool:
-        """Whether so many more steps are far more than this lease could have taken."""
+        """Whether this number of further steps is far more than the lease allows."""
         account = self._accounts.get(lease)
         return account is not None and account.arrived + env_steps > account.granted + ANNOUNCED_AHEAD * self._chunk
 
     @property
     def outstanding(self) -> int:
-        """Environment steps granted and not yet counted, over all collectors."""
+        """Environment steps granted and not yet counted, of all collectors."""
         return self._outstanding
 
     def extend(self, allowance: int) -> list[int]:
-        """Hand out chunks while `allowance` environment steps exceed what is outstanding; those with least go first.
+        """Grant chunks while `allowance` environment steps exceed the outstanding ones; collectors with the fewest go
+        first.
 
-        Returns the leases whose grant grew. May exceed the allowance by less than one chunk, so that a small one never
-        brings everything to a halt. Hands out no more than GRANTS_PER_TURN: to be called again soon.
+        Returns the leases whose grant grew. May exceed the allowance by less than one chunk, so that a small allowance
+        never stops everything. Grants at most GRANTS_PER_TURN: call it again soon.
         """
         grown: set[int] = set()
         free = allowance - self._outstanding
@@ -140,7 +142,7 @@ class CreditBook:
         return self._changed.take(self._row)
 
     def restore(self, rows: Sequence[AccountSnapshot]) -> None:
-        """Go on from there; for a book that is empty."""
+        """Continue from a snapshot; only for an empty book."""
         for known in rows:
             self.open(known.lease)
             self._change(known.lease, self._accounts[known.lease], granted=known.granted, arrived=known.arrived)
@@ -155,7 +157,7 @@ class CreditBook:
     # --- inside ---
 
     def _next(self) -> int | None:
-        """Whose turn it is, if anybody wants more."""
+        """The lease whose turn it is, if any wants more."""
         turns, wanting = self._turns, self._wanting
         while wanting:
             outstanding, granted_as, lease = turns[0]
@@ -166,7 +168,7 @@ class CreditBook:
         return None
 
     def _want(self, lease: int, account: _Account) -> None:
-        """It may have more, and its turn is a new one."""
+        """The lease may get more, and has a new turn."""
         self._wanting.add(lease)
         if len(self._turns) > SPARE_TURNS + 2 * len(self._wanting):
             self._turns = [(*self._accounts[each].turn, each) for each in self._wanting]

@@ -1,8 +1,8 @@
-"""Deaths of an experiment's workers under its leases: which of them count, and when the experiment is given up.
+"""Deaths of an experiment's workers under its leases: which of them count, and when the experiment fails for it.
 
-A process that dies says nothing: what it died of may be the environment or a library that the run uses. Chunks that it
-handed in before are no proof of the contrary, since the next incarnation dies at the same place. A lease that works for
-a while is: so a run that loses a worker now and then is never given up, however long it goes on.
+A process that dies gives no reason: it may be the environment, or a library that the run uses. Chunks that it handed in
+before prove nothing, since the next incarnation may die at the same place. A lease that works for a while does prove
+that the role can work: so a run that loses a worker now and then never fails for it, however long it takes.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from remuda.training.snapshot import DeathsSnapshot
 from remuda.wire.messages import Role, shortened
 
 GOOD_LEASE_S = 30.0
-"""A lease whose worker still hands in work so long after it was ready shows that the role can do its work: deaths
-before it are forgotten, and its own counts for nothing."""
+"""A lease whose worker still hands in work this long after it was ready shows that the role can do its work: deaths
+before it are forgotten, and its own death does not count."""
 
 
 @dataclass
 class _Served:
-    """What is known of an open lease."""
+    """What is known about an open lease."""
 
     counts: bool
-    """It began under this coordinator: what became of one that was taken up is not known well enough."""
+    """It began under this coordinator. For a recovered lease, too little is known about its time before."""
     since_s: float | None = None
-    """Since when it works; None while it is prepared."""
+    """When its work began; None while it is prepared."""
     good: bool = False
 
 
@@ -34,11 +34,11 @@ class _Served:
 class _OfRole:
     streak: Streak = field(default_factory=Streak)
     newest: deque[tuple[str, str]] = field(default_factory=lambda: deque[tuple[str, str]](maxlen=FAILURES_IN_A_ROW))
-    """Workers (by UUID) and how they ended."""
+    """The newest deaths: workers (by UUID) and how they ended."""
 
 
 class Deaths:
-    """Counts the deaths of one experiment's workers, each role by itself."""
+    """Counts the deaths of one experiment's workers, separately for each role."""
 
     def __init__(self) -> None:
         self._served: dict[int, _Served] = {}
@@ -51,27 +51,27 @@ class Deaths:
         self._served[lease] = _Served(counts=True)
 
     def taken_up(self, lease: int, now_s: float) -> None:
-        """It was open when a former coordinator ended."""
+        """A lease that was open when an earlier coordinator ended."""
         self._served[lease] = _Served(counts=False, since_s=now_s)
 
     def ready(self, lease: int, now_s: float) -> None:
-        """Its work can start."""
+        """The worker of this lease is ready."""
         if lease in self._served:
             self._served[lease].since_s = now_s
 
     def worked(self, lease: int, role: Role, now_s: float) -> None:
-        """It has handed in some work."""
+        """The worker of this lease has handed in some work."""
         served = self._served.get(lease)
         if served is not None and served.since_s is not None and now_s - served.since_s >= GOOD_LEASE_S:
             served.good = True
             self._roles.pop(role, None)
 
     def ended(self, lease: int) -> None:
-        """It is over in some other way than by a death."""
+        """The lease ended in another way than by a death."""
         self._served.pop(lease, None)
 
     def died(self, lease: int, role: Role, worker: str, how: str, now_s: float) -> None:
-        """Its worker's process is gone, without a word."""
+        """The process of its worker ended without a message."""
         served = self._served.pop(lease, None)
         if served is None or not served.counts or served.good:
             return
@@ -80,7 +80,7 @@ class Deaths:
         of_role.newest.append((worker, how))
 
     def explained(self, worker: str, how: str) -> None:
-        """It is known by now how a worker that was lost has ended."""
+        """It has become known how a lost worker ended."""
         for of_role in self._roles.values():
             known = [(uuid, how if uuid == worker and was.startswith("lost") else was) for uuid, was in of_role.newest]
             of_role.newest.clear()
@@ -89,7 +89,7 @@ class Deaths:
     # --- what follows ---
 
     def hopeless(self, now_s: float) -> str | None:
-        """Why the experiment is to be given up, if it is."""
+        """Why the experiment has to fail; None if it has not."""
         for role, of_role in self._roles.items():
             if of_role.streak.hopeless(now_s):
                 often = Counter(how for _, how in of_role.newest)
@@ -101,20 +101,20 @@ class Deaths:
         return None
 
     def rest_s(self, now_s: float) -> float:
-        """How much longer the experiment takes nobody at all."""
+        """Seconds for which the experiment still takes no workers."""
         return max((of_role.streak.rest_s(now_s) for of_role in self._roles.values()), default=0.0)
 
     # --- over a restart ---
 
     def snapshot(self, now_s: float) -> list[DeathsSnapshot]:
-        """What a restarted coordinator has to know; times as seconds from now."""
+        """What a restarted coordinator needs; times as seconds from now."""
         return [
             DeathsSnapshot(role, of_role.streak.count, now_s - of_role.streak.first_s, list(of_role.newest))
             for role, of_role in self._roles.items()
         ]
 
     def restore(self, snapshot: list[DeathsSnapshot], now_s: float) -> None:
-        """Go on from there."""
+        """Continue from a snapshot."""
         for each in snapshot:
             newest = deque(each.newest, maxlen=FAILURES_IN_A_ROW)
             self._roles[each.role] = _OfRole(Streak(each.in_a_row, now_s - each.elapsed_s), newest)

@@ -1,4 +1,4 @@
-"""How many workers an experiment lacks, and which it could spare: what the scheduler goes by."""
+"""How many workers an experiment lacks, and how many it could give back: the input of the scheduler."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from remuda.training.identity import Identity
 from remuda.wire.messages import Role
 
 PATIENCE_S = 3.0
-"""How long an experiment waits for workers that come by themselves before others have to give some back: long enough
-for a herd to assemble, or for a nanny to restart a worker."""
+"""How long an experiment waits for workers that come by themselves before others must give some back: long enough for a
+herd to assemble, or for a nanny to restart a worker."""
 OVERTAKEN_FIRST_S = 60.0
-"""How long others may overtake an experiment at first. Then what is free is kept for it for as long, and so on in turn;
-each time twice as long as the time before."""
+"""How long others may overtake an experiment at first. Then free workers are kept for it for the same time, and so on
+in turn, each time for twice as long."""
 
 
 class WorkerDemand:
-    """Looks at what an experiment holds, and keeps since when it waits."""
+    """Compares what an experiment holds with what it wants, and keeps since when it waits."""
 
     def __init__(
         self, identity: Identity, config: ExperimentConfig, leases: LeaseBook, failures: Failures, now_s: float
@@ -36,12 +36,12 @@ class WorkerDemand:
             "evaluator": evaluator.count if evaluates else 0,
         }
         self._minimum: dict[Role, int] = {"learner": 1, "collector": collector.minimum, "evaluator": int(evaluates)}
-        """Without these nothing goes on."""
+        """Without these the experiment cannot work."""
         self._waiting_for: str | None = None
         self._waits_since_s = now_s
 
     def demand(self, now_s: float, *, started: bool = True, roles: Sequence[Role] = ROLES) -> Demand | None:
-        """Workers it still needs, if it still needs such; None when it needs none."""
+        """Workers that it still needs in these roles; None if it needs none."""
         missing: dict[Role, int] = {role: max(self._wanted[role] - self._leases.count(role), 0) for role in roles}
         if not any(missing.values()):
             return None
@@ -62,7 +62,7 @@ class WorkerDemand:
         )
 
     def holding(self, *, keeps: bool) -> Holding:
-        """Workers that it could spare, unless it `keeps` all, and how many it is giving back."""
+        """Workers that it could give back (none if it `keeps` all), and how many it is giving back already."""
         surplus: dict[Role, int] = {
             role: 0 if keeps else max(self._leases.count_staying(role) - self._minimum[role], 0) for role in ROLES
         }
@@ -71,7 +71,8 @@ class WorkerDemand:
         return Holding(identity.id, identity.name, identity.priority, identity.submitted, surplus, leaving)
 
     def wait(self, reason: str | None, now_s: float) -> bool:
-        """What the scheduler says it waits for, None for nothing; True where it waited for nothing before."""
+        """Set what the scheduler says that it waits for, None for nothing; returns True if it waited for nothing
+        before."""
         news = reason is not None and self._waiting_for is None
         if news:
             self._waits_since_s = now_s
@@ -79,7 +80,7 @@ class WorkerDemand:
         return news
 
     def explain(self, now_s: float, *, running: bool) -> str | None:
-        """What it waits for; or that it goes on with fewer workers than it asked for, or takes none for a while."""
+        """What it waits for; or that it works with fewer workers than it asked for, or takes none for a while."""
         if self._waiting_for is not None:
             return self._waiting_for
         rest_s = self._failures.rest_s(now_s)
@@ -90,11 +91,12 @@ class WorkerDemand:
 
 
 def may_be_overtaken(waited_s: float) -> bool:
-    """Whether an experiment that has waited for so long lets others have the free workers, too few for itself.
+    """Whether an experiment that has waited for this time lets others have the free workers, which are too few for
+    itself.
 
-    So at most half of the time something is kept idle for it, and its wait ends: when what is free is kept
-    for longer than the others' runs take, all that they hold comes free, and it begins. Where no run takes longer than
-    D seconds, that is so before 8 D seconds have passed (or three minutes, where that is longer).
+    So workers are kept idle for it at most half of the time, and its wait ends: once free workers are kept for longer
+    than the runs of others take, all their workers become free, and it begins. If no run takes longer than D seconds,
+    it begins within 8 D seconds (or three minutes, if that is longer).
     """
     length_s = OVERTAKEN_FIRST_S
     while waited_s >= 2 * length_s:

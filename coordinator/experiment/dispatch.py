@@ -1,4 +1,4 @@
-"""Carries out the commander's decisions in parallel mode: messages to workers, and what comes back of them."""
+"""Carries out the commander's decisions in parallel mode: sends messages to workers and handles their answers."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from remuda.wire.messages import (
 
 
 class EvaluationDispatch:
-    """Asks the learner to save and the evaluators to play, and takes in what comes of it.
+    """Asks the learner to save and the evaluators to play, and handles the results.
 
-    The decision to end is not carried out here: it is in `commander.ending`, for the experiment to act upon.
+    The decision to end the run is not carried out here: the experiment reads it from `commander.ending`.
     """
 
     def __init__(
@@ -62,20 +62,21 @@ class EvaluationDispatch:
         return steps
 
     def saved(self, message: CheckpointSaved, counters: Counters, now_s: float) -> list[Step]:
-        """The learner has saved what it was asked to save. It may say so twice, over a restart."""
+        """The learner has saved what it was asked to save. It may say so twice, after a restart."""
         if not self._is_news(message):
             return []
         return self._follow(self.outcomes.saved(message.reason, message.record), counters, now_s)
 
     def _is_news(self, message: CheckpointSaved) -> bool:
-        """Of the newest request, or of one before that: the last save is asked for while another may be under way."""
+        """The reason of the newest request, or of one before it: the last save may be requested while another is under
+        way."""
         if message.request == self._saves:
             return self.commander.saving is not None
         last = self.commander.last_record
         return last is None or message.record.train_iter > last.train_iter
 
     def played(self, message: EvaluationDone, worker: str, counters: Counters, now_s: float) -> list[Step]:
-        """An evaluator has played its share; with the last share the evaluation is complete."""
+        """An evaluator has played its share. With the last share the evaluation is complete."""
         evaluation = self._evaluation
         if evaluation is None or evaluation.number != message.evaluation:
             return []
@@ -107,27 +108,28 @@ class EvaluationDispatch:
         return [self._tell_to_play(evaluation, lease, share) for lease, share in evaluation.deal(idle)]
 
     def evaluator_gone(self, lease: int) -> list[Step]:
-        """Its share is dealt again."""
+        """The evaluator is gone: others play its share."""
         if self._evaluation is not None:
             self._evaluation.lost(lease)
         return self.deal()
 
-    def make_do(self, counters: Counters, now_s: float) -> list[Step]:
-        """The learner is gone before it has saved the last checkpoint: the newest one that there is is the last."""
+    def use_newest_checkpoint(self, counters: Counters, now_s: float) -> list[Step]:
+        """The learner died before it saved the last checkpoint: the newest checkpoint is used as the last one."""
         record = self.commander.last_record
         kept = "there is no checkpoint" if record is None else f"the last checkpoint is {record.file}"
         said = LogLine(self._experiment, f"the learner is gone before it could save once more: {kept}", "warning")
-        return [said, *self.carry_out(self.commander.make_do(), counters, now_s)]
+        return [said, *self.carry_out(self.commander.use_newest_checkpoint(), counters, now_s)]
 
     @property
     def lacks_evaluator(self) -> bool:
-        """A checkpoint is to be played, and nobody is there to play it."""
+        """A checkpoint must be played, and no evaluator is there."""
         return self.commander.evaluating is not None and not self._leases.count("evaluator")
 
     def repeat(self, lease: Lease, counters: Counters) -> list[Step]:
-        """Say again what this worker was asked to do and has not done: the word may have been lost with a coordinator.
+        """Repeat the requests that this worker has not answered: they may have been lost with an earlier coordinator.
 
-        Whoever hears it twice does it once."""
+        A request that arrives twice is carried out once.
+        """
         if lease.role == "learner":
             saving = self.commander.saving
             return [] if saving is None else [self._tell_to_save(saving, counters)]
@@ -137,12 +139,12 @@ class EvaluationDispatch:
         return [self._tell_to_play(self._evaluation, lease.number, share)]
 
     def snapshot(self, now_s: float) -> DispatchSnapshot:
-        """What a restarted coordinator has to know."""
+        """What a restarted coordinator needs."""
         evaluation = None if self._evaluation is None else self._evaluation.snapshot(now_s)
         return DispatchSnapshot(self.commander.snapshot(), evaluation, self._evaluations, self._saves)
 
     def restore(self, snapshot: DispatchSnapshot, now_s: float) -> None:
-        """Go on from there."""
+        """Continue from a snapshot."""
         self.commander.restore(snapshot.commander)
         self._evaluation = None if snapshot.evaluation is None else Evaluation.of(snapshot.evaluation, now_s)
         self._evaluations, self._saves = snapshot.evaluations, snapshot.saves

@@ -24,9 +24,9 @@ class Share:
 
 @dataclass
 class Evaluation:
-    """Deals episodes out to evaluators and takes their results in, each episode exactly once.
+    """Distributes episodes to evaluators and collects the results, each episode exactly once.
 
-    An episode whose evaluator was lost is dealt out again; a result that comes twice counts once.
+    If an evaluator is lost, others play its episodes. A result that arrives twice counts once.
     """
 
     number: int
@@ -35,7 +35,7 @@ class Evaluation:
     started_s: float
     _undealt: list[Share] = field(default_factory=list[Share])
     _dealt: dict[int, Share] = field(default_factory=dict[int, Share])
-    """By lease of the evaluator."""
+    """The shares under way, by lease of the evaluator."""
     _returns: dict[int, float] = field(default_factory=dict[int, float])
     _lengths: dict[int, int] = field(default_factory=dict[int, int])
     _info: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
@@ -46,7 +46,7 @@ class Evaluation:
         self._undealt = [Share(0, self.episodes)]
 
     def deal(self, evaluators: Sequence[int]) -> list[tuple[int, Share]]:
-        """Give each idle evaluator (by lease) its share of the episodes nobody plays yet."""
+        """Give each idle evaluator (by lease) a share of the episodes that nobody plays yet."""
         idle = [lease for lease in evaluators if lease not in self._dealt]
         dealt: list[tuple[int, Share]] = []
         for position, lease in enumerate(idle):
@@ -76,7 +76,7 @@ class Evaluation:
         actions: Mapping[str, Histogram] | None = None,
         cut: int = 0,
     ) -> bool:
-        """Take a share's results in. False when they are not what this evaluator was asked for."""
+        """Add the results of a share. False if this evaluator was not asked for them."""
         share = self._dealt.get(lease)
         if share != Share(first_episode, len(returns)) or len(returns) != len(lengths):
             return False
@@ -90,7 +90,7 @@ class Evaluation:
         return True
 
     def _add_actions(self, actions: Mapping[str, Histogram]) -> None:
-        """Those of a share; of one that counts in other buckets than those before they are left out."""
+        """Add the action counts of a share. A share with other buckets than those before is left out."""
         for name, new in actions.items():
             before = self._actions.get(name)
             if before is not None:
@@ -100,7 +100,7 @@ class Evaluation:
                 self._actions[name] = new
 
     def lost(self, lease: int) -> None:
-        """The evaluator is gone; its share is to be dealt again."""
+        """The evaluator is lost; its share has to be played by others."""
         share = self._dealt.pop(lease, None)
         if share is not None:
             self._undealt.insert(0, share)
@@ -111,7 +111,7 @@ class Evaluation:
         return len(self._returns) == self.episodes
 
     def result(self, now_s: float) -> EvaluationResult:
-        """The evaluation as a whole; only when complete."""
+        """The result of the whole evaluation; only when it is complete."""
         order = range(self.episodes)
         return EvaluationResult(
             record=self.record,
@@ -124,15 +124,15 @@ class Evaluation:
 
     @property
     def actions(self) -> Mapping[str, Histogram]:
-        """What the policy did in the episodes that were played, by name; empty where nobody counts that."""
+        """How often the policy took which action, by name; empty if nobody counts that."""
         return self._actions
 
     def share_of(self, lease: int) -> Share | None:
-        """What this evaluator is playing, if anything."""
+        """The share that this evaluator is playing, if any."""
         return self._dealt.get(lease)
 
     def snapshot(self, now_s: float) -> EvaluationSnapshot:
-        """What a restarted coordinator has to know."""
+        """What a restarted coordinator needs."""
         return EvaluationSnapshot(
             number=self.number,
             record=self.record,
@@ -148,7 +148,7 @@ class Evaluation:
 
     @classmethod
     def of(cls, snapshot: EvaluationSnapshot, now_s: float) -> Evaluation:
-        """The evaluation that was remembered so."""
+        """The evaluation of a snapshot."""
         restored = cls(snapshot.number, snapshot.record, snapshot.episodes, now_s - snapshot.elapsed_s)
         restored._undealt = [Share(*share) for share in snapshot.undealt]
         restored._dealt = {lease: Share(first, episodes) for lease, first, episodes in snapshot.dealt}

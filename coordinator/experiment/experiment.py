@@ -1,6 +1,6 @@
-"""One experiment in the coordinator, from queue to end: what it is made of, and what is due when something happens.
+"""One experiment in the coordinator, from queue to end: its parts, and what is due when something happens.
 
-Pure: every method takes what happened and a clock reading and returns steps to be taken (see effects.py).
+Pure: every method gets what happened and a clock reading, and returns steps to be carried out (see effects.py).
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ from remuda.wire.messages import (
 )
 
 GENERATIONS_PER_RUN = 1_000
-"""Seeds of replacements: those of a resumed run begin beyond what any run before it can have used."""
+"""Distance between the generations of a run and of its resumed run, so that no worker gets random numbers that were
+used before."""
 
 
 P = ParamSpec("P")
@@ -59,7 +60,7 @@ P = ParamSpec("P")
 def _bulkhead(
     method: Callable[Concatenate[Experiment, P], list[Step]],
 ) -> Callable[Concatenate[Experiment, P], list[Step]]:
-    """What goes wrong inside an experiment ends that experiment, and no other and not the coordinator."""
+    """An error inside an experiment: it ends that experiment, no other, and not the coordinator."""
 
     @wraps(method)
     def contained(self: Experiment, /, *arguments: P.args, **named: P.kwargs) -> list[Step]:
@@ -72,7 +73,7 @@ def _bulkhead(
 
 
 class Experiment:
-    """Holds what the coordinator knows of one experiment and decides its next steps."""
+    """Holds what the coordinator knows about one experiment and decides its next steps."""
 
     def __init__(
         self, identity: Identity, config: ExperimentConfig, now_s: float, resumed: ResumePoint | None = None
@@ -83,7 +84,7 @@ class Experiment:
         self.replay = ReplayAccounting(config, now_s, resumed=resumed, journaled=True)
         """What was counted and can be sampled."""
         self.held_up: str | None = None
-        """Why its disk takes nothing at the moment; None while it does."""
+        """Why its disk accepts no writes at the moment; None while it accepts them."""
         self._rows_are_journaled = False
         self._left_over: tuple[str, ...] = ()
         self._limits = config.limits
@@ -159,11 +160,11 @@ class Experiment:
         return self._status.status(explained, now_s)
 
     def event(self, happened: Happened, now_s: float) -> EventReport:
-        """What the time series shows of it."""
+        """What the time series records of it."""
         return happened.report(self._status.counters(now_s))
 
     def work_share(self, worker: str) -> float | None:
-        """Share of the last seconds in which this worker did not wait; None until it has said so."""
+        """Share of the last seconds in which this worker did not wait; None until it has reported it."""
         return self._vitals.work_share(worker)
 
     def drains(self, number: int) -> bool:
@@ -172,14 +173,14 @@ class Experiment:
         return lease is not None and lease.draining
 
     def weighed(self, coordinator: WorkerVitals) -> None:
-        """The coordinator's own process says how its time was spent."""
+        """Note how the coordinator's own process spent its time."""
         self._vitals.told(COORDINATOR, COORDINATOR, coordinator)
 
     # --- its workers ---
 
     @property
     def longest_s(self) -> Mapping[Phase, float]:
-        """How long its workers may prepare and save without any progress."""
+        """How long its workers may prepare and save without progress."""
         return {"preparing": self._limits.prepare_s, "saving": self._limits.save_s}
 
     def demand(self, now_s: float) -> Demand | None:
@@ -191,18 +192,18 @@ class Experiment:
         return self._demand.demand(now_s, roles=("evaluator",)) if self._shutdown.lacks_evaluator else None
 
     def holding(self) -> Holding:
-        """Workers that it could spare, and those it is giving back."""
+        """Workers that it could give back, and those it is giving back already."""
         return self._demand.holding(keeps=self._commander.ending is not None)
 
     @_bulkhead
     def wait(self, reason: str | None, now_s: float) -> list[Step]:
-        """What the scheduler says it lacks; None for nothing."""
+        """Set what the scheduler says that it lacks; None for nothing."""
         news = self._demand.wait(reason, now_s)
         return [LogLine(self.identity.id, reason)] if news and reason else []
 
     @_bulkhead
     def assign(self, holder: LeaseHolder, now_s: float) -> list[Step]:
-        """A worker was drawn from the herd for it."""
+        """The scheduler has chosen a worker for it."""
         if self.state == "queued":
             self._status.start(now_s)
             self.replay.start(now_s)
@@ -223,17 +224,17 @@ class Experiment:
 
     @_bulkhead
     def back(self, number: int, now_s: float) -> list[Step]:
-        """The worker of this lease has outlived the coordinator: say again what may have been lost."""
+        """The worker of this lease is back after a restart of the coordinator: send again what may have been lost."""
         return self._workers.back(number, self._status.counters(now_s))
 
     @property
     def lease_numbers(self) -> list[int]:
-        """Of its open leases."""
+        """The numbers of its open leases."""
         return [lease.number for lease in self._leases]
 
     @property
     def holders(self) -> list[LeaseHolder]:
-        """Who holds them."""
+        """The holders of its open leases."""
         return [lease.holder for lease in self._leases]
 
     @property
@@ -244,18 +245,18 @@ class Experiment:
     # --- what happens ---
 
     def disbelief(self, message: AnyMessage, speaker: Speaker) -> str | None:
-        """Why what this worker says of one of its leases cannot be true; None where it can."""
+        """Why this message about one of its leases cannot be true; None if it can."""
         return self._claims.disbelief(message, speaker)
 
     @_bulkhead
     def receive(self, message: AnyMessage, speaker: Speaker, now_s: float) -> list[Step]:
-        """A message about one of its leases, open or over, that may be believed."""
+        """Handle a message about one of its leases, open or over, after `disbelief` has accepted it."""
         return self._messages.receive(message, speaker, now_s) + self._go_on(now_s)
 
     @_bulkhead
     def worker_gone(self, number: int, why: str, now_s: float, *, handed_in: bool, died: str = "") -> list[Step]:
         """A worker was lost, left, or started a new incarnation: its lease is over. `handed_in`: nothing is lost.
-        `died`: how its process ended, where it is dead or seems so."""
+        `died`: how its process ended, if it is dead or seems so."""
         lease = self._leases.find(number)
         if lease is not None and died:
             self._deaths.died(number, lease.role, lease.worker, died, now_s)
@@ -266,12 +267,12 @@ class Experiment:
         return self._workers.gone(number, why, handed_in=handed_in, died=bool(died)) + self._go_on(now_s)
 
     def explain_death(self, worker: str, how: str) -> None:
-        """It is known by now how a worker (by UUID) that was lost has ended."""
+        """It has become known how a lost worker (by UUID) ended."""
         self._deaths.explained(worker, how)
 
     @_bulkhead
     def stop(self, *, now: bool, explanation: str, now_s: float, nobody_comes: bool = False) -> list[Step]:
-        """Somebody asked for it. `nobody_comes`: no worker that is lost will be replaced."""
+        """Stop the run, on request. `nobody_comes`: no lost worker will be replaced."""
         if self.over:
             return []
         self._shutdown.nobody_comes = self._shutdown.nobody_comes or nobody_comes
@@ -280,20 +281,20 @@ class Experiment:
         return hurried + self._go_on(now_s)
 
     def break_off(self, reason: str, now_s: float) -> None:
-        """It has failed, and nothing more is written of it."""
+        """The run has failed, and nothing more is written of it."""
         self._status.finish(End(reason, reason), now_s)
 
     @_bulkhead
     def tick(self, now_s: float) -> list[Step]:
         """Time has passed."""
         if self.over or self.state == "queued":
-            return []  # the run folder is closed; its time stands still
+            return []  # the run folder is closed, and its clock has stopped
         self._status.note_rates(now_s)
         reports = self._buffer_reports(now_s) + self._vital_signs(now_s)
         return reports + self._flow.extend_credit() + self._go_on(now_s)
 
     def _go_on(self, now_s: float) -> list[Step]:
-        """What is due now: a row of progress.txt, a save; the end, and its next stage."""
+        """Do what is due now: a row of progress.txt, a save, the end, or its next stage."""
         if self.over:
             return []
         counters = self._status.counters(now_s)
@@ -327,7 +328,7 @@ class Experiment:
         ]
 
     def _updates_owed(self) -> list[Step]:
-        """Those that a learner did not catch up with; whoever compares runs should know."""
+        """A line about updates that the learner did not do; readers who compare runs should know it."""
         owed, per_insert = self._flow.updates_owed(), self._commander.config.buffer.samples_per_insert
         if not owed or per_insert is None:
             return []
@@ -353,10 +354,10 @@ class Experiment:
         id = self.identity.id
         return [Emit(id, report), WriteTimers(id, self._vitals.document(report.wall_s))]
 
-    # --- what is remembered of it ---
+    # --- snapshots ---
 
     def snapshot(self, now_s: float) -> ExperimentSnapshot:
-        """What a restarted coordinator has to know, besides its rows."""
+        """What a restarted coordinator needs, without its rows."""
         return ExperimentSnapshot(
             state=self.state,
             reason=self._status.reason,
@@ -373,8 +374,8 @@ class Experiment:
         )
 
     def changes(self, now_s: float) -> Changes:
-        """Rows that have changed since the last call. At the first one: all, unless it goes on from a journal that has
-        them."""
+        """Rows that have changed since the last call. The first call returns all, unless the experiment continues from
+        a journal that has them."""
         if not self._rows_are_journaled:
             self._rows_are_journaled = True
             self._changes(now_s)
@@ -402,15 +403,17 @@ class Experiment:
         )
 
     def new_episodes(self) -> NewEpisodes | None:
-        """Training episodes that progress.txt has still to show, as far as they have come since the last call."""
+        """Training episodes that progress.txt has yet to show, if they ended since the last call."""
         return self._progress.news()
 
     def is_soft(self, message: AnyMessage) -> bool:
-        """Whether what this message changed may be forgotten for a moment: rows drawn with replacement are."""
+        """Whether the journal may wait for what this message changed: rows that were drawn with replacement may be
+        drawn again."""
         return isinstance(message, BatchRequest) and not self.replay.plan.on_policy
 
     def restore(self, snapshot: ExperimentSnapshot, chunks: Sequence[IndexedChunk], now_s: float) -> None:
-        """Go on from there, with these chunks still in data/. Leases stay open: their workers may come back."""
+        """Continue from a snapshot, with these chunks still in data/. Leases stay open, since their workers may come
+        back."""
         self._status.restore(snapshot.state, snapshot.reason, snapshot.wall_s, now_s)
         self._shutdown.enter(snapshot.stage, now_s)
         self._failures.restore(snapshot.workers_failures, snapshot.failures, now_s)
@@ -427,8 +430,8 @@ class Experiment:
     def resume(
         self, snapshot: ExperimentSnapshot, chunks: Sequence[IndexedChunk], late: Sequence[ChunkMeta], now_s: float
     ) -> None:
-        """Go on with all the experience from before the resume, the learner at the checkpoint that it resumes from.
-        Chunks that come `late` were written and never announced, or announced and not counted any more."""
+        """Continue a resumed run with all its earlier experience; the learner starts from the checkpoint. Chunks that
+        come `late` were written but never announced, or announced but no longer counted."""
         deletable = [*self.replay.resume(snapshot.replay, chunks, now_s)]
         self._progress.restore(snapshot.progress)
         self._flow.resume(snapshot.flow)
@@ -441,6 +444,6 @@ class Experiment:
         self._left_over = tuple(deletable)
 
     def left_over(self) -> list[Step]:
-        """Payload files of an earlier incarnation may go; said once."""
+        """Payload files of an earlier incarnation that may be deleted; returned once."""
         files, self._left_over = self._left_over, ()
         return [DeleteChunks(self.identity.id, files)] if files else []

@@ -1,4 +1,4 @@
-"""A run that is over, or that cannot be recovered: what is shown of it, and what its late workers hear."""
+"""A run that is over, or that cannot be recovered: what status shows of it, and the answers to its late workers."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from remuda.wire.messages import AnyMessage, ChunkAccepted, ChunkReady, Experime
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """Takes the place of an experiment that is over and journaled, and of its replay index above all."""
+    """Replaces an experiment that is over and journaled, so that its memory, above all the replay index, is freed."""
 
     identity: Identity
     last: ExperimentStatus
     unrecoverable: bool = False
-    """A previous coordinator's run that cannot be taken up: at best it can be resumed."""
+    """A previous coordinator's run that cannot be recovered: at best it can be resumed."""
     over = True
 
     @property
     def state(self) -> ExperimentState:
-        """How it ended."""
+        """Its last status."""
         return self.last.state
 
     def status(self, now_s: float) -> ExperimentStatus:
@@ -31,16 +31,16 @@ class FinishedRun:
         return self.last
 
     def snapshot(self) -> FinishedRunSnapshot:
-        """What is kept of it in the list of runs. Its config stands in its folder."""
+        """Its row in the list of runs. Its config is in its folder."""
         return FinishedRunSnapshot(self.identity.snapshot(config_json=""), self.last, self.unrecoverable)
 
     @staticmethod
     def of(snapshot: FinishedRunSnapshot) -> FinishedRun:
-        """The one that is kept so."""
+        """The finished run of a row in the list of runs."""
         return FinishedRun(Identity.of(snapshot.identity), snapshot.last, snapshot.unrecoverable)
 
     def receive(self, message: AnyMessage) -> list[Step]:
-        """A late chunk is refused; the stacks of a worker that did not let go are shown."""
+        """Handle a late message: a chunk is refused; the stacks of a worker that did not let go are logged."""
         match message:
             case ChunkReady():
                 return [refused(message, f"the experiment is over ({self.state})")]
@@ -52,5 +52,5 @@ class FinishedRun:
 
 
 def refused(message: ChunkReady, why: str) -> Reply:
-    """A chunk that nothing comes of."""
+    """The answer to a chunk that is not counted."""
     return Reply(ChunkAccepted(message.meta.chunk, 0, message.meta.policy, {}, rejected=why))

@@ -27,16 +27,17 @@ from remuda.wire.messages import (
 )
 
 SERVED_KEPT = 15
-"""Answers remembered besides the newest: more than a learner ever waits for at a time."""
+"""Answers that are kept besides the newest: more than a learner ever waits for at a time."""
 MOST_REQUESTS_AHEAD = 16
-"""Requests of a learner that may be there before the oldest of them is answered: more than it ever has."""
+"""Requests of a learner that may arrive before the oldest of them is answered: more than it ever sends."""
 
 
 class FlowControl:
-    """Keeps collectors and learner going, each as far ahead of the other as `samples_per_insert` allows.
+    """Lets collectors and learner work, each as far ahead of the other as `samples_per_insert` allows.
 
-    Closed until a learner is ready and again once the run ends: then chunks still count, but nobody gets more credit
-    or batches. Once the environment steps are used up, the learner gets the batches that it owes and no more.
+    It is closed until a learner is ready, and again once the run ends: then chunks still count, but nobody gets more
+    credit or batches. Once the environment steps are used up, the learner gets the batches that it still has to learn
+    from, and no more.
     """
 
     def __init__(
@@ -55,22 +56,22 @@ class FlowControl:
         self._requests = RequestQueue()
         self._served_iters = 0
         self._served: list[tuple[int, int]] = []
-        """The newest requests answered, and with how many batches each."""
+        """The newest answered requests, and the number of batches of each answer."""
         self._resuming = False
         """The learner is back and has not asked for anything yet."""
         self._open = False
         self.policy = PolicyRef() if resumed is None else resumed.policy
         """The newest published policy."""
         self.epoch = self.policy.epoch
-        """Of the present learner."""
+        """The epoch of the present learner."""
         self.train_iter = 0 if resumed is None else resumed.counters.train_iter
-        """Updates done, as far as the learner has told."""
+        """Updates done, as far as the learner has reported them."""
 
     # --- workers ---
 
     @property
     def is_open(self) -> bool:
-        """A learner is at work."""
+        """Whether a learner is working."""
         return self._open
 
     def open(self, collectors: Iterable[int]) -> list[Step]:
@@ -81,28 +82,28 @@ class FlowControl:
         return self.extend_credit()
 
     def close(self) -> None:
-        """No more credit and no more batches."""
+        """Close: no more credit and no more batches."""
         self._open = False
 
     def collector_ready(self, lease: int) -> list[Step]:
-        """One more collector."""
+        """A collector has become ready."""
         if not self._open:
             return []
         self._credit.open(lease)
         return self.extend_credit()
 
     def collector_gone(self, lease: int) -> list[Step]:
-        """What it had outstanding is free for others."""
+        """A collector's lease is over: its outstanding steps are free for others."""
         self._credit.close(lease)
         return self.extend_credit()
 
     def forget_lease(self, lease: int) -> None:
-        """The lease was over long ago: what still comes under it is not counted."""
+        """Forget a lease that ended long ago: what still arrives under it is not counted."""
         self._credit.forget(lease)
         self._replay.forget_lease(lease)
 
     def new_learner(self, train_iter: int) -> tuple[list[IndexedChunk], list[Step]]:
-        """A learner that starts at this iteration, under a new epoch; returns the chunks it has to load."""
+        """A learner starts at this iteration, under a new epoch; returns the chunks that it has to load."""
         self.close()
         self.epoch += 1
         self.train_iter = self._served_iters = train_iter
@@ -113,7 +114,7 @@ class FlowControl:
     # --- experience ---
 
     def chunk(self, message: ChunkReady) -> tuple[Accepted, list[Step]]:
-        """A collector announces a chunk. Returns what became of it, and what to do."""
+        """A collector announces a chunk. Returns whether it was accepted, and what to do."""
         accepted = self._replay.accept(message.meta, message.lease)
         self._replay.drop_stale(self.policy)
         steps: list[Step] = []
@@ -128,12 +129,12 @@ class FlowControl:
         return accepted, steps + self._delete(accepted.deletable) + self._serve()
 
     def answer(self, message: ChunkReady, *, rejected: str | None) -> Reply:
-        """The acknowledgement of a chunk: all the control traffic a collector needs."""
+        """The acknowledgement of a chunk, which is all the control traffic that a collector needs."""
         granted = self._credit.granted(message.lease)
         return Reply(ChunkAccepted(message.meta.chunk, granted, self.policy, self.exploration(), rejected))
 
     def requested(self, message: BatchRequest) -> list[Step]:
-        """The learner gives priorities back and asks for more; on-policy it has published before."""
+        """The learner returns priorities and asks for batches; on-policy it has published before."""
         self.trained(message.train_iter)
         self._replay.update_priorities(message.priority_rows, message.priorities)
         if self._resuming:
@@ -144,21 +145,21 @@ class FlowControl:
         return steps + self.extend_credit()
 
     def may_be_asked(self, message: BatchRequest) -> bool:
-        """Whether this request is one of the next."""
+        """Whether a learner can have sent this request: it is not too far ahead of the next expected one."""
         next_ = message.oldest if self._resuming else self._requests.expected
         return 1 <= message.oldest <= message.request < next_ + MOST_REQUESTS_AHEAD
 
     @property
     def told_row(self) -> int:
-        """The learner was told of every row below. Of one that is back, nobody knows how far that was."""
+        """The learner has got every row below this one. For a learner that is back, the number is an upper bound."""
         return self._replay.next_row if self._resuming else self._replay.told_row
 
     def is_beyond_credit(self, lease: int, env_steps: int) -> bool:
-        """Whether a collector could not have collected so many more steps, even with every grant it has."""
+        """Whether a collector cannot have collected this number of further steps, even with all its credit."""
         return self._credit.is_beyond(lease, env_steps)
 
     def trained(self, train_iter: int) -> None:
-        """The learner says how far it has come."""
+        """The learner reports its progress."""
         self.train_iter = max(self.train_iter, train_iter)
 
     def unreadable(self, message: ChunkUnreadable) -> list[Step]:
@@ -168,15 +169,15 @@ class FlowControl:
         return [LogLine(self._experiment, text, "warning"), *self._delete(files)]
 
     def updates_owed(self) -> int:
-        """How many updates buffer.samples_per_insert would have had besides those that were done, as far as the budget
-        goes."""
+        """How many updates are missing to reach buffer.samples_per_insert, as far as the budget allows them."""
         owed = self._replay.batches_owed()
         if owed is None:
             return 0
         return max(0, self._budgets.batches(owed + self._under_way, self.train_iter))
 
     def learns_on(self, *, more_to_come: bool) -> bool:
-        """Whether the learner has updates to catch up with and can; or may have, as chunks are `more_to_come`."""
+        """Whether the learner has updates to catch up with and can do them, or may have some because chunks are
+        `more_to_come`."""
         if self._replay.batches_owed() is None:
             return False
         can_have = self._replay.sampleable_batches(self._plan.rows_per_update) > 0
@@ -184,28 +185,28 @@ class FlowControl:
 
     @property
     def _under_way(self) -> int:
-        """Updates that the learner has been given batches for and has not told of."""
+        """Updates for which the learner has got batches and which it has not reported yet."""
         return max(0, self._served_iters - self.train_iter)
 
     def published(self, message: PolicyPublished, collectors: Iterable[int]) -> list[Step]:
-        """The learner has rewritten the policy file; these collectors (leases) hear of it."""
+        """The learner has rewritten the policy file; these collectors (leases) get a message about it."""
         if message.policy <= self.policy:
             return []
         self.policy = message.policy
         return [SendToLease(lease, PolicyAvailable(lease, message.policy)) for lease in collectors]
 
     def exploration(self) -> dict[str, float]:
-        """How much collectors shall explore now."""
+        """The exploration settings for collectors now."""
         return self._declaration.exploration_at(self._replay.env_step)
 
     def extend_credit(self) -> list[Step]:
-        """Let collectors go as far as the buffer and the budget allow; many of them over several turns."""
+        """Give collectors as much credit as the buffer and the budget allow; many of them over several turns."""
         return self._tell_credit(self._grow_credit())
 
     # --- over a restart ---
 
     def snapshot(self) -> FlowSnapshot:
-        """What a restarted coordinator has to know, besides its rows."""
+        """What a restarted coordinator needs, without its rows."""
         return FlowSnapshot(
             policy=self.policy,
             epoch=self.epoch,
@@ -224,28 +225,29 @@ class FlowControl:
         return self._credit.changes()
 
     def restore(self, snapshot: FlowSnapshot) -> None:
-        """Go on from there."""
+        """Continue from a snapshot."""
         self.policy, self.epoch, self.train_iter = snapshot.policy, snapshot.epoch, snapshot.train_iter
         self._served_iters, self._served, self._open = snapshot.served_iters, list(snapshot.served), snapshot.open
         self._credit.restore(snapshot.accounts)
 
     def resume(self, snapshot: FlowSnapshot) -> None:
-        """Go on from an earlier incarnation of the run: its policies stay older than those of this one's learner."""
+        """Continue from an earlier incarnation of the run: its policies stay older than those of this run's learner."""
         self.policy = max(self.policy, snapshot.policy)
         self.epoch = max(self.epoch, snapshot.epoch)
 
     def learner_back(self) -> None:
-        """The learner has lost touch and is back; it repeats the requests that it waits for."""
+        """The learner had lost its connection and is back; it repeats the requests that it waits for."""
         self._resuming = True
 
     def repeat(self, lease: int) -> list[Step]:
-        """Tell a collector again how far it may go."""
+        """Send a collector its credit again."""
         return self._tell_credit([lease] if self._credit.granted(lease) else [])
 
     # --- inside ---
 
     def _take_up(self, message: BatchRequest) -> None:
-        """The first word of a learner that is back: what it did not get is given again, as if for the first time."""
+        """Handle the first request of a learner that is back: what it did not receive is sent again, as if for the
+        first time."""
         self._resuming = False
         self._requests.rewind(message.oldest)
         self._served_iters -= sum(batches for request, batches in self._served if request >= message.oldest)
@@ -304,32 +306,32 @@ class FlowControl:
 
 
 class RequestQueue:
-    """Requests of one learner's lease. Their answers hand out new chunks, so they must not overtake each other."""
+    """Requests of one learner's lease. Answers hand out new chunks, so they must be sent in order."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, BatchRequest] = {}
         self._next = 1
 
     def rewind(self, oldest: int) -> None:
-        """The learner has lost touch and is back: it repeats what it waits for, `oldest` being the first."""
+        """The learner is back and repeats the requests that it waits for; `oldest` is the first of them."""
         self._waiting, self._next = {}, oldest
 
     def add(self, request: BatchRequest) -> None:
-        """A request has come; one that was answered already is dropped."""
+        """A request has arrived; one that was answered already is dropped."""
         if request.request >= self._next:
             self._waiting[request.request] = request
 
     @property
     def expected(self) -> int:
-        """The number of the request that is to be answered next."""
+        """The number of the request that has to be answered next."""
         return self._next
 
     @property
     def next(self) -> BatchRequest | None:
-        """The one to be answered next, if it has come."""
+        """The request to be answered next, if it has arrived."""
         return self._waiting.get(self._next)
 
     def answered(self) -> None:
-        """`next` is answered."""
+        """The request `next` is answered."""
         del self._waiting[self._next]
         self._next += 1

@@ -1,4 +1,4 @@
-"""Handles what the workers of an experiment say."""
+"""Handles the messages of an experiment's workers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from remuda.wire.messages import (
 
 @dataclass(kw_only=True)
 class MessageHandlers:
-    """Passes each message on to those it concerns."""
+    """Passes each message on to the parts that it concerns."""
 
     status: LiveStatus
     claims: Claims
@@ -55,7 +55,7 @@ class MessageHandlers:
     vitals: Vitals
 
     def receive(self, message: AnyMessage, speaker: Speaker, now_s: float) -> list[Step]:
-        """A message about one of its leases, open or over, that may be believed (see Claims.disbelief)."""
+        """Handle a message about one of its leases, open or over, that Claims.disbelief has accepted."""
         lease = self.leases.find(getattr(message, "lease", 0))
         if lease is None:
             return self._late(message, speaker, now_s)
@@ -83,7 +83,7 @@ class MessageHandlers:
                 return self._from_learner(lease, message, now_s)
 
     def _late(self, message: AnyMessage, speaker: Speaker, now_s: float) -> list[Step]:
-        """News of a lease that is over: of the worker that had it, and of nobody else."""
+        """Handle news about a lease that is over, if it comes from the worker that held it."""
         its_own = self.claims.is_late_word_of(speaker, getattr(message, "lease", 0))
         match message:
             case ChunkReady() if its_own:
@@ -156,12 +156,12 @@ class MessageHandlers:
         return steps
 
     def _worked(self, lease: Lease, now_s: float) -> None:
-        """A worker has done what it is for."""
+        """A worker has done some work."""
         self.failures.worked(lease.worker)
         self.deaths.worked(lease.number, lease.role, now_s)
 
     def _learned(self, lease: Lease, message: LearnerReport, now_s: float) -> None:
-        """What the algorithm monitors; progress.txt shows some of it. Without metrics: the learner has run dry."""
+        """Metrics of the algorithm; progress.txt shows some of them. No metrics: the learner has no batches left."""
         if message.metrics:
             self._worked(lease, now_s)
             self.failures.moved()
@@ -175,7 +175,7 @@ class MessageHandlers:
     # --- work fails ---
 
     def _failed(self, lease: Lease, message: WorkerFailed, now_s: float) -> list[Step]:
-        """An exception has ended its work. Said again it is no other failure."""
+        """An exception has ended a worker's work. A repeated message is not another failure."""
         if lease.failed:
             return []
         lease.failed = True
@@ -186,7 +186,7 @@ class MessageHandlers:
         return [self._tell_of(which, message), *self.workers.failed(lease, message.error)]
 
     def _hung(self, message: WorkerFailed, now_s: float) -> list[Step]:
-        """A worker that was given up says where it hangs; or one that was replaced says that it failed."""
+        """A worker that was dropped reports where it hangs, or one that was replaced reports a failure."""
         first = self.leases.last_word(message.lease)
         if first and message.hung and not self.status.over:
             self.failures.counted(now_s)
@@ -194,7 +194,7 @@ class MessageHandlers:
         return [self._tell_of(f"lease {message.lease}", message)]
 
     def _give_up_if_hopeless(self, what: str, now_s: float, *, passing: bool = True) -> None:
-        """It fails again and again, without anything counted or learned in between."""
+        """The run fails: its workers fail again and again, and nothing is counted or learned in between."""
         if self.failures.hopeless(now_s, passing=passing):
             reason = f"{self.failures.in_a_row} failures in a row; {what}"
             self.dispatch.commander.end(End(reason, reason), skip_final_evaluation=True)

@@ -1,9 +1,9 @@
-"""How a run ends, stage by stage, each in bounded time.
+"""How a run ends, in stages of bounded time.
 
-Draining: the collectors hand in what they have and let go. Where the environment steps are used up, a learner that is
-behind buffer.samples_per_insert goes on until it has caught up; else it stops updating at once. Settling: the last
-checkpoint is saved, and evaluated if it is to be; an evaluator that dies meanwhile is replaced. Releasing: all other
-workers let go.
+Draining: the collectors hand in what they have and let go. If the environment steps are used up, a learner that is
+behind buffer.samples_per_insert continues until it has caught up; otherwise it stops updating at once. Settling: the
+last checkpoint is saved, and evaluated if needed; an evaluator that dies is replaced. Releasing: all other workers let
+go.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from remuda.training.snapshot import Stage
 from remuda.wire.messages import Counters
 
 LONGEST_S: dict[Stage, float] = {"draining": 60.0, "settling": 600.0, "releasing": 60.0}
-"""Who has not done what a stage waits for after so long is not waited for any more. Settling is so long once the last
-checkpoint is saved; before that, saving has the time that the config gives it besides."""
+"""The time limit of a stage. Settling has this time once the last checkpoint is saved; saving has the time of the
+config in addition."""
 STOPPED_S = 10.0
-"""So long the last evaluation of a run is waited for that somebody has asked to end."""
+"""Time limit of the last evaluation of a run whose end somebody has asked for."""
 REPLACEMENT_S = 30.0
-"""How long it waits for another evaluator when the last one is gone: a nanny restarts one within that time."""
+"""How long it waits for another evaluator when the last one is gone: a nanny restarts one within this time."""
 CATCHES_UP_AFTER = "max_env_steps"
-"""The end after which the learner catches up: all others say that it has learned enough, or no longer may."""
+"""The only end after which the learner catches up: all others mean that it has learned enough, or must not continue."""
 
 
 @dataclass(kw_only=True)
 class ExperimentShutdown:
-    """Keeps which stage the end has come to; `working` while nothing has ended the run."""
+    """Keeps the stage of the end; `working` while nothing has ended the run."""
 
     experiment: str
     leases: LeaseBook
@@ -43,36 +43,37 @@ class ExperimentShutdown:
     """How long the learner may take to save a checkpoint."""
     stage: Stage = "working"
     nobody_comes: bool = False
-    """The coordinator itself ends: nobody joins its herd any more, and who is there may be leaving as well."""
+    """The coordinator itself ends: no worker joins its herd any more, and those that are there may be leaving as
+    well."""
     _deadline_s: float = field(default=0.0, init=False)
     _saved: bool = field(default=False, init=False)
-    """The last checkpoint is; there is a new deadline for what comes after it."""
+    """The last checkpoint is saved; what comes after it has a new deadline."""
     _awaited: str | None = field(default=None, init=False)
-    """The evaluation that was waited for when it was last looked, and since when."""
+    """The evaluation that the run was waiting for at the last check, and since when."""
     _awaited_since_s: float = field(default=0.0, init=False)
     _alone_since_s: float | None = field(default=None, init=False)
-    """Since when an evaluator is lacking; None while there is one or none is needed."""
+    """Since when an evaluator is missing; None while there is one or none is needed."""
 
     @property
     def complete(self) -> bool:
-        """Everybody has let go."""
+        """Whether all workers have let go."""
         return self.stage == "releasing" and not len(self.leases)
 
     @property
     def lacks_evaluator(self) -> bool:
-        """The last checkpoint is to be played, and nobody is there to play it."""
+        """Whether the last checkpoint must be played and no evaluator is there."""
         return self.stage == "settling" and self.dispatch.lacks_evaluator
 
     @property
     def awaits_evaluation(self) -> str | None:
-        """The checkpoint, by file name, whose evaluation alone keeps the run from being over."""
+        """The checkpoint, by file name, whose evaluation is all that the run still waits for."""
         commander = self.dispatch.commander
         if self.stage != "settling" or not commander.final_saved or commander.settled or commander.evaluating is None:
             return None
         return commander.evaluating.file
 
     def begin(self, end: End, now_s: float) -> list[Step]:
-        """Something has ended the run."""
+        """Begin the end: something has ended the run."""
         self.enter("draining", now_s)
         said: list[Step] = [*self.dispatch.outcomes.run_ends(end)]
         if end.reason != CATCHES_UP_AFTER or not self.workers.flow.is_open:
@@ -82,11 +83,11 @@ class ExperimentShutdown:
         return [*said, *self.workers.drain("collector", end.reason)]
 
     def hurry(self) -> list[Step]:
-        """Somebody waits for the end: the learner does not catch up."""
+        """End sooner, since somebody waits for the end: the learner does not catch up."""
         return self._stop_learning() if self.stage == "draining" and self.workers.flow.is_open else []
 
     def advance(self, counters: Counters, now_s: float) -> list[Step]:
-        """Go on through every stage that has come to its end."""
+        """Continue through every stage that is complete."""
         steps: list[Step] = []
         if self.stage == "draining" and not self._catches_up(counters, now_s):
             if self.workers.flow.is_open:
@@ -94,7 +95,7 @@ class ExperimentShutdown:
             if not self.leases.count("collector") or self._is_late(now_s):
                 steps += self._settle(counters, now_s)
         if self.stage == "settling":
-            steps += self._make_do(counters, now_s)
+            steps += self._use_newest_checkpoint(counters, now_s)
             if self.dispatch.commander.final_saved and not self._saved:
                 self._saved, self._deadline_s = True, min(self._deadline_s, now_s + LONGEST_S["settling"])
             steps += self._say_what_is_awaited(now_s)
@@ -107,13 +108,13 @@ class ExperimentShutdown:
         return steps
 
     def enter(self, stage: Stage, now_s: float) -> None:
-        """The stage begins, or begins again under a restarted coordinator."""
+        """Begin a stage, or begin it again after a restart of the coordinator."""
         saving_s = self.save_s if stage == "settling" else 0.0
         self.stage, self._deadline_s = stage, now_s + LONGEST_S.get(stage, 0.0) + saving_s
         self._saved = False
 
     def _catches_up(self, counters: Counters, now_s: float) -> bool:
-        """Whether the learner goes on with what it owes, for which the last chunks may be still to come."""
+        """Whether the learner still has updates to catch up with; the last chunks for them may be still to come."""
         commander, flow = self.dispatch.commander, self.workers.flow
         end, bound_s = commander.ending, commander.config.stop.max_wall_s
         if not flow.is_open or end is None or end.reason != CATCHES_UP_AFTER or self._is_late(now_s):
@@ -122,7 +123,7 @@ class ExperimentShutdown:
         return in_time and flow.learns_on(more_to_come=self.leases.count("collector") > 0)
 
     def _stop_learning(self) -> list[Step]:
-        """No more batches, and no further update."""
+        """Stop the learner: no more batches, and no further update."""
         self.workers.flow.close()
         return self.workers.stop_training()
 
@@ -130,7 +131,8 @@ class ExperimentShutdown:
         return now_s > self._deadline_s
 
     def _time_is_over(self, counters: Counters, now_s: float) -> bool:
-        """stop.max_wall_s bounds the last evaluation too, and so does somebody who has asked the run to end."""
+        """The time limit of the last evaluation: stop.max_wall_s limits it too, and so does a request to end the
+        run."""
         commander, awaited = self.dispatch.commander, self.awaits_evaluation
         waited_s = now_s - self._awaited_since_s
         if awaited is None or awaited != self._awaited or commander.ending is None:
@@ -140,18 +142,19 @@ class ExperimentShutdown:
         return evaluation_is_too_late(commander.config.stop, wall_s=counters.wall_s, waited_s=waited_s)
 
     def _say_what_is_awaited(self, now_s: float) -> list[Step]:
-        """Once for each evaluation."""
+        """Log that the run waits for an evaluation, once for each."""
         awaited = self.awaits_evaluation
         if awaited is None or awaited == self._awaited:
             return []
         self._awaited, self._awaited_since_s = awaited, now_s
         return [LogLine(self.experiment, f"waits for the evaluation of {awaited}")]
 
-    def _make_do(self, counters: Counters, now_s: float) -> list[Step]:
-        """A restarted learner begins at the newest checkpoint: nothing is gained by waiting for another one."""
+    def _use_newest_checkpoint(self, counters: Counters, now_s: float) -> list[Step]:
+        """Use the newest checkpoint as the last one if the learner is gone: a restarted learner would begin at it, so
+        nothing is gained by waiting for another one."""
         if self.dispatch.commander.final_saved or self.leases.learner is not None:
             return []
-        return self.dispatch.make_do(counters, now_s)
+        return self.dispatch.use_newest_checkpoint(counters, now_s)
 
     def _is_alone(self, now_s: float) -> bool:
         if not self.lacks_evaluator:

@@ -1,4 +1,4 @@
-"""What the commander's logs show of what single collectors and evaluators did."""
+"""Reports of single collectors and evaluators in the commander's logs."""
 
 from __future__ import annotations
 

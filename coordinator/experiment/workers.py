@@ -1,4 +1,4 @@
-"""The workers of one experiment: they join, are lost, come back, are asked to let go, and go."""
+"""The workers of one experiment: how they join, are lost, come back, are asked to let go, and leave."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from remuda.training.snapshot import LeaseHolder
 from remuda.wire.messages import Assign, Counters, Drain, IndexedChunk, Role, StopTraining, shortened
 
 LOST = "the steps that it had taken and not announced are lost, at most two chunks: how many is not known"
-"""With a collector that was killed: of the chunk it was filling, and of one that was on its way."""
+"""The log line for a killed collector: it loses the chunk that it was filling, and maybe one that was on its way."""
 
 
 @dataclass(kw_only=True)
 class ExperimentWorkers:
-    """Opens and closes leases, and tells those who count on a worker."""
+    """Opens and closes leases, and informs the parts that count on a worker."""
 
     identity: Identity
     config_json: str
@@ -31,7 +31,7 @@ class ExperimentWorkers:
     dispatch: EvaluationDispatch
 
     def join(self, holder: LeaseHolder) -> list[Step]:
-        """A worker was drawn from the herd."""
+        """The scheduler has chosen a worker for this experiment."""
         lease = self.leases.open(holder)
         number, role = lease.number, lease.role
         if role == "collector":
@@ -55,7 +55,8 @@ class ExperimentWorkers:
         return [*steps, SendToLease(number, message), self._say(text), self._happened("worker_joined", lease, text)]
 
     def lend(self, role: Role, count: int, to: str) -> list[Step]:
-        """Ask so many workers to let go, for another experiment that lacks them; the last ones go first."""
+        """Ask this number of workers to let go, for another experiment that lacks them; those with the highest index go
+        first."""
         steps: list[Step] = []
         reason = f"{to} waits for {'an' if role == 'evaluator' else 'a'} {role}"
         for lease in self.leases.last_staying(role, count):
@@ -64,7 +65,7 @@ class ExperimentWorkers:
         return steps
 
     def drain(self, role: Role, reason: str) -> list[Step]:
-        """Ask all of a role to let go."""
+        """Ask all workers of a role to let go."""
         return [self._tell_to_drain(lease, reason) for lease in self.leases.of(role)]
 
     def drained(self, lease: Lease) -> list[Step]:
@@ -74,7 +75,7 @@ class ExperimentWorkers:
         return [*self._do_without(lease), Release(lease.number), left]
 
     def dismiss(self, role: Role) -> list[Step]:
-        """End the leases of those of a role that did not let go in time."""
+        """End the leases of those workers of a role that did not let go in time."""
         steps: list[Step] = []
         for lease in self.leases.of(role):
             self.leases.close(lease.number)
@@ -85,7 +86,7 @@ class ExperimentWorkers:
         return steps
 
     def failed(self, lease: Lease, error: str) -> list[Step]:
-        """An exception has ended its work. It says next that it has let go, or leaves the herd."""
+        """An exception has ended a worker's work. Its next message says that it has let go, or it leaves the herd."""
         self.leases.set_draining(lease, ready=False)
         return [self._happened("worker_failed", lease, error), *self._do_without(lease)]
 
@@ -101,7 +102,7 @@ class ExperimentWorkers:
         return [self._say(text, "warning"), event, *self._do_without(lease)]
 
     def back(self, number: int, counters: Counters) -> list[Step]:
-        """A worker had lost touch with the coordinator, or has outlived the one before: say again what may be lost."""
+        """A worker had lost its connection, or the coordinator was restarted: send again what may be lost."""
         lease = self.leases.find(number)
         if lease is None:
             return []
@@ -120,12 +121,12 @@ class ExperimentWorkers:
         return [*steps, *self.dispatch.repeat(lease, counters)]
 
     def stop_training(self) -> list[Step]:
-        """The learner, if there is one, does no further update, and still saves what it is asked to save."""
+        """Tell the learner, if there is one, to do no further update; it still saves what it is asked to save."""
         learner = self.leases.learner
         return [] if learner is None else [SendToLease(learner.number, StopTraining(learner.number))]
 
     def _start(self, role: Role) -> tuple[str | None, list[IndexedChunk], list[Step]]:
-        """What a worker begins with: a learner with the newest checkpoint and all live replay, others with nothing."""
+        """What a worker starts with: a learner with the newest checkpoint and all live replay, others with nothing."""
         if role != "learner":
             return None, [], []
         record, id = self.dispatch.commander.last_record, self.identity.id
@@ -135,7 +136,7 @@ class ExperimentWorkers:
         return f"{self.identity.run_dir}/ckpt/{record.file}", replay, [*steps, RewindCurves(id, record.train_iter)]
 
     def _do_without(self, lease: Lease) -> list[Step]:
-        """This worker does no more for the experiment."""
+        """The work of this worker for the experiment is over."""
         match lease.role:
             case "collector":
                 return self.flow.collector_gone(lease.number)

@@ -13,30 +13,31 @@ from remuda.policy.acting.plain_forward import plain_forward
 from remuda.policy.acting.weights import Forward, Weights
 
 _FAST_ENOUGH_S = 2e-4
-"""Per call. Below it torch could save less than the second and a half that importing it takes would ever earn."""
+"""Seconds per call. Below it, torch could never save the second and a half that importing it takes."""
 _TRIAL_S, _TRIAL_CALLS = 0.02, 5
-"""How long each way is timed at least."""
+"""The least time for which each form is timed."""
 _CLEARLY = 1.15
 """Torch must be this much faster than plain arrays: timings on a busy machine vary."""
 
 
 class Inference:
-    """Answers observations with the newest weights; all ways agree to 1e-5.
+    """Computes network outputs with the newest weights; all forms agree to 1e-5.
 
-    Perceptrons are plain arrays, always. Of convolutions, plain arrays and torch are timed on the first observations
-    that come, and the faster is kept for all later weights; `chosen` hears of it. Without `chosen` nothing is timed
-    and it is torch: for those who must come to the same numbers every time. Away from the CPU it is torch for all.
+    Perceptrons always use plain arrays. For convolutions, plain arrays and torch are timed on the first observations,
+    and the faster one is kept for all later weights; `chosen` is called with the choice. Without `chosen` nothing is
+    timed and torch is used, for callers that must get the same numbers every time. On other devices than the CPU torch
+    is always used.
     """
 
     def __init__(self, chosen: Callable[[str], None] | None = None, device: str = "cpu") -> None:
-        """`device` is where observations are answered, as torch names it. Raises DeviceError where there is none."""
+        """`device` is the torch device of the computation. Raises DeviceError if it does not exist."""
         self._chosen = chosen
         self._weights: Weights | None = None
         self._make = None if device == "cpu" else _torch_forward_on(device)
         self._forward: Forward | None = None
 
     def load(self, weights: Weights) -> None:
-        """Answer with these weights from now on; they must not change afterwards."""
+        """Use these weights from now on; they must not change afterwards."""
         self._weights = weights
         self._forward = None if self._make is None else self._make(weights)
 
@@ -60,7 +61,7 @@ class Inference:
 
 
 def fastest(weights: Weights, observations: np.ndarray) -> tuple[Callable[[Weights], Forward], str]:
-    """Time both ways on these observations [n, …]; return the one to take, and the decision in words."""
+    """Time both forms on these observations [n, …]; return the faster one, and the decision in words."""
     plain_s = _seconds_per_call(plain_forward(weights), observations)
     said = f"inference of {len(observations)} observations: plain arrays {plain_s * 1e3:.2f} ms"
     if plain_s < _FAST_ENOUGH_S:
@@ -86,7 +87,7 @@ def _torch_forward_on(device: str) -> Callable[[Weights], Forward]:
 
 
 def _seconds_per_call(forward: Forward, observations: np.ndarray) -> float:
-    """The fastest of several calls: what the machine does besides only ever adds."""
+    """The time of the fastest of several calls: other work on the machine can only add time."""
     forward(observations)  # the first call allocates
     times_s: list[float] = []
     while len(times_s) < _TRIAL_CALLS or sum(times_s) < _TRIAL_S:

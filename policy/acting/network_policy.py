@@ -1,4 +1,4 @@
-"""The acting side of algorithms whose policy is one torch module: what custom algorithms begin with."""
+"""The acting side of algorithms whose policy is one torch module: the base for custom algorithms."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 
 class NetworkPolicy(Policy):
-    """Acts on the outputs of a network; a subclass says which action they mean (`act`) and what they are worth
+    """Acts on the outputs of a network. A subclass defines the action that they mean (`act`) and their value
     (`value`)."""
 
     def __init__(
@@ -31,7 +31,7 @@ class NetworkPolicy(Policy):
             tensor.copy_(torch.tensor(state[name]))
 
     def outputs(self, observations: np.ndarray) -> np.ndarray:
-        """What the network says of observations [n, …], as environments give them."""
+        """The network's outputs for observations [n, …], as environments give them."""
         seen = torch.tensor(self.observation.encode(observations), device=self._device)
         with torch.inference_mode():
             given: torch.Tensor = self.network(seen)

@@ -15,7 +15,7 @@ _Floats = NDArray[np.float32]
 
 
 def plain_forward(weights: Weights) -> Forward:
-    """Make the forward pass of these weights, which are not copied where they need no other order."""
+    """Make the forward pass of these weights, which are copied only if they need another order."""
     perceptron = _perceptron(weights)
     if not weights.filters:
         return perceptron

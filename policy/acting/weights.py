@@ -1,4 +1,4 @@
-"""A network as acting needs it: weights in the order they are used, whatever the algorithm calls them."""
+"""The weights of a network for acting, in the order in which they are used, whatever the algorithm calls them."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class Weights:
 
     dense: tuple[Dense, ...]
     activation: Literal["relu", "tanh"]
-    """What follows each dense layer but the last."""
+    """The activation after each dense layer except the last."""
     filters: tuple[Filters, ...] = ()
     channels_last: bool = False
-    """Of the images, see ImageLayout."""
+    """The layout of the images, see ImageLayout."""
 
 
 def image_filters(state: Arrays, prefix: str, image: ImageLayout) -> tuple[Filters, ...]:

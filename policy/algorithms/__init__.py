@@ -23,11 +23,11 @@ Entry = AlgorithmEntry[AlgorithmConfig]
 ENTRIES = cast(
     "dict[str, Entry]", {"dqn": DqnEntry(), "ppo": PpoEntry(), "impala": ImpalaEntry(), "muzero": MuZeroEntry()}
 )
-"""Of those that Remuda brings, by `policy.type`."""
+"""Remuda's own algorithms, by `policy.type`."""
 
 
 class UnknownAlgorithmError(ValueError):
-    """The algorithm of a config cannot be had here; the text says why."""
+    """The algorithm of a config is not available here; the text says why."""
 
 
 def make_algorithm(config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> Algorithm:
@@ -50,7 +50,8 @@ def make_policy(
     """Build the acting side; it acts once a state is loaded, on `device`. Raises UnsupportedSpaceError and
     UnknownAlgorithmError, as make_algorithm does.
 
-    With `chosen`, its inference may choose by timing, and says what it chose; without, it is the same every time.
+    With `chosen`, its inference may choose its form by timing, and reports the choice; without, it is the same every
+    time.
     """
     entry, settings = _entry_of(config)
     return entry.make_policy(Setup(config, settings, observation, action), chosen=chosen, device=device)

@@ -1,4 +1,4 @@
-"""A checkpoint file: written atomically; opened as untrusted input, which is checked before it is believed."""
+"""A checkpoint file: written atomically, and read as untrusted input, which is checked before it is used."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from remuda.wire.messages import CheckpointRecord, Counters, PolicyRef
 FORMAT = 1
 """Raised when a checkpoint's content changes so that older code could not read it."""
 OURS = ("format", "last_iter", "last_step", "counters", "versions")
-"""What `encode` adds to the parts that it is given."""
+"""The keys that `encode` adds to the given parts."""
 
 _LOCAL_HEADER_BYTES = 30
-"""At least: what stands before a member's bytes in a zip archive."""
+"""The least size of what precedes a member's bytes in a zip archive."""
 
 _T = TypeVar("_T")
 
@@ -39,7 +39,7 @@ class CheckpointError(Exception):
 
 
 def encode(parts: Mapping[str, object], counters: Counters) -> memoryview:
-    """Return a checkpoint's content: these parts, how far the run was, and what wrote it."""
+    """Return a checkpoint's content: these parts, the progress of the run, and the versions that wrote it."""
     content: dict[str, object] = {
         **parts,
         "format": FORMAT,
@@ -82,7 +82,8 @@ def write(
 
 @functools.cache
 def versions() -> Mapping[str, str]:
-    """Of this process, looked up once: reading packages' metadata takes longer than writing a small checkpoint."""
+    """Versions in this process, looked up once: reading the packages' metadata takes longer than writing a small
+    checkpoint."""
     packages = {name: metadata.version(name) for name in ("remuda", "torch", "numpy")}
     return {**packages, "python": platform.python_version()}
 
@@ -106,7 +107,8 @@ def read(path: Path) -> Mapping[str, object]:
 
 
 def typed(path: Path, data: Mapping[str, object], of_type: type[_T]) -> _T:
-    """Take the parts of a checkpoint that are fields of `of_type`, checked. Raises CheckpointError naming the part."""
+    """Return the parts of a checkpoint that are fields of `of_type`, checked. Raises CheckpointError naming the
+    part."""
     try:
         return msgspec.convert(data, of_type)
     except msgspec.ValidationError as error:
@@ -116,7 +118,7 @@ def typed(path: Path, data: Mapping[str, object], of_type: type[_T]) -> _T:
 
 
 def _require_plain_archive(path: Path) -> None:
-    """Refuse what is no zip archive (a bare pickle), and what unpacks to more bytes than the file has: compressed
+    """Refuse a file that is no zip archive (a bare pickle), or that unpacks to more bytes than it has: compressed
     members, and members that share their bytes."""
     file_bytes = path.stat().st_size
     with zipfile.ZipFile(path) as archive:
@@ -132,5 +134,5 @@ def _require_plain_archive(path: Path) -> None:
 
 
 def first_line(error: Exception) -> str:
-    """What torch says first; pages of advice and its stack may follow."""
+    """The first line of torch's message; pages of advice and its stack may follow."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

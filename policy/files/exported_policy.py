@@ -1,4 +1,4 @@
-"""Acts with a model/ folder: no algorithm, no config, no checkpoint."""
+"""Acts with a model/ folder, without algorithm, config or checkpoint."""
 
 # torch's annotations are partial: pyright knows neither what these calls take nor what they return.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -22,14 +22,14 @@ from remuda.storage.run_folder import MODEL, MODEL_INFO
 
 
 class ExportedPolicy(ValuingActor):
-    """A model, as the evaluator plays policies: chance comes from numpy's generator, so that seeds repeat it."""
+    """A model as an evaluator plays it: random numbers come from numpy's generator, so that seeds repeat them."""
 
     keeps_float64 = True  # it takes what the environment gives
 
     def __init__(self, folder: Path) -> None:
-        """Load `folder`/model.pt. Raises CheckpointError where it is missing, damaged or of another format.
+        """Load `folder`/model.pt. Raises CheckpointError if it is missing, damaged or of another format.
 
-        TorchScript is a program, if one without access to Python: load models of people you trust.
+        TorchScript is a program, although without access to Python: load only models of people you trust.
         """
         self._model, self.info = _load(folder / MODEL)
         self._output_name = self.info.outputs[0].name

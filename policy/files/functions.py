@@ -21,8 +21,8 @@ Which = int | Literal["best", "last", "model"]
 
 
 class GetAction(Protocol):
-    """Maps one observation, as the environment gives it, to one action, as the environment takes it: an int where its
-    actions are Discrete, else an array.
+    """Maps one observation, as the environment gives it, to one action, as the environment takes it: an int for
+    Discrete actions, otherwise an array.
 
     `legal_actions` has a number for each action, 0 where it is illegal now, as environments give it in
     `info["action_mask"]`; None: all are legal. Algorithms that do not use it choose without.
@@ -49,12 +49,12 @@ def load_policy(
     """Load a run's environment and its policy: (env, get_action).
 
     `run_dir` may also be a model/ folder that was copied elsewhere. The environment is built again, with `render_mode`
-    (gymnasium's: human, rgb_array), unless you bring your own `env`. With `trust_code`, code runs that somebody else
-    may have put into the folder (its config's environment, model.pt), and the copy in vars.pkl serves where the
-    environment cannot be built: trust whoever made the folder.
+    (gymnasium's: human, rgb_array), unless you pass your own `env`. With `trust_code`, code runs that somebody else may
+    have put into the folder (its config's environment, model.pt), and the copy in vars.pkl is used if the environment
+    cannot be built: use it only if you trust the author of the folder.
 
-    Raises EnvironmentBuildError where the environment cannot be built (`load_action` needs none) or the policy does
-    not fit it, and what `load_action` raises.
+    Raises EnvironmentBuildError if the environment cannot be built (`load_action` needs none) or the policy does not
+    fit it, and what `load_action` raises.
     """
     playable = load_playable(run_dir, which, trust_code=trust_code)
     if env is None:
@@ -72,8 +72,8 @@ def load_policy(
 def load_action(run_dir: str | Path, which: Which = "best", *, trust_code: bool = False) -> GetAction:
     """Load a run's policy alone, as a function from one observation to one action; no environment is built.
 
-    Not deterministic, it explores as the run did at that checkpoint (from model/: as little as it ever would), the same
-    way every time it is loaded. `trust_code` opens model.pt of another user, too.
+    If not deterministic, it explores as the run did at that checkpoint (from model/: as at the end of its schedule),
+    the same way every time it is loaded. With `trust_code` it also opens model.pt of another user.
 
     Raises CheckpointError, CheckpointIndexError, ConfigError.
     """
@@ -81,7 +81,7 @@ def load_action(run_dir: str | Path, which: Which = "best", *, trust_code: bool 
 
 
 def load_value(run_dir: str | Path, which: Which = "best", *, trust_code: bool = False) -> Callable[[object], float]:
-    """Load a run's value function: one observation to the return expected from there on.
+    """Load a run's value function, from one observation to the return expected from there on.
 
     Raises CheckpointError, CheckpointIndexError, ConfigError.
     """

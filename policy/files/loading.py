@@ -1,4 +1,4 @@
-"""Trained policies out of checkpoints, and checkpoints out of run folders."""
+"""Loads trained policies from checkpoints, and checkpoints from run folders."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Which = int | Literal["best", "last"]
 
 @dataclass(frozen=True)
 class TrainedPolicy:
-    """A policy as one checkpoint holds it."""
+    """The policy of one checkpoint."""
 
     policy: Policy
     config: ExperimentConfig
@@ -47,9 +47,9 @@ def load_checkpoint_policy(
 ) -> TrainedPolicy:
     """Rebuild the acting side from a checkpoint file. Raises CheckpointError.
 
-    The policy is built as `config` says, or without it as the checkpoint's own. That may name a custom algorithm, which
-    is code to run: of a run that others may have written to (see remuda.environments.trust) it is imported with
-    `trust_code` alone.
+    The policy is built from `config`, or without it from the checkpoint's own config. That may name a custom algorithm,
+    which is code: for a run that others may have written to (see remuda.environments.trust) it is imported only with
+    `trust_code`.
     """
     saved = typed(path, read(path), _Saved)
     if config is None:
@@ -67,7 +67,7 @@ def load_checkpoint_policy(
 
 
 def _config_of(path: Path, saved: _Saved, *, trust_code: bool) -> ExperimentConfig:
-    """The checkpoint's config; unless trusted, with no folder to import from that came with the run."""
+    """The checkpoint's config. Unless trusted, it has no folder to import from that came with the run."""
     try:
         config = ExperimentConfig.model_validate(saved.config)
     except ValueError as error:
@@ -82,9 +82,9 @@ def _config_of(path: Path, saved: _Saved, *, trust_code: bool) -> ExperimentConf
 
 
 def find_checkpoint(run_dir: str | Path, which: Which = "best") -> Path:
-    """Look up a run's checkpoint: the best (the last where none was evaluated), the last, or that of an iteration.
+    """Look up a run's checkpoint: the best (the last if none was evaluated), the last, or that of an iteration.
 
-    Raises CheckpointError where the run has none, CheckpointIndexError where it lists none of this iteration.
+    Raises CheckpointError if the run has none, CheckpointIndexError if it lists none of this iteration.
     """
     if not Path(run_dir).is_dir():
         raise CheckpointError(f"{run_dir}: no such run folder")

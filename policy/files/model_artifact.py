@@ -1,4 +1,4 @@
-"""The newest policy as an artefact that torch alone can load and act with: model/model.pt and model_info.json."""
+"""The newest policy in a form that torch alone can load and act with: model/model.pt and model_info.json."""
 
 # torch's annotations are partial: pyright knows neither what these calls take nor what they return.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -46,7 +46,7 @@ _METHODS = {
 
 
 class Tensor(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What goes into a method of the model, or comes out of it."""
+    """An input or output of a method of the model."""
 
     name: str
     dtype: str
@@ -56,41 +56,41 @@ class Tensor(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ModelInfo(Struct, frozen=True, kw_only=True):
-    """model_info.json: what model.pt is, takes and gives; it holds a copy of this itself."""
+    """model_info.json: describes model.pt, its inputs and its outputs; model.pt contains a copy of it."""
 
     format: Literal["torchscript"] = "torchscript"
     version: int = 2
-    """Of this file's layout."""
+    """The version of this file's layout."""
     algorithm: str
     train_iter: int
     env_step: int
     usage: list[str]
     """How to get an action, line by line."""
     inputs: list[Tensor]
-    """Of every method."""
+    """The input of every method."""
     outputs: list[Tensor]
-    """The first is that of the model's own call."""
+    """The output of every method; the first is that of the model's own call."""
     observation: ObservationSpec
     action: ActionSpec
     normalisation: Normalisation | None
-    """Null where observations are taken as they are."""
+    """Null if observations are not normalised."""
     exploration: dict[str, float]
-    """That of `sample`; nothing where the policy is a distribution itself."""
+    """The exploration of `sample`; empty if the policy itself is a distribution."""
     env: dict[str, Any]
-    """The config's."""
+    """The section `env` of the config."""
     source_dir: str | None
     """Where the module of `env.make` was."""
     seed: int
-    """Of the run."""
+    """The seed of the run."""
     versions: dict[str, str]
     sha256: str | None
-    """Of model.pt; null in the copy that is inside."""
+    """The checksum of model.pt; null in the copy inside of it."""
 
 
 class Exporter:
-    """Writes what one algorithm has learned, again and again.
+    """Writes one algorithm's newest policy, as often as it is called.
 
-    It traces once: torch keeps every trace, most of a megabyte, for as long as the process lives.
+    It traces only once: torch keeps every trace, most of a megabyte, until the process ends.
     """
 
     def __init__(self, algorithm: Algorithm, config: ExperimentConfig) -> None:
@@ -105,7 +105,7 @@ class Exporter:
         """
         # A copy: tracing must not disturb the network in training, which may live on another device.
         shared = self._algorithm.portable()
-        assert shared is not None, "whoever exports has looked"
+        assert shared is not None, "the caller has checked it"
         portable = copy.deepcopy(shared).to("cpu").eval().requires_grad_(False)
         spec = self._algorithm.observation
         example = torch.from_numpy(np.full((2, *spec.shape), spec.start, spec.dtype))
@@ -134,10 +134,10 @@ def _keep(folder: Path, train_iter: int, replace: Replacing) -> None:
 
 @contextmanager
 def without_deprecation() -> Generator[None]:
-    """Keep torch's advice to export otherwise to ourselves.
+    """Suppress torch's advice to export in another way.
 
-    torch deprecates TorchScript in favour of torch.export, whose imports take about 5 s and whose export takes
-    another; a trace takes milliseconds, so the artefact can be refreshed with every checkpoint.
+    torch deprecates TorchScript in favour of torch.export, whose imports take about 5 s and whose export takes another;
+    a trace takes milliseconds, so the file can be written with every checkpoint.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r".*torch\.jit", category=DeprecationWarning)
@@ -193,7 +193,7 @@ def traced_policy(portable: PortablePolicy, example: torch.Tensor) -> torch.jit.
 
 @torch.no_grad()
 def _give(model: torch.jit.ScriptModule, newest: PortablePolicy) -> None:
-    """Let the trace hold what the policy holds now."""
+    """Copy the present weights of the policy into the trace."""
     held = _held_by(model)
     for name, tensor in _held_by(newest).items():
         held[name].copy_(tensor)

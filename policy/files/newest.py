@@ -1,4 +1,4 @@
-"""The newest policy of a run that may still be going on."""
+"""Finds the newest policy of a run that may still be running."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class NewestPolicy:
         self._trust_code = trust_code
         self._run = RunFolder(run_dir)
         self._train_iter = -1
-        """Of the newest that was seen."""
+        """The train_iter of the newest policy that was found."""
         self._published: PolicyRef | None = None
         self._trained: TrainedPolicy | None = None
 
@@ -41,7 +41,7 @@ class NewestPolicy:
         try:
             published = load(path, newer_than=self._published)
         except PolicyFileError:
-            return None  # it is gone, and the next look may find another
+            return None  # it is gone; the next search may find another
         if published is None or published.ref.train_iter <= max(self._train_iter, last.train_iter):
             return None
         trained = self._trained or self._loaded(last)
@@ -71,6 +71,6 @@ class NewestPolicy:
             return None  # pruned at this moment: there is a newer one
 
     def _policy_file(self) -> Path | None:
-        """Of an experiment that went through several coordinators, the file of the last."""
+        """The policy file; if an experiment had several coordinators, that of the last."""
         files = [path for path in self._run.policy.glob("policy_*") if path.suffix != ".lock"]
         return max(files, key=lambda path: path.stat().st_mtime_ns, default=None)

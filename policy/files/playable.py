@@ -1,4 +1,4 @@
-"""A trained policy with all that playing it takes, whether it comes from a checkpoint or from model/."""
+"""A trained policy with everything that is needed to play it, from a checkpoint or from model/."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from remuda.storage.run_folder import MODEL, RunFolder
 
 @dataclass(frozen=True)
 class Playable:
-    """What acts, and where."""
+    """A policy and its environment."""
 
     source: Path
     """The file that the policy is from."""
@@ -34,26 +34,26 @@ class Playable:
     action: ActionSpec
     train_iter: int
     env_step: int | None
-    """Null where the file does not say."""
+    """Null if the file does not have it."""
     env: EnvConfig
     source_dir: str | None
     """Where the module of `env.make` was."""
     seed: int
     """Of the run."""
     exploration: Mapping[str, float]
-    """As much as there was of it at that point of the run; of a model, as `least_exploration`."""
+    """The exploration at that point of the run; for a model, as `least_exploration`."""
     least_exploration: Mapping[str, float]
-    """As much as the algorithm ever leaves."""
+    """The exploration at the end of its schedule."""
 
 
 def checkpoint_playable(path: Path, *, trust_code: bool = False) -> Playable:
-    """Take the policy of a checkpoint; with `trust_code` also where code of others acts. Raises CheckpointError."""
+    """Load the policy of a checkpoint, with `trust_code` also if that runs code of others. Raises CheckpointError."""
     trained = load_checkpoint_policy(path, trust_code=trust_code)
     return trained_playable(trained, path, train_iter=trained.counters.train_iter, env_step=trained.counters.env_step)
 
 
 def trained_playable(trained: TrainedPolicy, source: Path, *, train_iter: int, env_step: int | None) -> Playable:
-    """Take a policy whose config is known."""
+    """Make a Playable of a policy whose config is known."""
     config = trained.config
     now = trained.counters.env_step if env_step is None else env_step
     return Playable(
@@ -72,7 +72,7 @@ def trained_playable(trained: TrainedPolicy, source: Path, *, train_iter: int, e
 
 
 def require_fit(playable: Playable, env: SingleEnv) -> None:
-    """Raise EnvironmentBuildError where the policy was trained on observations or actions of another shape."""
+    """Raise EnvironmentBuildError if the policy was trained on observations or actions of another shape."""
     try:
         observation, action = ObservationSpec.of(env.observation_space), ActionSpec.of(env.action_space)
     except UnsupportedSpaceError as error:
@@ -93,7 +93,7 @@ def _told(spec: ObservationSpec | ActionSpec) -> str:
 
 
 def of_run(playable: Playable, run_dir: Path) -> Playable:
-    """Take environment and seed from the run's config.json, which may have been mended, where there is one.
+    """Use environment and seed of the run's config.json, if there is one: it may have been corrected.
 
     Raises ConfigError.
     """
@@ -105,7 +105,7 @@ def of_run(playable: Playable, run_dir: Path) -> Playable:
 
 
 def model_playable(folder: Path, *, trust_code: bool = False) -> Playable:
-    """Take the policy of a model/ folder. That of another user is opened only with `trust_code`, since a model is a
+    """Load the policy of a model/ folder. A model of another user is opened only with `trust_code`, since a model is a
     program. Raises CheckpointError."""
     distrusted = None if trust_code else distrusted_model(folder)
     if distrusted is not None:

@@ -1,12 +1,14 @@
 """The file a policy is published in: one learner rewrites it, many collectors and evaluators read it.
 
-What a reader may rely on (and what no lock is needed for): `os.replace` swaps the name at once, so an open file is one
-publication, whole; a checksum over everything in it catches the disk; a learner that was replaced cannot publish over
-its successor, since that has taken away what its rename would move (see storage/fence.py), and finds a higher epoch in
-the file when it looks. One fsync, before the replace, is all that a power failure calls for: what is read after it is a
-policy, new or old, and the next learner publishes under a higher epoch anyway. The lock only serialises writers.
-Readers take none: between an open() before the replace and one after it there is nothing to protect, and a reader that
-is stopped cannot hold up the learner.
+Readers may rely on the following, and need no lock for it. `os.replace` changes the name at once, so an open file is
+one whole publication. A checksum over everything in it detects errors of the disk. A learner that was replaced cannot
+publish over its successor: the successor has removed the file that the old learner would rename (see storage/fence.py),
+and the old learner finds a higher epoch in the file when it checks. One fsync before the replace is enough for a power
+failure: what is read after it is a whole policy, new or old, and the next learner publishes under a higher epoch
+anyway.
+
+The lock only puts writers in order. Readers take none: there is nothing to protect between an open() before the replace
+and one after it, and a stopped reader cannot hold up the learner.
 """
 
 from __future__ import annotations
@@ -37,13 +39,13 @@ _MAX_HEADER_BYTES = 1 << 20
 _MAX_FILE_BYTES = 2 << 30
 _RETRY_PAUSE_S = 0.005
 _GONE = (errno.ENOENT, errno.ESTALE)
-"""What a reader may meet on a network file system while the name is replaced: open again."""
+"""Errors that a reader can get on a network file system while the file is replaced: it opens the file again."""
 
 _T = TypeVar("_T")
 
 
 class PolicyFileError(Exception):
-    """The file is missing, damaged, or no policy file; the message names it. Whoever has a policy keeps it."""
+    """The file is missing, damaged, or no policy file; the message names it. A reader keeps the policy that it has."""
 
 
 class StaleEpoch(Exception):  # noqa: N818  (it says what happened)
@@ -64,7 +66,7 @@ class _Metadata(Struct, frozen=True):
     version: Count
     train_iter: Count
     checksum: Count
-    """Over the fields above and all tensors; see tensor_file.fingerprint."""
+    """The checksum over the fields above and all tensors; see tensor_file.fingerprint."""
 
     @property
     def ref(self) -> PolicyRef:
@@ -78,7 +80,7 @@ class _Header(Struct, frozen=True):
 
 
 def lock_path(path: Path) -> Path:
-    """Where the lock of a policy file lies."""
+    """The path of a policy file's lock."""
     return path.with_name(f"{path.name}.lock")
 
 
@@ -93,9 +95,9 @@ def publish(
 ) -> None:
     """Make `state` the published policy.
 
-    Raises NotFinite, StaleEpoch when the file already holds this policy or a newer one, and OSError (disk full, say);
-    in each case the old file stays as it was. Where the lock cannot be had, `warn` is told and the publication goes
-    on without. A learner passes `replace` of its Fence, which raises SupersededError.
+    Raises NotFinite, StaleEpoch if the file already holds this policy or a newer one, and OSError (a full disk, for
+    instance); the old file is unchanged then. If the lock is not available, `warn` is called and the policy is
+    published without it. A learner passes the `replace` of its Fence, which raises SupersededError.
     """
     require_finite(state)
     content = _content(state, policy)
@@ -111,15 +113,15 @@ def publish(
 
 
 def load(path: Path, *, newer_than: PolicyRef | None = None, deadline_s: float = 2.0) -> LoadedPolicy | None:
-    """Read the published policy; None when it is not newer (by epoch, then version) than `newer_than`.
+    """Read the published policy; None if it is not newer (by epoch, then version) than `newer_than`.
 
-    A file that is missing or replaced under our hands is opened again until `deadline_s`. Raises PolicyFileError.
+    A file that is missing, or is replaced at this moment, is opened again until `deadline_s`. Raises PolicyFileError.
     """
     return _reading(path, lambda file: _load(path, file, newer_than), deadline_s=deadline_s)
 
 
 def read_ref(path: Path) -> PolicyRef | None:
-    """Read from the header alone which policy is published; None where there is no file. Raises PolicyFileError."""
+    """Read only the header: which policy is published; None if there is no file. Raises PolicyFileError."""
     try:
         return _reading(path, lambda file: _metadata(path, file).ref, deadline_s=0.0)
     except PolicyFileError as error:

@@ -99,7 +99,7 @@ class ActorCriticNetwork(nn.Module):
 
     Weights start orthogonal (Saxe et al. 2014), those of the policy's last layer small, so that it begins close to
     uniform: as good as torch's own on CartPole and Pendulum, six and three seeds, and the field's custom. The running
-    moments are part of the network, so that whoever has its state acts as it does.
+    moments are part of the network, so that a copy of its state acts as it does.
     """
 
     def __init__(

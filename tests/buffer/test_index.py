@@ -161,7 +161,7 @@ class IndexAgainstModel(RuleBasedStateMachine):
             chunk.told = chunk.told or bool(chunk.live)
         covered = {row for chunk in told for row in range(chunk.first_row, chunk.first_row + chunk.meta.rows)}
         known = {row for chunk in self.model.chunks if chunk.told for row in chunk.rows}
-        assert self.model.live() <= covered | known, "a live row that the learner will never hear of"
+        assert self.model.live() <= covered | known, "a live row that the learner will never get"
 
     @rule(data=st.data())
     def confirm(self, data: st.DataObject) -> None:

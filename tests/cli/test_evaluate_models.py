@@ -195,7 +195,7 @@ def test_a_display_that_does_not_answer_is_explained(tmp_path: Path) -> None:
 def test_a_display_that_is_not_there_is_explained(tmp_path: Path) -> None:
     """As after a session that ended: SDL then draws where nobody sees it, at the pace of somebody who looks."""
     leave_behind(CASES["dqn"], tmp_path)
-    display = {"DISPLAY": ":4711", "SDL_VIDEODRIVER": "x11,offscreen"}  # its own order, but for what else this host has
+    display = {"DISPLAY": ":4711", "SDL_VIDEODRIVER": "x11,offscreen"}  # its own order, without what else this host has
     ended = remuda_in_a_process("evaluate", tmp_path / "model", "-n", 1, "-d", **display)
     assert ended.code == 2
     assert "CartPole-v1 cannot be shown: no window can be opened on the display :4711\nWith -nr the" in ended.err

@@ -39,7 +39,7 @@ def test_while_it_runs_nothing_is_due() -> None:
 
 
 def test_pauses_double_up_to_the_longest_and_no_number_of_early_deaths_is_the_last() -> None:
-    """What it dies of may be the fault of one run: the next one shall find a worker."""
+    """What it dies of may be the fault of one run: the next one must find a worker."""
     worker = SupervisedWorker("collector", "u")
     assert [run(worker, 0.1) for _ in range(3_000)] == pytest.approx([1, 2, 4, 8, 16] + 2_995 * [32])
     assert worker.given_up is None

@@ -91,7 +91,7 @@ def test_workers_that_wait_for_their_coordinator_end_when_they_are_asked_to(tmp_
     herd = herd_at_work(tmp_path, herds, 600.0)
     coordinator, *nannies = herd.started
     kill(coordinator.pid, signal.SIGSTOP)
-    time.sleep(4.0)  # a coordinator that was heard of just now is waited for
+    time.sleep(4.0)  # a coordinator that answered just now is waited for
     begun_s = time.monotonic()
     for nanny in nannies:
         nanny.send_signal(signal.SIGINT)

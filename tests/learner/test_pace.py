@@ -42,7 +42,7 @@ def test_idle_time_earns_no_more_than_what_is_owed() -> None:
 def test_all_that_is_spent_is_at_most_what_was_earned_and_lent(
     share: float, ahead_s: float, turns: list[tuple[float, float]]
 ) -> None:
-    """But for the cost of the last turn, which nobody knew before."""
+    """Except the cost of the last turn, which nobody knew before."""
     pace, now_s, costs_s = Pace(share, ahead_s=ahead_s), 0.0, [0.0]
     for pause_s, cost_s in turns:
         now_s += pause_s

@@ -208,7 +208,7 @@ def test_another_learner_has_taken_over(path: Path) -> None:
         one.offer(1, 10)
         with pytest.raises(TakenOverError, match=r"another learner has taken over: .* holds epoch 3 version 0"):
             one.publisher.flush(HANG_S)
-        assert one.publisher.ready  # or nobody would ever offer one and hear of it
+        assert one.publisher.ready  # or nobody would ever offer one and get the error
         with pytest.raises(TakenOverError):
             one.offer(1, 20)
         assert one.published == []

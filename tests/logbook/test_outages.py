@@ -1,4 +1,4 @@
-"""A file that cannot be written is tried again after growing pauses, and people hear of it twice."""
+"""A file that cannot be written is tried again after growing pauses, and people get two messages about it."""
 
 from __future__ import annotations
 

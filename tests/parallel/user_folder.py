@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-ENVIRONMENT = '''"""A horse that shall pull left or right, as the first number says."""
+ENVIRONMENT = '''"""A horse that has to pull left or right, as the first number says."""
 
 import os
 import time

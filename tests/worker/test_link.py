@@ -270,7 +270,7 @@ def test_while_the_main_thread_is_away_another_takes_what_comes_and_acknowledges
 
 
 def test_what_another_thread_s_sending_brings_in_ends_the_main_thread_s_waiting() -> None:
-    """Whoever sends also takes what has arrived; the main thread must hear of it, however often they meet."""
+    """Whoever sends also takes what has arrived; the main thread must get it, however often they meet."""
     with FakeCoordinator() as coordinator, linked(coordinator) as link:
         sent = 300
         coordinator.answer = lambda message: StopTraining(message.lease) if isinstance(message, Ready) else None
@@ -295,7 +295,7 @@ def test_a_drain_that_has_arrived_is_known_before_it_is_received() -> None:
 
 
 def test_a_connection_that_another_thread_renews_ends_the_main_thread_s_waiting() -> None:
-    """It would wait at the one that is closed, and hear of the new one only at the next beat."""
+    """It would wait at the one that is closed, and notice the new one only at the next beat."""
     with FakeCoordinator() as coordinator:
         connector = Connector(coordinator.connection, REGISTER, lambda: None)
         waiting = Network(connector, REGISTER, deque(), Pulse(), lambda: None, Patience())

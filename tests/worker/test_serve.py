@@ -440,7 +440,7 @@ def test_a_failed_link_is_raised_and_not_reported(failure: Exception) -> None:
 
 @pytest.mark.parametrize("failure", [LOST, REFUSED])
 def test_a_link_that_fails_while_the_worker_is_busy_still_says_so(failure: Exception) -> None:
-    """The link asks the process to end; that must not look like a worker that left of its own accord, which its nanny
+    """The link asks the process to end; that must not look like a worker that left by itself, which its nanny
     would not start again."""
     office = Office(assign(1))
 

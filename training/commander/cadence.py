@@ -25,23 +25,23 @@ class Cadence:
         self._checkpoint_s = config.checkpoint.interval_s
         self.next_evaluation = 0
         self.next_checkpoint = self._checkpoint_env_steps
-        """None where checkpoints are not due by environment steps."""
+        """None if checkpoints are not due by environment steps."""
 
     def evaluated_at(self, env_step: int) -> None:
-        """A checkpoint of this step is to be evaluated, or was: the next evaluation is due beyond it."""
+        """A checkpoint of this step is or was evaluated: the next evaluation is due after it."""
         self.next_evaluation = next_boundary(env_step, self._evaluation_env_steps)
 
     def saved_at(self, env_step: int) -> None:
-        """A checkpoint of this step lies on disk: the next one is due beyond it."""
+        """A checkpoint of this step is saved: the next one is due after it."""
         if self._checkpoint_env_steps is not None:
             self.next_checkpoint = next_boundary(env_step, self._checkpoint_env_steps)
 
     def evaluation_is_due(self, counters: Counters) -> bool:
-        """By environment steps."""
+        """Whether an evaluation is due, by environment steps."""
         return counters.env_step >= self.next_evaluation
 
     def checkpoint_is_due(self, counters: Counters, last: CheckpointRecord | None) -> bool:
-        """By environment steps, or by time since the `last` one, whichever comes first."""
+        """Whether a checkpoint is due, by environment steps or by time since the `last` one."""
         if self.next_checkpoint is not None and counters.env_step >= self.next_checkpoint:
             return True
         interval_s = self._checkpoint_s

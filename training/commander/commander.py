@@ -1,7 +1,7 @@
 """Decides when to evaluate, which checkpoint is best, when to save and when to stop, for one experiment.
 
-Pure: it is told what happened (chunks counted, updates done, checkpoints saved, evaluations finished) and answers with
-decisions.
+Pure: each call reports what happened (chunks counted, updates done, checkpoints saved, evaluations finished) and
+returns decisions.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ from remuda.wire.messages import CheckpointReason, CheckpointRecord, Counters
 
 @dataclass(frozen=True)
 class Save:
-    """The learner shall save a checkpoint."""
+    """The learner has to save a checkpoint."""
 
     reason: CheckpointReason
 
 
 @dataclass(frozen=True)
 class StartEvaluation:
-    """The evaluators shall play exactly this checkpoint."""
+    """The evaluators have to play exactly this checkpoint."""
 
     record: CheckpointRecord
 
 
 @dataclass(frozen=True)
 class EvaluateByTraining:
-    """Nothing is played: the newest training episodes shall stand for how good this checkpoint is."""
+    """No episodes are played: the mean return of the newest training episodes counts as this checkpoint's
+    evaluation."""
 
     record: CheckpointRecord
 
@@ -42,7 +43,7 @@ Decision = Save | StartEvaluation | EvaluateByTraining | End
 
 @dataclass(frozen=True)
 class EvaluationOutcome:
-    """What an evaluation means."""
+    """What follows from an evaluation."""
 
     best: bool
     """Its checkpoint is the best so far."""
@@ -58,7 +59,7 @@ class Commander:
         self._cadence = Cadence(config)
         self._saving: CheckpointReason | None = None
         self._asked_env_step = 0
-        """When it was asked to."""
+        """The environment step at which the save was requested."""
         self._evaluating: CheckpointRecord | None = None
         self._to_evaluate: CheckpointRecord | None = None
         self._end: End | None = None
@@ -102,7 +103,7 @@ class Commander:
         return []
 
     def saved(self, reason: CheckpointReason, record: CheckpointRecord) -> list[Decision]:
-        """A checkpoint lies on disk."""
+        """A checkpoint is saved."""
         self.last_record = record
         if self._saving == reason:
             self._saving = None
@@ -136,7 +137,7 @@ class Commander:
         self._evaluating = None
 
     def end(self, end: End, *, skip_final_evaluation: bool = False) -> list[Decision]:
-        """End the run. The first reason stands; a later call can only make it hurry."""
+        """End the run. The first reason counts; a later call can only make it end sooner."""
         self._skip_final_evaluation = self._skip_final_evaluation or skip_final_evaluation
         if self._end is not None:
             return []
@@ -144,28 +145,28 @@ class Commander:
         return [end]
 
     def fail(self, end: End) -> None:
-        """The run has failed, also where something else had ended it; nothing is evaluated any more."""
+        """The run has failed, even if something else had ended it; nothing is evaluated any more."""
         self._end, self._skip_final_evaluation = end, True
 
     def save_final(self) -> list[Decision]:
         """Nothing more is collected or learned: the last checkpoint can be saved."""
         return self._save("final")
 
-    def make_do(self) -> list[Decision]:
-        """Nobody is there to save the last checkpoint: the newest one that there is is the last."""
+    def use_newest_checkpoint(self) -> list[Decision]:
+        """No learner is there to save the last checkpoint: the newest one is used as the last."""
         self._saving, self._final_saved = None, True
         record = self.last_record
         return [] if record is None or not self._wants_final_evaluation(record) else self._evaluate(record)
 
     def abandon_work(self) -> None:
-        """The learner or the evaluators are gone and nobody will answer for what was under way."""
+        """The learner or the evaluators are gone, and nobody will finish what was under way."""
         self._saving = None
         self._evaluating = None
         self._to_evaluate = None
 
     def retry_save(self) -> list[Decision]:
-        """The learner that was to save is gone, and the next one begins at the newest checkpoint: it is asked for what
-        is saved in any case. The rest waits until something was learned."""
+        """The learner that had to save is gone, and the next one begins at the newest checkpoint: it is asked only for
+        those saves that do not depend on new updates. The others wait until something was learned."""
         if self._saving not in ("initial", "final"):
             self._saving = None
         return [] if self._saving is None else [Save(self._saving)]
@@ -174,7 +175,7 @@ class Commander:
 
     @property
     def ending(self) -> End | None:
-        """Why the run ends; None while it goes on. Once set it stays."""
+        """Why the run ends; None while it continues. Once set it stays."""
         return self._end
 
     @property
@@ -188,7 +189,7 @@ class Commander:
         return self._evaluating
 
     def awaited(self, counters: Counters) -> Awaited | None:
-        """The first evaluation that is still to come; None where none is under way or due."""
+        """The first evaluation that is still to come; None if none is under way or due."""
         interval, record = self.config.evaluator.interval_env_steps, self._evaluating or self._to_evaluate
         if record is not None:
             return Awaited(due_env_step(record.env_step, record.train_iter, interval), begun=True)
@@ -221,7 +222,7 @@ class Commander:
     # --- over a restart ---
 
     def snapshot(self) -> CommanderSnapshot:
-        """What is needed to go on after a restart."""
+        """What is needed to continue after a restart."""
         return CommanderSnapshot(
             next_evaluation=self._cadence.next_evaluation,
             next_checkpoint=self._cadence.next_checkpoint,
@@ -239,7 +240,7 @@ class Commander:
         )
 
     def restore(self, snapshot: CommanderSnapshot) -> None:
-        """Go on from there."""
+        """Continue from a snapshot."""
         self._cadence.next_evaluation = snapshot.next_evaluation
         self._cadence.next_checkpoint = snapshot.next_checkpoint
         self._saving, self._evaluating, self._to_evaluate = snapshot.saving, snapshot.evaluating, snapshot.to_evaluate
@@ -269,7 +270,7 @@ class Commander:
         return [] if end is None else self.end(end)
 
     def _is_saved(self, train_iter: int) -> bool:
-        """Nothing was learned since the last checkpoint: what is due waits until something is."""
+        """Whether nothing was learned since the last checkpoint: then what is due waits for the next update."""
         return self.last_record is not None and self.last_record.train_iter == train_iter
 
     @property

@@ -1,4 +1,4 @@
-"""Why a run ends: which condition is reached, by which value, and in which state that leaves the run."""
+"""Why a run ends: the condition, its value, and the state of the run afterwards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONGER, LEAST_LONGER_S, MOST_LONGER_S = 0.1, 5.0, 600.0
 
 @dataclass(frozen=True)
 class End:
-    """The run shall end."""
+    """The run has to end."""
 
     reason: str
     """stop_value, max_env_steps, max_train_iters, max_wall_s, stopped; or a sentence naming what failed."""
@@ -32,12 +32,12 @@ class End:
 
     @property
     def state(self) -> ExperimentState:
-        """How the run is shown once it is over."""
+        """The state of the run once it is over."""
         return "finished" if self.reason in REACHED else "stopped" if self.on_request else "failed"
 
 
 def used_up(stop: StopConfig, counters: Counters) -> End | None:
-    """The end where a budget has been reached."""
+    """The end, if a budget has been reached."""
     if counters.env_step >= stop.max_env_steps:
         return _reached("max_env_steps", stop.max_env_steps, "env_step", counters.env_step)
     if stop.max_train_iters is not None and counters.train_iter >= stop.max_train_iters:
@@ -48,7 +48,7 @@ def used_up(stop: StopConfig, counters: Counters) -> End | None:
 
 
 def solved(stop: StopConfig, record: CheckpointRecord, reward: float) -> End | None:
-    """The end where the mean evaluation return of this checkpoint has reached the stop value."""
+    """The end, if the mean evaluation return of this checkpoint has reached the stop value."""
     if stop.stop_value is not None and reward >= stop.stop_value:  # false for nan
         text = f"mean evaluation return {reward:.6g} of {record.file} has reached stop_value {stop.stop_value:.6g}"
         return End(STOP_VALUE, text)
@@ -61,8 +61,8 @@ def longer_s(max_wall_s: float) -> float:
 
 
 def evaluation_is_too_late(stop: StopConfig, *, wall_s: float, waited_s: float) -> bool:
-    """Whether stop.max_wall_s is over and an evaluation that was waited for `waited_s` is given up. What held up its
-    beginning does not count."""
+    """Whether stop.max_wall_s is over and the run should not wait longer for an evaluation after `waited_s`. Time in
+    which the evaluation could not begin does not count."""
     bound_s = stop.max_wall_s
     return bound_s is not None and min(wall_s - bound_s, waited_s) >= longer_s(bound_s)
 

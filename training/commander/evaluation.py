@@ -14,39 +14,40 @@ from remuda.wire.messages import CheckpointRecord
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """A finished evaluation; episodes in order of their number, whoever played them."""
+    """A finished evaluation; episodes in order of their number, whichever evaluator played them."""
 
     record: CheckpointRecord
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
     duration_s: float
     info: Mapping[str, Sequence[float]] = field(default_factory=dict[str, list[float]])
-    """What else is known of the episodes, by name."""
+    """Other values of the episodes, by name."""
     cut: int = 0
     """How many of the episodes were cut at evaluator.max_episode_steps, before they had ended."""
 
     @property
     def reward_mean(self) -> float:
-        """The mean return that `best` and `stop_value` go by; nan where returns are infinite, or their sum is."""
+        """The mean return that `best` and `stop_value` use; nan if returns are infinite, or their sum is."""
         try:
             return math.fsum(self.returns) / len(self.returns)
         except (OverflowError, ValueError):
             return math.nan
 
     def snapshot(self) -> ResultSnapshot:
-        """What is needed to go on after a restart."""
+        """What is needed to continue after a restart."""
         info = merged([self.info])
         return ResultSnapshot(self.record, list(self.returns), list(self.lengths), self.duration_s, info, self.cut)
 
     @classmethod
     def of(cls, snapshot: ResultSnapshot) -> EvaluationResult:
-        """The result that was remembered so."""
+        """The result of a snapshot."""
         returns, lengths = tuple(snapshot.returns), tuple(snapshot.lengths)
         return cls(snapshot.record, returns, lengths, snapshot.duration_s, snapshot.info, snapshot.cut)
 
 
 def due_env_step(env_step: int, train_iter: int, interval_env_steps: int) -> int:
-    """The boundary that the evaluation of a checkpoint saved there is for: of the initial policy 0, however late."""
+    """The boundary that the evaluation of a checkpoint belongs to; for the initial policy 0, however late it was
+    saved."""
     return boundary_at(env_step, interval_env_steps) if train_iter else 0
 
 
@@ -55,13 +56,14 @@ class Awaited:
     """An evaluation that is still to come."""
 
     due_env_step: int
-    """The boundary that it is for."""
+    """The boundary that it belongs to."""
     begun: bool
-    """Its checkpoint is being saved or played. Else it is only due, and may be put off until something was learned."""
+    """Whether its checkpoint is being saved or played. If not, it is only due, and may be delayed until something was
+    learned."""
 
 
 def is_best(reward_mean: float, best: float | None) -> bool:
-    """Whether a checkpoint of this mean return takes the place of the `best`; the earlier of two equals stays."""
+    """Whether a checkpoint with this mean return replaces the `best`; of two equals the earlier one stays."""
     return math.isfinite(reward_mean) and (best is None or reward_mean > best)
 
 

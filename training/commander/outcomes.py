@@ -1,4 +1,4 @@
-"""What comes of the commander's decisions, in both modes: what is recorded of a run, and what is decided next."""
+"""The consequences of the commander's decisions, in both modes: what is recorded of a run, and what is decided next."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from remuda.wire.messages import CheckpointReason, CheckpointRecord, Film, Histo
 
 @dataclass(frozen=True)
 class Outcome:
-    """What is due now, in this order. The journal has it before either, so that nothing is recorded that did not
+    """What has to be done now, in this order. The journal is written before both, so nothing is recorded that did not
     happen."""
 
     effects: Sequence[RecordEffect | Happened] = ()
@@ -30,9 +30,9 @@ class Outcome:
 
 
 class Outcomes:
-    """Tells the commander and progress.txt what has happened to a checkpoint, and says what follows.
+    """Reports to the commander and to progress.txt what has happened to a checkpoint, and returns what follows.
 
-    How a checkpoint is saved and played is up to the mode: by the process itself, or by workers that are asked to.
+    Saving and playing a checkpoint depends on the mode: the process does it itself, or asks workers to.
     """
 
     def __init__(self, experiment: str, commander: Commander, progress: ProgressRows) -> None:
@@ -42,7 +42,7 @@ class Outcomes:
         self._progress = progress
 
     def saved(self, reason: CheckpointReason, record: CheckpointRecord) -> Outcome:
-        """A checkpoint lies on disk."""
+        """A checkpoint is saved."""
         commander = self._commander
         decisions = commander.saved(reason, record)
         end = commander.ending
@@ -70,14 +70,15 @@ class Outcomes:
         return Outcome(effects, outcome.decisions)
 
     def filmed(self, film: Film, *, train_iter: int, env_step: int) -> list[Emit]:
-        """The first episode of a checkpoint's evaluation was filmed. There are no films of checkpoints to come."""
+        """The first episode of a checkpoint's evaluation was filmed. A film of a checkpoint that is not known is
+        dropped."""
         newest = self._commander.last_record
         if newest is None or train_iter > newest.train_iter:
             return []
         return [Emit(self._experiment, FilmReport(train_iter=train_iter, env_step=env_step, film=film))]
 
     def evaluated_by_training(self, record: CheckpointRecord) -> Outcome:
-        """Nothing is played: the newest training episodes stand for how good this checkpoint is, once they are
+        """No episodes are played: the newest training episodes count as the checkpoint's evaluation, once there are
         enough."""
         result = self._progress.evaluated_by_training(record)
         if result is None:

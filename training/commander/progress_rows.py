@@ -16,12 +16,12 @@ from remuda.wire.messages import CheckpointRecord, ChunkMeta, Counters
 
 
 class ProgressRows:
-    """Gathers episodes, evaluations and losses between two rows.
+    """Collects episodes, evaluations and losses between two rows.
 
-    A row stands at a multiple of `progress_interval_env_steps`: at the last one where a chunk crosses several. It shows
-    what was counted when that was reached, and the newest evaluation that was due by then. It waits for that one, and
-    the rows after it wait for the row; but one that cannot begin, as nothing was learned, is waited for until the next
-    multiple at most. Row 0 shows the initial policy. Without evaluations there is no row 0.
+    A row stands at a multiple of `progress_interval_env_steps`; if a chunk crosses several, at the last of them. It
+    shows the counters when that multiple was reached, and the newest evaluation that was due by then. It waits for that
+    evaluation, and later rows wait for it. If the evaluation cannot begin because nothing was learned, the row waits at
+    most until the next multiple. Row 0 shows the initial policy. Without evaluations there is no row 0.
     """
 
     def __init__(self, config: ExperimentConfig, resumed: ResumePoint | None = None) -> None:
@@ -33,20 +33,20 @@ class ProgressRows:
         self._newest: deque[tuple[float, int]] = deque(maxlen=config.evaluator.window_episodes)
         self._next_env_step = self._interval
         self._epoch = 0
-        """Of the next row that is given."""
+        """Step of the next row that is written."""
         self._reached_env_step = -1
-        """What was counted when the newest row was reached, given or not."""
+        """The counters when the newest row was reached, whether it is written or not."""
         self._ended: list[EpisodesSnapshot] = []
-        """Since the row that was given last, by chunk, with the rows that wait among them."""
+        """Episodes since the last written row, by chunk, and the waiting rows among them."""
         self._waiting: list[int] = []
         """Positions of these rows in `_ended`."""
         self._told: int | None = None
-        """How many of these `news` has told of; None where what it told before is void."""
+        """How many of these `news` has returned; None if what it returned before is void."""
         self._test: EvaluationResult | None = None
-        """The newest evaluation, as long as no row shows it."""
+        """The newest evaluation, while no row shows it."""
         self._metrics: Mapping[str, float] = {}
         self._given: list[ProgressRow] = []
-        """Rows since `news` was last asked for."""
+        """Rows since the last call of `news`."""
         if resumed is not None and (resumed.counters.env_step > 0 or resumed.progress_rows > 0):
             self._epoch = max(resumed.progress_rows, int(self._evaluates))
             self._reached_env_step = resumed.counters.env_step
@@ -62,7 +62,7 @@ class ProgressRows:
             self._newest.extend(zip(meta.episode_returns, meta.episode_lengths, strict=True))
 
     def evaluated_by_training(self, record: CheckpointRecord) -> EvaluationResult | None:
-        """What the newest training episodes say of a checkpoint; None while there are too few."""
+        """The result of a checkpoint by the newest training episodes; None while there are too few."""
         if len(self._newest) < (self._newest.maxlen or 1):
             return None
         returns, lengths = zip(*self._newest, strict=True)
@@ -73,7 +73,7 @@ class ProgressRows:
         self._test = result
 
     def learned(self, metrics: Mapping[str, float]) -> None:
-        """The newest numbers that the algorithm has told; shown until there are newer ones."""
+        """The newest metrics of the algorithm; shown until there are newer ones."""
         self._metrics = dict(metrics)
 
     def due(self, counters: Counters, awaited: Awaited | None = None) -> list[ProgressRow]:
@@ -86,9 +86,10 @@ class ProgressRows:
         return rows
 
     def last(self, counters: Counters) -> list[ProgressRow]:
-        """The rows that are left when the run is over; the last one where it has ended, unless a row shows that.
+        """The rows that are left when the run is over; the last one is at its end, unless a row already shows that.
 
-        Where the budget is used up that one stands at the budget, and shows how the last checkpoint was evaluated."""
+        If the budget is used up, the last row is at the budget, and shows the evaluation of the last checkpoint.
+        """
         rows: list[ProgressRow] = []
         while self._waiting:
             test, reached = self._test, self._first().counters.env_step
@@ -99,14 +100,14 @@ class ProgressRows:
         return rows
 
     def _reach(self, env_step: int, counters: Counters) -> None:
-        """A row stands there, and shows what was counted until now."""
+        """Add a row at this step, which shows the present counters."""
         self._waiting.append(len(self._ended))
         self._ended.append(EpisodesSnapshot([], [], row=RowSnapshot(env_step, counters, self._metrics)))
         self._reached_env_step = counters.env_step
         self._next_env_step = next_boundary(counters.env_step, self._interval)
 
     def _waits(self, env_step: int, counters: Counters, awaited: Awaited | None) -> bool:
-        """Whether the row that stands there waits for an evaluation."""
+        """Whether the row at this step waits for an evaluation."""
         if awaited is None or awaited.due_env_step > env_step:
             return False
         return awaited.begun or counters.env_step < env_step + self._interval
@@ -125,7 +126,7 @@ class ProgressRows:
         return row
 
     def _give(self, counters: Counters, test: EvaluationResult | None) -> ProgressRow:
-        """The first row that waits, with this evaluation."""
+        """Write the first waiting row, with this evaluation."""
         row, position = self._first(), self._waiting[0]
         if row.counters.env_step == counters.env_step:  # nothing was collected since: what was learned belongs to it
             row = RowSnapshot(row.env_step, counters, self._metrics)
@@ -158,15 +159,15 @@ class ProgressRows:
         )
 
     def news(self) -> NewEpisodes | None:
-        """The training episodes that have come since the last call, and the rows among them that wait; None where
-        nothing has changed. The rows given before are no news any more either."""
+        """The training episodes since the last call, with the waiting rows among them; None if nothing has changed.
+        Rows that were written in between are not returned again."""
         self._given = []
         told, self._told = self._told, len(self._ended)
         return None if told == self._told else NewEpisodes(told or 0, self._ended[told or 0 :])
 
     def snapshot(self) -> ProgressSnapshot:
-        """What is needed to go on after a restart besides the training episodes and the rows that wait, of which there
-        are `news`; with the rows that were given since then."""
+        """What is needed to continue after a restart, without the training episodes and waiting rows, which `news`
+        returns; with the rows that were written since the last call of `news`."""
         return ProgressSnapshot(
             next_env_step=self._next_env_step,
             epoch=self._epoch,
@@ -180,7 +181,7 @@ class ProgressRows:
         )
 
     def restore(self, snapshot: ProgressSnapshot) -> None:
-        """Go on from there."""
+        """Continue from a snapshot."""
         self._next_env_step, self._epoch = max(snapshot.next_env_step, self._interval), snapshot.epoch
         self._reached_env_step = snapshot.shown_env_step
         self._ended = [EpisodesSnapshot(snapshot.returns, snapshot.lengths, snapshot.info), *snapshot.ended]

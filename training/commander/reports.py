@@ -1,4 +1,4 @@
-"""What the logs show of how checkpoints were evaluated."""
+"""What the logs show of evaluations."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def evaluation_report(result: EvaluationResult, *, best: bool) -> EvaluationRepo
 
 
 def actions_report(record: CheckpointRecord, actions: Mapping[str, Histogram]) -> HistogramReport:
-    """What the policy of a checkpoint did in its evaluation."""
+    """The actions that the policy of a checkpoint took in its evaluation."""
     return HistogramReport(train_iter=record.train_iter, env_step=record.env_step, of="actions", histograms=actions)
 
 
 def evaluation_line(result: EvaluationResult, *, is_best: bool, best: BestCheckpoint | None) -> str:
-    """What the commander says of an evaluation."""
+    """The commander's line about an evaluation."""
     said = (
         f"evaluation of {result.record.file} at env_step {result.record.env_step}: mean return "
         f"{result.reward_mean:.6g} over {len(result.returns)} episodes ({_comparison(is_best, best)})"
@@ -41,7 +41,7 @@ def evaluation_line(result: EvaluationResult, *, is_best: bool, best: BestCheckp
 
 
 def training_evaluation_line(result: EvaluationResult, *, is_best: bool, best: BestCheckpoint | None) -> str:
-    """What the commander says of a checkpoint that was evaluated by the training episodes before it."""
+    """The commander's line about a checkpoint that was evaluated by the training episodes before it."""
     return (
         f"{result.record.file} at env_step {result.record.env_step}: mean return {result.reward_mean:.6g} over the "
         f"newest {len(result.returns)} training episodes ({_comparison(is_best, best)})"

@@ -1,4 +1,4 @@
-"""Which chunks have been counted, and what every counter therefore is."""
+"""Which chunks have been counted, which also gives the value of every counter."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from remuda.wire.messages import ChunkId, ChunkMeta, Counters
 
 
 class TooManyGapsError(ValueError):
-    """Noting the number would leave more holes in the series than are remembered."""
+    """Noting the number would leave more gaps in the series than are kept."""
 
 
 class SequenceSet:
@@ -63,7 +63,7 @@ class SequenceSet:
 
     @classmethod
     def of(cls, high_water: int, missing: Iterable[range]) -> SequenceSet:
-        """The set whose `high_water` and `missing` were these."""
+        """The set with these values of `high_water` and `missing`."""
         restored = cls()
         restored._high_water, restored._gaps = high_water, list(missing)
         return restored
@@ -83,34 +83,34 @@ class SequenceSet:
 
 
 class UnknownLeaseError(ValueError):
-    """A chunk came under a lease that is not known (any more), or that is not its worker's."""
+    """A chunk came under a lease that is not known (any more), or that its worker did not hold."""
 
 
 @dataclass
 class _Counted:
-    """What came under one lease."""
+    """The chunks of one lease."""
 
     worker: str
     incarnation: int
     first: int
-    """Numbers below are those of former leases of this incarnation of the worker. -1: that shows when a chunk comes."""
+    """Smaller numbers belong to earlier leases of this incarnation of the worker. -1: unknown until a chunk comes."""
     seen: SequenceSet = field(default_factory=SequenceSet)
 
 
 class Ledger:
     """Accepted chunks of one experiment. Counters are sums over accepted chunks and are kept nowhere else; those of a
-    resumed run go on from where its checkpoint had them.
+    resumed run continue at its checkpoint.
 
-    Remembers, per lease, which sequence numbers have come: a high-water mark and the gaps below it. A worker numbers
-    its chunks as long as it lives, whoever it works for: between two leases of one run there are chunks of others. A
-    lease is known until it is forgotten; what comes under it after that is not counted. Does no I/O and keeps no
-    payload.
+    For each lease it keeps which sequence numbers have come, as a high-water mark and the gaps below it. An incarnation
+    of a worker numbers all its chunks in one series, whichever run it works for, so between two leases of one run there
+    are chunks of other runs. A lease is known until it is forgotten; chunks that come under it after that are not
+    counted. Does no I/O and keeps no payload.
     """
 
     def __init__(self, start: Counters | None = None) -> None:
         self._leases: dict[int, _Counted] = {}
         self._of_worker: dict[tuple[str, int], list[int]] = {}
-        """Leases that are known, by worker and incarnation; the newest last."""
+        """Known leases by worker and incarnation; the newest last."""
         self._has_forgotten = False
         self._changed = ChangedRows[int]()
         self._env_steps = 0 if start is None else start.env_step
@@ -121,7 +121,7 @@ class Ledger:
     # --- leases ---
 
     def open(self, lease: int, worker: str, incarnation: int) -> None:
-        """A worker may announce chunks under this lease, numbered above those of its former leases."""
+        """Open a lease under which a worker may announce chunks, numbered above those of its earlier leases."""
         known = self._of_worker.setdefault((worker, incarnation), [])
         first = -1 if self._has_forgotten else 0
         if known:
@@ -132,7 +132,7 @@ class Ledger:
         self._changed.put.add(lease)
 
     def forget(self, lease: int) -> None:
-        """Nothing comes under this lease any more."""
+        """Forget a lease: nothing comes under it any more."""
         counted = self._leases.pop(lease, None)
         if counted is None:
             return
@@ -151,8 +151,8 @@ class Ledger:
     # --- chunks ---
 
     def accept(self, meta: ChunkMeta, lease: int, check: Callable[[ChunkMeta], None] = lambda meta: None) -> bool:
-        """Count a chunk. False, and nothing changes, when it had been counted before. `check` is asked of one that was
-        not, and may raise. Raises UnknownLeaseError, and TooManyGapsError."""
+        """Count a chunk. Returns False and changes nothing if it was counted before. `check` is called for a chunk that
+        was not, and may raise. Raises UnknownLeaseError, and TooManyGapsError."""
         counted, sequence = self._find(meta.chunk, lease), meta.chunk.sequence
         if self._is_counted(meta.chunk):
             return False
@@ -165,22 +165,22 @@ class Ledger:
         return True
 
     def add(self, meta: ChunkMeta) -> None:
-        """Count a chunk that comes under no lease, and of which it is known that it was not counted before."""
+        """Count a chunk that comes under no lease and is known not to be counted."""
         self._env_steps += meta.env_steps
         self._rows += meta.rows
         self._episodes += len(meta.episode_returns)
         self._chunks += 1
 
     def lacks(self, chunk: ChunkId) -> bool:
-        """Whether a payload of this number is known not to be counted: its worker had a lease that is known, and it did
-        not come under that one or any other. Of what came under forgotten leases nothing more is counted."""
+        """Whether a payload of this number is known not to be counted: its worker held a known lease, and it did not
+        come under that or any other lease. Payloads that may belong to forgotten leases are not counted any more."""
         if self._is_counted(chunk):
             return False
         leases = self._of_worker.get((chunk.worker, chunk.incarnation), ())
         return any(0 <= self._leases[lease].first <= chunk.sequence for lease in leases)
 
     def _is_counted(self, chunk: ChunkId) -> bool:
-        """Whether it came under any lease that is known. From lease to lease the numbers of a worker rise."""
+        """Whether it came under a known lease. A worker's numbers rise from lease to lease."""
         for lease in reversed(self._of_worker.get((chunk.worker, chunk.incarnation), ())):
             seen = self._leases[lease].seen
             if 0 <= seen.high_water < chunk.sequence:
@@ -200,7 +200,7 @@ class Ledger:
     # --- over a restart ---
 
     def snapshot(self) -> LedgerSnapshot:
-        """What is needed to go on after a restart, besides its rows."""
+        """What is needed to continue after a restart, without its rows."""
         return LedgerSnapshot(self._env_steps, self._rows, self._episodes, self._chunks, self._has_forgotten)
 
     def rows_of_leases(self) -> tuple[CountedSnapshot, ...]:
@@ -212,7 +212,7 @@ class Ledger:
         return self._changed.take(self._row)
 
     def restore(self, snapshot: LedgerSnapshot) -> None:
-        """Go on from there."""
+        """Continue from a snapshot."""
         self._env_steps, self._rows = snapshot.env_steps, snapshot.rows
         self._episodes, self._chunks = snapshot.episodes, snapshot.chunks
         self._has_forgotten = snapshot.has_forgotten

@@ -29,8 +29,9 @@ class Outputs(NamedTuple):
 Backward = Callable[[Outputs], None]
 """Given a loss's gradient by the outputs, writes that by the parameters.
 
-The logarithm of a Gaussian's standard deviation comes of no observation: its gradient is left to whoever has the
-distribution, and is written afterwards."""
+The logarithm of a Gaussian's standard deviation does not depend on the observation: its gradient belongs to the
+distribution, and is written afterwards by the caller.
+"""
 
 
 class ActorCriticOutputs(ABC):

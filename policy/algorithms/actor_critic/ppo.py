@@ -155,7 +155,7 @@ class Ppo(ActorCritic):
         return steps, explained_variance(old_values, returns)
 
     def _minibatches(self, steps: _Steps, rng: np.random.Generator) -> Iterator[_Steps]:
-        """Every step once per epoch, in shares of equal size (but for one), shuffled again each epoch."""
+        """Every step once per epoch, in shares whose sizes differ by at most one, shuffled again each epoch."""
         n = len(steps.log_prob)
         minibatches = min(self._policy.minibatches, n)
         for _ in range(self._policy.epochs if n else 0):

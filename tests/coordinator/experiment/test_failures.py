@@ -35,7 +35,7 @@ def unproductive(world: World, worker: Worker) -> None:
 
 
 def rest_s(world: World, worker: Worker, *, crash: bool = False) -> int:
-    """It fails; after how many seconds it is taken again. The coordinator may crash once it has heard of it."""
+    """It fails; after how many seconds it is taken again. The coordinator may crash once it knows it."""
     fail(worker)
     failed_s = world.now_s
     if crash:

@@ -77,7 +77,7 @@ def test_outputs_and_gradient_are_those_of_autograd(
 
     def differentiated(way: ActorCriticOutputs) -> tuple[torch.Tensor, ...]:
         parameters.gradient.fill_(np.nan)  # nothing of it may be left
-        parameters.by_name(parameters.gradient)["log_std"].zero_()  # but for what is left to the distribution
+        parameters.by_name(parameters.gradient)["log_std"].zero_()  # except what is left to the distribution
         outputs, backward = way.vjp(observations)
         way.values(observations * 2.0)  # what is valued in between has no influence
         backward(Outputs(by_policy.clone(), by_values.clone()))

@@ -30,10 +30,12 @@ class _Account:
     """The number of its last grant among all grants."""
     closed: bool = False
     """The lease is over: nothing more is granted, but what was granted may still arrive."""
+    late: bool = False
+    """Nobody waits for what it was granted. It is granted no more until a chunk of it has arrived."""
 
     @property
     def outstanding(self) -> int:
-        return self.granted - self.arrived if self.granted > self.arrived and not self.closed else 0
+        return self.granted - self.arrived if self.granted > self.arrived and not (self.closed or self.late) else 0
 
     @property
     def turn(self) -> tuple[int, int]:
@@ -92,7 +94,22 @@ class CreditBook:
         """Count a chunk of this lease."""
         account = self._accounts.get(lease)
         if account is not None:
+            was_late, account.late = account.late, False
+            if was_late and not account.closed:
+                self._outstanding += account.outstanding
             self._change(lease, account, granted=account.granted, arrived=account.arrived + env_steps)
+
+    def wait_no_longer(self) -> int:
+        """Give what is outstanding now to other collectors. Return how many collectors are late with it.
+
+        A late chunk still counts when it arrives, and only then is its collector granted more.
+        """
+        late = [(lease, account) for lease, account in self._accounts.items() if account.outstanding]
+        for lease, account in late:
+            account.late = True
+            self._wanting.discard(lease)
+        self._outstanding = 0
+        return len(late)
 
     def granted(self, lease: int) -> int:
         """Environment steps that the lease may take in total; 0 for one that is closed."""
@@ -106,7 +123,7 @@ class CreditBook:
 
     @property
     def outstanding(self) -> int:
-        """Environment steps granted and not yet counted, of all collectors."""
+        """Environment steps granted, not yet counted and still waited for, over all collectors."""
         return self._outstanding
 
     def extend(self, allowance: int) -> list[int]:

@@ -291,7 +291,7 @@ class Experiment:
             return []  # the run folder is closed, and its clock has stopped
         self._status.note_rates(now_s)
         reports = self._buffer_reports(now_s) + self._vital_signs(now_s)
-        return reports + self._flow.extend_credit() + self._go_on(now_s)
+        return reports + self._flow.tick(now_s) + self._go_on(now_s)
 
     def _go_on(self, now_s: float) -> list[Step]:
         """Do what is due now: a row of progress.txt, a save, the end, or its next stage."""

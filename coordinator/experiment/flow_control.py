@@ -30,6 +30,9 @@ SERVED_KEPT = 15
 """Answers that are kept besides the newest: more than a learner ever waits for at a time."""
 MOST_REQUESTS_AHEAD = 16
 """Requests of a learner that may arrive before the oldest of them is answered: more than it ever sends."""
+STALLED_S = 120.0
+"""When a learner has waited for so long without a new row, other collectors get credit than those that hold it now. A
+collector that reports progress but delivers nothing would otherwise stop the run."""
 
 
 class FlowControl:
@@ -66,6 +69,8 @@ class FlowControl:
         """The epoch of the present learner."""
         self.train_iter = 0 if resumed is None else resumed.counters.train_iter
         """Updates done, as far as the learner has reported them."""
+        self._moved = (-1, -1, 0.0)
+        """Rows inserted, updates served, and since when these have been the same."""
 
     # --- workers ---
 
@@ -199,6 +204,17 @@ class FlowControl:
         """The exploration settings for collectors now."""
         return self._declaration.exploration_at(self._replay.env_step)
 
+    def tick(self, now_s: float) -> list[Step]:
+        """Time has passed."""
+        rows, served = self._replay.next_row, self._served_iters
+        waits = self._open and self._requests.next is not None
+        if not waits or self._moved[:2] != (rows, served):
+            self._moved = (rows, served, now_s)
+        late = 0
+        if now_s - self._moved[2] >= STALLED_S:
+            late, self._moved = self._credit.wait_no_longer(), (rows, served, now_s)
+        return [*self._late(late), *self.extend_credit()]
+
     def extend_credit(self) -> list[Step]:
         """Give collectors as much credit as the buffer and the budget allow; many of them over several turns."""
         return self._tell_credit(self._grow_credit())
@@ -253,6 +269,15 @@ class FlowControl:
         self._served_iters -= sum(batches for request, batches in self._served if request >= message.oldest)
         self._served = [served for served in self._served if served[0] < message.oldest]
         self._replay.learner_has(message.loaded_row)
+
+    def _late(self, collectors: int) -> list[Step]:
+        if not collectors:
+            return []
+        text = (
+            f"no chunk has come for {STALLED_S:g} s while the learner waits: {collectors} collector(s) may still "
+            "deliver theirs, and others collect in their place"
+        )
+        return [LogLine(self._experiment, text, "warning")]
 
     def _grow_credit(self) -> list[int]:
         if not self._open:

@@ -15,6 +15,7 @@ import pytest
 
 from remuda.coordinator import effects as fx
 from remuda.coordinator.events import Received
+from remuda.coordinator.experiment.flow_control import STALLED_S
 from remuda.tests.coordinator.configs import config, on_policy_config
 from remuda.tests.coordinator.lies import Liar
 from remuda.tests.coordinator.simulation import Worker, World
@@ -26,6 +27,8 @@ from remuda.wire.sockets import worker_identity
 SHORT, LONG = 1_500, 1_000_000
 PER_WORLD = 500
 MOST_GROWTH_BYTES = 600 << 20
+LONGEST_STALL_S = 2 * STALLED_S
+"""Of the world's time: a liar may keep its credit for so long."""
 
 
 def messages_to_try() -> int:
@@ -44,6 +47,7 @@ class Besieged(World):
         self.submit()
         while not self.status().experiments or self.experiment().train_iter < 30:
             self.step()
+            assert not any(run.state == "failed" for run in self.status().experiments), self.said[-5:]
         self.liars = [self.honest("collector")[0]]
 
     def honest(self, role: str) -> list[Worker]:
@@ -107,7 +111,8 @@ def test_no_lie_ends_anything() -> None:
         assert before.state == "running", f"seed {seed}: {before}; {world.said[-5:]}"
         assert learner.assignments == [learner.lease], f"seed {seed}: the learner was replaced"
         assert evaluator.assignments == [evaluator.lease], f"seed {seed}: the evaluator was replaced"
-        for _ in range(60):
+        give_up_s = world.now_s + LONGEST_STALL_S
+        while world.experiment().train_iter == before.train_iter and world.now_s < give_up_s:
             world.step()
         after = world.experiment()
         assert after.train_iter > before.train_iter, f"seed {seed}: it does not go on: {after}; {world.said[-5:]}"

@@ -74,6 +74,39 @@ def test_what_comes_under_a_closed_lease_stays_bounded_by_what_it_was_granted() 
     assert book.changes().gone == (1,)
 
 
+def test_what_is_late_is_free_for_others_and_still_counts_when_it_comes() -> None:
+    book = CreditBook(CHUNK)
+    book.open(1)
+    book.extend(2 * CHUNK)
+    book.open(2)
+    assert book.extend(2 * CHUNK) == []
+    assert book.wait_no_longer() == 1
+    assert book.outstanding == 0
+    assert book.extend(2 * CHUNK) == [2]
+    assert (book.granted(1), book.granted(2)) == (2 * CHUNK, 2 * CHUNK)
+    assert not book.is_beyond(1, CHUNK)
+    book.arrived(2, 2 * CHUNK)
+    assert book.extend(CHUNK) == [2], "the late one gets nothing"
+    book.arrived(2, CHUNK)
+    book.arrived(1, CHUNK)
+    assert book.outstanding == CHUNK, "the rest of it is waited for again"
+    assert book.extend(3 * CHUNK) == [1, 2]
+
+
+def test_all_that_are_late_wait_until_they_deliver() -> None:
+    book = CreditBook(CHUNK)
+    for lease in (1, 2):
+        book.open(lease)
+    book.extend(10**9)
+    assert book.wait_no_longer() == 2
+    assert book.extend(10**9) == []
+    book.close(1)
+    book.arrived(1, CHUNK)
+    assert book.outstanding == 0
+    book.arrived(2, 2 * CHUNK)
+    assert book.extend(10**9) == [2]
+
+
 def test_a_chunk_larger_than_granted_does_not_block_the_next_grant() -> None:
     book = CreditBook(CHUNK)
     book.open(1)

@@ -30,7 +30,7 @@ from remuda.config.load import load_config
 from remuda.coordinator.turn_watch import LONG_TURN_S
 from remuda.logbook.curve_file import CurveFile
 from remuda.logbook.event_file import scalar_event
-from remuda.training.snapshot import FinishedRunSnapshot
+from remuda.training.run_snapshot import FinishedRunSnapshot
 from remuda.wire.messages import OVER
 
 DEMO = ROOT / "examples" / "cartpole_dqn.yaml"

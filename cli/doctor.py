@@ -180,7 +180,7 @@ def _journal(folder: Path) -> Finding:
     import time
     from tempfile import TemporaryDirectory
 
-    from remuda.training.journal import open_database
+    from remuda.training.journal_database import open_database
 
     turns = 200
     with TemporaryDirectory(dir=folder, prefix=".remuda-doctor-") as place:

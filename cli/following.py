@@ -12,7 +12,7 @@ from remuda.policy.files.newest import NewestPolicy
 from remuda.policy.files.playable import Playable
 from remuda.storage.checkpoint_index import CheckpointIndexError
 from remuda.storage.run_folder import RunFolder
-from remuda.training.journal import is_open
+from remuda.training.journal_database import is_open
 
 LOOK_INTERVAL_S = 0.5
 """How long to wait before looking for a newer policy again."""

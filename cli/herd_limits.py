@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from remuda.cli.errors import InputError
 
 if TYPE_CHECKING:
-    from remuda.coordinator.registry import Limits
+    from remuda.coordinator.limits import Limits
 
 
 def herd_limits(given: Sequence[str]) -> Limits:
     """Parse `--limit`. Raises InputError."""
-    from remuda.coordinator.registry import Limits
+    from remuda.coordinator.limits import Limits
 
     try:
         return Limits.of(given)

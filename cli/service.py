@@ -55,10 +55,11 @@ def coordinator(
     A first Ctrl-C stops every experiment cleanly, saves, and ends. A second one ends at once; the next start continues.
     """
     from remuda.coordinator.__main__ import GRACE_S
-    from remuda.coordinator.service import CannotListenError, Service, Settings
+    from remuda.coordinator.listening import CannotListenError
+    from remuda.coordinator.service import Service, Settings
     from remuda.logbook.best_effort import best_effort_stderr
     from remuda.storage.ownership import FolderOwnedError
-    from remuda.training.journal import JournalError
+    from remuda.training.journal_database import JournalError
     from remuda.worker.gc_freeze import gc_frozen
     from remuda.worker.shutdown_guard import ShutdownGuard
 

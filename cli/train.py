@@ -73,7 +73,7 @@ def _run(asked: ResolvedRun, lifeline: int | None) -> tuple[RunResult, Experimen
         from remuda.policy.files.checkpoint_file import CheckpointError
         from remuda.policy.networks.tensors import DeviceError
         from remuda.storage.checkpoint_index import CheckpointIndexError
-        from remuda.training.journal import JournalError
+        from remuda.training.journal_database import JournalError
         from remuda.worker.shutdown_guard import ShutdownGuard
 
     view = open_view(asked.loaded.config.stop)

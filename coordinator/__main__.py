@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from remuda.coordinator.registry import Limits
+from remuda.coordinator.limits import Limits
 from remuda.coordinator.service import Service, Settings
 from remuda.logbook.best_effort import best_effort_stderr
 from remuda.worker.gc_freeze import gc_frozen

@@ -10,9 +10,10 @@ from remuda.coordinator.experiment.catalog import Catalog
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.coordinator.journaling import Journaling
-from remuda.coordinator.registry import Registry, Worker
+from remuda.coordinator.registry import Registry
 from remuda.coordinator.scheduler import ROLES, Demand, Grant, Plan, Return, plan
-from remuda.training.snapshot import RunSnapshot
+from remuda.coordinator.worker import Worker
+from remuda.training.run_snapshot import RunSnapshot
 from remuda.wire.messages import Role
 
 LEASES_KEPT = 10_000

@@ -11,7 +11,8 @@ from remuda.coordinator.effects import Asked, PrepareRun
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.training.journal_entry import Recovered
-from remuda.training.snapshot import ResumePoint, RunSnapshot
+from remuda.training.resume_point import ResumePoint
+from remuda.training.run_snapshot import RunSnapshot
 from remuda.wire.envelope import Envelope
 from remuda.wire.messages import ChunkMeta, CoordinatorLoad, LogText, Rejected, WorkerVitals
 

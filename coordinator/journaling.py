@@ -14,7 +14,7 @@ from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.training.effects import Emit
 from remuda.training.identity import Identity
 from remuda.training.journal_entry import JournalEntry, Recovered
-from remuda.training.snapshot import FORMAT, RunSnapshot
+from remuda.training.run_snapshot import FORMAT, RunSnapshot
 from remuda.wire.messages import AnyMessage, Batches, CollectorReport, EvaluationFilmed, LearnerReport, WorkerVitals
 
 SOFT_S = 1.0

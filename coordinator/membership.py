@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from remuda.coordinator.assignments import Assignments
 from remuda.coordinator.effects import ForgetPeer, Release, Reply, SendToPeer, Step
 from remuda.coordinator.experiment.experiment import Experiment
-from remuda.coordinator.registry import Registry, Worker
+from remuda.coordinator.registry import Registry
+from remuda.coordinator.worker import Worker
 from remuda.training.effects import Level, LogLine
 from remuda.wire.messages import (
     PROTOCOL_VERSION,

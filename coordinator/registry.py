@@ -4,141 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import TypeAlias
 
+from remuda.coordinator.limits import BEATS_PER_S, LONGEST_BEAT_INTERVAL_S, Limits, LongestWithoutProgress
+from remuda.coordinator.worker import Worker
 from remuda.training.snapshot import LeaseHolder
-from remuda.wire.messages import Beat, Phase, Register, Role, WorkerState, WorkerStatus
+from remuda.wire.messages import Beat, Register, Role
 
 SHORTEST_RATE_S = 0.5
 """Beats that follow each other faster than this, after a break, say little about a rate."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How long a worker may be silent or without progress."""
-
-    beat_interval_s: float = 1.0
-    """The interval in a herd that is not large."""
-    lost_after_s: float = 10.0
-    """After this time without any message the process is dead or cut off."""
-    stuck_after_s: float = 60.0
-    """After this time with beats but no progress in its work, the worker is stuck: its environment or device hangs."""
-    hopeless_after_s: float = 120.0
-    """After this time without progress its lease is taken away. The worker's own process then prints its stacks and
-    ends, and its nanny restarts it."""
-
-    @classmethod
-    def of(cls, settings: Iterable[str]) -> Limits:
-        """Limits other than the default, each given as `lost_after_s=20`. Raises ValueError."""
-        names = [each.name for each in fields(cls)]
-        given: dict[str, float] = {}
-        for setting in settings:
-            name, _, number = setting.partition("=")
-            if name not in names:
-                raise ValueError(f"{setting!r} is none of the limits, which are {', '.join(names)}")
-            given[name] = _seconds(setting, number)
-        limits = cls(**given)
-        if limits.lost_after_s < 2 * limits.beat_interval_s:
-            raise ValueError(f"lost_after_s={limits.lost_after_s:g} is less than two beats: nobody would stay for long")
-        if limits.hopeless_after_s < limits.stuck_after_s:
-            raise ValueError(f"hopeless_after_s={limits.hopeless_after_s:g} is less than stuck_after_s")
-        return limits
-
-
-def _seconds(setting: str, number: str) -> float:
-    try:
-        seconds = float(number)
-    except ValueError:
-        seconds = math.nan
-    if not 0.0 < seconds < math.inf:
-        raise ValueError(f"{setting!r} is no number of seconds, such as lost_after_s=20")
-    return seconds
-
-
-BEATS_PER_S = 200
-"""Beats per second of the whole herd. In a larger herd each worker beats less often, and may be silent for longer by as
-much."""
-LONGEST_BEAT_INTERVAL_S = 5.0
-
-
-LongestWithoutProgress: TypeAlias = Mapping[Phase, float]
-"""How long a worker may be without progress in the activities for which a run has its own limits. In all others it is
-stuck and hopeless as Limits says."""
-
-
-@dataclass
-class Worker:
-    """One registered worker in its present incarnation."""
-
-    uuid: str
-    incarnation: int
-    role: Role
-    host: str
-    pid: int
-    peer: bytes
-    """Socket identity of this incarnation."""
-    heard_s: float
-    progress: int = 0
-    progressed_s: float = 0.0
-    activity: str = "registered"
-    phase: Phase = "idle"
-    longest_s: LongestWithoutProgress = field(default_factory=dict[Phase, float])
-    """Of the run that it works for."""
-    rss_bytes: int = 0
-    cpu_s: float = 0.0
-    """Processor time of its process so far, of all threads."""
-    cpu_cores: float = 0.0
-    """Processor time per second between the newest two beats."""
-    cpu_heard_s: float = 0.0
-    cpus: int = 0
-    """Cores that it may use; 0 if only its journal knows it."""
-    memory_bytes: int = 0
-    """Of its machine."""
-    lease: int = 0
-    """0: in the herd, free to be drawn."""
-    stuck: bool = False
-    look_s: float = math.inf
-    """When the registry checks it next."""
-
-    def is_process(self, message: Register) -> bool:
-        """Whether the process that registers is this one, over another connection."""
-        return (self.incarnation, self.host, self.pid) == (message.incarnation, message.host, message.pid)
-
-    @property
-    def holder(self) -> LeaseHolder:
-        """What the journal has of it, with the lease that it holds."""
-        return LeaseHolder(self.lease, self.uuid, self.incarnation, self.role, self.host, self.pid)
-
-    @property
-    def state(self) -> WorkerState:
-        """Its state. A lost worker is no longer in the registry."""
-        if self.stuck:
-            return "stuck"
-        return "busy" if self.lease else "idle"
-
-    def status(
-        self, now_s: float, *, experiment: str | None = None, draining: bool = False, work_share: float | None = None
-    ) -> WorkerStatus:
-        """Its line in `remuda status`, with what its experiment knows of it."""
-        return WorkerStatus(
-            uuid=self.uuid,
-            incarnation=self.incarnation,
-            role=self.role,
-            host=self.host,
-            pid=self.pid,
-            state="draining" if draining and self.state == "busy" else self.state,
-            experiment=experiment,
-            beat_age_s=now_s - self.heard_s,
-            activity=self.activity,
-            rss_bytes=self.rss_bytes,
-            cpu_cores=self.cpu_cores,
-            work_share=work_share,
-            cpus=self.cpus,
-            memory_bytes=self.memory_bytes,
-        )
 
 
 @dataclass(frozen=True)

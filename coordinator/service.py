@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
 
-import zmq
-
 from remuda.coordinator.disk.disk import Disk, Found
 from remuda.coordinator.disk.outbox import Outbox
 from remuda.coordinator.disk.run_folders import RunFolders
@@ -32,12 +30,14 @@ from remuda.coordinator.events import (
     Tick,
 )
 from remuda.coordinator.experiment.finished import FinishedRun
+from remuda.coordinator.limits import Limits
+from remuda.coordinator.listening import listen, listen_again
 from remuda.coordinator.reachable import reachable
-from remuda.coordinator.registry import Limits
 from remuda.coordinator.state import UNKNOWN, Coordinator
 from remuda.coordinator.turn_watch import TurnWatch
 from remuda.logbook.lines import unforgeable
 from remuda.logbook.timers import Timers
+from remuda.storage.boot import boot_id
 from remuda.training.effects import LogLine
 from remuda.training.journal_entry import JournalEntry
 from remuda.wire import connection_file
@@ -45,7 +45,7 @@ from remuda.wire.codec import CodecError, ProtocolMismatchError, TooEarlyError
 from remuda.wire.connection_file import ConnectionFile, ConnectionFileError
 from remuda.wire.envelope import Envelope
 from remuda.wire.messages import PROTOCOL_VERSION, CoordinatorLoad, Rejected
-from remuda.wire.sockets import Arrival, Malformed, RouterSocket
+from remuda.wire.sockets import Arrival, Malformed
 from remuda.worker import descriptors
 from remuda.worker.gc_freeze import collecting_rarely
 from remuda.worker.shutdown_guard import ShutdownGuard
@@ -60,21 +60,13 @@ SWITCH_S = 0.000_5
 """How long another thread may hold the interpreter while a turn waits for it."""
 COMPLAINT_INTERVAL_S = 5.0
 """Time between two lines about malformed messages, so that they do not fill the disk."""
-LOOPBACK = "tcp://127."
-ANY_ADDRESS = "tcp://127.0.0.1:0"
 LEASES_PER_START = 1_000_000
 """A lease must never get a number that an earlier coordinator gave out, even if that run and its journal are lost:
 messages of its worker would be taken for those of another worker."""
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-"""Linux has the id of the machine's start here."""
 RECOVERY_S = 60.0
 """How long a starting coordinator waits for the disks of the runs that it recovers."""
 DESCRIPTORS_SHARE = 0.8
 """Share of the files and connections that may be open; beyond that a warning is logged."""
-
-
-class CannotListenError(Exception):
-    """The address to listen on is not an address of this machine, or it is taken; the text says which and why."""
 
 
 @dataclass(frozen=True)
@@ -102,9 +94,9 @@ class Service:
         self._settings = settings
         self._guard = guard
         self._id = str(uuid4())
-        asked_for = None if settings.address is None else _listen(settings.address)
+        asked_for = None if settings.address is None else listen(settings.address)
         self._runs_folder = RunsFolder(settings.runs_dir) if settings.persistent else None
-        self._socket = asked_for or _listen_again(None if self._runs_folder is None else self._runs_folder.last_address)
+        self._socket = asked_for or listen_again(None if self._runs_folder is None else self._runs_folder.last_address)
         self._address = reachable(self._socket.address)
         self._epoch = 1 if self._runs_folder is None else self._runs_folder.begin(self._socket.address)
         self._waker = Waker()
@@ -119,7 +111,7 @@ class Service:
             now_s=time.monotonic(),
             limits=settings.limits,
             leases=self._epoch * LEASES_PER_START,
-            boot=_boot(),
+            boot=boot_id(),
         )
         self._socket.connections.is_worker = self._coordinator.registry.has
         self._effects: list[Effect] = []
@@ -368,30 +360,6 @@ def _quick_switches() -> Generator[None]:
         yield
     finally:
         sys.setswitchinterval(before_s)
-
-
-def _boot() -> str:
-    """An id of this start of this machine; empty if the system has none."""
-    try:
-        return BOOT_ID.read_text("ascii").strip()
-    except OSError:
-        return ""
-
-
-def _listen(address: str) -> RouterSocket:
-    try:
-        return RouterSocket(address)
-    except zmq.ZMQError as error:
-        raise CannotListenError(f"{address}: {error.strerror}") from error
-
-
-def _listen_again(before: str | None) -> RouterSocket:
-    """Listen where the coordinator before this one listened, since its workers look there. An address that other
-    machines can reach is used again only if it is given again."""
-    if before is not None and before.startswith(LOOPBACK):
-        with contextlib.suppress(CannotListenError):
-            return _listen(before)
-    return _listen(ANY_ADDRESS)
 
 
 def _experiment_of(effect: Effect) -> str | None:

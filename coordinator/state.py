@@ -47,9 +47,11 @@ from remuda.coordinator.experiment.claims import UNDER_A_LEASE, Speaker, speaker
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.finished import FinishedRun, refused
 from remuda.coordinator.journaling import Journaling
+from remuda.coordinator.limits import Limits
 from remuda.coordinator.membership import Membership
-from remuda.coordinator.registry import Limits, Registry, Worker
+from remuda.coordinator.registry import Registry
 from remuda.coordinator.shutdown import CoordinatorShutdown
+from remuda.coordinator.worker import Worker
 from remuda.training.effects import Emit, Happened, LogLine
 from remuda.training.journal_entry import JournalEntry
 from remuda.wire.messages import (

@@ -16,16 +16,8 @@ from remuda.training.identity import Identity
 from remuda.training.journal import RunJournal
 from remuda.training.journal_entry import JournalEntry, Recovered
 from remuda.training.replay.accounting import ReplayAccounting
-from remuda.training.snapshot import (
-    FORMAT,
-    Changes,
-    DispatchSnapshot,
-    ExperimentSnapshot,
-    FlowSnapshot,
-    LeaseBookSnapshot,
-    Rows,
-    RunSnapshot,
-)
+from remuda.training.run_snapshot import FORMAT, Changes, ExperimentSnapshot, RunSnapshot
+from remuda.training.snapshot import DispatchSnapshot, FlowSnapshot, LeaseBookSnapshot, Rows
 from remuda.training.status import LiveStatus
 from remuda.wire.messages import IndexedChunk
 

@@ -26,7 +26,7 @@ from remuda.training.commander.progress_rows import ProgressRows
 from remuda.training.journal_entry import Recovered
 from remuda.training.replay.accounting import ReplayAccounting
 from remuda.training.replay.budgets import Budgets
-from remuda.training.snapshot import ResumePoint
+from remuda.training.resume_point import ResumePoint
 from remuda.training.status import LiveStatus
 from remuda.wire.messages import Counters, PolicyRef
 

@@ -39,7 +39,7 @@ from remuda.training.commander.evaluation import BestCheckpoint
 from remuda.training.journal import open_or_begin
 from remuda.training.logbooks import open_logbook
 from remuda.training.recovery import catch_up, resume_point, show_again
-from remuda.training.snapshot import ResumePoint
+from remuda.training.resume_point import ResumePoint
 from remuda.wire.messages import CheckpointRecord, Counters, ExperimentStatus
 from remuda.worker.affinity import settle_alone
 from remuda.worker.shutdown_guard import bound_threads

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from remuda.storage.boot import boot_id
+
 STALE_S = 60.0
 """An owner on another machine that has not confirmed its ownership for so long is taken for dead: not every file system
 carries a lock from one machine to the other. Workers wait much longer than that for a coordinator."""
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-"""Where Linux names this start of this machine; all its containers read the same."""
 _LONGEST_NAME_BYTES = 300
 
 
@@ -43,7 +43,7 @@ class Ownership:
                 f"{path.parent} belongs to {_name(former)}, which confirmed it {age_s:.0f} s ago; if that process is "
                 f"dead, try again in {STALE_S - age_s:.0f} s"
             )
-        self._mark = f"process {os.getpid()} on {socket.gethostname()}\nboot {_boot()} at {time.time_ns()}\n"
+        self._mark = f"process {os.getpid()} on {socket.gethostname()}\nboot {boot_id()} at {time.time_ns()}\n"
         path.write_text(self._mark, "utf-8")
 
     def confirm(self) -> None:
@@ -97,15 +97,7 @@ def _is_of_this_machine(content: str) -> bool:
     """Whether the owner was a process of this machine: then a free lock proves that it is dead. The boot id is compared
     first, since a restarted container has another host name."""
     first, *others = content.split("\n")
-    boot = _boot()
+    boot = boot_id()
     if boot and others and others[0].startswith(f"boot {boot} "):
         return True
     return first.split()[-1] == socket.gethostname()
-
-
-def _boot() -> str:
-    """The id of this boot of this machine; empty if the system has none."""
-    try:
-        return BOOT_ID.read_text("ascii").strip()
-    except OSError:
-        return ""

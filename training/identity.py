@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from remuda.training.snapshot import IdentitySnapshot
+from remuda.training.run_snapshot import IdentitySnapshot
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,15 @@
-"""The journal of one run: what is needed to go on with it after its process has died, in SQLite.
+"""The journal of one run, in SQLite: everything that is needed to continue it after its process has died.
 
 Everything of one turn of the coordinator's loop is one transaction, committed before any answer is sent; in serial
-mode, everything of one checkpoint. Without a disk sync per commit: a killed process loses nothing, a machine that loses
-power may lose its last moments, and no more than that (the file itself stays whole).
+mode, everything of one checkpoint. There is no disk sync per commit: a killed process loses nothing; a machine that
+loses power may lose its last moments and no more, since the file itself stays whole.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import os
 import sqlite3
-from collections.abc import Generator
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -20,19 +17,23 @@ import msgspec
 import numpy as np
 
 from remuda.buffer.index import Prioritized
+from remuda.training.journal_database import JournalDamagedError, JournalError, committing, open_database
 from remuda.training.journal_entry import JournalEntry, Recovered
-from remuda.training.snapshot import (
+from remuda.training.run_snapshot import (
     FORMAT,
-    AccountSnapshot,
     Changes,
+    ExperimentSnapshot,
+    HeadSnapshot,
+    IdentitySnapshot,
+    RunSnapshot,
+)
+from remuda.training.snapshot import (
+    AccountSnapshot,
     CountedSnapshot,
     DeathsSnapshot,
     DispatchSnapshot,
-    ExperimentSnapshot,
     FailuresSnapshot,
     FlowSnapshot,
-    HeadSnapshot,
-    IdentitySnapshot,
     LeaseBookSnapshot,
     LeaseSnapshot,
     NewEpisodes,
@@ -42,29 +43,17 @@ from remuda.training.snapshot import (
     RestSnapshot,
     Rows,
     RowT,
-    RunSnapshot,
     Snapshot,
 )
 from remuda.wire.messages import IndexedChunk
 
-BUSY_S = 2.0
-"""How long another process may hold the file before it counts as somebody else's."""
-
-STATEMENTS = 256
-"""Kept prepared."""
 ROWS_PER_STATEMENT = 64
-"""So few that each number of them has its statement prepared once: see cached_statements."""
-
-_SQLITE_SHARED_FIRST, _SQLITE_SHARED_BYTES = 0x40000002, 510
-"""The bytes that SQLite locks for reading, part of its file format: somebody has them all while a journal is open."""
-
-_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-
+"""So few that there is a prepared statement for each number of rows: see cached_statements."""
 PartT = TypeVar("PartT", bound=Snapshot)
 AnyT = TypeVar("AnyT")
 
 _ROWS = ("lease", "place", "account", "counted", "rest")
-"""Tables with what there is one of for each lease, place or worker, named as in Changes."""
+"""Tables with one row for each lease, place, account or worker; named as in Changes."""
 
 _TABLES = """
 create table if not exists chunk (first_row integer primary key, body blob not null);
@@ -81,78 +70,9 @@ create table if not exists priorities
 """
 
 
-class JournalError(Exception):
-    """The journal cannot be opened, read or written; the text says which and why."""
-
-
-class JournalDamagedError(JournalError):
-    """What was in the journal cannot be had any more."""
-
-
-def open_database(path: Path, tables: str) -> sqlite3.Connection:
-    """Open a database for this process alone, made with `tables` if missing; any of its threads may use it, one at a
-    time. Raises JournalError."""
-    try:
-        _make_private(path)
-        db = sqlite3.connect(
-            path, timeout=BUSY_S, isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS
-        )
-        try:
-            # Exclusive before WAL: no shared memory file, which network file systems do not offer.
-            db.execute("pragma locking_mode = exclusive")
-            db.execute("pragma journal_mode = wal")
-            db.execute("pragma synchronous = normal")
-            db.executescript(f"begin immediate; {tables} commit;")
-        except sqlite3.Error:
-            db.close()
-            raise
-    except sqlite3.Error as error:
-        if getattr(error, "sqlite_errorcode", None) in _DAMAGE:
-            raise JournalDamagedError(f"{path} is damaged: {error}") from error
-        raise JournalError(f"{path} cannot be opened: {error}") from error
-    return db
-
-
-def _make_private(path: Path) -> None:
-    """A run's config is in it, and with that maybe secrets."""
-    with contextlib.suppress(OSError):  # it is there, or SQLite will say what is wrong
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-
-
-@contextlib.contextmanager
-def committing(db: sqlite3.Connection, path: Path) -> Generator[None]:
-    """What the body writes to the database at `path` is committed as a whole, or not at all. Raises JournalError where
-    the disk does not take it."""
-    try:
-        db.execute("begin")
-        yield
-        db.execute("commit")
-    except sqlite3.Error as error:
-        with contextlib.suppress(sqlite3.Error):
-            db.execute("rollback")
-        raise JournalError(f"{path} cannot be written: {error}") from error
-
-
-def is_open(path: Path) -> bool:
-    """Whether a process, wherever it is, has the journal open, and so goes on with the run. Changes nothing.
-
-    Not to be asked by the process that has it open: its locks would be gone (POSIX has it so).
-    """
-    try:
-        with path.open("rb") as file:
-            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB, _SQLITE_SHARED_BYTES, _SQLITE_SHARED_FIRST)
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        if error.errno in (errno.EACCES, errno.EAGAIN):
-            return True
-        raise
-    return False
-
-
 def open_or_begin(path: Path) -> tuple[RunJournal, Recovered | None, str | None]:
-    """The journal of a run that begins or is resumed, and what is in it. A damaged one is put aside and another begun:
-    the third value says so. Raises JournalError, also when another process has it open."""
+    """The journal of a run that begins or is resumed, and its content. A damaged one is put aside and another is begun:
+    the third value says so. Raises JournalError, also if another process has it open."""
     try:
         journal = RunJournal(path)
         try:
@@ -169,10 +89,10 @@ def open_or_begin(path: Path) -> tuple[RunJournal, Recovered | None, str | None]
 
 
 class RunJournal:
-    """Owns `<run>/journal.sqlite` while it is open: nobody else can write it, or even read it."""
+    """Owns `<run>/journal.sqlite` while it is open: no other process can write it, or even read it."""
 
     def __init__(self, path: Path) -> None:
-        """Open the journal, made if missing. Raises JournalError, also when another process has it open."""
+        """Open the journal; it is made if missing. Raises JournalError, also if another process has it open."""
         self._path = path
         self._chunks, self._episodes = _CHUNKS, _EPISODES
         self._written: dict[str, bytes] = {}
@@ -180,8 +100,8 @@ class RunJournal:
         self._db = open_database(path, _TABLES)
 
     def write(self, *turns: JournalEntry) -> None:
-        """Commit the news of one turn or several, in order, as one. Raises JournalError and changes nothing when the
-        disk does not take it."""
+        """Commit the entries of one turn or several, in order, as one. Raises JournalError and changes nothing if the
+        disk refuses."""
         encode, db, newest = msgspec.msgpack.encode, self._db, turns[-1].snapshot
         parts = {name: encode(part) for name, part in _parts_of(newest).items()}
         new = [(name, body) for name, body in parts.items() if self._written.get(name) != body]
@@ -193,7 +113,7 @@ class RunJournal:
         self._written = parts
 
     def _write_news(self, turn: JournalEntry) -> None:
-        """All but what each turn has whole, of which the newest is enough."""
+        """Write the parts of a turn that are not whole in each turn; of those that are, the newest is enough."""
         encode, db = msgspec.msgpack.encode, self._db
         self._write_rows(turn.changes)
         self._write_chunks(turn)
@@ -206,7 +126,8 @@ class RunJournal:
             db.execute("insert or replace into priorities values (0, ?, ?)", values)
 
     def _write_chunks(self, turn: JournalEntry) -> None:
-        """Many with one statement: each gives the interpreter's lock away, and has to get it back."""
+        """Write many chunks with one statement, since each statement releases the interpreter's lock and has to get it
+        back."""
         encode, db = msgspec.msgpack.encode, self._db
         for start in range(0, len(turn.added), ROWS_PER_STATEMENT):
             added = turn.added[start : start + ROWS_PER_STATEMENT]
@@ -231,8 +152,8 @@ class RunJournal:
                 db.executemany(f"insert or replace into {table} values (?, ?)", put)
 
     def read(self) -> Recovered | None:
-        """All that was committed; None in a new journal. Raises JournalDamagedError when it cannot be understood, and
-        JournalError when another version of Remuda has written it."""
+        """Everything that was committed; None in a new journal. Raises JournalDamagedError if it cannot be read, and
+        JournalError if another version of Remuda has written it."""
         try:
             head = self._db.execute("select body from memory").fetchone()
             chunks = self._db.execute("select body from chunk order by first_row").fetchall()
@@ -249,14 +170,14 @@ class RunJournal:
             raise JournalDamagedError(f"{self._path} is damaged: {error}") from error
 
     def clear(self) -> None:
-        """Forget everything: the run starts over. Raises JournalError and changes nothing when the disk refuses."""
+        """Clear the journal, since the run starts over. Raises JournalError and changes nothing if the disk refuses."""
         with committing(self._db, self._path):
             for table in ("chunk", "memory", "part", "episodes", "priorities", *_ROWS):
                 self._db.execute(f"delete from {table}")
         self._written = {}
 
     def close(self) -> None:
-        """Let go of the file; nothing but the one file is left. May be called again."""
+        """Close the file; only this one file is left. May be called again."""
         self._db.close()
 
     def _memory(self, head: bytes) -> RunSnapshot:
@@ -290,7 +211,7 @@ class RunJournal:
         return _decoded(found[0], type)
 
     def _deaths(self) -> list[DeathsSnapshot]:
-        """Earlier versions of Remuda did not write them."""
+        """The deaths of workers; earlier versions of Remuda did not write them."""
         found = self._db.execute("select body from part where name = 'deaths'").fetchone()
         return [] if found is None else _DEATHS.decode(found[0])
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from remuda.buffer.index import Prioritized
-from remuda.training.snapshot import Changes, FinishedRunSnapshot, NewEpisodes, RunSnapshot
+from remuda.training.run_snapshot import Changes, FinishedRunSnapshot, RunSnapshot
+from remuda.training.snapshot import NewEpisodes
 from remuda.wire.messages import IndexedChunk
 
 

@@ -8,7 +8,8 @@ from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.training.commander.end import End
 from remuda.training.commander.evaluation import EvaluationResult
 from remuda.training.commander.reports import evaluation_report
-from remuda.training.snapshot import ResumePoint, RunSnapshot
+from remuda.training.resume_point import ResumePoint
+from remuda.training.run_snapshot import RunSnapshot
 from remuda.wire.messages import CheckpointRecord, Counters, PolicyRef
 
 

@@ -7,20 +7,16 @@ those that have changed since it was asked before. Nothing that was given out is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Generic, Literal, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from remuda.logbook.progress import ProgressRow
 from remuda.wire.messages import (
     CheckpointReason,
     CheckpointRecord,
     Counters,
-    ExperimentState,
-    ExperimentStatus,
     Histogram,
     PolicyRef,
     Role,
@@ -312,138 +308,3 @@ class Rows(Struct, Generic[RowT], frozen=True):
 
     put: tuple[RowT, ...] = ()
     gone: tuple[Key, ...] = ()
-
-
-class Changes(Struct, frozen=True):
-    """The changes of an experiment's rows."""
-
-    lease: Rows[LeaseSnapshot] = Rows()
-    place: Rows[PlaceSnapshot] = Rows()
-    account: Rows[AccountSnapshot] = Rows()
-    counted: Rows[CountedSnapshot] = Rows()
-    rest: Rows[RestSnapshot] = Rows()
-    whole: bool = False
-    """These are all rows: what was journaled before, for an earlier incarnation of the run, is void."""
-
-
-class ExperimentSnapshot(Snapshot, frozen=True):
-    """See Experiment."""
-
-    state: ExperimentState
-    reason: str | None
-    stage: Stage
-    failures: int  # in a row
-    wall_s: float
-    replay: ReplaySnapshot
-    flow: FlowSnapshot
-    leases: LeaseBookSnapshot
-    dispatch: DispatchSnapshot
-    progress: ProgressSnapshot
-    workers_failures: FailuresSnapshot = FailuresSnapshot()
-    deaths: list[DeathsSnapshot] = []
-
-    def with_rows(self, rows: Changes) -> ExperimentSnapshot:
-        """This, with these rows."""
-        replay, flow = self.replay, self.flow
-        ledger = replace(replay.ledger, counted=[*rows.counted.put])
-        return replace(
-            self,
-            replay=replace(replay, ledger=ledger),
-            flow=replace(flow, accounts=[*rows.account.put]),
-            leases=replace(self.leases, leases=[*rows.lease.put], places=[*rows.place.put]),
-            workers_failures=replace(self.workers_failures, workers=[*rows.rest.put]),
-        )
-
-
-class IdentitySnapshot(Snapshot, frozen=True):
-    """See Identity."""
-
-    id: str
-    name: str
-    run_dir: str
-    policy_file: str
-    priority: int
-    submitted: int
-    config_json: str
-
-
-class HeadSnapshot(Snapshot, frozen=True):
-    """The part of a run that changes with nearly every turn, and the format that tells whether the rest can be read."""
-
-    format: int
-    """Comes first in every format."""
-    leases: int
-    boot: str
-    state: ExperimentState
-    reason: str | None
-    stage: Stage
-    failures: int
-    wall_s: float
-
-
-class RunSnapshot(Snapshot, frozen=True):
-    """Everything that is kept of a run except its chunks; without its rows if those come as Changes."""
-
-    format: int
-    identity: IdentitySnapshot
-    experiment: ExperimentSnapshot
-    leases: int
-    """The highest lease number given out by this coordinator so far."""
-    boot: str = ""
-    """The machine and its start under which this was written; empty if that is not known."""
-
-    def with_rows(self, rows: Changes) -> RunSnapshot:
-        """This, with these rows."""
-        return replace(self, experiment=self.experiment.with_rows(rows))
-
-    def with_episodes(self, journaled: Iterable[NewEpisodes]) -> RunSnapshot:
-        """This, with all training episodes since the last row of progress.txt, and the rows that wait."""
-        progress = self.experiment.progress
-        progress = replace(progress, ended=[*progress.ended, *(chunk for new in journaled for chunk in new.chunks)])
-        return replace(self, experiment=replace(self.experiment, progress=progress))
-
-    @property
-    def counters(self) -> Counters:
-        """The run's counters when this was written."""
-        ledger, flow = self.experiment.replay.ledger, self.experiment.flow
-        return Counters(
-            env_step=ledger.env_steps,
-            train_iter=flow.train_iter,
-            episode=ledger.episodes,
-            policy_version=flow.policy.version,
-            wall_s=self.experiment.wall_s,
-        )
-
-
-class FinishedRunSnapshot(Snapshot, frozen=True):
-    """All that is kept of a run that is over, besides its own folder: one row in the list of runs."""
-
-    identity: IdentitySnapshot
-    last: ExperimentStatus
-    unrecoverable: bool = False
-
-
-FORMAT = 4
-"""Raised whenever a field changes its meaning; a journal of another format is not read."""
-
-
-@dataclass(frozen=True)
-class ResumePoint:
-    """The point from which a resumed run continues. Random streams that no journal has get the new `generation`."""
-
-    record: CheckpointRecord
-    """The checkpoint from which the run continues."""
-    counters: Counters
-    """Updates after that checkpoint are void. Experience after it stays counted if a journal has it; otherwise these
-    are the checkpoint's own counters."""
-    policy: PolicyRef
-    """The newest policy that was published, even if after that checkpoint."""
-    best: CheckpointRecord | None
-    """The best of the checkpoints so far, with its reward."""
-    progress_rows: int
-    """The number of rows of progress.txt that are still valid."""
-
-    @property
-    def generation(self) -> int:
-        """Which incarnation of the run this is, 0 being the first: the epoch its learner publishes under."""
-        return self.policy.epoch + 1

@@ -26,9 +26,9 @@ from remuda.coordinator.effects import Abandon, CloseRun, DiskEffect, PrepareRun
 from remuda.coordinator.events import HeldUp, LogRead, RunBroken, RunPrepared, RunRecovered, RunRefused
 from remuda.coordinator.journaling import prepared_experiment
 from remuda.training.effects import LogLine
-from remuda.training.journal import JournalError
+from remuda.training.journal_database import JournalError
 from remuda.training.journal_entry import JournalEntry
-from remuda.training.snapshot import FinishedRunSnapshot
+from remuda.training.run_snapshot import FinishedRunSnapshot
 from remuda.wire.messages import OVER, Rejected
 
 HELD_UP_S = 2.0

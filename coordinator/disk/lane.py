@@ -14,7 +14,7 @@ from typing import Protocol
 from remuda.coordinator.disk.run_folder import RunEffect
 from remuda.coordinator.effects import DeleteChunks, RewindCurves
 from remuda.training.effects import Level
-from remuda.training.journal import JournalError
+from remuda.training.journal_database import JournalError
 from remuda.training.journal_entry import JournalEntry
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0

@@ -18,7 +18,8 @@ from remuda.storage.run_folder import RunFolder
 from remuda.training.journal_entry import Recovered
 from remuda.training.recovery import resume_point
 from remuda.training.replay.ledger import Ledger
-from remuda.training.snapshot import ResumePoint, RunSnapshot
+from remuda.training.resume_point import ResumePoint
+from remuda.training.run_snapshot import RunSnapshot
 from remuda.wire.messages import CheckpointRecord, ChunkMeta, Counters, PolicyRef
 
 

@@ -36,7 +36,8 @@ from remuda.storage.existing_folder import RunFolderError, discard, prepare, sub
 from remuda.storage.git import write_git
 from remuda.storage.ownership import FolderOwnedError, Ownership
 from remuda.storage.run_folder import RunFolder
-from remuda.training.journal import JournalDamagedError, JournalError, RunJournal, open_or_begin
+from remuda.training.journal import RunJournal, open_or_begin
+from remuda.training.journal_database import JournalDamagedError, JournalError
 from remuda.training.journal_entry import Recovered
 from remuda.training.recovery import catch_up, show_again
 from remuda.wire.messages import OVER, Rejected, Submit

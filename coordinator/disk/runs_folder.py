@@ -22,9 +22,9 @@ from remuda.coordinator.journaling import recovered_run
 from remuda.storage.checkpoint_index import CheckpointIndexError
 from remuda.storage.existing_folder import make_private
 from remuda.storage.ownership import FolderOwnedError, Ownership
-from remuda.training.journal import JournalDamagedError, JournalError, committing, open_database
+from remuda.training.journal_database import JournalDamagedError, JournalError, committing, open_database
 from remuda.training.journal_entry import JournalEntry
-from remuda.training.snapshot import FinishedRunSnapshot
+from remuda.training.run_snapshot import FinishedRunSnapshot
 from remuda.wire.messages import OVER
 
 FINISHED_SHOWN = 100

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 from remuda.training.changed_rows import ChangedRows
-from remuda.training.replay.accounting import CHUNKS_AHEAD
+from remuda.training.replay.limiters import CHUNKS_AHEAD
 from remuda.training.snapshot import AccountSnapshot, Rows
 
 ANNOUNCED_AHEAD = 64

@@ -33,7 +33,9 @@ from remuda.training.commander.progress_rows import ProgressRows
 from remuda.training.effects import Emit, Happened, LogLine, WriteProgress, WriteTimers
 from remuda.training.identity import Identity
 from remuda.training.replay.accounting import ReplayAccounting
-from remuda.training.snapshot import Changes, ExperimentSnapshot, LeaseHolder, NewEpisodes, ResumePoint, Rows
+from remuda.training.resume_point import ResumePoint
+from remuda.training.run_snapshot import Changes, ExperimentSnapshot
+from remuda.training.snapshot import LeaseHolder, NewEpisodes, Rows
 from remuda.training.status import LiveStatus
 from remuda.training.vitals import COORDINATOR, Vitals
 from remuda.wire.messages import (

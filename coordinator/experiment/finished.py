@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from remuda.coordinator.effects import Reply, Step
 from remuda.training.effects import LogLine
 from remuda.training.identity import Identity
-from remuda.training.snapshot import FinishedRunSnapshot
+from remuda.training.run_snapshot import FinishedRunSnapshot
 from remuda.wire.messages import AnyMessage, ChunkAccepted, ChunkReady, ExperimentState, ExperimentStatus, WorkerFailed
 
 

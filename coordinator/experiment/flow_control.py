@@ -11,7 +11,8 @@ from remuda.policy.algorithms import declaration
 from remuda.training.effects import LogLine
 from remuda.training.replay.accounting import Accepted, ReplayAccounting
 from remuda.training.replay.budgets import Budgets
-from remuda.training.snapshot import AccountSnapshot, FlowSnapshot, ResumePoint, Rows
+from remuda.training.resume_point import ResumePoint
+from remuda.training.snapshot import AccountSnapshot, FlowSnapshot, Rows
 from remuda.wire.messages import (
     Batches,
     BatchRequest,

@@ -12,7 +12,7 @@ from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.tests.coordinator.simulation import CollectorWork, World
 from remuda.training.effects import Emit, LogLine, RecordCheckpoint, RecordReward, WriteProgress, WriteTimers
-from remuda.training.snapshot import ExperimentSnapshot
+from remuda.training.run_snapshot import ExperimentSnapshot
 from remuda.wire.messages import OVER, ExperimentState, IndexedChunk, PolicyRef
 
 ORDER: dict[str, int] = {"queued": 0, "starting": 1, "running": 2, "stopping": 3, **dict.fromkeys(OVER, 4)}

@@ -27,7 +27,7 @@ from remuda.coordinator.disk.outbox import Outbox
 from remuda.coordinator.events import Event, LogRead, PreparedRun, Received, RunPrepared, TakenUp, Tick
 from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.coordinator.journaling import prepared_experiment, recovered_run
-from remuda.coordinator.registry import Limits
+from remuda.coordinator.limits import Limits
 from remuda.coordinator.service import LEASES_PER_START
 from remuda.coordinator.state import Coordinator
 from remuda.learner.loop import Priorities
@@ -39,9 +39,9 @@ from remuda.training.commander.evaluation import EvaluationResult
 from remuda.training.commander.reports import evaluation_report
 from remuda.training.effects import Emit, LogLine, RecordCheckpoint, RecordReward, WriteProgress, WriteTimers
 from remuda.training.journal_entry import JournalEntry, Recovered
+from remuda.training.run_snapshot import Changes, RunSnapshot
 from remuda.training.snapshot import (
     AccountSnapshot,
-    Changes,
     CountedSnapshot,
     Key,
     LeaseSnapshot,
@@ -49,7 +49,6 @@ from remuda.training.snapshot import (
     PlaceSnapshot,
     RestSnapshot,
     Rows,
-    RunSnapshot,
 )
 from remuda.wire.channel import Channel
 from remuda.wire.codec import check

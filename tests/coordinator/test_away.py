@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from remuda.coordinator.events import Received
-from remuda.coordinator.registry import Limits
+from remuda.coordinator.limits import Limits
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import World
 from remuda.wire.messages import Beat

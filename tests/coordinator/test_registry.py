@@ -7,7 +7,9 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from remuda.coordinator.registry import Limits, Registry, Worker
+from remuda.coordinator.limits import Limits
+from remuda.coordinator.registry import Registry
+from remuda.coordinator.worker import Worker
 from remuda.training.snapshot import LeaseHolder
 from remuda.wire.messages import PROTOCOL_VERSION, Beat, Phase, Register
 

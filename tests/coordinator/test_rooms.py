@@ -9,8 +9,9 @@ from remuda.tests.rooms import Rooms
 ROOMS = Rooms(
     "coordinator",
     (
-        {"effects", "reachable", "registry", "scheduler", "turn_watch"},
-        {"connections", "leases"},
+        {"effects", "limits", "listening", "reachable", "scheduler", "turn_watch"},
+        {"connections", "leases", "worker"},
+        {"registry"},
         {"experiment"},
         {"events"},
         {"journaling"},

@@ -12,14 +12,15 @@ from remuda.coordinator import assignments
 from remuda.coordinator.experiment import credit
 from remuda.coordinator.experiment.credit import CreditBook
 from remuda.coordinator.leases import LeaseBook
-from remuda.coordinator.registry import Limits, Registry
+from remuda.coordinator.limits import Limits
+from remuda.coordinator.registry import Registry
 from remuda.coordinator.scheduler import Demand, Holding, plan
 from remuda.tests.buffer.chunks import meta_of
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.holders import holder
 from remuda.tests.coordinator.simulation import CollectorWork, World
 from remuda.tests.coordinator.work import operations
-from remuda.training.replay.accounting import CHUNKS_AHEAD
+from remuda.training.replay.limiters import CHUNKS_AHEAD
 from remuda.wire.messages import PROTOCOL_VERSION, Beat, PolicyRef, Register
 
 FEW, MANY = 50, 800

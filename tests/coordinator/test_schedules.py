@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from remuda.config.schema import ExperimentConfig
-from remuda.coordinator.registry import Limits
+from remuda.coordinator.limits import Limits
 from remuda.tests.coordinator.configs import short_config, short_on_policy_config
 from remuda.tests.coordinator.invariants import Invariants
 from remuda.tests.coordinator.simulation import Faults, Worker, World

@@ -22,7 +22,7 @@ from remuda.coordinator.events import TakenUp
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.coordinator.journaling import recovered_run
-from remuda.coordinator.registry import Limits
+from remuda.coordinator.limits import Limits
 from remuda.tests.coordinator.configs import short_config
 from remuda.tests.coordinator.simulation import STEP_S, Journaled, World
 from remuda.tests.coordinator.sizes import size_of

@@ -24,7 +24,8 @@ from remuda.tests.parallel.reading import Joined, index, joined, texts
 from remuda.tests.parallel.user_folder import UserFolder
 from remuda.tests.patience import HANG_S, until
 from remuda.training.journal import RunJournal
-from remuda.training.snapshot import LedgerSnapshot, RunSnapshot
+from remuda.training.run_snapshot import RunSnapshot
+from remuda.training.snapshot import LedgerSnapshot
 from remuda.wire import connection_file
 from remuda.wire.conversation import UnreachableError
 from remuda.wire.messages import OVER, ExperimentStatus, IndexedChunk, Role, Status, WorkerStatus

@@ -13,7 +13,7 @@ from remuda.policy.row_plan import row_plan
 from remuda.tests.logbook.event_reader import curves
 from remuda.tests.parallel.conftest import Finished
 from remuda.tests.parallel.reading import index, key_values, pids, policy_file, progress, texts
-from remuda.training.replay.accounting import replay_limiter
+from remuda.training.replay.limiters import replay_limiter
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("a finished parallel run")]
 

@@ -31,7 +31,8 @@ from remuda.tests.runner.runs import Flag, forget_steps, run_tiny, steps_really_
 from remuda.tests.runner.test_run_folder import rows
 from remuda.training import journal
 from remuda.training.commander.evaluation import EvaluationResult
-from remuda.training.journal import JournalError, RunJournal
+from remuda.training.journal import RunJournal
+from remuda.training.journal_database import JournalError
 
 
 def interrupted(user: Path, root: Path) -> RunResult:

@@ -22,9 +22,11 @@ from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import Journaled, World
 from remuda.tests.patience import HANG_S
 from remuda.training import journal
-from remuda.training.journal import JournalError, RunJournal, is_open, open_or_begin
+from remuda.training.journal import RunJournal, open_or_begin
+from remuda.training.journal_database import JournalError, is_open
 from remuda.training.journal_entry import JournalEntry, Recovered
-from remuda.training.snapshot import DeathsSnapshot, RunSnapshot
+from remuda.training.run_snapshot import RunSnapshot
+from remuda.training.snapshot import DeathsSnapshot
 from remuda.wire.messages import IndexedChunk
 
 pytestmark = pytest.mark.xdist_group("what a coordinator wrote")
@@ -154,7 +156,8 @@ from pathlib import Path
 import msgspec
 from remuda.training.journal_entry import JournalEntry
 from remuda.training.journal import RunJournal
-from remuda.training.snapshot import DeathsSnapshot, RunSnapshot
+from remuda.training.run_snapshot import RunSnapshot
+from remuda.training.snapshot import DeathsSnapshot
 from remuda.tests.buffer.chunks import meta_of
 from remuda.wire.messages import IndexedChunk
 memory = msgspec.msgpack.decode(Path(sys.argv[2]).read_bytes(), type=RunSnapshot)

@@ -7,7 +7,8 @@ from remuda.tests.rooms import Rooms
 ROOMS = Rooms(
     "training",
     (
-        {"effects", "rate", "snapshot", "vitals"},
+        {"effects", "journal_database", "rate", "resume_point", "snapshot", "vitals"},
+        {"run_snapshot"},
         {"changed_rows", "identity", "journal_entry"},
         {"commander", "replay"},
         {"journal", "logbooks", "recording", "recovery", "status"},
@@ -28,4 +29,5 @@ def test_the_rule_itself() -> None:
     assert ROOMS.allowed("status", "commander")
     assert not ROOMS.allowed("commander", "replay")
     assert not ROOMS.allowed("replay", "commander")
-    assert not ROOMS.allowed("snapshot", "journal")
+    assert not ROOMS.allowed("snapshot", "run_snapshot")
+    assert not ROOMS.allowed("run_snapshot", "journal")

@@ -12,7 +12,8 @@ from remuda.config.schema import ExperimentConfig
 from remuda.training.commander.cadence import Cadence, boundary_at
 from remuda.training.commander.end import STOP_VALUE, End, solved, used_up
 from remuda.training.commander.evaluation import Awaited, BestCheckpoint, EvaluationResult, due_env_step, is_best
-from remuda.training.snapshot import CommanderSnapshot, ResumePoint
+from remuda.training.resume_point import ResumePoint
+from remuda.training.snapshot import CommanderSnapshot
 from remuda.wire.messages import CheckpointReason, CheckpointRecord, Counters
 
 

@@ -11,7 +11,8 @@ from remuda.logbook.statistics import merged
 from remuda.policy.algorithms import declaration
 from remuda.training.commander.cadence import boundary_at, next_boundary
 from remuda.training.commander.evaluation import Awaited, EvaluationResult, due_env_step
-from remuda.training.snapshot import EpisodesSnapshot, NewEpisodes, ProgressSnapshot, ResumePoint, RowSnapshot
+from remuda.training.resume_point import ResumePoint
+from remuda.training.snapshot import EpisodesSnapshot, NewEpisodes, ProgressSnapshot, RowSnapshot
 from remuda.wire.messages import CheckpointRecord, ChunkMeta, Counters
 
 

@@ -1,7 +1,7 @@
-"""All the experience of one experiment: what was counted, what can be sampled, what may be deleted.
+"""The experience of one experiment: what was counted, what can be sampled, what may be deleted.
 
-Ties the ledger (which chunks count) to the replay index (which rows are live) and the buffer's monitor. The serial
-runner uses the same object.
+Connects the ledger (which chunks count), the replay index (which rows are live) and the reports of the buffer. Serial
+mode uses the same object.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from remuda.buffer.index import ChunkTooLargeError, Prioritized, ReplayIndex, Sampled
-from remuda.buffer.limiter import OnPolicyLimiter, SamplesPerInsertLimiter
-from remuda.buffer.monitor import BufferMonitor
-from remuda.buffer.samplers import FifoSampler, PrioritizedSampler, Sampler, UniformSampler
-from remuda.config.schema import BufferConfig, ExperimentConfig
+from remuda.buffer.samplers import FifoSampler
+from remuda.config.schema import ExperimentConfig
 from remuda.environments.seeding import generator
 from remuda.logbook.reports import Report
-from remuda.policy.row_plan import UNBOUNDED_LAG, RowPlan, row_plan
+from remuda.policy.row_plan import row_plan
 from remuda.policy.schedules import importance_beta
-from remuda.training.replay.buffer_reports import sample_report, throughput_report
+from remuda.training.replay.buffer_reports import BufferReporter
 from remuda.training.replay.ledger import Ledger, TooManyGapsError, UnknownLeaseError
-from remuda.training.snapshot import CountedSnapshot, IndexSnapshot, ReplaySnapshot, ResumePoint, Rows
+from remuda.training.replay.limiters import CHUNKS_AHEAD, on_policy_limiter, replay_limiter, sampler_of
+from remuda.training.resume_point import ResumePoint
+from remuda.training.snapshot import CountedSnapshot, IndexSnapshot, ReplaySnapshot, Rows
 from remuda.wire.messages import ChunkMeta, Counters, IndexedChunk, PolicyRef
 
 
 class Accepted(Struct, frozen=True):
-    """What became of a chunk."""
+    """The result of announcing a chunk."""
 
     fresh: bool
     """It had not been counted before."""
     deletable: tuple[str, ...] = ()
-    """Payload files that nobody needs any more."""
+    """Payload files that are not needed any more."""
     rejected: str | None = None
     """Why it is not counted; None also for one that was counted before."""
 
 
 class ReplayAccounting:
-    """Counts chunks, samples rows, and knows which payload files must stay. Opens no file and knows no clock."""
+    """Counts chunks, samples rows, and knows which payload files must stay. Opens no file and reads no clock."""
 
     def __init__(
         self,
@@ -54,9 +54,9 @@ class ReplayAccounting:
         resumed: ResumePoint | None = None,
         journaled: bool = False,
     ) -> None:
-        """`collectors` and `batches_in_flight` are how far both sides may be apart (default: as the parallel mode of
-        this config needs); `resumed` is where the counters go on, the replay index being empty; `journaled`
-        says that somebody asks for `news`."""
+        """`collectors` and `batches_in_flight` say how far both sides may be apart (default: as the parallel mode of
+        this config needs). `resumed` is where the counters continue, with an empty replay index. `journaled` says that
+        `news` will be called."""
         buffer = config.buffer
         self._config = config
         self._journaled = journaled
@@ -77,8 +77,7 @@ class ReplayAccounting:
             chunks_ahead=0 if collectors is not None else CHUNKS_AHEAD * config.collector.count,
             on_retire=self._note_gone if journaled else lambda chunk: None,
         )
-        self._monitor = self._new_monitor(now_s)
-        self._reports: list[Report] = []
+        self._reporter = BufferReporter(self._index, self.plan, config.log, now_s)
         self._newest_chunk_policy = PolicyRef()
         self._used_up: list[str] = []
         self._used_below_row = 0
@@ -88,11 +87,11 @@ class ReplayAccounting:
     # --- in ---
 
     def open_lease(self, lease: int, worker: str, incarnation: int) -> None:
-        """This incarnation of a worker may announce chunks under this lease."""
+        """Open a lease, under which this incarnation of a worker may announce chunks."""
         self._ledger.open(lease, worker, incarnation)
 
     def forget_lease(self, lease: int) -> None:
-        """The lease was over long ago: what still comes under it is not counted."""
+        """Forget a lease that ended long ago: what still comes under it is not counted."""
         self._ledger.forget(lease)
 
     def accept(self, meta: ChunkMeta, lease: int) -> Accepted:
@@ -121,7 +120,7 @@ class ReplayAccounting:
         return Accepted(fresh=True, deletable=tuple(inserted.deletable))
 
     def quarantine(self, file: str) -> list[str]:
-        """Never sample a payload file again that cannot be read; returns payload files that may go."""
+        """Never sample this payload file again, since it cannot be read; returns payload files that may be deleted."""
         rows = self._index.rows
         files = self._index.quarantine(file)
         if self._on_policy is not None:
@@ -133,7 +132,7 @@ class ReplayAccounting:
         return self._index.insertable_rows()
 
     def update_priorities(self, rows: NDArray[np.int64], priorities: NDArray[np.float32]) -> None:
-        """What the learner found the errors of these rows to be."""
+        """Set the errors that the learner found for these rows."""
         self._index.update_priorities(rows, priorities)
 
     # --- out ---
@@ -145,8 +144,8 @@ class ReplayAccounting:
         return self._index.sampleable_rows() // batch_size
 
     def batches_owed(self) -> int | None:
-        """How many batches buffer.samples_per_insert would have had drawn by now, and were not; negative where more
-        were, None where it does not say."""
+        """How many batches are missing to reach buffer.samples_per_insert; negative if there were more, None if it sets
+        no number."""
         per_insert = self._config.buffer.samples_per_insert
         if per_insert is None or self.plan.on_policy or self._config.learner.inference:
             return None
@@ -154,7 +153,7 @@ class ReplayAccounting:
         return math.floor((per_insert * inserted - self._index.sampled_rows) / self.plan.rows_per_update)
 
     def settle(self, newest: PolicyRef) -> None:
-        """On-policy: the learner has used all it was given, and `newest` is what it made of it."""
+        """On-policy: the learner has used everything that it got, and `newest` is the resulting policy."""
         if self._on_policy is not None:
             self._on_policy.settle(self._index.sampled_rows)
             self.drop_stale(newest)
@@ -172,7 +171,7 @@ class ReplayAccounting:
         self._used_up += files
 
     def _consume_used(self) -> None:
-        """On-policy: rows that were drawn are used up, once the learner has been told where to find them."""
+        """On-policy: drawn rows are used up once the learner has got a message with their chunks."""
         if self._used_below_row > self._index.first_live_row:
             self._used_up += self._index.consume(self._used_below_row)
 
@@ -180,32 +179,30 @@ class ReplayAccounting:
         """Draw batches for the updates after `train_iter`."""
         beta = importance_beta(self._config.buffer, train_iter)
         sampled = self._index.sample(batches, batch_size, train_iter=train_iter, beta=beta)
-        statistics = self._monitor.sampled(sampled)
+        self._reporter.sampled(sampled, train_iter=train_iter, env_step=self.env_step)
         if self._on_policy is not None:
             self._used_below_row = int(sampled.rows.max()) + 1
-        if statistics is not None:
-            self._reports.append(sample_report(statistics, train_iter=train_iter, env_step=self.env_step))
         return sampled
 
     def hand_out_new(self) -> list[IndexedChunk]:
-        """Chunks the learner has not been told of."""
+        """Chunks that were not announced to the learner yet; they count as announced from now on."""
         new = self._index.hand_out_new()
         self._consume_used()
         return new
 
     def replay_for_new_learner(self) -> tuple[list[IndexedChunk], list[str]]:
-        """Every live chunk, for a learner whose ring is empty; and payload files that only the former one needed."""
+        """Every live chunk, for a learner with an empty ring; and payload files that only the former learner needed."""
         deletable = self._index.forget_learner()
         return self._index.hand_out_new(), deletable
 
     def confirm_loaded(self, loaded_row: int) -> list[str]:
-        """The learner has loaded all it was told of below this row; returns payload files that may go."""
+        """The learner has loaded every announced row below this one; returns payload files that may be deleted."""
         used_up, self._used_up = self._used_up, []
         return used_up + self._index.confirm_loaded(loaded_row)
 
     @property
     def told_row(self) -> int:
-        """The learner was told of every row below."""
+        """Every row below this one was announced to the learner."""
         return self._index.told_row
 
     @property
@@ -215,7 +212,7 @@ class ReplayAccounting:
 
     @property
     def first_live_row(self) -> int:
-        """Rows below are evicted."""
+        """Every smaller row is evicted."""
         return self._index.first_live_row
 
     @property
@@ -224,13 +221,13 @@ class ReplayAccounting:
         return self._index.rows
 
     def live_files(self) -> frozenset[str]:
-        """Payload files the index still refers to."""
+        """Payload files that the index still refers to."""
         return frozenset(self._index.files())
 
     # --- over a restart ---
 
     def snapshot(self) -> ReplaySnapshot:
-        """What is needed to go on after a restart, besides its rows, the live chunks and their priorities."""
+        """What is needed to continue after a restart, without its rows, the live chunks and their priorities."""
         index, limiter = self._index, self._on_policy
         return ReplaySnapshot(
             ledger=self._ledger.snapshot(),
@@ -251,15 +248,15 @@ class ReplayAccounting:
         return self._ledger.changes()
 
     def restore(self, snapshot: ReplaySnapshot, chunks: Sequence[IndexedChunk], now_s: float) -> tuple[str, ...]:
-        """Go on from there, with these `chunks` still in data/, in row order. Returns payload files that may go: those
-        for which this buffer has no room, where it is smaller than the one that was remembered."""
+        """Continue from a snapshot, with these `chunks` still in data/, in row order. Returns payload files that may be
+        deleted: those for which this buffer has no room, if it is smaller than before."""
         self._ledger.restore(snapshot.ledger)
         deletable = self._index.restore(
             chunks, next_row=snapshot.index.next_row, first_live_row=snapshot.index.first_live_row
         )
         self._index.sampled_rows = snapshot.index.sampled_rows
         self._index.removed_rows = snapshot.index.removed_rows
-        self._monitor = self._new_monitor(now_s)
+        self._reporter.start(now_s)
         self._newest_chunk_policy = snapshot.newest_chunk_policy
         self.dropped_rows = snapshot.dropped_rows
         if snapshot.random_state:
@@ -270,8 +267,8 @@ class ReplayAccounting:
         return tuple(deletable)
 
     def resume(self, snapshot: ReplaySnapshot, chunks: Sequence[IndexedChunk], now_s: float) -> tuple[str, ...]:
-        """The same for a run that is resumed, perhaps with less room: nothing more comes under the leases from before,
-        and no learner reads what it was told of."""
+        """The same for a resumed run, maybe with less room: nothing more comes under earlier leases, and no learner
+        reads what was announced before."""
         ledger = replace(snapshot.ledger, counted=[], has_forgotten=True)
         deletable = self.restore(replace(snapshot, ledger=ledger), chunks, now_s)
         return (*deletable, *self._index.make_room())
@@ -281,7 +278,7 @@ class ReplayAccounting:
         return self._index.priorities()
 
     def restore_priorities(self, known: Prioritized) -> None:
-        """Take the priorities of a snapshot; rows that came after it get the largest of them, as new rows do."""
+        """Set the priorities of a snapshot; rows that came after it get the largest of them, as new rows do."""
         live = np.flatnonzero(np.isfinite(known.priorities))
         if not len(live):
             return
@@ -296,16 +293,10 @@ class ReplayAccounting:
         self._index.learner_has(below_row)
 
     def news(self) -> tuple[tuple[IndexedChunk, ...], tuple[int, ...]]:
-        """Chunks that became live, and the first rows of those that are live no more, since the last call."""
+        """Chunks that became live, and the first rows of those that are no longer live, since the last call."""
         news = tuple(self._added), tuple(self._gone)
         self._added, self._gone = [], []
         return news
-
-    def _new_monitor(self, now_s: float) -> BufferMonitor:
-        log, drawn = self._config.log, self._index.sampled_rows // self.plan.rows_per_update
-        return BufferMonitor(
-            self._index, log.buffer_interval_samples, log.buffer_interval_s, now_s=now_s, batches=drawn
-        )
 
     def _note_gone(self, chunk: IndexedChunk) -> None:
         self._gone.append(chunk.first_row)
@@ -339,57 +330,13 @@ class ReplayAccounting:
         return max(newest.version - seen.version, 0) if seen.epoch == newest.epoch else 0
 
     def start(self, now_s: float) -> None:
-        """The time begins that reports are about."""
-        self._monitor = self._new_monitor(now_s)
+        """Start the time that reports are about."""
+        self._reporter.start(now_s)
 
     def reports(
         self, counters: Counters, now_s: float, *, newest: PolicyRef | None = None, last: bool = False
     ) -> list[Report]:
-        """What the buffer's log has to show since the last call. `newest` is the newest policy; `last`: the period that
-        is not over too. On-policy a batch is all that an update learns from, and few are drawn: the table of what was
-        drawn comes with each period then."""
-        throughput = self._monitor.throughput(now_s, last=last)
-        if throughput is not None:
-            drawn = self._monitor.rest() if self.plan.on_policy else None
-            if drawn is not None:
-                self._reports.append(sample_report(drawn, train_iter=counters.train_iter, env_step=counters.env_step))
-            lag = 0 if newest is None else self.policy_lag(newest)
-            achieved = self.samples_per_insert
-            self._reports.append(throughput_report(throughput, counters, samples_per_insert=achieved, policy_lag=lag))
-        reports, self._reports = self._reports, []
-        return reports
-
-
-CHUNKS_AHEAD = 2
-"""Chunks a collector may have in the works: one being collected while the one before is announced."""
-REQUESTS_IN_FLIGHT = 3
-"""Most requests' worth of batches that were sampled and are not trained on yet: one in use, two ahead."""
-
-
-def on_policy_limiter(config: ExperimentConfig, plan: RowPlan) -> OnPolicyLimiter | None:
-    """How far collectors may run ahead of an on-policy learner; None for one that learns from replay, or does not."""
-    if not plan.on_policy or config.learner.inference:
-        return None
-    lag = config.buffer.max_policy_lag
-    return OnPolicyLimiter(plan.rows_per_update, updates_ahead=UNBOUNDED_LAG if lag is None else lag)
-
-
-def replay_limiter(
-    config: ExperimentConfig, plan: RowPlan, collectors: int | None, batches_in_flight: int | None
-) -> SamplesPerInsertLimiter:
-    """How far collectors and a learner from replay may be apart; see ReplayAccounting for the last two."""
-    batches = batches_in_flight or REQUESTS_IN_FLIGHT * plan.batches_per_request
-    chunk_rows = plan.chunk_slots + config.env.num_envs
-    return SamplesPerInsertLimiter(
-        None if config.learner.inference else config.buffer.samples_per_insert,
-        config.buffer.min_rows,
-        request_rows=batches * plan.rows_per_update,
-        chunk_rows=chunk_rows * (config.collector.count if collectors is None else collectors),
-    )
-
-
-def sampler_of(buffer: BufferConfig) -> Sampler:
-    """How rows of a replay are drawn."""
-    if buffer.prioritized:
-        return PrioritizedSampler(buffer.capacity, buffer.priority_exponent)
-    return UniformSampler(buffer.capacity)
+        """What the buffer's log has to show since the last call; see BufferReporter. `newest` is the newest policy."""
+        lag = 0 if newest is None else self.policy_lag(newest)
+        achieved = self.samples_per_insert
+        return self._reporter.reports(counters, now_s, samples_per_insert=achieved, policy_lag=lag, last=last)

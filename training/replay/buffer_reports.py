@@ -4,9 +4,55 @@ from __future__ import annotations
 
 import math
 
-from remuda.buffer.monitor import SampleStatistics, ThroughputStatistics
+from remuda.buffer.index import ReplayIndex, Sampled
+from remuda.buffer.monitor import BufferMonitor, SampleStatistics, ThroughputStatistics
+from remuda.config.schema import LogConfig
+from remuda.logbook.reports import Report
 from remuda.logbook.training_reports import BufferSampleReport, BufferThroughputReport
+from remuda.policy.row_plan import RowPlan
 from remuda.wire.messages import Counters
+
+
+class BufferReporter:
+    """Collects the tables of the buffer's log. Writes none."""
+
+    def __init__(self, index: ReplayIndex, plan: RowPlan, log: LogConfig, now_s: float) -> None:
+        self._index = index
+        self._plan = plan
+        self._log = log
+        self._reports: list[Report] = []
+        self.start(now_s)
+
+    def start(self, now_s: float) -> None:
+        """Begin a new period: what the index has drawn until now is not reported again."""
+        drawn = self._index.sampled_rows // self._plan.rows_per_update
+        self._monitor = BufferMonitor(
+            self._index, self._log.buffer_interval_samples, self._log.buffer_interval_s, now_s=now_s, batches=drawn
+        )
+
+    def sampled(self, sampled: Sampled, *, train_iter: int, env_step: int) -> None:
+        """Count drawn batches."""
+        statistics = self._monitor.sampled(sampled)
+        if statistics is not None:
+            self._reports.append(sample_report(statistics, train_iter=train_iter, env_step=env_step))
+
+    def reports(
+        self, counters: Counters, now_s: float, *, samples_per_insert: float | None, policy_lag: int, last: bool
+    ) -> list[Report]:
+        """The tables that are due since the last call. `last`: also that of a period that is not over.
+
+        On-policy a batch is all that an update learns from, and few are drawn: the table of what was drawn then comes
+        with each period."""
+        throughput = self._monitor.throughput(now_s, last=last)
+        if throughput is not None:
+            drawn = self._monitor.rest() if self._plan.on_policy else None
+            if drawn is not None:
+                self._reports.append(sample_report(drawn, train_iter=counters.train_iter, env_step=counters.env_step))
+            self._reports.append(
+                throughput_report(throughput, counters, samples_per_insert=samples_per_insert, policy_lag=policy_lag)
+            )
+        reports, self._reports = self._reports, []
+        return reports
 
 
 def sample_report(statistics: SampleStatistics, *, train_iter: int, env_step: int) -> BufferSampleReport:

@@ -24,7 +24,8 @@ from remuda.tests.patience import HANG_S, until
 from remuda.tests.worker.leases import EXPERIMENT, small_config
 from remuda.training.effects import LogLine
 from remuda.training.journal_entry import JournalEntry
-from remuda.training.snapshot import FORMAT, LeaseHolder, RunSnapshot
+from remuda.training.run_snapshot import FORMAT, RunSnapshot
+from remuda.training.snapshot import LeaseHolder
 from remuda.wire.messages import Submit
 from remuda.worker import descriptors
 

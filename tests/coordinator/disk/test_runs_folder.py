@@ -32,10 +32,12 @@ from remuda.tests.logbook.event_reader import curves
 from remuda.tests.worker.leases import small_config
 from remuda.training.effects import Emit
 from remuda.training.identity import Identity
-from remuda.training.journal import JournalDamagedError, RunJournal
+from remuda.training.journal import RunJournal
+from remuda.training.journal_database import JournalDamagedError
 from remuda.training.journal_entry import JournalEntry
 from remuda.training.journal_entry import Recovered as BareRun
-from remuda.training.snapshot import FORMAT, Changes, LeaseHolder, LeaseSnapshot, ResultSnapshot, Rows, RunSnapshot
+from remuda.training.run_snapshot import FORMAT, Changes, RunSnapshot
+from remuda.training.snapshot import LeaseHolder, LeaseSnapshot, ResultSnapshot, Rows
 from remuda.wire.messages import OVER, CheckpointRecord, ExperimentState, Submit
 
 FIRST, SECOND, OTHER = (f"eeeeeeee-0000-4000-8000-00000000000{number}" for number in (1, 2, 3))

@@ -15,7 +15,7 @@ from remuda.storage.checkpoint_index import CheckpointIndex
 from remuda.storage.run_folder import RunFolder
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import CollectorWork, World
-from remuda.training.journal import JournalDamagedError
+from remuda.training.journal_database import JournalDamagedError
 from remuda.wire.messages import (
     CheckpointRecord,
     ChunkAccepted,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.coordinator.experiment.credit import ANNOUNCED_AHEAD, CreditBook
-from remuda.training.replay.accounting import CHUNKS_AHEAD
+from remuda.training.replay.limiters import CHUNKS_AHEAD
 
 CHUNK = 64
 

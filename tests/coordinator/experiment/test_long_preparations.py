@@ -6,7 +6,7 @@ import pytest
 
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.experiment.shutdown import LONGEST_S
-from remuda.coordinator.registry import Limits
+from remuda.coordinator.limits import Limits
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import World
 from remuda.wire.messages import Phase

@@ -13,7 +13,7 @@ from remuda.training.commander.end import End
 from remuda.training.commander.evaluation import EvaluationResult
 from remuda.training.commander.progress_rows import ProgressRows
 from remuda.training.replay.accounting import ReplayAccounting
-from remuda.training.snapshot import ResumePoint
+from remuda.training.resume_point import ResumePoint
 from remuda.wire.messages import CheckpointRecord, ChunkId, ChunkMeta, Counters, PolicyRef
 
 BEST = CheckpointRecord(100, 1_000, 5.0, 80.0, "iteration_100.pth.tar", "0" * 64, "now")

@@ -18,7 +18,8 @@ from remuda.tests.coordinator.simulation import World
 from remuda.training.commander.progress_rows import ProgressRows
 from remuda.training.journal import RunJournal
 from remuda.training.journal_entry import JournalEntry
-from remuda.training.snapshot import EpisodesSnapshot, NewEpisodes, RunSnapshot
+from remuda.training.run_snapshot import RunSnapshot
+from remuda.training.snapshot import EpisodesSnapshot, NewEpisodes
 from remuda.wire.messages import ChunkMeta, Counters
 
 SETTINGS: ExperimentConfig = config(

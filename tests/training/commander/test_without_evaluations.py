@@ -12,7 +12,7 @@ from remuda.tests.coordinator import configs
 from remuda.tests.coordinator.simulation import World
 from remuda.training.commander.commander import Commander, EvaluateByTraining, Save
 from remuda.training.commander.progress_rows import ProgressRows
-from remuda.training.snapshot import ResumePoint
+from remuda.training.resume_point import ResumePoint
 from remuda.wire.messages import CheckpointRecord, ChunkId, ChunkMeta, Counters, PolicyRef
 
 UUID = "00000000-0000-4000-8000-000000000001"

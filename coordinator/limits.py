@@ -1,0 +1,61 @@
+"""Limits on the silence of workers, and on their time without progress."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import TypeAlias
+
+from remuda.wire.messages import Phase
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long a worker may be silent or without progress."""
+
+    beat_interval_s: float = 1.0
+    """The interval in a herd that is not large."""
+    lost_after_s: float = 10.0
+    """After this time without any message the process is dead or cut off."""
+    stuck_after_s: float = 60.0
+    """After this time with beats but no progress in its work, the worker is stuck: its environment or device hangs."""
+    hopeless_after_s: float = 120.0
+    """After this time without progress its lease is taken away. The worker's own process then prints its stacks and
+    ends, and its nanny restarts it."""
+
+    @classmethod
+    def of(cls, settings: Iterable[str]) -> Limits:
+        """Limits other than the default, each given as `lost_after_s=20`. Raises ValueError."""
+        names = [each.name for each in fields(cls)]
+        given: dict[str, float] = {}
+        for setting in settings:
+            name, _, number = setting.partition("=")
+            if name not in names:
+                raise ValueError(f"{setting!r} is none of the limits, which are {', '.join(names)}")
+            given[name] = _seconds(setting, number)
+        limits = cls(**given)
+        if limits.lost_after_s < 2 * limits.beat_interval_s:
+            raise ValueError(f"lost_after_s={limits.lost_after_s:g} is less than two beats: nobody would stay for long")
+        if limits.hopeless_after_s < limits.stuck_after_s:
+            raise ValueError(f"hopeless_after_s={limits.hopeless_after_s:g} is less than stuck_after_s")
+        return limits
+
+
+def _seconds(setting: str, number: str) -> float:
+    try:
+        seconds = float(number)
+    except ValueError:
+        seconds = math.nan
+    if not 0.0 < seconds < math.inf:
+        raise ValueError(f"{setting!r} is no number of seconds, such as lost_after_s=20")
+    return seconds
+
+
+BEATS_PER_S = 200
+"""Beats per second of the whole herd. In a larger herd each worker beats less often, and may be silent for longer by as
+much."""
+LONGEST_BEAT_INTERVAL_S = 5.0
+LongestWithoutProgress: TypeAlias = Mapping[Phase, float]
+"""How long a worker may be without progress in the activities for which a run has its own limits. In all others it is
+stuck and hopeless as Limits says."""

@@ -1,0 +1,44 @@
+"""Which limiter and which sampler the config of a run asks for."""
+
+from __future__ import annotations
+
+from remuda.buffer.limiter import OnPolicyLimiter, SamplesPerInsertLimiter
+from remuda.buffer.samplers import PrioritizedSampler, Sampler, UniformSampler
+from remuda.config.schema import BufferConfig, ExperimentConfig
+from remuda.policy.row_plan import UNBOUNDED_LAG, RowPlan
+
+CHUNKS_AHEAD = 2
+"""Chunks that a collector may have in progress: one being collected while the one before is announced."""
+REQUESTS_IN_FLIGHT = 3
+"""The most requests whose batches were sampled and are not trained on yet: one in use, two ahead."""
+
+
+def on_policy_limiter(config: ExperimentConfig, plan: RowPlan) -> OnPolicyLimiter | None:
+    """The limit on how far collectors may be ahead of an on-policy learner; None for one that learns from replay, or
+    not at all."""
+    if not plan.on_policy or config.learner.inference:
+        return None
+    lag = config.buffer.max_policy_lag
+    return OnPolicyLimiter(plan.rows_per_update, updates_ahead=UNBOUNDED_LAG if lag is None else lag)
+
+
+def replay_limiter(
+    config: ExperimentConfig, plan: RowPlan, collectors: int | None, batches_in_flight: int | None
+) -> SamplesPerInsertLimiter:
+    """The limit on how far collectors and a learner from replay may be apart; see ReplayAccounting for the last two
+    arguments."""
+    batches = batches_in_flight or REQUESTS_IN_FLIGHT * plan.batches_per_request
+    chunk_rows = plan.chunk_slots + config.env.num_envs
+    return SamplesPerInsertLimiter(
+        None if config.learner.inference else config.buffer.samples_per_insert,
+        config.buffer.min_rows,
+        request_rows=batches * plan.rows_per_update,
+        chunk_rows=chunk_rows * (config.collector.count if collectors is None else collectors),
+    )
+
+
+def sampler_of(buffer: BufferConfig) -> Sampler:
+    """The sampler that draws rows of a replay."""
+    if buffer.prioritized:
+        return PrioritizedSampler(buffer.capacity, buffer.priority_exponent)
+    return UniformSampler(buffer.capacity)

@@ -29,7 +29,7 @@ from remuda.storage.run_folder import RunFolder
 from remuda.tests.logbook.event_reader import curves
 from remuda.tests.runner.runs import Flag, forget_steps, run_tiny, steps_really_taken, tiny_config
 from remuda.tests.runner.test_run_folder import rows
-from remuda.training import journal
+from remuda.training import journal_database
 from remuda.training.commander.evaluation import EvaluationResult
 from remuda.training.journal import RunJournal
 from remuda.training.journal_database import JournalError
@@ -247,7 +247,7 @@ def test_a_run_in_the_hands_of_another_process_is_not_resumed(
     user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = interrupted(user, tmp_path / "run").run_dir
-    monkeypatch.setattr(journal, "BUSY_S", 0.05)
+    monkeypatch.setattr(journal_database, "BUSY_S", 0.05)
     held = RunJournal(RunFolder(root).journal)
     with contextlib.closing(held), pytest.raises(JournalError, match="locked"):
         run_tiny(tiny_config(user), Start(root, "resume"))

@@ -21,9 +21,9 @@ from remuda.tests.buffer.chunks import meta_of
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import Journaled, World
 from remuda.tests.patience import HANG_S
-from remuda.training import journal
+from remuda.training import journal_database
 from remuda.training.journal import RunJournal, open_or_begin
-from remuda.training.journal_database import JournalError, is_open
+from remuda.training.journal_database import JournalError
 from remuda.training.journal_entry import JournalEntry, Recovered
 from remuda.training.run_snapshot import RunSnapshot
 from remuda.training.snapshot import DeathsSnapshot
@@ -134,15 +134,6 @@ def test_priorities_and_gone_chunks(tmp_path: Path, entries: list[JournalEntry])
     np.testing.assert_array_equal(found.priorities.priorities, known.priorities)
 
 
-def test_nobody_else_opens_it_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "BUSY_S", 0.05)
-    book = RunJournal(tmp_path / "journal.sqlite")
-    with pytest.raises(JournalError, match="locked"):
-        RunJournal(tmp_path / "journal.sqlite")
-    book.close()
-    RunJournal(tmp_path / "journal.sqlite").close()
-
-
 def test_a_journal_that_cannot_be_cleared_says_so(tmp_path: Path) -> None:
     book = RunJournal(tmp_path / "journal.sqlite")
     book.close()
@@ -249,7 +240,7 @@ def test_a_run_that_is_resumed_begins_another_journal_where_the_old_one_is_damag
 def test_what_is_not_damaged_is_not_put_aside(
     tmp_path: Path, entries: list[JournalEntry], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal, "BUSY_S", 0.05)
+    monkeypatch.setattr(journal_database, "BUSY_S", 0.05)
     path = tmp_path / "journal.sqlite"
     book = RunJournal(path)
     book.write(JournalEntry("x", replace(entries[-1].snapshot, format=99)))
@@ -352,51 +343,6 @@ def test_a_part_that_a_disk_refused_is_written_the_next_time(tmp_path: Path, ent
         found = book.read()
     assert found is not None
     assert found.snapshot.experiment.flow.policy == entries[-1].snapshot.experiment.flow.policy
-
-
-HOLDER = """
-import sys
-from pathlib import Path
-from remuda.training.journal import RunJournal
-journal = RunJournal(Path(sys.argv[1]))
-print("open", flush=True)
-sys.stdin.readline()
-journal.close()
-print("closed", flush=True)
-sys.stdin.readline()
-"""
-
-
-@pytest.mark.processes
-def test_others_can_tell_whether_a_journal_is_open_and_leave_no_trace(tmp_path: Path) -> None:
-    path = tmp_path / "journal.sqlite"
-    assert not is_open(path), "there is none"
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as holder:
-        assert holder.stdin is not None
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "open\n"
-        assert [is_open(path), is_open(path)] == [True, True]
-        holder.stdin.write("\n")
-        holder.stdin.flush()
-        assert holder.stdout.readline() == "closed\n"
-        assert not is_open(path)
-        holder.stdin.write("\n")
-    assert [entry.name for entry in tmp_path.iterdir()] == ["journal.sqlite"]
-
-
-@pytest.mark.processes
-def test_the_journal_of_a_killed_process_is_not_open(tmp_path: Path) -> None:
-    path = tmp_path / "journal.sqlite"
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "open\n"
-        holder.kill()
-        holder.wait()
-    assert not is_open(path)
 
 
 READ_AT_ONCE = """

@@ -1,0 +1,30 @@
+"""Limits on the silence of workers are given by name, and those that make no sense are refused."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from remuda.coordinator.limits import Limits
+
+
+@pytest.mark.parametrize(
+    ("settings", "wrong"),
+    [
+        (["last_after_s=3"], "'last_after_s=3' is none of the limits, which are beat_interval_s, lost_after_s"),
+        (["lost_after_s=soon"], "'lost_after_s=soon' is no number of seconds"),
+        (["lost_after_s=-1"], "no number of seconds"),
+        (["lost_after_s=nan"], "no number of seconds"),
+        (["lost_after_s=1"], "lost_after_s=1 is less than two beats"),
+        (["hopeless_after_s=30"], "hopeless_after_s=30 is less than stuck_after_s"),
+    ],
+)
+def test_limits_that_make_no_sense_are_refused(settings: list[str], wrong: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(wrong)):
+        Limits.of(settings)
+
+
+def test_limits_are_given_by_name() -> None:
+    assert Limits.of([]) == Limits()
+    assert Limits.of(["stuck_after_s=90", "hopeless_after_s=600"]) == Limits(stuck_after_s=90.0, hopeless_after_s=600.0)

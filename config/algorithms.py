@@ -187,6 +187,16 @@ class MuZeroConfig(AlgorithmConfig):
     simulations: Annotated[int, Field(gt=0, le=10_000), BeforeValidator(no_bool)] = 50
     """Simulations of each search, in collectors and evaluators: one evaluation of the model each, for all environments
     of a collector at once. More choose better actions, and take longer in proportion."""
+    gumbel: bool = False
+    """Search by the rule of Gumbel MuZero (Danihelka et al. 2022), which improves the policy with as few as 2
+    simulations. Collectors then explore by Gumbel noise alone: `root_noise_…`, `temperature_…` and `pb_c_…` are not
+    used."""
+    gumbel_considered_actions: Positive = 16
+    """Actions of the root that a search with `gumbel` tries at most; with fewer simulations it tries fewer."""
+    gumbel_c_visit: NonNegativeFloat = 50.0
+    """The larger, the sooner values decide against the network's policy, however few simulations there were."""
+    gumbel_c_scale: PositiveFloat = 1.0
+    """How much values count against the network's policy. The paper has 1.0 for board games and 0.1 for Atari."""
     pb_c_base: PositiveFloat = 19_652.0
     """c2 of the search's formula: with so many visits the prior weighs notably more than at the start."""
     pb_c_init: NonNegativeFloat = 1.25

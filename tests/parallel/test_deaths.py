@@ -50,8 +50,8 @@ def survived(tmp_path_factory: pytest.TempPathFactory) -> Survived:
     command = Command(place / "scratch", user.root, "launch", user.config, "--run-dir", run)
     try:
         wait_until_held(command, run, user)
-        collector = _kill(run, "collector")
-        learner = _kill(run, "learner")
+        collector = kill_first(run, "collector")
+        learner = kill_first(run, "learner")
         user.release()
         ended = command.ended()
         assert ended.code == 0, ended.err
@@ -60,7 +60,7 @@ def survived(tmp_path_factory: pytest.TempPathFactory) -> Survived:
         command.end()
 
 
-def _kill(run: Path, role: str) -> Joined:
+def kill_first(run: Path, role: str) -> Joined:
     """Kill the first worker of a role; returns once its next incarnation has joined."""
     log = run / "log" / "coordinator_logger.txt"
     killed = next(life for life in joined(log) if life.role == role)

@@ -14,6 +14,7 @@ from remuda.policy.algorithms.muzero.model import FrozenNetwork, SearchedModel
 from remuda.policy.algorithms.muzero.networks import CONSISTENCY, MuZeroNetwork, NetworkShape
 from remuda.policy.algorithms.muzero.scaling import Support
 from remuda.policy.algorithms.muzero.search.search import SearchResult, choose, search
+from remuda.policy.algorithms.muzero.search.settings import GumbelSettings
 from remuda.policy.algorithms.muzero.search.tree import SearchSettings, Tree, new_tree
 from remuda.policy.base import Arrays, Policy
 from remuda.policy.networks.images import ImageLayout, units
@@ -30,8 +31,8 @@ TEMPERATURE = "temperature"
 class MuZeroPolicy(Policy):
     """Searches the learned model, and takes the actions that the search visited most.
 
-    In collectors the root's prior has noise, and actions are drawn by their visits. All chance comes from the given
-    generator.
+    In collectors the root's prior has noise, and actions are drawn by their visits. With Gumbel MuZero it takes the
+    winners of sequential halving, in collectors under its noise. All chance comes from the given generator.
     """
 
     def __init__(
@@ -74,19 +75,26 @@ class MuZeroPolicy(Policy):
         *,
         deterministic: bool,
     ) -> np.ndarray:
-        """Choose actions [n] of the space's dtype: those visited most, or drawn by visits ** (1 / temperature)."""
+        """Choose actions [n] of the space's dtype: the best, or as `act_recording` does."""
         if deterministic:
-            chosen = choose(self._searched(observations, None).visits, 0.0, rng)
-            return self._action.to_environment(chosen)
+            return self._action.to_environment(self._searched(observations, None).action)
         return self.act_recording(observations, exploration, rng)[0]
 
     def act_recording(
         self, observations: np.ndarray, exploration: Mapping[str, float], rng: np.random.Generator
     ) -> tuple[np.ndarray, Arrays]:
-        """See Policy: what the search preferred and found is recorded."""
-        noise = rng.dirichlet(np.full(self._actions, self._config.root_noise_alpha), len(observations))
-        found = self._searched(observations, noise.astype(np.float32))
-        chosen = choose(found.visits, exploration[TEMPERATURE], rng)
+        """See Policy: what the search preferred and found is recorded.
+
+        Actions are drawn by visits ** (1 / temperature). With Gumbel MuZero its noise draws them.
+        """
+        roots = len(observations)
+        if self._config.gumbel:
+            found = self._searched(observations, rng.gumbel(size=(roots, self._actions)).astype(np.float32))
+            chosen = found.action
+        else:
+            noise = rng.dirichlet(np.full(self._actions, self._config.root_noise_alpha), roots)
+            found = self._searched(observations, noise.astype(np.float32))
+            chosen = choose(found.visits, exploration[TEMPERATURE], rng)
         return self._action.to_environment(chosen), {SEARCH_POLICY: found.policy, ROOT_VALUE: found.value}
 
     def value(self, observations: np.ndarray) -> np.ndarray:
@@ -136,6 +144,15 @@ def search_settings(config: MuZeroConfig) -> SearchSettings:
         pb_c_base=config.pb_c_base,
         pb_c_init=config.pb_c_init,
         value_delta_min=config.value_delta_min,
+        gumbel=_gumbel_settings(config) if config.gumbel else None,
+    )
+
+
+def _gumbel_settings(config: MuZeroConfig) -> GumbelSettings:
+    return GumbelSettings(
+        considered_actions=config.gumbel_considered_actions,
+        c_visit=config.gumbel_c_visit,
+        c_scale=config.gumbel_c_scale,
     )
 
 

@@ -38,7 +38,8 @@ class MuZeroEntry(AlgorithmEntry[MuZeroConfig]):
     settings = MuZeroConfig
 
     def declaration(self, config: ExperimentConfig, settings: MuZeroConfig) -> Declaration:
-        """Collectors draw actions with a temperature; where nothing is learned it is that of the end."""
+        """Collectors draw actions with a temperature, but for Gumbel MuZero; where nothing is learned it is that of the
+        end."""
         return Declaration(
             rows=Unrolls(unroll_steps=settings.unroll_steps, n_step=settings.n_step, discount=settings.discount),
             reuse="replay",
@@ -64,7 +65,7 @@ class MuZeroEntry(AlgorithmEntry[MuZeroConfig]):
                 "value_priority",
                 "grad_norm",
             ),
-            exploration={"temperature": _temperature(config, settings)},
+            exploration={} if settings.gumbel else {"temperature": _temperature(config, settings)},
         )
 
     def make_policy(self, setup: Setup[MuZeroConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:

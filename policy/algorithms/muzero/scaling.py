@@ -54,8 +54,8 @@ class Support:
         """Of distributions by logits [n, atoms] against those of numbers [n]: [n], in nats."""
         lower, share = self.neighbours(numbers)
         both = torch.stack((lower, lower + 1), dim=1)
-        lower_log, upper_log = logits.gather(1, both).unbind(1)
-        return logits.logsumexp(1) - torch.lerp(lower_log, upper_log, share)
+        lower_log, upper_log = logits.log_softmax(1).gather(1, both).unbind(1)
+        return -torch.lerp(lower_log, upper_log, share)
 
     def expectation(self, logits: torch.Tensor) -> torch.Tensor:
         """The number [n] that distributions by logits [n, atoms] mean."""

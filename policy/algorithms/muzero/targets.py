@@ -108,8 +108,8 @@ class Returns:
         for the one who acts now.
         """
         powers = discount ** np.arange(n_step + 1)
-        known_steps: Bools = np.arange(reward.shape[1]) < steps[:, None]
-        counted = np.where(known_steps, reward, 0.0)
+        window: int = reward.shape[1]
+        counted = np.where(np.arange(window) < steps[:, None], reward, 0.0)
         windows = np.lib.stride_tricks.sliding_window_view(counted, n_step, axis=1) @ powers[:n_step]
         rewards = positions.of_columns(windows).astype(np.float32)
         known = steps[positions.row]

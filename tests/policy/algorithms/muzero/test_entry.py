@@ -31,6 +31,10 @@ def test_temperature(settings: dict[str, float], env_step: int, temperature: flo
     assert declaration(experiment).exploration_at(env_step) == {"temperature": pytest.approx(temperature)}
 
 
+def test_gumbel_muzero_has_no_temperature() -> None:
+    assert declaration(config(changed(gumbel=True))).exploration == {}
+
+
 def test_where_nothing_is_learned_it_is_that_of_the_end() -> None:
     experiment = config(changed(temperature_start=1.0), LearnerConfig(inference=True))
     assert declaration(experiment).exploration_at(0) == {"temperature": 0.25}

@@ -1,0 +1,51 @@
+"""MuZero with worker processes: a collector and the learner are killed, the run is resumed, and played."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from remuda.buffer.chunk import read_meta
+from remuda.tests.parallel.conftest import Launcher, wait_until_held
+from remuda.tests.parallel.reading import index, progress
+from remuda.tests.parallel.test_deaths import kill_first
+from remuda.tests.parallel.user_folder import HELD, UserFolder
+
+pytestmark = pytest.mark.processes
+
+MUZERO = (
+    "policy={type: muzero, hidden: [16], latent: 16, simulations: 4, support_size: 20, projection_units: 32, "
+    "projection_bottleneck: 16}"
+)
+
+
+def test_it_survives_deaths_is_resumed_and_played(tmp_path: Path, launched: Launcher) -> None:
+    user = UserFolder.make(tmp_path / "user", HELD)
+    user.hold()  # the run cannot end while its environments wait, so both deaths fall in its midst
+    run = tmp_path / "run"
+    launch = ("launch", user.config, "--run-dir", run, "--set", MUZERO)
+    command = launched(user.root, *launch)
+    wait_until_held(command, run, user)
+    kill_first(run, "collector")
+    kill_first(run, "learner")
+    user.release()
+    first = command.ended()
+    assert first.code == 0, first.err
+    before = index(run)["checkpoints"][-1]
+    metas = [read_meta(path) for path in (run / "data").iterdir()]
+    assert max(Counter(meta.chunk for meta in metas).values()) == 1
+    assert sum(meta.env_steps for meta in metas) == before["env_step"] >= 3000
+    assert int(progress(run)[-1]["TestEnvInteracts"]) == before["env_step"]
+
+    again = launched(user.root, *launch, "--set", "stop.max_env_steps=4000", "--resume").ended()
+    assert again.code == 0, again.err
+    after = index(run)["checkpoints"][-1]
+    assert after["env_step"] >= 4000
+    assert after["train_iter"] > before["train_iter"] > 0
+    for policy in (("-i", "-1"), ("-i", "model")):  # with a search, and without
+        played = launched(user.root, "evaluate", run, *policy, "-n", 2, "-nr", "--json").ended()
+        assert played.code == 0, played.err
+        assert json.loads(played.out)["episodes"] == 2

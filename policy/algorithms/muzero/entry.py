@@ -38,8 +38,8 @@ class MuZeroEntry(AlgorithmEntry[MuZeroConfig]):
     settings = MuZeroConfig
 
     def declaration(self, config: ExperimentConfig, settings: MuZeroConfig) -> Declaration:
-        """Collectors draw actions with a temperature, but for Gumbel MuZero; where nothing is learned it is that of the
-        end."""
+        """Collectors draw actions with a temperature, the last of its schedule where nothing is learned. Gumbel MuZero
+        has none."""
         return Declaration(
             rows=Unrolls(unroll_steps=settings.unroll_steps, n_step=settings.n_step, discount=settings.discount),
             reuse="replay",

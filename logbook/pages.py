@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-import yaml
 from pydantic import JsonValue
 
 from remuda.wire.messages import ExperimentStatus
@@ -16,6 +15,8 @@ _NOT_COMPARED = ("name", "exp_name", "log", "limits", "checkpoint", "source_dir"
 
 def as_markdown(settings: Mapping[str, JsonValue]) -> str:
     """The settings as a block of YAML."""
+    import yaml  # not above: workers import this module too, and never call this
+
     text = yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True)
     return "".join(f"    {line}\n" for line in text.splitlines())
 

@@ -283,6 +283,13 @@ def test_the_control_plane_starts_without_torch(module: str) -> None:
     assert "torch" not in brought
 
 
+@pytest.mark.processes
+@pytest.mark.parametrize("module", ["remuda.collector.service", "remuda.coordinator.__main__"])
+def test_workers_and_coordinators_start_without_what_only_others_need(module: str) -> None:
+    """Each process of a herd imports on its own, and asyncio takes as long as a tenth of all that a collector imports."""
+    assert not imported_by(f"import {module}") & {"asyncio", "matplotlib", "tensorboardX"}
+
+
 def committed_files() -> list[Path]:
     """What git tracks and has on disk; a checkout without git (an unpacked sdist) has nothing to check."""
     listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, timeout=HANG_S)

@@ -27,8 +27,7 @@ from remuda.wire.envelope import Envelope
 from remuda.wire.messages import PROTOCOL_VERSION
 
 _MONITOR_EVENT = struct.Struct("=Hi")
-"""The event and its value, as zmq_socket_monitor sends them. zmq.utils.monitor reads the same, and imports asyncio, which
-takes as long as a tenth of what a worker imports."""
+"""The event and its value, as zmq_socket_monitor sends them. zmq.utils.monitor reads the same, but imports asyncio."""
 HIGH_WATER_MESSAGES = 10_000
 """Messages that may wait to be sent to, or read from, one peer; more are dropped and, if reliable, sent again."""
 BACKLOG_CONNECTIONS = 1_024

@@ -302,7 +302,9 @@ class LearnerWork:
         self.worker.say(ChunkUnreadable(self.assign.lease, chunk.meta.file, str(error)))
 
     def read(self, chunk: IndexedChunk) -> dict[str, np.ndarray]:
-        world = self.worker.world
+        world, id = self.worker.world, chunk.meta.chunk
+        if id.sequence >= world.sequences.get((id.worker, id.incarnation), 0):
+            raise ChunkError("missing", Path(chunk.meta.file), "nobody wrote it: its announcement was a lie")
         assert chunk.meta.file in world.disk, f"{chunk.meta.file} was deleted before the learner read it"
         if chunk.meta.file in world.damaged:
             raise ChunkError("wrong checksum", Path(chunk.meta.file), "the test damaged it")

@@ -239,6 +239,10 @@ LIES = {
     "steps beyond a chunk": Lie(
         "collector", lambda w, me: ChunkReady(me.lease, chunk_of(me.uuid, me.incarnation, env_steps=2**53))
     ),
+    "a policy that is not published yet": Lie(
+        "collector",
+        lambda w, me: ChunkReady(me.lease, chunk_of(me.uuid, me.incarnation, policy=PolicyRef(2**53, 1, 1))),
+    ),
     "the end of the run": Lie("collector", lambda w, me: WorkerFailed(me.lease, "no", "nowhere", hopeless=True)),
     "the learner's lease": Lie("collector", lambda w, me: request(w, of(w, "learner"), loaded_row=2**53)),
     "an end of the learner's lease": Lie("collector", lambda w, me: Drained(of(w, "learner").lease)),

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import queue
 import sys
 import threading
 from collections.abc import Generator
 from typing import TextIO
 
+from remuda.logbook.forwarding_stream import ForwardingStream
+
 WAITING_AT_MOST = 1_000
 """Writes that may wait; more are dropped, and their number is written when there is room again."""
 END_S = 1.0
 
 
-class BestEffortStream(io.TextIOBase):
+class BestEffortStream(ForwardingStream):
     """Passes text on to a stream in a separate thread.
 
     With a full disk, a closed terminal or a pipe that is not read, the text is lost, but the writer does not notice.
     """
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+        super().__init__(stream)
         self._waiting: queue.Queue[str | None] = queue.Queue(WAITING_AT_MOST)
         self._dropped = 0
         self._thread = threading.Thread(target=self._run, name="best-effort stream", daemon=True)
@@ -38,23 +39,6 @@ class BestEffortStream(io.TextIOBase):
         except queue.Full:
             self._dropped += 1
         return len(text)
-
-    def writable(self) -> bool:
-        """Always."""
-        return True
-
-    def fileno(self) -> int:
-        """Of the stream behind it."""
-        return self._stream.fileno()
-
-    def isatty(self) -> bool:
-        """As the stream behind it."""
-        return self._stream.isatty()
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        """As the stream behind it."""
-        return self._stream.encoding
 
     def finish(self) -> None:
         """Wait a moment for queued text to be written."""

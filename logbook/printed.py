@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Generator
 from typing import TextIO
+
+from remuda.logbook.forwarding_stream import ForwardingStream
 
 KEPT_AT_MOST = 1_000
 """Lines that wait for a log, or for the thread that writes it; the oldest are dropped first."""
@@ -16,14 +17,14 @@ LONGEST = 10_000
 """Characters of a line; a longer line is split."""
 
 
-class PrintedStream(io.TextIOBase):
+class PrintedStream(ForwardingStream):
     """Passes text on to a stream, and keeps whole lines of it for a log.
 
     A log belongs to one thread: text of other threads waits until that thread prints, or ends the log.
     """
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+        super().__init__(stream)
         self._lock = threading.RLock()
         self._begun = ""
         """An unfinished line."""
@@ -81,26 +82,9 @@ class PrintedStream(io.TextIOBase):
             self._telling = False
 
     def flush(self) -> None:
-        """Of the stream behind it."""
+        """Flush the stream behind it, ignoring its errors."""
         with contextlib.suppress(OSError, ValueError):
             self._stream.flush()
-
-    def writable(self) -> bool:
-        """Always."""
-        return True
-
-    def fileno(self) -> int:
-        """Of the stream behind it."""
-        return self._stream.fileno()
-
-    def isatty(self) -> bool:
-        """As the stream behind it."""
-        return self._stream.isatty()
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        """As the stream behind it."""
-        return self._stream.encoding
 
 
 @contextlib.contextmanager

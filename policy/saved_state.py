@@ -13,6 +13,12 @@ class StateMismatchError(ValueError):
         self.problems = problems
 
 
+def require_fit(expected: Mapping[str, tuple[int, ...]], given: Mapping[str, object], *, what: str) -> None:
+    """Raise StateMismatchError unless `given` has exactly the expected keys and shapes; see misfits."""
+    if problems := misfits(expected, given, what=what):
+        raise StateMismatchError(problems)
+
+
 def misfits(expected: Mapping[str, tuple[int, ...]], given: Mapping[str, object], *, what: str) -> list[str]:
     """Name every missing, unexpected and misshapen key of `given`, arrays or tensors by name, and every non-array."""
     problems = [f"{what}: missing {key}" for key in expected if key not in given]

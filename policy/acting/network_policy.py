@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from remuda.policy.base import Arrays, Policy
-from remuda.policy.saved_state import StateMismatchError, misfits
+from remuda.policy.saved_state import require_fit
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 
@@ -25,8 +25,7 @@ class NetworkPolicy(Policy):
 
     def load_state(self, state: Arrays) -> None:
         """Act with these weights from now on. Raises StateMismatchError, and the old ones stay."""
-        if problems := misfits(self._shapes, state, what="policy"):
-            raise StateMismatchError(problems)
+        require_fit(self._shapes, state, what="policy")
         for name, tensor in self._state().items():
             tensor.copy_(torch.tensor(state[name]))
 

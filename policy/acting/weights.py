@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -50,6 +50,15 @@ class Weights:
     filters: tuple[Filters, ...] = ()
     channels_last: bool = False
     """The layout of the images, see ImageLayout."""
+
+
+def weights_of(
+    state: Arrays, dense: Iterable[Dense], activation: Literal["relu", "tanh"], image: ImageLayout | None, trunk: str
+) -> Weights:
+    """Put a network's weights together: for images (`image`), the convolutions of `trunk` in its state come first."""
+    if image is None:
+        return Weights(tuple(dense), activation)
+    return Weights(tuple(dense), activation, image_filters(state, trunk, image), image.channels_last)
 
 
 def image_filters(state: Arrays, prefix: str, image: ImageLayout) -> tuple[Filters, ...]:

@@ -17,11 +17,11 @@ from remuda.config.algorithms import ImpalaConfig, PpoConfig
 from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.acting.distributions import Categorical, Gaussian
 from remuda.policy.acting.inference import Inference
-from remuda.policy.acting.weights import Dense, Weights, image_filters
+from remuda.policy.acting.weights import Dense, Weights, weights_of
 from remuda.policy.base import Arrays, Policy
 from remuda.policy.networks.images import ImageLayout, units
 from remuda.policy.networks.normalisation import CLIP, Moments
-from remuda.policy.saved_state import StateMismatchError, misfits
+from remuda.policy.saved_state import require_fit
 from remuda.policy.spaces import ActionSpec, Numbers, ObservationSpec
 
 MONITORED = (
@@ -88,9 +88,7 @@ class ActorCriticPolicy(Policy):
 
     def load_state(self, state: Arrays) -> None:
         """Act with these weights from now on. Raises StateMismatchError, and the old ones stay."""
-        problems = misfits(self._shapes, state, what="policy")
-        if problems:
-            raise StateMismatchError(problems)
+        require_fit(self._shapes, state, what="policy")
         self._policy.load(self._weights(state, "policy"))
         self._value.load(self._weights(state, "value"))
         if self._action.n is None:
@@ -159,11 +157,9 @@ class ActorCriticPolicy(Policy):
             name.removesuffix(".weight")
             for name in self._shapes
             if name.startswith((f"{part}.", _SHARED)) and name.endswith(".weight")
+            if image is None or not name.startswith(f"{_CONVOLUTIONS}.")
         ]
-        if image is None:
-            return Weights(tuple(Dense.of(state, name) for name in names), activation)
-        dense = tuple(Dense.of(state, name) for name in names if not name.startswith(f"{_CONVOLUTIONS}."))
-        return Weights(dense, activation, image_filters(state, _CONVOLUTIONS, image), image.channels_last)
+        return weights_of(state, (Dense.of(state, name) for name in names), activation, image, _CONVOLUTIONS)
 
 
 def _moments(state: Arrays, name: str) -> Moments:

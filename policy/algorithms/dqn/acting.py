@@ -10,10 +10,10 @@ from remuda.config.algorithms import DqnConfig
 from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.acting.distributions import epsilon_greedy
 from remuda.policy.acting.inference import Inference
-from remuda.policy.acting.weights import Dense, Weights, image_filters
+from remuda.policy.acting.weights import Dense, weights_of
 from remuda.policy.base import Arrays, Policy
 from remuda.policy.networks.images import ImageLayout, units
-from remuda.policy.saved_state import StateMismatchError, misfits
+from remuda.policy.saved_state import require_fit
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 
@@ -38,19 +38,13 @@ class DqnPolicy(Policy):
 
     def load_state(self, state: Arrays) -> None:
         """Act with these weights from now on. Raises StateMismatchError, and the old ones stay."""
-        problems = misfits(self._shapes, state, what="policy")
-        if problems:
-            raise StateMismatchError(problems)
+        require_fit(self._shapes, state, what="policy")
         names = list(
             dict.fromkeys(key.rpartition(".")[0] for key in self._shapes if key.startswith(("torso", "streams")))
         )
         dense = [Dense.of(state, name) for name in names]
         dense.append(_head(state, dueling=self._config.dueling))
-        if self._image is None:
-            self._inference.load(Weights(tuple(dense), "relu"))
-        else:
-            filters = image_filters(state, "trunk", self._image)
-            self._inference.load(Weights(tuple(dense), "relu", filters, self._image.channels_last))
+        self._inference.load(weights_of(state, dense, "relu", self._image, "trunk"))
 
     def q_values(self, observations: np.ndarray) -> np.ndarray:
         """Value the actions of observations [n, …]: float32 [n, actions]."""

@@ -137,6 +137,8 @@ def launch(
         RefusedError: The coordinator refused the run, for instance since another process has the run folder open.
         LaunchError: The coordinator or its workers could not be started, or died.
         UnreachableError: The coordinator did not answer.
+        ConnectionFileError: The coordinator's connection file is missing or damaged, for instance since somebody
+            removed it.
         TrainingFailedError: The run began and failed.
         RuntimeError: This is not the main thread.
     """

@@ -96,10 +96,10 @@ def launch(
         on_progress: see `train`.
         on_silence: gets a text when the coordinator is silent for long. It is waited for as long as its workers do.
         on: the launcher, see remuda.deploy.launchers.
-        limits: time limits for workers, such as `stuck_after_s=600` (see remuda.coordinator.registry.Limits).
+        limits: time limits for workers, such as `stuck_after_s=600` (see remuda.coordinator.limits.Limits).
         profile: a folder into which every process writes a profile.
 
-    Raises LaunchError, RefusedError, UnreachableError, ConfigError, UserCodeError.
+    Raises LaunchError, RefusedError, UnreachableError, ConnectionFileError, ConfigError, UserCodeError.
     """
     from remuda.deploy.launcher import WorkerCounts
     from remuda.deploy.launchers import make_launcher

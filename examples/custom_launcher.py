@@ -1,0 +1,85 @@
+"""A launcher of your own: it starts the commands of a run, as on a cluster, where each would be a job.
+
+    remuda launch examples/cartpole_dqn.yaml --on custom_launcher:Commands
+
+The module is found since it is in the folder of the config.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from remuda.deploy.launcher import LaunchError, WorkerCounts
+from remuda.wire.connection_file import ConnectionFileError, wait_for
+
+
+class Commands:
+    """Starts `remuda coordinator` and `remuda worker` as commands of their own."""
+
+    def __init__(self, runs_dir: Path, *, limits: Sequence[str], profile: Path | None) -> None:
+        if profile is not None:
+            raise ValueError("this launcher makes no profiles")
+        self._coordinator = ["coordinator", "--runs-dir", str(runs_dir)]
+        for limit in limits:
+            self._coordinator += ["--limit", limit]
+        self._folder = Path(tempfile.mkdtemp())  # on a cluster, a folder that all machines see
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def connection_file(self) -> Path:
+        return self._folder / "connection.json"
+
+    def start(self, workers: WorkerCounts) -> None:
+        counts = {"collector": workers.collectors, "evaluator": workers.evaluators, "learner": workers.learners}
+        self._command(*self._coordinator)
+        for role, count in counts.items():
+            if count > 0:
+                self._command("worker", role, "--count", str(count))
+        try:
+            wait_for(self.connection_file, deadline_s=60.0)
+        except ConnectionFileError as error:
+            raise LaunchError(f"the coordinator did not start: {error}; see {self._folder}") from error
+
+    def _command(self, *arguments: str) -> None:
+        command = ["remuda", *arguments, "--connection-file", str(self.connection_file)]
+        with (self._folder / f"{len(self._processes)}.txt").open("wb") as output:
+            # a session of its own: Ctrl-C must reach `remuda launch` alone, which then stops the run in order
+            self._processes.append(subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True))
+
+    def check(self) -> None:
+        for number, process in enumerate(self._processes):
+            if process.poll() is not None:
+                said = (self._folder / f"{number}.txt").read_text(errors="replace")[-2_000:]
+                raise LaunchError(f"{process.args!r} ended with exit code {process.returncode}\n{said}")
+
+    def wait_for_coordinator(self, deadline_s: float) -> bool:
+        try:
+            self._processes[0].wait(deadline_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def kill(self) -> None:
+        for process in self._processes:
+            process.kill()  # a killed `remuda worker` takes its workers along
+
+    def stop(self) -> None:
+        for process in self._processes:
+            process.terminate()
+        for process in self._processes:
+            process.wait()
+        self._processes.clear()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> Commands:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

@@ -15,6 +15,7 @@ from remuda.tests.faults.sizes import SILENCE_S, within
 from remuda.tests.faults.test_processes import ENDLESS, LONG
 from remuda.tests.parallel.user_folder import CONFIG, UserFolder
 from remuda.tests.patience import HANG_S, until
+from remuda.worker.session import QUIET_S
 
 pytestmark = pytest.mark.processes
 
@@ -91,7 +92,7 @@ def test_workers_that_wait_for_their_coordinator_end_when_they_are_asked_to(tmp_
     herd = herd_at_work(tmp_path, herds, 600.0)
     coordinator, *nannies = herd.started
     kill(coordinator.pid, signal.SIGSTOP)
-    time.sleep(4.0)  # a coordinator that answered just now is waited for
+    time.sleep(QUIET_S + 1.0)  # until then a worker still counts on an answer
     begun_s = time.monotonic()
     for nanny in nannies:
         nanny.send_signal(signal.SIGINT)

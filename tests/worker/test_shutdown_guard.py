@@ -56,9 +56,11 @@ def test_a_signal_lets_it_end_in_order(number: signal.Signals) -> None:
 
 def test_signals_at_the_same_time_are_one_request() -> None:
     """Ctrl-C reaches the whole group, and the parent passes it on: that must not cut the drain short."""
-    with child(WAIT + "\n    time.sleep(0.1)") as process:
-        process.send_signal(signal.SIGINT)
-        process.send_signal(signal.SIGTERM)
+    with child(WAIT) as process:
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCONT):  # the last one delivers the first two
+            process.send_signal(number)
         process.communicate(timeout=HANG_S)
         assert process.returncode == 0
 

@@ -111,7 +111,7 @@ class Faults:
 
 @dataclass
 class Worker:
-    """One life of a simulated worker."""
+    """One incarnation of a simulated worker."""
 
     world: World
     role: Role

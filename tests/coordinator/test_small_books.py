@@ -43,7 +43,7 @@ def test_ready_are_those_that_have_said_so_and_are_not_leaving() -> None:
     assert book.ready("collector") == [building, working]
 
 
-def test_a_replacement_has_the_place_but_not_the_life_of_the_one_before() -> None:
+def test_a_replacement_has_the_place_but_not_the_generation_of_the_one_before() -> None:
     book = LeaseBook()
     book.open(holder(1, "collector", "a"))
     second = book.open(holder(2, "collector", "b"))
@@ -53,15 +53,17 @@ def test_a_replacement_has_the_place_but_not_the_life_of_the_one_before() -> Non
     assert (replacement.index, replacement.generation) == (1, 1)
 
 
-def test_lives_of_a_resumed_run_begin_beyond_those_before_it_also_over_a_restart() -> None:
+def test_generations_of_a_resumed_run_begin_beyond_those_before_it_also_over_a_restart() -> None:
     book = LeaseBook(first_generation=1_000)
     book.open(holder(1, "collector", "a"))
     book.open(holder(2, "collector", "b"))
     book.close(1)
     restarted = LeaseBook()
     restarted.restore(replace(book.snapshot(), leases=[*book.rows()], places=[*book.rows_of_places()]))
-    lives = [(lease.index, lease.generation) for lease in (restarted.open(holder(n, "collector", "c")) for n in (3, 4))]
-    assert lives == [(0, 1_001), (2, 1_000)]
+    generations = [
+        (lease.index, lease.generation) for lease in (restarted.open(holder(n, "collector", "c")) for n in (3, 4))
+    ]
+    assert generations == [(0, 1_001), (2, 1_000)]
 
 
 # --- requests ---

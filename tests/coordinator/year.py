@@ -288,7 +288,7 @@ class Year(World):
             self.accepted.discard(chunk)
             self.disk.discard(chunk_name(chunk))
         alive = {(worker.uuid, worker.incarnation) for worker in self.workers.values()}
-        self.sequences = {life: number for life, number in self.sequences.items() if life in alive}
+        self.sequences = {one: number for one, number in self.sequences.items() if one in alive}
         for notes in (self.said, self.reports, self.progress, self.closed, self.replies, self.used):
             notes.clear()
         for each in (self.written, self.records, self.rewards, self.collected, self._newest):

@@ -57,7 +57,7 @@ def test_seeds_stay_what_they_are() -> None:
     assert episode_seed(0, 0) == 1073198097
 
 
-def test_seeds_depend_on_the_experiment_and_the_life_but_not_on_the_number_of_environments() -> None:
+def test_seeds_depend_on_the_experiment_and_the_incarnation_but_not_on_the_number_of_environments() -> None:
     seeds = environment_seeds(0, "collector", 1, 8)
     assert environment_seeds(0, "collector", 1, 4) == seeds[:4]
     assert not set(environment_seeds(1, "collector", 1, 8)) & set(seeds)
@@ -67,12 +67,12 @@ def test_seeds_depend_on_the_experiment_and_the_life_but_not_on_the_number_of_en
 def test_streams_are_their_own_and_repeat() -> None:
     owners: tuple[StreamOwner, ...] = (*ROLES, "coordinator")
     draws = {
-        tuple(generator(seed, owner, index, purpose, incarnation=life).integers(2**63, size=2).tolist())
+        tuple(generator(seed, owner, index, purpose, incarnation=incarnation).integers(2**63, size=2).tolist())
         for seed in (0, 1)
         for owner in owners
         for index in (0, 1)
         for purpose in ("exploration", "network")
-        for life in (0, 1)
+        for incarnation in (0, 1)
     }
     assert len(draws) == 2 * 4 * 2 * 2 * 2
     assert generator(3, "learner", 0, "network").random() == generator(3, "learner", 0, "network").random()

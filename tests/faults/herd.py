@@ -192,11 +192,11 @@ class Herd:
             assert process.wait(HANG_S) == 0, self.said()
         self.nothing_left()
 
-    def lives(self, role: Role | None = None) -> list[Joined]:
-        """Every life of a worker that its coordinators have told of."""
+    def incarnations(self, role: Role | None = None) -> list[Joined]:
+        """Every incarnation of a worker that is in the logs of its coordinators."""
         logs = sorted(self.root.glob("*-coordinator.err"), key=lambda path: int(path.name.split("-")[0]))
-        by_pid = {life.pid: life for log in logs for life in joined(log)}
-        return [life for life in by_pid.values() if role in (None, life.role)]
+        by_pid = {one.pid: one for log in logs for one in joined(log)}
+        return [one for one in by_pid.values() if role in (None, one.role)]
 
     def nothing_left(self) -> None:
         """No process, and no file that only living ones need."""
@@ -267,11 +267,11 @@ def assert_exact(
     journal = Journal.of(run)
     ledger = journal.snapshot.experiment.replay.ledger
     assert ledger.env_steps == env_step
-    lives = _numbers_of_lives(ledger)
-    assert sum(len(life) for life in lives) == ledger.chunks
-    for life in lives:
-        assert len(life) == len(set(life)), "chunks are counted under two leases"
-        assert not alone or sorted(life) == [*range(len(life))], "chunks between others are missing"
+    incarnations = _numbers_of_incarnations(ledger)
+    assert sum(len(one) for one in incarnations) == ledger.chunks
+    for one in incarnations:
+        assert len(one) == len(set(one)), "chunks are counted under two leases"
+        assert not alone or sorted(one) == [*range(len(one))], "chunks between others are missing"
     files = {path.name for path in (run / "data").iterdir()}
     listed = [chunk.meta.file for chunk in journal.chunks]
     assert len(listed) == len(set(listed))
@@ -280,19 +280,19 @@ def assert_exact(
         metas = [read_meta(run / "data" / file) for file in files]
         assert len({meta.chunk for meta in metas}) == len(metas) == ledger.chunks
         assert sum(meta.env_steps for meta in metas) == env_step
-    taken = sum(user.steps(life.pid) for life in herd.lives("collector"))
+    taken = sum(user.steps(one.pid) for one in herd.incarnations("collector"))
     assert env_step <= taken <= env_step + lost_at_most, f"{env_step} counted, {taken} taken"
     return env_step
 
 
-def _numbers_of_lives(ledger: LedgerSnapshot) -> list[list[int]]:
+def _numbers_of_incarnations(ledger: LedgerSnapshot) -> list[list[int]]:
     """Of the chunks that were counted, whatever lease they came under: a late one comes under a lease that is over."""
-    lives: dict[tuple[str, int], list[int]] = {}
+    incarnations: dict[tuple[str, int], list[int]] = {}
     for lease in ledger.counted:
         gaps = {number for gap in lease.gaps for number in range(*gap)}
         numbers = [number for number in range(lease.high_water + 1) if number not in gaps]
-        lives.setdefault((lease.worker, lease.incarnation), []).extend(numbers)
-    return list(lives.values())
+        incarnations.setdefault((lease.worker, lease.incarnation), []).extend(numbers)
+    return list(incarnations.values())
 
 
 def _told_of(process: psutil.Process, place: str) -> bool:

@@ -34,4 +34,4 @@ def test_each_chunk_is_delivered_up_to_five_times_and_counts_once(tmp_path: Path
     print(f"27: {network.announced} announcements were delivered {network.delivered} times")
     assert network.delivered > 2 * network.announced > 100
     assert assert_exact(herd, run, user) >= 2_000
-    assert {life.incarnation for life in herd.lives()} == {1}
+    assert {one.incarnation for one in herd.incarnations()} == {1}

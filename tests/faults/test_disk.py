@@ -51,8 +51,8 @@ def test_a_full_disk_holds_everything_until_there_is_room(tmp_path: Path, small_
         client.stop("horse")
     herd.wait_over("horse", "stopped")
     herd.shut_down()
-    lives = len(herd.lives("collector"))
-    assert_exact(herd, run, user, lost_at_most=100 * (lives - 2))
+    incarnations = len(herd.incarnations("collector"))
+    assert_exact(herd, run, user, lost_at_most=100 * (incarnations - 2))
 
 
 def fill(path: Path) -> None:

@@ -118,7 +118,7 @@ def test_a_second_signal_ends_coordinator_and_workers_at_once(
     nanny = herd.workers()
     herd.wait_members(4)
     run = herd.submit(user)
-    until(lambda: user.held(life.pid for life in herd.lives("collector")), "its environments hang")
+    until(lambda: user.held(one.pid for one in herd.incarnations("collector")), "its environments hang")
     begin_s = time.monotonic()
     first = herd.family() if number == signal.SIGINT else (coordinator, nanny)
     for process in first:
@@ -141,12 +141,14 @@ def test_everything_killed_and_resumed(tmp_path: Path) -> None:
     learning = {**ENDLESS, "evaluator": {**CONFIG["evaluator"], "episodes": 20, "interval_env_steps": 500}}
     user, run, chance = UserFolder.make(tmp_path / "user", learning), tmp_path / "run", random.Random(38)
     known, score, half_width = 0, math.nan, math.nan
-    for life in range(RESUMES + 1):
-        goal = known + 3_000 if life == RESUMES else ENDLESS["stop"]["max_env_steps"]
-        options = ("--set", f"stop.max_env_steps={goal}", *(("--resume",) if life else ()))
-        command = Command(tmp_path / f"life{life}", user.root, "launch", user.config, "--run-dir", run, *options)
+    for incarnation in range(RESUMES + 1):
+        goal = known + 3_000 if incarnation == RESUMES else ENDLESS["stop"]["max_env_steps"]
+        options = ("--set", f"stop.max_env_steps={goal}", *(("--resume",) if incarnation else ()))
+        command = Command(
+            tmp_path / f"launch{incarnation}", user.root, "launch", user.config, "--run-dir", run, *options
+        )
         try:
-            if life < RESUMES:
+            if incarnation < RESUMES:
                 _wait_until_learned(command, run, known)
                 time.sleep(chance.random())
                 _kill_all(command)
@@ -159,7 +161,7 @@ def test_everything_killed_and_resumed(tmp_path: Path) -> None:
         finally:
             command.end()
     _check_the_end(run, user, known)
-    at_resume = next(values for values in _evaluations(run) if values.life == RESUMES)
+    at_resume = next(values for values in _evaluations(run) if values.incarnation == RESUMES)
     print(
         f"38: return {score:.2f} ± {half_width:.2f} before, {at_resume.mean:.2f} of train_iter {at_resume.train_iter}"
     )
@@ -170,7 +172,7 @@ def test_everything_killed_and_resumed(tmp_path: Path) -> None:
 class Evaluation:
     """One of the evaluator's tables."""
 
-    life: int
+    incarnation: int
     """Of the whole run: how often it was resumed before."""
     train_iter: int
     returns: list[float]
@@ -184,10 +186,10 @@ def _evaluations(run: Path) -> list[Evaluation]:
     """Oldest first; each incarnation of the run has an evaluator of its own, with a log of its own."""
     logs = sorted((run / "log" / "evaluator").glob("*_logger.txt"), key=_begun)
     found: list[Evaluation] = []
-    for life, log in enumerate(logs):
+    for incarnation, log in enumerate(logs):
         for values in map(table, texts(log, "=== Evaluation")):
             returns = [float(number) for number in re.findall(r"-?\d+\.\d{6}", values["each_reward"])]
-            found.append(Evaluation(life, int(values["train_iter"]), returns))
+            found.append(Evaluation(incarnation, int(values["train_iter"]), returns))
     return found
 
 
@@ -201,12 +203,12 @@ def _wait_until_learned(command: Command, run: Path, known: int) -> None:
         assert command.process.poll() is None
         if not (run / "ckpt" / "index.json").exists() or index(run)["checkpoints"][-1]["env_step"] < known + 4_000:
             return False
-        return len([each for each in _evaluations(run) if each.life == _life(run)]) >= 4
+        return len([each for each in _evaluations(run) if each.incarnation == _incarnation(run)]) >= 4
 
     until(learned, "it has learned for a while")
 
 
-def _life(run: Path) -> int:
+def _incarnation(run: Path) -> int:
     return len(list((run / "log" / "evaluator").glob("*_logger.txt"))) - 1
 
 

@@ -113,7 +113,7 @@ def test_it_may_end_at_every_named_point(tmp_path: Path, herds: Herds) -> None:
     rows = [(int(row["Epoch"]), int(row["TotalEnvInteracts"])) for row in progress(run)]
     assert [epoch for epoch, _ in rows] == list(range(len(rows)))
     assert [env_step for _, env_step in rows] == sorted(env_step for _, env_step in rows)
-    assert {life.incarnation for life in herd.lives()} == {1}
+    assert {one.incarnation for one in herd.incarnations()} == {1}
 
 
 def _dies_at(herd: Herd, point: str, place: Path) -> None:

@@ -75,7 +75,7 @@ def test_coordinator_killed_with_eight_workers_and_started_again(tmp_path: Path,
     rows = [(int(row["Epoch"]), int(row["TotalEnvInteracts"])) for row in progress(run)]
     assert [epoch for epoch, _ in rows] == list(range(len(rows)))
     assert [env_step for _, env_step in rows] == sorted(env_step for _, env_step in rows)
-    assert {life.incarnation for life in herd.lives()} == {1}, "no worker had to restart"
+    assert {one.incarnation for one in herd.incarnations()} == {1}, "no worker had to restart"
 
 
 @dataclass
@@ -134,8 +134,8 @@ def survived(tmp_path_factory: pytest.TempPathFactory) -> Survived:
             killed, back_s = _kill_collector(herd, hasty.pid)
             frozen, lost_s, env_steps = _freeze(herd, run, killed)
             until(lambda: watch.seen and watch.seen[-1].epoch == 2, "the next learner has published")
-            for life in frozen:
-                kill(life.pid, signal.SIGCONT)
+            for one in frozen:
+                kill(one.pid, signal.SIGCONT)
             herd.wait_members(5)
             after = herd.experiment("horse").env_step
             herd.wait_env_step("horse", after + 1_000)
@@ -154,7 +154,7 @@ def _joined(herd: Herd, role: str, uuid: str) -> Joined:
 
 
 def _kill_collector(herd: Herd, hasty: int) -> tuple[Joined, float]:
-    """Returns the life of this nanny's child that was killed, and how long it took until its next one worked."""
+    """Returns the incarnation of this nanny's child that was killed, and how long it took until its next one worked."""
     worker = next(member for member in herd.members("collector") if psutil.Process(member.pid).ppid() == hasty)
     killed = _joined(herd, "collector", worker.uuid)
     kill(killed.pid)
@@ -176,8 +176,8 @@ def _freeze(herd: Herd, run: Path, killed: Joined) -> tuple[tuple[Joined, Joined
         _joined(herd, "learner", herd.worker_of("learner", "horse").uuid),
     )
     env_step = herd.experiment("horse").env_step
-    for life in frozen:
-        kill(life.pid, signal.SIGSTOP)
+    for one in frozen:
+        kill(one.pid, signal.SIGSTOP)
     begin_s = time.monotonic()
     until(lambda: len(herd.members()) == 3, "both are lost")
     lost_s = time.monotonic() - begin_s
@@ -210,8 +210,8 @@ def test_a_silent_worker_is_lost_within_the_limit_and_the_run_goes_on_meanwhile(
     before, after = survived.env_steps
     assert after >= before + 500
     said = survived.herd.said()
-    for life in survived.frozen:
-        silent = re.search(rf"{life.role} {life.uuid} is lost: silent for ([0-9.]+) s", said)
+    for one in survived.frozen:
+        silent = re.search(rf"{one.role} {one.uuid} is lost: silent for ([0-9.]+) s", said)
         assert silent is not None
         assert float(silent[1]) >= LOST_AFTER_S
 
@@ -263,8 +263,8 @@ def test_an_environment_that_never_resets_fails_its_run_and_no_other(tmp_path: P
     assert len(told) >= 5
     assert all("my_envs.py" in text and "does not get up" in text for text in told)
     assert assert_exact(herd, good, user) >= 6_000
-    assert {life.incarnation for life in herd.lives()} == {1}, "no process ended for it"
-    assert {life.uuid for life in herd.lives()} > of_good
+    assert {one.incarnation for one in herd.incarnations()} == {1}, "no process ended for it"
+    assert {one.uuid for one in herd.incarnations()} > of_good
     counted = [text.split(":")[0] for text in commander(bad) if " failure of " in text]
     assert len(counted) == len(told)
     assert counted[0].startswith("1st failure of ")
@@ -304,7 +304,7 @@ def make_vicious():
 def test_an_environment_that_ends_its_process_fails_its_run_and_the_next_one_is_served(
     tmp_path: Path, herds: Herds
 ) -> None:
-    """9. Though each life hands in chunks first. The nanny goes on, however short the lives were."""
+    """9. Though each incarnation hands in chunks first. The nanny continues, however soon they die."""
     collectors = {"collector": {**CONFIG["collector"], "count": 3, "minimum": 3}}
     user = UserFolder.make(tmp_path / "user", {**LONG, **collectors})
     vicious = UserFolder.make(tmp_path / "vicious", {**ENDLESS, **collectors, "env": {"make": "my_envs:make_vicious"}})
@@ -319,7 +319,7 @@ def test_an_environment_that_ends_its_process_fails_its_run_and_the_next_one_is_
     failed = herd.wait_over("bad", "failed")
     assert re.match(r"\d+ deaths of collectors in a row", failed.reason or ""), failed.reason
     assert "signal 6 (SIGABRT)" in (failed.reason or "")
-    assert failed.env_step > 0, "its lives had done some work"
+    assert failed.env_step > 0, "its incarnations had done some work"
     herd.wait_over("good")
     herd.shut_down()
     assert any("ended with signal 6 (SIGABRT) and was started again" in text for text in commander(bad))
@@ -348,7 +348,7 @@ def test_an_environment_that_hangs_is_named_with_its_stack_and_started_anew(tmp_
     assert "in step" in told
     assert "my_envs.py" in told
     assert any("is stuck: beats, but no progress" in text for text in commander(run))
-    assert [life.incarnation for life in herd.lives("collector")] == [1, 2]
+    assert [one.incarnation for one in herd.incarnations("collector")] == [1, 2]
     assert assert_exact(herd, run, user, lost_at_most=IN_WORK) >= 6_000
 
 

@@ -59,7 +59,7 @@ def test_the_setting_holds_however_unequal_the_two_sides_are(tmp_path: Path, her
     assert status.samples_per_insert == pytest.approx(SAMPLES_PER_INSERT, rel=0.05 if LONG else 0.1)
     assert max(growth.values()) < MOST_GROWTH_MIB
     assert_exact(herd, run, user, all_kept=False)
-    assert {life.incarnation for life in herd.lives()} == {1}
+    assert {one.incarnation for one in herd.incarnations()} == {1}
 
 
 @contextmanager

@@ -192,5 +192,5 @@ def test_a_wall_clock_that_jumps_kills_nobody(tmp_path: Path, herds: Herds) -> N
     herd.wait_over("horse")
     herd.shut_down()
     assert "is lost" not in herd.said()
-    assert {life.incarnation for life in herd.lives()} == {1}
+    assert {one.incarnation for one in herd.incarnations()} == {1}
     assert assert_exact(herd, run, user) >= 6_000

@@ -25,7 +25,7 @@ LIMITS = None if IN_FULL else "lost_after_s=2,stuck_after_s=3,hopeless_after_s=4
 
 @pytest.mark.parametrize("how", ["stopped and woken", "killed and restarted"])
 def test_a_herd_outlasts_a_silent_coordinator(how: str, tmp_path: Path, herds: Herds) -> None:
-    """15. Every worker is back in its first life, and the counters are exact."""
+    """15. Every worker is back in its first incarnation, and the counters are exact."""
     user = UserFolder.make(tmp_path / "user", {**LONG, "collector": {**CONFIG["collector"], "count": 3}})
     herd = herds(LIMITS)
     coordinator = herd.coordinator()
@@ -53,7 +53,7 @@ def test_a_herd_outlasts_a_silent_coordinator(how: str, tmp_path: Path, herds: H
     herd.wait_over("horse")
     herd.shut_down()
     assert assert_exact(herd, run, user) >= 6_000
-    assert {life.incarnation for life in herd.lives()} == {1}, "no worker had to start again"
+    assert {one.incarnation for one in herd.incarnations()} == {1}, "no worker had to start again"
     if IN_FULL:
         assert "the coordinator has been silent for 2 min; waiting for it, at most 60 min" in herd.said()
         assert "the coordinator is back after 5 min" in herd.said()
@@ -110,5 +110,7 @@ def test_a_worker_that_is_started_first_waits_for_its_coordinator(herds: Herds) 
     until(lambda: "which does not exist yet; waiting at most 60 min" in herd.said(), "it says so")
     herd.coordinator()
     herd.wait_members(1)
-    assert [life.incarnation for life in herd.lives("collector")] == [1], "it has waited, and was not started again"
+    assert [one.incarnation for one in herd.incarnations("collector")] == [1], (
+        "it has waited, and was not started again"
+    )
     herd.shut_down()

@@ -51,5 +51,5 @@ def test_three_experiments_on_four_workers_survive_their_coordinator(tmp_path: P
         assert [epoch for epoch, _ in rows] == list(range(len(rows)))
         assert [env_step for _, env_step in rows] == sorted(env_step for _, env_step in rows)
         assert commander(runs[name])[-1].startswith("the run is over after")
-    assert {life.incarnation for life in herd.lives()} == {1}
-    assert len(herd.lives()) == 4
+    assert {one.incarnation for one in herd.incarnations()} == {1}
+    assert len(herd.incarnations()) == 4

@@ -25,7 +25,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Joined:
-    """A life of a worker, as the coordinator's log tells of it."""
+    """An incarnation of a worker, as the coordinator's log describes it."""
 
     role: str
     uuid: str
@@ -89,7 +89,7 @@ def key_values(text: str) -> dict[str, str]:
 
 
 def joined(coordinator_log: Path) -> list[Joined]:
-    """Every life of a worker, in order of registration."""
+    """Every incarnation of a worker, in order of registration."""
     if not coordinator_log.exists():
         return []
     found = (_JOINS.search(line) for line in coordinator_log.read_text().splitlines())
@@ -98,7 +98,7 @@ def joined(coordinator_log: Path) -> list[Joined]:
 
 def pids(run: Path, role: str) -> list[int]:
     """The processes of a role, those that have ended too."""
-    return [life.pid for life in joined(run / "log" / "coordinator_logger.txt") if life.role == role]
+    return [one.pid for one in joined(run / "log" / "coordinator_logger.txt") if one.role == role]
 
 
 def index(run: Path) -> Index:

@@ -29,11 +29,11 @@ class Survived:
     user: UserFolder
     ended: Ended
     collector: Joined
-    """The life that was killed."""
+    """The incarnation that was killed."""
     learner: Joined
 
     @property
-    def lives(self) -> list[Joined]:
+    def incarnations(self) -> list[Joined]:
         return joined(self.run / "log" / "coordinator_logger.txt")
 
     @property
@@ -63,9 +63,9 @@ def survived(tmp_path_factory: pytest.TempPathFactory) -> Survived:
 def kill_first(run: Path, role: str) -> Joined:
     """Kill the first worker of a role; returns once its next incarnation has joined."""
     log = run / "log" / "coordinator_logger.txt"
-    killed = next(life for life in joined(log) if life.role == role)
+    killed = next(one for one in joined(log) if one.role == role)
     psutil.Process(killed.pid).kill()
-    until(lambda: any((life.uuid, life.incarnation) == (killed.uuid, 2) for life in joined(log)), f"a {role} is back")
+    until(lambda: any((one.uuid, one.incarnation) == (killed.uuid, 2) for one in joined(log)), f"a {role} is back")
     return killed
 
 
@@ -75,23 +75,23 @@ def test_it_finished(survived: Survived) -> None:
 
 
 def test_the_dead_came_back_under_their_names(survived: Survived) -> None:
-    again = sorted((life.role, life.uuid) for life in survived.lives if life.incarnation == 2)
+    again = sorted((one.role, one.uuid) for one in survived.incarnations if one.incarnation == 2)
     assert again == [("collector", survived.collector.uuid), ("learner", survived.learner.uuid)]
-    assert len(survived.lives) == 4 + 2
+    assert len(survived.incarnations) == 4 + 2
     said = "\n".join(texts(survived.run / "log" / "commander" / "commander_logger.txt"))
-    for life in (survived.collector, survived.learner):
-        assert f"{life.role} {life.uuid} is gone" in said
+    for one in (survived.collector, survived.learner):
+        assert f"{one.role} {one.uuid} is gone" in said
         assert (
-            said.count(f"{life.role} {life.uuid} joins as {life.role} 0")
-            + said.count(f"{life.role} {life.uuid} joins as {life.role} 1")
+            said.count(f"{one.role} {one.uuid} joins as {one.role} 0")
+            + said.count(f"{one.role} {one.uuid} joins as {one.role} 1")
             == 2
         )
 
 
-def test_both_lives_of_the_collector_worked_and_have_a_log(survived: Survived) -> None:
+def test_both_incarnations_of_the_collector_worked_and_have_a_log(survived: Survived) -> None:
     metas = [read_meta(path) for path in (survived.run / "data").iterdir()]
-    lives = {(meta.chunk.worker, meta.chunk.incarnation) for meta in metas}
-    assert {(survived.collector.uuid, 1), (survived.collector.uuid, 2)} <= lives
+    incarnations = {(meta.chunk.worker, meta.chunk.incarnation) for meta in metas}
+    assert {(survived.collector.uuid, 1), (survived.collector.uuid, 2)} <= incarnations
     for incarnation in (1, 2):
         name = f"{survived.collector.uuid}_{incarnation:06d}_logger.txt"
         assert texts(survived.run / "log" / "collector" / name)
@@ -138,14 +138,14 @@ def test_an_evaluator_that_dies_in_the_last_evaluation_is_replaced(tmp_path: Pat
     wait_until_held(command, run, user)
     log, commander = run / "log" / "coordinator_logger.txt", run / "log" / "commander" / "commander_logger.txt"
     until(lambda: bool(texts(commander, "evaluation of iteration_0.pth.tar")), "the initial policy is evaluated")
-    evaluator = next(life for life in joined(log) if life.role == "evaluator")
+    evaluator = next(one for one in joined(log) if one.role == "evaluator")
     psutil.Process(evaluator.pid).suspend()
     user.release()
     until(lambda: bool(texts(commander, "the run ends")), "the run ends")
     psutil.Process(evaluator.pid).kill()
     ended = command.ended()
     assert ended.code == 0, ended.err
-    assert [life.incarnation for life in joined(log) if life.role == "evaluator"] == [1, 2]
+    assert [one.incarnation for one in joined(log) if one.role == "evaluator"] == [1, 2]
     assert index(run)["checkpoints"][-1]["reward"] is not None
     assert not texts(commander, "the last checkpoint or its evaluation could not be had")
 

@@ -184,7 +184,7 @@ def test_buffer(finished: Finished) -> None:
 def test_the_commander_hears_every_worker(finished: Finished, role: str) -> None:
     reports = texts(commander(finished, f"commander_{role}"))
     heard = [re.fullmatch(rf"\[{role.upper()}\] worker ({UUID}):", text.splitlines()[0]) for text in reports]
-    workers = {life.uuid for life in joined(finished.run / "log/coordinator_logger.txt") if life.role == role}
+    workers = {one.uuid for one in joined(finished.run / "log/coordinator_logger.txt") if one.role == role}
     assert {match[1] for match in heard if match} == workers
     for values in map(key_values, reports):
         assert list(values) == WORKER

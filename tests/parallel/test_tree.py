@@ -37,13 +37,13 @@ def files(run: Path) -> set[str]:
 
 
 def test_the_tree_holds_what_is_promised_and_nothing_else(finished: Finished) -> None:
-    run, lives = finished.run, joined(finished.run / "log" / "coordinator_logger.txt")
+    run, incarnations = finished.run, joined(finished.run / "log" / "coordinator_logger.txt")
     left = files(run) - set(ALWAYS.split())
     assert set(ALWAYS.split()) <= files(run)
     left -= {f"ckpt/{record['file']}" for record in index(run)["checkpoints"]}
     left -= {f"model/iteration_{record['train_iter']}.pt" for record in index(run)["checkpoints"]}
     left -= {
-        f"log/{life.role}/{life.uuid}_{life.incarnation:06d}_logger.txt" for life in lives if life.role != "learner"
+        f"log/{one.role}/{one.uuid}_{one.incarnation:06d}_logger.txt" for one in incarnations if one.role != "learner"
     }
     for folder in EVENTS:
         events = [name for name in left if re.fullmatch(rf"{folder}/events\.out\.tfevents\.\d+\.[^/]+", name)]
@@ -52,7 +52,7 @@ def test_the_tree_holds_what_is_promised_and_nothing_else(finished: Finished) ->
     policy = [name for name in left if re.fullmatch(rf"policy/policy_{UUID}_\d{{6}}", name)]
     assert len(policy) == 1
     left -= {*policy, f"{policy[0]}.lock"}
-    collectors = "|".join(life.uuid for life in lives if life.role == "collector")
+    collectors = "|".join(one.uuid for one in incarnations if one.role == "collector")
     assert {
         name for name in left if not re.fullmatch(rf"data/({collectors})_000001_\d{{9}}\.safetensors", name)
     } == set()
@@ -68,9 +68,9 @@ def test_tensorboard_shows_settings_and_how_it_ended(finished: Finished) -> None
 
 def test_the_time_series_tells_of_every_worker_and_every_evaluation(finished: Finished) -> None:
     moments = list(read_series(finished.run / "log" / "series.msgpack"))
-    lives = joined(finished.run / "log" / "coordinator_logger.txt")
+    incarnations = joined(finished.run / "log" / "coordinator_logger.txt")
     came = {moment.worker for moment in moments if isinstance(moment, Event) and moment.event == "worker_joined"}
-    assert came == {life.uuid for life in lives}
+    assert came == {one.uuid for one in incarnations}
     evaluated = {moment.train_iter: moment.return_mean for moment in moments if isinstance(moment, Evaluation)}
     rewards = {record["train_iter"]: record["reward"] for record in index(finished.run)["checkpoints"]}
     kept = {train_iter: mean for train_iter, mean in evaluated.items() if train_iter in rewards}  # others were pruned
@@ -89,10 +89,10 @@ def test_timers_say_where_each_process_spent_its_time(finished: Finished) -> Non
         "collector": 2,
         "evaluator": 1,
     }
-    lives = {life.uuid: life.role for life in joined(finished.run / "log" / "coordinator_logger.txt")}
+    incarnations = {one.uuid: one.role for one in joined(finished.run / "log" / "coordinator_logger.txt")}
     for role in ("learner", "collector", "evaluator"):
         for uuid, tree in roles[role].items():
-            assert lives[uuid] == role
+            assert incarnations[uuid] == role
             shares = sum(block["share"] for block in tree["blocks"].values())
             assert 0 < shares <= 1.001
     [learner] = roles["learner"].values()
@@ -102,11 +102,11 @@ def test_timers_say_where_each_process_spent_its_time(finished: Finished) -> Non
     assert "Where the past" in said
 
 
-def test_one_life_of_each_worker(finished: Finished) -> None:
-    lives = joined(finished.run / "log" / "coordinator_logger.txt")
-    assert sorted(life.role for life in lives) == ["collector", "collector", "evaluator", "learner"]
-    assert {life.incarnation for life in lives} == {1}
-    assert len({life.uuid for life in lives}) == 4
+def test_one_incarnation_of_each_worker(finished: Finished) -> None:
+    incarnations = joined(finished.run / "log" / "coordinator_logger.txt")
+    assert sorted(one.role for one in incarnations) == ["collector", "collector", "evaluator", "learner"]
+    assert {one.incarnation for one in incarnations} == {1}
+    assert len({one.uuid for one in incarnations}) == 4
 
 
 @pytest.mark.parametrize("name", ["config.json", "total_config.py", "formatted_total_config.py"])

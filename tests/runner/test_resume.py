@@ -202,10 +202,10 @@ def run_to_its_death(user: Path, root: Path, killer: Killer, monkeypatch: pytest
 def test_killed_at_any_moment_of_a_save_a_run_goes_on_without_a_gap(
     user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    life = Killer(at=0)
-    run_to_its_death(user, tmp_path / "whole", life, monkeypatch)
-    assert life.moments > 60
-    moments = [2, 5, *range(8, 24, 2), *range(25, life.moments, 11)]
+    killer = Killer(at=0)
+    run_to_its_death(user, tmp_path / "whole", killer, monkeypatch)
+    assert killer.moments > 60
+    moments = [2, 5, *range(8, 24, 2), *range(25, killer.moments, 11)]
     lost = 0
     for at in moments:
         root = tmp_path / f"killed-{at}"
@@ -283,7 +283,7 @@ def test_a_run_that_is_over_stays_over(user: Path, tmp_path: Path) -> None:
     assert RunFolder(second.run_dir).progress.read_bytes() == table
 
 
-def test_a_second_life_sees_other_episodes_and_draws_other_numbers(user: Path, tmp_path: Path) -> None:
+def test_a_second_incarnation_sees_other_episodes_and_draws_other_numbers(user: Path, tmp_path: Path) -> None:
     interrupted(user, tmp_path / "run")
     longer = tiny_config(user, "stop.max_env_steps=5000")
     second = run_tiny(longer, Start(tmp_path / "run", "resume"), stop=Flag(looks=100))
@@ -328,7 +328,7 @@ def killed(*given: Any, **named: Any) -> None:
     raise Killed
 
 
-def test_the_link_to_an_interrupted_checkpoint_is_made_by_the_next_life_if_it_was_not(
+def test_the_link_to_an_interrupted_checkpoint_is_made_by_the_next_incarnation_if_it_was_not(
     user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = RunFolder(tmp_path / "run")
@@ -344,7 +344,7 @@ def test_the_link_to_an_interrupted_checkpoint_is_made_by_the_next_life_if_it_wa
     assert folder.interrupt.stat().st_ino == inode
 
 
-def test_an_evaluation_that_was_committed_and_not_shown_is_shown_by_the_next_life(
+def test_an_evaluation_that_was_committed_and_not_shown_is_shown_by_the_next_incarnation(
     user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And entered in index.json, and not played again."""

@@ -192,7 +192,7 @@ def test_one_that_overtook_another_waits_for_it() -> None:
 
 
 def test_an_end_that_continues_against_a_fresh_one_is_understood() -> None:
-    """A coordinator that restarts hears from workers in the middle of their lives, and can tell them so."""
+    """A coordinator that restarts hears from workers in the middle of their work, and can tell them so."""
     here, there = Channel(), Channel()
     for _ in range(5_000):
         ack = there.acknowledge(there.receive(here.post(Ready(1), 0.0), 0.0).id)

@@ -225,7 +225,7 @@ def test_a_list_of_an_older_version_is_gone_on_with(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_was_resumed_is_taken_up_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By its newest life: the journal in it is that one's."""
+    """By its newest incarnation: the journal in it is that one's."""
     herd, folders = RunsFolder(tmp_path), RunFolders(tmp_path)
     first = in_state(submitted(folders, FIRST, "one"), "finished")
     herd.note(first)

@@ -34,7 +34,7 @@ class Leases:
         return self.deaths.hopeless(self.now_s)
 
 
-def test_work_of_short_lives_does_not_excuse_their_deaths() -> None:
+def test_work_of_short_leases_does_not_excuse_their_deaths() -> None:
     leases = Leases()
     ends = [leases.live(5.0) for _ in range(FAILURES_IN_A_ROW)]
     assert ends[:-1] == [None] * (FAILURES_IN_A_ROW - 1)

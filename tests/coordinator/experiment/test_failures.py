@@ -66,7 +66,7 @@ def told(world: World, part: str) -> list[str]:
 
 
 @pytest.mark.parametrize("role", ["collector", "evaluator", "learner"])
-def test_a_worker_that_failed_serves_again_in_the_same_life(role: str) -> None:
+def test_a_worker_that_failed_serves_again_in_the_same_incarnation(role: str) -> None:
     world = running()
     victim = of(world, role)[0]
     lease = victim.lease
@@ -194,7 +194,7 @@ def test_progress_in_between_wipes_the_record() -> None:
     assert len(told(world, "7th failure of collector")) == 1
 
 
-def test_a_worker_in_doubt_of_itself_leaves_and_its_next_life_serves() -> None:
+def test_a_worker_in_doubt_of_itself_leaves_and_its_next_incarnation_serves() -> None:
     world = running()
     victim = of(world, "collector")[0]
     victim.say(WorkerFailed(victim.lease, "MemoryError: ", "Traceback: in step"))

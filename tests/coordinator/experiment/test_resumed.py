@@ -51,7 +51,7 @@ def test_counters_go_on() -> None:
     assert (replay.env_step, replay.episode, replay.rows) == (2_564, 31, 64)
 
 
-def test_the_next_life_has_a_higher_epoch() -> None:
+def test_the_next_incarnation_has_a_higher_epoch() -> None:
     assert resumed().generation == 4
 
 

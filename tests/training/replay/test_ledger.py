@@ -31,10 +31,10 @@ def meta(worker: int, incarnation: int, sequence: int, env_steps: int = 10, epis
     )
 
 
-def opened(*lives: tuple[int, int]) -> tuple[Ledger, dict[tuple[str, int], int]]:
+def opened(*incarnations: tuple[int, int]) -> tuple[Ledger, dict[tuple[str, int], int]]:
     """With a lease for each worker and incarnation."""
     ledger, leases = Ledger(), dict[tuple[str, int], int]()
-    for lease, (worker, incarnation) in enumerate(lives, start=1):
+    for lease, (worker, incarnation) in enumerate(incarnations, start=1):
         ledger.open(lease, WORKERS[worker], incarnation)
         leases[WORKERS[worker], incarnation] = lease
     return ledger, leases
@@ -48,7 +48,7 @@ def test_counters_are_sums_over_accepted_chunks() -> None:
     assert (ledger.env_step, ledger.rows, ledger.episode, ledger.chunks) == (17, 15, 3, 2)
 
 
-def test_lives_of_a_worker_are_told_apart() -> None:
+def test_incarnations_of_a_worker_are_told_apart() -> None:
     ledger, _ = opened((0, 1), (0, 2), (1, 1), (1, 2))
     assert ledger.accept(meta(0, 1, 0), 1)
     assert ledger.accept(meta(0, 2, 0), 2)

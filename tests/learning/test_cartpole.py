@@ -17,12 +17,20 @@ DEADLINE_S = 240.0
 """For one run on a busy machine; a free one takes about half a minute."""
 
 
-def solve(verb: str, seed: int, run_dir: Path, config: Path = EXAMPLE, goal: float = SOLVED) -> float | None:
+def solve(
+    verb: str,
+    seed: int,
+    run_dir: Path,
+    config: Path = EXAMPLE,
+    goal: float = SOLVED,
+    *,
+    deadline_s: float = DEADLINE_S,
+) -> float | None:
     """Train with this seed; the best return if the goal was reached, else None. A hang is an error."""
     command = [sys.executable, "-P", "-m", "remuda.cli", verb, str(config), "--run-dir", str(run_dir)]
     command += ["--set", f"stop.stop_value={goal}"]
     done = subprocess.run(
-        [*command, "--seed", str(seed)], capture_output=True, text=True, timeout=DEADLINE_S, check=False
+        [*command, "--seed", str(seed)], capture_output=True, text=True, timeout=deadline_s, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     print(f"{verb} seed {seed}: {done.stdout.splitlines()[0]}; {done.stdout.splitlines()[1]}")

@@ -154,7 +154,7 @@ class Consistency(nn.Module):
 def cosine(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """Of the angle between rows [n, k] of each: [n]. By lengths and one product it passes over them half as often as
     torch's own function does, which divides rows first."""
-    lengths = torch.linalg.vector_norm(one, dim=1) * torch.linalg.vector_norm(other, dim=1)
+    lengths: torch.Tensor = torch.linalg.vector_norm(one, dim=1) * torch.linalg.vector_norm(other, dim=1)
     products: torch.Tensor = (one * other).sum(1)
     return products / lengths.clamp(min=1e-8)
 

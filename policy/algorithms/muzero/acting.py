@@ -24,6 +24,9 @@ from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 SEARCH_POLICY, ROOT_VALUE = "search_policy", "root_value"
 """Columns that are recorded: the share of the search's visits, [actions], and the value it found."""
+ILLEGAL = -1.0
+"""Recorded in place of the share of an action that was illegal. So whoever searches again knows it, and where
+environments say nothing of it nothing more is stored."""
 TEMPERATURE = "temperature"
 """What exploration is called in the declaration."""
 
@@ -34,6 +37,8 @@ class MuZeroPolicy(Policy):
     In collectors the root's prior has noise, and actions are drawn by their visits. With Gumbel MuZero it takes the
     winners of sequential halving, in collectors under its noise. All chance comes from the given generator.
     """
+
+    uses_legal_actions = True
 
     def __init__(
         self, config: MuZeroConfig, observation: ObservationSpec, action: ActionSpec, *, device: str = "cpu"
@@ -74,14 +79,20 @@ class MuZeroPolicy(Policy):
         rng: np.random.Generator,
         *,
         deterministic: bool,
+        legal: np.ndarray | None = None,
     ) -> np.ndarray:
         """Choose actions [n] of the space's dtype: the best, or as `act_recording` does."""
         if deterministic:
-            return self._action.to_environment(self._searched(observations, None).action)
-        return self.act_recording(observations, exploration, rng)[0]
+            return self._action.to_environment(self._searched(observations, None, legal).action)
+        return self.act_recording(observations, exploration, rng, legal=legal)[0]
 
     def act_recording(
-        self, observations: np.ndarray, exploration: Mapping[str, float], rng: np.random.Generator
+        self,
+        observations: np.ndarray,
+        exploration: Mapping[str, float],
+        rng: np.random.Generator,
+        *,
+        legal: np.ndarray | None = None,
     ) -> tuple[np.ndarray, Arrays]:
         """See Policy: what the search preferred and found is recorded.
 
@@ -89,13 +100,15 @@ class MuZeroPolicy(Policy):
         """
         roots = len(observations)
         if self._config.gumbel:
-            found = self._searched(observations, rng.gumbel(size=(roots, self._actions)).astype(np.float32))
+            noise = rng.gumbel(size=(roots, self._actions))
+            found = self._searched(observations, noise.astype(np.float32), legal)
             chosen = found.action
         else:
             noise = rng.dirichlet(np.full(self._actions, self._config.root_noise_alpha), roots)
-            found = self._searched(observations, noise.astype(np.float32))
+            found = self._searched(observations, noise.astype(np.float32), legal)
             chosen = choose(found.visits, exploration[TEMPERATURE], rng)
-        return self._action.to_environment(chosen), {SEARCH_POLICY: found.policy, ROOT_VALUE: found.value}
+        policy = found.policy if legal is None else np.where(legal, found.policy, np.float32(ILLEGAL))
+        return self._action.to_environment(chosen), {SEARCH_POLICY: policy, ROOT_VALUE: found.value}
 
     def value(self, observations: np.ndarray) -> np.ndarray:
         """What the network says, without a search: float32 [n]."""
@@ -105,7 +118,9 @@ class MuZeroPolicy(Policy):
         array: NDArray[np.float32] = values.cpu().numpy()
         return array
 
-    def _searched(self, observations: np.ndarray, noise: NDArray[np.float32] | None) -> SearchResult:
+    def _searched(
+        self, observations: np.ndarray, noise: NDArray[np.float32] | None, legal: NDArray[np.bool_] | None
+    ) -> SearchResult:
         model, _ = self._loaded()
         roots = len(observations)
         if self._tree is None or self._tree[0] != roots:
@@ -115,6 +130,7 @@ class MuZeroPolicy(Policy):
             self._observation.encode(observations),
             self._settings,
             tree=self._tree[1],
+            legal=legal,
             noise=noise,
             noise_fraction=0.0 if noise is None else self._config.root_noise_fraction,
         )

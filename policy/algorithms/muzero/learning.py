@@ -14,7 +14,7 @@ import torch
 
 from remuda.config.algorithms import MuZeroConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.muzero.acting import SEARCH_POLICY, network_shape, search_settings
+from remuda.policy.algorithms.muzero.acting import ILLEGAL, SEARCH_POLICY, network_shape, search_settings
 from remuda.policy.algorithms.muzero.losses import Lesson, Losses, losses
 from remuda.policy.algorithms.muzero.model import FrozenNetwork, SearchedModel
 from remuda.policy.algorithms.muzero.networks import CONSISTENCY, MuZeroNetwork
@@ -109,8 +109,9 @@ class MuZero(Algorithm):
 
     def _policies(self, batch: Arrays, positions: Positions) -> tuple[Floats, float]:
         """What the searches of the collectors preferred, [P, actions], for a share of the rows what a search prefers
-        now; and how long these searches took, in seconds."""
-        policy = positions.of_columns(batch[SEARCH_POLICY]) * positions.acted[:, None]
+        now, among the actions that were legal; and how long these searches took, in seconds."""
+        recorded = positions.of_columns(batch[SEARCH_POLICY])
+        policy: Floats = np.maximum(recorded, 0.0) * positions.acted[:, None]  # ILLEGAL is no share
         count = round(self._policy.reanalyze_ratio * positions.counts[0])
         if not count:
             return policy, 0.0
@@ -119,7 +120,9 @@ class MuZero(Algorithm):
         again = np.flatnonzero(np.isin(positions.row, drawn) & positions.acted)
         seen = self.observation.encode(batch["obs"][positions.row[again], positions.position[again]])
         tree = new_tree(len(again), policy.shape[1], self._search)
-        policy[again] = search(SearchedModel(self._frozen, self._device), seen, self._search, tree=tree).policy
+        legal = recorded[again] != ILLEGAL
+        model = SearchedModel(self._frozen, self._device)
+        policy[again] = search(model, seen, self._search, tree=tree, legal=legal).policy
         return policy, time.perf_counter() - started_s
 
     def _lesson(self, batch: Arrays, positions: Positions, value: Floats, policy: Floats) -> Lesson:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from remuda.environments.unsupported import UnsupportedSpaceError
-from remuda.policy.algorithms.muzero.acting import MuZeroPolicy
+from remuda.policy.algorithms.muzero.acting import ILLEGAL, MuZeroPolicy
 from remuda.policy.files.model_artifact import traced_policy
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -91,6 +91,35 @@ def test_one_search_more_or_fewer_roots_later() -> None:
     acting = policy()
     for n in (1, 4, 2):
         assert acting.act(observations(n), EXPLORES, np.random.default_rng(0), deterministic=False).shape == (n,)
+
+
+LEGAL = np.array([[1, 1], [1, 0], [0, 1], [1, 0], [0, 1]], np.bool_)
+
+
+@pytest.mark.parametrize("gumbel", [True, False])
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_an_illegal_action_is_never_chosen(deterministic: bool, gumbel: bool) -> None:
+    acting, rng = policy(ActionSpec(2, 5), gumbel=gumbel), np.random.default_rng(0)
+    for _ in range(20):
+        chosen = acting.act(observations(), EXPLORES, rng, deterministic=deterministic, legal=LEGAL) - 5
+        assert LEGAL[np.arange(5), chosen].all()
+
+
+def test_what_was_illegal_is_recorded_as_no_share() -> None:
+    actions, recorded = policy().act_recording(observations(), EXPLORES, np.random.default_rng(0), legal=LEGAL)
+    assert LEGAL[np.arange(5), actions].all()
+    share = recorded["search_policy"]
+    assert share.dtype == np.float32
+    np.testing.assert_array_equal(share == ILLEGAL, ~LEGAL)
+    np.testing.assert_allclose(share.sum(axis=1, where=LEGAL), 1.0, rtol=1e-6)
+
+
+def test_where_all_are_legal_it_makes_no_difference_to_say_so() -> None:
+    acting = policy()
+    said = acting.act_recording(observations(), EXPLORES, np.random.default_rng(0), legal=np.ones((5, 2), np.bool_))
+    unsaid = acting.act_recording(observations(), EXPLORES, np.random.default_rng(0))
+    np.testing.assert_array_equal(said[0], unsaid[0])
+    np.testing.assert_array_equal(said[1]["search_policy"], unsaid[1]["search_policy"])
 
 
 def test_the_value_is_the_networks() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from remuda.config.algorithms import MuZeroConfig
 from remuda.config.schema import LearnerConfig
 from remuda.policy.algorithms import declaration
-from remuda.policy.algorithms.muzero.acting import MuZeroPolicy
+from remuda.policy.algorithms.muzero.acting import ILLEGAL, MuZeroPolicy
 from remuda.policy.algorithms.muzero.learning import MuZero
 from remuda.policy.algorithms.muzero.targets import Positions
 from remuda.policy.saved_state import StateMismatchError
@@ -192,6 +192,22 @@ def test_a_share_of_the_rows_is_searched_again(ratio: float, searched_again: int
     np.testing.assert_allclose(policy[again].sum(1), 1.0, rtol=1e-5)
     assert (taken_s > 0) == (searched_again > 0)
     np.testing.assert_array_equal(rows["search_policy"], before)  # batches are read, never written
+
+
+def test_what_was_illegal_has_no_share_and_is_not_searched_again() -> None:
+    rows = batch(np.random.default_rng(9), steps=np.full(6, WINDOW), terminated=np.array([False] * 6))
+    legal = np.random.default_rng(1).random(rows["search_policy"].shape) < 0.6
+    legal[..., 0] |= ~legal[..., 1]
+    shares = np.where(legal, 1.0, 0.0)
+    shares /= shares.sum(axis=-1, keepdims=True)
+    rows["search_policy"] = np.where(legal, shares, ILLEGAL).astype(np.float32)
+    positions = Positions.of(rows["steps"], rows["terminated"], unroll_steps=K)
+    for ratio, same_as_recorded in ((0.0, True), (1.0, False)):
+        algorithm = updated(muzero(changed(reanalyze_ratio=ratio, simulations=25, target_update_iters=1)), range(5))
+        policy, _ = algorithm._policies(rows, positions)
+        assert not policy[~positions.of_columns(legal)].any()
+        np.testing.assert_allclose(policy.sum(1), 1.0, rtol=1e-5)
+        assert np.allclose(policy, positions.of_columns(shares)) == same_as_recorded
 
 
 # --- state

@@ -1,0 +1,75 @@
+"""MuZero plays both sides of a game, in which an illegal move is an error: trained, evaluated and as a function."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from remuda.config.load import load_settings
+from remuda.evaluator import run_policy
+from remuda.policy.files.functions import load_policy
+from remuda.runner.serial import Start, run
+from remuda.storage.checkpoint_index import CheckpointIndex
+from remuda.tests.cli.terminal import Terminal
+from remuda.tests.runner.runs import Flag, Ticking
+
+SETTINGS: dict[str, Any] = {
+    "name": "self_play",
+    "env": {"make": "remuda.tests.policy.algorithms.muzero.games:strict", "num_envs": 4, "vectorization": "sync"},
+    "policy": {
+        "type": "muzero",
+        "players": 2,
+        "discount": 1.0,
+        "simulations": 8,
+        "unroll_steps": 2,
+        "n_step": 3,
+        "hidden": [8],
+        "latent": 8,
+        "head_hidden": 8,
+        "support_size": 1,
+        "consistency_coefficient": 0,
+        "reanalyze_ratio": 0.5,
+        "temperature_start": 1.0,
+    },
+    "learner": {"batch_size": 8},
+    "collector": {"chunk_env_steps": 20},
+    "evaluator": {"episodes": 3, "interval_env_steps": 100},
+    "buffer": {"min_rows": 40, "samples_per_insert": 2, "prioritized": False},
+    "stop": {"max_env_steps": 200},
+}
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("self_play")
+    result = run(load_settings(SETTINGS, folder=folder).config, Start(folder / "run"), stop=Flag(), clock=Ticking())
+    assert (result.reason, result.failed) == ("max_env_steps", False), result
+    return result.run_dir
+
+
+def test_it_is_trained_and_evaluated_by_legal_moves(run_dir: Path) -> None:
+    """The environment raises at any other, and so would the run."""
+    rewards = {record.reward for record in CheckpointIndex(run_dir / "ckpt").records}
+    assert rewards <= {0.0, 1 / 3, 2 / 3, 1.0}
+
+
+@pytest.mark.parametrize("options", [(), ("-d",)])
+def test_it_is_played_by_legal_moves(terminal: Terminal, run_dir: Path, options: tuple[str, ...]) -> None:
+    ended = terminal.remuda("evaluate", run_dir, "-n", 10, "-nr", "--json", *options)
+    assert ended.code == 0, ended.err
+    assert json.loads(ended.out)["episodes"] == 10
+
+
+def test_its_function_chooses_legal_moves(run_dir: Path) -> None:
+    env, get_action = load_policy(run_dir, "last")
+    assert get_action.uses_legal_actions
+    assert len(run_policy(env, get_action, episodes=10, say=lambda text: None)) == 10
+    observation, info = env.reset(seed=0)
+    over = False
+    while not over:
+        action = get_action(observation, deterministic=False, legal_actions=info["action_mask"])
+        observation, _, over, _, info = env.step(np.int64(action))

@@ -1,0 +1,154 @@
+"""Two players who take turns: what wins for the one who moves is worth 1 to it, and -1 to the other before it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from remuda.config.schema import LearnerConfig
+from remuda.environments.spaces import Array
+from remuda.evaluator.evaluate import evaluate
+from remuda.policy.algorithms.muzero.acting import ILLEGAL, MuZeroPolicy, search_settings
+from remuda.policy.algorithms.muzero.search.search import search
+from remuda.policy.algorithms.muzero.search.settings import SearchSettings
+from remuda.policy.algorithms.muzero.search.tree import Tree, new_tree
+from remuda.policy.algorithms.muzero.targets import Positions, Returns
+from remuda.tests.policy.algorithms.muzero.cases import changed, muzero
+from remuda.tests.policy.algorithms.muzero.games import (
+    BOARD,
+    SQUARES,
+    Scripted,
+    Strict,
+    TrueModel,
+    board,
+    games,
+    legal_on,
+)
+
+FIRST_WINS, SECOND_WINS = (0, 3, 1, 4, 2), (8, 0, 7, 4, 5, 1, 3, 2)
+DRAWN = (0, 1, 2, 4, 3, 5, 7, 6, 8)
+
+
+def targets(moves: tuple[int, ...], *, n_step: int, value: float = 0.5) -> list[float]:
+    """The value targets of a game's positions, where the network says `value` of each."""
+    told = changed(players=2, discount=1.0, n_step=n_step)
+    rows = games(Scripted(moves), told, env_steps=40)
+    first = {name: column[: len(moves)] for name, column in rows.items()}
+    assert (first["steps"][-1], first["terminated"][-1]) == (1, True), "the rows of one game"
+    positions = Positions.of(first["steps"], first["terminated"], unroll_steps=told.unroll_steps)
+    settings = search_settings(told)
+    returns = Returns.of(
+        positions,
+        first["reward"],
+        first["steps"],
+        first["terminated"],
+        n_step=n_step,
+        discount=settings.sign * settings.discount,
+    )
+    whole = returns.with_values(np.full(len(returns.bootstrapped), value, np.float32))
+    at_once = positions.counts[0]
+    of_rows = whole[:at_once][np.argsort(positions.row[:at_once])]
+    return [float(value) for value in of_rows]
+
+
+@pytest.mark.parametrize(
+    ("moves", "expected"),
+    [(FIRST_WINS, [1, -1, 1, -1, 1]), (SECOND_WINS, [-1, 1, -1, 1, -1, 1, -1, 1]), (DRAWN, [0] * 9)],
+)
+def test_a_game_is_worth_its_end_to_whoever_moves(moves: tuple[int, ...], expected: list[float]) -> None:
+    assert targets(moves, n_step=9) == expected
+
+
+def test_values_are_taken_over_from_the_side_that_moves_there() -> None:
+    """A position that is worth 0.5 is worth that to the same side two moves before, and -0.5 to the other."""
+    assert targets(FIRST_WINS, n_step=1) == [-0.5, -0.5, -0.5, -0.5, 1.0]
+    assert targets(FIRST_WINS, n_step=2) == [0.5, 0.5, 0.5, -1.0, 1.0]
+    assert targets(FIRST_WINS, n_step=3) == [-0.5, -0.5, 1.0, -1.0, 1.0]
+
+
+def searched(position: Array, simulations: int) -> Tree:
+    """The tree of a search by the true rules."""
+    settings = SearchSettings(simulations, discount=1.0, players=2)
+    tree = new_tree(1, 9, settings)
+    search(TrueModel(), position[None], settings, tree=tree, legal=legal_on(position[None]))
+    return tree
+
+
+def test_a_winning_move_is_worth_one() -> None:
+    tree = searched(board((0, 1), (3, 4)), 60)
+    assert tree.visits().argmax() == 2
+    assert tree.q_values()[0, 2] == 1.0
+    assert 0.5 < tree.root_values()[0] <= 1.0
+
+
+def test_whoever_lets_the_other_win_has_lost() -> None:
+    """One move only is no loss; after each other the other wins, which the search sees from the mover's side."""
+    tree = searched(board((0, 8), (3, 4)), 600)
+    values = tree.q_values()[0]
+    assert tree.visits().argmax() == 5
+    others = [1, 2, 6, 7]
+    assert values[5] > -0.2 > values[others].max()
+
+
+def test_against_three_threats_every_move_loses() -> None:
+    tree = searched(board((3, 5), (0, 2, 4)), 600)
+    free = [1, 6, 7, 8]
+    assert tree.visits()[0, free].sum() == 600
+    assert tree.q_values()[0, free].max() < -0.5
+    assert tree.root_values()[0] < -0.5
+
+
+def learned() -> MuZeroPolicy:
+    """What there is to know of the two games that are won, learned by heart."""
+    told = changed(
+        players=2,
+        discount=1.0,
+        n_step=9,
+        simulations=30,
+        hidden=(32,),
+        latent=32,
+        head_hidden=16,
+        support_size=1,
+        consistency_coefficient=0.0,
+    )
+    each = [games(Scripted(moves), told, env_steps=200) for moves in (FIRST_WINS, SECOND_WINS)]
+    rows = {name: np.concatenate([columns[name] for columns in each]) for name in each[0]}
+    algorithm = muzero(told, LearnerConfig(learning_rate=1e-2, max_grad_norm=10.0), observation=BOARD, action=SQUARES)
+    rng = np.random.default_rng(0)
+    for _ in range(150):
+        drawn = rng.integers(0, len(rows["reward"]), 64)
+        algorithm.learn({name: column[drawn] for name, column in rows.items()})
+    acting = MuZeroPolicy(told, BOARD, SQUARES)
+    acting.load_state(algorithm.acting_state())
+    return acting
+
+
+def test_it_learns_from_both_sides_who_wins() -> None:
+    """And the search goes for it, or sees it coming."""
+    acting = learned()
+    for moves, expected in ((FIRST_WINS, [-1, 1, -1, 1]), (SECOND_WINS, [1, -1, 1, -1, 1, -1, 1])):
+        played = [(moves[:count][::-1][1::2], moves[:count][::-1][::2]) for count in range(1, len(moves))]
+        positions = np.stack([board(mine, others) for mine, others in played])
+        np.testing.assert_allclose(acting.value(positions), expected, atol=0.3)
+        actions, recorded = acting.act_recording(
+            positions, {"temperature": 0.0}, np.random.default_rng(0), legal=legal_on(positions)
+        )
+        assert actions[-1] == moves[-1], "the move that wins"
+        assert np.sign(recorded["root_value"]).tolist() == expected
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_illegal_move_is_made_in_whole_games_whatever_the_weights(seed: int) -> None:
+    """The environment raises at one."""
+    told = changed(players=2, simulations=10, consistency_coefficient=0.0)
+    state = muzero(told, observation=BOARD, action=SQUARES).acting_state()
+    rng = np.random.default_rng(seed)
+    acting = MuZeroPolicy(told, BOARD, SQUARES)
+    acting.load_state({name: rng.uniform(0.1, 2.0, array.shape).astype(np.float32) for name, array in state.items()})
+    rows = games(acting, told, env_steps=300, num_envs=8, exploration={"temperature": 1.0})
+    taken, share = rows["action"][:, 0], rows["search_policy"][:, 0]
+    np.testing.assert_array_equal(share != ILLEGAL, legal_on(rows["obs"][:, 0]))
+    assert (share[np.arange(len(taken)), taken] > 0).all()
+    for exploration in (None, {"temperature": 1.0}):
+        played = evaluate([Strict() for _ in range(4)], acting, seeds=range(12), rng=rng, exploration=exploration)
+        assert {episode.return_ for episode in played} <= {0.0, 1.0}

@@ -28,7 +28,7 @@ class RowPlan:
     chunk_slots: int
     """Environment steps per chunk; on-policy the resets among them count, so that every chunk has the same shape."""
     longest_chunk_s: float | None
-    """A chunk ends sooner when so much time has passed; None where that is left to its steps."""
+    """A chunk ends when this time has passed, even with fewer steps; None if only its steps count."""
     slots_per_row: int
     """Slots of time that a row uses up: 1, or the horizon of a segment."""
     rows_per_update: int
@@ -42,7 +42,7 @@ class RowPlan:
     """Updates from one published policy to the next; 1 on-policy, where the next experience is collected with it."""
 
     def slots(self, meta: ChunkMeta) -> int:
-        """What a chunk uses up of a collector's credit."""
+        """The part of a collector's credit that a chunk uses."""
         return meta.rows * self.slots_per_row if self.on_policy else meta.env_steps
 
 
@@ -103,7 +103,7 @@ HELD_BACK_CHUNK_ENV_STEPS = 64
 FREE_CHUNK_VECTOR_STEPS = 512
 FREE_CHUNK_S = 0.1
 CHUNKS_IN_A_BUFFER = 8
-"""At least: a chunk takes no larger share of the buffer."""
+"""A chunk takes at most this fraction of the buffer (1 / n)."""
 
 UNBOUNDED_LAG = 8
 """Updates' worth of rows that may wait where no lag is asked for: memory stays bounded all the same."""

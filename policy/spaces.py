@@ -1,4 +1,4 @@
-"""What an algorithm must know of an environment's spaces, as plain data that checkpoints can carry."""
+"""Descriptions of an environment's spaces for algorithms, as plain data that checkpoints can hold."""
 
 # gymnasium's spaces are generic without bounds: isinstance leaves pyright with a Box or Discrete of unknown.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -21,7 +21,7 @@ _OBSERVATIONS = "Box of numbers or booleans (one axis at least, none of them emp
 _ACTIONS = "Discrete, Box of floats"
 
 Numbers = Literal["float32", "float64"]
-"""The type that observations which are numbers get, by numpy's name."""
+"""The type of observations that are numbers, by numpy's name."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class ObservationSpec:
 
     @property
     def scale(self) -> float:
-        """What bytes that are no image are multiplied with, to lie between 0 and 1; other numbers stay as they are."""
+        """The factor that brings bytes that are no image between 0 and 1; other numbers stay unchanged."""
         return 1.0 / (self.high or 1.0) if self.n is None and self.dtype == "uint8" else 1.0
 
     def numbers(self, *, normalised: bool) -> Numbers:
@@ -156,7 +156,7 @@ class ActionSpec:
         return math.prod(self.shape) if self.n is None else self.n
 
     def to_environment(self, actions: np.ndarray) -> np.ndarray:
-        """Turn what a policy chose into what the environment takes.
+        """Turn a policy's choice into the action that the environment takes.
 
         Discrete: indices [n] get their start. Box: numbers float32 [n, outputs] are clipped to its bounds, [n, *shape].
         """

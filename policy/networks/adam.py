@@ -71,7 +71,7 @@ class Adam:
         return {"step": self._steps, "exp_avg": self._mean, "exp_avg_sq": self._square}
 
     def misfits(self, state: object) -> list[str]:
-        """Name what keeps a saved state from being loaded; empty when it fits."""
+        """The reasons why a saved state cannot be loaded; empty if it fits."""
         if not isinstance(state, Mapping):
             return ["optimizer: missing"]
         given = dict(cast("Mapping[str, object]", state))
@@ -80,7 +80,7 @@ class Adam:
         return problems + misfits({"exp_avg": length, "exp_avg_sq": length}, given, what="optimizer")
 
     def load_state(self, state: Mapping[str, object]) -> None:
-        """Go on from a state without misfits. The learning rate stays this optimizer's."""
+        """Continue from a state without misfits. The learning rate stays this optimizer's."""
         self._steps = cast("int", state["step"])
         self._mean.copy_(cast("torch.Tensor", state["exp_avg"]))
         self._square.copy_(cast("torch.Tensor", state["exp_avg_sq"]))

@@ -44,7 +44,7 @@ class DenseLayer:
         torch.sum(gradient, 0, out=self.bias_gradient)
 
     def input_gradient(self, gradient: torch.Tensor) -> torch.Tensor:
-        """Of the outputs, [n, outputs] -> of the inputs, [n, inputs]."""
+        """From the gradient of the outputs [n, outputs] to that of the inputs [n, inputs]."""
         return gradient @ self.weight
 
 
@@ -57,7 +57,7 @@ class Perceptron:
         self._activated = len(layers) if activates_last else len(layers) - 1
 
     def forward(self, inputs: torch.Tensor) -> list[torch.Tensor]:
-        """The inputs [n, inputs], and what each layer makes of them: the last is [n, outputs]."""
+        """The inputs [n, inputs], and the outputs of each layer: the last are [n, outputs]."""
         outputs = [inputs]
         for index, layer in enumerate(self._layers):
             made = layer.forward(outputs[-1])

@@ -1,4 +1,4 @@
-"""Whether weights are finite: what is not must never act, be published or be saved."""
+"""Whether weights are finite: others must never act, be published or be saved."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ ATARI = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 SMALL = ((16, 3, 1),)
 """Of MinAtar's 10x10 pixels (Young and Tian 2019)."""
 _LEAST_FOR_ATARI = 36
-"""Pixels from which on ATARI leaves at least one."""
+"""The least number of pixels per side for which ATARI's layers leave at least one."""
 
 
 @dataclass(frozen=True)
@@ -28,21 +28,21 @@ class Convolution:
 
 @dataclass(frozen=True)
 class ImageLayout:
-    """An image, the convolutions that read it, and what they leave."""
+    """An image, the convolutions that read it, and the size of their output."""
 
     channels_last: bool
     """Observations are [height, width, channels] instead of [channels, height, width]."""
     scale: float
-    """What pixels are multiplied with, to lie between 0 and 1."""
+    """The factor that brings pixels between 0 and 1."""
     layers: tuple[Convolution, ...]
     features: int
     """Numbers after the last layer, flattened as channels, height, width."""
 
     @classmethod
     def of(cls, observation: ObservationSpec, convolution: Sequence[tuple[int, int, int]] | None) -> ImageLayout | None:
-        """Lay out the convolutions for an observation; None where it is no image.
+        """Lay out the convolutions for an observation; None if it is no image.
 
-        Raises UnsupportedSpaceError where it is none and layers were asked for, or is too small for them.
+        Raises UnsupportedSpaceError if it is none and layers were requested, or if it is too small for them.
         """
         if not observation.is_image:
             if convolution is not None:

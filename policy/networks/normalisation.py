@@ -1,4 +1,4 @@
-"""Running mean and variance of what streams by, and what is brought to a common scale with them."""
+"""Running mean and variance of a stream of numbers, and scaling by them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Moments:
 
     @classmethod
     def empty(cls, size: int) -> Moments:
-        """Of no row yet."""
+        """The moments before the first row."""
         return cls(np.zeros(size), np.ones(size), 0.0)
 
     def including(self, rows: NDArray[np.floating]) -> Moments:

@@ -1,7 +1,7 @@
-"""Perceptrons forward and backward, written out: what any update rule on small networks is made with.
+"""Perceptrons forward and backward, written out, for any update rule on small networks.
 
 At the sizes of reinforcement learning, torch's modules and the graph that it records take as long as the matrix
-products between them: see docs/architecture.md for the figures.
+products between them: docs/architecture.md has the figures.
 """
 
 # torch's annotations are partial: pyright knows neither what these calls take nor what they return.
@@ -52,12 +52,12 @@ class Perceptrons:
         self._split = split
 
     def forward(self, inputs: torch.Tensor) -> Outputs:
-        """What each head makes of the inputs [n, inputs]: [n, outputs]."""
+        """The outputs of each head for the inputs [n, inputs]: [n, outputs]."""
         parts = self._parts(self._shared.forward(inputs)[-1])
         return tuple([head.forward(part)[-1] for head, part in zip(self._heads, parts, strict=True)])
 
     def head(self, index: int, inputs: torch.Tensor) -> torch.Tensor:
-        """What one head alone makes of the inputs."""
+        """The outputs of one head for the inputs."""
         return self._heads[index].forward(self._parts(self._shared.forward(inputs)[-1])[index])[-1]
 
     def vjp(self, inputs: torch.Tensor) -> tuple[Outputs, Callable[[Outputs], None]]:
@@ -77,11 +77,11 @@ class Perceptrons:
         return tuple([outputs[-1] for outputs in made]), backward
 
     def _parts(self, features: torch.Tensor) -> Sequence[torch.Tensor]:
-        """What each head reads."""
+        """The inputs of each head."""
         return features.chunk(len(self._heads), dim=1) if self._split else [features] * len(self._heads)
 
     def _whole(self, by_parts: list[torch.Tensor]) -> torch.Tensor:
-        """The gradient by all that the heads read, given that by what each reads."""
+        """The gradient by all inputs of the heads, given that by the inputs of each."""
         if self._split:
             return torch.cat(by_parts, dim=1)
         whole, *others = by_parts

@@ -1,4 +1,4 @@
-"""A policy as one torch module that needs nothing besides: what model/ holds, traced."""
+"""A policy as one torch module that needs nothing else: this is traced for model/."""
 
 # torch's annotations are partial: pyright knows neither what these calls take nor what they return.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -19,7 +19,7 @@ from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 @dataclass(frozen=True)
 class Normalisation:
-    """What the module does to observations before anything else: (observation - mean) / std, within ± clip."""
+    """The first step of the module on observations: (observation - mean) / std, within ± clip."""
 
     mean: list[float]
     std: list[float]
@@ -35,11 +35,11 @@ class PortablePolicy(nn.Module):
     """
 
     output_name: str
-    """What `forward` gives: q_values, logits, action_mean."""
+    """The name of the output of `forward`: q_values, logits, action_mean."""
     normalisation: Normalisation | None = None
 
     def __init__(self, observation: ObservationSpec, action: ActionSpec, *, normalises: bool = False) -> None:
-        """`normalises`: the network brings observations to a common scale before it reads them."""
+        """`normalises`: the network itself normalises observations."""
         super().__init__()
         self._observation, self._action = observation, action
         self._numbers = torch_dtype(observation.numbers(normalised=normalises))
@@ -49,7 +49,7 @@ class PortablePolicy(nn.Module):
 
     @abstractmethod
     def forward(self, observation: torch.Tensor) -> torch.Tensor:
-        """What the network says: float32 [batch, k]."""
+        """The network's outputs: float32 [batch, k]."""
 
     @abstractmethod
     def act(self, observation: torch.Tensor) -> torch.Tensor:
@@ -57,14 +57,14 @@ class PortablePolicy(nn.Module):
 
     @abstractmethod
     def sample(self, observation: torch.Tensor) -> torch.Tensor:
-        """Actions with as much chance in them as the algorithm ever leaves; torch's generator decides."""
+        """Actions with the exploration of the end of the schedule; torch's generator decides."""
 
     @abstractmethod
     def value(self, observation: torch.Tensor) -> torch.Tensor:
-        """The return to be expected from here on: float32 [batch]."""
+        """The return expected from here on: float32 [batch]."""
 
     def encoded(self, observation: torch.Tensor) -> torch.Tensor:
-        """As ObservationSpec.encode."""
+        """The same as ObservationSpec.encode."""
         spec = self._observation
         if spec.is_image:
             if len(spec.shape) == 3:
@@ -75,7 +75,7 @@ class PortablePolicy(nn.Module):
         return nn.functional.one_hot(observation.long() - spec.start, spec.n).float()
 
     def to_environment(self, actions: torch.Tensor) -> torch.Tensor:
-        """As ActionSpec.to_environment."""
+        """The same as ActionSpec.to_environment."""
         spec = self._action
         dtype = torch_dtype(spec.dtype)
         if spec.n is not None:
@@ -111,7 +111,7 @@ class PortableQ(PortablePolicy):
         return self.to_environment(torch.where(explores, chance, values.argmax(1)))
 
     def value(self, observation: torch.Tensor) -> torch.Tensor:
-        """That of the best action."""
+        """The value of the best action."""
         return self.forward(observation).amax(1)
 
 

@@ -1,4 +1,4 @@
-"""Between the learner's arrays and states and torch's."""
+"""Converts between the learner's arrays and states and those of torch."""
 
 # torch's annotations are partial: pyright knows neither what these calls take nor what they return.
 # pyright: reportUnknownMemberType=false
@@ -19,7 +19,7 @@ class DeviceError(ValueError):
 
 
 def usable(device: str, *, setting: str) -> torch.device:
-    """Return the device that this setting names. Raises DeviceError where there is none."""
+    """Return the device that this setting names. Raises DeviceError if it does not exist."""
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # torch has both, for a wrong name and for a missing GPU
@@ -28,13 +28,13 @@ def usable(device: str, *, setting: str) -> torch.device:
 
 
 def to_tensor(array: np.ndarray, device: torch.device) -> torch.Tensor:
-    """Move an array to the device; on the CPU they share memory where they can."""
+    """Move an array to the device; on the CPU they share memory if possible."""
     # torch warns of read-only memory (a message's frame, a collector's shared columns); a copy costs less than that.
     return torch.from_numpy(array if array.flags.writeable else array.copy()).to(device)
 
 
 def model_misfits(network: torch.nn.Module, state: Mapping[str, object], part: str) -> list[str]:
-    """Name what keeps `state[part]` from being loaded into the network; empty when it fits."""
+    """The reasons why `state[part]` cannot be loaded into the network; empty if it fits."""
     given = state.get(part)
     if not isinstance(given, Mapping):
         return [f"{part}: missing"]

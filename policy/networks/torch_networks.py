@@ -134,7 +134,8 @@ class ActorCriticNetwork(nn.Module):
         self.normalizes = normalizes
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
-        """What the policy says of observations [n, …] as they come: logits, or means, [n, outputs]."""
+        """The policy's outputs for observations [n, …] as the environment gives them: logits, or means, [n,
+        outputs]."""
         outputs: torch.Tensor = self.policy(self.features(self.normalised(observations)))
         return outputs
 
@@ -148,7 +149,8 @@ class ActorCriticNetwork(nn.Module):
         return ((observations - mean.to(numbers)) * scale.to(numbers)).clamp(-CLIP, CLIP).float()
 
     def features(self, normalised: torch.Tensor) -> torch.Tensor:
-        """What policy and value both read: normalised observations, or what the layers they share make of them."""
+        """The inputs of both policy and value: normalised observations, or the outputs of the layers that they
+        share."""
         if self.trunk is None:
             return normalised
         features: torch.Tensor = self.trunk(normalised)
@@ -156,7 +158,7 @@ class ActorCriticNetwork(nn.Module):
 
 
 class RunningMoments(nn.Module):
-    """Moments as part of a network's state: float64 buffers, of no row yet."""
+    """Moments as part of a network's state: float64 buffers, empty at first."""
 
     mean: torch.Tensor
     variance: torch.Tensor
@@ -174,7 +176,7 @@ class RunningMoments(nn.Module):
         return Moments(mean, variance, float(count[0]))
 
     def store(self, moments: Moments) -> None:
-        """Take over moments of the same size."""
+        """Copy moments of the same size into these."""
         self.mean.copy_(torch.from_numpy(moments.mean))
         self.variance.copy_(torch.from_numpy(moments.variance))
         self.count.fill_(moments.count)

@@ -64,7 +64,7 @@ def test_a_space_without_an_algorithm_is_refused() -> None:
         new_algorithm(config(), BOX, BOX)
 
 
-def test_going_on_brings_back_weights_progress_and_torch_s_random_numbers(tmp_path: Path) -> None:
+def test_continuing_brings_back_weights_progress_and_torch_s_random_numbers(tmp_path: Path) -> None:
     old = new_algorithm(config(seed=5), BOX, TWO)
     path = saved(tmp_path / "iteration_7.pth.tar", old, config(seed=5))
     expected = torch.rand(3)

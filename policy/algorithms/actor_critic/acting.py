@@ -38,7 +38,7 @@ MONITORED = (
 )
 """The metrics of an update."""
 PPO_MONITORED = (*MONITORED, "stop_iter")
-"""Of PPO's: `stop_iter` counts the gradient updates on a batch, which `target_kl` may have stopped."""
+"""Also in PPO: `stop_iter` counts the gradient updates on a batch, which `target_kl` may have stopped."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,12 @@ class NetworkShape:
     image: ImageLayout | None
     hidden: tuple[int, ...]
     shared: bool
-    """Policy and value have the hidden layers in common."""
+    """Whether policy and value share the hidden layers."""
     activation: Literal["tanh", "relu"]
 
 
 def network_shape(config: PpoConfig | ImpalaConfig, observation: ObservationSpec) -> NetworkShape:
-    """Fill in what the config leaves to the observations. Raises UnsupportedSpaceError."""
+    """Complete the settings that depend on the observations. Raises UnsupportedSpaceError."""
     image = ImageLayout.of(observation, config.convolution)
     if image is not None and config.normalize_observations:
         raise UnsupportedSpaceError(
@@ -100,7 +100,7 @@ class ActorCriticPolicy(Policy):
         self._return_std = np.float32(1.0 / scale)
 
     def outputs(self, observations: np.ndarray) -> NDArray[np.float32]:
-        """What the policy says of observations [n, …]: logits, or means, float32 [n, outputs]."""
+        """The policy's outputs for observations [n, …]: logits, or means, float32 [n, outputs]."""
         return self._policy(self._encoded(observations))
 
     def act(
@@ -123,7 +123,7 @@ class ActorCriticPolicy(Policy):
     def act_recording(
         self, observations: np.ndarray, exploration: Mapping[str, float], rng: np.random.Generator
     ) -> tuple[np.ndarray, Arrays]:
-        """Draw actions. Recorded are `log_prob` float32 [n] and, of a Box, the `action` as drawn, before clipping."""
+        """Draw actions. Records `log_prob` float32 [n] and, for a Box, the `action` as drawn, before clipping."""
         distribution = self._distribution(observations)
         if isinstance(distribution, Categorical):
             indices = distribution.sample(rng)
@@ -151,7 +151,7 @@ class ActorCriticPolicy(Policy):
         return encoded
 
     def _weights(self, state: Arrays, part: Literal["policy", "value"]) -> Weights:
-        """What leads to the outputs of one of the two; what they share comes first."""
+        """The weights of one of the two networks, shared layers first."""
         image, activation = self._network.image, self._network.activation
         names = [
             name.removesuffix(".weight")
@@ -167,9 +167,9 @@ def _moments(state: Arrays, name: str) -> Moments:
 
 
 _SHARED = "trunk."
-"""Names in an ActorCriticNetwork of what policy and value share."""
+"""The names of the shared layers in an ActorCriticNetwork."""
 _CONVOLUTIONS = "trunk.0"
-"""Among them, for images, those of the convolutions."""
+"""Among them, for images, the names of the convolutions."""
 
 
 def _shapes(network: NetworkShape, features: int, action: ActionSpec) -> dict[str, tuple[int, ...]]:
@@ -191,7 +191,7 @@ def _shapes(network: NetworkShape, features: int, action: ActionSpec) -> dict[st
 
 
 def _dense_shapes(prefix: str, first: int, widths: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-    """Of layers numbered from `first`, an activation after each."""
+    """The shapes of layers numbered from `first`, with an activation after each."""
     shapes: dict[str, tuple[int, ...]] = {}
     for index, (before, after) in enumerate(itertools.pairwise(widths)):
         name = f"{prefix}{first + 2 * index}"

@@ -17,15 +17,15 @@ ActorCriticSettings = TypeVar("ActorCriticSettings", PpoConfig, ImpalaConfig)
 
 
 class ActorCriticEntry(AlgorithmEntry[ActorCriticSettings]):
-    """What both have in common."""
+    """The common part of both algorithms."""
 
     monitored: tuple[str, ...] = MONITORED
     """See Declaration."""
     further_columns: Mapping[str, str] = MappingProxyType({})
-    """Of progress.txt, besides those that both have."""
+    """Columns of progress.txt, besides the common ones."""
 
     def declaration(self, config: ExperimentConfig, settings: ActorCriticSettings) -> Declaration:
-        """Nothing is explored beside what the policy draws."""
+        """No further exploration: the policy itself draws its actions."""
         return Declaration(
             rows=Segments(horizon_steps=settings.horizon_steps, discount=settings.discount),
             reuse="once",

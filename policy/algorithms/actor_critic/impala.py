@@ -20,12 +20,12 @@ from remuda.policy.networks.tensors import to_tensor
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 ROUNDING = 1e-4
-"""Log ratios so small may be nothing but rounding: the policy that learns and the one that acted are the same."""
+"""Log ratios below this may be rounding errors: the learning policy and the acting policy are then the same."""
 
 
 def policy_loss(log_prob: torch.Tensor, advantages: torch.Tensor) -> torch.Tensor:
-    """That of the policy gradient, section 4.2 of the paper. Advantages hold the importance weights and are constant.
-    All [n]."""
+    """The loss of the policy gradient, section 4.2 of the paper. Advantages hold the importance weights and are
+    constant. All [n]."""
     return -(advantages * log_prob).mean()
 
 

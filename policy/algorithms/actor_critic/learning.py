@@ -1,4 +1,4 @@
-"""What PPO and IMPALA share beside their update rules: network, preparation of segments, and state."""
+"""The common parts of PPO and IMPALA besides their update rules: network, preparation of segments, and state."""
 
 # torch's annotations are partial: pyright knows neither what these calls take nor what they return.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -39,13 +39,13 @@ class Segments:
     outcome: Outcome
     """Each [B, T]; rewards scaled."""
     steps: torch.Tensor
-    """int64 [n]: which of the observations the valid slots acted on."""
+    """int64 [n]: indices of the observations in which the valid actions were taken."""
     actions: torch.Tensor
     """Indices int64 [n], or numbers float32 [n, outputs]."""
     log_prob: torch.Tensor
     """float32 [n]: by the policy that acted."""
     reward_scale: float
-    """What the environment's rewards were multiplied by, and so are values."""
+    """The factor by which the environment's rewards were multiplied; values have the same scale."""
 
     def per_slot(self, values: torch.Tensor) -> NDArray[np.float32]:
         """Values [B * (T + 1)] of the observations as float32 [B, T + 1] on the host."""
@@ -58,8 +58,8 @@ class Segments:
 
 
 class Losses(NamedTuple):
-    """What an update descends, and what it is made of: policy + value_coefficient * value - entropy_coefficient *
-    entropy. Scalars, or [steps] of several gradient steps."""
+    """The loss of an update and its parts: policy + value_coefficient * value - entropy_coefficient * entropy. Scalars,
+    or [steps] for several gradient steps."""
 
     total: torch.Tensor
     policy: torch.Tensor
@@ -150,7 +150,8 @@ class ActorCritic(Algorithm):
         )
 
     def _anneal(self) -> float:
-        """Set the learning rate for the next batch; return what is left of it, and of all that falls with it: 1 … 0."""
+        """Set the learning rate for the next batch; return the share that is left of it and of all that is annealed
+        with it: 1 … 0."""
         steps = self._shared.anneal_env_steps
         remaining = 1.0 if steps is None else max(0.0, 1.0 - self._env_steps / steps)
         self._optimizer.learning_rate = self._learner.learning_rate * remaining
@@ -162,7 +163,7 @@ class ActorCritic(Algorithm):
         return actions.reshape(len(actions), self.action.outputs).astype(np.float32, copy=False)
 
     def _distribution(self, outputs: torch.Tensor) -> Categorical | Gaussian:
-        """The policy's distribution, given what the network says: [n, outputs]."""
+        """The policy's distribution, given the network's outputs [n, outputs]."""
         return Categorical(outputs) if self._log_std is None else Gaussian(outputs, self._log_std)
 
     def _losses(self, policy: torch.Tensor, value: torch.Tensor, entropy: torch.Tensor) -> Losses:
@@ -254,6 +255,6 @@ class ActorCritic(Algorithm):
 
 
 def explained_variance(values: NDArray[np.float32], targets: NDArray[np.float32]) -> float:
-    """Which share of the targets' variance the values predict: 1 all, 0 none; 0 where the targets do not vary."""
+    """The share of the targets' variance that the values predict: 1 all, 0 none; 0 if the targets do not vary."""
     variance = float(targets.var()) if len(targets) else 0.0
     return 1.0 - float((targets - values).var()) / variance if variance > 0 else 0.0

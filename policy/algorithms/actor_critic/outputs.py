@@ -18,7 +18,7 @@ from remuda.policy.networks.torch_networks import ActorCriticNetwork
 
 
 class Outputs(NamedTuple):
-    """What a network says of n observations, or the gradient of a loss by it."""
+    """A network's outputs for n observations, or the gradient of a loss by them."""
 
     policy: torch.Tensor
     """Logits, or means: float32 [n, outputs]."""
@@ -42,17 +42,19 @@ class ActorCriticOutputs(ABC):
 
     @abstractmethod
     def values(self, observations: torch.Tensor) -> torch.Tensor:
-        """Value observations [n, …] and leave it at that: float32 [n]."""
+        """Value observations [n, …], without a backward pass: float32 [n]."""
 
     @abstractmethod
     def vjp(self, observations: torch.Tensor) -> tuple[Outputs, Backward]:
-        """What the network says of observations [n, …], and the way back, to be called before the parameters change."""
+        """The network's outputs for observations [n, …], and the backward pass, to be called before the parameters
+        change."""
 
 
 def actor_critic_outputs(
     network: ActorCriticNetwork, parameters: FlatParameters, activation: Activation
 ) -> ActorCriticOutputs:
-    """Choose how, for good: perceptrons are written out; convolutions, which are slow themselves, left to autograd."""
+    """Choose the implementation: perceptrons are written out; convolutions, which are slow in any case, use
+    autograd."""
     if network.observations is None:  # it reads images
         return ModuleOutputs(network, parameters)
     return PerceptronOutputs(parameters, activation)

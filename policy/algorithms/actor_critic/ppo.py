@@ -36,7 +36,7 @@ class _Taken(NamedTuple):
 
     losses: Losses
     log_ratio: torch.Tensor
-    """float32 [n]: how far the policy had moved from the one that acted."""
+    """float32 [n]: log ratio of the policy to the one that acted."""
     grad_norm: torch.Tensor
 
 
@@ -46,7 +46,7 @@ def policy_loss(ratio: torch.Tensor, advantages: torch.Tensor, *, clip: float) -
 
 
 def policy_slope(ratio: torch.Tensor, advantages: torch.Tensor, *, clip: float) -> torch.Tensor:
-    """The gradient of `policy_loss` by the logarithm of `ratio`: none where the clipped gain is the smaller."""
+    """The gradient of `policy_loss` by the logarithm of `ratio`: 0 where the clipped gain is smaller."""
     gain = ratio * advantages  # and its own derivative, as the ratio is
     clipped = ratio.clamp(1.0 - clip, 1.0 + clip) * advantages
     return torch.where(gain <= clipped, gain, 0.0) / -len(gain)
@@ -55,8 +55,8 @@ def policy_slope(ratio: torch.Tensor, advantages: torch.Tensor, *, clip: float) 
 def value_loss(
     values: torch.Tensor, returns: torch.Tensor, old_values: torch.Tensor, *, clip: float | None
 ) -> torch.Tensor:
-    """The mean squared error, as in equation 9; with `clip`, of the value or of the one held that close to the old
-    value, whichever errs more. All [n]."""
+    """The mean squared error, as in equation 9. With `clip`, the larger of two errors: that of the value, and that of
+    the value held within `clip` of the old one. All [n]."""
     squares = (values - returns).square()
     if clip is not None:
         held = old_values + (values - old_values).clamp(-clip, clip)
@@ -67,7 +67,7 @@ def value_loss(
 def value_slope(
     values: torch.Tensor, returns: torch.Tensor, old_values: torch.Tensor, *, clip: float | None
 ) -> torch.Tensor:
-    """The gradient of `value_loss` by `values`: none where the value is held and so errs more."""
+    """The gradient of `value_loss` by `values`: 0 where the held value has the larger error."""
     errors = values - returns
     if clip is not None:
         moved = values - old_values
@@ -120,7 +120,7 @@ class Ppo(ActorCritic):
         )
 
     def _step(self, steps: _Steps, *, clip: float) -> _Taken | None:
-        """Take one gradient step on a minibatch; none where the policy has moved too far already."""
+        """Take one gradient step on a minibatch; None if the policy has moved too far already."""
         config = self._policy
         outputs, backward = self._outputs.vjp(steps.observations)
         distribution = self._distribution(outputs.policy)

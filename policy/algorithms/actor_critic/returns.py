@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 LARGEST_LOG_RATIO = 80.0
-"""Beyond it a float32 ratio overflows; no weight is ever so large that it is not clipped."""
+"""Beyond this a float32 ratio overflows; weights are always clipped at a smaller value."""
 Bools = NDArray[np.bool_]
 
 
@@ -36,9 +36,9 @@ class VTrace(NamedTuple):
     """Both float32 [B, T], 0 where a slot is not valid."""
 
     advantages: Floats
-    """Of the actions, for the policy gradient, importance weight included."""
+    """Advantages of the actions, for the policy gradient, importance weights included."""
     targets: Floats
-    """What the values should be."""
+    """Targets of the values."""
 
 
 def generalized_advantages(outcome: Outcome, values: Floats, *, discount: float, gae_lambda: float) -> Floats:

@@ -10,7 +10,7 @@ from remuda.policy.base import Algorithm, Policy
 from remuda.policy.entry import AlgorithmEntry, Chosen, Setup
 
 DECAY_PARTS = 5
-"""Exploration falls over one of so many parts of a run."""
+"""Exploration falls over this fraction of a run (1 / n)."""
 LONGEST_DECAY_ENV_STEPS = 1_000_000
 
 
@@ -20,7 +20,8 @@ class DqnEntry(AlgorithmEntry[DqnConfig]):
     settings = DqnConfig
 
     def declaration(self, config: ExperimentConfig, settings: DqnConfig) -> Declaration:
-        """Collectors explore less and less; where nothing is learned they explore as little as they ever would."""
+        """Collectors explore less and less; with `learner.inference` they explore as little as at the end of the
+        schedule."""
         return Declaration(
             rows=Steps(n_step=settings.n_step, discount=settings.discount),
             reuse="replay",

@@ -100,7 +100,7 @@ class Dqn(Algorithm):
         return LearnResult(metrics, td_error)
 
     def _next_value(self, next_obs: torch.Tensor) -> torch.Tensor:
-        """What the target network says the next observations are worth: [n]."""
+        """The target network's value of the next observations: [n]."""
         values = self._target_values(next_obs)
         if not self._policy.double:
             return values.amax(dim=1)

@@ -23,15 +23,16 @@ class QValues(ABC):
 
     @abstractmethod
     def __call__(self, observations: torch.Tensor) -> torch.Tensor:
-        """Value the actions of encoded observations [n, …] and leave it at that: float32 [n, actions]."""
+        """Value the actions of encoded observations [n, …], without a backward pass: float32 [n, actions]."""
 
     @abstractmethod
     def vjp(self, observations: torch.Tensor) -> tuple[torch.Tensor, Backward]:
-        """The same, and the way back, to be called before the parameters change."""
+        """The same with the backward pass, to be called before the parameters change."""
 
 
 def q_values(network: QNetwork, parameters: FlatParameters) -> QValues:
-    """Choose how, for good: perceptrons are written out; convolutions, which are slow themselves, left to autograd."""
+    """Choose the implementation: perceptrons are written out; convolutions, which are slow in any case, use
+    autograd."""
     if network.trunk is not None:
         return ModuleQValues(network, parameters)
     return PerceptronQValues(parameters, dueling=network.dueling)
@@ -87,7 +88,7 @@ class PerceptronQValues(QValues):
         return dueling_values(*outputs) if self._dueling else outputs[0]
 
     def _by_outputs(self, gradient: torch.Tensor) -> Outputs:
-        """The gradient by what `_values` is made of."""
+        """The gradient by the inputs of `_values`."""
         if not self._dueling:
             return (gradient,)
         by_value = gradient.sum(dim=1, keepdim=True)

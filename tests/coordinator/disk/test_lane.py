@@ -195,7 +195,7 @@ def test_what_is_given_up_is_left_undone_and_its_files_are_closed(scene: Scene) 
     assert scene.told.all == []
 
 
-def test_other_hosts_are_shown_now_and_then_that_the_run_is_in_hand(scene: Scene) -> None:
+def test_other_hosts_are_shown_now_and_then_that_the_run_is_worked_on(scene: Scene) -> None:
     scene.writer.gate.set()
     for number in (1, 2):
         scene.lane.put(Turn(number, entry(number), []))

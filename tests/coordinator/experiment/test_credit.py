@@ -11,7 +11,7 @@ from remuda.training.replay.limiters import CHUNKS_AHEAD
 CHUNK = 64
 
 
-def test_each_collector_gets_a_chunk_in_hand_and_one_in_the_air() -> None:
+def test_each_collector_gets_a_chunk_to_fill_and_one_on_its_way() -> None:
     book = CreditBook(CHUNK)
     book.open(1)
     book.open(2)

@@ -40,6 +40,14 @@ class RowPlan:
     update more: so there is one where the lag is bounded."""
     publish_interval_iters: int
     """Updates from one published policy to the next; 1 on-policy, where the next experience is collected with it."""
+    rows_held_back: int
+    """Rows of the last chunks that may wait for the steps that follow them, and come with the next: at most so many."""
+    num_envs: int
+    """Environments of a collector."""
+
+    def most_rows(self, env_steps: int) -> int:
+        """The most rows that a chunk of so many environment steps can have."""
+        return self.num_envs if self.on_policy else env_steps + self.rows_held_back
 
     def slots(self, meta: ChunkMeta) -> int:
         """The part of a collector's credit that a chunk uses."""
@@ -53,14 +61,15 @@ def row_plan(config: ExperimentConfig, *, collectors: int | None = None) -> RowP
     rows, reuse = declared.rows, declared.reuse
     match rows, reuse:
         case Steps() | Unrolls(), "replay":
-            return _replayed_steps(config, serial=collectors is not None)
+            ahead = rows.n_step if isinstance(rows, Steps) else rows.window_steps
+            return _replayed_steps(config, ahead * config.env.num_envs, serial=collectors is not None)
         case Segments(), "once":
             return _segments_used_once(config, rows, collectors)
         case _:
             raise UnsupportedReuseError(config.policy.type, rows, reuse)
 
 
-def _replayed_steps(config: ExperimentConfig, *, serial: bool) -> RowPlan:
+def _replayed_steps(config: ExperimentConfig, rows_held_back: int, *, serial: bool) -> RowPlan:
     free = config.collector.chunk_env_steps is None and config.buffer.samples_per_insert is None and not serial
     return RowPlan(
         on_policy=False,
@@ -73,6 +82,8 @@ def _replayed_steps(config: ExperimentConfig, *, serial: bool) -> RowPlan:
         batches_per_request=config.learner.prefetch_batches,
         requests_in_flight=2,
         publish_interval_iters=config.learner.publish_interval_iters,
+        rows_held_back=rows_held_back,
+        num_envs=config.env.num_envs,
     )
 
 
@@ -91,6 +102,8 @@ def _segments_used_once(config: ExperimentConfig, rows: Segments, collectors: in
         batches_per_request=1,
         requests_in_flight=2 if lag is None else 1,
         publish_interval_iters=1,
+        rows_held_back=0,
+        num_envs=num_envs,
     )
 
 

@@ -136,6 +136,8 @@ class Claims:
         if meta.env_steps > self.most_env_steps or len(meta.episode_returns) > meta.env_steps + self.num_envs:
             steps = f"{meta.env_steps} environment steps with {len(meta.episode_returns)} ends of episodes"
             return f"its chunk {meta.file} has {steps}, and {self.most_env_steps} is the most there can be"
+        if meta.rows > self.replay.plan.most_rows(meta.env_steps):
+            return f"its chunk {meta.file} has {meta.rows} rows of {meta.env_steps} environment steps"
         if meta.policy.epoch > self.flow.epoch:
             return f"its chunk {meta.file} is of policy epoch {meta.policy.epoch}, and the newest is {self.flow.epoch}"
         if self.flow.is_beyond_credit(message.lease, self.replay.plan.slots(meta)):

@@ -239,6 +239,9 @@ LIES = {
     "steps beyond a chunk": Lie(
         "collector", lambda w, me: ChunkReady(me.lease, chunk_of(me.uuid, me.incarnation, env_steps=2**53))
     ),
+    "more rows than steps": Lie(
+        "collector", lambda w, me: ChunkReady(me.lease, chunk_of(me.uuid, me.incarnation, rows=1_000))
+    ),
     "a policy that is not published yet": Lie(
         "collector",
         lambda w, me: ChunkReady(me.lease, chunk_of(me.uuid, me.incarnation, policy=PolicyRef(2**53, 1, 1))),

@@ -99,9 +99,14 @@ class FrozenNetwork:
         """Values [n] of encoded observations [n, …]."""
         return self._support.expectation(self._value(self._common(self.represent(observations))))
 
-    def reward(self, latent: torch.Tensor) -> torch.Tensor:
-        """What the action brought, [n], that led to these latent states."""
-        return self._support.expectation(self._reward(latent))
+    def evaluate(self, latent: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """What the action brought, [n], that led to these latent states, and what `predict` says of them."""
+        features = self._common(latent)
+        means = self._support.expectation(
+            torch.cat((self._reward(latent), self._value(features)))
+        )  # at once: n is small
+        reward, value = means.chunk(2)
+        return reward, self._policy(features).softmax(1), value
 
 
 class SearchedModel:
@@ -123,7 +128,7 @@ class SearchedModel:
             size = (simulations + 1, *latent.shape)
             if self._pool.shape != size:
                 self._pool = torch.empty(size, device=self._device)
-            self._rows = torch.arange(len(latent), device=self._device)
+            self._rows = np.arange(len(latent), dtype=np.int64)
             self._pool[0] = latent
             prior, value = self._network.predict(latent)
         return prior.cpu().numpy(), value.cpu().numpy()
@@ -136,9 +141,9 @@ class SearchedModel:
         Returns the reward, float32 [n], the prior, float32 [n, actions], and the value, float32 [n].
         """
         with torch.inference_mode():
-            before = self._pool[to_tensor(parents, self._device).long(), self._rows]
+            rows = to_tensor(parents * np.int64(len(parents)) + self._rows, self._device)
+            before = self._pool.view(-1, self._pool.shape[2]).index_select(0, rows)
             latent = self._network.imagine(before, to_tensor(actions, self._device))
             self._pool[node] = latent
-            prior, value = self._network.predict(latent)
-            reward = self._network.reward(latent)
+            reward, prior, value = self._network.evaluate(latent)
         return reward.cpu().numpy(), prior.cpu().numpy(), value.cpu().numpy()

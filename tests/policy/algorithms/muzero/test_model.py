@@ -49,9 +49,9 @@ def test_it_says_what_the_network_says(kind: str) -> None:
     prior, value = frozen.predict(following)
     torch.testing.assert_close(prior, said.policy.softmax(1), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(value, SUPPORT.expectation(said.value), rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(
-        frozen.reward(following), SUPPORT.expectation(network.rewards(following)), rtol=1e-4, atol=1e-5
-    )
+    reward, *again = frozen.evaluate(following)
+    torch.testing.assert_close(reward, SUPPORT.expectation(network.rewards(following)), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(again, [prior, value], rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(
         frozen.value(seen), SUPPORT.expectation(network.predict(latent).value), rtol=1e-4, atol=1e-5
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -53,8 +54,11 @@ def test_unrolls_are_replayed_as_steps_are() -> None:
     steps = custom(Steps(n_step=1, discount=0.9), "replay")
     unrolls = custom(Unrolls(unroll_steps=5, n_step=10, discount=0.9), "replay")
     assert unrolls.policy.segment_steps is None
-    assert row_plan(unrolls) == row_plan(steps)
-    assert row_plan(unrolls, collectors=1) == row_plan(steps, collectors=1)
+    for collectors in (None, 1):
+        plans = [row_plan(config, collectors=collectors) for config in (unrolls, steps)]
+        held_back = [plan.rows_held_back for plan in plans]
+        assert held_back == [8 * 15, 8 * 1], "windows of eight environments"
+        assert replace(plans[0], rows_held_back=8) == plans[1]
 
 
 @pytest.mark.parametrize(

@@ -336,7 +336,10 @@ class ReplayAccounting:
     def reports(
         self, counters: Counters, now_s: float, *, newest: PolicyRef | None = None, last: bool = False
     ) -> list[Report]:
-        """What the buffer's log has to show since the last call; see BufferReporter. `newest` is the newest policy."""
-        lag = 0 if newest is None else self.policy_lag(newest)
-        achieved = self.samples_per_insert
-        return self._reporter.reports(counters, now_s, samples_per_insert=achieved, policy_lag=lag, last=last)
+        """What the buffer's log has to show since the last call. `newest` is the newest policy; `last`: also the table
+        of a period that is not over."""
+        statistics = self._reporter.due(now_s, last=last)
+        if statistics is not None:
+            lag = 0 if newest is None else self.policy_lag(newest)
+            self._reporter.period(statistics, counters, samples_per_insert=self.samples_per_insert, policy_lag=lag)
+        return self._reporter.take()

@@ -36,21 +36,31 @@ class BufferReporter:
         if statistics is not None:
             self._reports.append(sample_report(statistics, train_iter=train_iter, env_step=env_step))
 
-    def reports(
-        self, counters: Counters, now_s: float, *, samples_per_insert: float | None, policy_lag: int, last: bool
-    ) -> list[Report]:
-        """The tables that are due since the last call. `last`: also that of a period that is not over.
+    def due(self, now_s: float, *, last: bool) -> ThroughputStatistics | None:
+        """What the index did in a period, if that is over; `last`: in any case."""
+        return self._monitor.throughput(now_s, last=last)
+
+    def period(
+        self,
+        statistics: ThroughputStatistics,
+        counters: Counters,
+        *,
+        samples_per_insert: float | None,
+        policy_lag: int,
+    ) -> None:
+        """Add the tables of a period.
 
         On-policy a batch is all that an update learns from, and few are drawn: the table of what was drawn then comes
         with each period."""
-        throughput = self._monitor.throughput(now_s, last=last)
-        if throughput is not None:
-            drawn = self._monitor.rest() if self._plan.on_policy else None
-            if drawn is not None:
-                self._reports.append(sample_report(drawn, train_iter=counters.train_iter, env_step=counters.env_step))
-            self._reports.append(
-                throughput_report(throughput, counters, samples_per_insert=samples_per_insert, policy_lag=policy_lag)
-            )
+        drawn = self._monitor.rest() if self._plan.on_policy else None
+        if drawn is not None:
+            self._reports.append(sample_report(drawn, train_iter=counters.train_iter, env_step=counters.env_step))
+        self._reports.append(
+            throughput_report(statistics, counters, samples_per_insert=samples_per_insert, policy_lag=policy_lag)
+        )
+
+    def take(self) -> list[Report]:
+        """The tables since the last call."""
         reports, self._reports = self._reports, []
         return reports
 

@@ -19,10 +19,14 @@ ROOT = Path(__file__).resolve().parents[2]
 _PINNED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?==")
 
 
-class _Line(msgspec.Struct):
+class Line(msgspec.Struct, frozen=True):
     """The last JSON line that a peer's script prints; it may hold more."""
 
     value: float
+    env_steps: int = 0
+    """That it has trained on, where the script says it."""
+    reached: bool = True
+    """False where the run was cut off before it reached its value."""
 
 
 def peer(name: str, script: str, *args: str, deadline_s: float = 600.0, root: Path = ROOT) -> Measure:
@@ -31,7 +35,22 @@ def peer(name: str, script: str, *args: str, deadline_s: float = 600.0, root: Pa
     It returns `value` of the last JSON line on stdout. It raises ReferenceFailedError when the environment is not
     there, the script fails, prints no such line, or is not done after `deadline_s`.
     """
-    return functools.partial(_measure, name, [f"benchmarks/peers/{name}/{script}.py", *args], deadline_s, root)
+    return functools.partial(_value, name, script, args, deadline_s, root)
+
+
+def printed(name: str, script: str, *args: str, deadline_s: float, root: Path = ROOT) -> Line:
+    """Run the script as `peer` does, once, and return the whole line. Raises ReferenceFailedError."""
+    python = root / ".venv-peers" / name / "bin" / "python"
+    if not python.exists():
+        raise ReferenceFailedError(f"it is not installed: `make bench-peers` makes .venv-peers/{name}")
+    file = f"benchmarks/peers/{name}/{script}.py"
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    done = process.run([str(python), str(root / file), *args], deadline_s=deadline_s, environment=environment)
+    if done.status is None:
+        raise ReferenceFailedError(f"{file} was not done after {deadline_s:g} s and was stopped")
+    if done.status:
+        raise ReferenceFailedError(f"{file} ended with status {done.status}: {_last_line(done.errors)}")
+    return _line(file, done.output)
 
 
 def versions(root: Path = ROOT) -> dict[str, dict[str, str]]:
@@ -47,30 +66,19 @@ def versions(root: Path = ROOT) -> dict[str, dict[str, str]]:
     return found
 
 
-def _measure(name: str, command: list[str], deadline_s: float, root: Path) -> float:
-    python = root / ".venv-peers" / name / "bin" / "python"
-    if not python.exists():
-        raise ReferenceFailedError(f"it is not installed: `make bench-peers` makes .venv-peers/{name}")
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    done = process.run(
-        [str(python), str(root / command[0]), *command[1:]], deadline_s=deadline_s, environment=environment
-    )
-    if done.status is None:
-        raise ReferenceFailedError(f"{command[0]} was not done after {deadline_s:g} s and was stopped")
-    if done.status:
-        raise ReferenceFailedError(f"{command[0]} ended with status {done.status}: {_last_line(done.errors)}")
-    return _value(command[0], done.output)
+def _value(name: str, script: str, args: tuple[str, ...], deadline_s: float, root: Path) -> float:
+    return printed(name, script, *args, deadline_s=deadline_s, root=root).value
 
 
-def _value(script: str, output: str) -> float:
+def _line(script: str, output: str) -> Line:
     for line in reversed(output.splitlines()):
         if line.startswith("{"):
             try:
-                value = msgspec.json.decode(line, type=_Line).value
+                found = msgspec.json.decode(line, type=Line)
             except msgspec.MsgspecError as error:
                 raise ReferenceFailedError(f"{script} printed {line!r}: {error}") from error
-            if math.isfinite(value):
-                return value
+            if math.isfinite(found.value):
+                return found
     raise ReferenceFailedError(f'{script} printed no line like {{"value": 1.5}}: {output[-200:]!r}')
 
 

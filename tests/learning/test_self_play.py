@@ -1,0 +1,41 @@
+"""MuZero learns tic-tac-toe against itself, by the example as it is, and then plays against others."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+DEADLINE_S = 1_800.0
+"""For training on a busy machine; a free one takes about three minutes."""
+
+
+def ran(*command: object) -> str:
+    done = subprocess.run(
+        [sys.executable, *map(str, command)], capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def results(table: str) -> dict[tuple[str, str], tuple[int, ...]]:
+    """Games won, drawn and lost, by opponent and by who begins."""
+    rows = [line.split() for line in table.splitlines()[1:]]
+    return {(opponent, begins): tuple(int(count) for count in counts) for opponent, begins, *counts in rows}
+
+
+@pytest.mark.learning
+@pytest.mark.processes
+@pytest.mark.timeout(2 * DEADLINE_S)
+def test_it_loses_to_nobody(tmp_path: Path) -> None:
+    """Or next to never: on other machines sums differ in their last digits, and games with them."""
+    ran("-P", "-m", "remuda.cli", "train", EXAMPLES / "tic_tac_toe_muzero.yaml", "--run-dir", tmp_path / "run")
+    untaught = results(ran(EXAMPLES / "tic_tac_toe_match.py", tmp_path / "run", "0"))
+    taught = results(ran(EXAMPLES / "tic_tac_toe_match.py", tmp_path / "run"))
+    print(f"won, drawn, lost: untaught {untaught}; taught {taught}")
+    assert len(taught) == 4
+    assert untaught["perfect", "opponent"][2] > 80
+    assert all(lost <= 5 for _, _, lost in taught.values()), taught

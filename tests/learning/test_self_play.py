@@ -30,8 +30,8 @@ def results(table: str) -> dict[tuple[str, str], tuple[int, ...]]:
 @pytest.mark.learning
 @pytest.mark.processes
 @pytest.mark.timeout(2 * DEADLINE_S)
-def test_it_loses_to_nobody(tmp_path: Path) -> None:
-    """Or next to never: on other machines sums differ in their last digits, and games with them."""
+def test_it_hardly_ever_loses(tmp_path: Path) -> None:
+    """With this seed never, where it was tried; elsewhere sums differ in their last digits, and games with them."""
     ran("-P", "-m", "remuda.cli", "train", EXAMPLES / "tic_tac_toe_muzero.yaml", "--run-dir", tmp_path / "run")
     untaught = results(ran(EXAMPLES / "tic_tac_toe_match.py", tmp_path / "run", "0"))
     taught = results(ran(EXAMPLES / "tic_tac_toe_match.py", tmp_path / "run"))

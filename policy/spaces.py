@@ -155,6 +155,13 @@ class ActionSpec:
         """Numbers that a policy network gives per observation: a logit per value, or a mean per number of the Box."""
         return math.prod(self.shape) if self.n is None else self.n
 
+    def counted(self, *, by: str) -> int:
+        """The number of values of a Discrete space. Raises UnsupportedSpaceError for a Box, which names the algorithm
+        that needs it (`by`)."""
+        if self.n is None:
+            raise UnsupportedSpaceError(f"action space Box{self.shape} is not supported by {by}; supported: Discrete")
+        return self.n
+
     def to_environment(self, actions: np.ndarray) -> np.ndarray:
         """Turn a policy's choice into the action that the environment takes.
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from remuda.config.algorithms import DqnConfig
-from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.acting.distributions import epsilon_greedy
 from remuda.policy.acting.inference import Inference
 from remuda.policy.acting.weights import Dense, weights_of
@@ -71,11 +70,7 @@ class DqnPolicy(Policy):
 
 def number_of_actions(action: ActionSpec) -> int:
     """How many action values there are. Raises UnsupportedSpaceError where actions cannot be counted."""
-    if action.n is None:
-        raise UnsupportedSpaceError(
-            f"action space Box{action.shape} is not supported by dqn, which values each action; supported: Discrete"
-        )
-    return action.n
+    return action.counted(by="dqn, which values each action")
 
 
 def layout(config: DqnConfig, observation: ObservationSpec) -> tuple[ImageLayout | None, tuple[int, ...]]:

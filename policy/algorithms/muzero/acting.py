@@ -9,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 
 from remuda.config.algorithms import MuZeroConfig
-from remuda.environments.unsupported import UnsupportedSpaceError
 from remuda.policy.algorithms.muzero.model import FrozenNetwork, SearchedModel
 from remuda.policy.algorithms.muzero.networks import CONSISTENCY, MuZeroNetwork, NetworkShape
 from remuda.policy.algorithms.muzero.scaling import Support
@@ -19,7 +18,7 @@ from remuda.policy.algorithms.muzero.search.tree import SearchSettings, Tree, ne
 from remuda.policy.base import Arrays, Policy
 from remuda.policy.networks.images import ImageLayout, units
 from remuda.policy.networks.tensors import to_tensor, usable
-from remuda.policy.saved_state import StateMismatchError, misfits
+from remuda.policy.saved_state import require_fit
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 SEARCH_POLICY, ROOT_VALUE = "search_policy", "root_value"
@@ -61,8 +60,7 @@ class MuZeroPolicy(Policy):
         """Act with these weights from now on; what only training needs may be among them. Raises StateMismatchError,
         and the old ones stay."""
         given = {name: array for name, array in state.items() if not name.startswith(CONSISTENCY)}
-        if problems := misfits(self._shapes, given, what="policy"):
-            raise StateMismatchError(problems)
+        require_fit(self._shapes, given, what="policy")
         for name, tensor in self._network.state_dict().items():
             tensor.copy_(torch.tensor(given[name]))
         self._frozen = FrozenNetwork(self._network, self._support)
@@ -143,12 +141,7 @@ class MuZeroPolicy(Policy):
 
 def number_of_actions(action: ActionSpec) -> int:
     """How many actions there are. Raises UnsupportedSpaceError where they cannot be counted."""
-    if action.n is None:
-        raise UnsupportedSpaceError(
-            f"action space Box{action.shape} is not supported by muzero, which searches by single actions; supported: "
-            "Discrete"
-        )
-    return action.n
+    return action.counted(by="muzero, which searches by single actions")
 
 
 def search_settings(config: MuZeroConfig) -> SearchSettings:

@@ -162,9 +162,10 @@ class Herd:
         experiment = self.experiment(name).id
         return next(worker for worker in self.members(role) if worker.experiment == experiment)
 
-    def submit(self, user: UserFolder, name: str = "horse", priority: int = 0) -> Path:
-        """Hand the user's config in under this name; returns the run folder."""
-        loaded = load_config(user.config, overrides=[f"name={name}"])
+    def submit(self, config: UserFolder | Path, name: str = "horse", priority: int = 0, *overrides: str) -> Path:
+        """Hand a config, or a user's, in under this name, changed by `--set` overrides; returns the run folder."""
+        path = config if isinstance(config, Path) else config.config
+        loaded = load_config(path, overrides=[f"name={name}", *overrides])
         with self.client() as client:
             return Path(client.submit(loaded.config, run_dir=name, priority=priority).run_dir)
 
@@ -173,6 +174,28 @@ class Herd:
 
     def wait_env_step(self, name: str, env_step: int) -> None:
         until(lambda: self.experiment(name).env_step >= env_step, f"{name} is at {env_step}\n{self.said()}")
+
+    def kill_worker(self, role: Role, name: str) -> WorkerStatus:
+        """Kill the first worker of a role that works for an experiment; returns it once its next incarnation works for
+        one."""
+        killed = self.worker_of(role, name)
+        kill(killed.pid)
+
+        def works() -> bool:
+            found = [worker for worker in self.members(role) if worker.uuid == killed.uuid]
+            return bool(found) and found[0].incarnation > killed.incarnation and found[0].state == "busy"
+
+        until(works, f"the {role} works again\n{self.said()}")
+        return killed
+
+    def kill_coordinator(self, coordinator: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
+        """Kill it and start the next; returns that one once all workers that were there are there again."""
+        count = len(self.members())
+        coordinator.kill()
+        coordinator.wait()
+        following = self.coordinator()
+        self.wait_members(count)
+        return following
 
     def wait_over(self, name: str, state: str = "finished") -> ExperimentStatus:
         """Wait until an experiment is over; it must have ended so."""
@@ -256,13 +279,14 @@ class Journal:
 
 
 def assert_exact(
-    herd: Herd, run: Path, user: UserFolder, *, lost_at_most: int = 0, all_kept: bool = True, alone: bool = True
+    herd: Herd, run: Path, user: UserFolder | None, *, lost_at_most: int = 0, all_kept: bool = True, alone: bool = True
 ) -> int:
     """Counters are the unique accepted chunks, and nothing else lies in data/; returns env_step.
 
-    `lost_at_most`: environment steps that killed collectors may have taken without announcing them. `all_kept`: no
-    chunk of the run was evicted, so the headers of the payload files say what was collected in all. `alone`: its
-    collectors had no other run before, whose chunks they numbered. Once the herd is shut down."""
+    `user`: whose environments counted their steps; None where they do not. `lost_at_most`: environment steps that
+    killed collectors may have taken without announcing them. `all_kept`: no chunk of the run was evicted, so the
+    headers of the payload files say what was collected in all. `alone`: its collectors had no other run before, whose
+    chunks they numbered. Once the herd is shut down."""
     env_step = index(run)["checkpoints"][-1]["env_step"]
     journal = Journal.of(run)
     ledger = journal.snapshot.experiment.replay.ledger
@@ -280,8 +304,9 @@ def assert_exact(
         metas = [read_meta(run / "data" / file) for file in files]
         assert len({meta.chunk for meta in metas}) == len(metas) == ledger.chunks
         assert sum(meta.env_steps for meta in metas) == env_step
-    taken = sum(user.steps(one.pid) for one in herd.incarnations("collector"))
-    assert env_step <= taken <= env_step + lost_at_most, f"{env_step} counted, {taken} taken"
+    if user is not None:
+        taken = sum(user.steps(one.pid) for one in herd.incarnations("collector"))
+        assert env_step <= taken <= env_step + lost_at_most, f"{env_step} counted, {taken} taken"
     return env_step
 
 

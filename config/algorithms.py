@@ -231,11 +231,16 @@ class MuZeroConfig(AlgorithmConfig):
     target_update_iters: Positive = 100
     """Gradient updates between hard copies of the network into the target network."""
     hidden: Annotated[Hidden, AfterValidator(at_least_one_layer)] | None = None
-    """Units of each hidden layer between observation and latent state. Null is [128], and [512] for images."""
-    convolution: Convolution | None = None
-    """Layers that read images, each [filters, kernel, stride], before the hidden layers. Null is as for dqn."""
+    """Units of each hidden layer between an observation that is no image and its latent state. Null is [128]."""
     latent: Units = 128
-    """Numbers in a latent state, and units of each hidden layer that reads one."""
+    """Numbers in a latent state of an observation that is no image, and units of each hidden layer that reads one."""
+    channels: Annotated[int, Field(gt=0, le=1024), BeforeValidator(no_bool)] = 64
+    """Channels of a latent state of an image (uint8 observations of two to four axes, boolean ones of three or four).
+    Images are halved until neither side is longer than 8, so that those of 96 or 84 pixels have latent states of 6x6.
+    Search and updates take longer in proportion to its square."""
+    residual_blocks: Annotated[int, Field(gt=0, le=64), BeforeValidator(no_bool)] = 1
+    """Residual blocks of two convolutions each, for images: so many in the dynamics, in what policy and value share,
+    and in the representation after the last halving. 1 is EfficientZero's network for Atari, 16 MuZero's."""
     head_hidden: Units = 32
     """Units of the hidden layer of each head: reward, value and policy."""
     support_size: Annotated[int, Field(gt=0, le=10_000), BeforeValidator(no_bool)] = 300
@@ -260,8 +265,9 @@ class MuZeroConfig(AlgorithmConfig):
     weight_decay: NonNegativeFloat = 1e-4
     """This share of each weight is added to its gradient (L2 penalty)."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """Of the matrix products of the consistency loss, which are most of an update. With bfloat16 processors that have
-    instructions for it compute them several times as fast; everything else stays float32."""
+    """Of the products that are most of an update: those of the consistency loss, and for images those of all
+    convolutions. With bfloat16 processors that have instructions for it compute them several times as fast; everything
+    else stays float32."""
 
 
 def _as_setting(key: str, value: object) -> JsonValue:

@@ -49,7 +49,7 @@ class Weights:
     """The activation after each dense layer except the last."""
     filters: tuple[Filters, ...] = ()
     channels_last: bool = False
-    """The layout of the images, see ImageLayout."""
+    """Where the images have their channels, see Pixels."""
 
 
 def weights_of(
@@ -58,12 +58,12 @@ def weights_of(
     """Put a network's weights together: for images (`image`), the convolutions of `trunk` in its state come first."""
     if image is None:
         return Weights(tuple(dense), activation)
-    return Weights(tuple(dense), activation, image_filters(state, trunk, image), image.channels_last)
+    return Weights(tuple(dense), activation, image_filters(state, trunk, image), image.pixels.channels_last)
 
 
 def image_filters(state: Arrays, prefix: str, image: ImageLayout) -> tuple[Filters, ...]:
     """Take a ConvolutionTrunk out of a network's state. Its scale goes into the first filters, which saves a pass."""
-    scale = np.float32(image.scale)
+    scale = np.float32(image.pixels.scale)
     return tuple(
         Filters(
             state[f"{prefix}.{2 * index}.weight"] * (scale if index == 0 else np.float32(1.0)),

@@ -17,6 +17,28 @@ _LEAST_FOR_ATARI = 36
 
 
 @dataclass(frozen=True)
+class Pixels:
+    """What images look like, as ObservationSpec.encode gives them."""
+
+    channels: int
+    height: int
+    width: int
+    channels_last: bool
+    """Observations are [height, width, channels] instead of [channels, height, width]."""
+    scale: float
+    """The factor that brings pixels between 0 and 1."""
+
+    @classmethod
+    def of(cls, observation: ObservationSpec) -> Pixels | None:
+        """Those of an observation; None if it is no image."""
+        if not observation.is_image:
+            return None
+        last = observation.channels_last
+        channels, height, width = (observation.image_shape[axis] for axis in ((2, 0, 1) if last else (0, 1, 2)))
+        return cls(channels, height, width, last, 1.0 / (observation.high or 1.0))
+
+
+@dataclass(frozen=True)
 class Convolution:
     """One layer: its image's channels, and filters of `kernel` x `kernel` pixels, `stride` apart."""
 
@@ -30,10 +52,7 @@ class Convolution:
 class ImageLayout:
     """An image, the convolutions that read it, and the size of their output."""
 
-    channels_last: bool
-    """Observations are [height, width, channels] instead of [channels, height, width]."""
-    scale: float
-    """The factor that brings pixels between 0 and 1."""
+    pixels: Pixels
     layers: tuple[Convolution, ...]
     features: int
     """Numbers after the last layer, flattened as channels, height, width."""
@@ -44,7 +63,8 @@ class ImageLayout:
 
         Raises UnsupportedSpaceError if it is none and layers were requested, or if it is too small for them.
         """
-        if not observation.is_image:
+        pixels = Pixels.of(observation)
+        if pixels is None:
             if convolution is not None:
                 raise UnsupportedSpaceError(
                     "policy.convolution reads images (uint8 of two to four axes, boolean of three or four), and "
@@ -52,8 +72,7 @@ class ImageLayout:
                     f"{observation.dtype} of shape {observation.shape}: leave it out"
                 )
             return None
-        channels_last = observation.channels_last
-        channels, *sides = (observation.image_shape[axis] for axis in ((2, 0, 1) if channels_last else (0, 1, 2)))
+        channels, sides = pixels.channels, [pixels.height, pixels.width]
         chosen = convolution or (ATARI if min(sides) >= _LEAST_FOR_ATARI else SMALL)
         layers: list[Convolution] = []
         for filters, kernel, stride in chosen:
@@ -65,7 +84,7 @@ class ImageLayout:
                 )
             layers.append(Convolution(channels, filters, kernel, stride))
             channels, sides = filters, [(side - kernel) // stride + 1 for side in sides]
-        return cls(channels_last, 1.0 / (observation.high or 1.0), tuple(layers), channels * sides[0] * sides[1])
+        return cls(pixels, tuple(layers), channels * sides[0] * sides[1])
 
     def shapes(self, prefix: str) -> dict[str, tuple[int, ...]]:
         """The tensors of a ConvolutionTrunk by name (a test compares the two)."""

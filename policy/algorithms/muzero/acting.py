@@ -9,14 +9,16 @@ import torch
 from numpy.typing import NDArray
 
 from remuda.config.algorithms import MuZeroConfig
+from remuda.policy.algorithms.muzero.convolution_model import ConvolutionNetwork, ConvolutionShape
 from remuda.policy.algorithms.muzero.model import FrozenNetwork, SearchedModel
-from remuda.policy.algorithms.muzero.networks import CONSISTENCY, MuZeroNetwork, NetworkShape
+from remuda.policy.algorithms.muzero.networks import CONSISTENCY, MuZeroNetwork
+from remuda.policy.algorithms.muzero.perceptron_model import PerceptronNetwork, PerceptronShape
 from remuda.policy.algorithms.muzero.scaling import Support
 from remuda.policy.algorithms.muzero.search.search import SearchResult, choose, search
 from remuda.policy.algorithms.muzero.search.settings import GumbelSettings
 from remuda.policy.algorithms.muzero.search.tree import SearchSettings, Tree, new_tree
 from remuda.policy.base import Arrays, Policy
-from remuda.policy.networks.images import ImageLayout, units
+from remuda.policy.networks.images import Pixels
 from remuda.policy.networks.tensors import to_tensor, usable
 from remuda.policy.saved_state import require_fit
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -47,8 +49,8 @@ class MuZeroPolicy(Policy):
         self._actions = number_of_actions(action)
         self._settings = search_settings(config)
         self._device = usable(device, setting="collector.device")
-        shape = network_shape(config, observation, action, trains=False)
-        self._network = MuZeroNetwork(shape).to(self._device).requires_grad_(False)
+        network = make_network(config, observation, action, trains=False)
+        self._network = network.to(self._device).requires_grad_(False)
         self._shapes = {name: tuple(tensor.shape) for name, tensor in self._network.state_dict().items()}
         self._support = Support(config.support_size)
         self._frozen: FrozenNetwork | None = None
@@ -165,22 +167,38 @@ def _gumbel_settings(config: MuZeroConfig) -> GumbelSettings:
     )
 
 
-def network_shape(
+def make_network(
     config: MuZeroConfig, observation: ObservationSpec, action: ActionSpec, *, trains: bool
-) -> NetworkShape:
-    """What a network is built from, with the heads of consistency if it `trains` with them.
+) -> MuZeroNetwork:
+    """A network as torch's generator begins it, with the heads of consistency if it `trains` with them.
 
     Raises UnsupportedSpaceError.
     """
-    image = ImageLayout.of(observation, config.convolution)
+    pixels = Pixels.of(observation)
     consistency = trains and config.consistency_coefficient > 0
-    return NetworkShape(
-        features=observation.features,
-        actions=number_of_actions(action),
-        hidden=units(config.hidden, image, default=(128,)),
-        latent=config.latent,
-        head_hidden=config.head_hidden,
-        atoms=Support(config.support_size).atoms,
-        image=image,
-        projection=(config.projection_units, config.projection_bottleneck) if consistency else None,
+    actions, atoms = number_of_actions(action), Support(config.support_size).atoms
+    projection = (config.projection_units, config.projection_bottleneck) if consistency else None
+    if pixels is not None:
+        return ConvolutionNetwork(
+            ConvolutionShape(
+                actions=actions,
+                head_hidden=config.head_hidden,
+                atoms=atoms,
+                projection=projection,
+                pixels=pixels,
+                channels=config.channels,
+                residual_blocks=config.residual_blocks,
+                precision=config.precision,
+            )
+        )
+    return PerceptronNetwork(
+        PerceptronShape(
+            actions=actions,
+            head_hidden=config.head_hidden,
+            atoms=atoms,
+            projection=projection,
+            features=observation.features,
+            hidden=config.hidden or (128,),
+            latent=config.latent,
+        )
     )

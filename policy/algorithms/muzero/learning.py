@@ -14,7 +14,7 @@ import torch
 
 from remuda.config.algorithms import MuZeroConfig
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.algorithms.muzero.acting import ILLEGAL, SEARCH_POLICY, network_shape, search_settings
+from remuda.policy.algorithms.muzero.acting import ILLEGAL, SEARCH_POLICY, make_network, search_settings
 from remuda.policy.algorithms.muzero.losses import Lesson, Losses, losses
 from remuda.policy.algorithms.muzero.model import FrozenNetwork, SearchedModel
 from remuda.policy.algorithms.muzero.networks import CONSISTENCY, MuZeroNetwork
@@ -229,5 +229,5 @@ class MuZero(Algorithm):
         """With what only training needs, if it trains; its first weights are the same with and without."""
         with torch.random.fork_rng(devices=[]):  # the seed decides the weights and nothing else in the process
             torch.manual_seed(seed)
-            network = MuZeroNetwork(network_shape(self._policy, self.observation, self.action, trains=trains))
+            network = make_network(self._policy, self.observation, self.action, trains=trains)
         return network.to(self._device)

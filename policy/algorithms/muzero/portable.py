@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from remuda.policy.algorithms.muzero.networks import MuZeroNetwork, normalised
+from remuda.policy.algorithms.muzero.networks import MuZeroNetwork
 from remuda.policy.algorithms.muzero.scaling import Support
 from remuda.policy.networks.portable import PortablePolicy
 from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -23,8 +23,8 @@ class PortableMuZero(PortablePolicy):
     ) -> None:
         """Shares the parts of the network that it needs: what searches imagine, and what trains it, stay out."""
         super().__init__(observation, action)
-        self.trunk, self.representation = network.trunk, network.representation
-        self.common, self.policy, self.value_head = network.common, network.policy, network.value
+        self.representation, self.common = network.representation, network.common
+        self.policy, self.value_head = network.policy, network.value
         self._support = Support(support_size)
 
     def forward(self, observation: torch.Tensor) -> torch.Tensor:
@@ -45,7 +45,5 @@ class PortableMuZero(PortablePolicy):
         return self._support.expectation(self.value_head(self._features(observation)))
 
     def _features(self, observation: torch.Tensor) -> torch.Tensor:
-        seen = self.encoded(observation)
-        latent = normalised(self.representation(seen if self.trunk is None else self.trunk(seen)))
-        features: torch.Tensor = self.common(latent)
+        features: torch.Tensor = self.common(self.representation(self.encoded(observation)))
         return features

@@ -109,7 +109,7 @@ def test_atari_and_small_images_have_layers_of_their_own() -> None:
     assert small is not None
     assert [(layer.filters, layer.kernel, layer.stride) for layer in small.layers] == list(SMALL)
     assert small.features == 16 * 8 * 8
-    assert (layout.scale, small.scale) == (1 / 255, 1.0)
+    assert (layout.pixels.scale, small.pixels.scale) == (1 / 255, 1.0)
 
 
 @pytest.mark.parametrize("side", [3, 10, 35, 36, 37, 64, 210])

@@ -11,13 +11,16 @@ import torch
 
 from remuda.config.algorithms import MuZeroConfig
 from remuda.policy.algorithms.muzero.losses import Lesson, Losses, losses, unrolled
-from remuda.policy.algorithms.muzero.networks import MuZeroNetwork, NetworkShape
+from remuda.policy.algorithms.muzero.networks import MuZeroNetwork
+from remuda.policy.algorithms.muzero.perceptron_model import PerceptronNetwork, PerceptronShape
 from remuda.policy.algorithms.muzero.scaling import Support
 from remuda.policy.algorithms.muzero.targets import Positions
 from remuda.tests.policy.algorithms.muzero.cases import SMALL, changed
 
 SUPPORT = Support(SMALL.support_size)
-SHAPE = NetworkShape(3, 2, (9,), 8, 7, SUPPORT.atoms, projection=(12, 6))
+SHAPE = PerceptronShape(
+    features=3, actions=2, hidden=(9,), latent=8, head_hidden=7, atoms=SUPPORT.atoms, projection=(12, 6)
+)
 K = SMALL.unroll_steps
 # A row that goes on, one cut after 2 steps, one terminated after 1, one terminated after more than is unrolled.
 STEPS, TERMINATED = np.array([5, 2, 1, 4], np.int32), np.array([False, False, True, True])
@@ -27,7 +30,7 @@ def network() -> MuZeroNetwork:
     """In float64, every weight drawn, as if trained; normalisation by its running moments, unlike in training, so that
     rows do not depend on each other and a plain loop over them says the same."""
     torch.manual_seed(0)
-    made = MuZeroNetwork(SHAPE).double().eval()
+    made = PerceptronNetwork(SHAPE).double().eval()
     for tensor in made.state_dict().values():
         tensor.uniform_(0.2, 0.9)
     for parameter in made.parameters():
@@ -128,7 +131,7 @@ def test_the_parts_sum_up_to_the_total() -> None:
 
 def test_without_consistency_nothing_of_it_is_computed() -> None:
     torch.manual_seed(0)
-    net = MuZeroNetwork(NetworkShape(3, 2, (9,), 8, 7, SUPPORT.atoms)).double().eval()
+    net = PerceptronNetwork(replace(SHAPE, projection=None)).double().eval()
     given, _ = lesson()
     assert float(losses(net, SUPPORT, SMALL, given).consistency) == 0.0
 
@@ -137,7 +140,7 @@ def test_at_its_beginning_it_guesses() -> None:
     """Uniform over actions and atoms, position 0 and the K after it each with the weight of one."""
     torch.manual_seed(0)
     given, positions = lesson()
-    found = losses(MuZeroNetwork(SHAPE).double(), SUPPORT, SMALL, given)
+    found = losses(PerceptronNetwork(SHAPE).double(), SUPPORT, SMALL, given)
     share = np.where(positions.position == 0, 1.0, 1.0 / K) / len(STEPS)
     assert float(found.value) == pytest.approx(math.log(SUPPORT.atoms) * share[positions.valued].sum())
     assert float(found.policy) == pytest.approx(math.log(2) * share[positions.acted].sum())

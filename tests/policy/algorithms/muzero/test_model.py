@@ -7,39 +7,17 @@ import pytest
 import torch
 
 from remuda.policy.algorithms.muzero.model import FrozenNetwork, SearchedModel
-from remuda.policy.algorithms.muzero.networks import MuZeroNetwork, NetworkShape
 from remuda.policy.algorithms.muzero.scaling import Support
-from remuda.policy.networks.images import ImageLayout
-from remuda.policy.spaces import ObservationSpec
+from remuda.tests.policy.algorithms.muzero.networks import ATOMS, KINDS, VECTORS, Kind
 
-SUPPORT = Support(5)
+SUPPORT = Support((ATOMS - 1) // 2)
 CPU = torch.device("cpu")
-IMAGE = ObservationSpec((10, 10, 4), "bool")
-SHAPES = {
-    "numbers": NetworkShape(3, 4, (9, 6), 8, 7, SUPPORT.atoms),
-    "images": NetworkShape(400, 4, (9,), 8, 7, SUPPORT.atoms, image=ImageLayout.of(IMAGE, None)),
-}
 
 
-def observations(kind: str, n: int = 5) -> np.ndarray:
-    rng = np.random.default_rng(1)
-    return rng.normal(size=(n, 3)).astype(np.float32) if kind == "numbers" else rng.random((n, 10, 10, 4)) < 0.5
-
-
-def trained(kind: str) -> MuZeroNetwork:
-    torch.manual_seed(0)
-    network = MuZeroNetwork(SHAPES[kind])
-    for parameter in network.parameters():
-        parameter.data.normal_(0.0, 0.4)
-    for name, buffer in network.named_buffers():
-        buffer.uniform_(0.5, 2.0) if name.endswith("var") else buffer.normal_()
-    return network.eval().requires_grad_(False)
-
-
-@pytest.mark.parametrize("kind", SHAPES)
-def test_it_says_what_the_network_says(kind: str) -> None:
-    network = trained(kind)
-    seen = torch.from_numpy(observations(kind))
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_says_what_the_network_says(kind: Kind) -> None:
+    network = kind.trained()
+    seen = kind.seen(5)
     frozen, actions = FrozenNetwork(network, SUPPORT), torch.tensor([0, 3, 1, 2, 3])
     latent = network.represent(seen)
     torch.testing.assert_close(frozen.represent(seen), latent, rtol=1e-4, atol=1e-5)
@@ -57,21 +35,22 @@ def test_it_says_what_the_network_says(kind: str) -> None:
     )
 
 
-@pytest.mark.parametrize("kind", SHAPES)
-def test_it_does_not_change_with_the_network(kind: str) -> None:
-    network = trained(kind)
-    frozen, seen = FrozenNetwork(network, SUPPORT), torch.from_numpy(observations(kind))
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_does_not_change_with_the_network(kind: Kind) -> None:
+    network = kind.trained()
+    frozen, seen = FrozenNetwork(network, SUPPORT), kind.seen(5)
     before = frozen.value(seen)
     for tensor in network.state_dict().values():
         tensor.mul_(1.5)
     assert torch.equal(frozen.value(seen), before)
 
 
-def test_a_search_steps_from_any_node_of_each_root() -> None:
-    network = trained("numbers")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_search_steps_from_any_node_of_each_root(kind: Kind) -> None:
+    network = kind.trained()
     model = SearchedModel(FrozenNetwork(network, SUPPORT), CPU)
-    seen = observations("numbers")
-    prior, value = model.begin(seen, 3)
+    seen = kind.seen(5)
+    prior, value = model.begin(seen.numpy(), 3)
     assert (prior.shape, str(prior.dtype), value.shape, str(value.dtype)) == ((5, 4), "float32", (5,), "float32")
     np.testing.assert_allclose(prior.sum(1), 1.0, rtol=1e-5)
     paths: list[tuple[list[int], list[int]]] = [
@@ -79,7 +58,7 @@ def test_a_search_steps_from_any_node_of_each_root() -> None:
         ([0, 1, 1, 0, 1], [1, 1, 0, 2, 2]),
         ([2, 1, 0, 2, 0], [3, 2, 1, 0, 0]),
     ]
-    latent = [network.represent(torch.from_numpy(seen))]
+    latent = [network.represent(seen)]
     for node, (parents, actions) in enumerate(paths, start=1):
         before = torch.stack([latent[parent][root] for root, parent in enumerate(parents)])
         latent.append(network.imagine(before, torch.tensor(actions)))
@@ -91,8 +70,8 @@ def test_a_search_steps_from_any_node_of_each_root() -> None:
 
 
 def test_another_number_of_roots_takes_another_pool() -> None:
-    model = SearchedModel(FrozenNetwork(trained("numbers"), SUPPORT), CPU)
+    model = SearchedModel(FrozenNetwork(VECTORS.trained(), SUPPORT), CPU)
     for n in (5, 2, 7):
-        model.begin(observations("numbers", n), 2)
+        model.begin(VECTORS.seen(n).numpy(), 2)
         reward, _, _ = model.expand(np.zeros(n, np.int32), np.zeros(n, np.int64), 1)
         assert reward.shape == (n,)

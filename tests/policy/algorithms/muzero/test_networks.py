@@ -1,61 +1,68 @@
-"""MuZero's networks: shapes, their beginning, and batch normalisation."""
+"""The networks of both kinds: shapes, their beginning, how far a search may go; and batch normalisation."""
 
 from __future__ import annotations
+
+import itertools
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from remuda.policy.algorithms.muzero.networks import BatchNorm, MuZeroNetwork, NetworkShape, normalised
-from remuda.policy.networks.images import ImageLayout
-from remuda.policy.spaces import ObservationSpec
+from remuda.policy.algorithms.muzero.networks import MuZeroNetwork
+from remuda.tests.policy.algorithms.muzero.networks import KINDS, Kind
 
-SHAPE = NetworkShape(4, 3, (16,), 8, 6, 11, projection=(12, 5))
+PROJECTION = (12, 5)
+
+pytestmark = pytest.mark.parametrize("kind", KINDS)
 
 
-def network(shape: NetworkShape = SHAPE) -> MuZeroNetwork:
+def network(kind: Kind) -> MuZeroNetwork:
     torch.manual_seed(0)
-    return MuZeroNetwork(shape)
+    return kind.network(PROJECTION)
 
 
-def test_shapes() -> None:
-    model = network()
-    latent = model.represent(torch.randn(5, 4))
+def test_shapes(kind: Kind) -> None:
+    model = network(kind)
+    latent = model.represent(kind.seen(5))
     following = model.imagine(latent, torch.tensor([0, 1, 2, 0, 1]))
     said = model.predict(following)
-    assert (latent.shape, following.shape) == ((5, 8), (5, 8))
-    assert (said.policy.shape, said.value.shape, model.rewards(following).shape) == ((5, 3), (5, 11), (5, 11))
+    assert latent.shape == following.shape == (5, *kind.latent)
+    assert (said.policy.shape, said.value.shape, model.rewards(following).shape) == ((5, 4), (5, 11), (5, 11))
+    assert model(kind.seen(5)).shape == (5, 4)
     assert model.consistency is not None
     assert model.consistency(following, latent).shape == (5,)
+    assert kind.network(None).consistency is None
 
 
-def test_images_come_in_by_convolutions() -> None:
-    image = ImageLayout.of(ObservationSpec((10, 10, 4), "bool"), None)
-    model = network(NetworkShape(400, 3, (16,), 8, 6, 11, image=image))
-    assert model.represent(torch.zeros(2, 10, 10, 4, dtype=torch.bool)).shape == (2, 8)
-    assert model.consistency is None
-
-
-def test_it_begins_with_an_even_policy_and_no_value() -> None:
-    model = network()
-    latent = model.represent(torch.randn(5, 4))
+def test_it_begins_with_an_even_policy_and_no_value(kind: Kind) -> None:
+    model = network(kind)
+    latent = model.represent(kind.seen(5))
     said = model.predict(latent)
     assert not any(logits.abs().max() for logits in (said.policy, said.value, model.rewards(latent)))
 
 
-def test_latent_states_have_one_scale_however_deep_the_search() -> None:
-    model = network().eval()
-    latent = model.represent(100.0 * torch.randn(5, 4))
+def test_latent_states_have_one_scale_however_deep_the_search(kind: Kind) -> None:
+    model = network(kind).eval()
+    latent = model.represent(kind.seen(5))
     for _ in range(50):
         latent = model.imagine(latent, torch.zeros(5, dtype=torch.int64))
-    np.testing.assert_allclose(latent.mean(1).detach().numpy(), 0.0, atol=1e-5)
-    np.testing.assert_allclose(latent.var(1, unbiased=False).detach().numpy(), 1.0, atol=1e-3)
+    numbers = latent.flatten(1).detach()
+    np.testing.assert_allclose(numbers.mean(1).numpy(), 0.0, atol=1e-5)
+    np.testing.assert_allclose(numbers.var(1, unbiased=False).numpy(), 1.0, atol=1e-3)
 
 
-def test_what_is_seen_gets_no_gradient() -> None:
-    model = network()
-    imagined, seen = (torch.randn(5, 8, requires_grad=True) for _ in range(2))
+def test_each_action_leads_elsewhere(kind: Kind) -> None:
+    model = network(kind).eval()
+    latent = model.represent(kind.seen(1)).expand(4, *kind.latent)
+    following = model.imagine(latent, torch.arange(4)).detach()
+    apart = [float((one - other).abs().max()) for one, other in itertools.combinations(following, 2)]
+    assert min(apart) > 1e-3
+
+
+def test_what_is_seen_gets_no_gradient(kind: Kind) -> None:
+    model = network(kind)
+    imagined, seen = (torch.randn(5, *kind.latent, requires_grad=True) for _ in range(2))
     assert model.consistency is not None
     model.consistency(imagined, seen).sum().backward()
     assert imagined.grad is not None
@@ -63,27 +70,16 @@ def test_what_is_seen_gets_no_gradient() -> None:
     assert seen.grad is None
 
 
-def test_batch_normalisation_is_torchs_own() -> None:
-    ours, theirs = BatchNorm(3), nn.BatchNorm1d(3)
-    for _ in range(3):
-        batch = torch.randn(7, 3) * 4 + 2
-        torch.testing.assert_close(ours(batch), theirs(batch))
-    assert theirs.running_mean is not None
-    assert theirs.running_var is not None
-    torch.testing.assert_close(ours.running_mean, theirs.running_mean)
-    torch.testing.assert_close(ours.running_var, theirs.running_var)
-    torch.testing.assert_close(ours.eval()(batch), theirs.eval()(batch))
-
-
-def test_a_batch_of_one_row_is_normalised_by_what_was_seen_before() -> None:
-    norm = BatchNorm(3)
-    before = norm.running_mean.clone()
-    torch.testing.assert_close(norm(torch.ones(1, 3)), norm.eval()(torch.ones(1, 3)))
-    assert torch.equal(norm.running_mean, before)
-
-
-@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
-def test_latent_states_are_normalised_each_by_itself(scale: float) -> None:
-    rows = scale * torch.randn(4, 64, dtype=torch.float64)
-    by_hand = (rows - rows.mean(1, keepdim=True)) / (rows.var(1, unbiased=False, keepdim=True) + 1e-5).sqrt()
-    torch.testing.assert_close(normalised(rows), by_hand)
+def test_a_loss_reaches_every_weight(kind: Kind) -> None:
+    model = network(kind)
+    for parameter in model.parameters():
+        if not parameter.data.any():
+            nn.init.normal_(parameter)  # heads that begin at zero pass nothing on
+    seen = model.represent(kind.seen(5))
+    imagined = model.imagine(seen, torch.tensor([0, 1, 2, 3, 1]))
+    said = model.predict(imagined)
+    assert model.consistency is not None
+    losses = (said.policy, said.value, model.rewards(imagined), model.consistency(imagined, seen))
+    torch.autograd.backward(torch.stack([loss.square().mean() for loss in losses]).sum())
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters() if name.endswith("weight")}
+    assert [name for name, grad in gradients.items() if grad is None or not grad.any()] == []

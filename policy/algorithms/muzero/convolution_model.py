@@ -1,0 +1,246 @@
+"""MuZero's model as residual convolutions, for images: a latent state is an image of several channels."""
+
+# torch's annotations are partial: pyright knows neither what these calls take nor what they return.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from remuda.policy.algorithms.muzero.layers import BatchNorm, Representation, last_layer, layers, normalised
+from remuda.policy.algorithms.muzero.networks import Consistency, MuZeroNetwork, NetworkShape, Prediction
+from remuda.policy.networks.images import Pixels
+from remuda.policy.networks.torch_networks import as_channels
+
+Precision = Literal["float32", "bfloat16"]
+
+LARGEST_SIDE = 8
+"""Images are halved until neither side of a latent state is longer."""
+HEAD_CHANNELS = 16
+"""To which each head brings the channels of a latent state before its perceptron (Ye et al. 2021)."""
+_IMAGES_AT_ONCE = 128
+"""Of more a processor's caches hold too little: see ConvolutionTrunk, whose limit is the same."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvolutionShape(NetworkShape):
+    """What the convolutions are built from."""
+
+    pixels: Pixels
+    channels: int
+    """Of a latent state."""
+    residual_blocks: int
+    """Of the representation after its last halving, of the dynamics, and of what policy and value share."""
+    precision: Precision = "float32"
+    """Of the products of convolutions, while they train."""
+
+    @property
+    def halvings(self) -> int:
+        """How often the representation halves an image."""
+        times, side = 0, max(self.pixels.height, self.pixels.width)
+        while side > LARGEST_SIDE:
+            times, side = times + 1, (side + 1) // 2
+        return times
+
+    @property
+    def latent(self) -> tuple[int, int, int]:
+        """Channels, height and width of a latent state."""
+        height, width = self.pixels.height, self.pixels.width
+        for _ in range(self.halvings):
+            height, width = (height + 1) // 2, (width + 1) // 2
+        return self.channels, height, width
+
+
+class ConvolutionNetwork(MuZeroNetwork):
+    """EfficientZero's network for Atari (Ye et al. 2021, appendix A.1), without its value prefix.
+
+    The representation halves images, those of 96 or 84 pixels to 6: by a convolution, by a residual block, then by
+    average pooling, with a residual block after each. The dynamics reads the latent state and the action: a plane of
+    ones among planes of zeros, one for each action there is. Convolutions are followed by batch normalisation and relu.
+    A latent state is normalised over all its numbers, as that of perceptrons is; MuZero brings it to 0 … 1, which is
+    to the same end (appendix G).
+    """
+
+    def __init__(self, shape: ConvolutionShape) -> None:
+        super().__init__()
+        self.actions, self.latent = shape.actions, shape.latent
+        channels, height, width = shape.latent
+        blocks, hidden, cells = shape.residual_blocks, shape.head_hidden, height * width
+        halved = Convolutions(*_halving(shape), *_blocks(channels, blocks), precision=shape.precision)
+        self.representation = Representation(Images(shape.pixels), halved)
+        step = Step(channels, shape.actions)
+        self.dynamics = Convolutions(step, *_blocks(channels, blocks), precision=shape.precision)
+        self.common = Convolutions(*_blocks(channels, blocks), precision=shape.precision)
+        self.reward = _head(channels, cells, hidden, shape.atoms)
+        self.value = _head(channels, cells, hidden, shape.atoms)
+        self.policy = _head(channels, cells, hidden, shape.actions)
+        self.consistency = None if shape.projection is None else Consistency(channels * cells, *shape.projection)
+
+    def imagine(self, latent: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        """See LatentModel."""
+        planes = functional.one_hot(actions, self.actions).to(latent.dtype)[:, :, None, None]
+        both = torch.cat((latent, planes.expand(-1, -1, *latent.shape[2:])), dim=1)
+        return normalised(self.dynamics(both))
+
+    def folded(self) -> FoldedConvolutions:
+        """See MuZeroNetwork."""
+        return FoldedConvolutions(self)
+
+
+class FoldedConvolutions:
+    """See MuZeroNetwork.folded. What an action says does not depend on the latent state, so it is computed once."""
+
+    def __init__(self, network: ConvolutionNetwork) -> None:
+        self._representation = Representation(*_folded(network.representation))
+        self._common, self._reward, self._value, self._policy = (
+            nn.Sequential(*_folded(part)) for part in (network.common, network.reward, network.value, network.policy)
+        )
+        step, *blocks = network.dynamics
+        assert isinstance(step, Step)
+        channels, height, width = network.latent
+        weight, bias = step.norm.folded_into(step.convolution.weight, None)
+        self._by_latent = weight[:, :channels].contiguous(memory_format=torch.channels_last)
+        planes = torch.eye(network.actions, device=weight.device)[:, :, None, None].expand(-1, -1, height, width)
+        self._by_action = functional.conv2d(planes.to(weight.dtype), weight[:, channels:], bias, padding=1)
+        """What each action adds to the first convolution of the dynamics, its bias included: [actions, channels,
+        height, width]."""
+        self._following = nn.Sequential(*_folded(nn.Sequential(*blocks)))
+
+    def represent(self, observations: torch.Tensor) -> torch.Tensor:
+        """See LatentModel: [n, channels, height, width]."""
+        return torch.cat([self._representation(part) for part in torch.split(observations, _IMAGES_AT_ONCE)])
+
+    def imagine(self, latent: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        """See LatentModel."""
+        hidden = functional.conv2d(latent, self._by_latent, padding=1)
+        hidden.add_(latent).add_(self._by_action.index_select(0, actions)).relu_()
+        return normalised(self._following(hidden))
+
+    def predict(self, latent: torch.Tensor) -> Prediction:
+        """See LatentModel."""
+        features = self._common(latent)
+        return Prediction(self._policy(features), self._value(features))
+
+    def rewards(self, latent: torch.Tensor) -> torch.Tensor:
+        """See LatentModel."""
+        logits: torch.Tensor = self._reward(latent)
+        return logits
+
+
+class Images(nn.Module):
+    """Brings encoded images [n, …] to float32 [n, channels, height, width]."""
+
+    def __init__(self, pixels: Pixels) -> None:
+        super().__init__()
+        self._pixels = pixels
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """As convolutions on a processor read them fastest."""
+        return as_channels(images, self._pixels).contiguous(memory_format=torch.channels_last)
+
+
+class Convolutions(nn.Sequential):
+    """Layers that compute in a chosen precision while they train."""
+
+    def __init__(self, *layers: nn.Module, precision: Precision) -> None:
+        super().__init__(*layers)
+        self._lower = precision == "bfloat16"
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """From float32 to float32, [n, channels, height, width]."""
+        with torch.autocast(input.device.type, torch.bfloat16, enabled=self._lower and self.training):
+            outputs = input
+            for layer in self:
+                outputs = layer(outputs)
+        return outputs.to(input.dtype)
+
+
+class Residual(nn.Module):
+    """What layers change in their input (He et al. 2016), followed by relu."""
+
+    def __init__(self, layers: nn.Sequential, shortcut: nn.Conv2d | None = None) -> None:
+        """`shortcut` brings the input to the shape of the layers' output where that is another."""
+        super().__init__()
+        self.layers, self.shortcut = layers, shortcut
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """[n, channels, height, width]."""
+        before = input if self.shortcut is None else self.shortcut(input)
+        outputs: torch.Tensor = (before + self.layers(input)).relu()
+        return outputs
+
+
+class Step(nn.Module):
+    """How an action changes a latent state: the first layer of the dynamics."""
+
+    def __init__(self, channels: int, actions: int) -> None:
+        super().__init__()
+        self.convolution, self.norm = _convolution(channels + actions, channels), BatchNorm(channels)
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """[n, channels + actions, height, width] -> [n, channels, height, width]."""
+        change: torch.Tensor = self.norm(self.convolution(input))
+        return (input[:, : change.shape[1]] + change).relu()
+
+
+def _halving(shape: ConvolutionShape) -> list[nn.Module]:
+    """Layers that halve images as often as the shape says, each time rounded up."""
+    times, channels = shape.halvings, shape.channels
+    narrow = max(1, channels // 2) if times > 1 else channels
+    stem = _convolution(shape.pixels.channels, narrow, stride=2 if times else 1)
+    made: list[nn.Module] = [stem, BatchNorm(narrow), nn.ReLU()]
+    if times > 1:
+        made += [_residual(narrow, narrow), _residual(narrow, channels, stride=2)]
+    for _ in range(times - 2):
+        made += [_residual(channels, channels), nn.AvgPool2d(3, stride=2, padding=1)]
+    return made
+
+
+def _blocks(channels: int, count: int) -> list[nn.Module]:
+    return [_residual(channels, channels) for _ in range(count)]
+
+
+def _residual(inputs: int, outputs: int, *, stride: int = 1) -> Residual:
+    first, second = _convolution(inputs, outputs, stride=stride), _convolution(outputs, outputs)
+    shortcut = _convolution(inputs, outputs, stride=stride) if stride > 1 else None
+    return Residual(nn.Sequential(first, BatchNorm(outputs), nn.ReLU(), second, BatchNorm(outputs)), shortcut)
+
+
+def _convolution(inputs: int, outputs: int, *, stride: int = 1) -> nn.Conv2d:
+    """Without a bias, which the normalisation after it would take away."""
+    return nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+
+
+def _head(channels: int, cells: int, hidden: int, outputs: int) -> nn.Sequential:
+    """A head that looks at each cell of a latent state, and then at all of them."""
+    few = HEAD_CHANNELS
+    narrowed = [nn.Conv2d(channels, few, 1, bias=False), BatchNorm(few), nn.ReLU(), nn.Flatten()]
+    return nn.Sequential(*narrowed, *layers((few * cells, hidden)), last_layer(hidden, outputs))
+
+
+def _folded(modules: nn.Sequential) -> list[nn.Module]:
+    """Copies of layers, with the normalisation that follows one as part of it."""
+    made: list[nn.Module] = []
+    for module in modules:
+        if isinstance(module, BatchNorm):
+            before = made[-1]
+            assert isinstance(before, nn.Conv2d | nn.Linear)
+            weight, bias = module.folded_into(before.weight, before.bias)
+            before.weight, before.bias = (nn.Parameter(part, requires_grad=False) for part in (weight, bias))
+        elif isinstance(module, Residual):
+            made.append(Residual(nn.Sequential(*_folded(module.layers)), copy.deepcopy(module.shortcut)))
+        elif isinstance(module, nn.Sequential):
+            made += _folded(module)
+        else:
+            made.append(copy.deepcopy(module))
+    for module in made:
+        module.eval().requires_grad_(False)
+        if isinstance(module, nn.Conv2d):
+            module.weight.data = module.weight.data.contiguous(memory_format=torch.channels_last)
+    return made

@@ -36,6 +36,10 @@ Which = Annotated[
     typer.Option("-i", "--iteration", help="Which policy: -1 newest (the default), best, a train_iter, or model."),
 ]
 Deterministic = Annotated[bool, typer.Option("-d", "--deterministic", help="Act greedily, without exploration.")]
+NoSearch = Annotated[
+    bool,
+    typer.Option("--no-search", help="Act by the network alone, where the algorithm searches (MuZero)."),
+]
 NoRender = Annotated[bool, typer.Option("-nr", "--no-render", help="Show nothing; this is faster.")]
 Record = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Film each episode as an MP4 in DIR; older films are overwritten.")
@@ -59,6 +63,7 @@ def evaluate(
     length: Length = 0,
     iteration: Which = None,
     deterministic: Deterministic = False,
+    no_search: NoSearch = False,
     no_render: NoRender = False,
     record: Record = None,
     follow: Follow = False,
@@ -80,7 +85,7 @@ def evaluate(
     from remuda.worker.shutdown_guard import bound_threads
 
     bound_threads(1)
-    chosen = None if follow else _chosen(run_dir, iteration or "-1", trust_code=trust_code)
+    chosen = None if follow else _chosen(run_dir, iteration or "-1", trust_code=trust_code, search=not no_search)
     mode = "rgb_array" if record is not None else None
     if mode is None and not no_render and _can_render():
         mode = "human"
@@ -102,7 +107,7 @@ def evaluate(
         else:
             from remuda.cli.following import follow_run
 
-            follow_run(run_dir, player, trust_code=trust_code)
+            follow_run(run_dir, player, trust_code=trust_code, search=not no_search)
 
 
 def _check(run_dir: Path, iteration: str | None, *, follow: bool) -> None:
@@ -128,7 +133,9 @@ def _not_a_run(folder: Path) -> str:
     return f"{folder} is not a run folder: it has no config.json{hint}"
 
 
-def _chosen(run_dir: Path, iteration: str, *, trust_code: bool) -> tuple[Playable, CheckpointRecord | None]:
+def _chosen(
+    run_dir: Path, iteration: str, *, trust_code: bool, search: bool
+) -> tuple[Playable, CheckpointRecord | None]:
     """The chosen policy, and its record in index.json."""
     from remuda.policy.files.checkpoint_file import CheckpointError
     from remuda.policy.files.playable import checkpoint_playable, model_playable, of_run
@@ -136,11 +143,12 @@ def _chosen(run_dir: Path, iteration: str, *, trust_code: bool) -> tuple[Playabl
 
     try:
         if is_model(run_dir):
-            return model_playable(run_dir, trust_code=trust_code), None
+            return model_playable(run_dir, trust_code=trust_code, search=search), None
         if iteration == "model":
-            return of_run(model_playable(run_dir / "model", trust_code=trust_code), run_dir), None
+            return of_run(model_playable(run_dir / "model", trust_code=trust_code, search=search), run_dir), None
         record = _find(run_dir, iteration)
-        return of_run(checkpoint_playable(run_dir / "ckpt" / record.file, trust_code=trust_code), run_dir), record
+        playable = checkpoint_playable(run_dir / "ckpt" / record.file, trust_code=trust_code, search=search)
+        return of_run(playable, run_dir), record
     except CheckpointError as error:
         raise InputError(str(error)) from error
 

@@ -18,12 +18,13 @@ LOOK_INTERVAL_S = 0.5
 """How long to wait before looking for a newer policy again."""
 
 
-def follow_run(run_dir: Path, player: Player, *, trust_code: bool = False) -> None:
+def follow_run(run_dir: Path, player: Player, *, trust_code: bool = False, search: bool = True) -> None:
     """Play every newer policy until the run is over, its last one included; Ctrl-C ends this earlier.
 
-    If episodes are shown, the same policy plays again until there is a newer one. Raises CommandError.
+    If episodes are shown, the same policy plays again until there is a newer one. Without `search` all play by their
+    networks alone. Raises CommandError.
     """
-    newest, journal = NewestPolicy(run_dir, trust_code=trust_code), RunFolder(run_dir).journal
+    newest, journal = NewestPolicy(run_dir, trust_code=trust_code, search=search), RunFolder(run_dir).journal
     current: Playable | None = None
     played = 0
     try:

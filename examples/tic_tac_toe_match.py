@@ -7,7 +7,6 @@ import sys
 from functools import cache
 
 import numpy as np
-import torch
 from tic_tac_toe import LINES, TicTacToe
 
 from remuda import load_policy
@@ -59,7 +58,6 @@ def match(get_action, opponent, *, begins, games=100, seed=0):
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)  # networks this small are faster so
     run_dir, which, games = [*sys.argv[1:], *["last", "100"][len(sys.argv) - 2 :]]
     _, get_action = load_policy(run_dir, int(which) if which.isdigit() else which)
     print("opponent  begins     won  drawn  lost")

@@ -30,6 +30,8 @@ class Setup(Generic[Settings]):
     """The observations of a single environment."""
     action: ActionSpec
     """The actions of a single environment."""
+    search: bool = True
+    """False: the policy is to act without its search. Only where the entry `searches`."""
 
 
 class AlgorithmEntry(ABC, Generic[Settings]):
@@ -38,6 +40,9 @@ class AlgorithmEntry(ABC, Generic[Settings]):
 
     settings: type[Settings]
     """The class of its section in the config: of `policy`, without `type`."""
+    searches: bool = False
+    """Whether its policy searches before it acts, and can also act without, by its network alone: `make_policy` is then
+    asked for that by `setup.search`."""
 
     @abstractmethod
     def declaration(self, config: ExperimentConfig, settings: Settings) -> Declaration:

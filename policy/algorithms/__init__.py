@@ -30,6 +30,10 @@ class UnknownAlgorithmError(ValueError):
     """The algorithm of a config is not available here; the text says why."""
 
 
+class NoSearchError(ValueError):
+    """A policy is to act without its search, and has none."""
+
+
 def make_algorithm(config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> Algorithm:
     """Build the learning side, its weights drawn from `seed`. Imports torch.
 
@@ -46,15 +50,20 @@ def make_policy(
     *,
     chosen: Chosen = None,
     device: str = "cpu",
+    search: bool = True,
 ) -> Policy:
     """Build the acting side; it acts once a state is loaded, on `device`. Raises UnsupportedSpaceError and
     UnknownAlgorithmError, as make_algorithm does.
+
+    Without `search` it acts by its network alone. Raises NoSearchError if it always does.
 
     With `chosen`, its inference may choose its form by timing, and reports the choice; without, it is the same every
     time.
     """
     entry, settings = _entry_of(config)
-    return entry.make_policy(Setup(config, settings, observation, action), chosen=chosen, device=device)
+    if not search and not entry.searches:
+        raise NoSearchError(f"{config.policy.type} acts without a search, so there is none to leave out")
+    return entry.make_policy(Setup(config, settings, observation, action, search), chosen=chosen, device=device)
 
 
 def declaration(config: ExperimentConfig) -> Declaration:

@@ -14,6 +14,7 @@ from remuda.environments.rebuild import rebuild
 from remuda.policy.base import told_legal_actions
 from remuda.policy.files.loading import find_checkpoint
 from remuda.policy.files.playable import Playable, checkpoint_playable, model_playable, of_run, require_fit
+from remuda.policy.networks.tensors import one_thread
 from remuda.storage.run_folder import RunFolder, is_model
 
 Which = int | Literal["best", "last", "model"]
@@ -45,6 +46,7 @@ def load_policy(
     env: SingleEnv | None = None,
     render_mode: str | None = None,
     trust_code: bool = False,
+    search: bool = True,
 ) -> tuple[SingleEnv, GetAction]:
     """Load a run's environment and its policy: (env, get_action).
 
@@ -56,7 +58,7 @@ def load_policy(
     Raises EnvironmentBuildError if the environment cannot be built (`load_action` needs none) or the policy does not
     fit it, and what `load_action` raises.
     """
-    playable = load_playable(run_dir, which, trust_code=trust_code)
+    playable = load_playable(run_dir, which, trust_code=trust_code, search=search)
     if env is None:
         env = rebuild(
             playable.env,
@@ -69,15 +71,21 @@ def load_policy(
     return env, function_of(playable)
 
 
-def load_action(run_dir: str | Path, which: Which = "best", *, trust_code: bool = False) -> GetAction:
+def load_action(
+    run_dir: str | Path, which: Which = "best", *, trust_code: bool = False, search: bool = True
+) -> GetAction:
     """Load a run's policy alone, as a function from one observation to one action; no environment is built.
 
     If not deterministic, it explores as the run did at that checkpoint (from model/: as at the end of its schedule),
-    the same way every time it is loaded. With `trust_code` it also opens model.pt of another user.
+    the same way every time it is loaded. With `trust_code` it also opens model.pt of another user. With `search=False`
+    a policy that searches acts by its network alone; one that does not search is refused.
+
+    torch computes each action with one thread, which is fastest for a single observation, and has its own number of
+    threads again afterwards.
 
     Raises CheckpointError, CheckpointIndexError, ConfigError.
     """
-    return function_of(load_playable(run_dir, which, trust_code=trust_code))
+    return function_of(load_playable(run_dir, which, trust_code=trust_code, search=search))
 
 
 def load_value(run_dir: str | Path, which: Which = "best", *, trust_code: bool = False) -> Callable[[object], float]:
@@ -88,19 +96,21 @@ def load_value(run_dir: str | Path, which: Which = "best", *, trust_code: bool =
     actor = load_playable(run_dir, which, trust_code=trust_code).actor
 
     def value(observation: object) -> float:
-        return float(actor.value(np.asarray(observation)[None])[0])
+        with one_thread():
+            return float(actor.value(np.asarray(observation)[None])[0])
 
     return value
 
 
-def load_playable(run_dir: str | Path, which: Which, *, trust_code: bool = False) -> Playable:
+def load_playable(run_dir: str | Path, which: Which, *, trust_code: bool = False, search: bool = True) -> Playable:
     """Find a policy of a run folder, or the one of a model/ folder, whatever `which` says."""
     folder = Path(run_dir)
     if is_model(folder):
-        return model_playable(folder, trust_code=trust_code)
+        return model_playable(folder, trust_code=trust_code, search=search)
     if which == "model":
-        return of_run(model_playable(RunFolder(folder).model, trust_code=trust_code), folder)
-    return of_run(checkpoint_playable(find_checkpoint(folder, which), trust_code=trust_code), folder)
+        return of_run(model_playable(RunFolder(folder).model, trust_code=trust_code, search=search), folder)
+    path = find_checkpoint(folder, which)
+    return of_run(checkpoint_playable(path, trust_code=trust_code, search=search), folder)
 
 
 def function_of(playable: Playable) -> GetAction:
@@ -124,10 +134,11 @@ class _Function:
     ) -> int | np.ndarray:
         actor, exploration, actions = self._playable.actor, self._playable.exploration, self._playable.action.n
         seen, told = np.asarray(observation)[None], told_legal_actions(actor)
-        if told is None or legal_actions is None or actions is None:
-            chosen = actor.act(seen, exploration, self._rng, deterministic=deterministic)
-        else:
-            legal = legal_of_mask(legal_actions, actions=actions)
-            chosen = told.act(seen, exploration, self._rng, deterministic=deterministic, legal=legal)
+        with one_thread():
+            if told is None or legal_actions is None or actions is None:
+                chosen = actor.act(seen, exploration, self._rng, deterministic=deterministic)
+            else:
+                legal = legal_of_mask(legal_actions, actions=actions)
+                chosen = told.act(seen, exploration, self._rng, deterministic=deterministic, legal=legal)
         action: np.ndarray = chosen[0]
         return int(action) if actions is not None else action

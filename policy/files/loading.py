@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.trust import distrusted_algorithm, trusted_source_dir
-from remuda.policy.algorithms import UnknownAlgorithmError, make_policy
+from remuda.policy.algorithms import NoSearchError, UnknownAlgorithmError, make_policy
 from remuda.policy.base import Policy
 from remuda.policy.files.checkpoint_file import CheckpointError, read, typed
 from remuda.policy.saved_state import StateMismatchError
@@ -43,9 +43,10 @@ class _Saved(Struct):
 
 
 def load_checkpoint_policy(
-    path: Path, *, config: ExperimentConfig | None = None, trust_code: bool = False
+    path: Path, *, config: ExperimentConfig | None = None, trust_code: bool = False, search: bool = True
 ) -> TrainedPolicy:
-    """Rebuild the acting side from a checkpoint file. Raises CheckpointError.
+    """Rebuild the acting side from a checkpoint file; without `search` one that acts by its network alone. Raises
+    CheckpointError, also where the algorithm has no search that could be left out.
 
     The policy is built from `config`, or without it from the checkpoint's own config. That may name a custom algorithm,
     which is code: for a run that others may have written to (see remuda.environments.trust) it is imported only with
@@ -55,8 +56,8 @@ def load_checkpoint_policy(
     if config is None:
         config = _config_of(path, saved, trust_code=trust_code)
     try:
-        policy = make_policy(config, saved.observation, saved.action)
-    except UnknownAlgorithmError as error:
+        policy = make_policy(config, saved.observation, saved.action, search=search)
+    except (UnknownAlgorithmError, NoSearchError) as error:
         raise CheckpointError(f"{path}: {error}") from error
     tensors = {name: value for name, value in saved.model.items() if isinstance(value, torch.Tensor)}
     try:

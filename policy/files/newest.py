@@ -16,9 +16,9 @@ from remuda.wire.messages import CheckpointRecord, PolicyRef
 class NewestPolicy:
     """Looks for newer policies: in the policy file that a parallel run's learner rewrites, and among checkpoints."""
 
-    def __init__(self, run_dir: Path, *, trust_code: bool = False) -> None:
-        """`trust_code`: see load_checkpoint_policy."""
-        self._trust_code = trust_code
+    def __init__(self, run_dir: Path, *, trust_code: bool = False, search: bool = True) -> None:
+        """`trust_code` and `search`: see load_checkpoint_policy."""
+        self._trust_code, self._search = trust_code, search
         self._run = RunFolder(run_dir)
         self._train_iter = -1
         """The train_iter of the newest policy that was found."""
@@ -64,7 +64,7 @@ class NewestPolicy:
     def _loaded(self, record: CheckpointRecord) -> TrainedPolicy | None:
         path = self._run.ckpt / record.file
         try:
-            return load_checkpoint_policy(path, trust_code=self._trust_code)
+            return load_checkpoint_policy(path, trust_code=self._trust_code, search=self._search)
         except CheckpointError:
             if path.exists():
                 raise

@@ -46,9 +46,10 @@ class Playable:
     """The exploration at the end of its schedule."""
 
 
-def checkpoint_playable(path: Path, *, trust_code: bool = False) -> Playable:
-    """Load the policy of a checkpoint, with `trust_code` also if that runs code of others. Raises CheckpointError."""
-    trained = load_checkpoint_policy(path, trust_code=trust_code)
+def checkpoint_playable(path: Path, *, trust_code: bool = False, search: bool = True) -> Playable:
+    """Load the policy of a checkpoint, with `trust_code` also if that runs code of others, without `search` to act by
+    its network alone. Raises CheckpointError."""
+    trained = load_checkpoint_policy(path, trust_code=trust_code, search=search)
     return trained_playable(trained, path, train_iter=trained.counters.train_iter, env_step=trained.counters.env_step)
 
 
@@ -104,9 +105,12 @@ def of_run(playable: Playable, run_dir: Path) -> Playable:
     return replace(playable, env=config.env, source_dir=config.source_dir, seed=config.seed)
 
 
-def model_playable(folder: Path, *, trust_code: bool = False) -> Playable:
-    """Load the policy of a model/ folder. A model of another user is opened only with `trust_code`, since a model is a
-    program. Raises CheckpointError."""
+def model_playable(folder: Path, *, trust_code: bool = False, search: bool = True) -> Playable:
+    """Load the policy of a model/ folder, which acts without a search whatever the algorithm: so to ask for that is
+    refused. A model of another user is opened only with `trust_code`, since a model is a program. Raises
+    CheckpointError."""
+    if not search:
+        raise CheckpointError(f"{folder / MODEL} acts without a search, so there is none to leave out")
     distrusted = None if trust_code else distrusted_model(folder)
     if distrusted is not None:
         raise CheckpointError(distrusted)

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from typing import cast
 
 import numpy as np
@@ -25,6 +26,20 @@ def usable(device: str, *, setting: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:  # torch has both, for a wrong name and for a missing GPU
         raise DeviceError(f"{setting} = {device!r} cannot be used: {str(error).splitlines()[0]}") from error
     return torch.device(device)
+
+
+@contextmanager
+def one_thread() -> Generator[None]:
+    """Let torch compute with one thread in this block: for what is so small that sharing it out takes longer."""
+    threads = torch.get_num_threads()
+    if threads == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def to_tensor(array: np.ndarray, device: torch.device) -> torch.Tensor:

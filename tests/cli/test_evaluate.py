@@ -113,6 +113,17 @@ def test_a_checkpoint_that_is_not_there(terminal: Terminal, root: Path, iteratio
     assert "no display" not in ended.err, "it is not played at all"
 
 
+@pytest.mark.parametrize(
+    ("options", "said"), [((), "dqn acts"), (("--follow",), "dqn acts"), (("-i", "model"), "model.pt acts")]
+)
+def test_a_search_that_there_is_not_cannot_be_left_out(
+    terminal: Terminal, root: Path, options: tuple[str, ...], said: str
+) -> None:
+    ended = terminal.remuda("evaluate", root, "-n", 1, "-nr", "--no-search", *options)
+    assert (ended.code, ended.out) == (2, "")
+    assert f"{said} without a search, so there is none to leave out" in ended.err
+
+
 def test_a_folder_that_is_no_run(terminal: Terminal, tmp_path: Path) -> None:
     ended = terminal.remuda("evaluate", tmp_path)
     assert (ended.code, ended.out) == (2, "")

@@ -57,15 +57,16 @@ def test_it_is_trained_and_evaluated_by_legal_moves(run_dir: Path) -> None:
     assert rewards <= {0.0, 1 / 3, 2 / 3, 1.0}
 
 
-@pytest.mark.parametrize("options", [(), ("-d",)])
+@pytest.mark.parametrize("options", [(), ("-d",), ("--no-search",), ("--no-search", "-d"), ("--no-search", "--follow")])
 def test_it_is_played_by_legal_moves(terminal: Terminal, run_dir: Path, options: tuple[str, ...]) -> None:
     ended = terminal.remuda("evaluate", run_dir, "-n", 10, "-nr", "--json", *options)
     assert ended.code == 0, ended.err
     assert json.loads(ended.out)["episodes"] == 10
 
 
-def test_its_function_chooses_legal_moves(run_dir: Path) -> None:
-    env, get_action = load_policy(run_dir, "last")
+@pytest.mark.parametrize("search", [True, False])
+def test_its_function_chooses_legal_moves(run_dir: Path, search: bool) -> None:
+    env, get_action = load_policy(run_dir, "last", search=search)
     assert get_action.uses_legal_actions
     assert len(run_policy(env, get_action, episodes=10, say=lambda text: None)) == 10
     observation, info = env.reset(seed=0)

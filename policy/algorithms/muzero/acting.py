@@ -5,22 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from remuda.config.algorithms import MuZeroConfig
-from remuda.policy.algorithms.muzero.convolution_model import ConvolutionNetwork, ConvolutionShape
-from remuda.policy.algorithms.muzero.model import FrozenNetwork, SearchedModel
-from remuda.policy.algorithms.muzero.networks import CONSISTENCY, MuZeroNetwork
-from remuda.policy.algorithms.muzero.perceptron_model import PerceptronNetwork, PerceptronShape
-from remuda.policy.algorithms.muzero.scaling import Support
+from remuda.policy.algorithms.muzero.model import SearchedModel
+from remuda.policy.algorithms.muzero.model_policy import ModelPolicy
 from remuda.policy.algorithms.muzero.search.search import SearchResult, choose, search
 from remuda.policy.algorithms.muzero.search.settings import GumbelSettings
 from remuda.policy.algorithms.muzero.search.tree import SearchSettings, Tree, new_tree
-from remuda.policy.base import Arrays, Policy
-from remuda.policy.networks.images import Pixels
-from remuda.policy.networks.tensors import to_tensor, usable
-from remuda.policy.saved_state import require_fit
+from remuda.policy.base import Arrays
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 SEARCH_POLICY, ROOT_VALUE = "search_policy", "root_value"
@@ -32,41 +25,27 @@ TEMPERATURE = "temperature"
 """What exploration is called in the declaration."""
 
 
-class MuZeroPolicy(Policy):
+class MuZeroPolicy(ModelPolicy):
     """Searches the learned model, and takes the actions that the search visited most.
 
     In collectors the root's prior has noise, and actions are drawn by their visits. With Gumbel MuZero it takes the
     winners of sequential halving, in collectors under its noise. All chance comes from the given generator.
     """
 
-    uses_legal_actions = True
-
     def __init__(
         self, config: MuZeroConfig, observation: ObservationSpec, action: ActionSpec, *, device: str = "cpu"
     ) -> None:
         """Raises UnsupportedSpaceError, and DeviceError where there is no such device."""
-        self._config, self._observation, self._action = config, observation, action
-        self._actions = number_of_actions(action)
-        self._settings = search_settings(config)
-        self._device = usable(device, setting="collector.device")
-        network = make_network(config, observation, action, trains=False)
-        self._network = network.to(self._device).requires_grad_(False)
-        self._shapes = {name: tuple(tensor.shape) for name, tensor in self._network.state_dict().items()}
-        self._support = Support(config.support_size)
-        self._frozen: FrozenNetwork | None = None
+        super().__init__(config, observation, action, device=device)
+        self._config, self._settings = config, search_settings(config)
         self._model: SearchedModel | None = None
         self._tree: tuple[int, Tree] | None = None
         """For so many roots."""
 
     def load_state(self, state: Arrays) -> None:
-        """Act with these weights from now on; what only training needs may be among them. Raises StateMismatchError,
-        and the old ones stay."""
-        given = {name: array for name, array in state.items() if not name.startswith(CONSISTENCY)}
-        require_fit(self._shapes, given, what="policy")
-        for name, tensor in self._network.state_dict().items():
-            tensor.copy_(torch.tensor(given[name]))
-        self._frozen = FrozenNetwork(self._network, self._support)
-        self._model = SearchedModel(self._frozen, self._device)
+        """See ModelPolicy."""
+        super().load_state(state)
+        self._model = None
 
     def recorded(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
         """See Policy."""
@@ -110,23 +89,16 @@ class MuZeroPolicy(Policy):
         policy = found.policy if legal is None else np.where(legal, found.policy, np.float32(ILLEGAL))
         return self._action.to_environment(chosen), {SEARCH_POLICY: policy, ROOT_VALUE: found.value}
 
-    def value(self, observations: np.ndarray) -> np.ndarray:
-        """What the network says, without a search: float32 [n]."""
-        _, frozen = self._loaded()
-        with torch.inference_mode():
-            values = frozen.value(to_tensor(self._observation.encode(observations), self._device))
-        array: NDArray[np.float32] = values.cpu().numpy()
-        return array
-
     def _searched(
         self, observations: np.ndarray, noise: NDArray[np.float32] | None, legal: NDArray[np.bool_] | None
     ) -> SearchResult:
-        model, _ = self._loaded()
+        if self._model is None:
+            self._model = SearchedModel(self.frozen, self._device)
         roots = len(observations)
         if self._tree is None or self._tree[0] != roots:
             self._tree = roots, new_tree(roots, self._actions, self._settings)
         return search(
-            model,
+            self._model,
             self._observation.encode(observations),
             self._settings,
             tree=self._tree[1],
@@ -134,16 +106,6 @@ class MuZeroPolicy(Policy):
             noise=noise,
             noise_fraction=0.0 if noise is None else self._config.root_noise_fraction,
         )
-
-    def _loaded(self) -> tuple[SearchedModel, FrozenNetwork]:
-        if self._model is None or self._frozen is None:
-            raise RuntimeError("the policy has no weights yet: call load_state first")
-        return self._model, self._frozen
-
-
-def number_of_actions(action: ActionSpec) -> int:
-    """How many actions there are. Raises UnsupportedSpaceError where they cannot be counted."""
-    return action.counted(by="muzero, which searches by single actions")
 
 
 def search_settings(config: MuZeroConfig) -> SearchSettings:
@@ -164,41 +126,4 @@ def _gumbel_settings(config: MuZeroConfig) -> GumbelSettings:
         considered_actions=config.gumbel_considered_actions,
         c_visit=config.gumbel_c_visit,
         c_scale=config.gumbel_c_scale,
-    )
-
-
-def make_network(
-    config: MuZeroConfig, observation: ObservationSpec, action: ActionSpec, *, trains: bool
-) -> MuZeroNetwork:
-    """A network as torch's generator begins it, with the heads of consistency if it `trains` with them.
-
-    Raises UnsupportedSpaceError.
-    """
-    pixels = Pixels.of(observation)
-    consistency = trains and config.consistency_coefficient > 0
-    actions, atoms = number_of_actions(action), Support(config.support_size).atoms
-    projection = (config.projection_units, config.projection_bottleneck) if consistency else None
-    if pixels is not None:
-        return ConvolutionNetwork(
-            ConvolutionShape(
-                actions=actions,
-                head_hidden=config.head_hidden,
-                atoms=atoms,
-                projection=projection,
-                pixels=pixels,
-                channels=config.channels,
-                residual_blocks=config.residual_blocks,
-                precision=config.precision,
-            )
-        )
-    return PerceptronNetwork(
-        PerceptronShape(
-            actions=actions,
-            head_hidden=config.head_hidden,
-            atoms=atoms,
-            projection=projection,
-            features=observation.features,
-            hidden=config.hidden or (128,),
-            latent=config.latent,
-        )
     )

@@ -36,6 +36,7 @@ class MuZeroEntry(AlgorithmEntry[MuZeroConfig]):
     """See AlgorithmEntry."""
 
     settings = MuZeroConfig
+    searches = True
 
     def declaration(self, config: ExperimentConfig, settings: MuZeroConfig) -> Declaration:
         """Collectors draw actions with a temperature, the last of its schedule where nothing is learned. Gumbel MuZero
@@ -71,8 +72,10 @@ class MuZeroEntry(AlgorithmEntry[MuZeroConfig]):
     def make_policy(self, setup: Setup[MuZeroConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
         """See AlgorithmEntry. Imports torch."""
         from remuda.policy.algorithms.muzero.acting import MuZeroPolicy
+        from remuda.policy.algorithms.muzero.unsearched import UnsearchedMuZero
 
-        return MuZeroPolicy(setup.settings, setup.observation, setup.action, device=device)
+        acting = MuZeroPolicy if setup.search else UnsearchedMuZero
+        return acting(setup.settings, setup.observation, setup.action, device=device)
 
     def make_algorithm(self, setup: Setup[MuZeroConfig], seed: int) -> Algorithm:
         """See AlgorithmEntry."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import gymnasium
@@ -15,8 +16,10 @@ import torch
 from remuda.environments.errors import EnvironmentBuildError
 from remuda.policy import load_action, load_policy, load_value
 from remuda.policy.algorithms.dqn.learning import Dqn
+from remuda.policy.base import ValuingActor
+from remuda.policy.files import functions
 from remuda.policy.files.checkpoint_file import CheckpointError
-from remuda.policy.files.functions import Which
+from remuda.policy.files.functions import Which, load_playable
 from remuda.storage.checkpoint_index import CheckpointIndex, CheckpointIndexError
 from remuda.tests.policy.cases import batch
 from remuda.tests.policy.files.exported import CASES, leave_behind
@@ -139,6 +142,38 @@ def test_what_is_not_there_is_named(run: tuple[Path, list[Dqn]], tmp_path_factor
         load_policy(empty, "model")
 
 
+@pytest.mark.parametrize(("which", "said"), [(1, "dqn acts without a search"), ("model", "model.pt acts without")])
+def test_a_search_that_there_is_not_cannot_be_left_out(run: tuple[Path, list[Dqn]], which: Which, said: str) -> None:
+    for load in (load_policy, load_action):
+        with pytest.raises(CheckpointError, match=said):
+            load(run[0], which, search=False)
+
+
+class Counting(ValuingActor):
+    """Acts and values by how many threads torch has."""
+
+    def act(self, *_: object, **__: object) -> np.ndarray:
+        return np.array([torch.get_num_threads()])
+
+    def value(self, observations: np.ndarray) -> np.ndarray:
+        return np.array([torch.get_num_threads()], np.float32)
+
+
+def test_torch_acts_with_one_thread_and_has_its_own_number_again(
+    run: tuple[Path, list[Dqn]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    playable = replace(load_playable(run[0], 1), actor=Counting())
+    monkeypatch.setattr(functions, "load_playable", lambda *_, **__: playable)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        assert load_action(run[0])(OBSERVATIONS[0]) == 1
+        assert load_value(run[0])(OBSERVATIONS[0]) == 1.0
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_training_on_does_not_reach_what_was_loaded(run: tuple[Path, list[Dqn]]) -> None:
     get_action, before = load_action(run[0], 2), best_actions(run[1][2])
     for seed in range(20):
@@ -147,5 +182,7 @@ def test_training_on_does_not_reach_what_was_loaded(run: tuple[Path, list[Dqn]])
 
 
 def test_the_promised_names_are_there() -> None:
-    assert list(inspect.signature(load_policy).parameters) == ["run_dir", "which", "env", "render_mode", "trust_code"]
+    expected = ["run_dir", "which", "env", "render_mode", "trust_code", "search"]
+    assert list(inspect.signature(load_policy).parameters) == expected
+    assert list(inspect.signature(load_action).parameters) == ["run_dir", "which", "trust_code", "search"]
     assert list(inspect.signature(load_value).parameters) == ["run_dir", "which", "trust_code"]

@@ -266,8 +266,8 @@ class MuZeroConfig(AlgorithmConfig):
     """This share of each weight is added to its gradient (L2 penalty)."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Of the products that are most of an update: those of the consistency loss, and for images those of all
-    convolutions. With bfloat16 processors that have instructions for it compute them several times as fast; everything
-    else stays float32."""
+    convolutions, of which searches compute those in bfloat16 that read the observation. Processors that have
+    instructions for it compute them several times as fast; everything else stays float32."""
 
 
 def _as_setting(key: str, value: object) -> JsonValue:

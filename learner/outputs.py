@@ -18,6 +18,7 @@ from remuda.learner.weights import weight_histograms
 from remuda.logbook.book import Logbook
 from remuda.logbook.page_reports import HistogramReport
 from remuda.logbook.training_reports import LearnReport
+from remuda.policy.algorithms import declaration
 from remuda.policy.base import Algorithm
 from remuda.policy.files.model_artifact import Exporter
 from remuda.policy.row_plan import row_plan
@@ -95,8 +96,9 @@ class LearnerOutputs:
         return record
 
     def report(self, metrics: Mapping[str, float], *, train_iter: int, env_step: int) -> None:
-        """Log the algorithm's metrics, averaged since the last report."""
-        self.logbook.emit(LearnReport(train_iter=train_iter, env_step=env_step, variables=metrics))
+        """Log the algorithm's metrics, averaged since the last report, and how collectors explore now."""
+        variables = {**metrics, **declaration(self.config).exploration_at(env_step)}
+        self.logbook.emit(LearnReport(train_iter=train_iter, env_step=env_step, variables=variables))
 
     def _show_weights(self, algorithm: Algorithm, counters: Counters) -> None:
         """Show histograms of the weights that were saved."""

@@ -86,6 +86,12 @@ class BufferThroughputReport(Report):
     """How often a row was sampled on average since the run began; nan before training."""
     policy_lag: int = 0
     """Versions between the newest policy and the one that collected the newest chunk."""
+    num_transitions: int = 0
+    """Environment steps that the rows in the index hold: one each, or those of a segment."""
+    num_collected_episodes: int = 0
+    """Episodes since the run began."""
+    payload_bytes: int = 0
+    """Bytes of the experience that the rows in the index belong to, and of what the learner has still to load."""
 
     @property
     def topic(self) -> Topic:
@@ -99,6 +105,9 @@ class BufferThroughputReport(Report):
             "current_have": self.current_have,
             "samples_per_insert": self.samples_per_insert,
             "policy_lag": self.policy_lag,
+            "num_transitions": self.num_transitions,
+            "num_collected_episodes": self.num_collected_episodes,
+            "memory_usage_mb/buffer": self.payload_bytes / 2**20,
         }
 
     def text(self) -> str:

@@ -93,14 +93,14 @@ def names() -> set[str]:
     for kind in BUILT_IN:
         config = ExperimentConfig.model_validate({"name": "x", "env": {"id": "x"}, "policy": {"type": kind}})
         declared = declaration(config)
-        known |= {*declared.loss_columns, *declared.told}
+        known |= {*declared.loss_columns, *declared.told, *declared.exploration}
         known |= {f"learner/{name}" for name in declared.told}
         known |= {f"learner_step/{name}_avg" for name in declared.monitored}
     for role, report in (
         ("collector", CollectReport), ("evaluator", EvaluationReport), ("buffer", BufferSampleReport),
         ("collector", WorkerReport), ("buffer", BufferThroughputReport),
     ):  # fmt: skip
-        fields = re.findall(r'^            "(\w+)":', source_of(report), re.M)
+        fields = re.findall(r'^            "([\w/]+)":', source_of(report), re.M)
         assert fields
         known |= {*fields, *(f"{role}_step/{field}" for field in fields)}
     return known

@@ -43,6 +43,14 @@ def test_a_checkpoint_is_saved_logged_and_exported(run: RunFolder, reason: Check
     assert exported(run) == 12
 
 
+def test_the_log_shows_how_collectors_explore(run: RunFolder) -> None:
+    with learner_logbook(run) as book:
+        LearnerOutputs(run, config(), book).report({"total_loss": 0.5}, train_iter=100, env_step=0)
+    logged = run.learner_log.read_text()
+    assert "| Name  | total_loss_avg | epsilon_avg |" in logged
+    assert "| Value | 0.500000       | 1.000000    |" in logged
+
+
 @dataclass
 class Clock:
     """On which each look costs `look_s`, so that to write a model takes as long."""

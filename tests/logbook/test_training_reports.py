@@ -61,6 +61,9 @@ def test_the_buffers_throughput(past_s: float, shown: str) -> None:
         current_have=640,
         samples_per_insert=8.0,
         policy_lag=2,
+        num_transitions=640,
+        num_collected_episodes=7,
+        payload_bytes=3 * 2**19,
     )
     assert report.text() == (
         f"In the past {shown} seconds, buffer statistics is as follows:\n"
@@ -69,9 +72,14 @@ def test_the_buffers_throughput(past_s: float, shown: str) -> None:
         "+-------+-----------+-------------+---------+--------------+\n"
         "| Value | 640       | 5120        | 0       | 640          |\n"
         "+-------+-----------+-------------+---------+--------------+\n"
-        "+-------+--------------------+------------+\n"
-        "| Name  | samples_per_insert | policy_lag |\n"
-        "+-------+--------------------+------------+\n"
-        "| Value | 8.000000           | 2          |\n"
-        "+-------+--------------------+------------+"
+        "+-------+--------------------+------------+-----------------+------------------------+\n"
+        "| Name  | samples_per_insert | policy_lag | num_transitions | num_collected_episodes |\n"
+        "+-------+--------------------+------------+-----------------+------------------------+\n"
+        "| Value | 8.000000           | 2          | 640             | 7                      |\n"
+        "+-------+--------------------+------------+-----------------+------------------------+\n"
+        "+-------+------------------------+\n"
+        "| Name  | memory_usage_mb/buffer |\n"
+        "+-------+------------------------+\n"
+        "| Value | 1.500000               |\n"
+        "+-------+------------------------+"
     )

@@ -56,7 +56,14 @@ class BufferReporter:
         if drawn is not None:
             self._reports.append(sample_report(drawn, train_iter=counters.train_iter, env_step=counters.env_step))
         self._reports.append(
-            throughput_report(statistics, counters, samples_per_insert=samples_per_insert, policy_lag=policy_lag)
+            throughput_report(
+                statistics,
+                counters,
+                samples_per_insert=samples_per_insert,
+                policy_lag=policy_lag,
+                num_transitions=statistics.current_have * self._plan.slots_per_row,
+                payload_bytes=self._index.payload_bytes,
+            )
         )
 
     def take(self) -> list[Report]:
@@ -82,7 +89,13 @@ def sample_report(statistics: SampleStatistics, *, train_iter: int, env_step: in
 
 
 def throughput_report(
-    statistics: ThroughputStatistics, counters: Counters, *, samples_per_insert: float | None, policy_lag: int
+    statistics: ThroughputStatistics,
+    counters: Counters,
+    *,
+    samples_per_insert: float | None,
+    policy_lag: int,
+    num_transitions: int,
+    payload_bytes: int,
 ) -> BufferThroughputReport:
     """The table of rows that came and went."""
     return BufferThroughputReport(
@@ -96,4 +109,7 @@ def throughput_report(
         current_have=statistics.current_have,
         samples_per_insert=math.nan if samples_per_insert is None else samples_per_insert,
         policy_lag=policy_lag,
+        num_transitions=num_transitions,
+        num_collected_episodes=counters.episode,
+        payload_bytes=payload_bytes,
     )

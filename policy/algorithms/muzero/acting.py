@@ -21,7 +21,7 @@ SEARCH_POLICY, ROOT_VALUE = "search_policy", "root_value"
 ILLEGAL = -1.0
 """Recorded in place of the share of an action that was illegal. So whoever searches again knows it, and where
 environments say nothing of it nothing more is stored."""
-TEMPERATURE = "temperature"
+TEMPERATURE = "collect_mcts_temperature"
 """What exploration is called in the declaration."""
 
 

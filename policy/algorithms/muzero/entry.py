@@ -27,6 +27,9 @@ MONITORED = (
     "transformed_target_value",
     "reanalyze_time_ms",
     "grad_norm",
+    "analysis/dormant_ratio_encoder",
+    "analysis/dormant_ratio_dynamics",
+    "analysis/latent_state_l2_norms",
 )
 DECAY_PARTS = 2
 """The temperature changes over one of so many parts of a run."""
@@ -66,7 +69,7 @@ class MuZeroEntry(AlgorithmEntry[MuZeroConfig]):
                 "value_priority",
                 "grad_norm",
             ),
-            exploration={} if settings.gumbel else {"temperature": _temperature(config, settings)},
+            exploration={} if settings.gumbel else {"collect_mcts_temperature": _temperature(config, settings)},
         )
 
     def make_policy(self, setup: Setup[MuZeroConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:

@@ -15,6 +15,7 @@ import torch
 from remuda.config.algorithms import MuZeroConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.policy.algorithms.muzero.acting import ILLEGAL, SEARCH_POLICY, search_settings
+from remuda.policy.algorithms.muzero.analysis import analysis
 from remuda.policy.algorithms.muzero.losses import Lesson, Losses, losses
 from remuda.policy.algorithms.muzero.model import FrozenNetwork, SearchedModel
 from remuda.policy.algorithms.muzero.model_policy import make_network
@@ -56,7 +57,7 @@ class MuZero(Algorithm):
             learning_rate=config.learner.learning_rate,
             weight_decay=config.policy.weight_decay,
         )
-        self._updates = 0
+        self._updates, self._analysis_iters = 0, config.log.interval_train_iters
         self._generator = torch.Generator().manual_seed(seed)
         self._update_target()
 
@@ -92,6 +93,8 @@ class MuZero(Algorithm):
         priorities[to_tensor(positions.row[:rows], self._device)] = (values - lesson.value[:rows]).abs()
         metrics = self._metrics(lesson, loss, values, grad_norm)
         metrics["value_priority"] = priorities
+        if self._updates % self._analysis_iters == 0:
+            metrics |= analysis(self._online, lesson.observation, lesson.action[:rows])
         metrics["reanalyze_time_ms"] = 1e3 * reanalyzed_s
         return LearnResult(metrics, priorities)
 

@@ -72,6 +72,8 @@ class MuZeroNetwork(nn.Module, ABC):
     representation: Representation
     common: nn.Sequential
     """What policy and value read of a latent state."""
+    dynamics: nn.Sequential
+    """How actions change latent states."""
     policy: nn.Sequential
     value: nn.Sequential
     reward: nn.Sequential

@@ -51,13 +51,27 @@ def test_on_policy_each_period_says_how_often_rows_were_used_and_how_stale_they_
         assert held.accept(meta, LEASE).rejected is None
     held.sample(1, held.plan.rows_per_update, 4)
     held.hand_out_new()
-    counters = Counters(train_iter=5, env_step=held.env_step)
+    counters = Counters(train_iter=5, env_step=held.env_step, episode=3)
     used, flow = held.reports(counters, 61.0, newest=PolicyRef(1, 5, 5))
     assert isinstance(used, BufferSampleReport)
     assert (used.use_avg, used.use_max, used.staleness_avg, used.staleness_max) == (1.0, 1, 1.0, 1)
     assert isinstance(flow, BufferThroughputReport)
     assert (flow.samples_per_insert, flow.policy_lag) == (1.0, 2)
+    assert (flow.current_have, flow.num_transitions, flow.num_collected_episodes) == (0, 0, 3)
+    assert flow.payload_bytes == held.plan.rows_per_update * meta.payload_bytes, "the learner has not said it has them"
     assert [report.topic for report in held.reports(counters, 122.0)] == ["buffer_throughput"], "nothing was drawn"
+
+
+def test_each_period_says_how_much_experience_there_is() -> None:
+    held, replay = opened(ReplayAccounting(on_policy_config(2), 0.0)), accounting()
+    slots = held.plan.slots_per_row
+    assert slots > 1
+    assert held.accept(replace(meta_of(0, 1), env_steps=slots), LEASE).rejected is None
+    assert replay.accept(meta_of(0, ROWS), LEASE).rejected is None
+    for of, transitions in ((held, slots), (replay, ROWS)):
+        (report,) = of.reports(Counters(), 61.0)
+        assert isinstance(report, BufferThroughputReport)
+        assert (report.num_transitions, report.payload_bytes) == (transitions, meta_of(0, 1).payload_bytes)
 
 
 def test_batches_are_owed_for_what_came_after_the_warm_up() -> None:

@@ -15,7 +15,7 @@ from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 from remuda.tests.policy.algorithms.muzero.cases import ACTION, OBSERVATION, SMALL, batch, changed, muzero
 
-EXPLORES = {"temperature": 1.0}
+EXPLORES = {"collect_mcts_temperature": 1.0}
 
 
 def observations(n: int = 5) -> np.ndarray:
@@ -65,7 +65,7 @@ def test_all_chance_comes_from_the_generator() -> None:
 def test_without_temperature_and_noise_collectors_act_as_evaluators_do() -> None:
     acting = policy(root_noise_fraction=0.0)
     rng = np.random.default_rng(0)
-    drawn = acting.act(observations(), {"temperature": 0.0}, rng, deterministic=False)
+    drawn = acting.act(observations(), {"collect_mcts_temperature": 0.0}, rng, deterministic=False)
     np.testing.assert_array_equal(drawn, acting.act(observations(), {}, rng, deterministic=True))
 
 

@@ -119,7 +119,7 @@ def test_many_images_are_read_in_parts_with_the_same_outcome() -> None:
         torch.testing.assert_close(network.folded().represent(seen), network.represent(seen), rtol=1e-3, atol=1e-4)
 
 
-def test_lower_precision_is_of_training_alone_and_close() -> None:
+def test_lower_precision_is_of_training_and_of_reading_images_and_close() -> None:
     made: dict[str, ConvolutionNetwork] = {}
     seen, latent = torch.randint(0, 256, (8, 2, 20, 17)).to(torch.uint8), torch.randn(8, 6, 5, 5)
     actions, gradients = torch.arange(8) % 3, {}
@@ -136,3 +136,7 @@ def test_lower_precision_is_of_training_alone_and_close() -> None:
     made["bfloat16"].load_state_dict(made["float32"].state_dict())
     torch.testing.assert_close(*(network.represent(seen) for network in made.values()), rtol=0, atol=0)
     torch.testing.assert_close(*(network.imagine(latent, actions) for network in made.values()), rtol=0, atol=0)
+    exact, folded = made["float32"], made["bfloat16"].folded()
+    torch.testing.assert_close(folded.imagine(latent, actions), exact.imagine(latent, actions), rtol=1e-4, atol=1e-4)
+    apart = (folded.represent(seen) - exact.represent(seen)).abs().max()
+    assert 1e-5 < apart < 0.1, "searches and targets read images by lower precision"

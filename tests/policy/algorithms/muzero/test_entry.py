@@ -28,7 +28,7 @@ def test_rows_hold_what_is_unrolled_and_what_returns_need() -> None:
 )
 def test_temperature(settings: dict[str, float], env_step: int, temperature: float) -> None:
     experiment = config(changed(**settings)).model_copy(update={"stop": StopConfig(max_env_steps=1000)})
-    assert declaration(experiment).exploration_at(env_step) == {"temperature": pytest.approx(temperature)}
+    assert declaration(experiment).exploration_at(env_step) == {"collect_mcts_temperature": pytest.approx(temperature)}
 
 
 def test_gumbel_muzero_has_no_temperature() -> None:
@@ -37,4 +37,4 @@ def test_gumbel_muzero_has_no_temperature() -> None:
 
 def test_where_nothing_is_learned_it_is_that_of_the_end() -> None:
     experiment = config(changed(temperature_start=1.0), LearnerConfig(inference=True))
-    assert declaration(experiment).exploration_at(0) == {"temperature": 0.25}
+    assert declaration(experiment).exploration_at(0) == {"collect_mcts_temperature": 0.25}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import cast
 
 import numpy as np
@@ -12,14 +13,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.config.algorithms import MuZeroConfig
-from remuda.config.schema import LearnerConfig
+from remuda.config.schema import LearnerConfig, LogConfig
 from remuda.policy.algorithms import declaration
 from remuda.policy.algorithms.muzero.acting import ILLEGAL, MuZeroPolicy
+from remuda.policy.algorithms.muzero.analysis import ANALYSIS
 from remuda.policy.algorithms.muzero.learning import MuZero
 from remuda.policy.algorithms.muzero.targets import Positions
 from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
-from remuda.tests.policy.algorithms.muzero.cases import ACTION, SMALL, Batch, batch, changed, config, muzero
+from remuda.tests.policy.algorithms.muzero.cases import (
+    ACTION,
+    OBSERVATION,
+    SMALL,
+    Batch,
+    batch,
+    changed,
+    config,
+    muzero,
+)
 from remuda.tests.policy.algorithms.segments import numbers
 
 K, WINDOW = SMALL.unroll_steps, SMALL.unroll_steps + SMALL.n_step
@@ -44,7 +55,18 @@ def updated(algorithm: MuZero, seeds: range) -> MuZero:
 
 def test_metrics_are_those_declared() -> None:
     told = muzero().learn(batch(np.random.default_rng(0))).metrics
-    assert set(told) == set(declaration(config()).monitored)
+    assert {*told, *ANALYSIS} == set(declaration(config()).monitored)
+
+
+def test_how_much_is_in_use_is_told_with_every_report() -> None:
+    often = config().model_copy(update={"log": LogConfig(interval_train_iters=3)})
+    algorithm = MuZero(often, OBSERVATION, ACTION, 0)
+    analysed = [set(ANALYSIS) <= set(algorithm.learn(batch(np.random.default_rng(0))).metrics) for _ in range(6)]
+    assert analysed == [False, False, True] * 2
+    kept = MuZero(config(), OBSERVATION, ACTION, 0)
+    for _ in range(6):
+        kept.learn(batch(np.random.default_rng(0)))
+    assert same(weights(algorithm), weights(kept)), "it changes nothing"
 
 
 def test_a_row_that_terminates_at_once_by_hand() -> None:
@@ -277,15 +299,17 @@ CORRIDOR = 4
 LONGEST = 12
 
 
-def corridor(rng: np.random.Generator, rows: int, policy: MuZeroConfig) -> Batch:
-    """Rows of episodes that were walked at random."""
+def corridor(rng: np.random.Generator, rows: int, policy: MuZeroConfig, see: Callable[[int], np.ndarray]) -> Batch:
+    """Rows of episodes that were walked at random, as one who sees places by `see`."""
     made = batch(rng, policy, rows=rows, steps=np.full(rows, 1), terminated=np.zeros(rows, np.bool_))
     window = policy.unroll_steps + policy.n_step
+    view = see(0)
+    made["obs"] = np.zeros((rows, window + 1, *view.shape), view.dtype)
     for row in range(rows):
         at, step, over = int(rng.integers(CORRIDOR)), 0, False
-        place = np.zeros((window + 1, 3), np.float32)
+        place = made["obs"][row]
         made["action"][row], made["reward"][row] = 0, 0.0
-        place[0] = seen(at)
+        place[0] = see(at)
         while step < window and not over:
             action = int(rng.integers(2))
             if step < policy.unroll_steps:
@@ -294,9 +318,9 @@ def corridor(rng: np.random.Generator, rows: int, policy: MuZeroConfig) -> Batch
             made["reward"][row, step] = float(over)
             at = min(max(at + (1 if action else -1), 0), CORRIDOR - 1)
             step += 1
-            place[step] = seen(at)
+            place[step] = see(at)
         place[step:] = place[step]
-        made["obs"][row], made["steps"][row], made["terminated"][row] = place, step, over
+        made["steps"][row], made["terminated"][row] = step, over
         made["search_policy"][row] = 0.5  # whoever walks at random has no preference
     return made
 
@@ -305,7 +329,15 @@ def seen(place: int) -> np.ndarray:
     return np.array([place / CORRIDOR, (place / CORRIDOR) ** 2, 1.0], np.float32)
 
 
-def test_it_finds_the_way_out_of_a_corridor() -> None:
+def pictured(place: int) -> np.ndarray:
+    """An image with one bright pixel."""
+    image = np.zeros((1, 3, CORRIDOR), np.uint8)
+    image[0, 1, place] = 255
+    return image
+
+
+@pytest.mark.parametrize("see", [seen, pictured])
+def test_it_finds_the_way_out_of_a_corridor(see: Callable[[int], np.ndarray]) -> None:
     """Where every experience is of walking at random, the search in the learned model goes straight to the reward."""
     policy = changed(
         simulations=30,
@@ -314,18 +346,21 @@ def test_it_finds_the_way_out_of_a_corridor() -> None:
         unroll_steps=3,
         latent=24,
         hidden=(24,),
+        channels=6,
         head_hidden=16,
         root_noise_fraction=0.0,
         target_update_iters=20,
     )
-    algorithm = muzero(policy, LearnerConfig(learning_rate=5e-3))
-    rng = np.random.default_rng(0)
-    losses = [numbers(algorithm.learn(corridor(rng, 64, policy)).metrics)["reward_loss"] for _ in range(250)]
+    pixels = see is pictured
+    observation = ObservationSpec(see(0).shape, "uint8" if pixels else "float32", 0.0 if pixels else None, 255.0)
+    algorithm = muzero(policy, LearnerConfig(learning_rate=5e-3), observation=observation)
+    rng, updates = np.random.default_rng(0), 120 if pixels else 250
+    losses = [numbers(algorithm.learn(corridor(rng, 64, policy, see)).metrics)["reward_loss"] for _ in range(updates)]
     assert np.mean(losses[-20:]) < 0.2 * losses[0]
-    acting = MuZeroPolicy(policy, ObservationSpec((3,), "float32"), ACTION)
+    acting = MuZeroPolicy(policy, observation, ACTION)
     acting.load_state(algorithm.acting_state())
-    places = np.stack([seen(place) for place in range(CORRIDOR)])
+    places = np.stack([see(place) for place in range(CORRIDOR)])
     assert acting.act(places, {}, rng, deterministic=True).tolist() == [1] * CORRIDOR
-    _, recorded = acting.act_recording(places, {"temperature": 0.0}, rng)
+    _, recorded = acting.act_recording(places, {"collect_mcts_temperature": 0.0}, rng)
     assert recorded["root_value"][0] < recorded["root_value"][-1]  # the nearer the better
     assert 0.5 < recorded["root_value"][-1] < 1.1  # a mean over what the search tried, the other way among it

@@ -131,7 +131,7 @@ def test_it_learns_from_both_sides_who_wins() -> None:
         positions = np.stack([board(mine, others) for mine, others in played])
         np.testing.assert_allclose(acting.value(positions), expected, atol=0.3)
         actions, recorded = acting.act_recording(
-            positions, {"temperature": 0.0}, np.random.default_rng(0), legal=legal_on(positions)
+            positions, {"collect_mcts_temperature": 0.0}, np.random.default_rng(0), legal=legal_on(positions)
         )
         assert actions[-1] == moves[-1], "the move that wins"
         assert np.sign(recorded["root_value"]).tolist() == expected
@@ -145,10 +145,10 @@ def test_no_illegal_move_is_made_in_whole_games_whatever_the_weights(seed: int) 
     rng = np.random.default_rng(seed)
     acting = MuZeroPolicy(told, BOARD, SQUARES)
     acting.load_state({name: rng.uniform(0.1, 2.0, array.shape).astype(np.float32) for name, array in state.items()})
-    rows = games(acting, told, env_steps=300, num_envs=8, exploration={"temperature": 1.0})
+    rows = games(acting, told, env_steps=300, num_envs=8, exploration={"collect_mcts_temperature": 1.0})
     taken, share = rows["action"][:, 0], rows["search_policy"][:, 0]
     np.testing.assert_array_equal(share != ILLEGAL, legal_on(rows["obs"][:, 0]))
     assert (share[np.arange(len(taken)), taken] > 0).all()
-    for exploration in (None, {"temperature": 1.0}):
+    for exploration in (None, {"collect_mcts_temperature": 1.0}):
         played = evaluate([Strict() for _ in range(4)], acting, seeds=range(12), rng=rng, exploration=exploration)
         assert {episode.return_ for episode in played} <= {0.0, 1.0}

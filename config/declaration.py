@@ -132,6 +132,9 @@ class Declaration(Section):
     exploration: Annotated[dict[Name, Schedule], Field(max_length=MOST_NAMES)] = {}  # noqa: RUF012
     """What `Policy.act` is given, by name, as a schedule over accepted environment steps: a restarted run goes on where
     it was. None for policies that are distributions themselves."""
+    self_play: bool = False
+    """The policy makes the moves of all sides, so the mean return of an evaluation does not say how well it plays: of
+    the checkpoints that were evaluated the newest counts as the best."""
 
     @model_validator(mode="after")
     def _columns_show_what_is_monitored(self) -> Declaration:

@@ -118,7 +118,7 @@ def run(
         journal, found, damage = open_or_begin(folder.journal)
         stack.enter_context(closing(journal))
         if found is not None:
-            catch_up(checkpoints, found.snapshot)
+            catch_up(checkpoints, found.snapshot.experiment.dispatch.commander)
         continued = _continue(checkpoints, built.algorithm, config) if start.on_exists == "resume" else None
         recovered = None if continued is None else replay_of(found, continued.state.progress)
         logbook = stack.enter_context(_open_logbook(config, folder, continued))

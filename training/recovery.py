@@ -10,13 +10,13 @@ from remuda.training.commander.evaluation import EvaluationResult
 from remuda.training.commander.reports import evaluation_report
 from remuda.training.resume_point import ResumePoint
 from remuda.training.run_snapshot import RunSnapshot
+from remuda.training.snapshot import CommanderSnapshot
 from remuda.wire.messages import CheckpointRecord, Counters, PolicyRef
 
 
-def catch_up(checkpoints: CheckpointIndex, snapshot: RunSnapshot) -> None:
+def catch_up(checkpoints: CheckpointIndex, commander: CommanderSnapshot) -> None:
     """Add to index.json what was journaled in the last moment and is missing there: a checkpoint, the result of an
     evaluation, and which checkpoint an interrupted run ends with."""
-    commander = snapshot.experiment.dispatch.commander
     newest = commander.last_record
     if newest is not None and (checkpoints.last is None or checkpoints.last.train_iter < newest.train_iter):
         checkpoints.add(newest)
@@ -26,7 +26,9 @@ def catch_up(checkpoints: CheckpointIndex, snapshot: RunSnapshot) -> None:
     rewards = {record.train_iter: record.reward for record in checkpoints.records}
     if commander.best is not None:
         best, reward = commander.best
-        if best.train_iter in rewards and (checkpoints.best is None or checkpoints.best.reward != reward):
+        listed = checkpoints.best
+        is_listed = listed is not None and (listed.train_iter, listed.reward) == (best.train_iter, reward)
+        if best.train_iter in rewards and not is_listed:
             checkpoints.set_reward(best.train_iter, reward, best=True)
             rewards[best.train_iter] = reward
     if commander.last is not None:

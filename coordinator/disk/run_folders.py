@@ -120,7 +120,7 @@ class RunFolders:
             files.callback(journal.close)
             recovered = None if found is None else with_payloads(found, folder.data)
             if recovered is not None:
-                catch_up(checkpoints, recovered.snapshot)
+                catch_up(checkpoints, recovered.snapshot.experiment.dispatch.commander)
             counters = counters_after(checkpoints.last, recovered) if resume else None
             changed = write_configs(folder.root, config, submit.provenance)
             # Services that sinks write to begin with the run, unless there is something that they may have missed.
@@ -168,7 +168,7 @@ class RunFolders:
             files: OpenFiles | None = None
             if state != "queued":
                 checkpoints = CheckpointIndex(folder.ckpt)
-                catch_up(checkpoints, recovered.snapshot)
+                catch_up(checkpoints, recovered.snapshot.experiment.dispatch.commander)
                 log = open_commander_logbook(folder, config, curves_hold_until(recovered.snapshot))
                 undo.callback(log.close)
                 show_again(log, recovered.snapshot, config)

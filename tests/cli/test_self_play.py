@@ -53,7 +53,9 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_it_is_trained_and_evaluated_by_legal_moves(run_dir: Path) -> None:
     """The environment raises at any other, and so would the run."""
-    rewards = {record.reward for record in CheckpointIndex(run_dir / "ckpt").records}
+    index = CheckpointIndex(run_dir / "ckpt")
+    assert index.best == index.last, "the newest, whatever the returns"
+    rewards = {record.reward for record in index.records}
     assert rewards <= {0.0, 1 / 3, 2 / 3, 1.0}
 
 

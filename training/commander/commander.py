@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from remuda.config.schema import ExperimentConfig
+from remuda.policy.algorithms import declaration
 from remuda.training.commander.cadence import Cadence, boundary_at
 from remuda.training.commander.end import STOP_VALUE, End, solved, used_up
 from remuda.training.commander.evaluation import Awaited, BestCheckpoint, EvaluationResult, due_env_step, is_best
@@ -57,6 +58,7 @@ class Commander:
 
     def __init__(self, config: ExperimentConfig, resumed: ResumePoint | None = None) -> None:
         self.config = config
+        self._newest_is_best = declaration(config).self_play
         self._cadence = Cadence(config)
         self._saving: CheckpointReason | None = None
         self._asked_env_step = 0
@@ -70,7 +72,7 @@ class Commander:
         self.last: EvaluationResult | None = None
         """The newest finished evaluation."""
         self.best: BestCheckpoint | None = None
-        """The checkpoint with the highest mean return; the earlier of two equals."""
+        """The checkpoint with the highest mean return, the earlier of two equals; in self-play the newest evaluated."""
         self.last_record: CheckpointRecord | None = None
         """The newest checkpoint."""
         if resumed is not None:
@@ -122,7 +124,8 @@ class Commander:
         self._evaluating = None
         self._evaluated_train_iter = result.record.train_iter
         self.last = result
-        best = is_best(result.reward_mean, None if self.best is None else self.best.reward_mean)
+        rival = None if self._newest_is_best else self.best
+        best = is_best(result.reward_mean, None if rival is None else rival.reward_mean)
         if best:
             self.best = BestCheckpoint(result.record, result.reward_mean)
         end = solved(self.config.stop, result.record, result.reward_mean)

@@ -70,6 +70,7 @@ class MuZeroEntry(AlgorithmEntry[MuZeroConfig]):
                 "grad_norm",
             ),
             exploration={} if settings.gumbel else {"collect_mcts_temperature": _temperature(config, settings)},
+            self_play=settings.players == 2,
         )
 
     def make_policy(self, setup: Setup[MuZeroConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from remuda.config.algorithms import MuZeroConfig
 from remuda.config.schema import CheckpointConfig, EnvConfig, EvaluatorConfig, ExperimentConfig, StopConfig
 from remuda.training.commander.cadence import next_boundary
 from remuda.training.commander.commander import Commander, Decision, EvaluationOutcome, Save, StartEvaluation
@@ -108,6 +109,17 @@ def test_best_is_the_highest_mean_and_the_first_of_equals() -> None:
     assert outcomes == [True, False, False, True]
     assert commander.best is not None
     assert commander.best.record.env_step == 4_000
+
+
+def test_in_self_play_the_newest_that_was_evaluated_is_the_best() -> None:
+    """What a policy gains against itself does not say how well it plays."""
+    commander = Commander(config().model_copy(update={"policy": MuZeroConfig(players=2)}))
+    begun(commander, reward=1.0)
+    outcomes = [
+        commander.evaluated(result(step, reward)).best for step, reward in ((1_000, 0.0), (2_000, float("nan")))
+    ]
+    assert outcomes == [True, False]
+    assert commander.best == BestCheckpoint(record(1_000), 0.0)
 
 
 def reason_of(decisions: list[Decision] | tuple[Decision, ...]) -> str:

@@ -38,3 +38,8 @@ def test_gumbel_muzero_has_no_temperature() -> None:
 def test_where_nothing_is_learned_it_is_that_of_the_end() -> None:
     experiment = config(changed(temperature_start=1.0), LearnerConfig(inference=True))
     assert declaration(experiment).exploration_at(0) == {"collect_mcts_temperature": 0.25}
+
+
+@pytest.mark.parametrize(("players", "self_play"), [(1, False), (2, True)])
+def test_with_two_players_it_plays_against_itself(players: int, self_play: bool) -> None:
+    assert declaration(config(changed(players=players))).self_play is self_play

@@ -19,7 +19,7 @@ from remuda.environments.legal_actions import Legal, actions_of, legal_of_vector
 from remuda.environments.spaces import Array
 from remuda.environments.vectors import Vector, clips_rewards, reset_with_info, single_spaces, tell_legal_actions
 from remuda.logbook.timers import Timers
-from remuda.policy.base import Policy, told_legal_actions
+from remuda.policy.base import Policy
 from remuda.wire.messages import ChunkId, ChunkMeta, PolicyRef
 
 LARGEST_REWARD = 1e30
@@ -209,7 +209,6 @@ class Rollout:
     def _step(self, env_steps: int, exploration: Mapping[str, float], last_slot: int, end_s: float) -> int:
         """Fill the trace until `env_steps` real steps were taken, up to `last_slot` and `end_s`; return how many."""
         trace, env, act, rng, progress = self._trace, self._env, self.policy.act_recording, self.rng, self._progress
-        told = told_legal_actions(self.policy)
         taken, resets, num_envs = 0, int(np.count_nonzero(trace.over[trace.end - 1])), env.num_envs
         enough = np.inf if self._rows.whole_slots else env_steps
         clock = self._clock if end_s < np.inf else lambda: 0.0
@@ -217,14 +216,10 @@ class Rollout:
         while taken < enough and trace.end < last_slot and (clock() < end_s or not taken):
             with acting:
                 seen = trace.observations[trace.end]
-                if told is None:
-                    actions, recorded = act(seen, exploration, rng)
-                else:
-                    actions, recorded = told.act_recording(seen, exploration, rng, legal=self._legal)
+                actions, recorded = act(seen, exploration, rng, legal=self._legal)
             with stepping:
                 observations, reward, terminated, truncated, info = env.step(actions)
-            if told is not None:
-                self._note_legal(info)
+            self._note_legal(info)
             stepped = num_envs - resets
             taken += stepped
             progress(stepped)

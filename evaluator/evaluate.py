@@ -14,7 +14,7 @@ from remuda.environments.legal_actions import actions_of, legal_of_each
 from remuda.environments.make import SingleEnv
 from remuda.environments.spaces import Array, column_layout
 from remuda.logbook.statistics import merged
-from remuda.policy.base import Actor, told_legal_actions
+from remuda.policy.base import Actor
 
 
 class EvaluationError(ValueError):
@@ -136,13 +136,12 @@ def _acting(
 ) -> Callable[[Array, Sequence[_RunningEpisode]], Array]:
     """From the observations of those that are playing to their actions."""
     deterministic, explored = exploration is None, exploration or {}
-    told, actions = told_legal_actions(policy), actions_of(env.action_space)
-    if told is None or actions is None:
-        return lambda observations, playing: policy.act(observations, explored, rng, deterministic=deterministic)
+    masked = actions_of(env.action_space) if policy.uses_legal_actions else None
 
     def act(observations: Array, playing: Sequence[_RunningEpisode]) -> Array:
-        legal = legal_of_each([running.info for running in playing], actions=actions)
-        return told.act(observations, explored, rng, deterministic=deterministic, legal=legal)
+        infos = [running.info for running in playing]
+        legal = None if masked is None else legal_of_each(infos, actions=masked)
+        return policy.act(observations, explored, rng, deterministic=deterministic, legal=legal)
 
     return act
 

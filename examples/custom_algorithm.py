@@ -31,7 +31,13 @@ class Acting(remuda.NetworkPolicy):
     """In collectors and evaluators: from observations to actions."""
 
     def act(
-        self, observations: np.ndarray, exploration: Mapping[str, float], rng: Generator, *, deterministic: bool
+        self,
+        observations: np.ndarray,
+        exploration: Mapping[str, float],
+        rng: Generator,
+        *,
+        deterministic: bool,
+        legal: np.ndarray | None = None,
     ) -> np.ndarray:
         values = self.outputs(observations)
         if not deterministic:  # the largest after Gumbel noise is a draw from softmax(values / temperature)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -41,7 +41,7 @@ class Actor(ABC):
     large. Otherwise they become float32, which is enough if nothing is subtracted from them."""
 
     uses_legal_actions: bool = False
-    """Whether it is told which actions are legal: then it takes one argument more, see LegalActor."""
+    """Whether it is told which actions are legal; if not, `legal` is always None."""
 
     @abstractmethod
     def act(
@@ -51,48 +51,14 @@ class Actor(ABC):
         rng: np.random.Generator,
         *,
         deterministic: bool,
+        legal: np.ndarray | None = None,
     ) -> np.ndarray:
         """Choose actions [n, …], as environments take them, for observations [n, …].
 
-        Deterministic acting reads neither `exploration` nor `rng`.
+        Deterministic acting reads neither `exploration` nor `rng`. `legal` bool [n, actions] is which actions are legal
+        now, in the order of a Discrete space, at least one for each observation; None: all of them. Environments say it
+        by gymnasium's `info["action_mask"]`; see remuda.environments.legal_actions.
         """
-
-
-class LegalActor(Protocol):
-    """What an Actor looks like that `uses_legal_actions`.
-
-    `legal` bool [n, actions] is which actions are legal now, in the order of a Discrete space, at least one for each
-    observation; None: all of them. Environments say it by gymnasium's `info["action_mask"]`; see
-    remuda.environments.legal_actions.
-    """
-
-    def act(
-        self,
-        observations: np.ndarray,
-        exploration: Mapping[str, float],
-        rng: np.random.Generator,
-        *,
-        deterministic: bool,
-        legal: np.ndarray | None = None,
-    ) -> np.ndarray:
-        """Choose legal actions; see Actor."""
-        ...
-
-    def act_recording(
-        self,
-        observations: np.ndarray,
-        exploration: Mapping[str, float],
-        rng: np.random.Generator,
-        *,
-        legal: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, Arrays]:
-        """Of a policy alone: choose legal actions, and what is to be recorded; see Policy."""
-        ...
-
-
-def told_legal_actions(actor: Actor) -> LegalActor | None:
-    """The same actor, if it is to be told which actions are legal."""
-    return cast("LegalActor", actor) if actor.uses_legal_actions else None
 
 
 class ValuingActor(Actor):
@@ -115,13 +81,18 @@ class Policy(ValuingActor):
         return {}
 
     def act_recording(
-        self, observations: np.ndarray, exploration: Mapping[str, float], rng: np.random.Generator
+        self,
+        observations: np.ndarray,
+        exploration: Mapping[str, float],
+        rng: np.random.Generator,
+        *,
+        legal: np.ndarray | None = None,
     ) -> tuple[np.ndarray, Arrays]:
         """Choose actions as `act` does, and return further columns to record for this step: by name, each [n, …].
 
         A column `action` replaces the actions that the environment gets in the record (those may be clipped).
         """
-        return self.act(observations, exploration, rng, deterministic=False), {}
+        return self.act(observations, exploration, rng, deterministic=False, legal=legal), {}
 
 
 class Algorithm(ABC):

@@ -41,6 +41,7 @@ class ExportedPolicy(ValuingActor):
         rng: np.random.Generator,
         *,
         deterministic: bool,
+        legal: np.ndarray | None = None,
     ) -> np.ndarray:
         """See Actor; the same draws as the algorithm's own policy makes."""
         if deterministic:

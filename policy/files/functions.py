@@ -11,7 +11,6 @@ import numpy as np
 from remuda.environments.legal_actions import legal_of_mask
 from remuda.environments.make import SingleEnv
 from remuda.environments.rebuild import rebuild
-from remuda.policy.base import told_legal_actions
 from remuda.policy.files.loading import find_checkpoint
 from remuda.policy.files.playable import Playable, checkpoint_playable, model_playable, of_run, require_fit
 from remuda.policy.networks.tensors import one_thread
@@ -133,12 +132,11 @@ class _Function:
         self, observation: object, *, deterministic: bool = True, legal_actions: object = None
     ) -> int | np.ndarray:
         actor, exploration, actions = self._playable.actor, self._playable.exploration, self._playable.action.n
-        seen, told = np.asarray(observation)[None], told_legal_actions(actor)
+        legal = None
+        if actor.uses_legal_actions and legal_actions is not None and actions is not None:
+            legal = legal_of_mask(legal_actions, actions=actions)
         with one_thread():
-            if told is None or legal_actions is None or actions is None:
-                chosen = actor.act(seen, exploration, self._rng, deterministic=deterministic)
-            else:
-                legal = legal_of_mask(legal_actions, actions=actions)
-                chosen = told.act(seen, exploration, self._rng, deterministic=deterministic, legal=legal)
+            seen = np.asarray(observation)[None]
+            chosen = actor.act(seen, exploration, self._rng, deterministic=deterministic, legal=legal)
         action: np.ndarray = chosen[0]
         return int(action) if actions is not None else action

@@ -24,7 +24,13 @@ class RandomPolicy(Untaught):
     """Presses any button, in an order of its own."""
 
     def act(
-        self, observations: Array, exploration: Mapping[str, float], rng: np.random.Generator, *, deterministic: bool
+        self,
+        observations: Array,
+        exploration: Mapping[str, float],
+        rng: np.random.Generator,
+        *,
+        deterministic: bool,
+        legal: Array | None = None,
     ) -> Array:
         actions: Array = rng.integers(4, size=len(observations))
         return actions

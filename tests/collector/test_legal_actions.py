@@ -38,7 +38,7 @@ def test_it_is_told_right_after_a_chunk_that_failed() -> None:
     careful, fails = rollout.policy, FunctionPolicy()
     for _ in range(5):
         rollout.collect(20, {})
-        rollout.policy = fails  # takes no argument more, and chooses what is illegal
+        rollout.policy = fails  # chooses what is illegal
         with pytest.raises(ValueError, match="is illegal"):
             rollout.collect(500, {})
         rollout.policy = careful

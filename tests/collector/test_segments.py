@@ -48,7 +48,13 @@ class Recording(Untaught):
     """Acts on the parity of the observation and records twice the observation."""
 
     def act(
-        self, observations: Array, exploration: Mapping[str, float], rng: np.random.Generator, *, deterministic: bool
+        self,
+        observations: Array,
+        exploration: Mapping[str, float],
+        rng: np.random.Generator,
+        *,
+        deterministic: bool,
+        legal: Array | None = None,
     ) -> Array:
         if exploration:
             raise RuntimeError("the floor gave way")
@@ -58,7 +64,12 @@ class Recording(Untaught):
         return {"log_prob": ((), "float32")}
 
     def act_recording(
-        self, observations: Array, exploration: Mapping[str, float], rng: np.random.Generator
+        self,
+        observations: Array,
+        exploration: Mapping[str, float],
+        rng: np.random.Generator,
+        *,
+        legal: Array | None = None,
     ) -> tuple[Array, Mapping[str, Array]]:
         actions = self.act(observations, exploration, rng, deterministic=False)
         return actions, {"log_prob": (2 * observations[:, 0]).astype(np.float32)}

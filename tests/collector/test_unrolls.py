@@ -34,7 +34,12 @@ class Recording(FunctionPolicy):
         return {"twice": ((4,), "float32"), "chosen": ((), "int64")}
 
     def act_recording(
-        self, observations: Array, exploration: Mapping[str, float], rng: np.random.Generator
+        self,
+        observations: Array,
+        exploration: Mapping[str, float],
+        rng: np.random.Generator,
+        *,
+        legal: Array | None = None,
     ) -> tuple[Array, Mapping[str, Array]]:
         actions = self.act(observations, exploration, rng, deterministic=False)
         return actions, {"twice": 2 * observations + 1, "chosen": actions + 1}
@@ -232,7 +237,12 @@ class Clipped(FunctionPolicy):
         return {"action": ((2,), "float32")}
 
     def act_recording(
-        self, observations: Array, exploration: Mapping[str, float], rng: np.random.Generator
+        self,
+        observations: Array,
+        exploration: Mapping[str, float],
+        rng: np.random.Generator,
+        *,
+        legal: Array | None = None,
     ) -> tuple[Array, Mapping[str, Array]]:
         drawn = np.full((len(observations), 2), 2.0, np.float32)
         return drawn.clip(-1.0, 1.0), {"action": drawn}

@@ -100,7 +100,13 @@ class FunctionPolicy(Untaught):
         self.batch_sizes: list[int] = []
 
     def act(
-        self, observations: Array, exploration: Mapping[str, float], rng: np.random.Generator, *, deterministic: bool
+        self,
+        observations: Array,
+        exploration: Mapping[str, float],
+        rng: np.random.Generator,
+        *,
+        deterministic: bool,
+        legal: Array | None = None,
     ) -> Array:
         assert observations.dtype == np.float32
         self.batch_sizes.append(len(observations))

@@ -110,6 +110,7 @@ class ActorCriticPolicy(Policy):
         rng: np.random.Generator,
         *,
         deterministic: bool,
+        legal: np.ndarray | None = None,
     ) -> np.ndarray:
         """Choose actions [n, …] as the environment takes them: the likeliest, or drawn."""
         distribution = self._distribution(observations)
@@ -121,7 +122,12 @@ class ActorCriticPolicy(Policy):
         return log_prob if self._action.n is not None else log_prob | {"action": (self._action.shape, "float32")}
 
     def act_recording(
-        self, observations: np.ndarray, exploration: Mapping[str, float], rng: np.random.Generator
+        self,
+        observations: np.ndarray,
+        exploration: Mapping[str, float],
+        rng: np.random.Generator,
+        *,
+        legal: np.ndarray | None = None,
     ) -> tuple[np.ndarray, Arrays]:
         """Draw actions. Records `log_prob` float32 [n] and, for a Box, the `action` as drawn, before clipping."""
         distribution = self._distribution(observations)

@@ -56,6 +56,7 @@ class DqnPolicy(Policy):
         rng: np.random.Generator,
         *,
         deterministic: bool,
+        legal: np.ndarray | None = None,
     ) -> np.ndarray:
         """Choose actions [n] of the space's dtype: the best ones, or a random one with probability epsilon."""
         values = self.q_values(observations)

@@ -185,6 +185,7 @@ class Watching(Actor):
         rng: np.random.Generator,
         *,
         deterministic: bool,
+        legal: np.ndarray | None = None,
     ) -> np.ndarray:
         self.seen.append(observations)
         return np.zeros(len(observations), np.int64)

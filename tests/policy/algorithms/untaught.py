@@ -24,6 +24,12 @@ class Still(Untaught):
     """Takes action 0, always."""
 
     def act(
-        self, observations: Array, exploration: Mapping[str, float], rng: np.random.Generator, *, deterministic: bool
+        self,
+        observations: Array,
+        exploration: Mapping[str, float],
+        rng: np.random.Generator,
+        *,
+        deterministic: bool,
+        legal: Array | None = None,
     ) -> Array:
         return np.zeros(len(observations), np.int64)

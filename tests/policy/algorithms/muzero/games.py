@@ -65,12 +65,23 @@ class Scripted(Untaught):
         return RECORDED
 
     def act(
-        self, observations: Array, exploration: Mapping[str, float], rng: np.random.Generator, *, deterministic: bool
+        self,
+        observations: Array,
+        exploration: Mapping[str, float],
+        rng: np.random.Generator,
+        *,
+        deterministic: bool,
+        legal: Array | None = None,
     ) -> Array:
         return np.asarray(self._moves[observations.sum(axis=(1, 2, 3)).astype(int)])
 
     def act_recording(
-        self, observations: Array, exploration: Mapping[str, float], rng: np.random.Generator
+        self,
+        observations: Array,
+        exploration: Mapping[str, float],
+        rng: np.random.Generator,
+        *,
+        legal: Array | None = None,
     ) -> tuple[Array, Arrays]:
         moves = self.act(observations, exploration, rng, deterministic=True)
         return moves, {"search_policy": np.eye(9, dtype=np.float32)[moves], "root_value": np.zeros(len(moves))}

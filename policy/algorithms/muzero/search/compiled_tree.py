@@ -38,7 +38,7 @@ class CompiledTree:
         noise: Floats | None = None,
         noise_fraction: float = 0.0,
     ) -> None:
-        """Forget the old trees and begin new ones with these roots."""
+        """See Tree."""
         roots = begin(self._settings, self._shape, prior, value, legal, noise, noise_fraction)
         self._tree.reset(_floats(roots.prior), _floats(roots.value), self._logits(roots.prior), roots.scores)
         self._roots = roots

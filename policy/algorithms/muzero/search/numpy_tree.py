@@ -62,7 +62,7 @@ class NumpyTree:
         noise: Floats | None = None,
         noise_fraction: float = 0.0,
     ) -> None:
-        """Forget the old trees and begin new ones with these roots."""
+        """See Tree."""
         roots = begin(self._settings, self._shape, prior, value, legal, noise, noise_fraction)
         self._low[:] = np.inf
         self._high[:] = -np.inf

@@ -56,7 +56,7 @@ faults: setup  ## the faults of docs/failure-model.md in their long form: schedu
 	REMUDA_FAULTS=long REMUDA_FAULTS_SOAK_S=$(SOAK_S) \
 		$(BIN)/pytest tests/faults -m "not learning" -s -o faulthandler_timeout=7200 -o timeout=7200
 
-learning: setup  ## the demo's config solves CartPole for 9 of 10 seeds, in both modes, and the other examples (about forty minutes)
+learning: setup  ## the demo's config solves CartPole for 9 of 10 seeds, in both modes, and the other examples (about fifty minutes)
 	$(BIN)/pytest tests/learning -m learning -s -o faulthandler_timeout=6000
 
 sinks: setup  ## Weights & Biases and MLflow into .venv, and the tests that need them (offline)

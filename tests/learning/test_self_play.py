@@ -30,12 +30,15 @@ def results(table: str) -> dict[tuple[str, str], tuple[int, ...]]:
 @pytest.mark.learning
 @pytest.mark.processes
 @pytest.mark.timeout(2 * DEADLINE_S)
-def test_it_hardly_ever_loses(tmp_path: Path) -> None:
-    """With this seed never, where it was tried; elsewhere sums differ in their last digits, and games with them."""
-    ran("-P", "-m", "remuda.cli", "train", EXAMPLES / "tic_tac_toe_muzero.yaml", "--run-dir", tmp_path / "run")
+@pytest.mark.parametrize("seed", range(5))
+def test_it_never_loses_to_a_perfect_player(seed: int, tmp_path: Path) -> None:
+    """In 100 games from either side. The perfect player chooses at random among its equally good moves."""
+    config = EXAMPLES / "tic_tac_toe_muzero.yaml"
+    ran("-P", "-m", "remuda.cli", "train", config, "--run-dir", tmp_path / "run", "--seed", seed)
     untaught = results(ran(EXAMPLES / "tic_tac_toe_match.py", tmp_path / "run", "0"))
     taught = results(ran(EXAMPLES / "tic_tac_toe_match.py", tmp_path / "run"))
-    print(f"won, drawn, lost: untaught {untaught}; taught {taught}")
+    print(f"seed {seed}: won, drawn, lost: untaught {untaught}; taught {taught}")
     assert len(taught) == 4
     assert untaught["perfect", "opponent"][2] > 80
-    assert all(lost <= 5 for _, _, lost in taught.values()), taught
+    assert [taught["perfect", begins] for begins in ("policy", "opponent")] == [(0, 100, 0)] * 2
+    assert all(lost <= 5 for _, _, lost in taught.values())

@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from remuda.client.checking import UnusableError
     from remuda.client.client import Client
     from remuda.config.algorithms import AlgorithmConfig
-    from remuda.config.declaration import Declaration, Segments, Steps, Unrolls
+    from remuda.config.declaration import Declaration, ReanalyzedColumns, Segments, Steps, Unrolls
     from remuda.config.errors import ConfigError
     from remuda.config.schema import ExperimentConfig
     from remuda.environments.unsupported import UnsupportedSpaceError
     from remuda.policy.acting.network_policy import NetworkPolicy
-    from remuda.policy.base import Algorithm, LearnResult, Policy
+    from remuda.policy.base import Algorithm, LearnResult, Policy, Reanalyzer, ReanalyzingAlgorithm
     from remuda.policy.entry import AlgorithmEntry, Setup
     from remuda.policy.files.functions import load_policy, load_value
     from remuda.policy.spaces import ActionSpec, ObservationSpec
@@ -36,6 +36,9 @@ __all__ = [
     "NetworkPolicy",
     "ObservationSpec",
     "Policy",
+    "ReanalyzedColumns",
+    "Reanalyzer",
+    "ReanalyzingAlgorithm",
     "Segments",
     "Setup",
     "Steps",
@@ -66,6 +69,9 @@ if not TYPE_CHECKING:  # type checkers read the names above, and then know which
         "NetworkPolicy": "policy.acting.network_policy",
         "ObservationSpec": "policy.spaces",
         "Policy": "policy.base",
+        "ReanalyzedColumns": "config.declaration",
+        "Reanalyzer": "policy.base",
+        "ReanalyzingAlgorithm": "policy.base",
         "Segments": "config.declaration",
         "Setup": "policy.entry",
         "Steps": "config.declaration",

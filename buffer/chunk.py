@@ -39,6 +39,8 @@ _NAME = re.compile(
     r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})_([0-9]{6}|[1-9][0-9]{6,15})_([0-9]{9}|[1-9][0-9]{9,15})\.safetensors"
 )
 """The names that `chunk_name` makes, and no other spelling of them."""
+REANALYSIS_SUFFIX = ".reanalysis.safetensors"
+"""What the names of files with columns that were computed again end in; see remuda.buffer.reanalysis_file."""
 _PICKLE_STARTS = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK\x03\x04")
 
 
@@ -123,16 +125,16 @@ def read_chunk(path: Path, meta: ChunkMeta) -> Columns:
     """
     if path.name != meta.file or parse_name(path.name) != meta.chunk:
         raise ChunkError("wrong name", path, f"announced as {meta.file!r} of {meta.chunk}")
-    with _open(path) as file:
+    with open_payload(path) as file:
         if (size := os.fstat(file.fileno()).st_size) != meta.payload_bytes:
             raise ChunkError("wrong size", path, f"{size} bytes on disk, {meta.payload_bytes} announced")
         content = file.read(meta.payload_bytes)
     if len(content) != meta.payload_bytes:
         raise ChunkError("wrong size", path, f"{len(content)} bytes read, {meta.payload_bytes} announced")
-    end = 8 + _header_bytes(path, content[:8], len(content))
+    end = 8 + header_bytes(path, content[:8], len(content))
     if _meta_in(path, content[8:end]) != meta:
         raise ChunkError("lying header", path, "its metadata is not what was announced")
-    columns = _columns_in(path, content[8:end], np.frombuffer(content, np.uint8)[end:])
+    columns = columns_in(path, content[8:end], np.frombuffer(content, np.uint8)[end:])
     if fingerprint(columns) != meta.checksum:
         raise ChunkError("wrong checksum", path, "damaged on its way to or from the disk")
     try:
@@ -150,9 +152,9 @@ def read_meta(path: Path) -> ChunkMeta:
     Raises ChunkError when the header is damaged, the name does not fit it, or the file is not as long as it says.
     """
     chunk = parse_name(path.name)
-    with _open(path) as file:
+    with open_payload(path) as file:
         size = os.fstat(file.fileno()).st_size
-        meta = _meta_in(path, file.read(_header_bytes(path, file.read(8), size)))
+        meta = _meta_in(path, file.read(header_bytes(path, file.read(8), size)))
     if meta.chunk != chunk or meta.file != path.name:
         raise ChunkError("lying header", path, f"its header says {meta.file!r} of {meta.chunk}")
     if meta.payload_bytes != size:
@@ -160,7 +162,7 @@ def read_meta(path: Path) -> ChunkMeta:
     return meta
 
 
-def _open(path: Path) -> BinaryIO:
+def open_payload(path: Path) -> BinaryIO:
     """Open a regular file and nothing else: no link that leaves data/, no pipe that would block."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -176,7 +178,7 @@ def _open(path: Path) -> BinaryIO:
     return open(descriptor, "rb", buffering=0)
 
 
-def _header_bytes(path: Path, start: bytes, file_bytes: int) -> int:
+def header_bytes(path: Path, start: bytes, file_bytes: int) -> int:
     """Return how long the JSON part of the header is, given the first 8 bytes."""
     length = int.from_bytes(start, "little")
     if len(start) < 8 or length > min(_MAX_HEADER_BYTES, file_bytes - 8):
@@ -195,7 +197,7 @@ def _meta_in(path: Path, header: bytes) -> ChunkMeta:
         raise ChunkError("malformed", path, f"its header cannot be read: {error}") from error
 
 
-def _columns_in(path: Path, header: bytes, data: npt.NDArray[np.uint8]) -> Columns:
+def columns_in(path: Path, header: bytes, data: npt.NDArray[np.uint8]) -> Columns:
     """Return views of `data`."""
     try:
         return views(header, data)
@@ -207,18 +209,18 @@ def _columns_in(path: Path, header: bytes, data: npt.NDArray[np.uint8]) -> Colum
 
 
 def delete_chunks(data_dir: Path, files: Iterable[str]) -> None:
-    """Delete payload files that are not needed any more; one that is gone already is fine. Raises ChunkError for other
-    names."""
+    """Delete payload files and reanalyses that are not needed any more; one that is gone already is fine. Raises
+    ChunkError for other names."""
     folder = os.fspath(data_dir)
     for file in files:
-        if not _NAME.fullmatch(file):
+        if not _is_ours(file):
             parse_name(file)  # says what is wrong with it
         with suppress(FileNotFoundError):
             os.unlink(f"{folder}/{file}")
 
 
 def sweep_orphans(data_dir: Path, keep: Set[str], *, older_than_s: float, now_s: float | None = None) -> list[str]:
-    """Delete unknown payload files and what dead writers left; return the names of the former.
+    """Delete unknown payload files and reanalyses, and what dead writers left; return the names of the former.
 
     `keep` has the names of the files still needed. A file younger than `older_than_s` may be about to be announced and
     stays, and so do files that are not payloads. `now_s` is wall time (the clock of the files).
@@ -227,7 +229,7 @@ def sweep_orphans(data_dir: Path, keep: Set[str], *, older_than_s: float, now_s:
     sweep_temporaries(data_dir, older_than_s=older_than_s, now_s=now_s)
     removed: list[str] = []
     for entry in os.scandir(data_dir) if data_dir.is_dir() else ():
-        if entry.name in keep or not _NAME.fullmatch(entry.name) or entry.is_dir(follow_symlinks=False):
+        if entry.name in keep or not _is_ours(entry.name) or entry.is_dir(follow_symlinks=False):
             continue
         try:
             if now_s - entry.stat(follow_symlinks=False).st_mtime > older_than_s:
@@ -236,3 +238,8 @@ def sweep_orphans(data_dir: Path, keep: Set[str], *, older_than_s: float, now_s:
         except FileNotFoundError:
             continue  # its owner has deleted it
     return sorted(removed)
+
+
+def _is_ours(file: str) -> bool:
+    """Whether this is the name of a payload file or of a reanalysis."""
+    return _NAME.fullmatch(file.replace(REANALYSIS_SUFFIX, ".safetensors")) is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -240,6 +241,29 @@ class ReplayIndex:
             # A learner that resumed from an older checkpoint is behind the policies that collected: not stale.
             staleness=np.maximum(train_iter - drawn["policy_iter"], 0),
         )
+
+    def draw_chunk(
+        self, rng: np.random.Generator, wanted: Callable[[IndexedChunk], bool], *, draws: int
+    ) -> IndexedChunk | None:
+        """Draw `draws` rows as batches are drawn, without counting them, and return the first one's chunk that is
+        `wanted`; None if none is. Not for samplers that hand out each row once."""
+        if not self._sampler.drawable_rows:
+            return None
+        slots, _ = self._sampler.sample(1, draws, rng)
+        for row in self._slots.end_row[rng.permutation(slots[0])] - 1:  # strata are in order of their slots
+            chunk = self.chunk_of(int(row))
+            if chunk is not None and wanted(chunk):
+                return chunk
+        return None
+
+    def chunk_of(self, row: int) -> IndexedChunk | None:
+        """The chunk with live rows that has this row."""
+        place = bisect_right(self._chunks, row, key=lambda chunk: chunk.first_row) - 1
+        return self._chunks[place] if place >= 0 and row < end_row(self._chunks[place]) else None
+
+    def hold(self, more_bytes: int) -> None:
+        """Files in data/ that belong to chunks with live rows take so many bytes more, or fewer if negative."""
+        self._files.hold(more_bytes)
 
     def update_priorities(self, rows: Rows, priorities: npt.NDArray[np.floating]) -> None:
         """Pass on the errors seen on `rows` int64 [n]. Rows that are not live (any more) are ignored and counted."""

@@ -46,6 +46,10 @@ class PayloadFiles:
         self.bytes += meta.payload_bytes
         self._largest_bytes = max(self._largest_bytes, meta.payload_bytes)
 
+    def hold(self, more_bytes: int) -> None:
+        """Files that belong to chunks take so many bytes more in data/, or fewer if negative."""
+        self.bytes += more_bytes
+
     def retire(self, chunk: IndexedChunk) -> list[str]:
         """No row of the chunk is live any more; returns its file if it may be deleted now."""
         if self.may_be_read(chunk):

@@ -39,6 +39,9 @@ class ColumnRing:
         self._layout: dict[str, tuple[np.dtype[np.generic], tuple[int, ...]]] = {}  # of the first chunk's columns
         # Which row each slot holds, so that a gather notices every row that is not here, gaps included.
         self._rows: Rows = np.full(self._size, _NONE, np.int64)
+        self._versions: Rows | None = None
+        """[slots]: the version of the columns that were rewritten, _NONE for rows as they were written. Made with the
+        first rewriting: most algorithms have none."""
         self.next_row = 0
         """One above the highest row written."""
 
@@ -76,7 +79,35 @@ class ColumnRing:
             kept[:wrapped] = column[until_wrap:]
         self._rows[start : start + until_wrap] = np.arange(first_row, first_row + until_wrap)
         self._rows[:wrapped] = np.arange(first_row + until_wrap, end_row)
+        if self._versions is not None:
+            self._versions[start : start + until_wrap] = _NONE
+            self._versions[:wrapped] = _NONE
         self.next_row = end_row
+
+    def rewrite(self, first_row: int, columns: Columns, version: int) -> int:
+        """Overwrite these `columns` of the rows first_row, first_row + 1 …, each row as a whole. Returns how many were.
+
+        Only rows that are held, and whose columns are of a lower `version`, change; as written, they are of none.
+        Raises ValueError, and nothing changes, for a column that there is not, or of another dtype or shape.
+        """
+        if not self._columns:
+            return 0
+        for name, column in columns.items():
+            kept = self._columns.get(name)
+            if kept is None or kept.dtype != column.dtype or kept.shape[1:] != column.shape[1:] or name == FRAMES:
+                raise ValueError(
+                    f"column {name!r}, {column.dtype}{list(column.shape[1:])} per row, cannot be rewritten"
+                )
+        if self._versions is None:
+            self._versions = np.full(self._size, _NONE, np.int64)
+        rows = np.arange(first_row, first_row + check_columns(columns))
+        slots = rows % self._size
+        places = np.flatnonzero((self._rows[slots] == rows) & (self._versions[slots] < version))
+        slots = slots[places]
+        for name, column in columns.items():
+            self._columns[name][slots] = column[places]
+        self._versions[slots] = version
+        return len(places)
 
     def gather(self, rows: Rows) -> Columns:
         """Return every column at `rows` int64 [b], as [b, …].

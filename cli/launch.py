@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Collectors = Annotated[int | None, typer.Option(metavar="N", min=1, help="Short for --set collector.count=N.")]
 Evaluators = Annotated[int | None, typer.Option(metavar="N", min=1, help="Short for --set evaluator.count=N.")]
+Reanalyzers = Annotated[int | None, typer.Option(metavar="N", min=0, help="Short for --set reanalyzer.count=N.")]
 On = Annotated[
     str,
     typer.Option(metavar="LAUNCHER", help="What starts the processes: local (this machine), or your own module:Class."),
@@ -31,6 +32,7 @@ def launch(
     run: RunOptions,
     collectors: Collectors = None,
     evaluators: Evaluators = None,
+    reanalyzers: Reanalyzers = None,
     on: On = "local",
     limit: LimitOption = None,
     profile: Profile = False,
@@ -46,7 +48,7 @@ def launch(
     limits = limit or []
     herd_limits(limits)
 
-    counts = {"collector.count": collectors, "evaluator.count": evaluators}
+    counts = {"collector.count": collectors, "evaluator.count": evaluators, "reanalyzer.count": reanalyzers}
     resolved = run.resolved(*(f"{key}={count}" for key, count in counts.items() if count is not None))
     _check(resolved, on)
     with profile_folder(profile) as profiles:

@@ -29,8 +29,8 @@ Insecure = Annotated[
     typer.Option("--insecure", help="Allow an address that other machines can reach: anybody there can give orders."),
 ]
 RoleArgument = Annotated[
-    Literal["collector", "evaluator", "learner"],
-    typer.Argument(metavar="ROLE", help="collector, evaluator or learner."),
+    Literal["collector", "evaluator", "learner", "reanalyzer"],
+    typer.Argument(metavar="ROLE", help="collector, evaluator, learner or reanalyzer."),
 ]
 Count = Annotated[int, typer.Option(metavar="N", min=1, help="Number of workers.")]
 CoordinatorTimeout = Annotated[

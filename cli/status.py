@@ -139,6 +139,12 @@ def _experiments(experiments: list[ExperimentStatus], *, narrow: bool) -> Render
     ]
     whys = ((e, e.waiting_for or e.reason) for e in experiments)
     said = [f"{e.name} {e.state}: {why}" for e, why in whys if why and why != e.state]
+    said += [
+        f"{e.name}: {e.reanalyzed_rows} rows computed again, the newest with the target network of iteration "
+        f"{e.target_train_iter}"
+        for e in experiments
+        if e.reanalyzed_rows
+    ]
     return Group(table(columns, rows, narrow=narrow), *(Text(one_line(line)) for line in said))
 
 

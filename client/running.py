@@ -112,7 +112,8 @@ def launch(
     )
     with ShutdownGuard(grace_s=LAUNCH_GRACE_S) as guard, launcher:
         guard.on_forced_exit(launcher.kill)
-        launcher.start(WorkerCounts(collectors=given.config.collector.count, evaluators=evaluators))
+        collectors, reanalyzers = given.config.collector.count, _reanalyzers(given.config)
+        launcher.start(WorkerCounts(collectors, evaluators, reanalyzers=reanalyzers))
         with Client(launcher.connection_file) as client:
             submitted = client.submit(
                 given.config, run_dir=given.run_dir, on_exists=on_exists, provenance=given.provenance
@@ -143,6 +144,10 @@ def _follow(
             client.stop(experiment)
 
     return client.follow(experiment, on_progress, check=check, patience=patience)
+
+
+def _reanalyzers(config: ExperimentConfig) -> int:
+    return config.reanalyzer.count if config.policy.reanalyzed_share else 0
 
 
 def _given(config: Config, run_dir: str | os.PathLike[str] | None, overrides: Sequence[str]) -> _Given:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -22,6 +21,7 @@ from remuda.policy.algorithms import make_policy
 from remuda.policy.files.policy_file import load
 from remuda.policy.row_plan import row_plan
 from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.storage.full_disk import DISK_IS_FULL
 from remuda.storage.run_folder import RunFolder
 from remuda.wire.messages import (
     AnyMessage,
@@ -38,7 +38,6 @@ from remuda.worker.affinity import settle
 from remuda.worker.identity import WorkerIdentity
 from remuda.worker.link import Link
 
-DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
 CHUNKS_IN_THE_AIR = 2
 """Announced chunks that may wait for their acknowledgement before the collector waits too."""
 

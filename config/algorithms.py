@@ -44,6 +44,11 @@ class AlgorithmConfig(Section):
         """Environment steps in a segment; None where rows of experience are not segments."""
         return None
 
+    @property
+    def reanalyzed_share(self) -> float | None:
+        """The share of `Declaration.reanalyzed`; None if the algorithm declares nothing to compute again."""
+        return None
+
 
 class DqnConfig(AlgorithmConfig):
     """Deep Q-learning (Mnih et al. 2015) with double, dueling, n-step and prioritized variants."""
@@ -227,7 +232,8 @@ class MuZeroConfig(AlgorithmConfig):
     """Steps that the model is unrolled in training. An update takes longer in proportion."""
     reanalyze_ratio: Fraction = 0.0
     """Share of each batch whose policy targets come from a new search with the target network, in the learner. Searches
-    take most of the time of an update: `unroll_steps` + 1 of them for each such row."""
+    take most of the time of an update: `unroll_steps` + 1 of them for each such row. With `reanalyzer.count` workers
+    search instead, so many rows for each row that is drawn."""
     target_update_iters: Positive = 100
     """Gradient updates between hard copies of the network into the target network."""
     hidden: Annotated[Hidden, AfterValidator(at_least_one_layer)] | None = None
@@ -268,6 +274,11 @@ class MuZeroConfig(AlgorithmConfig):
     """Of the products that are most of an update: those of the consistency loss, and for images those of all
     convolutions, of which searches compute those in bfloat16 that read the observation. Processors that have
     instructions for it compute them several times as fast; everything else stays float32."""
+
+    @property
+    def reanalyzed_share(self) -> float | None:
+        """See AlgorithmConfig."""
+        return self.reanalyze_ratio
 
 
 def _as_setting(key: str, value: object) -> JsonValue:
@@ -320,3 +331,10 @@ class CustomConfig(AlgorithmConfig):
         """Environment steps in a segment; None where rows of experience are not segments."""
         rows = None if self.declaration is None else self.declaration.rows
         return rows.horizon_steps if isinstance(rows, Segments) else None
+
+    @property
+    def reanalyzed_share(self) -> float | None:
+        """See AlgorithmConfig; 0 as long as the declaration is not filled in."""
+        if self.declaration is None:
+            return 0.0
+        return None if self.declaration.reanalyzed is None else self.declaration.reanalyzed.share

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from remuda.config.numbers import Discount, Float, Horizon, NonNegative, NSteps, UnrollSteps
+from remuda.config.numbers import Discount, Float, Fraction, Horizon, NonNegative, NSteps, UnrollSteps
 from remuda.config.section import Section
 
 MOST_NAMES = 200
@@ -113,6 +113,15 @@ Schedule = Annotated[
 """(env_step, value) by rising env_step: straight lines between, constant before the first and after the last."""
 
 
+class ReanalyzedColumns(Section):
+    """Columns of stored rows that can be computed again with a newer policy (Reanalyse, Schrittwieser et al. 2021)."""
+
+    columns: Annotated[tuple[Name, ...], Field(min_length=1, max_length=MOST_NAMES)]
+    """What `Reanalyzer.compute` returns: columns that `Policy.recorded` names."""
+    share: Fraction
+    """How many rows to compute again for each row that is drawn for a batch; 0: none."""
+
+
 class Declaration(Section):
     """What an algorithm learns from, reports, and how it explores."""
 
@@ -135,6 +144,8 @@ class Declaration(Section):
     self_play: bool = False
     """The policy makes the moves of all sides, so the mean return of an evaluation does not say how well it plays: of
     the checkpoints that were evaluated the newest counts as the best."""
+    reanalyzed: ReanalyzedColumns | None = None
+    """What workers of the role reanalyzer may compute again; only with `reuse` replay."""
 
     @model_validator(mode="after")
     def _columns_show_what_is_monitored(self) -> Declaration:
@@ -144,6 +155,12 @@ class Declaration(Section):
         unknown = [f"{column}: {metric}" for column, metric in self.loss_columns.items() if metric not in told]
         if unknown:
             raise ValueError(f"loss_columns show what is not in monitored: {', '.join(unknown)}")
+        return self
+
+    @model_validator(mode="after")
+    def _reanalyzed_rows_are_replayed(self) -> Declaration:
+        if self.reanalyzed is not None and self.reuse != "replay":
+            raise ValueError("reanalyzed needs reuse 'replay': a row that is used once is never read again")
         return self
 
     @property

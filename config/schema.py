@@ -173,6 +173,19 @@ class EvaluatorConfig(Section):
     there are that many."""
 
 
+class ReanalyzerConfig(Section):
+    """Workers that compute columns of stored rows again with the target network, in place of the learner: Reanalyse of
+    MuZero (`policy.reanalyze_ratio`). Parallel mode only; in serial mode the learner does it."""
+
+    count: Annotated[int, Field(ge=0, le=100_000), BeforeValidator(no_bool)] = 0
+    """Reanalyzers that the experiment asks for. With 0 the learner does it, as part of each update. Otherwise the
+    learner computes nothing again, and `policy.reanalyze_ratio` is how many rows reanalyzers compute again for each row
+    that is drawn, at most: they draw chunks as batches are drawn, and compute a chunk once for each target network. The
+    experiment starts without them and takes free ones as they come; while it has none nothing is computed again."""
+    device: str = "cpu"
+    """Where a reanalyzer computes: a torch device."""
+
+
 class BufferConfig(Section):
     """What the replay index keeps, and how rows are drawn from it. On-policy algorithms use each row once, in order,
     and only the settings `max_policy_lag` and `quota_bytes` apply to them."""
@@ -273,6 +286,8 @@ class AffinityConfig(Section):
     """Each collector runs on one of these, in turn."""
     evaluator: Cores | None = None
     """Each evaluator runs on one of these, in turn."""
+    reanalyzer: Cores | None = None
+    """Each reanalyzer runs on one of these, in turn."""
 
 
 class LimitsConfig(Section):
@@ -304,6 +319,8 @@ class ExperimentConfig(Section):
     """Collecting experience."""
     evaluator: EvaluatorConfig = EvaluatorConfig()
     """Evaluating the policy."""
+    reanalyzer: ReanalyzerConfig = ReanalyzerConfig()
+    """Computing stored rows again."""
     buffer: BufferConfig = BufferConfig()
     """Replay."""
     checkpoint: CheckpointConfig = CheckpointConfig()
@@ -334,6 +351,11 @@ class ExperimentConfig(Section):
             raise ValueError(
                 f"buffer.min_rows ({self.buffer.min_rows}) is more than buffer.capacity ({self.buffer.capacity}): "
                 "training would never start"
+            )
+        if self.reanalyzer.count and self.policy.reanalyzed_share is None:
+            raise ValueError(
+                f"reanalyzer.count is {self.reanalyzer.count}, and policy.type {self.policy.type} has nothing to "
+                "compute again: set it to 0"
             )
         if self.policy.segment_steps is not None:
             self._check_segments(self.policy.segment_steps)

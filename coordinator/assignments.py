@@ -11,10 +11,10 @@ from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.coordinator.journaling import Journaling
 from remuda.coordinator.registry import Registry
-from remuda.coordinator.scheduler import ROLES, Demand, Grant, Plan, Return, plan
+from remuda.coordinator.scheduler import Demand, Grant, Plan, Return, plan
 from remuda.coordinator.worker import Worker
 from remuda.training.run_snapshot import RunSnapshot
-from remuda.wire.messages import Role
+from remuda.wire.messages import ROLES, Role
 
 LEASES_KEPT = 10_000
 """How many leases are kept over all runs, so that late messages find their run. An active run keeps more: all its open

@@ -9,7 +9,7 @@ from heapq import heapify, heappop, heappush, nlargest
 
 from remuda.training.changed_rows import ChangedRows
 from remuda.training.snapshot import LeaseBookSnapshot, LeaseHolder, LeaseSnapshot, PlaceSnapshot, Rows
-from remuda.wire.messages import Role
+from remuda.wire.messages import ROLES, Role
 
 NUMBERS_KEPT = 1_000
 """Leases that are over and still kept, besides one for each place that was ever taken: all workers may be lost at once
@@ -64,9 +64,9 @@ class LeaseBook:
         was resumed. `on_forget` is called with each lease that is not kept any more."""
         self._first_generation = first_generation
         self._leases: dict[int, Lease] = {}
-        self._places: dict[Role, dict[int, Lease]] = {"learner": {}, "collector": {}, "evaluator": {}}
+        self._places: dict[Role, dict[int, Lease]] = {role: {} for role in ROLES}
         """Open leases by index."""
-        self._vacant: dict[Role, list[int]] = {"learner": [], "collector": [], "evaluator": []}
+        self._vacant: dict[Role, list[int]] = {role: [] for role in ROLES}
         """Heaps of the free indices below the highest one that was ever taken."""
         self._draining: Counter[Role] = Counter()
         self._generations: dict[tuple[Role, int], int] = {}

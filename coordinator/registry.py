@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from remuda.coordinator.limits import BEATS_PER_S, LONGEST_BEAT_INTERVAL_S, Limits, LongestWithoutProgress
 from remuda.coordinator.worker import Worker
 from remuda.training.snapshot import LeaseHolder
-from remuda.wire.messages import Beat, Register, Role
+from remuda.wire.messages import ROLES, Beat, Register, Role
 
 SHORTEST_RATE_S = 0.5
 """Beats that follow each other faster than this, after a break, say little about a rate."""
@@ -41,7 +41,7 @@ class Registry:
         """Workers by connection."""
         self._holders: dict[int, Worker] = {}
         """Workers by the lease that they hold."""
-        self._free: dict[Role, dict[str, None]] = {"learner": {}, "collector": {}, "evaluator": {}}
+        self._free: dict[Role, dict[str, None]] = {role: {} for role in ROLES}
         """Workers without a lease, longest free first."""
         self._counts: Counter[Role] = Counter()
         self._looks: list[_Look] = []

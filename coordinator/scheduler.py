@@ -14,9 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 
-from remuda.wire.messages import Role
-
-ROLES: tuple[Role, ...] = ("learner", "collector", "evaluator")
+from remuda.wire.messages import ROLES, Role
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ class WorkerCounts:
     collectors: int
     evaluators: int
     learners: int = 1
+    reanalyzers: int = 0
 
 
 class LaunchError(Exception):

@@ -65,6 +65,8 @@ class LocalLauncher:
             workers.evaluators,
             "--learners",
             workers.learners,
+            "--reanalyzers",
+            workers.reanalyzers,
         )
         self._spawn("workers", "remuda.deploy.nanny", *common, "--give-up", *map(str, counts))
         deadline_s = time.monotonic() + START_DEADLINE_S

@@ -214,6 +214,7 @@ def main() -> None:
     parser.add_argument("--collectors", type=int, default=0)
     parser.add_argument("--evaluators", type=int, default=0)
     parser.add_argument("--learners", type=int, default=0)
+    parser.add_argument("--reanalyzers", type=int, default=0)
     parser.add_argument("--lifeline", type=int, default=None, help="file descriptor of a pipe; stop when it breaks")
     parser.add_argument(
         "--coordinator-timeout",
@@ -224,7 +225,12 @@ def main() -> None:
     parser.add_argument("--give-up", action="store_true", help="end if every worker of a role keeps dying")
     parser.add_argument("--profile", type=Path, default=None, help="folder for a profile of each worker")
     arguments = parser.parse_args()
-    counts = {"learner": arguments.learners, "collector": arguments.collectors, "evaluator": arguments.evaluators}
+    counts = {
+        "learner": arguments.learners,
+        "collector": arguments.collectors,
+        "evaluator": arguments.evaluators,
+        "reanalyzer": arguments.reanalyzers,
+    }
     workers = new_workers(counts)
     exit_code = supervise(
         workers,

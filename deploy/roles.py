@@ -19,6 +19,7 @@ from remuda.environments.vectorizing import usable_cores
 from remuda.evaluator.service import EvaluatorWork
 from remuda.learner.service import LearnerWork
 from remuda.logbook.printed import printed
+from remuda.reanalyzer.service import ReanalyzerWork
 from remuda.wire.connection_file import ConnectionFile, ConnectionFileError, read, wait_for
 from remuda.wire.conversation import RefusedError, UnreachableError
 from remuda.wire.messages import PROTOCOL_VERSION, Assign, Register, Role
@@ -120,6 +121,8 @@ def _beginner(role: str, identity: WorkerIdentity, link: Link, guard: ShutdownGu
             return CollectorWork(assign, identity, link)
         if role == "evaluator":
             return EvaluatorWork(assign, identity, link, guard)
+        if role == "reanalyzer":
+            return ReanalyzerWork(assign, identity, link)
         return LearnerWork(assign, link)
 
     return begin

@@ -26,18 +26,22 @@ import numpy as np
 from remuda.wire.messages import Role
 
 StreamOwner: TypeAlias = Role | Literal["coordinator"]
+EnvironmentOwner: TypeAlias = Literal["collector", "evaluator", "learner"]
+"""The roles that may step environments."""
 
 MAX_WORKERS_PER_ROLE = 1 << 13
 MAX_ENVS_PER_WORKER = 1 << 16
 MAX_EPISODES = 1 << 29
 
-_OWNERS: tuple[StreamOwner, ...] = ("collector", "evaluator", "learner", "coordinator")
+_OWNERS: tuple[StreamOwner, ...] = ("collector", "evaluator", "learner", "coordinator", "reanalyzer")
 _EPISODES = 3  # the quarter of the 31 bits that no worker's environments use: the coordinator has none
 _MODULUS = 1 << 31
 _MULTIPLIER = 0x2545F491  # odd, so it is a permutation modulo 2**31; spreads neighbouring numbers
 
 
-def environment_seeds(seed: int, role: Role, index: int, num_envs: int, *, incarnation: int = 0) -> list[int]:
+def environment_seeds(
+    seed: int, role: EnvironmentOwner, index: int, num_envs: int, *, incarnation: int = 0
+) -> list[int]:
     """Return a seed in [0, 2**31) for each environment of a worker, all different within an experiment (for
     incarnations see above).
 

@@ -36,6 +36,7 @@ class Commands:
 
     def start(self, workers: WorkerCounts) -> None:
         counts = {"collector": workers.collectors, "evaluator": workers.evaluators, "learner": workers.learners}
+        counts["reanalyzer"] = workers.reanalyzers
         self._command(*self._coordinator)
         for role, count in counts.items():
             if count > 0:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from remuda.buffer.chunk import ChunkError, Columns
 from remuda.buffer.ring import ColumnRing
 from remuda.learner.loop import Batch, Priorities
-from remuda.wire.messages import Batches, BatchRequest, Counters, IndexedChunk
+from remuda.wire.messages import Batches, BatchRequest, Counters, IndexedChunk, IndexedReanalysis, Reanalysis
 
 Rows = NDArray[np.int64]
 Weights = NDArray[np.float32]
@@ -47,8 +47,12 @@ class Prefetch:
         read: Callable[[IndexedChunk], Columns],
         unreadable: Callable[[IndexedChunk, ChunkError], None],
         requests_in_flight: int = 2,
+        read_again: Callable[[Reanalysis], Columns] | None = None,
+        left_out: Callable[[Reanalysis, Exception], None] = lambda reanalysis, error: None,
     ) -> None:
-        """`unreadable` is called with each payload that cannot be read; batches continue without its rows."""
+        """`unreadable` is called with each payload that cannot be read; batches continue without its rows. `read_again`
+        reads a reanalysis; `left_out` is called with each that cannot be read or does not fit: its rows keep what they
+        have."""
         self._lease = lease
         self._batches = batches
         self._batch_size = batch_size
@@ -56,6 +60,10 @@ class Prefetch:
         self._read = read
         self._unreadable = unreadable
         self._requests_in_flight = requests_in_flight
+        self._read_again = read_again
+        self._left_out = left_out
+        self._reanalysis = 0
+        """The number of the newest reanalysis that was read."""
         self._missing: list[IndexedChunk] = []
         """Unreadable chunks whose rows may still be in batches that were sampled before the coordinator knew."""
         self._requested = 0
@@ -66,6 +74,8 @@ class Prefetch:
         self._batches_at_once = 1
         self.counters = Counters()
         """From the newest reply that is being trained on."""
+        self.rewritten_rows = 0
+        """Rows whose columns were computed again, each as often as that was."""
 
     def load(self, chunks: Sequence[IndexedChunk]) -> None:
         """Load payloads into the ring, in row order. Payloads that are missing or damaged are left out and reported;
@@ -80,6 +90,19 @@ class Prefetch:
                 self._unreadable(chunk, error)
             else:
                 self._ring.write(chunk.first_row, columns)
+
+    def rewrite(self, reanalyses: Sequence[IndexedReanalysis]) -> None:
+        """Put what was computed again into the ring. Rows that are not there any more, or have what a newer target
+        network computed, stay as they are."""
+        for each in reanalyses:
+            if each.number <= self._reanalysis or self._read_again is None:
+                continue
+            self._reanalysis = each.number
+            try:
+                columns = self._read_again(each.meta)
+                self.rewritten_rows += self._ring.rewrite(each.meta.first_row, columns, each.meta.target.train_iter)
+            except (ChunkError, ValueError) as error:
+                self._left_out(each.meta, error)
 
     @property
     def wants_request(self) -> bool:
@@ -99,6 +122,7 @@ class Prefetch:
             loaded_row=self._ring.next_row,
             priority_rows=priorities.rows,
             priorities=priorities.errors,
+            loaded_reanalysis=self._reanalysis,
         )
         self._unanswered[request.request] = request
         return request
@@ -107,7 +131,7 @@ class Prefetch:
         """Requests that are not answered, oldest first: after a break somebody else may have to answer them."""
         oldest, loaded_row = next(iter(self._unanswered), 0), self._ring.next_row
         self._unanswered = {
-            number: replace(request, oldest=oldest, loaded_row=loaded_row)
+            number: replace(request, oldest=oldest, loaded_row=loaded_row, loaded_reanalysis=self._reanalysis)
             for number, request in self._unanswered.items()
         }
         return list(self._unanswered.values())
@@ -136,6 +160,7 @@ class Prefetch:
         self._begun += 1
         self.counters = reply.counters
         self.load(reply.new_chunks)
+        self.rewrite(reply.reanalyses)
         rows, weights = reply.rows, np.array(reply.weights)  # a message's arrays are read-only, which torch warns of
         if self._missing:
             readable = [self._readable(*batch) for batch in zip(rows, weights, strict=True)]

@@ -11,6 +11,7 @@ from queue import SimpleQueue
 import msgspec
 
 from remuda.buffer.chunk import ChunkError, Columns, read_chunk
+from remuda.buffer.reanalysis_file import read_reanalysis
 from remuda.buffer.ring import ColumnRing
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.check import check_environment
@@ -20,6 +21,7 @@ from remuda.learner.outputs import LearnerOutputs
 from remuda.learner.prefetch import Prefetch
 from remuda.learner.publisher import Publisher, taken_over
 from remuda.learner.start import continue_from, new_algorithm, take_weights
+from remuda.learner.target import TargetPublisher
 from remuda.logbook.book import learner_logbook
 from remuda.logbook.printed import end_printed, log_printed
 from remuda.logbook.timers import Timers
@@ -39,6 +41,7 @@ from remuda.wire.messages import (
     LearnerReport,
     PolicyPublished,
     PolicyRef,
+    Reanalysis,
     Registered,
     SaveCheckpoint,
     StopTraining,
@@ -81,6 +84,8 @@ class LearnerWork:
             requests_in_flight=plan.requests_in_flight,
             read=self._read,
             unreadable=self._report_unreadable,
+            read_again=self._read_again,
+            left_out=self._leave_out,
         )
         self._loop = LearnerLoop.of(
             config, plan, self._algorithm, self._prefetch, train_iter=train_iter, timers=self.timers
@@ -101,9 +106,14 @@ class LearnerWork:
             say=self._warnings.put,
             write=partial(publish, replace=self._fence.replacing),
         )
+        self._target = TargetPublisher.of(
+            config, self._algorithm, assign, link, say=self._warnings.put, replace=self._fence.replacing
+        )
         try:
             self._load(assign.replay)
+            self._prefetch.rewrite(assign.reanalyses)
             self._publish_first(train_iter)
+            self._offer_target()
         except BaseException:
             self.close()
             raise
@@ -148,6 +158,7 @@ class LearnerWork:
             return False
         self._link.activity("working", "training")
         self._link.progress(self._progress_base + self._loop.train_iter)
+        self._offer_target()
         self._publish_due |= step.publish_due
         if self._publish_due:
             self._publish()
@@ -168,6 +179,8 @@ class LearnerWork:
         self._publisher.flush(PUBLISH_DEADLINE_S)
         self._pass_warnings_on()
         self._say_published()
+        if self._prefetch.rewritten_rows:
+            self._say(f"took over {self._prefetch.rewritten_rows} rows that were computed again")
 
     @property
     def drained(self) -> bool:
@@ -175,8 +188,10 @@ class LearnerWork:
         return self._draining
 
     def close(self) -> None:
-        """End the publishing thread and close the log."""
+        """End the publishing threads and close the log."""
         self._publisher.close()
+        if self._target is not None:
+            self._target.close()
         self._pass_warnings_on()
         end_printed()
         self._log.close()
@@ -230,6 +245,11 @@ class LearnerWork:
         self._loop.require_finite()
         self._publisher.offer(self._algorithm.acting_state(), self._loop.train_iter)
 
+    def _offer_target(self) -> None:
+        if self._target is not None and self._target.is_due:
+            with self.timers("hand target network over"):
+                self._target.offer()
+
     def _publish_first(self, train_iter: int) -> None:
         """Publish the first weights; no collector could begin without them."""
         self._publisher.offer(self._algorithm.acting_state(), train_iter)
@@ -244,6 +264,18 @@ class LearnerWork:
 
     def _read(self, chunk: IndexedChunk) -> Columns:
         return read_chunk(self._folder.data / chunk.meta.file, chunk.meta)
+
+    def _read_again(self, reanalysis: Reanalysis) -> Columns:
+        columns = read_reanalysis(self._folder.data / reanalysis.file, reanalysis)
+        declared = declaration(self._config).reanalyzed
+        if declared is None or columns.keys() != set(declared.columns):
+            raise ValueError(f"its columns are {sorted(columns)}, and those declared are {declared}")
+        return columns
+
+    def _leave_out(self, reanalysis: Reanalysis, error: Exception) -> None:
+        """Log a reanalysis that cannot be used; but one that is gone was replaced, or its rows are evicted."""
+        if not (isinstance(error, ChunkError) and error.fault == "missing"):
+            self._log.say("learner", f"reanalysis {reanalysis.file} is left out: {error}", level="warning")
 
     def _report_unreadable(self, chunk: IndexedChunk, error: ChunkError) -> None:
         self._log.say("learner", f"payload {chunk.meta.file} is left out: {error}", level="warning")

@@ -36,6 +36,7 @@ Source = Literal[
     "commander_evaluator",
     "collector",
     "evaluator",
+    "reanalyzer",
     "learner",
     "buffer",
 ]
@@ -250,6 +251,13 @@ def evaluator_logbook(run: RunFolder, uuid: str, incarnation: int) -> Logbook:
     """Open what an evaluator worker writes."""
     log = TextLog(run.evaluator_log(uuid, incarnation))
     return Logbook({"evaluator": log}, {"episode": (TextView(log),), "evaluation": (TextView(log),)})
+
+
+def reanalyzer_logbook(run: RunFolder, uuid: str, incarnation: int) -> Logbook:
+    """Open what a reanalyzer worker writes, in a folder that is there only in runs with reanalyzers."""
+    path = run.reanalyzer_log(uuid, incarnation)
+    path.parent.mkdir(exist_ok=True)
+    return Logbook({"reanalyzer": TextLog(path)}, {})
 
 
 def commander_logbook(

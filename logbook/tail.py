@@ -27,7 +27,7 @@ _FILES = {
     "learner": "learner/learner_logger.txt",
     "buffer": "buffer/buffer_logger.txt",
 }
-_FOLDERS = ("collector", "evaluator")
+_FOLDERS = ("collector", "evaluator", "reanalyzer")
 SOURCES = (*_FILES, *_FOLDERS)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 

@@ -95,6 +95,23 @@ class Policy(ValuingActor):
         return self.act(observations, exploration, rng, deterministic=False, legal=legal), {}
 
 
+class Reanalyzer(ABC):
+    """Computes columns of stored rows again with a newer policy (Reanalyse, Schrittwieser et al. 2021)."""
+
+    @abstractmethod
+    def load_state(self, state: Arrays) -> None:
+        """Compute with these weights from now on: those of `ReanalyzingAlgorithm.target_state`. Raises
+        StateMismatchError, and the old ones stay."""
+
+    @abstractmethod
+    def compute(self, columns: Arrays) -> dict[str, np.ndarray]:
+        """Compute the columns that `Declaration.reanalyzed` names, each of the shape and dtype it has in `columns`.
+
+        Args:
+            columns: whole rows as batches have them, without `weights`; see remuda.config.declaration.
+        """
+
+
 class Algorithm(ABC):
     """The learning side. Same seed and same batches give bit-identical weights."""
 
@@ -136,3 +153,22 @@ class Algorithm(ABC):
         """Copy what Policy.load_state needs to the host: the network's state_dict, by name."""
         state: Mapping[str, torch.Tensor] = self.network.state_dict()
         return {name: tensor.detach().cpu().numpy().copy() for name, tensor in state.items()}
+
+
+class ReanalyzingAlgorithm(Algorithm):
+    """An algorithm whose declaration names `reanalyzed` columns. Without workers that compute them again it does so
+    itself, as part of an update."""
+
+    @abstractmethod
+    def leave_reanalysis(self) -> None:
+        """Compute nothing again from now on: workers of the role reanalyzer do it, and rows hold what they found.
+        Called before the first update."""
+
+    @property
+    @abstractmethod
+    def target_iter(self) -> int:
+        """The update after which `target_state` last changed: it rises with each change."""
+
+    @abstractmethod
+    def target_state(self) -> dict[str, np.ndarray]:
+        """Copy what Reanalyzer.load_state needs to the host: the target network's state_dict, by name."""

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from remuda.config.algorithms import AlgorithmConfig
 from remuda.config.declaration import Declaration
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.base import Algorithm, Policy
+from remuda.policy.base import Algorithm, Policy, Reanalyzer
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 Settings = TypeVar("Settings", bound=AlgorithmConfig)
@@ -74,3 +74,19 @@ class AlgorithmEntry(ABC, Generic[Settings]):
             setup: what it is built from.
             seed: decides the first weights, and whatever else is drawn.
         """
+
+    def make_reanalyzer(self, setup: Setup[Settings], *, device: str = "cpu") -> Reanalyzer:
+        """Build what computes columns again, for workers of the role reanalyzer; it does so once a state is loaded.
+
+        Only for algorithms whose declaration names `reanalyzed` columns; their `make_algorithm` makes a
+        ReanalyzingAlgorithm.
+
+        Args:
+            setup: what it is built from.
+            device: the torch device that it computes on.
+
+        Raises:
+            UnsupportedSpaceError: the algorithm cannot work with such observations or actions.
+            NotImplementedError: the algorithm has nothing to compute again.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has nothing to compute again")

@@ -17,6 +17,12 @@ def is_model(folder: Path) -> bool:
     return (folder / MODEL).is_file() and (folder / MODEL_INFO).is_file()
 
 
+def target_file(policy_file: str) -> str:
+    """The file of the target network, which the learner rewrites and reanalyzers read: beside this policy file."""
+    folder, _, name = policy_file.rpartition("/")
+    return f"{folder}/target_{name.removeprefix('policy_')}"
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """Every path of a run. Touches no disk; see existing_folder.prepare."""
@@ -184,6 +190,10 @@ class RunFolder:
     def evaluator_log(self, uuid: str, incarnation: int) -> Path:
         """Parallel mode: one per evaluator worker."""
         return self.log / "evaluator" / f"{_signature(uuid, incarnation)}_logger.txt"
+
+    def reanalyzer_log(self, uuid: str, incarnation: int) -> Path:
+        """Parallel mode: one per reanalyzer worker."""
+        return self.log / "reanalyzer" / f"{_signature(uuid, incarnation)}_logger.txt"
 
     @property
     def coordinator_log(self) -> Path:

@@ -27,7 +27,7 @@ LAYERS = (
     {"environments"},
     {"policy", "buffer", "logbook", "plotting"},
     {"worker", "training"},
-    {"collector", "evaluator", "learner", "coordinator"},
+    {"collector", "evaluator", "learner", "reanalyzer", "coordinator"},
     {"deploy", "runner"},
     {"client"},
     {"api", "sweeping"},

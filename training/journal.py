@@ -39,6 +39,8 @@ from remuda.training.snapshot import (
     NewEpisodes,
     PlaceSnapshot,
     ProgressSnapshot,
+    ReanalysisRow,
+    ReanalysisSnapshot,
     ReplaySnapshot,
     RestSnapshot,
     Rows,
@@ -52,8 +54,8 @@ ROWS_PER_STATEMENT = 64
 PartT = TypeVar("PartT", bound=Snapshot)
 AnyT = TypeVar("AnyT")
 
-_ROWS = ("lease", "place", "account", "counted", "rest")
-"""Tables with one row for each lease, place, account or worker; named as in Changes."""
+_ROWS = ("lease", "place", "account", "counted", "rest", "reanalysis")
+"""Tables with one row for each lease, place, account, worker or chunk; named as in Changes."""
 
 _TABLES = """
 create table if not exists chunk (first_row integer primary key, body blob not null);
@@ -64,6 +66,7 @@ create table if not exists place (key text primary key, body blob not null) with
 create table if not exists account (key integer primary key, body blob not null);
 create table if not exists counted (key integer primary key, body blob not null);
 create table if not exists rest (key text primary key, body blob not null) without rowid;
+create table if not exists reanalysis (key integer primary key, body blob not null);
 create table if not exists episodes (first integer primary key, body blob not null);
 create table if not exists priorities
   (id integer primary key check (id = 0), first_row integer not null, body blob not null);
@@ -201,6 +204,7 @@ class RunJournal:
             progress=self._part("progress", ProgressSnapshot),
             workers_failures=self._part("workers_failures", FailuresSnapshot),
             deaths=self._deaths(),
+            reanalysis=self._reanalysis(),
         )
         identity = self._part("identity", IdentitySnapshot)
         snapshot = RunSnapshot(known.format, identity, experiment, known.leases, known.boot)
@@ -215,6 +219,11 @@ class RunJournal:
         found = self._db.execute("select body from part where name = 'deaths'").fetchone()
         return [] if found is None else _DEATHS.decode(found[0])
 
+    def _reanalysis(self) -> ReanalysisSnapshot:
+        """How far reanalyzers are; earlier versions of Remuda did not write it."""
+        found = self._db.execute("select body from part where name = 'reanalysis'").fetchone()
+        return ReanalysisSnapshot() if found is None else _decoded(found[0], ReanalysisSnapshot)
+
     def _rows(self) -> Changes:
         return Changes(
             lease=self._read_rows("lease", LeaseSnapshot),
@@ -222,6 +231,7 @@ class RunJournal:
             account=self._read_rows("account", AccountSnapshot),
             counted=self._read_rows("counted", CountedSnapshot),
             rest=self._read_rows("rest", RestSnapshot),
+            reanalysis=self._read_rows("reanalysis", ReanalysisRow),
             whole=True,
         )
 
@@ -250,6 +260,8 @@ _DECODERS: dict[object, msgspec.msgpack.Decoder[object]] = {
         LeaseSnapshot,
         PlaceSnapshot,
         ProgressSnapshot,
+        ReanalysisRow,
+        ReanalysisSnapshot,
         ReplaySnapshot,
         RestSnapshot,
     )
@@ -284,6 +296,7 @@ def _parts_of(snapshot: RunSnapshot) -> dict[str, Snapshot | list[DeathsSnapshot
         "progress": known.progress,
         "workers_failures": known.workers_failures,
         "deaths": known.deaths,
+        "reanalysis": known.reanalysis,
     }
 
 

@@ -19,6 +19,8 @@ from remuda.training.snapshot import (
     NewEpisodes,
     PlaceSnapshot,
     ProgressSnapshot,
+    ReanalysisRow,
+    ReanalysisSnapshot,
     ReplaySnapshot,
     RestSnapshot,
     Rows,
@@ -36,6 +38,7 @@ class Changes(Struct, frozen=True):
     account: Rows[AccountSnapshot] = Rows()
     counted: Rows[CountedSnapshot] = Rows()
     rest: Rows[RestSnapshot] = Rows()
+    reanalysis: Rows[ReanalysisRow] = Rows()
     whole: bool = False
     """These are all rows: what was journaled before, for an earlier incarnation of the run, is void."""
 
@@ -55,6 +58,7 @@ class ExperimentSnapshot(Snapshot, frozen=True):
     progress: ProgressSnapshot
     workers_failures: FailuresSnapshot = FailuresSnapshot()
     deaths: list[DeathsSnapshot] = field(default_factory=list[DeathsSnapshot])
+    reanalysis: ReanalysisSnapshot = ReanalysisSnapshot()
 
     def with_rows(self, rows: Changes) -> ExperimentSnapshot:
         """This, with these rows."""
@@ -66,6 +70,7 @@ class ExperimentSnapshot(Snapshot, frozen=True):
             flow=replace(flow, accounts=[*rows.account.put]),
             leases=replace(self.leases, leases=[*rows.lease.put], places=[*rows.place.put]),
             workers_failures=replace(self.workers_failures, workers=[*rows.rest.put]),
+            reanalysis=replace(self.reanalysis, newest=[*rows.reanalysis.put]),
         )
 
 

@@ -18,7 +18,10 @@ from remuda.wire.messages import (
     CheckpointRecord,
     Counters,
     Histogram,
+    IndexedChunk,
+    IndexedReanalysis,
     PolicyRef,
+    Reanalysis,
     Role,
 )
 
@@ -300,7 +303,46 @@ class DeathsSnapshot(Snapshot, frozen=True):
     """Workers and how they ended."""
 
 
-RowT = TypeVar("RowT", CountedSnapshot, AccountSnapshot, LeaseSnapshot, PlaceSnapshot, RestSnapshot)
+class ReanalysisRow(Snapshot, frozen=True):
+    """A row: the newest reanalysis of a chunk with live rows."""
+
+    reanalysis: IndexedReanalysis
+
+    @property
+    def key(self) -> int:
+        """What tells it from other rows of its kind: the chunk's first row."""
+        return self.reanalysis.meta.first_row
+
+
+class AskedSnapshot(Snapshot, frozen=True):
+    """A chunk that a reanalyzer computes again."""
+
+    lease: int
+    request: int
+    chunk: IndexedChunk
+    target: PolicyRef
+    came: Reanalysis | None = None
+    """What came of it, by a target network that is not known to be published yet."""
+
+
+class ReanalysisSnapshot(Snapshot, frozen=True):
+    """See ReanalysisBook."""
+
+    targets: list[PolicyRef] = []
+    """The newest target networks that were published."""
+    accepted: int = 0
+    rows: int = 0
+    target: PolicyRef = PolicyRef()
+    """The target network of the newest reanalysis."""
+    given_rows: int = 0
+    compute_s: float = 0.0
+    requests: list[tuple[int, int]] = []
+    """Lease and newest request of each reanalyzer."""
+    asked: list[AskedSnapshot] = []
+    newest: list[ReanalysisRow] = []
+
+
+RowT = TypeVar("RowT", CountedSnapshot, AccountSnapshot, LeaseSnapshot, PlaceSnapshot, RestSnapshot, ReanalysisRow)
 
 
 class Rows(Struct, Generic[RowT], frozen=True):

@@ -27,6 +27,20 @@ class Learning(Protocol):
         ...
 
 
+class Reanalyzed(Protocol):
+    """How much was computed again."""
+
+    @property
+    def rows(self) -> int:
+        """Rows, each as often as it was computed again."""
+        ...
+
+    @property
+    def target(self) -> PolicyRef:
+        """The target network of the newest of them."""
+        ...
+
+
 @dataclass(kw_only=True)
 class LiveStatus:
     """Reads counters from the objects that count; it keeps only the state, the time and the rates."""
@@ -37,6 +51,8 @@ class LiveStatus:
     commander: Commander
     before_s: float
     """Seconds that the run had lasted before this incarnation."""
+    reanalyzed: Reanalyzed | None = None
+    """None in serial mode."""
     state: ExperimentState = "queued"
     reason: str | None = None
     """Why it is over."""
@@ -85,7 +101,7 @@ class LiveStatus:
 
     def status(self, waiting_for: str | None, now_s: float) -> ExperimentStatus:
         """As `remuda status` shows it."""
-        last, best = self.commander.last, self.commander.best
+        last, best, again = self.commander.last, self.commander.best, self.reanalyzed
         return _status(
             self.identity,
             self.state,
@@ -98,6 +114,8 @@ class LiveStatus:
             policy_lag=self.replay.policy_lag(self.learning.policy),
             samples_per_insert=self.replay.samples_per_insert,
             waiting_for=waiting_for,
+            reanalyzed_rows=0 if again is None else again.rows,
+            target_train_iter=0 if again is None else again.target.train_iter,
         )
 
 
@@ -128,6 +146,8 @@ def _status(
     policy_lag: int = 0,
     samples_per_insert: float | None = None,
     waiting_for: str | None = None,
+    reanalyzed_rows: int = 0,
+    target_train_iter: int = 0,
 ) -> ExperimentStatus:
     return ExperimentStatus(
         id=identity.id,
@@ -147,4 +167,6 @@ def _status(
         policy_lag=policy_lag,
         samples_per_insert=samples_per_insert,
         waiting_for=waiting_for,
+        reanalyzed_rows=reanalyzed_rows,
+        target_train_iter=target_train_iter,
     )

@@ -19,11 +19,12 @@ WORKERS_TOLD = 100
 """The most workers that a report lists one by one; the roles cover all of them."""
 OTHERS = "others"
 COORDINATOR = "coordinator"
-ROLES = (COORDINATOR, "learner", "collector", "evaluator", "serial")
+ROLES = (COORDINATOR, "learner", "collector", "evaluator", "reanalyzer", "serial")
 
 _WAITS = {
     "waiting for batches": "wait_data",
     "waiting for an evaluation": "wait_data",
+    "waiting for chunks": "wait_data",
     "load policy": "wait_policy",
     "publish policy": "wait_policy",
     "waiting for credit": "wait_credit",

@@ -26,6 +26,7 @@ RESULTS: dict[Kind, tuple[Kind, ...]] = {
     messages.BatchRequest: (messages.Batches,),
     messages.SaveCheckpoint: (messages.CheckpointSaved,),
     messages.Evaluate: (messages.EvaluationDone,),
+    messages.Reanalyze: (messages.Reanalyzed, messages.NotReanalyzed),
     messages.Drain: (messages.Drained,),
     messages.Leave: (messages.Bye,),
 }

@@ -113,8 +113,9 @@ An array of four: `[id, reply_to, floor, message]`; the first three are each a `
   ChunkReady, WorkerFailed and Bye are accepted nevertheless.
 
 In addition, effects are idempotent: a chunk is counted by its ChunkId (worker, incarnation, sequence), credit never
-falls, a BatchRequest has a number and is answered in order of these numbers, and every message about work names its
-lease, so messages of a lease that is over are dropped. Only chunks of an old lease still count.
+falls, a BatchRequest has a number and is answered in order of these numbers, a Reanalyzed counts only as the answer to
+an open request, and every message about work names its lease, so messages of a lease that is over are dropped. Only
+chunks of an old lease still count.
 
 `tests/wire/test_channel.py` loses, repeats and reorders envelopes at random; `tests/coordinator/test_state.py` does it
 to whole experiments.

@@ -41,7 +41,11 @@ def choose(config: ExperimentConfig, role: Role, index: int, allowed: Sequence[i
         return _as_told(config.affinity, role, index, everywhere)
     if config.affinity == "none":
         return Place(everywhere, 1, "affinity is none")
-    counts: dict[Role, int] = {"collector": config.collector.count, "evaluator": config.evaluator.count}
+    counts: dict[Role, int] = {
+        "collector": config.collector.count,
+        "evaluator": config.evaluator.count,
+        "reanalyzer": config.reanalyzer.count,
+    }
     others = sum(counts.values())
     if others + 1 > len(everywhere):
         why = f"auto: {others + 1} processes are more than {len(everywhere)} cores, so none is bound"
@@ -49,7 +53,12 @@ def choose(config: ExperimentConfig, role: Role, index: int, allowed: Sequence[i
     learner, rest = everywhere[: len(everywhere) - others], everywhere[len(everywhere) - others :]
     if role == "learner":
         return Place(learner, 1, "auto: what the others leave")
-    first = 0 if role == "collector" else counts["collector"]
+    before: dict[Role, int] = {
+        "collector": 0,
+        "evaluator": counts["collector"],
+        "reanalyzer": counts["collector"] + counts["evaluator"],
+    }
+    first = before[role]
     return Place((rest[(first + index) % len(rest)],), 1, "auto: a core of its own")
 
 
@@ -82,6 +91,7 @@ def _as_told(wanted: AffinityConfig, role: Role, index: int, allowed: tuple[int,
         "learner": wanted.learner,
         "collector": wanted.collector,
         "evaluator": wanted.evaluator,
+        "reanalyzer": wanted.reanalyzer,
     }
     cores = asked[role]
     if cores is None:

@@ -53,8 +53,12 @@ def with_payloads(recovered: Recovered, data: Path) -> Recovered:
 
 
 def payload_files(recovered: Recovered | None) -> frozenset[str]:
-    """The payload files of its live chunks."""
-    return frozenset() if recovered is None else frozenset(chunk.meta.file for chunk in recovered.chunks)
+    """The payload files of its live chunks, and what was computed again of them."""
+    if recovered is None:
+        return frozenset()
+    again = recovered.snapshot.experiment.reanalysis.newest
+    chunks = {chunk.meta.file for chunk in recovered.chunks}
+    return frozenset(chunks | {row.reanalysis.meta.file for row in again})
 
 
 def uncounted_payloads(recovered: Recovered, data: Path) -> tuple[ChunkMeta, ...]:

@@ -13,6 +13,7 @@ from msgspec import Struct
 from remuda.buffer.chunk import chunk_name
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.experiment.flow_control import FlowControl
+from remuda.coordinator.experiment.reanalysis import ReanalysisBook, is_its_own
 from remuda.coordinator.leases import LeaseBook
 from remuda.training.replay.accounting import ReplayAccounting
 from remuda.wire.messages import (
@@ -26,9 +27,12 @@ from remuda.wire.messages import (
     EvaluationDone,
     EvaluationFilmed,
     LearnerReport,
+    NotReanalyzed,
     PolicyPublished,
     Ready,
+    Reanalyzed,
     Role,
+    TargetPublished,
     WorkerFailed,
     WorkerVitals,
 )
@@ -41,10 +45,13 @@ UNDER_A_LEASE = (
     BatchRequest,
     ChunkUnreadable,
     PolicyPublished,
+    TargetPublished,
     LearnerReport,
     CheckpointSaved,
     EvaluationDone,
     EvaluationFilmed,
+    Reanalyzed,
+    NotReanalyzed,
     Drained,
     WorkerFailed,
 )
@@ -55,10 +62,13 @@ _ROLES: dict[type[AnyMessage], Role] = {
     BatchRequest: "learner",
     ChunkUnreadable: "learner",
     PolicyPublished: "learner",
+    TargetPublished: "learner",
     LearnerReport: "learner",
     CheckpointSaved: "learner",
     EvaluationDone: "evaluator",
     EvaluationFilmed: "evaluator",
+    Reanalyzed: "reanalyzer",
+    NotReanalyzed: "reanalyzer",
 }
 """The role that each message is about; the others may come from any role."""
 
@@ -91,6 +101,7 @@ class Claims:
     leases: LeaseBook
     replay: ReplayAccounting
     flow: FlowControl
+    reanalysis: ReanalysisBook
 
     def __post_init__(self) -> None:
         """Values that every chunk is checked against are computed once."""
@@ -114,8 +125,10 @@ class Claims:
         match message:
             case BatchRequest():
                 return self._of_request(message)
-            case PolicyPublished():
+            case PolicyPublished() | TargetPublished():
                 return self._of_epoch(message.policy.epoch)
+            case Reanalyzed() | NotReanalyzed():
+                return self.of_reanalysis(message, speaker) or self.reanalysis.disbelief(message)
             case CheckpointSaved():
                 return self._of_checkpoint(message)
             case WorkerFailed(hopeless=True) if lease.role != "learner":
@@ -144,6 +157,17 @@ class Claims:
             return f"its chunk {meta.file} was collected far beyond its credit"
         return None
 
+    def of_reanalysis(self, message: Reanalyzed | NotReanalyzed, speaker: Speaker) -> str | None:
+        """Why this reanalysis cannot be the sender's; also for a lease that is over."""
+        if isinstance(message, NotReanalyzed):
+            return None
+        meta = message.meta
+        if not is_its_own(meta, speaker.worker, speaker.incarnation):
+            return f"it announces {meta.file}, which is not the file of a reanalysis of its own"
+        if meta.target.epoch > self.flow.epoch:
+            return f"its reanalysis {meta.file} is of epoch {meta.target.epoch}, and the newest is {self.flow.epoch}"
+        return None
+
     def _of_request(self, message: BatchRequest) -> str | None:
         plan = self.replay.plan
         if (message.batches, message.batch_size) != (plan.batches_per_request, plan.rows_per_update):
@@ -156,6 +180,8 @@ class Claims:
         told_row = self.flow.told_row
         if message.loaded_row > told_row:
             return f"it has loaded the rows below {message.loaded_row}, and was told of those below {told_row}"
+        if message.loaded_reanalysis > self.reanalysis.accepted:
+            return f"it has read reanalysis {message.loaded_reanalysis}, and there are {self.reanalysis.accepted}"
         return None
 
     def _of_epoch(self, epoch: int) -> str | None:

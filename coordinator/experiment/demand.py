@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.experiment.failures import Failures
 from remuda.coordinator.leases import LeaseBook
-from remuda.coordinator.scheduler import ROLES, Demand, Holding
+from remuda.coordinator.scheduler import Demand, Holding
+from remuda.policy.algorithms import reanalyzed_by_workers
 from remuda.training.identity import Identity
-from remuda.wire.messages import Role
+from remuda.wire.messages import ROLES, Role
 
 PATIENCE_S = 3.0
 """How long an experiment waits for workers that come by themselves before others must give some back: long enough for a
@@ -17,6 +18,10 @@ herd to assemble, or for a nanny to restart a worker."""
 OVERTAKEN_FIRST_S = 60.0
 """How long others may overtake an experiment at first. Then free workers are kept for it for the same time, and so on
 in turn, each time for twice as long."""
+
+
+_MAY_LACK: tuple[Role, ...] = ("collector", "reanalyzer")
+"""Roles without all of which a run goes on."""
 
 
 class WorkerDemand:
@@ -34,8 +39,14 @@ class WorkerDemand:
             "learner": 1,
             "collector": collector.count,
             "evaluator": evaluator.count if evaluates else 0,
+            "reanalyzer": 0 if reanalyzed_by_workers(config) is None else config.reanalyzer.count,
         }
-        self._minimum: dict[Role, int] = {"learner": 1, "collector": collector.minimum, "evaluator": int(evaluates)}
+        self._minimum: dict[Role, int] = {
+            "learner": 1,
+            "collector": collector.minimum,
+            "evaluator": int(evaluates),
+            "reanalyzer": 0,
+        }
         """Without these the experiment cannot work."""
         self._waiting_for: str | None = None
         self._waits_since_s = now_s
@@ -86,8 +97,9 @@ class WorkerDemand:
         rest_s = self._failures.rest_s(now_s)
         if rest_s:
             return f"takes no workers for {rest_s:.0f} s: {self._failures.in_a_row} failures in a row"
-        held, wanted = self._leases.count_staying("collector"), self._wanted["collector"]
-        return f"runs with {held} of {wanted} collectors" if running and held < wanted else None
+        counts = [(self._leases.count_staying(role), self._wanted[role], role) for role in _MAY_LACK]
+        lacks = [f"{held} of {wanted} {role}s" for held, wanted, role in counts if held < wanted]
+        return f"runs with {' and '.join(lacks)}" if running and lacks else None
 
 
 def may_be_overtaken(waited_s: float) -> bool:

@@ -21,6 +21,7 @@ from remuda.coordinator.experiment.dispatch import EvaluationDispatch
 from remuda.coordinator.experiment.failures import Failures
 from remuda.coordinator.experiment.flow_control import FlowControl
 from remuda.coordinator.experiment.messages import MessageHandlers
+from remuda.coordinator.experiment.reanalysis import ReanalysisBook
 from remuda.coordinator.experiment.shutdown import ExperimentShutdown
 from remuda.coordinator.experiment.workers import ExperimentWorkers
 from remuda.coordinator.leases import LeaseBook
@@ -95,7 +96,8 @@ class Experiment:
         self._progress = ProgressRows(config, resumed)
         self._commander = Commander(config, resumed)
         self._vitals = Vitals(config.log.buffer_interval_s, now_s, lambda lease: self._leases.find(lease) is not None)
-        self._flow = FlowControl(identity.id, config, self.replay, resumed)
+        self._reanalysis = ReanalysisBook(identity.id, config, self.replay)
+        self._flow = FlowControl(identity.id, config, self.replay, self._reanalysis, resumed)
         self._leases = LeaseBook(
             0 if resumed is None else resumed.generation * GENERATIONS_PER_RUN, on_forget=self._flow.forget_lease
         )
@@ -107,6 +109,7 @@ class Experiment:
             identity=identity,
             replay=self.replay,
             learning=self._flow,
+            reanalyzed=self._reanalysis,
             commander=self._commander,
             before_s=0.0 if resumed is None else resumed.counters.wall_s,
         )
@@ -116,6 +119,7 @@ class Experiment:
             leases=self._leases,
             replay=self.replay,
             flow=self._flow,
+            reanalysis=self._reanalysis,
             dispatch=self._dispatch,
         )
         self._shutdown = ExperimentShutdown(
@@ -125,7 +129,9 @@ class Experiment:
             dispatch=self._dispatch,
             save_s=config.limits.save_s,
         )
-        self._claims = Claims(config=config, leases=self._leases, replay=self.replay, flow=self._flow)
+        self._claims = Claims(
+            config=config, leases=self._leases, replay=self.replay, flow=self._flow, reanalysis=self._reanalysis
+        )
         self._messages = MessageHandlers(
             status=self._status,
             claims=self._claims,
@@ -133,6 +139,7 @@ class Experiment:
             workers=self._workers,
             replay=self.replay,
             flow=self._flow,
+            reanalysis=self._reanalysis,
             dispatch=self._dispatch,
             progress=self._progress,
             failures=self._failures,
@@ -292,6 +299,7 @@ class Experiment:
         if self.over or self.state == "queued":
             return []  # the run folder is closed, and its clock has stopped
         self._status.note_rates(now_s)
+        self._reanalysis.tick()
         reports = self._buffer_reports(now_s) + self._vital_signs(now_s)
         return reports + self._flow.tick(now_s) + self._go_on(now_s)
 
@@ -301,7 +309,9 @@ class Experiment:
             return []
         counters = self._status.counters(now_s)
         steps = self._progress_rows(counters) if self._shutdown.stage in ("working", "draining") else []
+        steps += self._reanalysis.delete()
         if self._flow.is_open:
+            steps += self._reanalysis.ask()
             steps += self._dispatch.carry_out(self._commander.progressed(counters), counters, now_s)
         end = self._commander.ending
         return steps if end is None else steps + self._end(end, counters, now_s)
@@ -325,9 +335,16 @@ class Experiment:
             *self._vital_signs(now_s, last=True),
             *([LogLine(id, f"{dropped} rows were dropped: too old for the policy")] if dropped else []),
             *self._updates_owed(),
+            *self._reanalysis.summary(),
             self._dispatch.outcomes.run_is_over(end, counters.wall_s),
-            CloseRun(id, self.replay.live_files(), results_of(self._status.status(None, now_s))),
+            CloseRun(
+                id, self.replay.live_files() | self._reanalysis.live_files, results_of(self._status.status(None, now_s))
+            ),
         ]
+
+    @property
+    def _live_files(self) -> frozenset[str]:
+        return self.replay.live_files() | self._reanalysis.live_files
 
     def _updates_owed(self) -> list[Step]:
         """A line about updates that the learner did not do; readers who compare runs should know it."""
@@ -373,6 +390,7 @@ class Experiment:
             progress=self._progress.snapshot(),
             workers_failures=self._failures.snapshot(now_s),
             deaths=self._deaths.snapshot(now_s),
+            reanalysis=self._reanalysis.snapshot(),
         )
 
     def changes(self, now_s: float) -> Changes:
@@ -391,6 +409,7 @@ class Experiment:
             account=self._flow.changes(),
             counted=self.replay.changes(),
             rest=self._failures.changes(now_s),
+            reanalysis=self._reanalysis.changes(),
         )
 
     def rows(self, now_s: float) -> Changes:
@@ -401,6 +420,7 @@ class Experiment:
             account=Rows(self._flow.rows()),
             counted=Rows(self.replay.rows_of_leases()),
             rest=Rows(self._failures.rows(now_s)),
+            reanalysis=Rows(self._reanalysis.all_rows()),
             whole=True,
         )
 
@@ -427,6 +447,7 @@ class Experiment:
             self._deaths.taken_up(lease.number, now_s)
         self._dispatch.restore(snapshot.dispatch, now_s)
         self._progress.restore(snapshot.progress)
+        self._reanalysis.restore(snapshot.reanalysis, self.lease_numbers)
         self._rows_are_journaled = True
 
     def resume(
@@ -438,6 +459,7 @@ class Experiment:
         self._progress.restore(snapshot.progress)
         self._flow.resume(snapshot.flow)
         self._leases.restore(replace(snapshot.leases, leases=[]))
+        self._reanalysis.restore(snapshot.reanalysis, ())
         for meta in late:
             accepted = self.replay.count_late(meta)
             deletable += accepted.deletable

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator.effects import DeleteChunks, Reply, SendToLease, Step
 from remuda.coordinator.experiment.credit import CreditBook
+from remuda.coordinator.experiment.reanalysis import ReanalysisBook
 from remuda.policy.algorithms import declaration
 from remuda.training.effects import LogLine
 from remuda.training.replay.accounting import Accepted, ReplayAccounting
@@ -49,10 +50,12 @@ class FlowControl:
         experiment: str,
         config: ExperimentConfig,
         replay: ReplayAccounting,
+        reanalysis: ReanalysisBook,
         resumed: ResumePoint | None = None,
     ) -> None:
         self._experiment = experiment
         self._replay = replay
+        self._reanalysis = reanalysis
         self._plan = replay.plan
         self._budgets = Budgets(config, self._plan)
         self._declaration = declaration(config)
@@ -146,6 +149,7 @@ class FlowControl:
         if self._resuming:
             self._take_up(message)
         self._requests.add(message)
+        self._reanalysis.confirm_loaded(message.loaded_reanalysis)
         self._replay.settle(self.policy)
         steps = self._delete(self._replay.confirm_loaded(message.loaded_row)) + self._serve()
         return steps + self.extend_credit()
@@ -270,6 +274,7 @@ class FlowControl:
         self._served_iters -= sum(batches for request, batches in self._served if request >= message.oldest)
         self._served = [served for served in self._served if served[0] < message.oldest]
         self._replay.learner_has(message.loaded_row)
+        self._reanalysis.learner_has(message.loaded_reanalysis)
 
     def _late(self, collectors: int) -> list[Step]:
         if not collectors:
@@ -325,6 +330,7 @@ class FlowControl:
                 episode=self._replay.episode,
                 policy_version=self.policy.version,
             ),
+            reanalyses=self._reanalysis.hand_out_new(),
         )
 
     def _delete(self, files: Sequence[str]) -> list[Step]:

@@ -11,6 +11,7 @@ from remuda.coordinator.experiment.dispatch import EvaluationDispatch
 from remuda.coordinator.experiment.failures import Failures
 from remuda.coordinator.experiment.finished import refused
 from remuda.coordinator.experiment.flow_control import FlowControl
+from remuda.coordinator.experiment.reanalysis import ReanalysisBook
 from remuda.coordinator.experiment.worker_reports import collector_report
 from remuda.coordinator.experiment.workers import ExperimentWorkers
 from remuda.coordinator.leases import Lease, LeaseBook
@@ -31,8 +32,11 @@ from remuda.wire.messages import (
     EvaluationDone,
     EvaluationFilmed,
     LearnerReport,
+    NotReanalyzed,
     PolicyPublished,
     Ready,
+    Reanalyzed,
+    TargetPublished,
     WorkerFailed,
     WorkerVitals,
 )
@@ -48,6 +52,7 @@ class MessageHandlers:
     workers: ExperimentWorkers
     replay: ReplayAccounting
     flow: FlowControl
+    reanalysis: ReanalysisBook
     dispatch: EvaluationDispatch
     progress: ProgressRows
     failures: Failures
@@ -80,7 +85,8 @@ class MessageHandlers:
             case EvaluationFilmed():
                 return self.dispatch.filmed(message)
             case _:
-                return self._from_learner(lease, message, now_s)
+                handle = self._from_reanalyzer if lease.role == "reanalyzer" else self._from_learner
+                return handle(lease, message, now_s)
 
     def _late(self, message: AnyMessage, speaker: Speaker, now_s: float) -> list[Step]:
         """Handle news about a lease that is over, if it comes from the worker that held it."""
@@ -91,6 +97,8 @@ class MessageHandlers:
                 return self._chunk(message, now_s) if why is None else [refused(message, why)]
             case ChunkReady():
                 return [refused(message, "it is not a chunk of the worker that had this lease")]
+            case Reanalyzed() if its_own and self.claims.of_reanalysis(message, speaker) is None:
+                return self.reanalysis.came_late(message.meta)
             case WorkerFailed() if its_own:
                 return self._hung(message, now_s)
             case _:
@@ -105,6 +113,8 @@ class MessageHandlers:
             case PolicyPublished():
                 collectors = [ready.number for ready in self.leases.ready("collector")]
                 return self.flow.published(message, collectors)
+            case TargetPublished():
+                return self.reanalysis.published(message.policy)
             case LearnerReport():
                 self._learned(lease, message, now_s)
                 return []
@@ -112,6 +122,16 @@ class MessageHandlers:
                 self.deaths.worked(lease.number, lease.role, now_s)
                 self.flow.trained(message.record.train_iter)
                 return self.dispatch.saved(message, self.status.counters(now_s), now_s)
+            case _:
+                return []
+
+    def _from_reanalyzer(self, lease: Lease, message: AnyMessage, now_s: float) -> list[Step]:
+        match message:
+            case Reanalyzed():
+                self._worked(lease, now_s)
+                return self.reanalysis.reanalyzed(message)
+            case NotReanalyzed():
+                return self.reanalysis.not_reanalyzed(message)
             case _:
                 return []
 
@@ -128,6 +148,9 @@ class MessageHandlers:
                 return said + self.dispatch.deal()
             case "learner":
                 return said + self._learner_ready(now_s)
+            case "reanalyzer":
+                self.reanalysis.ready(lease.number)
+                return said
 
     def _learner_ready(self, now_s: float) -> list[Step]:
         commander, first = self.dispatch.commander, self.status.state == "starting"

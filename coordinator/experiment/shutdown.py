@@ -14,11 +14,10 @@ from remuda.coordinator.effects import Step
 from remuda.coordinator.experiment.dispatch import EvaluationDispatch
 from remuda.coordinator.experiment.workers import ExperimentWorkers
 from remuda.coordinator.leases import LeaseBook
-from remuda.coordinator.scheduler import ROLES
 from remuda.training.commander.end import End, evaluation_is_too_late
 from remuda.training.effects import LogLine
 from remuda.training.snapshot import Stage
-from remuda.wire.messages import Counters
+from remuda.wire.messages import ROLES, Counters
 
 LONGEST_S: dict[Stage, float] = {"draining": 60.0, "settling": 600.0, "releasing": 60.0}
 """The time limit of a stage. Settling has this time once the last checkpoint is saved; saving has the time of the
@@ -80,7 +79,7 @@ class ExperimentShutdown:
             said += self._stop_learning()
         elif owed := self.workers.flow.updates_owed():
             said.append(LogLine(self.experiment, f"the learner catches up: {owed} updates are owed"))
-        return [*said, *self.workers.drain("collector", end.reason)]
+        return [*said, *self.workers.drain("collector", end.reason), *self.workers.drain("reanalyzer", end.reason)]
 
     def hurry(self) -> list[Step]:
         """End sooner, since somebody waits for the end: the learner does not catch up."""

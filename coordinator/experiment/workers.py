@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from remuda.coordinator.effects import Release, RewindCurves, SendToLease, Step
 from remuda.coordinator.experiment.dispatch import EvaluationDispatch
 from remuda.coordinator.experiment.flow_control import FlowControl
+from remuda.coordinator.experiment.reanalysis import ReanalysisBook
 from remuda.coordinator.leases import Lease, LeaseBook
 from remuda.logbook.series import EventKind
 from remuda.training.effects import Happened, Level, LogLine
@@ -28,6 +29,7 @@ class ExperimentWorkers:
     leases: LeaseBook
     replay: ReplayAccounting
     flow: FlowControl
+    reanalysis: ReanalysisBook
     dispatch: EvaluationDispatch
 
     def join(self, holder: LeaseHolder) -> list[Step]:
@@ -50,6 +52,7 @@ class ExperimentWorkers:
             checkpoint=checkpoint,
             exploration=self.flow.exploration(),
             replay=replay,
+            reanalyses=self.reanalysis.all_for_new_learner() if role == "learner" else [],
         )
         text = f"{role} {lease.worker} joins as {role} {lease.index}"
         return [*steps, SendToLease(number, message), self._say(text), self._happened("worker_joined", lease, text)]
@@ -116,6 +119,8 @@ class ExperimentWorkers:
             return steps
         if lease.role == "collector":
             return [*steps, *self.flow.repeat(number)]
+        if lease.role == "reanalyzer":
+            return [*steps, *self.reanalysis.repeat(number)]
         if lease.role == "learner" and self.dispatch.commander.ending is not None and not self.flow.is_open:
             steps += self.stop_training()
         return [*steps, *self.dispatch.repeat(lease, counters)]
@@ -142,6 +147,8 @@ class ExperimentWorkers:
                 return self.flow.collector_gone(lease.number)
             case "evaluator":
                 return self.dispatch.evaluator_gone(lease.number)
+            case "reanalyzer":
+                return self.reanalysis.gone(lease.number)
             case "learner":
                 self.flow.close()
                 return []

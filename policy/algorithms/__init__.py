@@ -9,13 +9,13 @@ from typing import cast
 
 from remuda.config.algorithms import AlgorithmConfig, CustomConfig
 from remuda.config.custom import CustomSettingsError, find_entry, parsed
-from remuda.config.declaration import Declaration
+from remuda.config.declaration import Declaration, ReanalyzedColumns
 from remuda.config.schema import ExperimentConfig
 from remuda.config.user_code import UserCodeError
 from remuda.policy.algorithms.actor_critic.entries import ImpalaEntry, PpoEntry
 from remuda.policy.algorithms.dqn.entry import DqnEntry
 from remuda.policy.algorithms.muzero.entry import MuZeroEntry
-from remuda.policy.base import Algorithm, Policy
+from remuda.policy.base import Algorithm, Policy, Reanalyzer
 from remuda.policy.entry import AlgorithmEntry, Chosen, Setup
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
@@ -64,6 +64,22 @@ def make_policy(
     if not search and not entry.searches:
         raise NoSearchError(f"{config.policy.type} acts without a search, so there is none to leave out")
     return entry.make_policy(Setup(config, settings, observation, action, search), chosen=chosen, device=device)
+
+
+def make_reanalyzer(
+    config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, *, device: str = "cpu"
+) -> Reanalyzer:
+    """Build what computes the declaration's `reanalyzed` columns again; it does so once a state is loaded, on `device`.
+    Raises UnsupportedSpaceError and UnknownAlgorithmError, as make_algorithm does."""
+    entry, settings = _entry_of(config)
+    return entry.make_reanalyzer(Setup(config, settings, observation, action), device=device)
+
+
+def reanalyzed_by_workers(config: ExperimentConfig) -> ReanalyzedColumns | None:
+    """What workers of the role reanalyzer compute again in parallel mode; None if the experiment asks for none of them,
+    or there is nothing to do for them. Raises UnknownAlgorithmError."""
+    declared = declaration(config).reanalyzed
+    return declared if declared is not None and declared.share and config.reanalyzer.count else None
 
 
 def declaration(config: ExperimentConfig) -> Declaration:

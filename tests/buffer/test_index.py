@@ -447,3 +447,48 @@ def test_impossible_sizes_are_refused() -> None:
     for capacity, quota in (0, 1), (1, 0):
         with pytest.raises(ValueError, match="at least 1"):
             index_of(capacity, UniformSampler(1), quota_bytes=quota)
+
+
+# --- chunks that are computed again
+
+
+@pytest.mark.parametrize("prioritized", [True, False])
+def test_chunks_are_drawn_by_the_priorities_of_their_rows_and_drawing_is_not_counted(prioritized: bool) -> None:
+    index = index_of(100, PrioritizedSampler(100, 1.0) if prioritized else UniformSampler(100))
+    for sequence in range(4):
+        index.insert(meta_of(sequence, 10))
+    index.update_priorities(np.arange(40), np.repeat([1.0, 1.0, 0.0, 6.0], 10).astype(np.float32))
+    rng = np.random.default_rng(0)
+    drawn = [index.draw_chunk(rng, lambda chunk: chunk.meta.chunk.sequence != 1, draws=8) for _ in range(2_000)]
+    counts = [sum(chunk is not None and chunk.first_row == 10 * n for chunk in drawn) for n in range(4)]
+    expected = np.array([1, 0, 0, 6]) / 7 if prioritized else np.array([1, 0, 1, 1]) / 3
+    np.testing.assert_allclose(np.array(counts) / sum(counts), expected, atol=0.05)
+    assert index.sampled_rows == 0
+    assert index.draw_chunk(rng, lambda chunk: False, draws=8) is None
+
+
+def test_no_chunk_is_drawn_where_there_is_none() -> None:
+    assert index_of(10).draw_chunk(np.random.default_rng(0), lambda chunk: True, draws=8) is None
+
+
+def test_a_row_belongs_to_the_chunk_that_has_it_as_long_as_one_of_its_rows_is_live() -> None:
+    index = index_of(20)
+    for sequence in range(3):
+        index.insert(meta_of(sequence, 8))  # the last evicts half of the first
+    assert [None if (c := index.chunk_of(row)) is None else c.first_row for row in (0, 7, 8, 15, 16, 23, 24)] == [
+        *(0, 0, 8, 8, 16, 16),
+        None,
+    ]
+    index.quarantine(file_of(1))
+    assert index.chunk_of(8) is None
+    index.insert(meta_of(3, 8))
+    assert index.chunk_of(0) is None
+
+
+def test_other_files_of_chunks_count_in_the_quota() -> None:
+    index = index_of(1_000, quota_bytes=1_000)
+    for sequence in range(9):
+        index.insert(meta_of(sequence, 8, payload_bytes=100))
+    index.hold(101)
+    assert index.payload_bytes == 1_001
+    assert index.insert(meta_of(9, 8, payload_bytes=50)).deletable == [file_of(0)]

@@ -131,3 +131,61 @@ def test_rows_do_not_go_backwards() -> None:
 def test_an_impossible_size_is_refused() -> None:
     with pytest.raises(ValueError, match="capacity"):
         ColumnRing(0)
+
+
+# --- columns that are computed again
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    size=st.integers(1, 17),
+    steps=st.lists(
+        st.one_of(
+            st.tuples(st.just("write"), st.integers(0, 9), st.sampled_from([0, 0, 1, 4, 30])),
+            st.tuples(st.just("rewrite"), st.integers(0, 40), st.integers(1, 5)),
+        ),
+        max_size=25,
+    ),
+)
+def test_rewriting_agrees_with_a_dict(size: int, steps: list[tuple[str, int, int]]) -> None:
+    """A row has the version of the newest target network that computed it again since it was written."""
+    ring, held = ColumnRing(size), dict[int, tuple[int, int]]()  # by slot: the row and its version
+    for kind, number, other in steps:
+        if kind == "write":
+            rows, first_row = min(number, size), ring.next_row + other
+            ring.write(first_row, {**columns_of(first_row, rows), "again": np.zeros((rows, 3), np.int64)})
+            held |= {row % size: (row, 0) for row in range(first_row, first_row + rows)}
+        else:
+            changed = ring.rewrite(number, {"again": np.full((4, 3), other)}, other)
+            older = {slot: (row, other) for slot, (row, v) in held.items() if number <= row < number + 4 and v < other}
+            older = {slot: value for slot, value in older.items() if value[0] >= ring.next_row - size}
+            assert changed == len(older)
+            held |= older
+    there = sorted(value for value in held.values() if value[0] >= ring.next_row - size)
+    if there:
+        gathered = ring.gather(np.array([row for row, _ in there]))
+        np.testing.assert_array_equal(gathered["again"], np.array([[v] * 3 for _, v in there]))
+        np.testing.assert_array_equal(gathered["id"], [row for row, _ in there])
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"unknown": np.zeros(2, np.float32)},
+        {"obs": np.zeros((2, 2), np.float64)},
+        {"obs": np.zeros((2, 3), np.float32)},
+        {"odd": np.zeros(2, np.bool_), "obs": np.zeros((2, 3), np.float32)},
+    ],
+)
+def test_what_does_not_fit_rewrites_nothing(columns: Columns) -> None:
+    ring = ColumnRing(4)
+    ring.write(0, columns_of(0, 4))
+    with pytest.raises(ValueError, match="cannot be rewritten"):
+        ring.rewrite(0, columns, 7)
+    gathered = ring.gather(np.arange(4))
+    np.testing.assert_array_equal(gathered["obs"], columns_of(0, 4)["obs"])
+    np.testing.assert_array_equal(gathered["odd"], columns_of(0, 4)["odd"])
+
+
+def test_an_empty_ring_has_nothing_to_rewrite() -> None:
+    assert ColumnRing(4).rewrite(0, {"obs": np.zeros((2, 3), np.float32)}, 7) == 0

@@ -20,6 +20,7 @@ import numpy as np
 
 from remuda.buffer.chunk import ChunkError, chunk_name
 from remuda.buffer.index import Prioritized
+from remuda.buffer.reanalysis_file import reanalysis_name
 from remuda.buffer.ring import ColumnRing
 from remuda.config.schema import ExperimentConfig
 from remuda.coordinator import effects as fx
@@ -47,6 +48,7 @@ from remuda.training.snapshot import (
     LeaseSnapshot,
     NewEpisodes,
     PlaceSnapshot,
+    ReanalysisRow,
     RestSnapshot,
     Rows,
 )
@@ -79,11 +81,16 @@ from remuda.wire.messages import (
     LearnerReport,
     Leave,
     LogText,
+    NotReanalyzed,
     Phase,
     PolicyAvailable,
     PolicyPublished,
     PolicyRef,
     Ready,
+    Reanalysis,
+    ReanalysisId,
+    Reanalyze,
+    Reanalyzed,
     Register,
     Registered,
     Rejected,
@@ -92,11 +99,14 @@ from remuda.wire.messages import (
     Status,
     StopTraining,
     Submit,
+    TargetPublished,
 )
 
 STEP_S = 0.05
+TARGET_ITERS = 25
+"""Updates between two target networks."""
 CLIENT = b"client:test"
-ROWS = ("lease", "place", "account", "counted", "rest")
+ROWS = ("lease", "place", "account", "counted", "rest", "reanalysis")
 
 
 @dataclass
@@ -293,8 +303,13 @@ class LearnerWork:
             requests_in_flight=plan.requests_in_flight,
             read=self.read,
             unreadable=self.report,
+            read_again=self.read_again,
+            left_out=self.leave_out,
         )
         self.prefetch.load(assign.replay)
+        self.prefetch.rewrite(assign.reanalyses)
+        self.target = -1
+        self.publish_target()
         worker.say(PolicyPublished(assign.lease, PolicyRef(assign.epoch, 0, self.train_iter)))
         worker.say(Ready(assign.lease, worker.world.warnings))
 
@@ -310,7 +325,24 @@ class LearnerWork:
             raise ChunkError("wrong checksum", Path(chunk.meta.file), "the test damaged it")
         rows = range(chunk.first_row, chunk.first_row + chunk.meta.rows)
         world.collected |= dict.fromkeys(rows, chunk.meta.policy)
-        return {"row": np.array(rows)}
+        return {"row": np.array(rows), "again": np.zeros((len(rows), 2), np.int64)}
+
+    def read_again(self, meta: Reanalysis) -> dict[str, np.ndarray]:
+        if meta.file not in self.worker.world.disk:
+            raise ChunkError("missing", Path(meta.file), "it was replaced, or its rows were evicted")
+        return {"again": np.full((meta.rows, 2), meta.target.train_iter)}
+
+    def leave_out(self, meta: Reanalysis, error: Exception) -> None:
+        assert isinstance(error, ChunkError), error
+
+    def publish_target(self) -> None:
+        """As the learner of an algorithm whose target network follows every TARGET_ITERS updates."""
+        world = self.worker.world
+        if world.config.reanalyzer.count and self.train_iter // TARGET_ITERS > self.target:
+            self.target = self.train_iter // TARGET_ITERS
+            ref = PolicyRef(self.assign.epoch, self.target, self.target * TARGET_ITERS)
+            world.target_file = max(world.target_file, ref)
+            self.worker.say(TargetPublished(self.assign.lease, ref))
 
     def handle(self, message: AnyMessage) -> None:
         match message:
@@ -340,6 +372,14 @@ class LearnerWork:
             case _:
                 raise AssertionError(f"a learner got {message}")
 
+    def check_never_older(self, rows: np.ndarray, made: np.ndarray) -> None:
+        """Also over learners: a row never has what an older target network computed than it had before."""
+        world = self.worker.world
+        for row, target in zip(rows.tolist(), made.tolist(), strict=True):
+            assert target >= world.made.get(row, 0), f"row {row} was of target {world.made[row]}, and is of {target}"
+            if target:
+                world.made[row] = target
+
     def take_priorities(self) -> Priorities:
         rows = np.concatenate(self.trained_on) if self.trained_on else np.empty(0, np.int64)
         self.trained_on = []
@@ -360,8 +400,12 @@ class LearnerWork:
                     self.worker.say(LearnerReport(self.assign.lease, self.train_iter, {}))
                 return
             np.testing.assert_array_equal(batch.columns["row"], batch.rows)
+            again = batch.columns["again"]
+            np.testing.assert_array_equal(again[:, 0], again[:, 1], "a row is of two target networks")
+            self.check_never_older(batch.rows, again[:, 0])
             world.used.append((self.assign.epoch, self.version, batch.rows))
             self.train_iter += 1
+            self.publish_target()
             self.trained_on.append(batch.rows)
             if self.train_iter % (1 if world.plan.on_policy else 10) == 0:
                 self.version += 1
@@ -406,7 +450,43 @@ class EvaluatorWork:
         pass
 
 
-WORK = {"collector": CollectorWork, "learner": LearnerWork, "evaluator": EvaluatorWork}
+class ReanalyzerWork:
+    def __init__(self, worker: Worker, assign: Assign) -> None:
+        self.worker, self.assign = worker, assign
+        self.asked: deque[Reanalyze] = deque()
+        self.newest = 0
+        worker.say(Ready(assign.lease))
+
+    def handle(self, message: AnyMessage) -> None:
+        match message:
+            case Reanalyze() if message.request > self.newest:
+                self.newest = message.request
+                self.asked.append(message)
+            case Reanalyze() | Registered():
+                pass
+            case Drain():
+                self.worker.drained()
+            case _:
+                raise AssertionError(f"a reanalyzer got {message}")
+        assert len(self.asked) <= 2, "more than it can do"
+
+    def step(self) -> None:
+        world = self.worker.world
+        if self.asked and world.rng.random() < world.reanalyzer_pace:
+            asked = self.asked.popleft()
+            if asked.chunk.meta.file not in world.disk:
+                self.worker.say(NotReanalyzed(self.assign.lease, asked.request, "missing"))
+                return
+            meta = world.write_reanalysis(self.worker, asked)
+            self.worker.say(Reanalyzed(self.assign.lease, asked.request, meta))
+
+
+WORK = {
+    "collector": CollectorWork,
+    "learner": LearnerWork,
+    "evaluator": EvaluatorWork,
+    "reanalyzer": ReanalyzerWork,
+}
 
 
 class CrashError(Exception):
@@ -444,7 +524,7 @@ class Journaled:
     def changes(self) -> Changes:
         """All rows that were written."""
         kinds = {"lease": LeaseSnapshot, "place": PlaceSnapshot, "account": AccountSnapshot}
-        kinds |= {"counted": CountedSnapshot, "rest": RestSnapshot}
+        kinds |= {"counted": CountedSnapshot, "rest": RestSnapshot, "reanalysis": ReanalysisRow}
         rows: dict[str, Rows[Any]] = {
             kind: Rows(tuple(msgspec.msgpack.decode(body, type=type) for _, body in sorted(self.rows[kind].items())))
             for kind, type in kinds.items()
@@ -548,6 +628,14 @@ class World:
         self.warnings: list[str] = []
         """What learners warn of as they begin."""
         self.reports: list[object] = []
+        self.reanalyzer_pace = 0.5
+        """How likely a reanalyzer is to be done with a chunk in a step."""
+        self.target_file = PolicyRef()
+        """The target network that its file holds."""
+        self.made: dict[int, int] = {}
+        """Of which target network each row was that was computed again, when a learner last used it."""
+        self.reanalyses: dict[ReanalysisId, Reanalysis] = {}
+        """All that were written."""
         self.progress: list[ProgressRow] = []
         self.shown: dict[str, int] = {}
         """The epoch of the newest row of progress, by experiment."""
@@ -724,10 +812,11 @@ class World:
         worker.register()
         return worker
 
-    def herd(self, collectors: int, evaluators: int = 1, learners: int = 1) -> None:
-        for role, count in (("learner", learners), ("collector", collectors), ("evaluator", evaluators)):
+    def herd(self, collectors: int, evaluators: int = 1, learners: int = 1, reanalyzers: int = 0) -> None:
+        counts: dict[Role, int] = {"learner": learners, "collector": collectors, "evaluator": evaluators}
+        for role, count in (counts | {"reanalyzer": reanalyzers}).items():
             for number in range(count):
-                self.add(role, number)  # type: ignore[arg-type]
+                self.add(role, number)
 
     def kill(self, worker: Worker) -> None:
         self.deaths += worker.alive
@@ -777,6 +866,19 @@ class World:
         self.written[meta.chunk] = meta
         assert isinstance(worker.work, CollectorWork)
         self.owner[meta.chunk] = worker.work.assign.experiment
+        return meta
+
+    def write_reanalysis(self, worker: Worker, asked: Reanalyze) -> Reanalysis:
+        """With the target network that is in the file, which may be newer than the one asked for."""
+        key = (worker.uuid, worker.incarnation)
+        sequence = self.sequences.get(key, 0)
+        self.sequences[key] = sequence + 1
+        id, chunk = ReanalysisId(worker.uuid, worker.incarnation, sequence), asked.chunk
+        file = reanalysis_name(id)
+        self.disk.add(file)
+        target = max(self.target_file, asked.target)
+        meta = Reanalysis(id, file, chunk.meta.chunk, chunk.first_row, chunk.meta.rows, target, 50, 0)
+        self.reanalyses[id] = meta
         return meta
 
     def skill(self, env_step: int) -> float:
@@ -908,4 +1010,4 @@ class World:
 
 
 def hash_role(role: str) -> int:
-    return {"learner": 1, "collector": 2, "evaluator": 3}[role]
+    return {"learner": 1, "collector": 2, "evaluator": 3, "reanalyzer": 4}[role]

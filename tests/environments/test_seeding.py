@@ -13,14 +13,14 @@ from remuda.environments.seeding import (
     MAX_ENVS_PER_WORKER,
     MAX_EPISODES,
     MAX_WORKERS_PER_ROLE,
+    EnvironmentOwner,
     StreamOwner,
     environment_seeds,
     episode_seed,
     generator,
 )
-from remuda.wire.messages import Role
 
-ROLES: tuple[Role, ...] = get_args(Role)
+ROLES: tuple[EnvironmentOwner, ...] = get_args(EnvironmentOwner)
 experiment_seeds = st.integers(0, 2**63)
 
 
@@ -33,7 +33,7 @@ def test_no_two_environments_or_episodes_share_a_seed(seed: int, first: int, fir
     assert all(0 <= each < 2**31 for each in seeds)
 
 
-Place = tuple[Role, int, int]
+Place = tuple[EnvironmentOwner, int, int]
 places = st.tuples(
     st.sampled_from(ROLES), st.integers(0, MAX_WORKERS_PER_ROLE - 1), st.integers(0, MAX_ENVS_PER_WORKER - 1)
 )
@@ -65,7 +65,7 @@ def test_seeds_depend_on_the_experiment_and_the_incarnation_but_not_on_the_numbe
 
 
 def test_streams_are_their_own_and_repeat() -> None:
-    owners: tuple[StreamOwner, ...] = (*ROLES, "coordinator")
+    owners: tuple[StreamOwner, ...] = (*ROLES, "coordinator", "reanalyzer")
     draws = {
         tuple(generator(seed, owner, index, purpose, incarnation=incarnation).integers(2**63, size=2).tolist())
         for seed in (0, 1)
@@ -74,7 +74,7 @@ def test_streams_are_their_own_and_repeat() -> None:
         for purpose in ("exploration", "network")
         for incarnation in (0, 1)
     }
-    assert len(draws) == 2 * 4 * 2 * 2 * 2
+    assert len(draws) == 2 * 5 * 2 * 2 * 2
     assert generator(3, "learner", 0, "network").random() == generator(3, "learner", 0, "network").random()
 
 

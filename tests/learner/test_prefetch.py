@@ -10,13 +10,24 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from remuda.buffer.chunk import ChunkError, Columns
 from remuda.buffer.ring import ColumnRing, RowsNotHeldError
 from remuda.learner import prefetch
 from remuda.learner.loop import Batch, Priorities
 from remuda.learner.prefetch import NothingReadableError, Prefetch
-from remuda.wire.messages import Batches, ChunkId, ChunkMeta, Counters, IndexedChunk, PolicyRef
+from remuda.wire.messages import (
+    Batches,
+    ChunkId,
+    ChunkMeta,
+    Counters,
+    IndexedChunk,
+    IndexedReanalysis,
+    PolicyRef,
+    Reanalysis,
+    ReanalysisId,
+)
 
 WORKER = "aaaaaaaa-0000-4000-8000-000000000001"
 ROWS = 8
@@ -38,6 +49,7 @@ class Learner:
         self.ring = ColumnRing(capacity)
         self.damaged: set[str] = set()
         self.reported: list[str] = []
+        self.read_as: dict[str, Columns] = {}
         self.prefetch = Prefetch(
             lease=5,
             batches=2,
@@ -45,6 +57,8 @@ class Learner:
             ring=self.ring,
             read=self._read,
             unreadable=lambda indexed, error: self.reported.append(indexed.meta.file),
+            read_again=self._read_again,
+            left_out=lambda meta, error: self.reported.append(meta.file),
         )
 
     def _read(self, indexed: IndexedChunk) -> Columns:
@@ -53,6 +67,14 @@ class Learner:
             raise ChunkError("wrong checksum", Path(indexed.meta.file), "the test damaged it")
         ids = np.arange(indexed.first_row, indexed.first_row + ROWS)
         return {"obs": ids.astype(np.float32)[:, None], "reward": ids.astype(np.float32)}
+
+    def _read_again(self, meta: Reanalysis) -> Columns:
+        self.read.append(meta.file)
+        if meta.file in self.damaged:
+            raise ChunkError("wrong checksum", Path(meta.file), "the test damaged it")
+        return self.read_as.get(meta.file) or {
+            "reward": np.full(meta.rows, 1_000.0 + meta.target.train_iter, np.float32)
+        }
 
     def wants_request(self) -> bool:
         return self.prefetch.wants_request
@@ -229,3 +251,50 @@ def test_a_batch_of_nothing_but_damaged_payloads_is_an_error() -> None:
     learner.prefetch.arrived(reply(1, [[0, 1, 2]], new=[0]))
     with pytest.raises(NothingReadableError, match="none of the 3 rows"):
         learner.prefetch.next_batch()
+
+
+# --- what was computed again
+
+
+def again(number: int, chunk_number: int, train_iter: int) -> IndexedReanalysis:
+    id, target = ReanalysisId(WORKER, 1, number), PolicyRef(1, train_iter, train_iter)
+    of = chunk(chunk_number)
+    return IndexedReanalysis(number, Reanalysis(id, f"r{number}", of.meta.chunk, of.first_row, ROWS, target, 1, 0))
+
+
+def test_batches_have_what_was_computed_again_once_the_answer_before_them_named_it() -> None:
+    learner = Learner()
+    learner.ask()
+    learner.ask()
+    learner.prefetch.arrived(replace(reply(2, [[1, 9, 2], [0, 8, 8]]), reanalyses=[again(1, 0, 5)]))
+    learner.prefetch.arrived(reply(1, [[1, 9, 2], [0, 8, 8]], new=[0, 1]))
+    rewards = [batch.columns["reward"].tolist() for _ in range(4) if (batch := learner.prefetch.next_batch())]
+    assert rewards == [[1, 9, 2], [0, 8, 8], [1005, 9, 1005], [1005, 8, 8]]
+    assert learner.prefetch.rewritten_rows == ROWS
+    assert learner.prefetch.request(0, NO_PRIORITIES).loaded_reanalysis == 1
+    assert [request.loaded_reanalysis for request in learner.prefetch.repeat()] == [1]
+
+
+def test_an_older_one_a_repeated_one_and_one_of_evicted_rows_change_nothing() -> None:
+    learner = Learner(capacity=2 * ROWS)
+    learner.prefetch.load([chunk(0), chunk(1)])
+    learner.prefetch.rewrite([again(1, 0, 5), again(2, 0, 3), again(3, 1, 1)])
+    learner.prefetch.rewrite([again(3, 1, 9)])
+    assert learner.read == ["c0", "c1", "r1", "r2", "r3"]
+    assert learner.ring.gather(np.array([0, 7, 8]))["reward"].tolist() == [1005, 1005, 1001]
+    learner.prefetch.load([chunk(2)])
+    learner.prefetch.rewrite([again(4, 0, 99)])
+    assert learner.ring.gather(np.array([8, 16, 23]))["reward"].tolist() == [1001, 16, 23]
+    assert learner.prefetch.rewritten_rows == 2 * ROWS
+
+
+def test_one_that_cannot_be_read_or_does_not_fit_is_reported_and_passed_over() -> None:
+    learner = Learner()
+    learner.damaged = {"r1"}
+    learner.prefetch.load([chunk(0)])
+    odd = again(2, 0, 7)
+    learner.prefetch.rewrite([again(1, 0, 5)])
+    learner.read_as = {"r2": {"unknown": np.zeros(ROWS)}}
+    learner.prefetch.rewrite([odd, again(3, 0, 8)])
+    assert learner.reported == ["r1", "r2"]
+    assert learner.ring.gather(np.array([0]))["reward"].tolist() == [1008]

@@ -17,7 +17,8 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.buffer.index import Prioritized
-from remuda.tests.buffer.chunks import meta_of
+from remuda.buffer.reanalysis_file import reanalysis_name
+from remuda.tests.buffer.chunks import WORKER, meta_of
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import Journaled, World
 from remuda.tests.patience import HANG_S
@@ -25,9 +26,9 @@ from remuda.training import journal_database
 from remuda.training.journal import RunJournal, open_or_begin
 from remuda.training.journal_database import JournalError
 from remuda.training.journal_entry import JournalEntry, Recovered
-from remuda.training.run_snapshot import RunSnapshot
-from remuda.training.snapshot import DeathsSnapshot
-from remuda.wire.messages import IndexedChunk
+from remuda.training.run_snapshot import Changes, RunSnapshot
+from remuda.training.snapshot import AskedSnapshot, DeathsSnapshot, ReanalysisRow, ReanalysisSnapshot, Rows
+from remuda.wire.messages import IndexedChunk, IndexedReanalysis, PolicyRef, Reanalysis, ReanalysisId
 
 pytestmark = pytest.mark.xdist_group("what a coordinator wrote")
 
@@ -117,6 +118,39 @@ def test_a_journal_from_before_deaths_were_written_is_read(tmp_path: Path, entri
     found = read(tmp_path / "journal.sqlite")
     assert found is not None
     assert found.snapshot.experiment.deaths == []
+
+
+def reanalysis(first_row: int, number: int) -> IndexedReanalysis:
+    id, chunk = ReanalysisId(WORKER, 1, number), meta_of(first_row, 8).chunk
+    return IndexedReanalysis(
+        number, Reanalysis(id, reanalysis_name(id), chunk, first_row, 8, PolicyRef(1, number, 10 * number), 50, 7)
+    )
+
+
+def test_what_was_computed_again_is_read_by_the_next_one(tmp_path: Path, entries: list[JournalEntry]) -> None:
+    snapshot = entries[-1].snapshot
+    asked = AskedSnapshot(9, 3, IndexedChunk(16, meta_of(16, 8)), PolicyRef(1, 4, 40), reanalysis(16, 4).meta)
+    book = ReanalysisSnapshot([PolicyRef(1, 4, 40)], 3, 24, PolicyRef(1, 3, 30), 32, 0.5, [(9, 3)], [asked])
+    snapshot = replace(snapshot, experiment=replace(snapshot.experiment, reanalysis=book))
+    rows = [ReanalysisRow(reanalysis(first_row, number)) for first_row, number in ((0, 1), (8, 2), (8, 3), (24, 4))]
+    with closing(RunJournal(tmp_path / "journal.sqlite")) as journal:
+        journal.write(JournalEntry("x", snapshot, Changes(reanalysis=Rows(tuple(rows[:2])))))
+        journal.write(JournalEntry("x", snapshot, Changes(reanalysis=Rows((rows[2], rows[3]), (0,)))))
+    found = read(tmp_path / "journal.sqlite")
+    assert found is not None
+    assert found.snapshot.experiment.reanalysis == replace(book, newest=rows[2:])
+
+
+def test_a_journal_from_before_there_were_reanalyzers_is_read(tmp_path: Path, entries: list[JournalEntry]) -> None:
+    with closing(RunJournal(tmp_path / "journal.sqlite")) as book:
+        book.write(entries[-1])
+    with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as db:
+        db.execute("delete from part where name = 'reanalysis'")
+        db.execute("drop table reanalysis")
+        db.commit()
+    found = read(tmp_path / "journal.sqlite")
+    assert found is not None
+    assert found.snapshot.experiment.reanalysis == ReanalysisSnapshot()
 
 
 def test_priorities_and_gone_chunks(tmp_path: Path, entries: list[JournalEntry]) -> None:

@@ -35,6 +35,8 @@ def defined(file: ModuleType) -> set[str]:
         match node:
             case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.Assign(targets=[ast.Name(id=name)]):
                 names.add(name)
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                names.add(name)
             case _:
                 pass
     return {name for name in names if not name.startswith("_")}

@@ -65,7 +65,7 @@ def test_every_link_inside_the_page_leads_to_a_heading() -> None:
         ("Assign", "| `replay` | list of [IndexedChunk](#indexedchunk); default empty | For a learner"),
         ("Assign", "| `exploration` | map of text to number; default empty |  |"),
         ("Submit", '| `on_exists` | `error` or `resume` or `force` or `rename`; default `"error"` |  |'),
-        ("Register", "| `role` | `collector` or `evaluator` or `learner` |  |"),
+        ("Register", "| `role` | `collector` or `evaluator` or `learner` or `reanalyzer` |  |"),
         ("StopExperiment", "| `now` | true or false; default `false` | Skip the final evaluation. |"),
     ],
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from remuda.buffer.index import ChunkTooLargeError, Prioritized, ReplayIndex, Sampled
+from remuda.buffer.payload_files import end_row
 from remuda.buffer.samplers import FifoSampler
 from remuda.config.schema import ExperimentConfig
 from remuda.environments.seeding import generator
@@ -83,6 +84,8 @@ class ReplayAccounting:
         self._used_below_row = 0
         self.dropped_rows = 0
         """On-policy rows that were too old to be used."""
+        self.on_retired: Callable[[IndexedChunk], None] = lambda chunk: None
+        """Called with every chunk that has no live row any more, if it is `journaled`."""
 
     # --- in ---
 
@@ -220,6 +223,29 @@ class ReplayAccounting:
         """Rows that can be sampled."""
         return self._index.rows
 
+    @property
+    def sampled_rows(self) -> int:
+        """Rows drawn so far, each as often as it was drawn."""
+        return self._index.sampled_rows
+
+    def draw_chunk(
+        self, rng: np.random.Generator, wanted: Callable[[IndexedChunk], bool], *, draws: int
+    ) -> IndexedChunk | None:
+        """See ReplayIndex."""
+        return self._index.draw_chunk(rng, wanted, draws=draws)
+
+    def chunk_of(self, row: int) -> IndexedChunk | None:
+        """The chunk with live rows that has this row."""
+        return self._index.chunk_of(row)
+
+    def live_rows_of(self, chunk: IndexedChunk) -> int:
+        """How many of its rows can be sampled."""
+        return end_row(chunk) - max(chunk.first_row, self._index.first_live_row)
+
+    def hold(self, more_bytes: int) -> None:
+        """See ReplayIndex."""
+        self._index.hold(more_bytes)
+
     def live_files(self) -> frozenset[str]:
         """Payload files that the index still refers to."""
         return frozenset(self._index.files())
@@ -300,6 +326,7 @@ class ReplayAccounting:
 
     def _note_gone(self, chunk: IndexedChunk) -> None:
         self._gone.append(chunk.first_row)
+        self.on_retired(chunk)
 
     # --- counters and reports ---
 

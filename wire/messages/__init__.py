@@ -33,10 +33,13 @@ from remuda.wire.messages.from_workers import (
     EvaluationDone,
     EvaluationFilmed,
     LearnerReport,
+    NotReanalyzed,
     Numbers,
     PolicyPublished,
     Ready,
+    Reanalyzed,
     Register,
+    TargetPublished,
     TimedBlock,
     WorkerFailed,
     WorkerVitals,
@@ -45,6 +48,7 @@ from remuda.wire.messages.parts import (
     MOST_ACTION_DIMENSIONS,
     MOST_BUCKETS,
     MOST_FILM_BYTES,
+    ROLES,
     AnyReturns,
     CheckpointReason,
     CheckpointRecord,
@@ -60,6 +64,7 @@ from remuda.wire.messages.parts import (
     FiniteReturns,
     Histogram,
     IndexedChunk,
+    IndexedReanalysis,
     LogPlace,
     LongText,
     Message,
@@ -67,6 +72,8 @@ from remuda.wire.messages.parts import (
     PathText,
     Phase,
     PolicyRef,
+    Reanalysis,
+    ReanalysisId,
     Role,
     Seconds,
     ShortText,
@@ -102,6 +109,7 @@ from remuda.wire.messages.to_workers import (
     Evaluate,
     Leave,
     PolicyAvailable,
+    Reanalyze,
     Registered,
     SaveCheckpoint,
     StopTraining,
@@ -116,6 +124,7 @@ __all__ = [
     "MOST_LAST_LINES",
     "OVER",
     "PROTOCOL_VERSION",
+    "ROLES",
     "Ack",
     "AnyMessage",
     "AnyReturns",
@@ -158,6 +167,7 @@ __all__ = [
     "GitState",
     "Histogram",
     "IndexedChunk",
+    "IndexedReanalysis",
     "LearnerReport",
     "Leave",
     "LogPiece",
@@ -166,6 +176,7 @@ __all__ = [
     "LogText",
     "LongText",
     "Message",
+    "NotReanalyzed",
     "Numbers",
     "Origin",
     "Part",
@@ -175,6 +186,10 @@ __all__ = [
     "PolicyPublished",
     "PolicyRef",
     "Ready",
+    "Reanalysis",
+    "ReanalysisId",
+    "Reanalyze",
+    "Reanalyzed",
     "Register",
     "Registered",
     "Rejected",
@@ -189,6 +204,7 @@ __all__ = [
     "StopTraining",
     "Submit",
     "Submitted",
+    "TargetPublished",
     "TimedBlock",
     "Uuid",
     "WorkerFailed",
@@ -200,7 +216,7 @@ __all__ = [
     "shortened",
 ]
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 """Increased whenever a message changes; both sides must have the same version."""
 
 WorkerMessage = (
@@ -213,6 +229,9 @@ WorkerMessage = (
     | BatchRequest
     | ChunkUnreadable
     | PolicyPublished
+    | TargetPublished
+    | Reanalyzed
+    | NotReanalyzed
     | LearnerReport
     | CheckpointSaved
     | EvaluationDone
@@ -232,6 +251,7 @@ CoordinatorMessage = (
     | Batches
     | SaveCheckpoint
     | Evaluate
+    | Reanalyze
     | Drain
     | StopTraining
     | Leave

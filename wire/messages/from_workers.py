@@ -25,6 +25,7 @@ from remuda.wire.messages.parts import (
     Part,
     Phase,
     PolicyRef,
+    Reanalysis,
     Role,
     Seconds,
     ShortText,
@@ -145,6 +146,8 @@ class BatchRequest(Message, frozen=True):
     """int64 [n]: rows with a new priority."""
     priorities: NDArray[np.float32]
     """float32 [n]: their absolute errors, before exponent and offset."""
+    loaded_reanalysis: Count = 0
+    """The highest number of a reanalysis that the learner has read, or passed over because its file was gone."""
 
     def __post_init__(self) -> None:
         """Raise ValueError unless there is one priority per row."""
@@ -165,6 +168,29 @@ class PolicyPublished(Message, frozen=True):
 
     lease: Count
     policy: PolicyRef
+
+
+class TargetPublished(Message, frozen=True):
+    """The file of the target network now holds this one. Only in runs with reanalyzers."""
+
+    lease: Count
+    policy: PolicyRef
+
+
+class Reanalyzed(Message, frozen=True):
+    """What Reanalyze asked for is in data/. Counted once however often it arrives."""
+
+    lease: Count
+    request: Count
+    meta: Reanalysis
+
+
+class NotReanalyzed(Message, frozen=True):
+    """What Reanalyze asked for cannot be computed: the payload is missing or damaged."""
+
+    lease: Count
+    request: Count
+    reason: ShortText
 
 
 class LearnerReport(Message, frozen=True):

@@ -8,7 +8,8 @@ from msgspec import Meta, Struct, field
 
 from remuda.config.bounds import MOST_EVALUATION_EPISODES
 
-Role = Literal["collector", "evaluator", "learner"]
+Role = Literal["collector", "evaluator", "learner", "reanalyzer"]
+ROLES: tuple[Role, ...] = ("learner", "collector", "evaluator", "reanalyzer")
 Phase = Literal["idle", "preparing", "working", "waiting", "saving"]
 """What a worker does; how long it may go without progress depends on it. `preparing`: building environments or
 networks, or loading; `waiting`: for others, without a limit."""
@@ -126,6 +127,42 @@ class IndexedChunk(Part, frozen=True):
 
     first_row: Count
     meta: ChunkMeta
+
+
+class ReanalysisId(Part, frozen=True, order=True):
+    """Unique id of a reanalysis: the reanalyzer, its incarnation, and sequence number (from 0, without gaps)."""
+
+    worker: Uuid
+    incarnation: Count
+    sequence: Count
+
+
+class Reanalysis(Part, frozen=True):
+    """Columns of one chunk that were computed again, in a file of their own. Also stored in the file's header."""
+
+    id: ReanalysisId
+    file: FileName
+    """Name inside the run folder's data/."""
+    chunk: ChunkId
+    """The chunk whose rows these are, all of them."""
+    first_row: Count
+    """The id of its first row."""
+    rows: Count
+    target: PolicyRef
+    """The target network that computed them."""
+    payload_bytes: Count
+    checksum: Count
+    """As that of a chunk."""
+    compute_s: Seconds = 0.0
+    """How long that took."""
+
+
+class IndexedReanalysis(Part, frozen=True):
+    """A reanalysis that the learner does not know yet."""
+
+    number: Count
+    """The coordinator counts them from 1, in the order in which it accepts them."""
+    meta: Reanalysis
 
 
 class CheckpointRecord(Part, frozen=True):

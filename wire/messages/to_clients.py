@@ -87,6 +87,10 @@ class ExperimentStatus(Part, frozen=True):
     samples_per_insert: float | None
     waiting_for: str | None
     """Why a queued experiment does not start yet."""
+    reanalyzed_rows: int = 0
+    """Rows that reanalyzers have computed again, each time counted."""
+    target_train_iter: int = 0
+    """The update after which the target network of the newest of them was made."""
 
 
 class Status(Message, frozen=True):

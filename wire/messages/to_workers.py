@@ -15,6 +15,7 @@ from remuda.wire.messages.parts import (
     Count,
     Counters,
     IndexedChunk,
+    IndexedReanalysis,
     LongText,
     Message,
     PathText,
@@ -66,6 +67,8 @@ class Assign(Message, frozen=True):
     exploration: dict[str, float] = field(default_factory=dict[str, float])
     replay: list[IndexedChunk] = field(default_factory=list[IndexedChunk])
     """For a learner: chunks already in the index, oldest first."""
+    reanalyses: list[IndexedReanalysis] = field(default_factory=list[IndexedReanalysis])
+    """For a learner: the newest reanalysis of each of these chunks that has one, in the order of their numbers."""
 
 
 class ChunkAccepted(Message, frozen=True):
@@ -109,6 +112,9 @@ class Batches(Message, frozen=True):
     first_live_row: Count
     """Rows below this id are evicted and will not be drawn again."""
     counters: Counters
+    reanalyses: list[IndexedReanalysis] = field(default_factory=list[IndexedReanalysis])
+    """Reanalyses since the last answer, in the order of their numbers. The file of one that a newer one replaces, or
+    whose rows are evicted, may be gone already."""
 
 
 class SaveCheckpoint(Message, frozen=True):
@@ -133,6 +139,18 @@ class Evaluate(Message, frozen=True):
     env_step: Count
     first_episode: Count
     episodes: Annotated[int, Meta(ge=1, le=MOST_EVALUATION_EPISODES)]
+
+
+class Reanalyze(Message, frozen=True):
+    """Compute columns of this chunk again, with the target network or a newer one. Answered by Reanalyzed or
+    NotReanalyzed."""
+
+    lease: Count
+    request: Count
+    """Counts up from 1 under a lease."""
+    chunk: IndexedChunk
+    target: PolicyRef
+    """The newest target network that is published."""
 
 
 class Drain(Message, frozen=True):

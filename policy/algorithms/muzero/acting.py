@@ -89,6 +89,10 @@ class MuZeroPolicy(ModelPolicy):
         policy = found.policy if legal is None else np.where(legal, found.policy, np.float32(ILLEGAL))
         return self._action.to_environment(chosen), {SEARCH_POLICY: policy, ROOT_VALUE: found.value}
 
+    def searched(self, observations: np.ndarray, legal: NDArray[np.bool_]) -> SearchResult:
+        """Search from each observation [n, …] without noise, among its `legal` actions [n, actions]."""
+        return self._searched(observations, None, legal)
+
     def _searched(
         self, observations: np.ndarray, noise: NDArray[np.float32] | None, legal: NDArray[np.bool_] | None
     ) -> SearchResult:

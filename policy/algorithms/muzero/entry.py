@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from remuda.config.algorithms import MuZeroConfig
-from remuda.config.declaration import Declaration, Unrolls
+from remuda.config.declaration import Declaration, ReanalyzedColumns, Unrolls
 from remuda.config.schema import ExperimentConfig
-from remuda.policy.base import Algorithm, Policy
+from remuda.policy.base import Algorithm, Policy, Reanalyzer
 from remuda.policy.entry import AlgorithmEntry, Chosen, Setup
 
 MONITORED = (
@@ -71,6 +71,7 @@ class MuZeroEntry(AlgorithmEntry[MuZeroConfig]):
             ),
             exploration={} if settings.gumbel else {"collect_mcts_temperature": _temperature(config, settings)},
             self_play=settings.players == 2,
+            reanalyzed=ReanalyzedColumns(columns=("search_policy", "root_value"), share=settings.reanalyze_ratio),
         )
 
     def make_policy(self, setup: Setup[MuZeroConfig], *, chosen: Chosen = None, device: str = "cpu") -> Policy:
@@ -86,6 +87,12 @@ class MuZeroEntry(AlgorithmEntry[MuZeroConfig]):
         from remuda.policy.algorithms.muzero.learning import MuZero
 
         return MuZero(setup.config, setup.observation, setup.action, seed)
+
+    def make_reanalyzer(self, setup: Setup[MuZeroConfig], *, device: str = "cpu") -> Reanalyzer:
+        """See AlgorithmEntry. Imports torch."""
+        from remuda.policy.algorithms.muzero.reanalyzing import MuZeroReanalyzer
+
+        return MuZeroReanalyzer(setup.settings, setup.observation, setup.action, device=device)
 
 
 def _temperature(config: ExperimentConfig, settings: MuZeroConfig) -> tuple[tuple[int, float], ...]:

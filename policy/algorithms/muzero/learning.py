@@ -25,7 +25,7 @@ from remuda.policy.algorithms.muzero.scaling import Support, scaled
 from remuda.policy.algorithms.muzero.search.search import search
 from remuda.policy.algorithms.muzero.search.tree import new_tree
 from remuda.policy.algorithms.muzero.targets import Floats, Positions, Returns
-from remuda.policy.base import Algorithm, Arrays, LearnResult
+from remuda.policy.base import Arrays, LearnResult, ReanalyzingAlgorithm
 from remuda.policy.networks.adam import Adam
 from remuda.policy.networks.flat_parameters import FlatParameters
 from remuda.policy.networks.tensors import model_misfits, to_tensor
@@ -33,12 +33,12 @@ from remuda.policy.saved_state import StateMismatchError
 from remuda.policy.spaces import ActionSpec, ObservationSpec
 
 
-class MuZero(Algorithm):
+class MuZero(ReanalyzingAlgorithm):
     """Learns a model whose rewards, values and policies are those that were seen, bootstrapped and searched.
 
     The self-supervised consistency of EfficientZero (Ye et al. 2021), and as much of Reanalyse (Schrittwieser et al.
     2021) as configured: values come from the target network always, policies from new searches with it for a share of
-    each batch. Prioritized replay comes with the weights.
+    each batch, unless workers search again (see `leave_reanalysis`). Prioritized replay comes with the weights.
     """
 
     def __init__(self, config: ExperimentConfig, observation: ObservationSpec, action: ActionSpec, seed: int) -> None:
@@ -48,6 +48,7 @@ class MuZero(Algorithm):
         self._device = torch.device(config.learner.device)
         self._support = Support(config.policy.support_size)
         self._search = search_settings(config.policy)
+        self._reanalyze_ratio = config.policy.reanalyze_ratio
         self._online, self._target = self._make_network(seed, trains=True), self._make_network(seed, trains=False)
         self.network = self._online
         self._parameters = FlatParameters(self._online)
@@ -116,7 +117,7 @@ class MuZero(Algorithm):
         now, among the actions that were legal; and how long these searches took, in seconds."""
         recorded = positions.of_columns(batch[SEARCH_POLICY])
         policy: Floats = np.maximum(recorded, 0.0) * positions.acted[:, None]  # ILLEGAL is no share
-        count = round(self._policy.reanalyze_ratio * positions.counts[0])
+        count = round(self._reanalyze_ratio * positions.counts[0])
         if not count:
             return policy, 0.0
         started_s = time.perf_counter()
@@ -216,6 +217,21 @@ class MuZero(Algorithm):
     def acting_state(self) -> dict[str, np.ndarray]:
         """Copy what acts to the host: the network with its running moments, but without the heads of consistency."""
         return {name: tensor.detach().cpu().numpy().copy() for name, tensor in self._acting_part().items()}
+
+    # --- reanalysis by workers
+
+    def leave_reanalysis(self) -> None:
+        """See ReanalyzingAlgorithm. Values still come from the target network here: they take one evaluation of it."""
+        self._reanalyze_ratio = 0.0
+
+    @property
+    def target_iter(self) -> int:
+        """See ReanalyzingAlgorithm."""
+        return self._updates - self._updates % self._policy.target_update_iters
+
+    def target_state(self) -> dict[str, np.ndarray]:
+        """See ReanalyzingAlgorithm."""
+        return {name: tensor.detach().cpu().numpy().copy() for name, tensor in self._target.state_dict().items()}
 
     # --- parts
 

@@ -9,10 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.coordinator.experiment.demand import may_be_overtaken
-from remuda.coordinator.scheduler import ROLES, Demand, Holding, Plan, Return, plan
+from remuda.coordinator.scheduler import Demand, Holding, Plan, Return, plan
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import CollectorWork, World
 from remuda.wire.messages import Role
+
+ROLES: tuple[Role, ...] = ("learner", "collector", "evaluator")
+"""Those without which an experiment cannot begin."""
 
 
 @dataclass

@@ -1,0 +1,100 @@
+"""Files of reanalyses: the columns of one chunk that were computed again with a newer target network.
+
+They lie beside the payload files in data/, and are made in the same way: a safetensors file whose header carries all
+metadata, written under a temporary name and renamed, without fsync, since it can be computed once more.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from remuda.buffer.chunk import REANALYSIS_SUFFIX, ChunkError, Column, Columns, columns_in, header_bytes, open_payload
+from remuda.buffer.frames import check_columns
+from remuda.storage.atomic import write_buffers
+from remuda.storage.tensor_file import encode_header, fingerprint, in_file_order, memory_of
+from remuda.wire.messages import Reanalysis, ReanalysisId
+
+HEADER_AT_MOST_BYTES = 64 << 10
+"""The most that a reanalysis has besides its columns. These are some of the chunk's own, so no honest file is larger
+than the chunk's and this."""
+
+
+class _Metadata(msgspec.Struct, forbid_unknown_fields=True):
+    reanalysis: str
+
+
+class _Header(msgspec.Struct):
+    """The part of a safetensors header that describes the reanalysis."""
+
+    metadata: _Metadata = msgspec.field(name="__metadata__")
+
+
+_HEADER = msgspec.json.Decoder(_Header)  # once, before threads: see remuda.training.journal
+_REANALYSIS = msgspec.json.Decoder(Reanalysis)
+
+
+def reanalysis_name(id: ReanalysisId) -> str:
+    """Return the name of the file: worker, incarnation and sequence."""
+    return f"{id.worker}_{id.incarnation:06d}_{id.sequence:09d}{REANALYSIS_SUFFIX}"
+
+
+def write_reanalysis(data_dir: Path, meta: Reanalysis, columns: Mapping[str, Column]) -> Reanalysis:
+    """Write the columns, each [rows, …], to the reanalysis' file in `data_dir`; return what to announce.
+
+    That is `meta` with the size of the whole file as `payload_bytes`, and the checksum.
+
+    Raises ValueError for columns that do not fit `meta` or are not finite; OSError if the disk refuses.
+    """
+    stored = in_file_order(columns)
+    if (rows := check_columns(stored)) != meta.rows:
+        raise ValueError(f"reanalysis {meta.id.sequence}: {meta.rows} rows announced, {rows} in its columns")
+    if infinite := [name for name, column in stored.items() if not _is_finite(column)]:
+        raise ValueError(f"reanalysis {meta.id.sequence}: not all numbers are finite in {', '.join(infinite)}")
+    meta = msgspec.structs.replace(meta, checksum=fingerprint(stored), payload_bytes=0)
+    data_bytes = sum(column.nbytes for column in stored.values())
+    while True:  # the size is part of the header that it counts
+        start = encode_header(stored, {"reanalysis": msgspec.json.encode(meta).decode()})
+        if len(start) + data_bytes == meta.payload_bytes:
+            break
+        meta = msgspec.structs.replace(meta, payload_bytes=len(start) + data_bytes)
+    write_buffers(data_dir / meta.file, (start, *memory_of(stored)), durable=False)
+    return meta
+
+
+def read_reanalysis(path: Path, meta: Reanalysis) -> Columns:
+    """Return the columns of the file that `meta` announced. They are read-only.
+
+    Raises ChunkError when the file is not there, is not what was announced, or is damaged.
+    """
+    if path.name != meta.file or reanalysis_name(meta.id) != meta.file:
+        raise ChunkError("wrong name", path, f"announced as {meta.file!r} of {meta.id}")
+    with open_payload(path) as file:
+        if (size := os.fstat(file.fileno()).st_size) != meta.payload_bytes:
+            raise ChunkError("wrong size", path, f"{size} bytes on disk, {meta.payload_bytes} announced")
+        content = file.read(meta.payload_bytes)
+    end = 8 + header_bytes(path, content[:8], len(content))
+    if _meta_in(path, content[8:end]) != meta:
+        raise ChunkError("lying header", path, "its metadata is not what was announced")
+    columns = columns_in(path, content[8:end], np.frombuffer(content, np.uint8)[end:])
+    if fingerprint(columns) != meta.checksum:
+        raise ChunkError("wrong checksum", path, "damaged on its way to or from the disk")
+    if any(not column.ndim or len(column) != meta.rows or not _is_finite(column) for column in columns.values()):
+        raise ChunkError("malformed", path, f"not {meta.rows} rows of finite numbers in each column")
+    return columns
+
+
+def _meta_in(path: Path, header: bytes) -> Reanalysis:
+    try:
+        return _REANALYSIS.decode(_HEADER.decode(header).metadata.reanalysis)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ChunkError("malformed", path, f"its header cannot be read: {error}") from error
+
+
+def _is_finite(column: Column) -> bool:
+    return column.dtype.kind != "f" or math.isfinite(float(np.abs(column).max(initial=0.0)))

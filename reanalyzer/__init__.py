@@ -1,0 +1,1 @@
+"""Workers that compute columns of stored rows again with the target network."""

@@ -1,0 +1,200 @@
+"""A reanalyzer's lease: read a chunk, compute its columns again with the target network, write and announce them."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from remuda.buffer.chunk import ChunkError, Columns, read_chunk
+from remuda.buffer.reanalysis_file import reanalysis_name, write_reanalysis
+from remuda.config.schema import ExperimentConfig
+from remuda.environments.check import check_environment
+from remuda.logbook.book import reanalyzer_logbook
+from remuda.logbook.printed import end_printed, log_printed
+from remuda.logbook.timers import Timers
+from remuda.policy.algorithms import make_reanalyzer, reanalyzed_by_workers
+from remuda.policy.files.policy_file import load
+from remuda.policy.spaces import ActionSpec, ObservationSpec
+from remuda.reanalyzer.recompute import recompute
+from remuda.storage.full_disk import DISK_IS_FULL
+from remuda.storage.run_folder import RunFolder, target_file
+from remuda.wire.messages import (
+    AnyMessage,
+    Assign,
+    NotReanalyzed,
+    PolicyRef,
+    Reanalysis,
+    ReanalysisId,
+    Reanalyze,
+    Reanalyzed,
+    shortened,
+)
+from remuda.worker.affinity import settle
+from remuda.worker.identity import WorkerIdentity
+from remuda.worker.link import Link
+
+
+class ReanalyzerWork:
+    """Computes for one experiment, one chunk after the other, in the order in which it was asked."""
+
+    warnings: Sequence[str] = ()
+    """None: they stand in its own log."""
+
+    def __init__(self, assign: Assign, identity: WorkerIdentity, link: Link) -> None:
+        config = ExperimentConfig.model_validate_json(assign.config_json)
+        declared = reanalyzed_by_workers(config)
+        assert declared is not None, "only an experiment that wants reanalyzers is given one"
+        self.timers = Timers()
+        self._names = declared.columns
+        self._assign = assign
+        self._identity = identity
+        self._link = link
+        folder = RunFolder(Path(assign.run_dir))
+        self._data = folder.data
+        self._target_file = Path(target_file(assign.policy_file))
+        self._log = reanalyzer_logbook(folder, identity.uuid, identity.incarnation)
+        log_printed(partial(self._log.say, "reanalyzer"))
+        try:
+            self._log.say("reanalyzer", settle(config, "reanalyzer", assign.index))
+            observation, action = check_environment(config)
+            specs = ObservationSpec.of(observation), ActionSpec.of(action)
+            self._reanalyzer = make_reanalyzer(config, *specs, device=config.reanalyzer.device)
+        except BaseException:
+            self.close()
+            raise
+        self._target: PolicyRef | None = None
+        """The target network whose weights are loaded."""
+        self._asked: deque[Reanalyze] = deque()
+        self._newest_request = 0
+        self._at_hand: tuple[int, Reanalysis, Columns] | None = None
+        """Computed, and not on the disk yet: the request, and what it gave."""
+        self._draining = False
+        self._totals = _Totals(config.log.buffer_interval_s)
+        self._log.say(
+            "reanalyzer",
+            f"reanalyzer {identity.uuid} (index {assign.index}) of {assign.name}: computes {', '.join(self._names)}",
+        )
+
+    def handle(self, message: AnyMessage) -> None:
+        """Chunks to compute again; after a break the coordinator repeats itself."""
+        if isinstance(message, Reanalyze) and message.request > self._newest_request:
+            self._newest_request = message.request
+            self._asked.append(message)
+
+    def step(self) -> bool:
+        """Compute one chunk again, if one is asked for."""
+        if self._at_hand is not None:
+            return self._announce(*self._at_hand)
+        if not self._asked:
+            self._link.activity("waiting", "waiting for chunks")
+            return False
+        self._reanalyze(self._asked.popleft())
+        return True
+
+    def drain(self) -> None:
+        """Let go: what it was asked for, and has not begun, others may compute."""
+        self._draining = True
+        self._asked.clear()
+
+    @property
+    def drained(self) -> bool:
+        """Asked to drain: between two steps nothing is unfinished but what the disk refuses."""
+        return self._draining
+
+    def close(self) -> None:
+        """Close the log."""
+        end_printed()
+        self._log.close()
+
+    def _reanalyze(self, asked: Reanalyze) -> None:
+        meta = asked.chunk.meta
+        self._refresh_target(asked.target)
+        assert self._target is not None
+        self._link.activity("working", "computing again")
+        started_s = time.monotonic()
+        try:
+            with self.timers("read chunk"):
+                columns = read_chunk(self._data / meta.file, meta)
+        except ChunkError as error:
+            if error.fault != "missing":  # a chunk that is gone was evicted meanwhile
+                self._log.say("reanalyzer", f"payload {meta.file} is left out: {error}", level="warning")
+            self._link.send(NotReanalyzed(self._assign.lease, asked.request, shortened(str(error))))
+            return
+        with self.timers("compute again"):
+            found = recompute(columns, self._names, self._reanalyzer, progress=self._progressed)
+        id = ReanalysisId(self._identity.uuid, self._identity.incarnation, self._identity.next_sequence())
+        reanalysis = Reanalysis(
+            id=id,
+            file=reanalysis_name(id),
+            chunk=meta.chunk,
+            first_row=asked.chunk.first_row,
+            rows=meta.rows,
+            target=self._target,
+            payload_bytes=0,
+            checksum=0,
+            compute_s=time.monotonic() - started_s,
+        )
+        self._announce(asked.request, reanalysis, found)
+
+    def _refresh_target(self, asked: PolicyRef) -> None:
+        """Load the newest target network, if an older one than asked for is loaded."""
+        if self._target is not None and self._target >= asked:
+            return
+        with self.timers("load target"), self._link.during("preparing", "loading the target network"):
+            loaded = load(self._target_file, newer_than=self._target)
+        if loaded is not None:
+            self._reanalyzer.load_state(loaded.state)
+            self._target = loaded.ref
+
+    def _announce(self, request: int, reanalysis: Reanalysis, found: Columns) -> bool:
+        """Write what was computed and announce it. False where the disk is full: then it waits, and nothing else is
+        computed."""
+        try:
+            with self.timers("write"):
+                written = write_reanalysis(self._data, reanalysis, found)
+        except OSError as error:
+            if error.errno not in DISK_IS_FULL:
+                raise
+            if self._at_hand is None:
+                text = f"reanalysis {reanalysis.file} waits for room on the disk: {error}"
+                self._log.say("reanalyzer", text, level="warning")
+            self._at_hand = request, reanalysis, found
+            self._link.activity("waiting", "waiting for room on the disk")
+            return False
+        self._at_hand = None
+        self._link.send(Reanalyzed(self._assign.lease, request, written))
+        news = self._totals.add(written, time.monotonic())
+        if news is not None:
+            self._log.say("reanalyzer", news)
+        return True
+
+    def _progressed(self, rows: int) -> None:
+        self._link.progress(self._link.progressed + rows)
+
+
+class _Totals:
+    """What was computed since the last line of the log about it. Reads no clock."""
+
+    def __init__(self, interval_s: float) -> None:
+        self._interval_s = interval_s
+        self._told_s: float | None = None
+        self._chunks = self._rows = 0
+        self._compute_s = 0.0
+
+    def add(self, reanalysis: Reanalysis, now_s: float) -> str | None:
+        """Count a chunk; returns a line once it is due, the first with the first chunk."""
+        self._chunks += 1
+        self._rows += reanalysis.rows
+        self._compute_s += reanalysis.compute_s
+        if self._told_s is not None and now_s - self._told_s < self._interval_s:
+            return None
+        time_ms = 1e3 * self._compute_s / self._chunks
+        text = (
+            f"computed {self._rows} rows of {self._chunks} chunks again, the newest with the target network of "
+            f"iteration {reanalysis.target.train_iter}: reanalyze_time_ms {time_ms:.1f} per chunk"
+        )
+        self._told_s, self._chunks, self._rows, self._compute_s = now_s, 0, 0, 0.0
+        return text

@@ -1,0 +1,53 @@
+"""Reanalyzers are refused where there is nothing to compute again."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from remuda.config.algorithms import CustomConfig
+from remuda.config.declaration import Declaration, ReanalyzedColumns, Segments, Steps
+from remuda.config.schema import ExperimentConfig
+from remuda.policy.algorithms import reanalyzed_by_workers
+
+STEPS = Steps(n_step=1, discount=0.9)
+COLUMNS = ReanalyzedColumns(columns=("found",), share=0.5)
+
+
+def config(policy: object, count: int = 1) -> ExperimentConfig:
+    sections = {"name": "x", "env": {"id": "CartPole-v1"}, "policy": policy, "reanalyzer": {"count": count}}
+    return ExperimentConfig.model_validate(sections)
+
+
+def declared(reanalyzed: ReanalyzedColumns | None) -> dict[str, object]:
+    declaration = Declaration(rows=STEPS, reuse="replay", monitored=("loss",), reanalyzed=reanalyzed)
+    return {"type": "mine:Mine", "declaration": declaration.model_dump()}
+
+
+@pytest.mark.parametrize("policy", [{"type": "dqn"}, {"type": "ppo"}, {"type": "impala"}, declared(None)])
+def test_an_algorithm_that_declares_none_is_refused(policy: dict[str, object]) -> None:
+    message = f"reanalyzer.count is 1, and policy.type {policy['type']} has nothing to compute again: set it to 0"
+    with pytest.raises(ValidationError, match=message):
+        config(policy)
+    assert reanalyzed_by_workers(config(policy, 0)) is None
+
+
+def test_one_that_declares_some_is_taken() -> None:
+    assert reanalyzed_by_workers(config(declared(COLUMNS))) == COLUMNS
+    assert reanalyzed_by_workers(config(declared(COLUMNS), 0)) is None
+    muzero = reanalyzed_by_workers(config({"type": "muzero", "reanalyze_ratio": 0.25}))
+    assert muzero is not None
+    assert muzero.share == 0.25
+
+
+def test_there_is_nothing_to_do_with_a_share_of_zero() -> None:
+    assert reanalyzed_by_workers(config({"type": "muzero"})) is None
+
+
+def test_a_custom_algorithm_is_judged_once_its_declaration_is_known() -> None:
+    assert isinstance(config({"type": "mine:Mine"}).policy, CustomConfig)
+
+
+def test_rows_that_are_used_once_are_never_computed_again() -> None:
+    with pytest.raises(ValidationError, match="reanalyzed needs reuse 'replay'"):
+        Declaration(rows=Segments(horizon_steps=4, discount=0.9), reuse="once", monitored=("loss",), reanalyzed=COLUMNS)

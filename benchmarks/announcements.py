@@ -15,6 +15,7 @@ from uuid import uuid4
 import zmq
 
 from remuda.benchmarks.figure import Figure, Measure, compare, main
+from remuda.benchmarks.open_lines import open_lines
 from remuda.benchmarks.peers import peer
 from remuda.benchmarks.stand_ins import DEADLINE_S, coordinator
 from remuda.buffer.chunk import chunk_name
@@ -24,6 +25,7 @@ from remuda.wire.channel import Channel
 from remuda.wire.codec import encode
 from remuda.wire.connection_file import ConnectionFile, read
 from remuda.wire.envelope import Envelope
+from remuda.wire.keys.own import caller_keys
 from remuda.wire.messages import (
     PROTOCOL_VERSION,
     AnyMessage,
@@ -65,9 +67,14 @@ CONFIG = ExperimentConfig.model_validate(
 no payload files: what is measured is the coordinator's part of announcing."""
 
 
-def announced() -> float:
-    """Announcements/s, from the first one sent to the last one acknowledged, with the journal on."""
-    with tempfile.TemporaryDirectory() as folder, coordinator(Path(folder)) as connection_file, ExitStack() as stack:
+def announced(*, keys: bool = True) -> float:
+    """Announcements/s, from the first one sent to the last one acknowledged, with the journal on. `keys`: see
+    benchmarks/keys.py."""
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        if not keys:
+            stack.enter_context(open_lines())
+        connection_file = stack.enter_context(coordinator(Path(folder), keys=keys))
         connection = read(connection_file)
         with Client(connection_file) as client:
             client.submit(CONFIG, run_dir=Path(folder) / "run")
@@ -136,7 +143,9 @@ class _Worker:
     def __init__(self, connection: ConnectionFile, role: Role) -> None:
         self._uuid = str(uuid4())
         self._channel = Channel()
-        self._socket = DealerSocket(connection.address, worker_identity(self._uuid, 1, "benchmark", 1))
+        self._socket = DealerSocket(
+            connection.address, worker_identity(self._uuid, 1, "benchmark", 1), caller_keys(connection, "worker")
+        )
         self._lease = 0
         self._sequence = 0
         self._say(Register(self._uuid, 1, role, "benchmark", os.getpid(), PROTOCOL_VERSION, "benchmark"))

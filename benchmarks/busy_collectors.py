@@ -29,6 +29,7 @@ from remuda.training.journal import RunJournal
 from remuda.training.replay.limiters import CHUNKS_AHEAD
 from remuda.wire.channel import Channel
 from remuda.wire.codec import encode
+from remuda.wire.keys.authorized import Identity
 from remuda.wire.messages import (
     PROTOCOL_VERSION,
     AnyMessage,
@@ -71,6 +72,9 @@ def config_of(collectors: int) -> ExperimentConfig:
     )
 
 
+WORKER, OPERATOR = Identity("worker", "worker"), Identity("operator", "operator")
+
+
 @dataclass
 class _Worker:
     """A worker's side of the conversation."""
@@ -87,7 +91,7 @@ class _Worker:
         return f"{self.uuid}:1:benchmark:1".encode()
 
     def says(self, message: AnyMessage, now_s: float) -> Received:
-        return Received(self.peer, self.channel.post(message, now_s))
+        return Received(self.peer, self.channel.post(message, now_s), WORKER)
 
     def registers(self, now_s: float) -> Received:
         message = Register(self.uuid, 1, self.role, "benchmark", 1, PROTOCOL_VERSION, "benchmark")
@@ -163,7 +167,7 @@ class Herd:
             if worker is None or not isinstance(effect, Send):
                 continue
             received = worker.channel.take(effect.envelope, self.now_s)
-            self._answers += [Received(worker.peer, answer) for answer in received.answers]
+            self._answers += [Received(worker.peer, answer, WORKER) for answer in received.answers]
             if isinstance(received.message, Assign):
                 worker.lease, worker.epoch = received.message.lease, received.message.epoch
 
@@ -186,7 +190,7 @@ def _play(herd: Herd) -> None:
     herd.beat()
     submit = Submit("busy", herd.config.model_dump_json(), "busy", experiment=str(UUID(int=1, version=4)))
     client = Channel()
-    herd.turn("assign", [Received(b"client:benchmark", client.post(submit, herd.now_s))])
+    herd.turn("assign", [Received(b"client:benchmark", client.post(submit, herd.now_s), OPERATOR)])
     while not all(worker.lease for worker in herd.collectors + herd.others):
         herd.tick("assign")
     herd.beat()

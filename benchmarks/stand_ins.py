@@ -20,14 +20,20 @@ from remuda.worker.link import Link
 DEADLINE_S = 60.0
 
 
+def python(module: str, *arguments: str, keys: bool = True) -> list[str]:
+    """The command that runs a module, with keys or, for comparison, without."""
+    open_lines = () if keys else ("remuda.benchmarks.open_lines",)
+    return [sys.executable, "-P", "-m", *open_lines, module, *arguments]
+
+
 @contextmanager
-def coordinator(folder: Path) -> Generator[Path]:
-    """One with its runs below `folder`; yields its connection file."""
+def coordinator(folder: Path, *, keys: bool = True) -> Generator[Path]:
+    """One with its runs below `folder`; yields its connection file. Without `keys` it lets in everybody."""
     connection_file = folder / "connection.json"
     arguments = ["--connection-file", str(connection_file), "--runs-dir", str(folder)]
     with (folder / "coordinator.log").open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "remuda.coordinator", *arguments],
+            python("remuda.coordinator", *arguments, keys=keys),
             env={**ONE_THREAD, **os.environ},
             stderr=output,
         )

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from remuda.cli import config, doctor, evaluate, launch, logs, plot, service, status, submit, sweep, train
+from remuda.cli import config, doctor, evaluate, keys, launch, logs, plot, service, status, submit, sweep, train
 from remuda.cli.options import epilog, new_group
 
 app = new_group(
@@ -31,6 +31,7 @@ app.command(epilog=epilog(submit.SHUTDOWN_EXAMPLE))(submit.shutdown)
 app.command(epilog=epilog(sweep.EXAMPLE))(sweep.sweep)
 app.command(epilog=epilog(doctor.EXAMPLE))(doctor.doctor)
 app.add_typer(config.group, name="config")
+app.add_typer(keys.group, name="keys")
 
 
 def _print_version(asked: bool) -> None:

@@ -57,7 +57,8 @@ def connected(given: Path | None, runs_dir: Path, *, wait_s: float | None = None
     except ConnectionFileError as error:
         raise InputError(str(error)) from error
     except conversation.RefusedError as error:
-        raise (CommandRefusedError if error.code == "protocol" else InputError)(str(error)) from error
+        refused = error.code in ("protocol", "forbidden")
+        raise (CommandRefusedError if refused else InputError)(str(error)) from error
     except conversation.UnreachableError as error:
         raise RunFailedError(str(error)) from error
 

@@ -24,7 +24,7 @@ class InputError(CommandError):
 
 
 class CommandRefusedError(CommandError):
-    """The other side refused: it has another protocol version."""
+    """The other side refused: it has another protocol version, or does not allow this key that."""
 
     exit_code = REFUSED
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import sys
 from typing import Annotated, Literal
 
@@ -24,10 +23,6 @@ Bind = Annotated[
         help="host:port to listen on (default: the former address, else a free port of 127.0.0.1).",
     ),
 ]
-Insecure = Annotated[
-    bool,
-    typer.Option("--insecure", help="Allow an address that other machines can reach: anybody there can give orders."),
-]
 RoleArgument = Annotated[
     Literal["collector", "evaluator", "learner", "reanalyzer"],
     typer.Argument(metavar="ROLE", help="collector, evaluator, learner or reanalyzer."),
@@ -48,7 +43,6 @@ def coordinator(
     runs_dir: RunsDir = DEFAULT_RUNS_DIR,
     connection_file: ConnectionPath = None,
     limit: LimitOption = None,
-    insecure: Insecure = False,
 ) -> None:
     """Run a coordinator until it is told to end. Started again after a crash, it continues every experiment.
 
@@ -60,10 +54,12 @@ def coordinator(
     from remuda.logbook.best_effort import best_effort_stderr
     from remuda.storage.ownership import FolderOwnedError
     from remuda.training.journal_database import JournalError
+    from remuda.wire.keys.pair import NoCurveError
+    from remuda.wire.keys.secret_file import KeyFileError
     from remuda.worker.gc_freeze import gc_frozen
     from remuda.worker.shutdown_guard import ShutdownGuard
 
-    address = None if bind is None else _address(bind, insecure=insecure)
+    address = None if bind is None else _address(bind)
     file = connection_path(connection_file, runs_dir)
     settings = Settings(runs_dir.absolute(), file, address, persistent=True, limits=herd_limits(limit or []))
     try:
@@ -78,6 +74,8 @@ def coordinator(
         raise InputError(f"--bind {error}: choose an address of this machine and a free port") from error
     except FolderOwnedError as error:
         raise InputError(f"{error}: two coordinators cannot share a runs folder") from error
+    except (KeyFileError, NoCurveError) as error:
+        raise InputError(str(error)) from error
     except JournalError as error:
         raise RunFailedError(str(error)) from error
     except OSError as error:
@@ -109,22 +107,9 @@ def worker(
         raise typer.Exit(exit_code if exit_code in (FAILED, 3) else FAILED)
 
 
-def _address(bind: str, *, insecure: bool) -> str:
-    """The address as ZeroMQ wants it. Raises InputError for a malformed address, and for a public one without
-    `insecure`."""
+def _address(bind: str) -> str:
+    """The address as ZeroMQ wants it. Raises InputError for a malformed address."""
     host, _, port = bind.removeprefix("tcp://").rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65_535:
         raise InputError(f"--bind {bind!r}: an address is host:port, such as 127.0.0.1:5555 (port 0: any free port)")
-    if not (insecure or _is_loopback(host)):
-        raise InputError(
-            f"--bind {bind}: anybody who can reach {host} could give orders to this coordinator, since there are no "
-            "keys; listen on 127.0.0.1 and use an ssh tunnel, or add --insecure on a network you trust"
-        )
     return f"tcp://{host}:{port}"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from remuda.client.client import Client
-    from remuda.wire.messages import ExperimentStatus, Status, WorkerStatus
+    from remuda.wire.messages import ExperimentStatus, RefusalCounts, Status, WorkerStatus
 
 EXAMPLE = "remuda status --watch"
 WATCH_S = 1.0
@@ -108,8 +108,18 @@ def picture(status: Status, width: int) -> RenderableType:
     workers = _workers(status.workers, status.experiments, narrow=narrow)
     heads = (
         [head, Text(busy)] if load.descriptor_limit else [head]
-    )  # a coordinator that has just started has not measured its load yet
+    )  # at its very start it has not measured its load yet
+    refused = _refused(known.refusals)
+    heads += [Text(refused)] if refused else []
     return Group(*heads, "", _experiments(status.experiments, narrow=narrow), "", workers)
+
+
+def _refused(refusals: RefusalCounts) -> str:
+    """How often it has refused somebody, by reason; empty if it has refused nobody."""
+    from msgspec.structs import asdict
+
+    counts = {reason.replace("_", " "): count for reason, count in asdict(refusals).items() if count}
+    return f"refused: {', '.join(f'{reason} {count}' for reason, count in counts.items())}" if counts else ""
 
 
 def _experiments(experiments: list[ExperimentStatus], *, narrow: bool) -> RenderableType:

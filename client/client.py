@@ -14,7 +14,7 @@ from uuid import uuid4
 from remuda.config.schema import ExperimentConfig
 from remuda.storage.git import capture_git
 from remuda.wire.connection_file import ConnectionFileError, read
-from remuda.wire.conversation import Conversation, MovedError, UnreachableError
+from remuda.wire.conversation import Conversation, MovedError, NotLetInError, UnreachableError
 from remuda.wire.messages import (
     OVER,
     AnyMessage,
@@ -53,7 +53,8 @@ class Client:
     """
 
     def __init__(self, connection_file: str | Path, *, answer_deadline_s: float = ANSWER_DEADLINE_S) -> None:
-        """Raises ConnectionFileError when the file is missing, malformed or open to others."""
+        """Raises ConnectionFileError when the file is missing, malformed or open to others, or if there is no key for
+        this coordinator."""
         self._answer_deadline_s = answer_deadline_s
         self._connection_file = Path(connection_file)
         self._connection = read(self._connection_file)
@@ -192,7 +193,7 @@ class Client:
                 return conversation.ask(message, end_s - time.monotonic(), moved=self._coordinator_moved)
             except MovedError:  # every request may be repeated: a submission has an id
                 self._conversation = None
-            except UnreachableError:
+            except (UnreachableError, NotLetInError):
                 self._conversation = None
                 raise
 

@@ -13,6 +13,7 @@ from remuda.coordinator.journaling import Journaling
 from remuda.coordinator.membership import Membership
 from remuda.coordinator.shutdown import CoordinatorShutdown
 from remuda.training.effects import LogLine
+from remuda.wire.door import Refusals
 from remuda.wire.messages import (
     PROTOCOL_VERSION,
     ClientMessage,
@@ -20,6 +21,7 @@ from remuda.wire.messages import (
     CoordinatorStatus,
     Done,
     LogRequest,
+    RefusalCounts,
     Rejected,
     Shutdown,
     Status,
@@ -42,9 +44,10 @@ class About:
     pid: int
     started_s: float
 
-    def status(self, load: CoordinatorLoad, now_s: float) -> CoordinatorStatus:
+    def status(self, load: CoordinatorLoad, refusals: RefusalCounts, now_s: float) -> CoordinatorStatus:
         """As `remuda status` shows it."""
-        return CoordinatorStatus(self.id, self.address, self.pid, now_s - self.started_s, PROTOCOL_VERSION, load)
+        uptime_s = now_s - self.started_s
+        return CoordinatorStatus(self.id, self.address, self.pid, uptime_s, PROTOCOL_VERSION, load, refusals)
 
 
 class ClientRequests:
@@ -58,6 +61,7 @@ class ClientRequests:
         membership: Membership,
         shutdown: CoordinatorShutdown,
         journaling: Journaling,
+        refusals: Refusals,
         new_id: Callable[[], str],
     ) -> None:
         self._about = about
@@ -65,6 +69,7 @@ class ClientRequests:
         self._membership = membership
         self._shutdown = shutdown
         self._journaling = journaling
+        self._refusals = refusals
         self._new_id = new_id
         self._preparing: set[str] = set()
         """Experiments whose run folders are being prepared."""
@@ -93,7 +98,7 @@ class ClientRequests:
             if isinstance(found, Rejected):
                 return found
             shown = [found]
-        about = self._about.status(self.load, now_s)
+        about = self._about.status(self.load, self._refusals.counts, now_s)
         return Status(about, self._membership.status(now_s), [each.status(now_s) for each in shown])
 
     def prepared(self, event: RunPrepared) -> list[Step]:

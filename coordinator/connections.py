@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from remuda.coordinator.effects import Send
@@ -30,6 +30,8 @@ MOST_KEPT_OF_WORKERS_BYTES = 256 << 20
 class _Connection:
     channel: Channel
     heard_s: float
+    name: str
+    """Of the key with which it began."""
 
 
 class Connections:
@@ -47,13 +49,23 @@ class Connections:
     def __len__(self) -> int:
         return len(self._peers)
 
-    def receive(self, peer: bytes, envelope: Envelope, now_s: float) -> tuple[Received, list[Send]]:
-        """Receive an envelope. Returns the message, if it is new, and what must be sent back at once."""
+    def is_taken(self, peer: bytes, name: str) -> bool:
+        """Whether this routing id belongs to the holder of a key with another name."""
+        known = self._peers.get(peer)
+        return known is not None and known.name != name
+
+    def of(self, names: Collection[str]) -> list[bytes]:
+        """The peers whose keys have these names."""
+        return [peer for peer, known in self._peers.items() if known.name in names]
+
+    def receive(self, peer: bytes, envelope: Envelope, now_s: float, name: str) -> tuple[Received, list[Send]]:
+        """Receive an envelope from a peer whose key has this name. Returns the message, if it is new, and what must be
+        sent back at once."""
         known = self._peers.get(peer)
         if known is None:
             if len(self._peers) >= MOST_PEERS:
                 self._make_room()
-            known = self._peers[peer] = _Connection(Channel(), now_s)
+            known = self._peers[peer] = _Connection(Channel(), now_s, name)
         known.heard_s = now_s
         received = known.channel.receive(envelope, now_s)
         if known.channel.keeps_more_than(MOST_KEPT, MOST_KEPT_BYTES) and self._is_too_much(peer, known.channel):

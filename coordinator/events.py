@@ -14,6 +14,7 @@ from remuda.training.journal_entry import Recovered
 from remuda.training.resume_point import ResumePoint
 from remuda.training.run_snapshot import RunSnapshot
 from remuda.wire.envelope import Envelope
+from remuda.wire.keys.authorized import Identity
 from remuda.wire.messages import ChunkMeta, CoordinatorLoad, LogText, Rejected, WorkerVitals
 
 
@@ -22,6 +23,8 @@ class Received(Struct, frozen=True):
 
     peer: bytes
     envelope: Envelope
+    who: Identity
+    """Whose key the connection was made with."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from remuda.coordinator.disk.disk import Disk, Found
+from remuda.coordinator.disk.key_watch import KeyWatch
 from remuda.coordinator.disk.outbox import Outbox
 from remuda.coordinator.disk.run_folders import RunFolders
 from remuda.coordinator.disk.runs_folder import RunsFolder
@@ -43,7 +44,10 @@ from remuda.training.journal_entry import JournalEntry
 from remuda.wire import connection_file
 from remuda.wire.codec import CodecError, ProtocolMismatchError, TooEarlyError
 from remuda.wire.connection_file import ConnectionFile, ConnectionFileError
+from remuda.wire.door import Door
 from remuda.wire.envelope import Envelope
+from remuda.wire.keys.authorized import AuthorizedKeys
+from remuda.wire.keys.folder import FOLDER, KeysFolder
 from remuda.wire.messages import PROTOCOL_VERSION, CoordinatorLoad, Rejected
 from remuda.wire.sockets import Arrival, Malformed
 from remuda.worker import descriptors
@@ -59,7 +63,7 @@ journal, and few enough that in a flood the first are answered while the others 
 SWITCH_S = 0.000_5
 """How long another thread may hold the interpreter while a turn waits for it."""
 COMPLAINT_INTERVAL_S = 5.0
-"""Time between two lines about malformed messages, so that they do not fill the disk."""
+"""Time between two lines about malformed messages, and between two about refusals: they must not fill the disk."""
 LEASES_PER_START = 1_000_000
 """A lease must never get a number that an earlier coordinator gave out, even if that run and its journal are lost:
 messages of its worker would be taken for those of another worker."""
@@ -83,20 +87,34 @@ class Settings:
     it is given."""
     limits: Limits = field(default_factory=Limits)
 
+    @property
+    def keys_dir(self) -> Path:
+        """The folder of its keys: in the runs folder, so that workers know it again when it is started again. One that
+        exists for the runs that it is given has keys for itself alone, beside its connection file."""
+        return (self.runs_dir if self.persistent else self.connection_file.absolute().parent) / FOLDER
+
 
 class Service:
     """Connects the pure state machine to a socket, disks and a clock. Its thread never waits for a slow disk."""
 
     def __init__(self, settings: Settings, guard: ShutdownGuard) -> None:
         """Raises CannotListenError, before anything is written; FolderOwnedError where another coordinator owns the
-        runs folder; JournalError and OSError."""
+        runs folder; KeyFileError where its keys are damaged or open to others; NoCurveError, JournalError, OSError."""
         descriptors.raise_limit()
         self._settings = settings
         self._guard = guard
         self._id = str(uuid4())
-        asked_for = None if settings.address is None else listen(settings.address)
+        self._keys = KeysFolder(settings.keys_dir)
+        authorized = AuthorizedKeys(self._keys.authorized)
+        door = Door(self._keys.server, authorized)
+        asked_for = None if settings.address is None else listen(settings.address, door)
         self._runs_folder = RunsFolder(settings.runs_dir) if settings.persistent else None
-        self._socket = asked_for or listen_again(None if self._runs_folder is None else self._runs_folder.last_address)
+        last_address = None if self._runs_folder is None else self._runs_folder.last_address
+        self._socket = asked_for or listen_again(last_address, door)
+        self._keys.save()
+        authorized.look()
+        self._key_watch = KeyWatch(authorized)
+        self._refusals = door.refusals
         self._address = reachable(self._socket.address)
         self._epoch = 1 if self._runs_folder is None else self._runs_folder.begin(self._socket.address)
         self._waker = Waker()
@@ -112,6 +130,7 @@ class Service:
             limits=settings.limits,
             leases=self._epoch * LEASES_PER_START,
             boot=boot_id(),
+            refusals=self._refusals,
         )
         self._socket.connections.is_worker = self._coordinator.registry.has
         self._effects: list[Effect] = []
@@ -122,6 +141,7 @@ class Service:
         self._done = False
         self._asked_to_end = False
         self._next_complaint_s = 0.0
+        self._next_refusals_s = 0.0
 
     @property
     def address(self) -> str:
@@ -233,8 +253,9 @@ class Service:
 
     def _received(self, arrival: Arrival) -> None:
         """Handle a message. If that fails, the conversation with its sender ends, and nobody else notices."""
+        assert arrival.who is not None, "somebody was let in without a key"
         try:
-            self._handle(Received(arrival.peer, arrival.envelope))
+            self._handle(Received(arrival.peer, arrival.envelope, arrival.who))
         except Exception:
             kind = type(arrival.envelope.message).__name__
             self._complain(f"{kind} from {arrival.peer!r} cannot be handled, it is dropped:\n{traceback.format_exc()}")
@@ -246,10 +267,21 @@ class Service:
             self._handle(ShutdownRequested(self._guard.reason))
         for event in self._disk.look():
             self._hear(event)
+        self._look_at_keys()
         self._handle(Tick())
         vitals = self._vitals.due()
         if vitals is not None:
             self._handle(SelfVitals(vitals, self._load()))
+
+    def _look_at_keys(self) -> None:
+        """End the connections whose keys were revoked or replaced, and log who was refused."""
+        now_s = time.monotonic()
+        changed = self._key_watch.changed(now_s)
+        for peer in self._coordinator.peers_of(changed) if changed else ():
+            self._socket.connections.hang_up(peer)
+        if now_s >= self._next_refusals_s and (news := self._refusals.news()) is not None:
+            self._next_refusals_s = now_s + COMPLAINT_INTERVAL_S
+            print(unforgeable(news), file=sys.stderr, flush=True)
 
     def _load(self) -> CoordinatorLoad:
         open_now, limit = descriptors.open_now(), descriptors.limit()
@@ -335,6 +367,8 @@ class Service:
             host=platform.node(),
             pid=os.getpid(),
             epoch=self._epoch,
+            server_key=self._keys.server.public,
+            keys_dir=str(self._keys.path.absolute()),
         )
 
     def _remove_connection_file(self) -> None:

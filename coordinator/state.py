@@ -9,7 +9,7 @@ the shutdown. These parts return steps; here the steps become envelopes to worke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import get_args
 from uuid import uuid4
 
@@ -25,6 +25,7 @@ from remuda.coordinator.effects import (
     ForgetPeer,
     Release,
     Reply,
+    Send,
     SendToLease,
     SendToPeer,
     Step,
@@ -50,10 +51,13 @@ from remuda.coordinator.journaling import Journaling
 from remuda.coordinator.limits import Limits
 from remuda.coordinator.membership import Membership
 from remuda.coordinator.registry import Registry
+from remuda.coordinator.rights import forbidden, may_say
 from remuda.coordinator.shutdown import CoordinatorShutdown
 from remuda.coordinator.worker import Worker
 from remuda.training.effects import Emit, Happened, LogLine
 from remuda.training.journal_entry import JournalEntry
+from remuda.wire.door import Refusals
+from remuda.wire.envelope import Envelope
 from remuda.wire.messages import (
     OVER,
     Ack,
@@ -97,11 +101,13 @@ class Coordinator:
         limits: Limits | None = None,
         leases: int = 0,
         boot: str = "",
+        refusals: Refusals | None = None,
         new_id: Callable[[], str] = lambda: str(uuid4()),
     ) -> None:
         """`leases` is the highest lease number that may have been given out before; `boot` is different for every start
-        of every machine."""
+        of every machine; `refusals` counts who was refused."""
         limits = limits or Limits()
+        self._refusals = refusals or Refusals()
         self._registry = Registry(limits)
         self._connections = Connections(self._registry.has)
         self._catalog = Catalog()
@@ -115,6 +121,7 @@ class Coordinator:
             membership=self._membership,
             shutdown=self._shutdown,
             journaling=self._journaling,
+            refusals=self._refusals,
             new_id=new_id,
         )
 
@@ -205,9 +212,16 @@ class Coordinator:
     # --- messages ---
 
     def _received(self, event: Received, now_s: float) -> list[Effect]:
+        if self._connections.is_taken(
+            event.peer, event.who.name
+        ):  # no answer: the peer that it belongs to might get it
+            self._refusals.note("taken_identity", f"key {event.who.name} speaks in the place of another peer")
+            return []
+        if not may_say(event.who, event.envelope.message):
+            return self._forbid(event)
         if self._catalog.held_up and self._must_wait(event):
             return []
-        received, repeated = self._connections.receive(event.peer, event.envelope, now_s)
+        received, repeated = self._connections.receive(event.peer, event.envelope, now_s, event.who.name)
         message = received.message
         if message is None:
             return [*repeated]
@@ -223,6 +237,16 @@ class Coordinator:
         if not isinstance(message, _ANSWER_MAY_WAIT):
             effects += self._connections.acknowledge(event.peer, received.id, after=after)
         return effects
+
+    def _forbid(self, event: Received) -> list[Effect]:
+        """Refuse a message; nothing is kept for its sender."""
+        rejected = forbidden(event.who, event.envelope.message)
+        self._refusals.note("forbidden", rejected.reason)
+        return [Send(event.peer, Envelope(0, event.envelope.id, 1, rejected))]
+
+    def peers_of(self, names: Collection[str]) -> list[bytes]:
+        """The peers that were let in with the keys of these names."""
+        return self._connections.of(names)
 
     def _must_wait(self, event: Received) -> bool:
         """Whether this is work for a run whose disk accepts no writes: it is ignored now, and sent again later. So the

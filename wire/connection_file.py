@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
-from shlex import quote
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
 
 from remuda.storage.atomic import write_bytes
-from remuda.wire.messages import PROTOCOL_VERSION, Count, ShortText, Uuid
+from remuda.storage.private_file import NotPrivateError, read_private
+from remuda.wire.keys.pair import PublicKey
+from remuda.wire.messages import PROTOCOL_VERSION, Count, PathText, ShortText, Uuid
 
 _MODE = 0o600
 _MAX_BYTES = 64 << 10
@@ -36,6 +35,17 @@ class ConnectionFile(Struct, frozen=True):
     pid: Count
     epoch: Count
     """Grows with every start of a coordinator on the same runs folder."""
+    server_key: PublicKey
+    """The coordinator's public key: only who has the secret key can answer at this address."""
+    keys_dir: PathText
+    """The folder of its keys, on its own host. Who can see it finds a key there; others have one of their own."""
+
+
+class _Before(Struct, frozen=True):
+    """What tells a file of a Remuda without keys; the place of a field that is missing otherwise is told later."""
+
+    coordinator: Uuid
+    server_key: object = None
 
 
 def write(path: Path, connection: ConnectionFile) -> None:
@@ -47,25 +57,15 @@ def write(path: Path, connection: ConnectionFile) -> None:
 def read(path: Path) -> ConnectionFile:
     """Return the file's content. Raises ConnectionFileError when it is missing, open to others or malformed."""
     try:
-        with open(path, "rb") as file:
-            status = os.fstat(file.fileno())
-            content = file.read(_MAX_BYTES + 1)
+        content = read_private(path, most_bytes=_MAX_BYTES + 1)
     except FileNotFoundError:
         raise ConnectionFileError(
             f"{path} does not exist: no coordinator runs there (start one with `remuda coordinator`)"
         ) from None
+    except NotPrivateError as error:
+        raise ConnectionFileError(str(error)) from None
     except OSError as error:
         raise ConnectionFileError(f"{path} cannot be read: {error.strerror}") from error
-    if status.st_uid != os.geteuid():
-        raise ConnectionFileError(
-            f"{path} belongs to another user (user id {status.st_uid}, yours is {os.geteuid()}), who could read what "
-            "you send; start your own coordinator with your own runs folder"
-        )
-    mode = stat.S_IMODE(status.st_mode)
-    if mode & 0o077:
-        raise ConnectionFileError(
-            f"{path} has mode {mode:04o}, so other users can open it: run `chmod 600 {quote(str(path))}`"
-        )
     return _parse(path, content)
 
 
@@ -84,6 +84,11 @@ def _parse(path: Path, content: bytes) -> ConnectionFile:
     if len(content) > _MAX_BYTES:
         raise ConnectionFileError(f"{path} is larger than {_MAX_BYTES} bytes: it is not a connection file")
     try:
+        if not msgspec.json.decode(content, type=_Before).server_key:
+            raise ConnectionFileError(
+                f"{path} has no server_key: a Remuda without keys wrote it, and this one does not speak without them; "
+                "install the same version of Remuda on both sides and start the coordinator again"
+            )
         connection = msgspec.json.decode(content, type=ConnectionFile)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ConnectionFileError(f"{path} is not a connection file: {error}") from error

@@ -8,6 +8,7 @@ sent on a connection with what was taken from ZeroMQ and handed to it.
 from __future__ import annotations
 
 import contextlib
+import resource
 import socket
 import struct
 from collections.abc import Callable
@@ -24,8 +25,11 @@ MOST_FOR_WORKERS_BYTES = 256 << 20
 """Waiting to be read by a worker: the largest messages are for learners."""
 FIRST_WORD_S = 30.0
 """A new connection over which nothing arrived for this time is closed."""
-MOST_SILENT = 512
-"""Connections over which nothing has arrived yet; if there are more, the oldest are closed."""
+MOST_SILENT = 2_048
+"""Connections over which nothing has arrived yet; if there are more, the oldest are closed. A thousand workers that
+arrive at once are silent for seconds, while their keys are checked."""
+SILENT_SHARE = 0.5
+"""Share of the files that the process may have open, beyond which such connections are closed, too."""
 WORKERS_LOOKED_AT = 256
 """Connections of workers checked in one turn; all others are checked in every turn."""
 _TCP_INFO_BYTES = 136
@@ -69,8 +73,9 @@ class _Connection:
 class Connections:
     """Every connection of one socket. Reads no clock; opens and owns no descriptor."""
 
-    def __init__(self, wire: Wire, is_worker: Callable[[bytes], bool]) -> None:
+    def __init__(self, wire: Wire, is_worker: Callable[[bytes], bool], most_silent: int = MOST_SILENT) -> None:
         self._wire = wire
+        self._most_silent = most_silent
         self.is_worker = is_worker
         """Whether a peer is a registered worker."""
         self._all: dict[int, _Connection] = {}
@@ -95,7 +100,7 @@ class Connections:
             known.made_s = now_s
             return
         self._begin(descriptor, now_s)
-        while len(self._silent) > MOST_SILENT:
+        while len(self._silent) > self._most_silent:
             self._close(next(iter(self._silent.values())))
 
     def gone(self, descriptor: int) -> None:
@@ -182,6 +187,12 @@ class Connections:
         if connection.far_end is not None and self._wire.far_end(connection.descriptor) == connection.far_end:
             self.closed += 1
             self._wire.hang_up(connection.descriptor)
+
+
+def most_silent() -> int:
+    """How many silent connections this process can afford."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return MOST_SILENT if files == resource.RLIM_INFINITY else min(MOST_SILENT, int(SILENT_SHARE * files))
 
 
 class TcpWire:

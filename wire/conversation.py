@@ -9,6 +9,7 @@ from remuda.wire.channel import Channel
 from remuda.wire.codec import OF_STRANGERS, CodecError, check
 from remuda.wire.connection_file import ConnectionFile
 from remuda.wire.envelope import Envelope
+from remuda.wire.keys.own import caller_keys, keys_again, no_exchange, not_authorized
 from remuda.wire.messages import AnyMessage, ClientMessage, Rejected
 from remuda.wire.sockets import SILENCE_S, Arrival, DealerSocket, client_identity
 
@@ -24,12 +25,19 @@ class RefusedError(Exception):
         self.reason = rejected.reason
 
 
+class NotLetInError(RefusedError):
+    """The coordinator does not know this key, or this is not the coordinator; the text says what to do."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(Rejected("forbidden", reason))
+
+
 class UnreachableError(Exception):
     """The coordinator did not answer in time."""
 
 
 class MovedError(Exception):
-    """The connection file names another coordinator now."""
+    """The connection file names another coordinator now, or another key is to be shown."""
 
 
 def no_answer(connection: ConnectionFile, deadline_s: float) -> UnreachableError:
@@ -44,8 +52,10 @@ class Conversation:
     """Requests to one coordinator and its answers. Not thread-safe."""
 
     def __init__(self, connection: ConnectionFile) -> None:
+        """Raises KeyFileError if there is no key for this coordinator."""
         self._connection = connection
-        self._socket = DealerSocket(connection.address, client_identity())
+        self._keys = caller_keys(connection, "operator")
+        self._socket = DealerSocket(connection.address, client_identity(), self._keys)
         self._channel = Channel()
 
     def ask(
@@ -54,8 +64,9 @@ class Conversation:
         """Send `message`, repeat it if necessary, and return the answer.
 
         Raises RefusedError if the answer is Rejected, or if the message is malformed (for instance a text too long),
-        UnreachableError after `deadline_s` seconds, and MovedError if `moved`, which is called every second, returns
-        true. After the last two the conversation is closed, so that the request is not repeated with the next one.
+        NotLetInError if the keys do not fit, UnreachableError after `deadline_s` seconds, and MovedError if `moved`,
+        which is called every second, returns true. After the last three the conversation is closed, so that the request
+        is not repeated with the next one.
         """
         _refuse_malformed(message)
         now_s = time.monotonic()
@@ -70,6 +81,7 @@ class Conversation:
                 raise RefusedError(answer)
             if answer is not None:
                 return answer
+            self._raise_if_not_let_in(moved)
             if now_s >= renew_s:
                 renew_s = now_s + SILENCE_S
                 self._socket.renew()
@@ -83,6 +95,18 @@ class Conversation:
                     raise MovedError
         self.close()
         raise no_answer(self._connection, deadline_s)
+
+    def _raise_if_not_let_in(self, moved: Callable[[], bool]) -> None:
+        refusal = self._socket.refusal()
+        if refusal is None:
+            return
+        self.close()
+        unknown = refusal == "unknown key"
+        if moved() or (unknown and keys_again(self._connection, "operator") != self._keys):
+            raise MovedError
+        if unknown:
+            raise NotLetInError(not_authorized(self._connection, self._keys, "operator"))
+        raise NotLetInError(no_exchange(self._connection))
 
     def close(self) -> None:
         """End the conversation. May be called again."""

@@ -22,6 +22,13 @@ class Patience:
         self.limit_s = limit_s
         self._say = say
         self._next_word_s = FIRST_WORD_S
+        self._noted = ""
+
+    def note(self, text: str) -> None:
+        """Say why nothing is heard, unless it was said last."""
+        if text != self._noted:
+            self._noted = text
+            self._say(text)
 
     def silent(self, silence_s: float) -> None:
         """Note that nothing was received for this time. Raises CoordinatorLostError if it is longer than the limit."""

@@ -58,11 +58,26 @@ name them. The only exception are films of evaluations, which are small.
 
 ## How a peer finds the coordinator
 
-The coordinator writes a connection file (JSON, mode 0600, refused if other users can open it) with its address,
-process, host, id and protocol version. By default it binds a free port of 127.0.0.1. A worker's socket identity is
+The coordinator writes a connection file (JSON, mode 0600, refused if other users can open it) with its address, public
+key, process, host, id and protocol version. By default it binds a free port of 127.0.0.1. A worker's routing id is
 `<uuid>:<incarnation>:<process>:<session>`, where the last two are new for each process and each connection; a client's
-is `client:<uuid>`. A worker whose identity differs from its Register is refused. There is no authentication and no
-encryption yet: anybody who can reach the port may send messages.
+is `client:<uuid>`. A worker whose routing id differs from its Register is refused.
+
+## Keys
+
+Every connection is encrypted by CURVE, on loopback, too, and each end shows its own key: nobody without the
+coordinator's secret key can answer for it, and it lets in only keys of its list `authorized`. ZeroMQ asks it about each
+new connection (ZAP, domain `remuda`). Each key has a right. A message that it does not allow is answered with Rejected,
+code `forbidden`, before anything is kept of it:
+
+| right | may send |
+|---|---|
+| viewer | StatusRequest, LogRequest |
+| operator | all requests of clients |
+| worker | all messages of workers |
+
+A routing id belongs to the name of the key with which it was used first; from others it is ignored. What is attempted
+and what happens then is listed in [security.md](security.md).
 
 ## Frames
 

@@ -1,37 +1,32 @@
-"""The two kinds of ZeroMQ sockets, for envelopes: sending never blocks, and malformed messages never raise."""
+"""ZeroMQ sockets for envelopes: sending never blocks, malformed messages never raise, and all speak with keys."""
 
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Callable
 from uuid import uuid4
 
 import zmq
 from msgspec import Struct
 
+from remuda.wire.admission import Admission, NotLetIn
 from remuda.wire.codec import (
     OF_COORDINATORS,
-    OF_STRANGERS,
     OF_WORKERS,
     CodecError,
     Frame,
     Limits,
-    TooEarlyError,
-    TooLargeError,
     decode,
     encode,
 )
-from remuda.wire.connections import Connections, TcpWire
 from remuda.wire.envelope import Envelope
+from remuda.wire.keys.authorized import Identity
+from remuda.wire.keys.own import CallerKeys
+from remuda.wire.keys.pair import require_curve
 from remuda.wire.messages import PROTOCOL_VERSION
 
-_MONITOR_EVENT = struct.Struct("=Hi")
-"""The event and its value, as zmq_socket_monitor sends them. zmq.utils.monitor reads the same, but imports asyncio."""
 HIGH_WATER_MESSAGES = 10_000
 """Messages that may wait to be sent to, or read from, one peer; more are dropped and, if reliable, sent again."""
-BACKLOG_CONNECTIONS = 1_024
-"""Connections the operating system holds while a whole herd arrives at once."""
 SILENCE_S = 6.0
 """A connection over which nothing arrived for this time, although an answer is due, should be replaced.
 
@@ -43,25 +38,17 @@ RECONNECT_S = 0.1
 RECONNECT_MAX_S = 1.0
 """Longest pause between two attempts to connect to a coordinator that is gone; the pauses double up to this. It is
 short, since a run stands still until its workers have found the restarted coordinator."""
-MOST_BYTES_AT_ONCE = 4 << 20
-"""After this number of bytes no further message is taken in the same turn, since decoding takes time."""
-LOOK_INTERVAL_S = 0.1
-"""Between two checks of the bytes that wait on each connection."""
-_MADE = int(zmq.EVENT_ACCEPTED)
-_GONE = int(zmq.EVENT_DISCONNECTED)
-_SOURCE = int(zmq.SRCFD)
-_MOST_FRAMES = 3 + OF_WORKERS.arrays
-_LONG_FRAME, _SHORT_FRAME_EXTRA, _LONG_FRAME_EXTRA = 256, 2, 9
-"""Bytes that ZMTP adds to a short and to a long frame."""
-_NOBLOCK = int(zmq.NOBLOCK)
+NOBLOCK = int(zmq.NOBLOCK)
 _MORE = int(zmq.NOBLOCK | zmq.SNDMORE)  # plain numbers: putting pyzmq's flags together takes longer than sending
 
 
 class Arrival(Struct, frozen=True):
-    """An envelope, and the identity of the peer it came from (empty at a DealerSocket, which has one peer)."""
+    """An envelope, and the routing id of the peer it came from (empty at a DealerSocket, which has one peer)."""
 
     peer: bytes
     envelope: Envelope
+    who: Identity | None = None
+    """Whose key the connection was made with; None at a DealerSocket, whose one peer has the coordinator's."""
 
 
 class Malformed(Struct, frozen=True):
@@ -82,7 +69,15 @@ def client_identity() -> bytes:
     return f"client:{uuid4()}".encode()
 
 
-class _EnvelopeSocket:
+def show_keys(socket: zmq.Socket[bytes], keys: CallerKeys) -> None:
+    """Let this socket, before it is connected, speak to the coordinator with these keys. Raises NoCurveError."""
+    require_curve()
+    socket.curve_serverkey = bytes.fromhex(keys.server)
+    socket.curve_publickey = keys.own.public_bytes
+    socket.curve_secretkey = keys.own.secret
+
+
+class EnvelopeSocket:
     """What both kinds share: limits, waiting, decoding, counting. For one thread only."""
 
     def __init__(self, kind: int, inbound: Limits, outbound: Limits) -> None:
@@ -120,7 +115,10 @@ class _EnvelopeSocket:
 
     def wait(self, timeout_s: float) -> None:
         """Return when something can be received, or the time is over."""
-        self._poller.poll(max(0, math.ceil(1_000 * timeout_s)))
+        self._poll(timeout_s)
+
+    def _poll(self, timeout_s: float) -> list[tuple[object, int]]:
+        return self._poller.poll(max(0, math.ceil(1_000 * timeout_s)))
 
     def close(self) -> None:
         """Close at once; what is not sent yet is lost. May be called again."""
@@ -130,18 +128,20 @@ class _EnvelopeSocket:
 
     def _receive(self) -> list[bytes] | None:
         try:
-            frame = self._socket.recv(_NOBLOCK, copy=False)
+            frame = self._socket.recv(NOBLOCK, copy=False)
         except zmq.Again:
             return None
         frames = [frame.bytes]
         while frame.more:  # like recv_multipart, in two thirds of the time
-            frame = self._socket.recv(_NOBLOCK, copy=False)
+            frame = self._socket.recv(NOBLOCK, copy=False)
             frames.append(frame.bytes)
         return frames
 
-    def _decode(self, peer: bytes, frames: list[bytes], limits: Limits) -> Arrival | Malformed:
+    def _decode(
+        self, peer: bytes, frames: list[bytes], limits: Limits, who: Identity | None = None
+    ) -> Arrival | Malformed:
         try:
-            return Arrival(peer, decode(frames, limits))
+            return Arrival(peer, decode(frames, limits), who)
         except CodecError as error:
             self.malformed += 1
             return Malformed(peer, error)
@@ -157,7 +157,7 @@ class _EnvelopeSocket:
             copy = len(encoded) == 2
             for frame in frames:
                 self._send_frame(frame, _MORE, copy=copy)
-            self._send_frame(last, _NOBLOCK, copy=copy)
+            self._send_frame(last, NOBLOCK, copy=copy)
         except zmq.ZMQError as error:
             if error.errno not in (zmq.EAGAIN, zmq.EHOSTUNREACH):
                 raise
@@ -166,118 +166,17 @@ class _EnvelopeSocket:
         return True
 
 
-class RouterSocket(_EnvelopeSocket):
-    """The coordinator's end: bound to an address, many peers, each named by its identity."""
-
-    def __init__(self, address: str, is_worker: Callable[[bytes], bool] = lambda peer: True) -> None:
-        """Bind to `address`, such as tcp://127.0.0.1:0 for a free port. Raises zmq.ZMQError when that fails.
-
-        `is_worker` tells whether a peer is a registered worker, which may send larger messages than others.
-        """
-        super().__init__(zmq.ROUTER, OF_WORKERS, OF_COORDINATORS)
-        self.connections = Connections(TcpWire(), is_worker)
-        """All connections, and how many bytes of each wait."""
-        self._events = self._socket.get_monitor_socket(_MADE | _GONE)
-        self._look_due_s = 0.0
-        self._socket.router_mandatory = 1  # an unknown peer is an error instead of silence
-        self._socket.router_handover = 1  # a worker that connects again takes over from its own broken connection
-        self._socket.backlog = BACKLOG_CONNECTIONS
-        try:
-            self._socket.bind(address)
-        except zmq.ZMQError:
-            self.close()
-            raise
-        self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
-        """The address it is bound to, with the real port."""
-
-    def receive_up_to(self, most: int) -> list[Arrival | Malformed]:
-        """The next messages that have arrived, at most `most`.
-
-        All of them are taken from ZeroMQ before the first is decoded: doing one kind of work at a time uses the
-        processor's caches better.
-        """
-        arrived: list[list[bytes]] = []
-        room = MOST_BYTES_AT_ONCE
-        while len(arrived) < most and room > 0 and (frames := self._receive()) is not None:
-            arrived.append(frames)
-            room -= len(frames[2]) if len(frames) == 3 else sum(map(len, frames))
-        return [self._understand(peer, frames) for peer, *frames in arrived]
-
-    def look_after(self, now_s: float) -> None:
-        """Note new and closed connections, and close those with too many bytes waiting: see Connections."""
-        if now_s < self._look_due_s:
-            return
-        self._look_due_s = now_s + LOOK_INTERVAL_S
-        while self._events.poll(0):
-            header, *_ = self._events.recv_multipart()
-            event, descriptor = _MONITOR_EVENT.unpack(header)
-            if event == zmq.EVENT_ACCEPTED:
-                self.connections.made(descriptor, now_s)
-            else:
-                self.connections.gone(descriptor)
-        self.connections.look(now_s)
-
-    def close(self) -> None:
-        """See the base."""
-        if not self._socket.closed:
-            self._socket.disable_monitor()
-            self._events.close(linger=0)
-        super().close()
-
-    def _receive(self) -> list[bytes] | None:
-        try:
-            frame = self._socket.recv(_NOBLOCK, copy=False)
-        except zmq.Again:
-            return None
-        frames, size = [frame.bytes], 0
-        while frame.more:  # as recv_multipart, in two thirds of the time
-            frame = self._socket.recv(_NOBLOCK, copy=False)
-            if len(frames) <= _MOST_FRAMES:  # a message with more frames is refused, so they need not be kept
-                frames.append(frame.bytes)
-            frame_bytes = len(frame)
-            size += frame_bytes + (_SHORT_FRAME_EXTRA if frame_bytes < _LONG_FRAME else _LONG_FRAME_EXTRA)
-        try:
-            source = int(frame.get(_SOURCE))
-        except zmq.ZMQError:
-            return frames  # with an old ZMTP the connection is not known, and counts as silent
-        self.connections.took(source, frames[0], size)
-        return frames
-
-    def _understand(self, peer: bytes, frames: list[bytes]) -> Arrival | Malformed:
-        plain = len(frames) == 2 and len(frames[1]) <= OF_STRANGERS.header_bytes
-        limits = OF_STRANGERS if plain or not self.connections.is_worker(peer) else OF_WORKERS
-        if limits is OF_STRANGERS and len(frames) > 2 and sum(map(len, frames)) <= limits.header_bytes:
-            return Malformed(peer, TooEarlyError("arrays from a peer that is not registered"))
-        event = self._decode(peer, frames, limits)
-        if isinstance(event, Malformed) and isinstance(event.error, TooLargeError):
-            self.connections.hang_up(peer)
-        return event
-
-    def send(self, peer: bytes, envelope: Envelope, *, protocol: int = PROTOCOL_VERSION) -> bool:
-        """Hand the envelope to ZeroMQ; False, and counted, if the peer is unreachable or its queue is full.
-
-        Raises CodecError if the message itself cannot be sent.
-        """
-        return self._send([peer], envelope, protocol)
-
-    def _send_frames(self, route: list[bytes], encoded: list[Frame]) -> bool:
-        sent = super()._send_frames(route, encoded)
-        if sent:
-            handed_bytes = 0
-            for frame in encoded:
-                frame_bytes = len(frame)
-                handed_bytes += frame_bytes + (_SHORT_FRAME_EXTRA if frame_bytes < _LONG_FRAME else _LONG_FRAME_EXTRA)
-            self.connections.handed(route[0], handed_bytes)
-        return sent
-
-
-class DealerSocket(_EnvelopeSocket):
+class DealerSocket(EnvelopeSocket):
     """A worker's or client's end: connected to one coordinator, and again whenever the connection breaks."""
 
-    def __init__(self, address: str, identity: bytes) -> None:
-        """Connect in the background; sending before that succeeds is fine. Raises zmq.ZMQError for a bad address."""
+    def __init__(self, address: str, identity: bytes, keys: CallerKeys) -> None:
+        """Connect in the background; sending before that succeeds is fine. Raises zmq.ZMQError for a bad address, and
+        NoCurveError."""
         super().__init__(zmq.DEALER, OF_COORDINATORS, OF_WORKERS)
         self._address = address
+        show_keys(self._socket, keys)
+        self._admission = Admission(self._socket)
+        self._poller.register(self._admission.fileno(), zmq.POLLIN)
         self._socket.routing_id = identity
         self._socket.reconnect_ivl = int(1_000 * RECONNECT_S)
         self._socket.reconnect_ivl_max = int(1_000 * RECONNECT_MAX_S)
@@ -286,6 +185,25 @@ class DealerSocket(_EnvelopeSocket):
         except zmq.ZMQError:
             self.close()
             raise
+
+    def refusal(self) -> NotLetIn | None:
+        """Why the coordinator does not let this connection in, if that was found since the last call; see Admission."""
+        return self._admission.refusal()
+
+    def wait(self, timeout_s: float) -> None:
+        """Return when something can be received, when `refusal` may have found something, or the time is over."""
+        super().wait(timeout_s)
+        self._admission.listen()
+
+    def admission_fileno(self) -> int:
+        """A descriptor that becomes readable when `refusal` may have found something; edge-triggered."""
+        return self._admission.fileno()
+
+    def close(self) -> None:
+        """See the base."""
+        if not self._socket.closed:
+            self._admission.close()
+        super().close()
 
     def renew(self) -> None:
         """Connect again to the same address, with the same identity. Messages on their way are lost, and reliable ones

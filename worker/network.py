@@ -135,9 +135,10 @@ class Network:
             self.wake()
 
     def _watch(self) -> None:
-        """Poll the session's present socket, and the pipe of `wake`."""
+        """Poll the session's present socket, whether it is let in, and the pipe of `wake`."""
         self._arrivals = select.poll()
         self._arrivals.register(self._session.socket.fileno(), select.POLLIN)
+        self._arrivals.register(self._session.socket.admission_fileno(), select.POLLIN)
         self._arrivals.register(self._wake_receiver.fileno(), select.POLLIN)
 
     # --- inside ---

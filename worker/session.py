@@ -14,6 +14,7 @@ import psutil
 from msgspec.structs import replace
 
 from remuda.wire import sockets
+from remuda.wire.admission import NotLetIn
 from remuda.wire.channel import Channel
 from remuda.wire.codec import CodecError, ProtocolMismatchError
 from remuda.wire.conversation import RefusedError
@@ -134,6 +135,9 @@ class Session:
         """Deliver what has arrived, and send what is due. Raises CoordinatorLostError, RefusedError."""
         self._forgive_absence(now_s)
         self._take_arrivals(now_s)
+        refusal = self._socket.refusal()
+        if refusal is not None:
+            self._not_let_in(refusal)
         if self._forgotten:
             self._reconnect()
         if now_s >= self.due_s(now_s):
@@ -180,6 +184,17 @@ class Session:
     def _reconnect(self) -> None:
         self._socket.close()
         self._connect()
+
+    def _not_let_in(self, refusal: NotLetIn) -> None:
+        """The keys do not fit: those of a coordinator that was started again may be others, and so may this worker's
+        own. Raises RefusedError if the coordinator does not know the newest."""
+        unknown = refusal == "unknown key"
+        if self._connector.coordinator_moved() or (unknown and self._connector.keys_changed()):
+            self._reconnect()
+        elif unknown:
+            raise RefusedError(Rejected("forbidden", self._connector.not_authorized))
+        else:
+            self._patience.note(f"{self._connector.no_exchange}; waiting for the coordinator")
 
     # --- in ---
 

@@ -31,7 +31,7 @@ def test_a_runs_folder_that_cannot_be_written_is_wrong_input(terminal: Terminal,
 def test_an_address_that_cannot_be_listened_on_is_wrong_input(terminal: Terminal, tmp_path: Path, bind: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         bind = f"127.0.0.1:{taken.getsockname()[1]}" if bind == "taken" else bind
-        ended = terminal.remuda("coordinator", "--runs-dir", tmp_path / "runs", "--bind", bind, "--insecure")
+        ended = terminal.remuda("coordinator", "--runs-dir", tmp_path / "runs", "--bind", bind)
     assert ended.code == 2
     assert ended.err.startswith(f"--bind tcp://{bind}: ")
     assert ended.err.endswith("choose an address of this machine and a free port\n")

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from remuda.cli.status import picture
 from remuda.tests.client.statuses import status
-from remuda.wire.messages import CoordinatorStatus, ExperimentStatus, Status, WorkerStatus
+from remuda.wire.messages import CoordinatorStatus, ExperimentStatus, RefusalCounts, Status, WorkerStatus
 
 COORDINATOR = CoordinatorStatus("cccccccc-0000-4000-8000-000000000001", "tcp://127.0.0.1:5555", 7, 63.0, 1)
 WORKER = WorkerStatus(
@@ -32,9 +32,15 @@ WORKER = WorkerStatus(
 FREE = replace(WORKER, uuid="bbbbbbbb-0000-4000-8000-000000000001", experiment=None, state="idle", work_share=None)
 
 
-def shown(*workers: WorkerStatus, experiment: ExperimentStatus | None = None, width: int = 160) -> list[str]:
+def shown(
+    *workers: WorkerStatus,
+    experiment: ExperimentStatus | None = None,
+    width: int = 160,
+    refusals: RefusalCounts | None = None,
+) -> list[str]:
+    coordinator = replace(COORDINATOR, refusals=refusals or RefusalCounts())
     console = Console(file=io.StringIO(), width=width, highlight=False)
-    console.print(picture(Status(COORDINATOR, list(workers), [experiment or status()]), width))
+    console.print(picture(Status(coordinator, list(workers), [experiment or status()]), width))
     assert isinstance(console.file, io.StringIO)
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
@@ -77,6 +83,12 @@ def test_a_narrow_terminal_gets_what_matters_most() -> None:
 )
 def test_why_an_experiment_is_over_or_waits(changes: dict[str, str], line: str) -> None:
     assert shown(WORKER, experiment=status(**changes))[4] == line
+
+
+def test_refusals_are_shown_where_there_are_some() -> None:
+    assert not any(line.startswith("refused") for line in shown(WORKER))
+    refusals = RefusalCounts(unknown_key=2, forbidden=1)
+    assert "refused: unknown key 2, forbidden 1" in shown(WORKER, refusals=refusals)
 
 
 def test_a_machine_is_shown_once() -> None:

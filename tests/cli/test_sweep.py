@@ -14,13 +14,13 @@ import pytest
 
 from remuda.client.client import Client
 from remuda.tests.cli.terminal import Terminal
+from remuda.tests.keys import connection_to
 from remuda.tests.parallel.command import Command
 from remuda.tests.patience import until, until_ended
 from remuda.tests.sweeping.grids import SHORT, write_grid
 from remuda.wire import connection_file
-from remuda.wire.connection_file import ConnectionFile
 from remuda.wire.conversation import no_answer
-from remuda.wire.messages import PROTOCOL_VERSION, Status
+from remuda.wire.messages import Status
 
 ENDLESS = {"env.num_envs": [1], "stop.max_env_steps": [100_000_000]}
 
@@ -175,7 +175,7 @@ def test_a_coordinator_that_is_gone_leaves_no_trace_of_a_sweep(
 
     monkeypatch.setattr(Client, "status", silence)
     (folder / "runs").mkdir()
-    gone = ConnectionFile("01234567-89ab-cdef-0123-456789abcdef", "tcp://127.0.0.1:9", PROTOCOL_VERSION, "here", 1, 1)
+    gone = connection_to("tcp://127.0.0.1:9")
     connection_file.write(folder / "runs" / "connection.json", gone)
     before = listing(folder)
     ended = terminal.remuda("sweep", "grid.yaml")

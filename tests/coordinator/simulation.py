@@ -36,6 +36,7 @@ from remuda.learner.prefetch import Prefetch
 from remuda.logbook.episode_reports import EvaluationReport
 from remuda.logbook.progress import ProgressRow
 from remuda.policy.row_plan import row_plan
+from remuda.tests.keys import somebody_for
 from remuda.training.commander.evaluation import EvaluationResult
 from remuda.training.commander.reports import evaluation_report
 from remuda.training.effects import Emit, LogLine, RecordCheckpoint, RecordReward, WriteProgress, WriteTimers
@@ -910,7 +911,7 @@ class World:
                 self.mishaps["overtaken"] += order < self._newest.get((way, peer), 0)
                 self._newest[way, peer] = max(order, self._newest.get((way, peer), 0))
                 if way == "up":
-                    self._heard.append(Received(peer, envelope))
+                    self._heard.append(Received(peer, envelope, somebody_for(envelope.message)))
                     if len(self._heard) == self.turn_messages:
                         self._hear()
                 elif peer == CLIENT:

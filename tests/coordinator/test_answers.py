@@ -8,6 +8,7 @@ from remuda.coordinator import effects as fx
 from remuda.coordinator.events import Received
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import World
+from remuda.tests.keys import somebody_for
 from remuda.wire.answers import REPLIES, RESULTS
 from remuda.wire.channel import NOT_RESENT, Channel
 from remuda.wire.envelope import Envelope
@@ -85,7 +86,9 @@ def said_to_a_fresh_coordinator(peer: bytes, *messages: AnyMessage) -> list[AnyM
     effects = [
         effect
         for message in messages
-        for effect in world.coordinator.handle(Received(peer, channel.post(message, world.now_s)), world.now_s)
+        for effect in world.coordinator.handle(
+            Received(peer, channel.post(message, world.now_s), somebody_for(message)), world.now_s
+        )
     ]
     return [effect.envelope.message for effect in effects if isinstance(effect, fx.Send)]
 

@@ -8,6 +8,7 @@ from remuda.coordinator.events import Received
 from remuda.coordinator.limits import Limits
 from remuda.tests.coordinator.configs import config
 from remuda.tests.coordinator.simulation import World
+from remuda.tests.keys import somebody_for
 from remuda.wire.messages import Beat
 
 
@@ -39,7 +40,7 @@ def test_who_is_heard_before_that_is_not_heard_in_the_future() -> None:
     world = at_work(Limits())
     for worker in world.workers.values():
         heard = worker.channel.post(Beat(1, "working", worker.lease), world.now_s)
-        world.coordinator.handle(Received(worker.peer, heard), world.now_s + 15.0)
+        world.coordinator.handle(Received(worker.peer, heard, somebody_for(heard.message)), world.now_s + 15.0)
     world.now_s += 15.0
     world.tick()
     assert [worker.beat_age_s for worker in world.status().workers] == [0.0] * len(world.workers)

@@ -19,6 +19,7 @@ from remuda.coordinator.experiment.flow_control import STALLED_S
 from remuda.tests.coordinator.configs import config, on_policy_config
 from remuda.tests.coordinator.lies import Liar
 from remuda.tests.coordinator.simulation import Worker, World
+from remuda.tests.keys import somebody_for
 from remuda.wire.codec import OF_WORKERS, CodecError, decode, encode
 from remuda.wire.envelope import Envelope
 from remuda.wire.messages import Rejected
@@ -71,7 +72,7 @@ class Besieged(World):
         )
 
     def hear(self, peer: bytes, envelope: Envelope) -> None:
-        effects = self.coordinator.handle(Received(peer, envelope), self.now_s)
+        effects = self.coordinator.handle(Received(peer, envelope, somebody_for(envelope.message)), self.now_s)
         self.coordinator.journal_entries(self.now_s)
         sent = [effect for effect in effects if isinstance(effect, fx.Send)]
         for send in sent:

@@ -9,7 +9,7 @@ from remuda.tests.rooms import Rooms
 ROOMS = Rooms(
     "coordinator",
     (
-        {"effects", "limits", "listening", "reachable", "scheduler", "turn_watch"},
+        {"effects", "limits", "listening", "reachable", "rights", "scheduler", "turn_watch"},
         {"connections", "leases", "worker"},
         {"registry"},
         {"experiment"},

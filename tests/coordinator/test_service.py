@@ -17,6 +17,7 @@ import pytest
 import zmq
 
 from remuda.client.client import Client
+from remuda.tests.keys import connection_to, raw_dealer
 from remuda.tests.patience import HANG_S, until
 from remuda.tests.worker.leases import small_config
 from remuda.tests.worker.recording_link import WORKER
@@ -24,6 +25,7 @@ from remuda.wire import connection_file
 from remuda.wire.channel import Channel
 from remuda.wire.connection_file import ConnectionFile
 from remuda.wire.conversation import RefusedError, UnreachableError
+from remuda.wire.keys.own import caller_keys
 from remuda.wire.messages import PROTOCOL_VERSION, Register, StatusRequest
 from remuda.wire.sockets import DealerSocket, Malformed, client_identity, worker_identity
 from remuda.worker.link import Link
@@ -120,7 +122,7 @@ def test_it_ends_with_its_lifeline(tmp_path: Path) -> None:
 
 
 def test_ending_it_leaves_another_coordinators_connection_file(coordinator: Running) -> None:
-    other = ConnectionFile("cccccccc-0000-4000-8000-000000000009", "tcp://127.0.0.1:1", PROTOCOL_VERSION, "h", 1, 1)
+    other = connection_to("tcp://127.0.0.1:1", coordinator="cccccccc-0000-4000-8000-000000000009")
     connection_file.write(coordinator.file, other)
     coordinator.process.terminate()
     assert coordinator.process.wait(HANG_S) == 0
@@ -151,7 +153,8 @@ def test_a_worker_of_another_protocol_is_refused_with_both_numbers(coordinator: 
 
 def test_frames_of_another_protocol_are_refused_in_that_protocol(coordinator: Running) -> None:
     theirs = PROTOCOL_VERSION + 1
-    peer = DealerSocket(coordinator.connection.address, client_identity())
+    connection = coordinator.connection
+    peer = DealerSocket(connection.address, client_identity(), caller_keys(connection, "operator"))
     try:
         peer.send(Channel().post(StatusRequest(), 0.0), protocol=theirs)
         answers: list[object] = []
@@ -189,10 +192,8 @@ def test_it_survives_what_is_no_zeromq_at_all(coordinator: Running) -> None:
 def test_it_survives_random_frames_without_filling_its_log(coordinator: Running) -> None:
     rng = np.random.default_rng(1)
     context = zmq.Context()
-    peer = context.socket(zmq.DEALER)
+    peer = raw_dealer(context, coordinator.connection, worker_identity(WORKER, 1, "test", 0))
     peer.linger = 2_000
-    peer.routing_id = worker_identity(WORKER, 1, "test", 0)
-    peer.connect(coordinator.connection.address)
     for _ in range(3_000):
         peer.send_multipart([rng.bytes(int(rng.integers(0, 60))) for _ in range(int(rng.integers(1, 6)))])
     peer.close()

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
-from msgspec.structs import replace
 
 from remuda.buffer.chunk import read_meta
 from remuda.client.client import Client
@@ -84,8 +83,7 @@ class Herd:
         assert process.poll() is None, self.said()
         if self.network is not None:
             found = connection_file.read(self.connection_file)
-            self.network.target = found.address
-            connection_file.write(self.workers_file, replace(found, address=self.network.address))
+            connection_file.write(self.workers_file, self.network.stand_before(found, self.root / "workers.keys"))
         return process
 
     def launch_coordinator(self, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:

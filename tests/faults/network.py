@@ -16,15 +16,24 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Generator
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import zmq
+from msgspec.structs import replace
 
+from remuda.storage.existing_folder import make_private
 from remuda.tests.patience import HANG_S
 from remuda.wire.channel import Channel
 from remuda.wire.codec import decode, encode
+from remuda.wire.connection_file import ConnectionFile
+from remuda.wire.keys.folder import SERVER
+from remuda.wire.keys.own import CallerKeys, caller_keys
+from remuda.wire.keys.pair import new_pair
+from remuda.wire.keys.secret_file import write_secret
 from remuda.wire.messages import ChunkReady
+from remuda.wire.sockets import show_keys
 
 TURN_S = 0.005
 COPIES_PER_CONNECTION = 30
@@ -40,6 +49,7 @@ class Between(ABC):
         """Where workers connect to."""
         self.target = ""
         """Where the coordinator listens; may change while it runs."""
+
         self._over = threading.Event()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -54,6 +64,12 @@ class Between(ABC):
     ) -> None:
         self._over.set()
         self._thread.join(HANG_S)
+
+    def stand_before(self, connection: ConnectionFile, folder: Path) -> ConnectionFile:
+        """Lie between workers and this coordinator from now on; returns the connection file for the workers. `folder`
+        is for keys of its own."""
+        self.target = connection.address
+        return replace(connection, address=self.address)
 
     @abstractmethod
     def _run(self) -> None:
@@ -80,6 +96,8 @@ class Repeating(Between):
         self._chance = random.Random(seed)
         self._delay_s = delay_s
         self._context = zmq.Context()
+        self._server = new_pair(SERVER)
+        self._keys: CallerKeys | None = None
         self._sockets: list[zmq.Socket[bytes]] = []
         self._backs: dict[bytes, zmq.Socket[bytes]] = {}
         self._names: dict[zmq.Socket[bytes], bytes] = {}
@@ -95,9 +113,20 @@ class Repeating(Between):
         """Messages that are still to be handed over."""
         return len(self._later)
 
+    def stand_before(self, connection: ConnectionFile, folder: Path) -> ConnectionFile:
+        """As the base. It reads what passes, so that workers have to take it for their coordinator."""
+        keys = caller_keys(connection, "worker")
+        make_private(folder)
+        write_secret(folder / SERVER, self._server, replace=True)
+        write_secret(folder / "worker", keys.own, replace=True)
+        self._keys = keys
+        found = super().stand_before(connection, folder)
+        return replace(found, server_key=self._server.public, keys_dir=str(folder))
+
     def _run(self) -> None:
         front = self._socket(zmq.ROUTER)
         front.router_handover = 1
+        front.curve_server, front.curve_secretkey = 1, self._server.secret
         self.address = f"tcp://127.0.0.1:{front.bind_to_random_port('tcp://127.0.0.1')}"
         self._poller.register(front, zmq.POLLIN)
         self._ready.set()
@@ -152,6 +181,8 @@ class Repeating(Between):
     def _connect(self, name: bytes) -> zmq.Socket[bytes]:
         back = self._socket(zmq.DEALER)
         back.routing_id, back.reconnect_ivl = name, 100
+        assert self._keys is not None
+        show_keys(back, self._keys)
         back.connect(self.target)
         return back
 

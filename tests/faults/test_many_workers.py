@@ -34,4 +34,4 @@ def test_beats_of_a_large_herd_cost_little_and_nobody_is_lost() -> None:
     assert growth < (0.05 if LONG else 0.2)
     assert within(seen["cores"], 0.5)
     assert within(seen["beats_per_s"], 220), "two hundred, and how they happen to fall"
-    assert within(seen["registered_p99_s"], 0.5)
+    assert within(seen["registered_p99_s"], 4.0)

@@ -20,6 +20,8 @@ CONNECTION = ConnectionFile(
     host="node-7",
     pid=123,
     epoch=2,
+    server_key="0123456789abcdef" * 4,
+    keys_dir="/home/me/runs/.keys",
 )
 
 
@@ -32,7 +34,8 @@ def test_golden_text(tmp_path: Path) -> None:
     write(tmp_path / "connection.json", CONNECTION)
     assert (tmp_path / "connection.json").read_text() == (
         '{\n  "coordinator": "01234567-89ab-cdef-0123-456789abcdef",\n  "address": "tcp://127.0.0.1:4711",\n'
-        '  "protocol": 5,\n  "host": "node-7",\n  "pid": 123,\n  "epoch": 2\n}\n'
+        '  "protocol": 6,\n  "host": "node-7",\n  "pid": 123,\n  "epoch": 2,\n'
+        f'  "server_key": "{"0123456789abcdef" * 4}",\n  "keys_dir": "/home/me/runs/.keys"\n}}\n'
     )
 
 
@@ -86,6 +89,9 @@ def changed(**fields: object) -> bytes:
         (changed(address="tcp://host/x:1"), r"\$\.address"),
         (changed(pid=-1), r"\$\.pid"),
         (changed(epoch="2"), r"\$\.epoch"),
+        (changed(server_key="x"), r"\$\.server_key"),
+        (changed(server_key="0123456789ABCDEF" * 4), r"\$\.server_key"),
+        (changed(server_key=None), "has no server_key: a Remuda without keys wrote it"),
         (
             changed(protocol=PROTOCOL_VERSION + 1),
             f"speaks protocol {PROTOCOL_VERSION + 1}, this Remuda protocol {PROTOCOL_VERSION}; install the same",
@@ -101,7 +107,7 @@ def test_malformed_content_is_refused_with_its_place(tmp_path: Path, content: by
 
 
 def test_fields_of_later_versions_are_ignored(tmp_path: Path) -> None:
-    put(tmp_path / "connection.json", changed(server_key="x"))
+    put(tmp_path / "connection.json", changed(another_key="x"))
     assert read(tmp_path / "connection.json") == CONNECTION
 
 

@@ -10,6 +10,8 @@ from contextlib import closing, contextmanager
 import pytest
 from msgspec.structs import replace
 
+from remuda.tests.keys import connection_to
+from remuda.tests.keys import router as open_router
 from remuda.tests.patience import HANG_S
 from remuda.tests.worker.proxy import Proxy
 from remuda.wire import conversation
@@ -17,10 +19,8 @@ from remuda.wire.channel import Channel, Received
 from remuda.wire.connection_file import ConnectionFile
 from remuda.wire.conversation import Conversation, MovedError, RefusedError, UnreachableError
 from remuda.wire.envelope import Envelope
-from remuda.wire.messages import PROTOCOL_VERSION, AnyMessage, Done, Rejected, Shutdown, StatusRequest, StopExperiment
-from remuda.wire.sockets import Arrival, RouterSocket
-
-UUID = "01234567-89ab-cdef-0123-456789abcdef"
+from remuda.wire.messages import AnyMessage, Done, Rejected, Shutdown, StatusRequest, StopExperiment
+from remuda.wire.sockets import Arrival
 
 Respond = Callable[[Channel, Received], list[Envelope | None]]
 
@@ -28,7 +28,7 @@ Respond = Callable[[Channel, Received], list[Envelope | None]]
 @contextmanager
 def coordinator(respond: Respond, handled: list[AnyMessage]) -> Generator[ConnectionFile, None, None]:
     """One conversation's other end, which answers each new message as `respond` says."""
-    router = RouterSocket("tcp://127.0.0.1:0")
+    router = open_router()
     stop = threading.Event()
 
     def serve() -> None:
@@ -50,7 +50,7 @@ def coordinator(respond: Respond, handled: list[AnyMessage]) -> Generator[Connec
     thread = threading.Thread(target=serve)
     thread.start()
     try:
-        yield ConnectionFile(UUID, router.address, PROTOCOL_VERSION, "here", 1, 1)
+        yield connection_to(router.address)
     finally:
         stop.set()
         thread.join()

@@ -6,16 +6,16 @@ import threading
 import time
 from collections.abc import Callable
 
+from remuda.tests.keys import COORDINATOR, connection_to, router
 from remuda.tests.patience import HANG_S
 from remuda.tests.worker.serving import Serving
 from remuda.wire.channel import Channel
 from remuda.wire.codec import CodecError
-from remuda.wire.connection_file import ConnectionFile
 from remuda.wire.envelope import Envelope
-from remuda.wire.messages import PROTOCOL_VERSION, AnyMessage, Beat, BeatHeard, Register, Registered
-from remuda.wire.sockets import Arrival, RouterSocket
+from remuda.wire.messages import AnyMessage, Beat, BeatHeard, Register, Registered
+from remuda.wire.sockets import Arrival
 
-UUID = "01234567-89ab-cdef-0123-456789abcdef"
+UUID = COORDINATOR
 
 Reply = AnyMessage | None
 
@@ -25,8 +25,8 @@ class FakeCoordinator(Serving):
 
     def __init__(self, *, address: str = "tcp://127.0.0.1:0") -> None:
         super().__init__()
-        self.router = RouterSocket(address)
-        self.connection = ConnectionFile(UUID, self.router.address, PROTOCOL_VERSION, "here", 1, 1)
+        self.router = router(address)
+        self.connection = connection_to(self.router.address)
         self.registered = Registered(UUID, 0.05)
         self.heard: list[AnyMessage] = []
         self.peers: list[bytes] = []

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from remuda.tests.keys import connection_to
 from remuda.wire.codec import check
-from remuda.wire.connection_file import ConnectionFile
 from remuda.wire.envelope import Envelope
 from remuda.wire.messages import PROTOCOL_VERSION, AnyMessage, Drain, Register, WorkerMessage
 from remuda.worker.link import Link
@@ -23,7 +23,7 @@ class RecordingLink(Link):
 
     def __init__(self, inbox: Iterable[AnyMessage | Exception] = ()) -> None:
         super().__init__(
-            ConnectionFile(COORDINATOR, "tcp://127.0.0.1:1", PROTOCOL_VERSION, "here", 1, 1),
+            connection_to("tcp://127.0.0.1:1", coordinator=COORDINATOR),
             Register(WORKER, 1, "collector", "here", 1, PROTOCOL_VERSION, "0"),
         )
         self.sent: list[WorkerMessage] = []

@@ -15,6 +15,7 @@ import pytest
 import zmq
 from msgspec.structs import replace
 
+from remuda.tests.keys import connection_to, keys_folder
 from remuda.tests.patience import HANG_S
 from remuda.tests.worker.fake_coordinator import UUID, FakeCoordinator
 from remuda.tests.worker.proxy import Proxy
@@ -401,6 +402,7 @@ def raw_router(*, answer: list[bytes]) -> tuple[ConnectionFile, threading.Thread
     """Something that binds, answers the first message with `answer`, and leaves."""
     context = zmq.Context()
     socket = context.socket(zmq.ROUTER)
+    socket.curve_server, socket.curve_secretkey = 1, keys_folder().server.secret
     port = socket.bind_to_random_port("tcp://127.0.0.1")
 
     def serve() -> None:
@@ -412,7 +414,7 @@ def raw_router(*, answer: list[bytes]) -> tuple[ConnectionFile, threading.Thread
 
     thread = threading.Thread(target=serve)
     thread.start()
-    return ConnectionFile(UUID, f"tcp://127.0.0.1:{port}", PROTOCOL_VERSION, "here", 1, 1), thread
+    return connection_to(f"tcp://127.0.0.1:{port}"), thread
 
 
 def start_and_close(connection: ConnectionFile, deadline_s: float) -> None:

@@ -94,6 +94,7 @@ from remuda.wire.messages.to_clients import (
     ExperimentStatus,
     LogPiece,
     LogText,
+    RefusalCounts,
     Status,
     Submitted,
     WorkerState,
@@ -190,6 +191,7 @@ __all__ = [
     "ReanalysisId",
     "Reanalyze",
     "Reanalyzed",
+    "RefusalCounts",
     "Register",
     "Registered",
     "Rejected",
@@ -216,7 +218,7 @@ __all__ = [
     "shortened",
 ]
 
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 """Increased whenever a message changes; both sides must have the same version."""
 
 WorkerMessage = (

@@ -10,7 +10,19 @@ from remuda.wire.messages.parts import LongText, Message
 class Rejected(Message, frozen=True):
     """A refusal with its reason. `unknown` tells a worker to register (again); every other code is final for it."""
 
-    code: Literal["protocol", "superseded", "dismissed", "malformed", "unknown", "invalid", "exists", "closing", "busy"]
+    code: Literal[
+        "protocol",
+        "forbidden",
+        "superseded",
+        "dismissed",
+        "malformed",
+        "unknown",
+        "invalid",
+        "exists",
+        "closing",
+        "busy",
+    ]
+    """forbidden: the key of the peer does not allow it, or is not known."""
     reason: LongText
 
 

@@ -32,6 +32,21 @@ class CoordinatorLoad(Part, frozen=True):
     """Number of them that the operating system allows."""
 
 
+class RefusalCounts(Part, frozen=True):
+    """How often a coordinator has refused somebody, since it was started."""
+
+    unknown_key: int = 0
+    """Connections with a key that is not in the list `authorized`."""
+    no_key: int = 0
+    """Connections without a key, with the key of another coordinator, or of another program."""
+    revoked_key: int = 0
+    """Messages over a connection whose key has been revoked or replaced since it was made."""
+    forbidden: int = 0
+    """Messages that the right of their sender's key does not allow."""
+    taken_identity: int = 0
+    """Messages under the routing id of another peer."""
+
+
 class CoordinatorStatus(Part, frozen=True):
     """The coordinator as `remuda status --json` shows it."""
 
@@ -41,6 +56,7 @@ class CoordinatorStatus(Part, frozen=True):
     uptime_s: float
     protocol: int
     load: CoordinatorLoad = CoordinatorLoad()
+    refusals: RefusalCounts = RefusalCounts()
 
 
 class WorkerStatus(Part, frozen=True):

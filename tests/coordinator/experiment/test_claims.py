@@ -18,6 +18,7 @@ from remuda.coordinator.experiment.credit import ANNOUNCED_AHEAD
 from remuda.coordinator.experiment.experiment import Experiment
 from remuda.tests.coordinator.configs import config, short_config
 from remuda.tests.coordinator.simulation import Worker, World
+from remuda.tests.keys import somebody_for
 from remuda.wire.channel import Channel
 from remuda.wire.messages import (
     AnyMessage,
@@ -61,7 +62,9 @@ def of(world: World, role: Role, position: int = 0) -> Worker:
 
 def say(world: World, peer: bytes, message: AnyMessage) -> list[AnyMessage]:
     """Says it over a connection that has said nothing before; returns what the coordinator answers."""
-    effects = world.coordinator.handle(Received(peer, Channel().post(message, world.now_s)), world.now_s)
+    effects = world.coordinator.handle(
+        Received(peer, Channel().post(message, world.now_s), somebody_for(message)), world.now_s
+    )
     world.apply([effect for effect in effects if not isinstance(effect, fx.Send)])
     return [effect.envelope.message for effect in effects if isinstance(effect, fx.Send) and effect.peer == peer]
 

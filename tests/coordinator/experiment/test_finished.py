@@ -15,6 +15,7 @@ from remuda.coordinator.experiment.experiment import Experiment
 from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.tests.coordinator.configs import short_config
 from remuda.tests.coordinator.simulation import World
+from remuda.tests.keys import somebody_for
 from remuda.training.effects import LogLine
 from remuda.wire.channel import Channel
 from remuda.wire.messages import (
@@ -143,5 +144,5 @@ def test_what_a_worker_did_that_did_not_let_go_is_shown() -> None:
 
 def said_by_somebody(world: World, message: AnyMessage) -> list[fx.Effect]:
     """What a worker's message leads to that is not registered any more."""
-    event = Received(b"somebody:1:sim", Channel().post(message, world.now_s))
+    event = Received(b"somebody:1:sim", Channel().post(message, world.now_s), somebody_for(message))
     return world.coordinator.handle(event, world.now_s)

@@ -12,6 +12,7 @@ from remuda.coordinator.events import Received
 from remuda.coordinator.experiment import failures
 from remuda.tests.coordinator.configs import config, short_config
 from remuda.tests.coordinator.simulation import Worker, World
+from remuda.tests.keys import somebody_for
 from remuda.training.effects import LogLine
 from remuda.wire.channel import Channel
 from remuda.wire.messages import AnyMessage, ChunkAccepted, ChunkReady, PolicyRef, WorkerFailed
@@ -35,7 +36,9 @@ def said_by_somebody(world: World, message: AnyMessage, worker: Worker | None = 
     """What a message leads to of a worker that is not registered any more, and that has said nothing before."""
     who = "somebody:1" if worker is None else f"{worker.uuid}:{worker.incarnation}"
     peer = f"{who}:gone:{next(SOMEBODY)}".encode()
-    return world.coordinator.handle(Received(peer, Channel().post(message, world.now_s)), world.now_s)
+    return world.coordinator.handle(
+        Received(peer, Channel().post(message, world.now_s), somebody_for(message)), world.now_s
+    )
 
 
 def is_known(world: World, lease: int, worker: Worker | None = None) -> bool:

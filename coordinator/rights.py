@@ -1,0 +1,38 @@
+"""What each right allows: the messages that its holder may send."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from remuda.wire.keys.authorized import Identity, Right
+from remuda.wire.messages import (
+    Ack,
+    AnyMessage,
+    ClientMessage,
+    LogRequest,
+    Rejected,
+    StatusRequest,
+    WorkerMessage,
+)
+
+MAY_SAY: dict[Right, frozenset[type[AnyMessage]]] = {
+    "viewer": frozenset({StatusRequest, LogRequest, Ack}),
+    "operator": frozenset({*get_args(ClientMessage), Ack}),
+    "worker": frozenset({*get_args(WorkerMessage), Ack}),
+}
+"""What is not listed is refused, whoever sends it."""
+
+
+def may_say(who: Identity, message: AnyMessage) -> bool:
+    """Whether somebody with this right may send this message."""
+    return type(message) in MAY_SAY[who.right]
+
+
+def forbidden(who: Identity, message: AnyMessage) -> Rejected:
+    """The answer to somebody who may not."""
+    kind = type(message)
+    right = next((right for right, kinds in MAY_SAY.items() if kind in kinds), None)
+    needed = "nobody may send it to a coordinator" if right is None else f"it needs a key with the right {right}"
+    return Rejected(
+        "forbidden", f"the key {who.name} has the right {who.right}, which does not allow {kind.__name__}: {needed}"
+    )

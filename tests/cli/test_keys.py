@@ -1,0 +1,107 @@
+"""`remuda keys`: what it prints, what it writes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from remuda.tests.cli.terminal import Terminal
+from remuda.wire.keys.folder import KeysFolder
+from remuda.wire.keys.secret_file import read_secret
+
+ALICE = "a" * 64
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    KeysFolder(tmp_path / "runs" / ".keys").save()
+    return tmp_path / "runs"
+
+
+def names(terminal: Terminal, runs: Path) -> dict[str, str]:
+    ended = terminal.remuda("keys", "list", "--json", "--runs-dir", runs)
+    assert (ended.code, ended.err) == (0, "")
+    return {row["name"]: row["right"] for row in json.loads(ended.out)}
+
+
+def test_a_new_key_prints_its_public_half_and_keeps_the_secret_one_private(terminal: Terminal, tmp_path: Path) -> None:
+    file = tmp_path / "mine" / "alice.key"
+    ended = terminal.remuda("keys", "new", "alice", "--file", file)
+    pair = read_secret(file)
+    assert (ended.code, ended.out) == (0, f"{pair.public}\n")
+    assert f"export REMUDA_KEY_FILE={file}" in ended.err
+    assert f"remuda keys add alice {pair.public} --right viewer" in ended.err
+    assert pair.secret.hex() not in ended.out + ended.err
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    again = terminal.remuda("keys", "new", "alice", "--file", file)
+    assert again.code == 2
+    assert "exists: choose another name" in again.err
+    assert read_secret(file) == pair
+
+
+def test_a_new_key_lies_in_the_home_folder(terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    ended = terminal.remuda("keys", "new", "bob", "--json")
+    told = json.loads(ended.out)
+    assert told == {"name": "bob", "public_key": told["public_key"], "file": str(tmp_path / ".remuda" / "bob.key")}
+    assert read_secret(Path(told["file"])).public == told["public_key"]
+
+
+def test_add_list_rotate_revoke(terminal: Terminal, runs: Path) -> None:
+    assert names(terminal, runs) == {"operator": "operator", "worker": "worker"}
+    added = terminal.remuda("keys", "add", "alice", ALICE, "--right", "viewer", "--runs-dir", runs)
+    assert (added.code, added.out) == (0, "")
+    assert names(terminal, runs)["alice"] == "viewer"
+    assert f"alice                viewer    {ALICE}\n" in terminal.remuda("keys", "list", "--runs-dir", runs).out
+    rotated = terminal.remuda("keys", "rotate", "worker", "--runs-dir", runs)
+    assert rotated.out.strip() == read_secret(runs / ".keys" / "worker").public
+    assert terminal.remuda("keys", "rotate", "alice", "b" * 64, "--runs-dir", runs).out == "b" * 64 + "\n"
+    assert terminal.remuda("keys", "revoke", "alice", "--runs-dir", runs).code == 0
+    assert names(terminal, runs) == {"operator": "operator", "worker": "worker"}
+
+
+def test_keys_may_be_added_before_the_coordinator_is_started(terminal: Terminal, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    assert terminal.remuda("keys", "add", "alice", ALICE, "--right", "worker", "--runs-dir", runs).code == 0
+    assert names(terminal, runs) == {"operator": "operator", "worker": "worker", "alice": "worker"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("add", "alice", "abc", "--right", "viewer"), "64 hexadecimal digits"),
+        (("add", "a/b", ALICE, "--right", "viewer"), "a name has letters"),
+        (("add", "worker", ALICE, "--right", "viewer"), "there is a key called worker"),
+        (("add", "alice", ALICE, "--right", "king"), "'king' is not one of"),
+        (("revoke", "nobody"), "is called 'nobody': the names are operator, worker"),
+        (("rotate", "nobody"), "is called 'nobody'"),
+    ],
+)
+def test_what_is_wrong_is_told_in_a_sentence(
+    terminal: Terminal, runs: Path, arguments: tuple[str, ...], reason: str
+) -> None:
+    before = (runs / ".keys" / "authorized").read_bytes()
+    ended = terminal.remuda("keys", *arguments, "--runs-dir", runs)
+    assert ended.code == 2
+    assert reason in ended.err
+    assert "Traceback" not in ended.err
+    assert (runs / ".keys" / "authorized").read_bytes() == before
+
+
+@pytest.mark.parametrize("arguments", [("list",), ("revoke", "alice"), ("rotate", "worker")])
+def test_where_there_are_no_keys_none_are_made(terminal: Terminal, tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    ended = terminal.remuda("keys", *arguments, "--runs-dir", tmp_path / "runs")
+    assert ended.code == 2
+    assert "there are no keys in" in ended.err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_keys_that_others_can_read_are_refused(terminal: Terminal, runs: Path) -> None:
+    (runs / ".keys").chmod(0o755)
+    ended = terminal.remuda("keys", "list", "--runs-dir", runs)
+    assert ended.code == 2
+    assert "chmod 700" in ended.err

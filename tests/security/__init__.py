@@ -1,0 +1,1 @@
+"""Tests of what an attacker tries, see docs/security.md."""

@@ -1,0 +1,67 @@
+"""Which key is shown to a coordinator: one of its own folder where that is seen, else the user's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from remuda.tests.keys import connection_to, keys_folder
+from remuda.wire.keys.folder import FOLDER, KeysFolder
+from remuda.wire.keys.own import KEY_FILE, caller_keys, keys_again, no_exchange, not_authorized
+from remuda.wire.keys.pair import new_pair
+from remuda.wire.keys.secret_file import KeyFileError, read_secret, write_secret
+
+CONNECTION = connection_to("tcp://127.0.0.1:4711")
+
+
+def test_the_owner_of_the_folder_needs_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEY_FILE, str(tmp_path / "a key for another coordinator"))
+    for holder in ("operator", "worker"):
+        keys = caller_keys(CONNECTION, "operator" if holder == "operator" else "worker")
+        assert keys.server == keys_folder().server.public
+        assert keys.own == read_secret(keys_folder().path / holder)
+
+
+def test_who_does_not_see_it_has_a_key_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = replace(CONNECTION, keys_dir=str(tmp_path / "not here"))
+    monkeypatch.delenv(KEY_FILE, raising=False)
+    with pytest.raises(KeyFileError, match=r"there is no key .*REMUDA_KEY_FILE is not set. .*`remuda keys new NAME`"):
+        caller_keys(elsewhere, "operator")
+    pair = new_pair("alice")
+    write_secret(tmp_path / "alice.key", pair)
+    monkeypatch.setenv(KEY_FILE, str(tmp_path / "alice.key"))
+    assert caller_keys(elsewhere, "worker").own == pair
+    assert keys_again(elsewhere, "worker").own == pair
+
+
+def test_a_folder_of_the_same_name_on_another_host_is_another_coordinators(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = KeysFolder(tmp_path / FOLDER)
+    other.save()
+    monkeypatch.delenv(KEY_FILE, raising=False)
+    with pytest.raises(KeyFileError, match="there is no key"):
+        caller_keys(replace(CONNECTION, keys_dir=str(other.path)), "operator")
+
+
+def test_after_a_rotation_the_new_key_is_found(tmp_path: Path) -> None:
+    folder = KeysFolder(tmp_path / FOLDER)
+    folder.save()
+    connection = replace(CONNECTION, server_key=folder.server.public, keys_dir=str(folder.path))
+    before = caller_keys(connection, "worker")
+    assert keys_again(connection, "worker") == before
+    public = folder.rotate("worker")
+    assert keys_again(connection, "worker").own.public == public
+
+
+def test_a_refusal_says_what_to_ask_for_and_shows_no_secret() -> None:
+    keys = caller_keys(CONNECTION, "worker")
+    text = not_authorized(CONNECTION, keys, "worker")
+    assert f"`remuda keys add worker {keys.own.public} --right worker`" in text
+    assert f"it is not in {CONNECTION.keys_dir}/authorized" in text
+    assert "--right viewer" in not_authorized(CONNECTION, keys, "operator")
+    for shown in (text, no_exchange(CONNECTION), repr(keys)):
+        assert keys.own.secret.hex() not in shown
+        assert repr(keys.own.secret) not in shown

@@ -1,0 +1,40 @@
+"""A pair of keys: new every time, and its secret half in no text."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+import zmq
+from zmq.utils import z85
+
+from remuda.wire.keys import pair as pair_module
+from remuda.wire.keys.pair import KeyName, NoCurveError, PublicKey, new_pair, pair_of
+
+
+def test_the_halves_belong_together_and_no_pair_comes_twice() -> None:
+    first, second = new_pair("a"), new_pair("a")
+    assert pair_of("a", first.secret) == first
+    assert len({first.public, second.public, first.secret.hex(), second.secret.hex()}) == 4
+    assert (len(first.public), len(first.public_bytes), len(first.secret)) == (64, 32, 32)
+    assert msgspec.convert(first.public, PublicKey) == first.public
+
+
+def test_the_secret_is_in_no_text_of_the_pair() -> None:
+    pair = new_pair("a")
+    for text in (repr(pair), str(pair), f"{pair}", repr([pair]), repr({"x": pair})):
+        for secret in (pair.secret.hex(), repr(pair.secret), z85.encode(pair.secret).decode()):
+            assert secret not in text
+
+
+@pytest.mark.parametrize("name", ["", " a", "-a", "a b", "../a", "a\n", "a\x1b[0m", "a" * 65, "é"])
+def test_a_name_cannot_forge_a_line_or_a_path(name: str) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(name, KeyName)
+
+
+def test_without_curve_there_are_no_keys_instead_of_open_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zmq, "has", lambda capability: False)
+    with pytest.raises(NoCurveError, match="built without CURVE"):
+        pair_module.require_curve()
+    with pytest.raises(NoCurveError):
+        new_pair("a")

@@ -1,0 +1,71 @@
+"""A worker's connections: the newest keys, or the former ones where the files cannot be read."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from remuda.tests.keys import connection_to
+from remuda.wire.connection_file import ConnectionFile
+from remuda.wire.keys.folder import FOLDER, KeysFolder
+from remuda.wire.keys.own import KEY_FILE
+from remuda.wire.keys.secret_file import KeyFileError
+from remuda.wire.messages import PROTOCOL_VERSION, Register
+from remuda.worker.connector import Connector
+
+REGISTER = Register("aaaaaaaa-0000-4000-8000-000000000001", 1, "collector", "here", 1, PROTOCOL_VERSION, "0")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KeysFolder:
+    monkeypatch.delenv(KEY_FILE, raising=False)
+    made = KeysFolder(tmp_path / FOLDER)
+    made.save()
+    return made
+
+
+def connection(folder: KeysFolder) -> ConnectionFile:
+    found = connection_to("tcp://127.0.0.1:9")  # nobody listens there
+    return replace(found, server_key=folder.server.public, keys_dir=str(folder.path))
+
+
+def test_a_key_that_was_rotated_is_noticed(folder: KeysFolder) -> None:
+    connector = Connector(connection(folder), REGISTER, lambda: None)
+    with closing(connector.connect()):
+        assert not connector.keys_changed()
+        public = folder.rotate("worker")
+        assert connector.keys_changed()
+        assert f"remuda keys add worker {public} --right worker" in connector.not_authorized
+    with closing(connector.connect()):
+        assert not connector.keys_changed()
+
+
+def test_where_the_files_are_away_the_former_keys_go_on(folder: KeysFolder) -> None:
+    """As on a network file system that is gone for a while; the connection may break meanwhile."""
+    connector = Connector(connection(folder), REGISTER, lambda: None)
+    connector.connect().close()
+    shutil.rmtree(folder.path)
+    connector.connect().close()
+
+
+def test_without_any_key_there_is_no_connection(folder: KeysFolder) -> None:
+    shutil.rmtree(folder.path)
+    connector = Connector(connection(folder), REGISTER, lambda: None)
+    with pytest.raises(KeyFileError, match="there is no key"):
+        connector.connect()
+
+
+def test_another_coordinator_is_not_shown_the_keys_of_the_former(folder: KeysFolder, tmp_path: Path) -> None:
+    there = connection(folder)
+    elsewhere = replace(
+        there, coordinator="bbbbbbbb-0000-4000-8000-000000000001", server_key="ab" * 32, keys_dir=str(tmp_path / "no")
+    )
+    connector = Connector(there, REGISTER, lambda: elsewhere)
+    connector.connect().close()
+    assert connector.coordinator_moved()
+    with pytest.raises(KeyFileError):
+        connector.connect()

@@ -1,0 +1,137 @@
+"""Whom a coordinator lets in: the file `authorized`, with one line per key, and what each key may do."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Literal, get_args
+
+import msgspec
+from msgspec import Struct
+
+from remuda.storage.private_file import NotPrivateError, read_private
+from remuda.wire.keys.pair import KeyName, PublicKey
+from remuda.wire.keys.secret_file import KeyFileError
+
+Right = Literal["viewer", "operator", "worker"]
+"""viewer: reads the status and the logs. operator: also submits, stops and shuts down. worker: sends what workers
+send, and nothing else."""
+RIGHTS: tuple[Right, ...] = get_args(Right)
+_MOST_BYTES = 4 << 20
+_OPENING = """\
+# Who may speak to the coordinator of this folder: public key, right (viewer, operator or worker), name.
+# Change it with `remuda keys add`, `rotate` and `revoke`; a running coordinator reads it again.
+"""
+_FIELDS = re.compile(r"\s+")
+
+
+class Identity(Struct, frozen=True):
+    """Who somebody is, as proved by a key."""
+
+    name: str
+    right: Right
+
+
+def parse(text: str, place: str) -> dict[str, Identity]:
+    """The identities of a list, by public key. Raises KeyFileError with the line that is wrong."""
+    found: dict[str, Identity] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        public, identity = _entry(line, f"{place}:{number}")
+        if public in found or any(identity.name == other.name for other in found.values()):
+            raise KeyFileError(f"{place}:{number}: the key or the name {identity.name} stands there twice")
+        found[public] = identity
+    return found
+
+
+def text_of(identities: Mapping[str, Identity]) -> str:
+    """The list as text, in this order."""
+    return _OPENING + "".join(f"{public} {each.right} {each.name}\n" for public, each in identities.items())
+
+
+def read(path: Path) -> dict[str, Identity]:
+    """The identities in this file, by public key. Raises KeyFileError."""
+    try:
+        content = read_private(path, most_bytes=_MOST_BYTES)
+        return parse(content.decode("utf-8"), str(path))
+    except NotPrivateError as error:
+        raise KeyFileError(str(error)) from None
+    except UnicodeDecodeError:
+        raise KeyFileError(f"{path} is not a list of keys: it is not text") from None
+    except OSError as error:
+        raise KeyFileError(f"the list of keys {path} cannot be read: {error.strerror}") from None
+
+
+def checked(name: str, public: str, right: str, place: str) -> Identity:
+    """The identity with these parts. Raises KeyFileError, which names the place and what is wrong."""
+    for value, kind, wanted in (
+        (public, PublicKey, "a public key is 64 hexadecimal digits, as `remuda keys new` prints it"),
+        (name, KeyName, "a name has letters, digits and . _ @ -, at most 64, and begins with a letter or digit"),
+    ):
+        try:
+            msgspec.convert(value, kind)
+        except msgspec.ValidationError:
+            raise KeyFileError(f"{place}: {value[:80]!r}: {wanted}") from None
+    if right not in RIGHTS:
+        raise KeyFileError(f"{place}: {right[:80]!r} is no right: choose one of {', '.join(RIGHTS)}")
+    return Identity(name, right)
+
+
+def _entry(line: str, place: str) -> tuple[str, Identity]:
+    fields = _FIELDS.split(line.strip())
+    if len(fields) != 3:
+        raise KeyFileError(f"{place}: a line is `public-key right name`, and this one has {len(fields)} parts")
+    public, right, name = fields
+    return public, checked(name, public, right, place)
+
+
+class AuthorizedKeys:
+    """The list of a running coordinator: read by the first `look`, and again whenever the file has changed.
+
+    `who` never waits for a disk, and any thread may call `look`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._stamp: tuple[int, ...] | None = None
+        self._identities: dict[str, Identity] = {}
+
+    def who(self, public: str) -> Identity | None:
+        """Who has this public key; None if it is nobody's (any more)."""
+        return self._identities.get(public)
+
+    def ask(self, public: str) -> Identity | None:
+        """As `who`, and an unknown key is looked for in the newest file, too: it may have been added just now."""
+        known = self._identities.get(public)
+        if known is None and _stamp(self._path) != self._stamp:
+            with contextlib.suppress(KeyFileError):  # `look` will tell
+                known = read(self._path).get(public)
+                if known is not None:
+                    self._identities = {**self._identities, public: known}
+        return known
+
+    def look(self) -> frozenset[str]:
+        """Read the file again if it has changed; returns the names whose key or right is not what it was.
+
+        Raises KeyFileError, once for each change, if it cannot be read: then the former list stays."""
+        stamp = _stamp(self._path)
+        if stamp == self._stamp:
+            return frozenset()
+        self._stamp = stamp
+        before, self._identities = self._identities, read(self._path)
+        return frozenset(_changed(before.items(), self._identities))
+
+
+def _changed(before: Iterable[tuple[str, Identity]], now: Mapping[str, Identity]) -> Iterable[str]:
+    return (identity.name for public, identity in before if now.get(public) != identity)
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return ()
+    return status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size

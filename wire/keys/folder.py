@@ -1,0 +1,149 @@
+"""The keys of one runs folder: the coordinator's own, those of its user, and the list of all that are let in."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator
+from pathlib import Path
+
+from remuda.storage.atomic import write_text
+from remuda.storage.existing_folder import make_private
+from remuda.storage.lock import LockTimeout, holding
+from remuda.storage.private_file import NotPrivateError, check_private_folder
+from remuda.wire.keys.authorized import Identity, Right, checked, read, text_of
+from remuda.wire.keys.pair import KeyPair, new_pair
+from remuda.wire.keys.secret_file import MODE, KeyFileError, read_secret, write_secret
+
+FOLDER = ".keys"
+"""The name of such a folder."""
+SERVER = "coordinator"
+"""The key by which workers and clients know the coordinator. It stays when the coordinator is started again."""
+OWN: dict[str, Right] = {"operator": "operator", "worker": "worker"}
+"""Keys of the user who starts the coordinator, and their rights."""
+_LIST = "authorized"
+_LOCK_DEADLINE_S = 10.0
+
+
+class KeysFolder:
+    """A folder `.keys` (mode 0700): the secrets `coordinator`, `operator` and `worker` (0600), and the list
+    `authorized`."""
+
+    def __init__(self, path: Path) -> None:
+        """Writes nothing. Raises KeyFileError if the folder is there and others can open it, or its key is damaged."""
+        self.path = path
+        self._new: list[KeyPair] = []
+        if self._exists():
+            self.server = read_secret(path / SERVER)
+            return
+        self.server = new_pair(SERVER)
+        self._new = [self.server, *map(new_pair, OWN)]
+
+    @property
+    def authorized(self) -> Path:
+        """The list of the keys that are let in."""
+        return self.path / _LIST
+
+    @property
+    def is_new(self) -> bool:
+        """Whether its keys are not on the disk yet."""
+        return bool(self._new)
+
+    def save(self) -> None:
+        """Write new keys to the disk; keys that are there stay. Raises KeyFileError if another process has just made
+        others, and OSError."""
+        if not self._new:
+            return
+        make_private(self.path)
+        with locked(self.path):
+            if (self.path / SERVER).exists():
+                raise KeyFileError(f"another process has just made keys in {self.path}: start again")
+            others = read(self.authorized) if self.authorized.exists() else {}
+            own = {pair.public: Identity(pair.name, OWN[pair.name]) for pair in self._new[1:]}
+            self._write(own | {public: each for public, each in others.items() if each.name not in OWN})
+            for pair in reversed(self._new):  # the coordinator's last: with it the folder is complete
+                write_secret(self.path / pair.name, pair, replace=True)
+        self._new = []
+
+    def listed(self) -> dict[str, Identity]:
+        """All keys that are let in, by public key. Raises KeyFileError."""
+        return read(self.authorized)
+
+    def add(self, name: str, public: str, right: str) -> Identity:
+        """Let the owner of this public key in. Raises KeyFileError, and OSError."""
+        identity = checked(name, public, right, "keys add")
+        if name == SERVER:
+            raise KeyFileError(f"the name {name} is the coordinator's own: choose another")
+        with locked(self.path):
+            known = self.listed()
+            if any(each.name == name for each in known.values()):
+                raise KeyFileError(f"there is a key called {name}: choose another name, or `remuda keys rotate {name}`")
+            if public in known:
+                raise KeyFileError(f"this key is there already, as {known[public].name}")
+            self._write({**known, public: identity})
+        return identity
+
+    def revoke(self, name: str) -> Identity:
+        """Let the owner of the key with this name in no more. Raises KeyFileError, and OSError."""
+        with locked(self.path):
+            known = self.listed()
+            public = _public_of(name, known, self.authorized)
+            identity = known.pop(public)
+            self._write(known)
+        return identity
+
+    def rotate(self, name: str, public: str | None = None) -> str:
+        """Replace a key; returns the new public key. Without `public` it is a key that lies in this folder, which is
+        made again there. Raises KeyFileError, and OSError."""
+        if name == SERVER and public is None:
+            self.server = new_pair(SERVER)
+            write_secret(self.path / SERVER, self.server, replace=True)
+            return self.server.public
+        with locked(self.path):
+            known = self.listed()
+            former = _public_of(name, known, self.authorized)
+            if public is None and name not in OWN:
+                raise KeyFileError(
+                    f"the secret key of {name} does not lie in {self.path}: its owner makes another with `remuda keys "
+                    f"new {name}`, and you give its public key: `remuda keys rotate {name} PUBLIC-KEY`"
+                )
+            pair = new_pair(name) if public is None else None
+            new = public if pair is None else pair.public
+            assert new is not None
+            if new in known:
+                raise KeyFileError(f"this key is there already, as {known[new].name}")
+            identity = checked(name, new, known[former].right, "keys rotate")
+            # the list first: who still shows the former key reads its file again when this lock is released
+            self._write({(new if key == former else key): each for key, each in known.items()} | {new: identity})
+            if pair is not None:
+                write_secret(self.path / name, pair, replace=True)
+        return new
+
+    def _exists(self) -> bool:
+        try:
+            check_private_folder(self.path)
+        except (FileNotFoundError, NotADirectoryError):  # where it cannot be made, `save` tells
+            return False
+        except NotPrivateError as error:
+            raise KeyFileError(str(error)) from None
+        return (self.path / SERVER).exists()
+
+    def _write(self, identities: dict[str, Identity]) -> None:
+        write_text(self.authorized, text_of(identities), durable=True, mode=MODE)
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Generator[None]:
+    """Keep others from changing the keys of this folder meanwhile. Raises KeyFileError, and OSError."""
+    try:
+        with holding(folder / ".lock", deadline_s=_LOCK_DEADLINE_S):
+            yield
+    except LockTimeout as error:
+        raise KeyFileError(str(error)) from None
+
+
+def _public_of(name: str, known: dict[str, Identity], place: Path) -> str:
+    for public, each in known.items():
+        if each.name == name:
+            return public
+    names = ", ".join(each.name for each in known.values()) or "none"
+    raise KeyFileError(f"no key in {place} is called {name[:80]!r}: the names are {names}")

@@ -1,0 +1,76 @@
+"""Which key a client or a worker shows to a coordinator: one of the coordinator's own folder, or the user's."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from remuda.wire.connection_file import ConnectionFile
+from remuda.wire.keys.folder import SERVER, locked
+from remuda.wire.keys.pair import KeyPair
+from remuda.wire.keys.secret_file import KeyFileError, read_secret
+
+KEY_FILE = "REMUDA_KEY_FILE"
+"""The environment variable with the path of the user's own key file."""
+Holder = Literal["operator", "worker"]
+_RIGHT_TO_ASK_FOR = {"operator": "viewer", "worker": "worker"}
+
+
+class CallerKeys(Struct, frozen=True):
+    """What is needed to speak to one coordinator."""
+
+    server: str
+    """Its public key: nobody else can answer."""
+    own: KeyPair
+
+
+def caller_keys(connection: ConnectionFile, holder: Holder) -> CallerKeys:
+    """The keys with which to speak to this coordinator: the key `holder` of its own folder, if that folder can be
+    seen here, else the one that $REMUDA_KEY_FILE names. Raises KeyFileError."""
+    folder = Path(connection.keys_dir)
+    if _is_of(folder, connection):
+        return CallerKeys(connection.server_key, read_secret(folder / holder))
+    given = os.environ.get(KEY_FILE)
+    if given is None:
+        raise KeyFileError(
+            f"there is no key for the coordinator at {connection.address}: its keys in {folder} cannot be seen here, "
+            f"and {KEY_FILE} is not set. Make a key with `remuda keys new NAME`, which says what to do with it"
+        )
+    return CallerKeys(connection.server_key, read_secret(Path(given)))
+
+
+def keys_again(connection: ConnectionFile, holder: Holder) -> CallerKeys:
+    """As `caller_keys`, after a refusal: waits for somebody who is replacing a key. Raises KeyFileError."""
+    folder = Path(connection.keys_dir)
+    if not _is_of(folder, connection):
+        return caller_keys(connection, holder)
+    with locked(folder):
+        return caller_keys(connection, holder)
+
+
+def not_authorized(connection: ConnectionFile, keys: CallerKeys, holder: Holder) -> str:
+    """What to tell somebody whose key this coordinator does not know."""
+    name, public = keys.own.name, keys.own.public
+    return (
+        f"the coordinator at {connection.address} does not know your key {name}: it is not in "
+        f"{connection.keys_dir}/authorized. Ask its operator for `remuda keys add {name} {public} --right "
+        f"{_RIGHT_TO_ASK_FOR[holder]}`"
+    )
+
+
+def no_exchange(connection: ConnectionFile) -> str:
+    """What to say of an address where nobody has the coordinator's key."""
+    return (
+        f"whoever listens at {connection.address} does not have the key {connection.server_key[:16]}… of the "
+        "coordinator: the connection file may be an old copy, or another program has taken the address"
+    )
+
+
+def _is_of(folder: Path, connection: ConnectionFile) -> bool:
+    """Whether these are the keys of this coordinator, and not of another one on another host."""
+    if not os.access(folder / SERVER, os.R_OK):
+        return False
+    return read_secret(folder / SERVER).public == connection.server_key

@@ -342,7 +342,8 @@ class LearnerWork:
         if world.config.reanalyzer.count and self.train_iter // TARGET_ITERS > self.target:
             self.target = self.train_iter // TARGET_ITERS
             ref = PolicyRef(self.assign.epoch, self.target, self.target * TARGET_ITERS)
-            world.target_file = max(world.target_file, ref)
+            experiment = self.assign.experiment
+            world.target_files[experiment] = max(ref, world.target_files.get(experiment, ref))
             self.worker.say(TargetPublished(self.assign.lease, ref))
 
     def handle(self, message: AnyMessage) -> None:
@@ -375,11 +376,11 @@ class LearnerWork:
 
     def check_never_older(self, rows: np.ndarray, made: np.ndarray) -> None:
         """Also over learners: a row never has what an older target network computed than it had before."""
-        world = self.worker.world
+        before = self.worker.world.made.setdefault(self.assign.experiment, {})
         for row, target in zip(rows.tolist(), made.tolist(), strict=True):
-            assert target >= world.made.get(row, 0), f"row {row} was of target {world.made[row]}, and is of {target}"
+            assert target >= before.get(row, 0), f"row {row} was of target {before[row]}, and is of {target}"
             if target:
-                world.made[row] = target
+                before[row] = target
 
     def take_priorities(self) -> Priorities:
         rows = np.concatenate(self.trained_on) if self.trained_on else np.empty(0, np.int64)
@@ -631,10 +632,10 @@ class World:
         self.reports: list[object] = []
         self.reanalyzer_pace = 0.5
         """How likely a reanalyzer is to be done with a chunk in a step."""
-        self.target_file = PolicyRef()
-        """The target network that its file holds."""
-        self.made: dict[int, int] = {}
-        """Of which target network each row was that was computed again, when a learner last used it."""
+        self.target_files: dict[str, PolicyRef] = {}
+        """The target network that each experiment's file holds."""
+        self.made: dict[str, dict[int, int]] = {}
+        """By experiment, of which target network each row was that was computed again, when a learner last used it."""
         self.reanalyses: dict[ReanalysisId, Reanalysis] = {}
         """All that were written."""
         self.progress: list[ProgressRow] = []
@@ -877,7 +878,8 @@ class World:
         id, chunk = ReanalysisId(worker.uuid, worker.incarnation, sequence), asked.chunk
         file = reanalysis_name(id)
         self.disk.add(file)
-        target = max(self.target_file, asked.target)
+        assert isinstance(worker.work, ReanalyzerWork)
+        target = self.target_files[worker.work.assign.experiment]
         meta = Reanalysis(id, file, chunk.meta.chunk, chunk.first_row, chunk.meta.rows, target, 50, 0)
         self.reanalyses[id] = meta
         return meta

@@ -111,9 +111,20 @@ class Tally:
         )
 
 
-def run_schedule(number: int) -> Tally:
+def with_reanalyzers(plan: Plan) -> Plan:
+    """The same troubles in a run whose rows are computed again, for one of its reanalyzers in place of an evaluator."""
+    policy = {"type": "muzero", "reanalyze_ratio": 1.0, "unroll_steps": 1, "n_step": 1}
+    buffer = {"capacity": 120, "min_rows": 32, "samples_per_insert": 8.0}
+    plan.config = short_config(policy=policy, buffer=buffer, reanalyzer={"count": 2})
+    plan.killed = tuple((turn, role.replace("evaluator", "reanalyzer"), back_s) for turn, role, back_s in plan.killed)
+    return plan
+
+
+def run_schedule(number: int, *, reanalyzers: int = 0) -> Tally:
     """Play it to its end."""
     plan, chance = plan_of(number), random.Random(number + 1)
+    if reanalyzers:
+        plan = with_reanalyzers(plan)
     limits = Limits(lost_after_s=2.0)
     world = World(plan.config, seed=number, faults=plan.faults, limits=limits, turn_messages=plan.turn_messages)
     invariants = Invariants(world)
@@ -122,7 +133,7 @@ def run_schedule(number: int) -> Tally:
     disk = random.Random(number + 2)
     world.lags = lambda experiment: disk.random() < plan.lag_chance
     world.check = trouble(plan, world, invariants, chance)
-    world.herd(*plan.herd)
+    world.herd(*plan.herd, reanalyzers=reanalyzers)
     for position in range(plan.experiments):
         world.submit(f"x{position}")
     run(world, plan.experiments)
@@ -131,6 +142,8 @@ def run_schedule(number: int) -> Tally:
         ends = ("finished", "stopped") if plan.stop_turn is not None else ("finished",)
         assert status.state in ends, status.reason
         assert status.state == "stopped" or status.env_step >= 240
+        assert status.reanalyzed_rows <= sum(meta.rows for meta in world.reanalyses.values())
+    assert world.made or not reanalyzers or plan.stop_turn is not None, "learners used what was computed again"
     return Tally(1, invariants.checks, world.crashes, world.deaths)
 
 
@@ -188,12 +201,12 @@ def trouble(plan: Plan, world: World, invariants: Invariants, chance: random.Ran
     return check
 
 
-def play(numbers: range) -> Tally:
+def play(numbers: range, *, reanalyzers: int = 0) -> Tally:
     """Run schedules; one that fails says which it was."""
     tally = Tally()
     for number in numbers:
         try:
-            tally += run_schedule(number)
+            tally += run_schedule(number, reanalyzers=reanalyzers)
         except BaseException as error:
             error.add_note(f"schedule {number}: {plan_of(number)}")
             raise
@@ -212,6 +225,10 @@ def assert_disturbed(tally: Tally, schedules: int) -> None:
 @pytest.mark.parametrize("part", range(4))
 def test_anybody_may_die_between_any_two_messages(part: int) -> None:
     assert_disturbed(play(range(part * SHORT // 4 * 29, (part + 1) * SHORT // 4 * 29, 29)), SHORT // 4)
+
+
+def test_anybody_may_die_while_rows_are_computed_again() -> None:
+    assert_disturbed(play(range(0, SHORT // 10 * 29, 29), reanalyzers=2), SHORT // 10)
 
 
 @pytest.mark.parametrize("number", [5_852, 7_277, 7_813])

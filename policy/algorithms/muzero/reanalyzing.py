@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,9 +31,10 @@ class MuZeroReanalyzer(Reanalyzer):
 
     def compute(self, columns: Arrays) -> dict[str, np.ndarray]:
         """See Reanalyzer: the columns search_policy [B, K + 1, actions] and root_value [B, K + 1]."""
-        policy, value = columns[SEARCH_POLICY].copy(), columns[ROOT_VALUE].copy()
-        acted: NDArray[np.bool_] = np.arange(policy.shape[1]) < columns["steps"][:, None]
-        row, position = np.nonzero(acted)
+        policy = cast("NDArray[np.float32]", columns[SEARCH_POLICY]).copy()
+        value = cast("NDArray[np.float32]", columns[ROOT_VALUE]).copy()
+        steps = cast("NDArray[np.int32]", columns["steps"])
+        row, position = np.nonzero(np.arange(int(policy.shape[1])) < steps[:, None])
         if len(row):
             seen, legal = columns["obs"][row, position], policy[row, position] != ILLEGAL
             first, again = _different(seen, legal)

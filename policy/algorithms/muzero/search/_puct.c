@@ -16,9 +16,10 @@ mean_q(const Trees *trees, ptrdiff_t edges, double inherited, bool at_root)
     return at_root ? total / (double)(tried > 0 ? tried : 1) : (inherited + total) / (double)(tried + 1);
 }
 
-/* The action with the highest score. `handed_down` is the mean of the level above, and is replaced by this one's. */
+/* The action with the highest score. `scale` is the tree's, `handed_down` is the mean of the level above, and is
+ * replaced by this one's. */
 ptrdiff_t
-by_puct(const Trees *trees, ptrdiff_t root, ptrdiff_t place, double *handed_down)
+by_puct(const Trees *trees, ptrdiff_t root, ptrdiff_t place, double scale, double *handed_down)
 {
     ptrdiff_t node = root * trees->nodes + place, edges = node * trees->actions;
     const double *q = trees->q + edges;
@@ -26,7 +27,7 @@ by_puct(const Trees *trees, ptrdiff_t root, ptrdiff_t place, double *handed_down
     const int32_t *made = trees->made + edges;
     double mean = mean_q(trees, edges, *handed_down, place == 0);
     double explore = trees->exploration[trees->visits[node] - 1];
-    double low = trees->low[root], scale = scale_of(trees, root);
+    double low = trees->low[root];
     Best best = NONE_YET;
     for (ptrdiff_t a = 0; a < trees->actions; a++) {
         if (prior[a] >= 0.0f) {

@@ -12,6 +12,8 @@
 
 #include "_tree.h"
 
+#define INT32 "i" /* as numpy names them */
+#define INT64 (sizeof(long) == 8 ? "l" : "q")
 #define MOST_NUMBERS ((Py_ssize_t)1 << 40) /* far more than any memory holds, and no product overflows */
 
 typedef struct {
@@ -26,9 +28,9 @@ typedef struct {
 
 /* Look at the memory of a contiguous array, [roots] or, if `of_actions`, [roots, actions]. */
 static bool
-look_at(const Trees *trees, PyObject *array, const char *format, bool of_actions, Py_buffer *view)
+look_at(const Trees *trees, PyObject *array, const char *format, bool of_actions, int flags, Py_buffer *view)
 {
-    if (PyObject_GetBuffer(array, view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0) {
+    if (PyObject_GetBuffer(array, view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | flags) < 0) {
         view->obj = NULL;
         return false;
     }
@@ -96,15 +98,16 @@ static PyObject *
 tree_reset(Tree *self, PyObject *args)
 {
     PyObject *prior, *value, *logits, *scores;
+    float least;
     Given given = {0};
     Trees *trees = &self->trees;
-    if (!PyArg_ParseTuple(args, "OOOO:reset", &prior, &value, &logits, &scores) || !is_free(self)) {
+    if (!PyArg_ParseTuple(args, "OOOOf:reset", &prior, &value, &logits, &scores, &least) || !is_free(self)) {
         return NULL;
     }
-    bool good = look_at(trees, prior, "f", true, &given.prior) && look_at(trees, value, "f", false, &given.value)
-                && (!trees->gumbel || look_at(trees, logits, "f", true, &given.logits))
-                && (!trees->gumbel || look_at(trees, scores, "d", true, &given.scores))
-                && are_numbers(&given.prior, ILLEGAL) && are_numbers(&given.value, -FLT_MAX);
+    bool good = look_at(trees, prior, "f", true, 0, &given.prior) && look_at(trees, value, "f", false, 0, &given.value)
+                && (!trees->gumbel || look_at(trees, logits, "f", true, 0, &given.logits))
+                && (!trees->gumbel || look_at(trees, scores, "d", true, 0, &given.scores))
+                && are_numbers(&given.prior, least) && are_numbers(&given.value, -FLT_MAX);
     if (good) {
         NewNodes nodes = new_nodes(&given);
         for (Py_ssize_t root = 0; root < trees->roots; root++) {
@@ -118,36 +121,35 @@ tree_reset(Tree *self, PyObject *args)
 }
 
 static PyObject *
-tree_select(Tree *self, PyObject *Py_UNUSED(nothing))
+tree_select(Tree *self, PyObject *args)
 {
+    PyObject *parents, *actions;
+    Py_buffer parent = {0}, action = {0};
     Trees *trees = &self->trees;
-    if (!is_free(self)) {
+    if (!PyArg_ParseTuple(args, "OO:select", &parents, &actions) || !is_free(self)) {
         return NULL;
     }
     if (self->selected || trees->filled == 0 || trees->filled == trees->nodes) {
         PyErr_SetString(PyExc_RuntimeError, "select comes after reset or expand, once for each simulation");
         return NULL;
     }
-    PyObject *parents = PyByteArray_FromStringAndSize(NULL, trees->roots * (Py_ssize_t)sizeof(int32_t));
-    PyObject *actions = PyByteArray_FromStringAndSize(NULL, trees->roots * (Py_ssize_t)sizeof(int64_t));
-    PyObject *result = parents && actions ? PyTuple_Pack(2, parents, actions) : NULL;
-    if (result != NULL) {
-        int32_t *parent = (int32_t *)PyByteArray_AS_STRING(parents);
-        int64_t *action = (int64_t *)PyByteArray_AS_STRING(actions);
+    bool good = look_at(trees, parents, INT32, false, PyBUF_WRITABLE, &parent)
+                && look_at(trees, actions, INT64, false, PyBUF_WRITABLE, &action);
+    if (good) {
         self->busy = true;
         Py_BEGIN_ALLOW_THREADS
         for (Py_ssize_t root = 0; root < trees->roots; root++) {
             select_in(trees, root);
-            parent[root] = trees->parent[root * trees->nodes + trees->filled];
-            action[root] = trees->action[root * trees->nodes + trees->filled];
+            ((int32_t *)parent.buf)[root] = trees->parent[root * trees->nodes + trees->filled];
+            ((int64_t *)action.buf)[root] = trees->action[root * trees->nodes + trees->filled];
         }
         Py_END_ALLOW_THREADS
         self->busy = false;
         self->selected = true;
     }
-    Py_XDECREF(parents);
-    Py_XDECREF(actions);
-    return result;
+    PyBuffer_Release(&parent);
+    PyBuffer_Release(&action);
+    return good ? Py_NewRef(Py_None) : NULL;
 }
 
 static PyObject *
@@ -163,9 +165,9 @@ tree_expand(Tree *self, PyObject *args)
         PyErr_SetString(PyExc_RuntimeError, "expand comes after select");
         return NULL;
     }
-    bool good = look_at(trees, reward, "f", false, &given.reward) && look_at(trees, prior, "f", true, &given.prior)
-                && look_at(trees, value, "f", false, &given.value)
-                && (!trees->gumbel || look_at(trees, logits, "f", true, &given.logits))
+    bool good = look_at(trees, reward, "f", false, 0, &given.reward) && look_at(trees, prior, "f", true, 0, &given.prior)
+                && look_at(trees, value, "f", false, 0, &given.value)
+                && (!trees->gumbel || look_at(trees, logits, "f", true, 0, &given.logits))
                 && are_numbers(&given.reward, -FLT_MAX) && are_numbers(&given.prior, 0.0f)
                 && are_numbers(&given.value, -FLT_MAX);
     if (good) {
@@ -213,9 +215,17 @@ tree_q_values(Tree *self, PyObject *Py_UNUSED(nothing))
 }
 
 static PyObject *
-tree_value_sums(Tree *self, PyObject *Py_UNUSED(nothing))
+tree_root_values(Tree *self, PyObject *Py_UNUSED(nothing))
 {
-    return of_roots(self, self->trees.value_sum, sizeof(double), self->trees.nodes * (Py_ssize_t)sizeof(double));
+    const Trees *trees = &self->trees;
+    PyObject *result =
+        is_free(self) ? PyByteArray_FromStringAndSize(NULL, trees->roots * (Py_ssize_t)sizeof(float)) : NULL;
+    for (Py_ssize_t root = 0; result != NULL && root < trees->roots; root++) {
+        ptrdiff_t node = root * trees->nodes;
+        int32_t visits = trees->visits[node] > 0 ? trees->visits[node] : 1; /* none before the first reset */
+        ((float *)PyByteArray_AS_STRING(result))[root] = (float)(trees->value_sum[node] / (double)visits);
+    }
+    return result;
 }
 
 static PyObject *
@@ -354,15 +364,16 @@ tree_dealloc(Tree *self)
 }
 
 static PyMethodDef tree_methods[] = {
-    {"reset", (PyCFunction)tree_reset, METH_VARARGS, "reset(prior, value, logits, scores): begin new trees."},
-    {"select", (PyCFunction)tree_select, METH_NOARGS,
-     "select(): the bytes of the parents of the next nodes, and of the actions there."},
+    {"reset", (PyCFunction)tree_reset, METH_VARARGS, 
+     "reset(prior, value, logits, scores, least): begin new trees; no prior is below `least`."},
+    {"select", (PyCFunction)tree_select, METH_VARARGS,
+     "select(parents, actions): write where the next nodes go, int32 and int64 [roots]."},
     {"expand", (PyCFunction)tree_expand, METH_VARARGS,
      "expand(reward, prior, value, logits): add a node to each tree, and carry its value up."},
     {"visits", (PyCFunction)tree_visits, METH_NOARGS, "visits(): the bytes of the simulations of each root's actions."},
     {"q_values", (PyCFunction)tree_q_values, METH_NOARGS, "q_values(): the bytes of the values of each root's actions."},
-    {"value_sums", (PyCFunction)tree_value_sums, METH_NOARGS,
-     "value_sums(): the bytes of the sum of all values that came up to each root."},
+    {"root_values", (PyCFunction)tree_root_values, METH_NOARGS,
+     "root_values(): the bytes of the mean of all values that came up to each root."},
     {"lows", (PyCFunction)tree_lows, METH_NOARGS, "lows(): the bytes of the lowest value in each tree."},
     {"highs", (PyCFunction)tree_highs, METH_NOARGS, "highs(): the bytes of the highest value in each tree."},
     {NULL, NULL, 0, NULL},

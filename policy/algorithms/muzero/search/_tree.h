@@ -54,7 +54,7 @@ void select_in(Trees *trees, ptrdiff_t root);
 void expand_in(Trees *trees, ptrdiff_t root, const NewNodes *given);
 
 /* _puct.c, _gumbel.c: of the node at this place among the root's nodes */
-ptrdiff_t by_puct(const Trees *trees, ptrdiff_t root, ptrdiff_t place, double *handed_down);
+ptrdiff_t by_puct(const Trees *trees, ptrdiff_t root, ptrdiff_t place, double scale, double *handed_down);
 ptrdiff_t by_gumbel(const Trees *trees, ptrdiff_t root, ptrdiff_t place);
 
 /* The action with the highest score so far; of equals that with the highest prior, and of these the first. */

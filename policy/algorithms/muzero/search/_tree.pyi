@@ -29,11 +29,13 @@ class Tree:
         value: npt.NDArray[np.float32],
         logits: npt.NDArray[np.float32] | None,
         scores: npt.NDArray[np.float64],
+        least: float,
         /,
     ) -> None:
-        """Take what roots.py makes. The rule of MuZero does not look at logits and scores."""
-    def select(self) -> tuple[bytearray, bytearray]:
-        """Return the parents, int32, and the actions, int64."""
+        """Take what roots.py makes. The rule of MuZero does not look at logits and scores. `least` is 0, or below it
+        where there are illegal actions: no prior is less."""
+    def select(self, parents: npt.NDArray[np.int32], actions: npt.NDArray[np.int64], /) -> None:
+        """Write the parents of the next nodes, and the actions there, into arrays [n]."""
     def expand(
         self,
         reward: npt.NDArray[np.float32],
@@ -46,8 +48,8 @@ class Tree:
         """Return int32 numbers."""
     def q_values(self) -> bytearray:
         """Return float64 numbers."""
-    def value_sums(self) -> bytearray:
-        """Return the sum of the values that came up to each root, float64: one of its own, and one per simulation."""
+    def root_values(self) -> bytearray:
+        """Return the mean of the root's own value and of all that came up to it, float32."""
     def lows(self) -> bytearray:
         """Return the lowest value in each tree, float64."""
     def highs(self) -> bytearray:

@@ -52,9 +52,9 @@ void
 select_in(Trees *trees, ptrdiff_t root)
 {
     ptrdiff_t first = root * trees->nodes, place = 0, action;
-    double handed_down = 0.0;
+    double handed_down = 0.0, scale = scale_of(trees, root);
     for (;;) {
-        action = trees->gumbel ? by_gumbel(trees, root, place) : by_puct(trees, root, place, &handed_down);
+        action = trees->gumbel ? by_gumbel(trees, root, place) : by_puct(trees, root, place, scale, &handed_down);
         int32_t child = trees->child[(first + place) * trees->actions + action];
         if (child == 0) {
             break;

@@ -6,8 +6,8 @@ import numpy as np
 
 from remuda.policy.algorithms.muzero.search import gumbel
 from remuda.policy.algorithms.muzero.search._tree import Tree
-from remuda.policy.algorithms.muzero.search.outcome import outcome
-from remuda.policy.algorithms.muzero.search.roots import Roots, begin, logits_of
+from remuda.policy.algorithms.muzero.search.outcome import improved, most_visited
+from remuda.policy.algorithms.muzero.search.roots import ILLEGAL, Roots, begin, logits_of
 from remuda.policy.algorithms.muzero.search.settings import Actions, Doubles, Floats, Mask, Nodes, SearchSettings
 
 
@@ -27,6 +27,7 @@ class CompiledTree:
         )
         self._shape = (roots, actions)
         self._settings = settings
+        self._parents, self._actions = np.empty(roots, np.int32), np.empty(roots, np.int64)
         self._roots: Roots | None = None
 
     def reset(
@@ -40,17 +41,18 @@ class CompiledTree:
     ) -> None:
         """See Tree."""
         roots = begin(self._settings, self._shape, prior, value, legal, noise, noise_fraction)
-        self._tree.reset(_floats(roots.prior), _floats(roots.value), self._logits(roots.prior), roots.scores)
+        least = 0.0 if legal is None else ILLEGAL
+        self._tree.reset(roots.prior, roots.value, self._logits(roots.prior), roots.scores, least)
         self._roots = roots
 
     def select(self) -> tuple[Nodes, Actions]:
         """Return for each root the node to expand and the action there."""
-        parents, actions = self._tree.select()
-        return np.frombuffer(parents, np.int32), np.frombuffer(actions, np.int64)
+        self._tree.select(self._parents, self._actions)
+        return self._parents, self._actions
 
     def expand(self, reward: Floats, prior: Floats, value: Floats) -> None:
         """Add what was selected to each tree, and carry its value up."""
-        self._tree.expand(_floats(reward), _floats(prior), _floats(value), self._logits(prior))
+        self._tree.expand(reward, prior, value, self._logits(prior))
 
     def visits(self) -> Nodes:
         """Return how often each root's actions were simulated, [n, actions]."""
@@ -58,8 +60,7 @@ class CompiledTree:
 
     def root_values(self) -> Floats:
         """Return the mean of all values that came up to each root, [n]."""
-        means: Doubles = np.frombuffer(self._tree.value_sums()) / (1 + self.visits().sum(axis=1))
-        return means.astype(np.float32)
+        return np.frombuffer(self._tree.root_values(), np.float32)
 
     def q_values(self) -> Doubles:
         """Return the mean return of each root's actions, [n, actions]; 0 where an action was not simulated."""
@@ -67,11 +68,15 @@ class CompiledTree:
 
     def outcome(self) -> tuple[Floats, Actions]:
         """Return the policy to learn, [n, actions], and the best action, [n]."""
+        if self._roots is None:
+            raise RuntimeError("outcome comes after reset")
+        if self._settings.gumbel is None:
+            return most_visited(self.visits())
         low, high = np.frombuffer(self._tree.lows()), np.frombuffer(self._tree.highs())
-        return outcome(self._settings, self._roots, self.visits(), self.q_values(), low, high)
+        return improved(self._settings, self._settings.gumbel, self._roots, self.visits(), self.q_values(), low, high)
 
     def _logits(self, prior: Floats) -> Floats | None:
-        return None if self._settings.gumbel is None else logits_of(_floats(prior))
+        return None if self._settings.gumbel is None else logits_of(prior)
 
 
 def _rule(actions: int, settings: SearchSettings) -> tuple[int, float, float, Nodes | None]:
@@ -80,7 +85,3 @@ def _rule(actions: int, settings: SearchSettings) -> tuple[int, float, float, No
         return 0, 0.0, 0.0, None
     schedule = gumbel.schedule(settings.gumbel, settings.simulations, actions)
     return len(schedule) - 1, settings.gumbel.c_visit, settings.gumbel.c_scale, schedule
-
-
-def _floats(array: Floats) -> Floats:
-    return np.ascontiguousarray(array, np.float32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from remuda.policy.algorithms.muzero.search import gumbel, puct
-from remuda.policy.algorithms.muzero.search.outcome import outcome
+from remuda.policy.algorithms.muzero.search.outcome import improved, most_visited
 from remuda.policy.algorithms.muzero.search.roots import ILLEGAL, Roots, begin, check_nodes, logits_of
 from remuda.policy.algorithms.muzero.search.settings import (
     Actions,
@@ -63,6 +63,7 @@ class NumpyTree:
         noise_fraction: float = 0.0,
     ) -> None:
         """See Tree."""
+        check_nodes(self._shape, prior, value)
         roots = begin(self._settings, self._shape, prior, value, legal, noise, noise_fraction)
         self._low[:] = np.inf
         self._high[:] = -np.inf
@@ -122,7 +123,12 @@ class NumpyTree:
 
     def outcome(self) -> tuple[Floats, Actions]:
         """Return the policy to learn, [n, actions], and the best action, [n]."""
-        return outcome(self._settings, self._roots, self._made[:, 0], self._q[:, 0], self._low, self._high)
+        if self._roots is None:
+            raise RuntimeError("outcome comes after reset")
+        visits, rule = self._made[:, 0], self._settings.gumbel
+        if rule is None:
+            return most_visited(visits)
+        return improved(self._settings, rule, self._roots, visits, self._q[:, 0], self._low, self._high)
 
     def _begin(self, node: int, prior: Floats, value: Floats) -> None:
         """Write a node without visits over what an older tree held at this place."""

@@ -39,8 +39,10 @@ def begin(
     """Return the roots of a search, `shape` of which is [n, actions]; the other arguments are those of Tree.reset.
 
     Priors (and, by the rule of MuZero, noise) are scaled so that those of legal actions add up to 1. Raises ValueError
-    as Tree.reset says.
+    as Tree.reset says, but looks at no number that it returns as it came: the trees do.
     """
+    if legal is None and noise is None and settings.gumbel is None:
+        return Roots(prior, value, np.empty((len(prior), 0)))
     check_nodes(shape, prior, value)
     for array, name in ((legal, "legal"), (noise, "noise")):
         if array is not None and array.shape != shape:
@@ -57,11 +59,16 @@ def begin(
 
 
 def check_nodes(shape: tuple[int, int], prior: Floats, value: Floats, reward: Floats | None = None) -> None:
-    """Raise ValueError unless these are priors [n, actions] and numbers [n], all finite, and no prior negative."""
+    """Raise ValueError unless these are priors [n, actions] and numbers [n], all finite, and no prior negative; and
+    TypeError and ValueError where they are not float32, side by side in memory."""
     per_root = (value,) if reward is None else (reward, value)
     for array, wanted in ((prior, shape), *((each, shape[:1]) for each in per_root)):
+        if array.dtype != np.float32:
+            raise TypeError(f"an array of {array.dtype} instead of float32")
         if array.shape != wanted:
             raise ValueError(f"an array of shape {array.shape} instead of {wanted}")
+        if not array.flags.c_contiguous:
+            raise ValueError("an array is not C-contiguous")
     if not ((prior >= 0).all() and all(np.isfinite(array).all() for array in (prior, *per_root))):
         raise ValueError("rewards, priors and values must be finite, and priors not negative")
 

@@ -57,14 +57,16 @@ class Tree(Protocol):
         legal. `noise` [n, actions] makes a search explore. By the rule of MuZero it is a draw from a Dirichlet
         distribution per root, and `noise_fraction` of the priors come from it; by that of Gumbel MuZero it is a draw
         from a Gumbel distribution per action, and `noise_fraction` is not used. Raises ValueError for other shapes,
-        numbers that are not finite, negative priors, and a root without a legal action.
+        arrays that are not contiguous, numbers that are not finite, negative priors, and a root without a legal action;
+        TypeError for other dtypes.
         """
         ...
 
     def select(self) -> tuple[Nodes, Actions]:
         """Return the place of the next node of each tree: its parent, int32 [n], and the action there, int64 [n].
 
-        Raises RuntimeError before `reset`, once all simulations are done, and for a second time without `expand`.
+        The arrays are the tree's own: it may write over them in the next call. Raises RuntimeError before `reset`, once
+        all simulations are done, and for a second time without `expand`.
         """
         ...
 
@@ -72,7 +74,7 @@ class Tree(Protocol):
         """Add a node to each tree where `select` said, its index one more than the last, and carry its value up.
 
         `reward` float32 [n] is that of the step to it, `prior` and `value` are as in `reset`. Raises RuntimeError
-        without `select`, and ValueError as `reset` does; nothing has changed then.
+        without `select`, and ValueError and TypeError as `reset` does; nothing has changed then.
         """
         ...
 

@@ -18,6 +18,7 @@ if not COMPILED:
 from remuda.policy.algorithms.muzero.search._tree import Tree
 
 NO_GUMBEL = (0, 0.0, 0.0, None)
+PARENTS, ACTIONS = np.empty(2, np.int32), np.empty(2, np.int64)
 PRIOR, VALUE, NO_SCORES = np.full((2, 3), 1 / 3, np.float32), np.zeros(2, np.float32), np.empty((2, 0))
 
 
@@ -28,13 +29,13 @@ def compiled(simulations: int = 4) -> Tree:
 def test_arrays_of_other_dtypes_are_refused() -> None:
     tree = compiled()
     with pytest.raises(TypeError, match="'d' instead of 'f'"):
-        tree.reset(PRIOR.astype(np.float64), VALUE, None, NO_SCORES)
+        tree.reset(PRIOR.astype(np.float64), VALUE, None, NO_SCORES, 0.0)
     with pytest.raises(TypeError, match="'>f' instead of 'f'"):
-        tree.reset(PRIOR, VALUE.astype(">f4"), None, NO_SCORES)
+        tree.reset(PRIOR, VALUE.astype(">f4"), None, NO_SCORES, 0.0)
     with pytest.raises(TypeError, match="bytes-like"):
-        tree.reset(None, VALUE, None, NO_SCORES)  # type: ignore[arg-type]
-    tree.reset(PRIOR, VALUE, None, NO_SCORES)
-    tree.select()
+        tree.reset(None, VALUE, None, NO_SCORES, 0.0)  # type: ignore[arg-type]
+    tree.reset(PRIOR, VALUE, None, NO_SCORES, 0.0)
+    tree.select(PARENTS, ACTIONS)
     with pytest.raises(TypeError, match="'l' instead of 'f'"):
         tree.expand(VALUE.astype(np.int64), PRIOR, VALUE, None)
     tree.expand(VALUE, PRIOR, VALUE, None)
@@ -42,18 +43,33 @@ def test_arrays_of_other_dtypes_are_refused() -> None:
 
 def test_arrays_that_are_not_contiguous_are_refused() -> None:
     with pytest.raises(ValueError, match="contiguous"):
-        compiled().reset(np.asfortranarray(PRIOR), VALUE, None, NO_SCORES)
+        compiled().reset(np.asfortranarray(PRIOR), VALUE, None, NO_SCORES, 0.0)
+
+
+def test_places_are_written_into_arrays_of_their_types_only() -> None:
+    tree = compiled()
+    tree.reset(PRIOR, VALUE, None, NO_SCORES, 0.0)
+    with pytest.raises(TypeError, match="instead of"):
+        tree.select(ACTIONS, ACTIONS)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="shape"):
+        tree.select(PARENTS, np.empty(3, np.int64))
+    fixed = np.empty(2, np.int32)
+    fixed.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        tree.select(fixed, ACTIONS)
+    tree.select(PARENTS, ACTIONS)
+    assert PARENTS.tolist() == [0, 0]
 
 
 def test_the_rule_of_gumbel_muzero_needs_logits_and_scores() -> None:
     schedule = np.zeros((3, 4), np.int32)
     tree = Tree(2, 3, 4, 0.9, 1.0, 0.01, SearchSettings(4).exploration(), (2, 50.0, 1.0, schedule))
     with pytest.raises(TypeError, match="bytes-like"):
-        tree.reset(PRIOR, VALUE, None, np.zeros((2, 3)))
+        tree.reset(PRIOR, VALUE, None, np.zeros((2, 3)), 0.0)
     with pytest.raises(ValueError, match="shape"):
-        tree.reset(PRIOR, VALUE, PRIOR, NO_SCORES)
-    tree.reset(PRIOR, VALUE, PRIOR, np.zeros((2, 3)))
-    tree.select()
+        tree.reset(PRIOR, VALUE, PRIOR, NO_SCORES, 0.0)
+    tree.reset(PRIOR, VALUE, PRIOR, np.zeros((2, 3)), 0.0)
+    tree.select(PARENTS, ACTIONS)
     with pytest.raises(TypeError, match="bytes-like"):
         tree.expand(VALUE, PRIOR, VALUE, None)
 
@@ -96,5 +112,5 @@ def test_a_tree_gives_its_memory_back() -> None:
     before = psutil.Process().memory_info().rss
     for _ in range(40):
         tree = Tree(10_000, 50, 1, 0.9, 1.0, 0.01, SearchSettings(1).exploration(), NO_GUMBEL)
-        tree.reset(prior, value, None, np.empty((10_000, 0)))
+        tree.reset(prior, value, None, np.empty((10_000, 0)), 0.0)
     assert psutil.Process().memory_info().rss - before < 150e6

@@ -220,7 +220,7 @@ def test_arrays_of_other_shapes_are_refused(new_tree: NewTree) -> None:
     prior = np.full((2, 3), 1 / 3, np.float32)
     for roots in (
         (prior[:1], floats(0, 0)),
-        (prior.T, floats(0, 0)),
+        (prior.reshape(3, 2), floats(0, 0)),
         (prior, floats(0)),
         (prior, floats(0, 0)[:, None]),
     ):
@@ -237,19 +237,23 @@ def test_arrays_of_other_shapes_are_refused(new_tree: NewTree) -> None:
 
 
 @both
-def test_arrays_may_lie_in_memory_as_they_like(new_tree: NewTree) -> None:
-    rng = np.random.default_rng(0)
-    results: list[list[list[float]]] = []
-    for order in ("C", "F"):
-        tree = new_tree(4, 3, SearchSettings(simulations=6))
-        rng = np.random.default_rng(0)
-        tree.reset(np.asarray(rng.random((4, 3), np.float32), order=order), rng.random(8, np.float32)[::2])
-        for _ in range(6):
-            tree.select()
-            prior = np.asarray(rng.random((4, 3), np.float32), order=order)
-            tree.expand(rng.random(4, np.float32), prior, rng.random(8, np.float32)[::2])
-        results.append(tree.q_values().tolist())
-    assert results[0] == results[1]
+def test_arrays_that_are_not_float32_or_not_contiguous_are_refused(new_tree: NewTree) -> None:
+    tree = new_tree(4, 3, SearchSettings(simulations=2))
+    prior, value = np.full((4, 3), 1 / 3, np.float32), np.zeros(4, np.float32)
+    scattered = np.zeros(8, np.float32)[::2]
+    for wrong in ((np.asfortranarray(prior), value), (prior, scattered)):
+        with pytest.raises(ValueError, match="contiguous"):
+            tree.reset(*wrong)
+    with pytest.raises(TypeError, match="instead of"):
+        tree.reset(prior.astype(np.float64), value)
+    tree.reset(prior, value)
+    tree.select()
+    for reward, priors, values in ((scattered, prior, value), (value, np.asfortranarray(prior), value)):
+        with pytest.raises(ValueError, match="contiguous"):
+            tree.expand(reward, priors, values)
+    with pytest.raises(TypeError, match="instead of"):
+        tree.expand(value, prior, value.astype(np.float64))
+    tree.expand(value, prior, value)
 
 
 @both

@@ -42,7 +42,7 @@ class Way:
     settings: tuple[str, ...] = ()
 
 
-_LIKE_THEIRS = ROOT / "benchmarks" / "configs" / "muzero_cartpole.yaml"
+_LIKE_THEIRS = ROOT / "examples" / "cartpole_muzero.yaml"
 _FAST = ROOT / "examples" / "cartpole_gumbel_muzero.yaml"
 WAYS = {
     "train": Way("train", _LIKE_THEIRS, "<= 0.25", "<= 1"),

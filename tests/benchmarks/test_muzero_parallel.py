@@ -37,6 +37,7 @@ def test_a_run_that_is_hardly_begun_has_no_pace(tmp_path: Path) -> None:
 
 def test_a_run_saves_more_checkpoints_than_are_left_out_and_keeps_them() -> None:
     config = load_config(CONFIG, overrides=SETTINGS).config
+    assert config.checkpoint.interval_env_steps is not None
     saved = config.stop.max_env_steps // config.checkpoint.interval_env_steps
     assert 4 <= saved <= config.checkpoint.keep
     assert config.stop.stop_value is None

@@ -58,20 +58,20 @@ def content(**changed: object) -> bytes:
     return msgspec.json.encode({"name": "alice", "public": PAIR.public, "secret": PAIR.secret.hex()} | changed)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        b"",
-        b"[" * 3_000,
-        b"\xff\xfe",
-        content()[:-3],
-        content(secret=PAIR.secret.hex()[:-1]),
-        content(secret=PAIR.secret.hex() + "\n"),
-        content(public=new_pair("bob").public),
-        content(name="a\nb"),
-        content(secret=PAIR.secret.hex().upper() + "x"),
-    ],
-)
+WRONG = {
+    "empty": b"",
+    "deep": b"[" * 3_000,
+    "not utf-8": b"\xff\xfe",
+    "cut off": content()[:-3],
+    "a digit less": content(secret=PAIR.secret.hex()[:-1]),
+    "a line end in the secret": content(secret=PAIR.secret.hex() + "\n"),
+    "another public key": content(public=new_pair("bob").public),
+    "a line end in the name": content(name="a\nb"),
+    "no hexadecimal number": content(secret=PAIR.secret.hex().upper() + "x"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)  # their text differs from process to process
 def test_a_damaged_key_is_refused_and_the_secret_is_not_quoted(tmp_path: Path, wrong: bytes) -> None:
     with pytest.raises(KeyFileError) as caught:
         read_secret(put(tmp_path / "key", wrong))

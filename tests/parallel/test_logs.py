@@ -51,9 +51,13 @@ total_loss_std total_loss_max total_loss_min total_loss_median
 q_value_std q_value_max q_value_min q_value_median
 td_error_std td_error_max td_error_min td_error_median
 grad_norm_std grad_norm_max grad_norm_min grad_norm_median
+epsilon_avg
 """)
 SAMPLE = ["use_avg", "use_max", "priority_avg", "priority_max", "priority_min", "staleness_avg", "staleness_max"]
-THROUGHPUT = ["pushed_in", "sampled_out", "removed", "current_have", "samples_per_insert", "policy_lag"]
+THROUGHPUT = names("""
+pushed_in sampled_out removed current_have samples_per_insert policy_lag
+num_transitions num_collected_episodes memory_usage_mb/buffer
+""")
 
 
 def logs(finished: Finished, role: str) -> list[Path]:

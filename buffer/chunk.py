@@ -12,10 +12,10 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, BinaryIO, Literal
+from typing import Annotated, BinaryIO, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -24,11 +24,14 @@ import numpy.typing as npt
 from remuda.buffer.frames import check_columns
 from remuda.storage.atomic import sweep_temporaries, write_buffers
 from remuda.storage.tensor_file import TensorFileError, encode_header, fingerprint, in_file_order, memory_of, views
-from remuda.wire.messages import ChunkId, ChunkMeta
+from remuda.wire.messages import ChunkId, ChunkMeta, Reanalysis
 
 Column = npt.NDArray[np.generic]
 Columns = dict[str, Column]
 """Arrays by name, all with one row per training sample; images may be stored as remuda.buffer.frames says."""
+
+Described = TypeVar("Described", ChunkMeta, Reanalysis)
+"""What the header of a file in data/ says about it."""
 
 ChunkFault = Literal[
     "missing", "unreadable", "wrong name", "wrong size", "wrong checksum", "malformed", "lying header", "pickle"
@@ -95,23 +98,25 @@ def write_chunk(data_dir: Path, meta: ChunkMeta, columns: Mapping[str, Column]) 
         raise ValueError(f"chunk {meta.chunk.sequence}: {meta.rows} rows announced, {rows} in its columns")
     if not math.isfinite(meta.collect_s) or not np.isfinite(meta.episode_returns).all():
         raise ValueError(f"chunk {meta.chunk.sequence}: the episode returns {meta.episode_returns} are not all finite")
-    meta, start = _sized_header(msgspec.structs.replace(meta, checksum=fingerprint(stored)), stored)
-    write_buffers(data_dir / meta.file, (start, *memory_of(stored)), durable=False)
-    return meta
+    return write_described(data_dir, meta, stored, "chunk")
 
 
-def _sized_header(meta: ChunkMeta, columns: Columns) -> tuple[ChunkMeta, bytes]:
-    """Return the meta with the file's size filled in, and the header that holds it.
+def write_described(data_dir: Path, meta: Described, stored: Columns, kind: str) -> Described:
+    """Write a file of `data_dir` with these columns, in file order, whose header holds `meta` as its `kind`.
 
-    The size is part of the header that it counts; growing it until it fits ends after two or three rounds.
+    Returns `meta` with the size of the whole file and the checksum filled in. The size is part of the header that it
+    counts; growing it until it fits ends after two or three rounds. Raises OSError if the disk refuses.
     """
-    data_bytes = sum(column.nbytes for column in columns.values())
+    meta = msgspec.structs.replace(meta, checksum=fingerprint(stored))
+    data_bytes = sum(column.nbytes for column in stored.values())
     while True:
-        start = encode_header(columns, {"chunk": msgspec.json.encode(meta).decode()})
+        start = encode_header(stored, {kind: msgspec.json.encode(meta).decode()})
         size = len(start) + data_bytes
         if size == meta.payload_bytes:
-            return meta, start
+            break
         meta = msgspec.structs.replace(meta, payload_bytes=size)
+    write_buffers(data_dir / meta.file, (start, *memory_of(stored)), durable=False)
+    return meta
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -125,18 +130,7 @@ def read_chunk(path: Path, meta: ChunkMeta) -> Columns:
     """
     if path.name != meta.file or parse_name(path.name) != meta.chunk:
         raise ChunkError("wrong name", path, f"announced as {meta.file!r} of {meta.chunk}")
-    with open_payload(path) as file:
-        if (size := os.fstat(file.fileno()).st_size) != meta.payload_bytes:
-            raise ChunkError("wrong size", path, f"{size} bytes on disk, {meta.payload_bytes} announced")
-        content = file.read(meta.payload_bytes)
-    if len(content) != meta.payload_bytes:
-        raise ChunkError("wrong size", path, f"{len(content)} bytes read, {meta.payload_bytes} announced")
-    end = 8 + header_bytes(path, content[:8], len(content))
-    if _meta_in(path, content[8:end]) != meta:
-        raise ChunkError("lying header", path, "its metadata is not what was announced")
-    columns = columns_in(path, content[8:end], np.frombuffer(content, np.uint8)[end:])
-    if fingerprint(columns) != meta.checksum:
-        raise ChunkError("wrong checksum", path, "damaged on its way to or from the disk")
+    columns = read_described(path, meta, _meta_in)
     try:
         rows = check_columns(columns)
     except ValueError as error:
@@ -146,15 +140,35 @@ def read_chunk(path: Path, meta: ChunkMeta) -> Columns:
     return columns
 
 
+def read_described(path: Path, meta: Described, meta_in: Callable[[Path, bytes], Described]) -> Columns:
+    """Return the columns of a file that `write_described` wrote, read-only. `meta_in` finds `meta` in its header.
+
+    Raises ChunkError when the file is not there, is not what was announced, or is damaged.
+    """
+    with _open(path) as file:
+        if (size := os.fstat(file.fileno()).st_size) != meta.payload_bytes:
+            raise ChunkError("wrong size", path, f"{size} bytes on disk, {meta.payload_bytes} announced")
+        content = file.read(meta.payload_bytes)
+    if len(content) != meta.payload_bytes:
+        raise ChunkError("wrong size", path, f"{len(content)} bytes read, {meta.payload_bytes} announced")
+    end = 8 + _header_bytes(path, content[:8], len(content))
+    if meta_in(path, content[8:end]) != meta:
+        raise ChunkError("lying header", path, "its metadata is not what was announced")
+    columns = _columns_in(path, content[8:end], np.frombuffer(content, np.uint8)[end:])
+    if fingerprint(columns) != meta.checksum:
+        raise ChunkError("wrong checksum", path, "damaged on its way to or from the disk")
+    return columns
+
+
 def read_meta(path: Path) -> ChunkMeta:
     """Return the metadata in the file's header without reading the payload.
 
     Raises ChunkError when the header is damaged, the name does not fit it, or the file is not as long as it says.
     """
     chunk = parse_name(path.name)
-    with open_payload(path) as file:
+    with _open(path) as file:
         size = os.fstat(file.fileno()).st_size
-        meta = _meta_in(path, file.read(header_bytes(path, file.read(8), size)))
+        meta = _meta_in(path, file.read(_header_bytes(path, file.read(8), size)))
     if meta.chunk != chunk or meta.file != path.name:
         raise ChunkError("lying header", path, f"its header says {meta.file!r} of {meta.chunk}")
     if meta.payload_bytes != size:
@@ -162,7 +176,7 @@ def read_meta(path: Path) -> ChunkMeta:
     return meta
 
 
-def open_payload(path: Path) -> BinaryIO:
+def _open(path: Path) -> BinaryIO:
     """Open a regular file and nothing else: no link that leaves data/, no pipe that would block."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -178,7 +192,7 @@ def open_payload(path: Path) -> BinaryIO:
     return open(descriptor, "rb", buffering=0)
 
 
-def header_bytes(path: Path, start: bytes, file_bytes: int) -> int:
+def _header_bytes(path: Path, start: bytes, file_bytes: int) -> int:
     """Return how long the JSON part of the header is, given the first 8 bytes."""
     length = int.from_bytes(start, "little")
     if len(start) < 8 or length > min(_MAX_HEADER_BYTES, file_bytes - 8):
@@ -197,7 +211,7 @@ def _meta_in(path: Path, header: bytes) -> ChunkMeta:
         raise ChunkError("malformed", path, f"its header cannot be read: {error}") from error
 
 
-def columns_in(path: Path, header: bytes, data: npt.NDArray[np.uint8]) -> Columns:
+def _columns_in(path: Path, header: bytes, data: npt.NDArray[np.uint8]) -> Columns:
     """Return views of `data`."""
     try:
         return views(header, data)

@@ -7,17 +7,15 @@ metadata, written under a temporary name and renamed, without fsync, since it ca
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from remuda.buffer.chunk import REANALYSIS_SUFFIX, ChunkError, Column, Columns, columns_in, header_bytes, open_payload
+from remuda.buffer.chunk import REANALYSIS_SUFFIX, ChunkError, Column, Columns, read_described, write_described
 from remuda.buffer.frames import check_columns
-from remuda.storage.atomic import write_buffers
-from remuda.storage.tensor_file import encode_header, fingerprint, in_file_order, memory_of
+from remuda.storage.tensor_file import in_file_order
 from remuda.wire.messages import Reanalysis, ReanalysisId
 
 HEADER_AT_MOST_BYTES = 64 << 10
@@ -56,15 +54,7 @@ def write_reanalysis(data_dir: Path, meta: Reanalysis, columns: Mapping[str, Col
         raise ValueError(f"reanalysis {meta.id.sequence}: {meta.rows} rows announced, {rows} in its columns")
     if infinite := [name for name, column in stored.items() if not _is_finite(column)]:
         raise ValueError(f"reanalysis {meta.id.sequence}: not all numbers are finite in {', '.join(infinite)}")
-    meta = msgspec.structs.replace(meta, checksum=fingerprint(stored), payload_bytes=0)
-    data_bytes = sum(column.nbytes for column in stored.values())
-    while True:  # the size is part of the header that it counts
-        start = encode_header(stored, {"reanalysis": msgspec.json.encode(meta).decode()})
-        if len(start) + data_bytes == meta.payload_bytes:
-            break
-        meta = msgspec.structs.replace(meta, payload_bytes=len(start) + data_bytes)
-    write_buffers(data_dir / meta.file, (start, *memory_of(stored)), durable=False)
-    return meta
+    return write_described(data_dir, meta, stored, "reanalysis")
 
 
 def read_reanalysis(path: Path, meta: Reanalysis) -> Columns:
@@ -74,16 +64,7 @@ def read_reanalysis(path: Path, meta: Reanalysis) -> Columns:
     """
     if path.name != meta.file or reanalysis_name(meta.id) != meta.file:
         raise ChunkError("wrong name", path, f"announced as {meta.file!r} of {meta.id}")
-    with open_payload(path) as file:
-        if (size := os.fstat(file.fileno()).st_size) != meta.payload_bytes:
-            raise ChunkError("wrong size", path, f"{size} bytes on disk, {meta.payload_bytes} announced")
-        content = file.read(meta.payload_bytes)
-    end = 8 + header_bytes(path, content[:8], len(content))
-    if _meta_in(path, content[8:end]) != meta:
-        raise ChunkError("lying header", path, "its metadata is not what was announced")
-    columns = columns_in(path, content[8:end], np.frombuffer(content, np.uint8)[end:])
-    if fingerprint(columns) != meta.checksum:
-        raise ChunkError("wrong checksum", path, "damaged on its way to or from the disk")
+    columns = read_described(path, meta, _meta_in)
     if any(not column.ndim or len(column) != meta.rows or not _is_finite(column) for column in columns.values()):
         raise ChunkError("malformed", path, f"not {meta.rows} rows of finite numbers in each column")
     return columns

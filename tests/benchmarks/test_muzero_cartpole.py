@@ -12,37 +12,21 @@ from remuda.benchmarks.muzero_cartpole import STOP_VALUE, WAYS, Way, figures, so
 from remuda.benchmarks.rounds import Run
 from remuda.config.algorithms import MuZeroConfig
 from remuda.config.load import load_config
-from remuda.storage.checkpoint_index import CheckpointIndex
-from remuda.storage.run_folder import RunFolder
-from remuda.wire.messages import CheckpointRecord
-
-
-def run_with(root: Path, *rewards: float | None) -> RunFolder:
-    """A run that saved a checkpoint each 100 updates, 400 steps and 5 s, evaluated with these returns."""
-    folder = RunFolder(root / "run")
-    folder.ckpt.mkdir(parents=True)
-    index = CheckpointIndex(folder.ckpt)
-    for number, reward in enumerate(rewards):
-        iters, name = 100 * number, f"iteration_{100 * number}.pth.tar"
-        (folder.ckpt / name).write_bytes(b"weights")
-        index.add(CheckpointRecord(iters, 4 * iters, 5.0 * number, None, name, "0" * 64, "2026-11-22T00:00:00+00:00"))
-        if reward is not None:
-            index.set_reward(iters, reward, best=reward == max(known for known in rewards if known is not None))
-    return folder
+from remuda.tests.benchmarks.saved_run import run_with
 
 
 def test_the_last_checkpoint_says_when_it_was_solved(tmp_path: Path) -> None:
-    assert solved(run_with(tmp_path, 9.0, 120.0, 195.0)) == Run(seconds=10.0, env_steps=800)
+    assert solved(run_with(tmp_path, [0.0, 5.0, 10.0], [9.0, 120.0, 195.0])) == Run(seconds=10.0, env_steps=800)
 
 
 def test_a_checkpoint_after_the_good_evaluation_counts(tmp_path: Path) -> None:
     """As a herd's: it goes on while the evaluator plays."""
-    assert solved(run_with(tmp_path, 9.0, 200.0, None)) == Run(seconds=10.0, env_steps=800)
+    assert solved(run_with(tmp_path, [0.0, 5.0, 10.0], [9.0, 200.0, None])) == Run(seconds=10.0, env_steps=800)
 
 
 @pytest.mark.parametrize("rewards", [(), (None,), (9.0, 194.9)])
 def test_a_run_that_never_gets_there_took_forever(tmp_path: Path, rewards: tuple[float | None, ...]) -> None:
-    assert solved(run_with(tmp_path, *rewards)) == Run(math.inf, math.inf)
+    assert solved(run_with(tmp_path, [0.0, 5.0][: len(rewards)], rewards)) == Run(math.inf, math.inf)
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)

@@ -8,31 +8,17 @@ import pytest
 
 from remuda.benchmarks.muzero_parallel import CONFIG, SETTINGS, Pace, pace
 from remuda.config.load import load_config
-from remuda.storage.checkpoint_index import CheckpointIndex
-from remuda.storage.run_folder import RunFolder
-from remuda.wire.messages import CheckpointRecord
-
-
-def run_with(root: Path, *seconds: float) -> RunFolder:
-    """A run that saved a checkpoint each 100 updates and 400 steps, at these seconds."""
-    folder = RunFolder(root / "run")
-    folder.ckpt.mkdir(parents=True)
-    index = CheckpointIndex(folder.ckpt)
-    for number, wall_s in enumerate(seconds):
-        iters, name = 100 * number, f"iteration_{100 * number}.pth.tar"
-        (folder.ckpt / name).write_bytes(b"weights")
-        index.add(CheckpointRecord(iters, 4 * iters, wall_s, None, name, "0" * 64, "2026-11-22T00:00:00+00:00"))
-    return folder
+from remuda.tests.benchmarks.saved_run import run_with
 
 
 def test_the_beginning_of_a_run_does_not_count(tmp_path: Path) -> None:
     # from the third checkpoint at 10 s to the last at 20 s: 200 updates, 800 steps
-    assert pace(run_with(tmp_path, 0.0, 9.0, 10.0, 16.0, 20.0)) == Pace(env_steps_per_s=80.0, updates_per_s=20.0)
+    assert pace(run_with(tmp_path, [0.0, 9.0, 10.0, 16.0, 20.0])) == Pace(env_steps_per_s=80.0, updates_per_s=20.0)
 
 
 def test_a_run_that_is_hardly_begun_has_no_pace(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="too few checkpoints"):
-        pace(run_with(tmp_path, 0.0, 1.0, 2.0))
+        pace(run_with(tmp_path, [0.0, 1.0, 2.0]))
 
 
 def test_a_run_saves_more_checkpoints_than_are_left_out_and_keeps_them() -> None:

@@ -12,14 +12,11 @@ from remuda.buffer.chunk import read_meta
 from remuda.tests.parallel.conftest import Launcher, wait_until_held
 from remuda.tests.parallel.reading import index, progress
 from remuda.tests.parallel.test_deaths import kill_first
-from remuda.tests.parallel.user_folder import HELD, UserFolder
+from remuda.tests.parallel.user_folder import HELD, SMALL_MUZERO, UserFolder
 
 pytestmark = pytest.mark.processes
 
-MUZERO = (
-    "policy={type: muzero, hidden: [16], latent: 16, simulations: 4, support_size: 20, projection_units: 32, "
-    "projection_bottleneck: 16}"
-)
+MUZERO = f"policy={{{SMALL_MUZERO}}}"
 
 
 def test_it_survives_deaths_is_resumed_and_played(tmp_path: Path, launched: Launcher) -> None:

@@ -12,16 +12,13 @@ from remuda.policy.algorithms.muzero.acting import ROOT_VALUE, SEARCH_POLICY
 from remuda.tests.parallel.conftest import Launcher, wait_until_held
 from remuda.tests.parallel.reading import index, joined, texts
 from remuda.tests.parallel.test_deaths import kill_first
-from remuda.tests.parallel.user_folder import HELD, UserFolder
+from remuda.tests.parallel.user_folder import HELD, SMALL_MUZERO, UserFolder
 from remuda.tests.patience import until
 from remuda.training.journal import RunJournal
 
 pytestmark = pytest.mark.processes
 
-MUZERO = (
-    "policy={type: muzero, hidden: [16], latent: 16, simulations: 4, support_size: 20, projection_units: 32, "
-    "projection_bottleneck: 16, reanalyze_ratio: 1.0, target_update_iters: 10}"
-)
+MUZERO = f"policy={{{SMALL_MUZERO}, reanalyze_ratio: 1.0, target_update_iters: 10}}"
 
 
 def test_a_killed_one_is_replaced_and_everything_adds_up(tmp_path: Path, launched: Launcher) -> None:

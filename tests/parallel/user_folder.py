@@ -8,6 +8,11 @@ from pathlib import Path
 
 import yaml
 
+SMALL_MUZERO = (
+    "type: muzero, hidden: [16], latent: 16, simulations: 4, support_size: 20, projection_units: 32, "
+    "projection_bottleneck: 16"
+)
+"""Settings of a policy that learns nothing much, in little time."""
 ENVIRONMENT = '''"""A horse that has to pull left or right, as the first number says."""
 
 import os

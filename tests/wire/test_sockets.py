@@ -218,13 +218,14 @@ def test_a_message_that_never_ends_is_not_even_begun_without_a_key(router: Route
     assert next_of(router) == Arrival(WORKER, wrap(Ready(1)), BY_WORKER)
 
 
-def until_closed(router: RouterSocket) -> None:
+def closes_one(router: RouterSocket) -> bool:
+    """Whether it closes a connection within the deadline."""
     for _ in range(int(HANG_S / TURN_S)):
         router.wait(TURN_S)
         router.look_after(0.0)
         if router.connections.closed:
-            return
-    raise AssertionError("the connection was not closed")
+            return True
+    return False
 
 
 def test_what_nobody_takes_is_cut_off(router: RouterSocket, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,7 +236,7 @@ def test_what_nobody_takes_is_cut_off(router: RouterSocket, monkeypatch: pytest.
         raw.linger = 0
         for _ in range(200):
             raw.send_multipart([encode(wrap(Ready(1)))[0], bytes(100_000)])
-        until_closed(router)
+        assert closes_one(router)
 
 
 def test_what_nobody_reads_is_cut_off(router: RouterSocket, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,7 +252,7 @@ def test_what_nobody_reads_is_cut_off(router: RouterSocket, monkeypatch: pytest.
         router.look_after(0.0)
         told = [router.send(b"raw", wrap(Rejected("unknown", "x" * 100_000))) for _ in range(200)]
         assert all(told)
-        until_closed(router)
+        assert closes_one(router)
 
 
 def test_a_large_message_of_a_stranger_is_not_even_looked_at_and_ends_its_connection(

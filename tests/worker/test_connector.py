@@ -47,9 +47,11 @@ def test_a_key_that_was_rotated_is_noticed(folder: KeysFolder) -> None:
 def test_where_the_files_are_away_the_former_keys_go_on(folder: KeysFolder) -> None:
     """As on a network file system that is gone for a while; the connection may break meanwhile."""
     connector = Connector(connection(folder), REGISTER, lambda: None)
+    (public,) = [public for public, identity in folder.listed().items() if identity.name == "worker"]
     connector.connect().close()
     shutil.rmtree(folder.path)
     connector.connect().close()
+    assert f"remuda keys add worker {public} --right worker" in connector.not_authorized, "it shows the former key"
 
 
 def test_without_any_key_there_is_no_connection(folder: KeysFolder) -> None:

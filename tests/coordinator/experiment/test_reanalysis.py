@@ -130,14 +130,21 @@ def test_a_reanalyzer_that_does_nothing_is_asked_for_two_chunks_and_holds_up_nob
 
 
 def test_what_a_dead_one_was_asked_for_another_computes() -> None:
-    world = world_of(muzero(), reanalyzers=1)
+    kept = {"capacity": 100_000, "min_rows": 200, "samples_per_insert": 4.0}  # nothing is evicted
+    longer = {"max_env_steps": 12_000}  # a death is noticed a while later
+    world = world_of(muzero(buffer=kept, stop=longer), reanalyzers=1)
     run_until_reanalyzed(world, 1)
     (worker,) = reanalyzers(world)
+    world.reanalyzer_pace = 0.0
+    while not (isinstance(worker.work, ReanalyzerWork) and len(worker.work.asked) == ASKED_AT_ONCE):
+        world.step()
+    asked = {each.chunk.meta.chunk for each in worker.work.asked}
     world.kill(worker)
-    before = world.experiment().reanalyzed_rows
-    world.add("reanalyzer", 7)
-    run_until_reanalyzed(world, before + 300)
+    world.reanalyzer_pace = 1.0
+    other = world.add("reanalyzer", 7)
     finished(world)
+    made = {meta.chunk for meta in world.reanalyses.values() if meta.id.worker == other.uuid}
+    assert asked <= made
 
 
 @pytest.mark.parametrize("seed", range(3))

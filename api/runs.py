@@ -112,7 +112,7 @@ def launch(
     run_dir: str | os.PathLike[str] | None = None,
     on_exists: OnExists = "error",
     progress: bool = True,
-    on: str = "local",
+    on: str | None = None,
     **overrides: object,
 ) -> TrainingResult:
     """Train with a coordinator and worker processes, as the command `remuda launch` does.
@@ -125,8 +125,8 @@ def launch(
         run_dir: See `remuda.train`.
         on_exists: See `remuda.train`.
         progress: See `remuda.train`.
-        on: What starts the processes: `local` (this machine), your own launcher as `module:Class`, or the name of one
-            from an installed package.
+        on: What starts the processes, in place of `launch.on` of the config: `local` (this machine), your own launcher
+            as `module:Class`, or the name of one from an installed package.
         overrides: See `remuda.train`.
 
     Raises:
@@ -143,11 +143,12 @@ def launch(
         RuntimeError: This is not the main thread.
     """
     _require_main_thread("launch")
-    loaded = _loaded(config, overrides)
+    launcher = {} if on is None else {"launch.on": on}
+    loaded = _loaded(config, {**overrides, **launcher})
     folder = _run_dir(run_dir, loaded)
     check_launch(loaded, folder, on_exists)
     with _shown(loaded.config, progress=progress) as seen:
-        running.launch(loaded, run_dir=folder, on_exists=on_exists, on_progress=seen, on_silence=_warn, on=on)
+        running.launch(loaded, run_dir=folder, on_exists=on_exists, on_progress=seen, say=_warn)
     return _result(seen.last, log="commander/commander_logger.txt")
 
 

@@ -19,7 +19,7 @@ from remuda.client.client import Client
 from remuda.config.algorithms import DqnConfig
 from remuda.config.load import load_config
 from remuda.config.schema import ExperimentConfig
-from remuda.deploy.launcher import WorkerCounts
+from remuda.deploy.launcher import LaunchRequest, WorkerCounts
 from remuda.deploy.local import ONE_THREAD, LocalLauncher
 from remuda.policy.base import Algorithm
 from remuda.policy.row_plan import row_plan
@@ -68,7 +68,7 @@ def in_run(path: Path) -> float:
     """Env steps/s of a real herd while it learns, as the coordinator counts them."""
     config = load_config(path).config
     herd = WorkerCounts(collectors=config.collector.count, evaluators=config.evaluator.count)
-    with tempfile.TemporaryDirectory() as folder, LocalLauncher(Path(folder)) as launcher:
+    with tempfile.TemporaryDirectory() as folder, LocalLauncher(LaunchRequest(Path(folder))) as launcher:
         launcher.start(herd)
         with Client(launcher.connection_file) as client:
             experiment = client.submit(config, run_dir=Path(folder) / "run").experiment

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from remuda.client.client import Client
 from remuda.config.schema import ExperimentConfig
-from remuda.deploy.launcher import WorkerCounts
+from remuda.deploy.launcher import LaunchRequest, WorkerCounts
 from remuda.deploy.local import ONE_THREAD, LocalLauncher
 from remuda.wire.messages import ExperimentStatus
 
@@ -32,7 +32,7 @@ AtLeast = Callable[[Callable[[], ExperimentStatus], int], Reading]
 def rate_in_run(config: ExperimentConfig, at_least: AtLeast, *, warm_up: int, window_s: float) -> float:
     """Counts/s of a real herd that runs `config`, over `window_s` seconds from `warm_up` on."""
     herd = WorkerCounts(collectors=config.collector.count, evaluators=config.evaluator.count)
-    with tempfile.TemporaryDirectory() as folder, LocalLauncher(Path(folder)) as launcher:
+    with tempfile.TemporaryDirectory() as folder, LocalLauncher(LaunchRequest(Path(folder))) as launcher:
         launcher.start(herd)
         with Client(launcher.connection_file) as client:
             experiment = client.submit(config, run_dir=Path(folder) / "run").experiment

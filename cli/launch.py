@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Sequence
@@ -22,9 +23,13 @@ Collectors = Annotated[int | None, typer.Option(metavar="N", min=1, help="Short 
 Evaluators = Annotated[int | None, typer.Option(metavar="N", min=1, help="Short for --set evaluator.count=N.")]
 Reanalyzers = Annotated[int | None, typer.Option(metavar="N", min=0, help="Short for --set reanalyzer.count=N.")]
 On = Annotated[
-    str,
-    typer.Option(metavar="LAUNCHER", help="What starts the processes: local (this machine), or your own module:Class."),
+    str | None,
+    typer.Option(
+        metavar="LAUNCHER",
+        help="Short for --set launch.on=…: what starts the processes, local (this machine) or your own module:Class.",
+    ),
 ]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be run or submitted, and start nothing.")]
 
 
 @with_run_options
@@ -33,9 +38,10 @@ def launch(
     collectors: Collectors = None,
     evaluators: Evaluators = None,
     reanalyzers: Reanalyzers = None,
-    on: On = "local",
+    on: On = None,
     limit: LimitOption = None,
     profile: Profile = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Run an experiment with a coordinator and a herd of workers, show its progress, and end all processes with it.
 
@@ -48,23 +54,32 @@ def launch(
     limits = limit or []
     herd_limits(limits)
 
-    counts = {"collector.count": collectors, "evaluator.count": evaluators, "reanalyzer.count": reanalyzers}
-    resolved = run.resolved(*(f"{key}={count}" for key, count in counts.items() if count is not None))
-    _check(resolved, on)
+    short = {
+        "collector.count": collectors,
+        "evaluator.count": evaluators,
+        "reanalyzer.count": reanalyzers,
+        "launch.on": None if on is None else json.dumps(on),
+    }
+    resolved = run.resolved(*(f"{key}={value}" for key, value in short.items() if value is not None))
+    _check(resolved)
+    if dry_run:
+        print(_planned(resolved, limits), end="")
+        return
     with profile_folder(profile) as profiles:
-        status = _run(resolved, on, limits, profiles.folder)
+        status = _run(resolved, limits, profiles.folder)
         profiles.keep_in(Path(status.run_dir))
     _tell(status, resolved.loaded.path)
 
 
-def _check(resolved: ResolvedRun, on: str) -> None:
+def _check(resolved: ResolvedRun) -> None:
     """Check the input before anything is started or written. Raises InputError."""
     from remuda.client.checking import UnusableError, check_launch
     from remuda.config.user_code import UserCodeError
     from remuda.deploy.launchers import find_launcher
 
+    config = resolved.loaded.config
     try:
-        find_launcher(on, source_dir=resolved.loaded.config.source_dir)
+        find_launcher(config.launch.on, source_dir=config.source_dir)
         check_launch(resolved.loaded, resolved.run_dir, resolved.on_exists)
     except (UnusableError, UserCodeError) as error:
         raise InputError(str(error)) from error
@@ -81,7 +96,18 @@ def check_input(resolved: ResolvedRun) -> None:
         raise InputError(str(error)) from error
 
 
-def _run(resolved: ResolvedRun, on: str, limits: Sequence[str], profile: Path | None) -> ExperimentStatus:
+def _planned(resolved: ResolvedRun, limits: Sequence[str]) -> str:
+    from remuda.client import running
+    from remuda.config.user_code import UserCodeError
+    from remuda.deploy.launcher import LaunchError
+
+    try:
+        return running.planned(resolved.loaded, run_dir=resolved.run_dir, limits=limits)
+    except (UserCodeError, LaunchError) as error:
+        raise InputError(str(error)) from error
+
+
+def _run(resolved: ResolvedRun, limits: Sequence[str], profile: Path | None) -> ExperimentStatus:
     from remuda.client import running
     from remuda.client.progress import open_view
     from remuda.config.user_code import UserCodeError
@@ -95,8 +121,7 @@ def _run(resolved: ResolvedRun, on: str, limits: Sequence[str], profile: Path | 
             run_dir=resolved.run_dir,
             on_exists=resolved.on_exists,
             on_progress=lambda status: view.update(status, time.monotonic()),
-            on_silence=lambda text: print(text, file=sys.stderr, flush=True),
-            on=on,
+            say=lambda text: print(text, file=sys.stderr, flush=True),
             limits=limits,
             profile=profile,
         )

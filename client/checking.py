@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda.config.changes import changed_settings
+from remuda.config.launching import LOCAL
 from remuda.config.load import LoadedConfig
 from remuda.config.schema import ExperimentConfig
 from remuda.storage.existing_folder import OnExists, check
@@ -20,9 +21,11 @@ class UnusableError(Exception):
 
 
 def check_launch(loaded: LoadedConfig, run_dir: Path, on_exists: OnExists) -> None:
-    """Check everything for a run with all its workers on this machine. Raises UnusableError, RunFolderError."""
+    """Check everything for a run with its own herd; devices only if its workers are on this machine. Raises
+    UnusableError, RunFolderError."""
     check(run_dir, on_exists, mode="parallel")
-    _check_devices(loaded.config)
+    if loaded.config.launch.on == LOCAL:
+        _check_devices(loaded.config)
     check_experiment(loaded, run_dir, on_exists)
 
 

@@ -17,7 +17,7 @@ from remuda.wire.messages import ExperimentStatus
 from remuda.wire.patience import Patience
 
 if TYPE_CHECKING:  # they import torch
-    from remuda.deploy.launcher import Launcher
+    from remuda.deploy.launcher import Launcher, WorkerCounts
     from remuda.runner.components import StopRequest
     from remuda.runner.serial import RunResult
 
@@ -79,8 +79,7 @@ def launch(
     on_exists: OnExists = "error",
     overrides: Sequence[str] = (),
     on_progress: Callable[[ExperimentStatus], None] = lambda status: None,
-    on_silence: Callable[[str], None] = lambda text: None,
-    on: str = "local",
+    say: Callable[[str], None] = lambda text: None,
     limits: Sequence[str] = (),
     profile: Path | None = None,
 ) -> ExperimentStatus:
@@ -94,31 +93,25 @@ def launch(
         on_exists: see `train`.
         overrides: see `train`.
         on_progress: see `train`.
-        on_silence: gets a text when the coordinator is silent for long. It is waited for as long as its workers do.
-        on: the launcher, see remuda.deploy.launchers.
+        say: shows a line to the user: that the coordinator has been silent for long (it is waited for as long as its
+            workers do), or what the launcher has to tell. Must not raise.
         limits: time limits for workers, such as `stuck_after_s=600` (see remuda.coordinator.limits.Limits).
         profile: a folder into which every process writes a profile.
 
     Raises LaunchError, RefusedError, UnreachableError, ConnectionFileError, ConfigError, UserCodeError.
     """
-    from remuda.deploy.launcher import WorkerCounts
-    from remuda.deploy.launchers import make_launcher
     from remuda.worker.shutdown_guard import ShutdownGuard
 
     given = _given(config, run_dir, overrides)
-    evaluators = given.config.evaluator.count if given.config.evaluator.episodes else 0
-    launcher = make_launcher(
-        on, given.run_dir.parent, source_dir=given.config.source_dir, limits=limits, profile=profile
-    )
+    launcher = _launcher(given, limits, profile, say)
     with ShutdownGuard(grace_s=LAUNCH_GRACE_S) as guard, launcher:
         guard.on_forced_exit(launcher.kill)
-        collectors, reanalyzers = given.config.collector.count, _reanalyzers(given.config)
-        launcher.start(WorkerCounts(collectors, evaluators, reanalyzers=reanalyzers))
+        launcher.start(_workers(given.config), given_up=lambda: guard.ending)
         with Client(launcher.connection_file) as client:
             submitted = client.submit(
                 given.config, run_dir=given.run_dir, on_exists=on_exists, provenance=given.provenance
             )
-            patience = Patience(say=on_silence)
+            patience = Patience(given.config.launch.coordinator_timeout_s, say)
             status = _follow(client, submitted.experiment, launcher, guard, on_progress, patience)
             client.shutdown("the run is over")
         launcher.wait_for_coordinator(END_DEADLINE_S)
@@ -146,8 +139,36 @@ def _follow(
     return client.follow(experiment, on_progress, check=check, patience=patience)
 
 
-def _reanalyzers(config: ExperimentConfig) -> int:
-    return config.reanalyzer.count if config.policy.reanalyzed_share else 0
+def planned(
+    config: Config,
+    *,
+    run_dir: str | os.PathLike[str] | None = None,
+    overrides: Sequence[str] = (),
+    limits: Sequence[str] = (),
+) -> str:
+    """What `launch` would run or submit, as its launcher shows it; nothing is started or written.
+
+    Raises UserCodeError, LaunchError, ConfigError.
+    """
+    given = _given(config, run_dir, overrides)
+    return _launcher(given, limits, None, lambda text: None).planned(_workers(given.config))
+
+
+def _launcher(given: _Given, limits: Sequence[str], profile: Path | None, say: Callable[[str], None]) -> Launcher:
+    from remuda.deploy.launcher import LaunchRequest
+    from remuda.deploy.launchers import make_launcher
+
+    config = given.config
+    request = LaunchRequest(given.run_dir.parent, config.name, config.launch, limits, profile, say)
+    return make_launcher(request, source_dir=config.source_dir)
+
+
+def _workers(config: ExperimentConfig) -> WorkerCounts:
+    from remuda.deploy.launcher import WorkerCounts
+
+    evaluators = config.evaluator.count if config.evaluator.episodes else 0
+    reanalyzers = config.reanalyzer.count if config.policy.reanalyzed_share else 0
+    return WorkerCounts(config.collector.count, evaluators, reanalyzers=reanalyzers)
 
 
 def _given(config: Config, run_dir: str | os.PathLike[str] | None, overrides: Sequence[str]) -> _Given:

@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator
 
 from remuda.config.algorithms import CustomConfig, DqnConfig, ImpalaConfig, MuZeroConfig, PpoConfig
 from remuda.config.bounds import MOST_EVALUATION_EPISODES
+from remuda.config.launching import LaunchConfig
 from remuda.config.numbers import (
     LARGEST_CAPACITY,
     LARGEST_REQUEST,
@@ -331,6 +332,8 @@ class ExperimentConfig(Section):
     """Logs."""
     limits: LimitsConfig = LimitsConfig()
     """Time limits of workers."""
+    launch: LaunchConfig = LaunchConfig()
+    """What starts the processes of `remuda launch`."""
     affinity: Literal["auto", "none"] | AffinityConfig = "none"
     """Which cores processes run on. `none` leaves that to the operating system. `auto` gives each process of the run
     its own core, and the learner the rest, if there are enough cores; use it on machines that serve one run at a time.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
+
+from remuda.config.launching import LaunchConfig
 
 
 @dataclass(frozen=True)
@@ -16,6 +19,24 @@ class WorkerCounts:
     evaluators: int
     learners: int = 1
     reanalyzers: int = 0
+
+
+@dataclass(frozen=True)
+class LaunchRequest:
+    """What a launcher is made for. Fields of later versions have defaults."""
+
+    runs_dir: Path
+    """The folder, absolute, that the coordinator keeps its own files in."""
+    name: str = "run"
+    """The experiment's name, for the names of jobs: letters, digits, dots, dashes and underscores."""
+    settings: LaunchConfig = field(default_factory=LaunchConfig)
+    """The section `launch` of the config, with the settings of each engine."""
+    limits: Sequence[str] = ()
+    """What the coordinator's `--limit` takes."""
+    profile: Path | None = None
+    """The folder that the coordinator and every worker write a profile to; None for no profiles."""
+    say: Callable[[str], None] = lambda text: None
+    """Shows a line to the user while the run goes on, such as why a job waits. Must not raise."""
 
 
 class LaunchError(Exception):
@@ -30,12 +51,26 @@ class Launcher(Protocol):
         """The coordinator's connection file."""
         ...
 
-    def start(self, workers: WorkerCounts) -> None:
-        """Start everything; returns once the coordinator can be reached. Raises LaunchError."""
+    def planned(self, workers: WorkerCounts) -> str:
+        """What `start` would run or submit, as text: commands, scripts, manifests. Starts and writes nothing, and holds
+        no secret. Raises LaunchError if it could not be submitted."""
+        ...
+
+    def start(self, workers: WorkerCounts, *, given_up: Callable[[], bool]) -> None:
+        """Start everything; returns once the coordinator can be reached, however long an engine's queue is.
+
+        Args:
+            workers: how many of each role.
+            given_up: whether the user does not want to wait any longer; to be called about every second.
+
+        Raises:
+            LaunchError: something could not be started, or the user has given up.
+        """
         ...
 
     def check(self) -> None:
-        """Raise LaunchError if something that should be running is not."""
+        """Look after what was started, and raise LaunchError if the run cannot go on. Called several times per second
+        while the run goes on; an engine is asked less often."""
         ...
 
     def wait_for_coordinator(self, deadline_s: float) -> bool:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from remuda.deploy.launcher import LaunchError, WorkerCounts
+from remuda.deploy.launcher import LaunchError, LaunchRequest, WorkerCounts
 from remuda.wire.connection_file import wait_for
 
 START_DEADLINE_S = 30.0
@@ -35,43 +36,34 @@ class LocalLauncher:
     SIGKILL, the pipe breaks and the children end, too.
     """
 
-    def __init__(self, runs_dir: Path, *, limits: Sequence[str] = (), profile: Path | None = None) -> None:
-        """`limits` are values for the coordinator's `--limit`. With `profile`, the coordinator and every worker write a
-        profile to that folder when they end."""
-        self._runs_dir = runs_dir
-        self._limits = limits
-        self._profile = profile
-        self._folder = Path(tempfile.mkdtemp(prefix="remuda-"))
+    def __init__(self, request: LaunchRequest) -> None:
+        """Nothing is started or written."""
+        self._request = request
+        self._folder: Path | None = None
         self._lifeline: tuple[int, int] | None = None
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     @property
     def connection_file(self) -> Path:
         """The connection file, in a folder used by this launch alone, so that it never finds another coordinator."""
+        assert self._folder is not None, "nothing has been started"
         return self._folder / "connection.json"
 
-    def start(self, workers: WorkerCounts) -> None:
+    def planned(self, workers: WorkerCounts) -> str:
+        """The two commands; each gets the lifeline and a temporary folder besides."""
+        return "".join(f"{shlex.join(command)}\n" for command in self._commands(workers).values())
+
+    def start(self, workers: WorkerCounts, *, given_up: Callable[[], bool] = lambda: False) -> None:
         """Start everything; returns once the coordinator can be reached."""
+        self._folder = Path(tempfile.mkdtemp(prefix="remuda-"))
         self._lifeline = os.pipe()
-        common = ["--connection-file", str(self.connection_file), "--lifeline", str(self._lifeline[0])]
-        if self._profile is not None:
-            common += ["--profile", str(self._profile)]
-        own = [part for limit in self._limits for part in ("--limit", limit)]
-        self._spawn("coordinator", "remuda.coordinator", *common, "--runs-dir", str(self._runs_dir), *own)
-        counts = (
-            "--collectors",
-            workers.collectors,
-            "--evaluators",
-            workers.evaluators,
-            "--learners",
-            workers.learners,
-            "--reanalyzers",
-            workers.reanalyzers,
-        )
-        self._spawn("workers", "remuda.deploy.nanny", *common, "--give-up", *map(str, counts))
+        for name, command in self._commands(workers).items():
+            self._spawn(name, command)
         deadline_s = time.monotonic() + START_DEADLINE_S
         while not self.connection_file.exists():
             self.check()
+            if given_up():
+                raise LaunchError("asked to end before the coordinator had started")
             if time.monotonic() > deadline_s:
                 raise LaunchError(f"the coordinator did not start within {START_DEADLINE_S:.0f} s\n{self._tails()}")
             time.sleep(0.01)
@@ -109,7 +101,7 @@ class LocalLauncher:
         for process in self._processes.values():
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._remove_folder()
 
     def stop(self) -> None:
         """End what is still running: first by SIGTERM, then by force. Then remove the temporary folder."""
@@ -123,7 +115,7 @@ class LocalLauncher:
             _end_group(process.pid, deadline_s)
             process.wait()
         self._processes.clear()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._remove_folder()
 
     def __enter__(self) -> LocalLauncher:
         return self
@@ -133,12 +125,32 @@ class LocalLauncher:
     ) -> None:
         self.stop()
 
-    def _spawn(self, name: str, module: str, *arguments: str) -> None:
+    def _commands(self, workers: WorkerCounts) -> dict[str, list[str]]:
+        """The commands by name, without what only this launch has: its folder and its lifeline."""
+        request = self._request
+        profile = [] if request.profile is None else ["--profile", str(request.profile)]
+        limits = [part for limit in request.limits for part in ("--limit", limit)]
+        counts = {
+            "--collectors": workers.collectors,
+            "--evaluators": workers.evaluators,
+            "--learners": workers.learners,
+            "--reanalyzers": workers.reanalyzers,
+            "--coordinator-timeout": request.settings.coordinator_timeout_s,
+        }
+        numbers = [str(part) for option in counts.items() for part in option]
+        python = [sys.executable, "-P", "-m"]
+        return {
+            "coordinator": [*python, "remuda.coordinator", "--runs-dir", str(request.runs_dir), *limits, *profile],
+            "workers": [*python, "remuda.deploy.nanny", "--give-up", *numbers, *profile],
+        }
+
+    def _spawn(self, name: str, command: Sequence[str]) -> None:
+        assert self._folder is not None
         assert self._lifeline is not None
         reading_end = self._lifeline[0]
         with (self._folder / f"{name}.log").open("wb") as output:
             self._processes[name] = subprocess.Popen(
-                [sys.executable, "-P", "-m", module, *arguments],
+                [*command, "--connection-file", str(self.connection_file), "--lifeline", str(reading_end)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -153,8 +165,13 @@ class LocalLauncher:
                 os.close(end)
             self._lifeline = None
 
+    def _remove_folder(self) -> None:
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
     def _tails(self) -> str:
         """The last lines of output of each process: they explain a crash before there is a run folder."""
+        assert self._folder is not None
         parts: list[str] = []
         for name in self._processes:
             text = (self._folder / f"{name}.log").read_text(errors="replace").splitlines()[-TAIL_LINES:]

@@ -7,26 +7,25 @@ The module is found since it is in the folder of the config.
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 
-from remuda.deploy.launcher import LaunchError, WorkerCounts
+from remuda.deploy.launcher import LaunchError, LaunchRequest, WorkerCounts
 from remuda.wire.connection_file import ConnectionFileError, wait_for
 
 
 class Commands:
     """Starts `remuda coordinator` and `remuda worker` as commands of their own."""
 
-    def __init__(self, runs_dir: Path, *, limits: Sequence[str], profile: Path | None) -> None:
-        if profile is not None:
+    def __init__(self, request: LaunchRequest) -> None:
+        if request.profile is not None:
             raise ValueError("this launcher makes no profiles")
-        self._coordinator = ["coordinator", "--runs-dir", str(runs_dir)]
-        for limit in limits:
-            self._coordinator += ["--limit", limit]
+        self._request = request
         self._folder = Path(tempfile.mkdtemp())  # on a cluster, a folder that all machines see
         self._processes: list[subprocess.Popen[bytes]] = []
 
@@ -34,20 +33,28 @@ class Commands:
     def connection_file(self) -> Path:
         return self._folder / "connection.json"
 
-    def start(self, workers: WorkerCounts) -> None:
+    def _commands(self, workers: WorkerCounts) -> Iterator[list[str]]:
+        limits = [part for limit in self._request.limits for part in ("--limit", limit)]
+        yield ["remuda", "coordinator", "--runs-dir", str(self._request.runs_dir), *limits]
         counts = {"collector": workers.collectors, "evaluator": workers.evaluators, "learner": workers.learners}
         counts["reanalyzer"] = workers.reanalyzers
-        self._command(*self._coordinator)
+        patience = ["--coordinator-timeout", str(self._request.settings.coordinator_timeout_s)]
         for role, count in counts.items():
             if count > 0:
-                self._command("worker", role, "--count", str(count))
+                yield ["remuda", "worker", role, "--count", str(count), *patience]
+
+    def planned(self, workers: WorkerCounts) -> str:
+        return "".join(f"{shlex.join(command)}\n" for command in self._commands(workers))
+
+    def start(self, workers: WorkerCounts, *, given_up: Callable[[], bool]) -> None:
+        for command in self._commands(workers):
+            self._start([*command, "--connection-file", str(self.connection_file)])
         try:
-            wait_for(self.connection_file, deadline_s=60.0)
+            wait_for(self.connection_file, deadline_s=60.0, given_up=given_up)
         except ConnectionFileError as error:
             raise LaunchError(f"the coordinator did not start: {error}; see {self._folder}") from error
 
-    def _command(self, *arguments: str) -> None:
-        command = ["remuda", *arguments, "--connection-file", str(self.connection_file)]
+    def _start(self, command: list[str]) -> None:
         with (self._folder / f"{len(self._processes)}.txt").open("wb") as output:
             # a session of its own: Ctrl-C must reach `remuda launch` alone, which then stops the run in order
             self._processes.append(subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True))

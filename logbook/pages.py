@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from remuda.wire.messages import ExperimentStatus
 
-_NOT_COMPARED = ("name", "exp_name", "log", "limits", "checkpoint", "source_dir", "affinity")
+_NOT_COMPARED = ("name", "exp_name", "log", "limits", "launch", "checkpoint", "source_dir", "affinity")
 """Settings that do not affect how well a run learns."""
 
 

@@ -15,7 +15,10 @@ from remuda.plotting.progress_table import FloatArray, read_progress
 from remuda.storage.existing_folder import REPLACED
 from remuda.storage.run_folder import RunFolder
 
-_NOT_LEARNED_FROM = ("name", "exp_name", "seed", "source_dir", "stop", "log", "checkpoint", "limits", "affinity")
+_NOT_LEARNED_FROM = (
+    *("name", "exp_name", "seed", "source_dir"),
+    *("stop", "log", "checkpoint", "limits", "launch", "affinity"),
+)
 """Settings in which repetitions of one experiment may differ."""
 _SEED_SUFFIX = re.compile(r"_s[0-9]+")
 

@@ -20,7 +20,7 @@ from remuda.storage.run_folder import RunFolder
 from remuda.sweeping.grid import Grid, Variant
 from remuda.sweeping.names import run_name
 
-_MAY_CHANGE = frozenset({"source_dir", "stop", "log", "checkpoint", "limits", "affinity"})
+_MAY_CHANGE = frozenset({"source_dir", "stop", "log", "checkpoint", "limits", "launch", "affinity"})
 """Sections that may change when a run is continued."""
 
 

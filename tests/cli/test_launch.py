@@ -83,7 +83,10 @@ def test_a_wrong_config(terminal: Terminal, folder: Path, config: str, message: 
         (("--set", "learner.batchsize=3"), "batch_size"),
         (("--collectors", "0"), "--collectors"),
         (("--set", "collector.count=0"), "collector.count"),
-        (("--on", "moon"), "local"),
+        (("--on", "moon"), "launch.on: should be one of local"),
+        (("--set", "launch.on=moon"), "launch.on: should be one of local"),
+        (("--dry-run", "--on", "moon"), "launch.on: should be one of local"),
+        (("--on", "to the moon"), "launch.on"),
         (("--resume", "--force"), "--resume"),
         (("--resume",), "mine"),
         (("--run-dir", "a", "--run-id", "b"), "--run-id"),
@@ -96,6 +99,32 @@ def test_wrong_options(terminal: Terminal, folder: Path, arguments: tuple[str, .
     assert message in ended.err
     assert "Traceback" not in ended.err
     assert listing(folder) == before
+
+
+@pytest.mark.parametrize("on", [(), ("--on", "local")])
+def test_a_dry_run_prints_the_commands_and_starts_nothing(
+    terminal: Terminal, folder: Path, on: tuple[str, ...]
+) -> None:
+    before = listing(folder)
+    ended = terminal.remuda("launch", "good.yaml", "--dry-run", "--collectors", "3", *on)
+    assert (ended.code, ended.err) == (0, "")
+    coordinator, workers = ended.out.splitlines()
+    assert coordinator.endswith(f"-m remuda.coordinator --runs-dir {folder / 'runs'}")
+    assert "-m remuda.deploy.nanny --give-up --collectors 3 --evaluators 1" in workers
+    assert listing(folder) == before
+
+
+def test_a_dry_run_shows_the_launcher_that_the_config_names(terminal: Terminal, folder: Path) -> None:
+    (folder / "mine.py").write_text(
+        "class Mine:\n"
+        "    def __init__(self, request):\n"
+        "        self.request = request\n"
+        "    def planned(self, workers):\n"
+        "        return f'{self.request.name} with {workers.collectors} collectors\\n'\n"
+    )
+    (folder / "on.yaml").write_text(GOOD + "launch: {on: 'mine:Mine'}\n")
+    ended = terminal.remuda("launch", "on.yaml", "--dry-run")
+    assert (ended.code, ended.out, ended.err) == (0, "mine with 2 collectors\n", "")
 
 
 def test_a_missing_config(terminal: Terminal, folder: Path) -> None:

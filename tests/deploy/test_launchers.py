@@ -1,4 +1,4 @@
-"""`--on`: this machine, a launcher of the user's own, or one that an installed package offers."""
+"""`launch.on`: this machine, a launcher of the user's own, or one that an installed package offers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from remuda.config.launching import LaunchConfig
 from remuda.config.user_code import UserCodeError
+from remuda.deploy.launcher import LaunchRequest
 from remuda.deploy.launchers import find_launcher, make_launcher
 from remuda.deploy.local import LocalLauncher
 
@@ -18,7 +20,7 @@ class Mine(LocalLauncher):
     pass
 
 class Broken:
-    def __init__(self, runs_dir, *, limits, profile):
+    def __init__(self, request):
         raise ValueError("no cluster here")
 """
 
@@ -30,12 +32,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def request(folder: Path, on: str) -> LaunchRequest:
+    return LaunchRequest(folder / "runs", "horse", LaunchConfig(on=on))
+
+
 def test_local_is_this_machine() -> None:
     assert find_launcher("local", source_dir=None) is LocalLauncher
 
 
 def test_one_of_the_users_own_is_found_in_the_configs_folder(folder: Path) -> None:
-    with make_launcher("my_launchers:Mine", folder / "runs", source_dir=str(folder)) as mine:
+    with make_launcher(request(folder, "my_launchers:Mine"), source_dir=str(folder)) as mine:
         assert type(mine).__name__ == "Mine"
 
 
@@ -43,22 +49,22 @@ def test_an_installed_package_offers_one_by_name(folder: Path, monkeypatch: pyte
     package = folder / "site" / "mine-1.0.dist-info"
     package.mkdir(parents=True)
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
-    (package / "entry_points.txt").write_text("[remuda.launchers]\nslurm = my_launchers:Mine\n")
+    (package / "entry_points.txt").write_text("[remuda.launchers]\nhtcondor = my_launchers:Mine\n")
     monkeypatch.syspath_prepend(str(folder / "site"))
-    found: object = find_launcher("slurm", source_dir=str(folder))
+    found: object = find_launcher("htcondor", source_dir=str(folder))
     assert getattr(found, "__name__", None) == "Mine"
 
 
 @pytest.mark.parametrize(
     ("on", "problem"),
     [
-        ("locall", r"--on: should be one of local, or module:Class, not locall"),
+        ("locall", r"launch\.on: should be one of local, or module:Class, not locall"),
         ("my_launchers:Yours", r"has no class 'Yours'"),
-        ("no_launchers:Mine", r"--on = 'no_launchers:Mine' .*cannot be imported"),
+        ("no_launchers:Mine", r"launch\.on = 'no_launchers:Mine' .*cannot be imported"),
         ("my_launchers:Broken", r"my_launchers:Broken: cannot be made: ValueError: no cluster here"),
     ],
 )
 def test_mistakes_are_told_before_anything_is_started(folder: Path, on: str, problem: str) -> None:
     with pytest.raises(UserCodeError, match=problem):
-        make_launcher(on, folder / "runs", source_dir=str(folder))
+        make_launcher(request(folder, on), source_dir=str(folder))
     assert not (folder / "runs").exists()

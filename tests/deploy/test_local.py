@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from remuda.client.client import Client
-from remuda.deploy.launcher import LaunchError, WorkerCounts
+from remuda.deploy.launcher import LaunchError, LaunchRequest, WorkerCounts
 from remuda.deploy.local import LocalLauncher
 from remuda.tests.patience import HANG_S, until, until_gone
 
@@ -24,9 +24,9 @@ HERD = WorkerCounts(collectors=1, evaluators=1)
 LAUNCHING = """
 import sys, time
 from pathlib import Path
-from remuda.deploy.launcher import WorkerCounts
+from remuda.deploy.launcher import LaunchRequest, WorkerCounts
 from remuda.deploy.local import LocalLauncher
-with LocalLauncher(Path(sys.argv[1])) as launcher:
+with LocalLauncher(LaunchRequest(Path(sys.argv[1]))) as launcher:
     launcher.start(WorkerCounts(collectors=1, evaluators=1))
     print(launcher.connection_file, flush=True)
     time.sleep(600)
@@ -61,7 +61,7 @@ def all_registered(connection_file: Path, workers: int = 3) -> bool:
 
 
 def test_the_herd_comes_and_goes(tmp_path: Path, temporary_folder: Path) -> None:
-    launcher = LocalLauncher(tmp_path / "runs")
+    launcher = LocalLauncher(LaunchRequest(tmp_path / "runs"))
     try:
         launcher.start(HERD)
         until(lambda: all_registered(launcher.connection_file), "a learner, a collector and an evaluator")
@@ -78,8 +78,25 @@ def test_the_herd_comes_and_goes(tmp_path: Path, temporary_folder: Path) -> None
     launcher.stop()  # nothing happens
 
 
+def test_what_is_planned_is_what_is_started(tmp_path: Path, temporary_folder: Path) -> None:
+    launcher = LocalLauncher(LaunchRequest(tmp_path / "my runs", limits=["stuck_after_s=600"]))
+    lines = launcher.planned(WorkerCounts(collectors=3, evaluators=1, reanalyzers=2)).splitlines()
+    assert lines == [
+        f"{sys.executable} -P -m remuda.coordinator --runs-dir '{tmp_path}/my runs' --limit stuck_after_s=600",
+        f"{sys.executable} -P -m remuda.deploy.nanny --give-up --collectors 3 --evaluators 1 --learners 1 "
+        "--reanalyzers 2 --coordinator-timeout 3600.0",
+    ]
+    assert list(temporary_folder.iterdir()) == []
+
+
+def test_a_user_who_gives_up_is_not_kept_waiting(tmp_path: Path, temporary_folder: Path) -> None:
+    with LocalLauncher(LaunchRequest(tmp_path)) as launcher, pytest.raises(LaunchError, match="asked to end before"):
+        launcher.start(HERD, given_up=lambda: True)
+    assert list(temporary_folder.iterdir()) == []
+
+
 def test_after_a_shutdown_everything_ends_by_itself(tmp_path: Path, temporary_folder: Path) -> None:
-    with LocalLauncher(tmp_path) as launcher:
+    with LocalLauncher(LaunchRequest(tmp_path)) as launcher:
         launcher.start(HERD)
         until(lambda: all_registered(launcher.connection_file), "the herd")
         processes = using(launcher.connection_file)
@@ -91,7 +108,7 @@ def test_after_a_shutdown_everything_ends_by_itself(tmp_path: Path, temporary_fo
 
 
 def test_what_is_killed_is_gone_with_all_its_children(tmp_path: Path, temporary_folder: Path) -> None:
-    with LocalLauncher(tmp_path) as launcher:
+    with LocalLauncher(LaunchRequest(tmp_path)) as launcher:
         launcher.start(HERD)
         until(lambda: all_registered(launcher.connection_file), "the herd")
         processes = using(launcher.connection_file)
@@ -108,7 +125,7 @@ def test_a_coordinator_that_dies_at_the_start_is_quoted(
     interpreter.write_text('#!/bin/sh\necho "no room at the inn" >&2\nexit 7\n')
     interpreter.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(interpreter))
-    with LocalLauncher(tmp_path) as launcher, pytest.raises(LaunchError) as caught:
+    with LocalLauncher(LaunchRequest(tmp_path)) as launcher, pytest.raises(LaunchError) as caught:
         launcher.start(HERD)
     assert "process ended with exit code 7" in str(caught.value)
     assert "--- coordinator ---\nno room at the inn" in str(caught.value)
@@ -119,14 +136,14 @@ def test_what_cannot_be_started_leaves_nothing(
     tmp_path: Path, temporary_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "missing"))
-    with LocalLauncher(tmp_path) as launcher, pytest.raises(FileNotFoundError):
+    with LocalLauncher(LaunchRequest(tmp_path)) as launcher, pytest.raises(FileNotFoundError):
         launcher.start(HERD)
     assert list(temporary_folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["coordinator", "nanny"])
 def test_one_that_dies_later_is_noticed_and_the_rest_ended(tmp_path: Path, temporary_folder: Path, name: str) -> None:
-    with LocalLauncher(tmp_path) as launcher:
+    with LocalLauncher(LaunchRequest(tmp_path)) as launcher:
         launcher.start(HERD)
         until(lambda: all_registered(launcher.connection_file), "the herd")
         processes = using(launcher.connection_file)

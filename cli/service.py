@@ -23,6 +23,14 @@ Bind = Annotated[
         help="host:port to listen on (default: the former address, else a free port of 127.0.0.1).",
     ),
 ]
+Http = Annotated[
+    str | None,
+    typer.Option(
+        metavar="[HOST:]PORT",
+        help="Serve /health and /metrics (Prometheus) there, without a key; without HOST only to this machine "
+        "(default: not served).",
+    ),
+]
 RoleArgument = Annotated[
     Literal["collector", "evaluator", "learner", "reanalyzer"],
     typer.Argument(metavar="ROLE", help="collector, evaluator, learner or reanalyzer."),
@@ -43,6 +51,7 @@ def coordinator(
     runs_dir: RunsDir = DEFAULT_RUNS_DIR,
     connection_file: ConnectionPath = None,
     limit: LimitOption = None,
+    http: Http = None,
 ) -> None:
     """Run a coordinator until it is told to end. Started again after a crash, it continues every experiment.
 
@@ -50,6 +59,7 @@ def coordinator(
     """
     from remuda.coordinator.__main__ import GRACE_S
     from remuda.coordinator.listening import CannotListenError
+    from remuda.coordinator.monitoring.address import HttpAddressError
     from remuda.coordinator.service import Service, Settings
     from remuda.logbook.best_effort import best_effort_stderr
     from remuda.storage.ownership import FolderOwnedError
@@ -61,7 +71,7 @@ def coordinator(
 
     address = None if bind is None else _address(bind)
     file = connection_path(connection_file, runs_dir)
-    settings = Settings(runs_dir.absolute(), file, address, persistent=True, limits=herd_limits(limit or []))
+    settings = Settings(runs_dir.absolute(), file, address, persistent=True, limits=herd_limits(limit or []), http=http)
     try:
         with best_effort_stderr(), ShutdownGuard(grace_s=GRACE_S) as guard:
             with gc_frozen():
@@ -69,7 +79,11 @@ def coordinator(
             others = "" if service.address == service.listens_on else f", reached at {service.address}"
             print(f"coordinator listens on {service.listens_on}{others}; connection file {file}", file=sys.stderr)
             print(f"workers join with: remuda worker collector --connection-file {file}", file=sys.stderr, flush=True)
+            for line in service.monitoring_lines:
+                print(line, file=sys.stderr, flush=True)
             service.run()
+    except HttpAddressError as error:
+        raise InputError(f"--http {error}") from error
     except CannotListenError as error:
         raise InputError(f"--bind {error}: choose an address of this machine and a free port") from error
     except FolderOwnedError as error:

@@ -12,6 +12,7 @@ from remuda.coordinator.worker import Worker
 from remuda.training.effects import Level, LogLine
 from remuda.wire.messages import (
     PROTOCOL_VERSION,
+    ROLES,
     Beat,
     BeatHeard,
     Leave,
@@ -19,6 +20,8 @@ from remuda.wire.messages import (
     Register,
     Registered,
     Rejected,
+    Role,
+    WorkerState,
     WorkerStatus,
 )
 
@@ -28,6 +31,8 @@ LOST_KEPT = 1_000
 """Lost workers that are kept in mind, since they may come back in another incarnation."""
 _LIMITS: Mapping[Phase, str] = {"preparing": "prepare_s", "saving": "save_s"}
 """The settings by which a run says how long its workers may take for these activities."""
+_STATES: tuple[WorkerState, ...] = ("idle", "busy", "stuck", "draining")
+"""Of a worker that is registered."""
 AWAY_S = 3.0
 """A search that comes this much later than planned shows that this process stood still: it was stopped, or its disk
 hung. Messages that were sent during that time have yet to be read."""
@@ -112,6 +117,18 @@ class Membership:
     def status(self, now_s: float) -> list[WorkerStatus]:
         """All workers, as `remuda status` shows them."""
         return [self._status(worker, now_s) for worker in self._registry]
+
+    def counts(self) -> dict[Role, dict[WorkerState, int]]:
+        """How many workers of each role are in each state, zeros included; a lost worker is in none."""
+        counts: dict[Role, dict[WorkerState, int]] = {role: dict.fromkeys(_STATES, 0) for role in ROLES}
+        for worker in self._registry:
+            draining = worker.state == "busy" and self._drains(worker)
+            counts[worker.role]["draining" if draining else worker.state] += 1
+        return counts
+
+    def _drains(self, worker: Worker) -> bool:
+        experiment = self._assignments.experiment_of(worker)
+        return experiment is not None and experiment.drains(worker.lease)
 
     def _status(self, worker: Worker, now_s: float) -> WorkerStatus:
         experiment = self._assignments.experiment_of(worker)

@@ -33,6 +33,10 @@ from remuda.coordinator.events import (
 from remuda.coordinator.experiment.finished import FinishedRun
 from remuda.coordinator.limits import Limits
 from remuda.coordinator.listening import listen, listen_again
+from remuda.coordinator.measuring import Measuring
+from remuda.coordinator.monitoring.address import is_loopback, url
+from remuda.coordinator.monitoring.address import listen as listen_for_http
+from remuda.coordinator.monitoring.process import MonitoringProcess
 from remuda.coordinator.reachable import reachable
 from remuda.coordinator.state import UNKNOWN, Coordinator
 from remuda.coordinator.turn_watch import TurnWatch
@@ -86,6 +90,8 @@ class Settings:
     """Whether it owns the runs folder and continues the runs that it finds there. If not, it exists for the runs that
     it is given."""
     limits: Limits = field(default_factory=Limits)
+    http: str | None = None
+    """Where health and metrics are served, such as 9300 or 0.0.0.0:9300. None: nowhere."""
 
     @property
     def keys_dir(self) -> Path:
@@ -98,8 +104,9 @@ class Service:
     """Connects the pure state machine to a socket, disks and a clock. Its thread never waits for a slow disk."""
 
     def __init__(self, settings: Settings, guard: ShutdownGuard) -> None:
-        """Raises CannotListenError, before anything is written; FolderOwnedError where another coordinator owns the
-        runs folder; KeyFileError where its keys are damaged or open to others; NoCurveError, JournalError, OSError."""
+        """Raises CannotListenError or HttpAddressError, before anything is written; FolderOwnedError where another
+        coordinator owns the runs folder; KeyFileError where its keys are damaged or open to others; NoCurveError,
+        JournalError, OSError."""
         descriptors.raise_limit()
         self._settings = settings
         self._guard = guard
@@ -107,6 +114,7 @@ class Service:
         self._keys = KeysFolder(settings.keys_dir)
         authorized = AuthorizedKeys(self._keys.authorized)
         door = Door(self._keys.server, authorized)
+        self._http = None if settings.http is None else listen_for_http(settings.http)
         asked_for = None if settings.address is None else listen(settings.address, door)
         self._runs_folder = RunsFolder(settings.runs_dir) if settings.persistent else None
         last_address = None if self._runs_folder is None else self._runs_folder.last_address
@@ -138,6 +146,9 @@ class Service:
         self._timers = Timers()
         self._vitals = VitalSigns(0, self._timers)
         self._watch = TurnWatch(lambda text: self._effects.append(LogLine(None, text, "warning")))
+        self._load = CoordinatorLoad()
+        self._monitoring: MonitoringProcess | None = None
+        self._measuring = Measuring(self._coordinator, self._disk, self._watch)
         self._done = False
         self._asked_to_end = False
         self._next_complaint_s = 0.0
@@ -147,6 +158,16 @@ class Service:
     def address(self) -> str:
         """The address at which others reach it."""
         return self._address
+
+    @property
+    def monitoring_lines(self) -> list[str]:
+        """Where its health and metrics are served, for people; empty if nowhere."""
+        if self._http is None:
+            return []
+        lines = [f"health and metrics: {url(self._http)}/health and {url(self._http)}/metrics"]
+        if not is_loopback(self._http):
+            lines.append("whoever reaches that port may read them: let nothing but your monitoring through to it")
+        return lines
 
     @property
     def listens_on(self) -> str:
@@ -162,6 +183,9 @@ class Service:
             end.callback(self._socket.close)
             end.callback(self._run_folders.close)
             end.callback(self._close_disk)
+            if self._http is not None:
+                self._monitoring = MonitoringProcess(self._http, self._complain)
+                end.callback(self._monitoring.close)
             self._recover()
             end.enter_context(collecting_rarely())
             end.enter_context(_quick_switches())
@@ -271,7 +295,10 @@ class Service:
         self._handle(Tick())
         vitals = self._vitals.due()
         if vitals is not None:
-            self._handle(SelfVitals(vitals, self._load()))
+            self._load = self._measured_load()
+            self._handle(SelfVitals(vitals, self._load))
+        if self._monitoring is not None:
+            self._monitoring.tick(lambda: self._measuring(self._load, self._refusals.counts, self._socket.malformed))
 
     def _look_at_keys(self) -> None:
         """End the connections whose keys were revoked or replaced, and log who was refused."""
@@ -283,7 +310,7 @@ class Service:
             self._next_refusals_s = now_s + COMPLAINT_INTERVAL_S
             print(unforgeable(news), file=sys.stderr, flush=True)
 
-    def _load(self) -> CoordinatorLoad:
+    def _measured_load(self) -> CoordinatorLoad:
         open_now, limit = descriptors.open_now(), descriptors.limit()
         if open_now > DESCRIPTORS_SHARE * limit:
             self._complain(f"{open_now} of {limit} files and connections are open: raise the limit (ulimit -n)")

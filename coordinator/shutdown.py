@@ -28,6 +28,11 @@ class CoordinatorShutdown:
         self._begun_s = 0.0
         self._farewell_s: float | None = None
 
+    @property
+    def begun(self) -> bool:
+        """Whether the end was asked for."""
+        return self._reason is not None
+
     def refusal(self, worker: Register | None = None) -> list[Step]:
         """The answer to a client or worker that comes too late. None while it is open, and none for a worker that
         returns with an open lease: its unfinished work still counts."""

@@ -69,12 +69,14 @@ from remuda.wire.messages import (
     LogRequest,
     Register,
     Rejected,
+    Role,
     Shutdown,
     Status,
     StatusRequest,
     StopExperiment,
     Submit,
     WorkerFailed,
+    WorkerState,
     shortened,
 )
 
@@ -204,6 +206,16 @@ class Coordinator:
     def registry(self) -> Registry:
         """The herd."""
         return self._registry
+
+    @property
+    def ending(self) -> bool:
+        """Whether it shuts down."""
+        return self._shutdown.begun
+
+    @property
+    def worker_counts(self) -> dict[Role, dict[WorkerState, int]]:
+        """How many workers of each role are in each state."""
+        return self._membership.counts()
 
     def status(self, query: str | None, now_s: float) -> Status | Rejected:
         """The status of everything, or of one experiment."""

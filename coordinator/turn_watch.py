@@ -32,6 +32,7 @@ class TurnWatch:
         self._buckets: deque[tuple[float, float]] = deque()
         """Longest turn by span of _BUCKET_S, with its beginning."""
         self.longest_ever_s = 0.0
+        self.turns = 0
         self._worst: tuple[float, str] = (0.0, "")
         """The longest turn that was not logged yet."""
         self._say_due_s = 0.0
@@ -54,6 +55,7 @@ class TurnWatch:
     def end(self) -> None:
         """End a turn."""
         took_s = self._part_s - self._begun_s
+        self.turns += 1
         self._note(took_s)
         if took_s > LONG_TURN_S and took_s > self._worst[0]:
             worked_s = self._processor_clock() - self._processor_s

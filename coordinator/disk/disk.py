@@ -136,6 +136,12 @@ class Disk:
         lane = self._lanes.get(experiment)
         return 0 if lane is None else lane.waits_for
 
+    @property
+    def lag_s(self) -> float:
+        """The longest time for which what waits for a run's disk has not been written; 0 if nothing waits."""
+        now_s = self._clock()
+        return max((lane.held_up_s(now_s) for lane in self._lanes.values()), default=0.0)
+
     # --- hear ---
 
     def journaled(self) -> list[Journaled]:

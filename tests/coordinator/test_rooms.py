@@ -9,7 +9,7 @@ from remuda.tests.rooms import Rooms
 ROOMS = Rooms(
     "coordinator",
     (
-        {"effects", "limits", "listening", "reachable", "rights", "scheduler", "turn_watch"},
+        {"effects", "limits", "listening", "monitoring", "reachable", "rights", "scheduler", "turn_watch"},
         {"connections", "leases", "worker"},
         {"registry"},
         {"experiment"},
@@ -19,6 +19,7 @@ ROOMS = Rooms(
         {"membership", "shutdown"},
         {"client_requests"},
         {"state"},
+        {"measuring"},
         {"service"},
         {"__main__"},
     ),

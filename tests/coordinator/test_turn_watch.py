@@ -25,6 +25,7 @@ def test_short_turns_are_measured_and_not_said() -> None:
     scene.turn(decide_s=0.02, answer_s=0.01)
     scene.turn(decide_s=0.01)
     assert round(scene.watch.longest_s, 6) == 0.03
+    assert scene.watch.turns == 2
     assert scene.said == []
 
 

@@ -106,7 +106,9 @@ def test_one_run_s_disk_that_does_not_answer_holds_up_that_run_alone(
         rests = f"lane of {OTHER}"
         until(lambda: rests not in {thread.name for thread in threading.enumerate()}, "the other one is written")
         assert "goes on" in other.commander_log.read_text()
+        assert scene.disk.lag_s == 0.0
         scene.clock.now_s += HELD_UP_S + 0.1
+        assert scene.disk.lag_s == pytest.approx(HELD_UP_S + 0.1)
         assert scene.disk.look() == [HeldUp(EXPERIMENT, "its disk does not answer")]
         assert scene.disk.look() == [], "said once"
         scene.prepare("eeeeeeee-0000-4000-8000-000000000003", "third")  # a submission is served meanwhile

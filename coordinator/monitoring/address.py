@@ -1,0 +1,65 @@
+"""The address at which health and metrics are served."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import time
+
+LOOPBACK = "127.0.0.1"
+BACKLOG_CONNECTIONS = 32
+TAKEN_S = 2.0
+"""How long to wait for a port that is taken: the process of a coordinator that was just killed gives it back soon."""
+_STEP_S = 0.05
+_ANOTHER = "choose an address of this machine and a free port"
+
+
+class HttpAddressError(Exception):
+    """This is no address, or nothing can listen there; the text says which and why."""
+
+
+def parse(text: str) -> tuple[str, int]:
+    """Host and port of `9300`, `0.0.0.0:9300` or `[::1]:9300`; without a host, the loopback interface. Raises
+    HttpAddressError."""
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
+    valid = port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) <= 65_535
+    if not valid or (not host and text != port):
+        raise HttpAddressError(
+            f"{text!r}: an address is a port or host:port, such as 9300 or 0.0.0.0:9300 (port 0: any free port)"
+        )
+    return host or LOOPBACK, int(port)
+
+
+def listen(text: str, *, patience_s: float = TAKEN_S) -> socket.socket:
+    """A socket that listens at this address. Raises HttpAddressError."""
+    host, port = parse(text)
+    end_s = time.monotonic() + patience_s
+    while True:
+        try:
+            return _bound(host, port)
+        except socket.gaierror as error:
+            raise HttpAddressError(f"{text}: {error.strerror}; {_ANOTHER}") from error
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() >= end_s:
+                raise HttpAddressError(f"{text}: {os.strerror(error.errno or 0)}; {_ANOTHER}") from error
+        time.sleep(_STEP_S)
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, _, _, _, address = found[0]
+    return socket.create_server(address[:2], family=family, backlog=BACKLOG_CONNECTIONS)
+
+
+def url(listener: socket.socket) -> str:
+    """The URL of a socket that listens."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def is_loopback(listener: socket.socket) -> bool:
+    """Whether only this machine reaches it."""
+    host = str(listener.getsockname()[0])
+    return host == "::1" or host.startswith("127.")

@@ -1,0 +1,118 @@
+"""The metrics of a coordinator: their names, their units, and where each comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from msgspec.structs import asdict
+
+from remuda.coordinator.monitoring.exposition import Family, Sample
+from remuda.coordinator.monitoring.snapshot import RunMeasures, Snapshot
+from remuda.wire.messages import ExperimentState
+
+_Kind = Literal["counter", "gauge"]
+
+
+@dataclass(frozen=True)
+class _OfRuns:
+    name: str
+    kind: _Kind
+    help: str
+    value: Callable[[RunMeasures], float | None]
+    """None: there is none yet."""
+
+
+_OF_RUNS = (
+    _OfRuns("remuda_env_steps_total", "counter", "Environment steps in accepted chunks.", lambda run: run.env_step),
+    _OfRuns("remuda_train_iters_total", "counter", "Gradient updates.", lambda run: run.train_iter),
+    _OfRuns("remuda_episodes_total", "counter", "Training episodes that ended.", lambda run: run.episode),
+    _OfRuns("remuda_policy_version", "gauge", "The newest published policy.", lambda run: run.policy_version),
+    _OfRuns("remuda_run_seconds", "gauge", "Time that the run has lasted.", lambda run: run.wall_s),
+    _OfRuns(
+        "remuda_policy_lag_versions",
+        "gauge",
+        "Versions between the newest policy and the one that collected the newest experience.",
+        lambda run: run.policy_lag,
+    ),
+    _OfRuns(
+        "remuda_samples_per_insert_ratio",
+        "gauge",
+        "How often a row was sampled on average.",
+        lambda run: run.samples_per_insert,
+    ),
+    _OfRuns("remuda_last_return", "gauge", "Mean return of the last evaluation.", lambda run: run.last_return),
+    _OfRuns("remuda_best_return", "gauge", "Mean return of the best evaluation.", lambda run: run.best_return),
+)
+
+
+def families(snapshot: Snapshot | None, now_s: float) -> Iterator[Family]:
+    """All metrics. Before the first snapshot there is one alone, which says that there is none."""
+    yield Family.single("remuda_up", "gauge", "1 once the coordinator's loop turns.", 0 if snapshot is None else 1)
+    if snapshot is None:
+        return
+    yield from _of_process(snapshot, now_s)
+    yield from _of_herd(snapshot)
+    for each in _OF_RUNS:
+        values = ((run, each.value(run)) for run in snapshot.runs)
+        samples = tuple(Sample(value, _who(run)) for run, value in values if value is not None)
+        yield Family(each.name, each.kind, each.help, samples)
+
+
+def _of_process(snapshot: Snapshot, now_s: float) -> Iterator[Family]:
+    about = {"version": snapshot.version, "protocol": str(snapshot.protocol)}
+    yield Family("remuda_info", "gauge", "The coordinator's version; always 1.", (Sample(1, about),))
+    single = Family.single
+    yield single("remuda_uptime_seconds", "gauge", "Time since it was started.", snapshot.uptime_s)
+    yield single("remuda_draining", "gauge", "1 while it shuts down.", int(snapshot.draining))
+    yield single(
+        "remuda_snapshot_age_seconds",
+        "gauge",
+        "Time since its loop gave these numbers; it does so every second.",
+        max(now_s - snapshot.measured_s, 0.0),
+    )
+    yield single("remuda_loop_turns_total", "counter", "Turns of its loop.", snapshot.turns)
+    yield single(
+        "remuda_loop_longest_turn_seconds",
+        "gauge",
+        "The longest turn of its loop in the last minute; during a turn nobody is answered.",
+        snapshot.longest_turn_s,
+    )
+    yield single("remuda_resident_memory_bytes", "gauge", "Memory of its process.", snapshot.rss_bytes)
+    yield single("remuda_cpu_seconds_total", "counter", "Processor time of its process.", snapshot.cpu_s)
+    if snapshot.descriptor_limit:  # it is measured some seconds after the start
+        yield single("remuda_open_descriptors", "gauge", "Files and connections that are open.", snapshot.descriptors)
+        yield single("remuda_descriptor_limit", "gauge", "Most that may be open.", snapshot.descriptor_limit)
+    yield single(
+        "remuda_journal_lag_seconds",
+        "gauge",
+        "Longest time for which something has waited for a run's disk that takes nothing; 0 if nothing waits.",
+        snapshot.journal_lag_s,
+    )
+
+
+def _of_herd(snapshot: Snapshot) -> Iterator[Family]:
+    workers = tuple(
+        Sample(count, {"role": role, "state": state})
+        for role, counts in snapshot.workers.items()
+        for state, count in counts.items()
+    )
+    yield Family("remuda_workers", "gauge", "Registered workers, by role and state.", workers)
+    states: dict[str, int] = dict.fromkeys(get_args(ExperimentState), 0)
+    for run in snapshot.runs:
+        states[run.state] += 1
+    experiments = tuple(Sample(count, {"state": state}) for state, count in states.items())
+    yield Family("remuda_experiments", "gauge", "Experiments by state; `queued` is the queue's length.", experiments)
+    yield Family.single(
+        "remuda_held_up_experiments", "gauge", "Experiments whose disks accept no writes.", snapshot.held_up
+    )
+    refusals = tuple(Sample(count, {"reason": reason}) for reason, count in asdict(snapshot.refusals).items())
+    yield Family("remuda_refusals_total", "counter", "How often somebody was refused, by reason.", refusals)
+    yield Family.single(
+        "remuda_malformed_messages_total", "counter", "Messages that could not be read.", snapshot.malformed
+    )
+
+
+def _who(run: RunMeasures) -> dict[str, str]:
+    return {"run": run.name, "experiment": run.experiment}

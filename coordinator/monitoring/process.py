@@ -1,0 +1,77 @@
+"""The coordinator's side of the process that serves its health and metrics: starts it, tells it, ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+from remuda.coordinator.monitoring.pipe import SnapshotPipe
+from remuda.coordinator.monitoring.snapshot import Snapshot
+
+INTERVAL_S = 1.0
+"""Time between two snapshots."""
+RESTART_S = 10.0
+"""Least time between two starts of the process, if it dies."""
+END_S = 5.0
+
+
+class MonitoringProcess:
+    """Serves at `listener` from its start until it is closed. No method but `close` waits for the process."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`say` gets a line if the process dies; it is started again then. Owns the listener. Raises OSError."""
+        self._listener = listener
+        self._say = say
+        self._clock = clock
+        self._due_s = clock()
+        self._start()
+
+    @property
+    def pid(self) -> int:
+        """Of the process that serves."""
+        return self._process.pid
+
+    def tick(self, measure: Callable[[], Snapshot]) -> None:
+        """Called by every turn of the loop that has time: once a second, send what `measure` returns."""
+        now_s = self._clock()
+        if now_s < self._due_s:
+            return
+        self._due_s = now_s + INTERVAL_S
+        if self._process.poll() is None:
+            self._pipe.put(measure())
+        elif now_s >= self._started_s + RESTART_S:
+            self._say(f"what serves /health and /metrics ended with {self._process.returncode}; it is started again")
+            self._pipe.close()
+            self._start()
+
+    def close(self) -> None:
+        """End the process, and wait until it has gone."""
+        self._pipe.close()
+        self._listener.close()
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _start(self) -> None:
+        self._started_s = self._clock()
+        ours, theirs = socket.socketpair()
+        self._pipe = SnapshotPipe(ours)
+        descriptors = (self._listener.fileno(), theirs.fileno())
+        arguments = ["--listener", str(descriptors[0]), "--snapshots", str(descriptors[1])]
+        with contextlib.closing(theirs):
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "remuda.coordinator.monitoring", *arguments],
+                stdin=subprocess.DEVNULL,
+                pass_fds=descriptors,
+            )

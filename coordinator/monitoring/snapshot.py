@@ -1,0 +1,76 @@
+"""What a coordinator's loop says of itself once a second.
+
+It holds no path, no key, and of what others wrote nothing but the names of runs.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from remuda.wire.messages import ExperimentState, ExperimentStatus, RefusalCounts, Role, WorkerState
+
+
+class RunMeasures(Struct, frozen=True):
+    """One experiment. See ExperimentStatus."""
+
+    experiment: str
+    name: str
+    state: ExperimentState
+    env_step: int
+    train_iter: int
+    episode: int
+    policy_version: int
+    wall_s: float
+    policy_lag: int
+    samples_per_insert: float | None
+    last_return: float | None
+    best_return: float | None
+
+    @staticmethod
+    def of(status: ExperimentStatus) -> RunMeasures:
+        """Those of a status."""
+        return RunMeasures(
+            experiment=status.id,
+            name=status.name,
+            state=status.state,
+            env_step=status.env_step,
+            train_iter=status.train_iter,
+            episode=status.episode,
+            policy_version=status.policy_version,
+            wall_s=status.wall_s,
+            policy_lag=status.policy_lag,
+            samples_per_insert=status.samples_per_insert,
+            last_return=status.last_return,
+            best_return=status.best_return,
+        )
+
+
+class Snapshot(Struct, frozen=True, kw_only=True):
+    """The coordinator at one moment."""
+
+    measured_s: float
+    """By the clock that all processes of a machine share (`time.monotonic`)."""
+    version: str
+    """Of Remuda."""
+    protocol: int
+    uptime_s: float
+    draining: bool
+    """It shuts down."""
+    turns: int
+    """Turns of its loop since it was started."""
+    longest_turn_s: float
+    """In the last minute."""
+    descriptors: int
+    descriptor_limit: int
+    rss_bytes: int
+    cpu_s: float
+    """Processor time since it was started."""
+    workers: dict[Role, dict[WorkerState, int]]
+    refusals: RefusalCounts
+    malformed: int
+    """Messages that could not be read."""
+    journal_lag_s: float
+    """The longest time for which something has waited for the disk of a run that takes nothing; 0 if nothing waits."""
+    held_up: int
+    """Runs whose disks accept no writes."""
+    runs: list[RunMeasures]

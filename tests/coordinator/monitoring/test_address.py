@@ -1,0 +1,65 @@
+"""The address: loopback unless told otherwise, and a sentence where it cannot be used."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from remuda.coordinator.monitoring.address import HttpAddressError, is_loopback, listen, parse, url
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("9300", ("127.0.0.1", 9300)),
+        ("0", ("127.0.0.1", 0)),
+        ("0.0.0.0:9300", ("0.0.0.0", 9300)),
+        ("node7:9300", ("node7", 9300)),
+        ("[::1]:9300", ("::1", 9300)),
+    ],
+)
+def test_without_a_host_it_is_loopback(text: str, address: tuple[str, int]) -> None:
+    assert parse(text) == address
+
+
+@pytest.mark.parametrize("text", ["", ":9300", "here", "here:", "here:port", "65536", "-1", "1e3", "٣", "9300 "])
+def test_what_is_no_address_is_refused_in_a_sentence(text: str) -> None:
+    with pytest.raises(HttpAddressError, match="an address is a port or host:port"):
+        parse(text)
+
+
+def test_a_port_in_use_is_named() -> None:
+    with listen("0") as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(
+            HttpAddressError,
+            match=f"^{port}: Address already in use; choose an address of this machine and a free port$",
+        ):
+            listen(str(port), patience_s=0.1)
+
+
+def test_an_address_of_another_machine_is_named() -> None:
+    with pytest.raises(HttpAddressError, match=r"^192\.0\.2\.1:0: Cannot assign"):
+        listen("192.0.2.1:0")
+
+
+def test_a_host_that_nobody_knows_is_named() -> None:
+    with pytest.raises(HttpAddressError, match=r"^nobody\.invalid:0: "):
+        listen("nobody.invalid:0")
+
+
+def test_a_port_that_is_given_back_soon_is_waited_for() -> None:
+    with listen("0") as taken:
+        port = taken.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)):
+            pass
+    with listen(str(port)) as again:  # although its last connection is not forgotten yet
+        assert again.getsockname()[1] == port
+
+
+def test_who_reaches_it_is_known() -> None:
+    with listen("0") as here, listen("0.0.0.0:0") as everywhere:
+        assert is_loopback(here)
+        assert not is_loopback(everywhere)
+        assert url(here) == f"http://127.0.0.1:{here.getsockname()[1]}"
